@@ -107,3 +107,10 @@ def read_results(what: str) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def newest_of(what: str, metric: str, config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The newest line of a metric whose ``config`` is this one; lines of other settings do not count."""
+    wanted = json.loads(json.dumps(dict(config)))
+    lines = [line for line in read_results(what) if line["metric"] == metric and line["config"] == wanted]
+    return lines[-1] if lines else None

@@ -5,18 +5,19 @@
     python benchmarks/dice_variance.py --quick
     python benchmarks/dice_variance.py --check    # small meta-batches, appends nothing; status 1 if it fails
 
-At fixed parameters many meta-batches are drawn, and for each the second-order meta-gradient is computed both ways:
-inner steps along ``magic_box_objective`` or along ``ratio_objective``. Both get the same rewards to go: discounted
-rewards without a baseline, divided by one constant. What is reported is the standard deviation of the gradient over
-meta-batches divided by the length of its mean (root of the summed variances over the norm), DICE over ratios, with the
-interval of a bootstrap over meta-batches. Rothfuss et al. 2019 (arXiv:1810.06784, figure 4) find about 2 on the half
-cheetah.
+At fixed parameters many meta-batches are drawn, and of each the second-order meta-gradient is computed both ways, from
+the same rollouts: inner steps along ``magic_box_objective`` or along ``ratio_objective``. Both get the same rewards to
+go: discounted rewards without a baseline, divided by one constant. What is reported is the standard deviation of the
+gradient over meta-batches divided by the length of its mean (root of the summed variances over the norm), DICE over
+ratios, with the interval of a bootstrap over meta-batches. Rothfuss et al. 2019 (arXiv:1810.06784, figure 4) find about
+2 on the half cheetah.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,14 +27,13 @@ from _reporting import report, versions
 
 from metaroll.envs.lookup.registry import get_family
 from metaroll.functional.gradients.meta_gradients import Samples
-from metaroll.learners.maml.collecting import Adapter
 from metaroll.learners.maml.learner import MAML
-from metaroll.learners.maml.outer import DICEOuter, MetaProblem, OuterUpdate, TRPOOuter
+from metaroll.learners.maml.outer import DICEOuter, OuterUpdate, TRPOOuter
 from metaroll.learners.maml.tasks import BatchedTasks, inner_steps
 from metaroll.policies.gaussian import GaussianMLPPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.seeding import derive_seed, torch_generator
-from metaroll.types import EnvSpec
+from metaroll.types import EnvSpec, EnvUpdate
 
 NAME = "dice_variance"
 PACKAGES = ("metaroll", "numpy", "torch", "mujoco")
@@ -49,44 +49,55 @@ def rewards_to_go(samples: Samples, discount: float, scale: float) -> Samples:
     return replace(samples, rewards=rewards, advantages=rewards.flip(-1).cumsum(-1).flip(-1))
 
 
-def gradients(args: Any, outer: OuterUpdate, seed_of_data: int) -> np.ndarray:
-    """Meta-gradients ``(repeats, P)`` at the same parameters."""
-    family = get_family(args.env)
-    tasks = family.split(None, None, seed=0)[0]
+def learner_of(args: Any, outer: OuterUpdate, tasks: Sequence[EnvUpdate]) -> MAML:
+    """The same parameters for both."""
     spec = EnvSpec.from_env(tasks[0]())
     policy = GaussianMLPPolicy(spec, (32, 32), init_std=0.7, init="orthogonal", generator=torch_generator(0))
-    learner = MAML(
-        spec, policy, outer, task_sampler=tasks, max_path_length=args.steps, inner_step_size=args.alpha, seed=0
-    )
-    problem: MetaProblem = learner._problem
-    adapter: Adapter = learner._adapter
-    meta, state = learner._meta_parameters(), learner._state
-    drawn = np.random.default_rng(seed_of_data)
-    found = []
-    with RolloutEngine(tasks[0], learner.policy) as engine:
+    return MAML(spec, policy, outer, task_sampler=tasks, max_path_length=args.steps, inner_step_size=args.alpha, seed=0)
+
+
+def gradients(args: Any, outers: Sequence[OuterUpdate], seed_of_data: int) -> list[np.ndarray]:
+    """Meta-gradients ``(repeats, P)`` by each of ``outers``, at the same parameters and by the same rollouts.
+
+    Inner steps of the rollouts are those of the first; they are those of all, since the objectives differ in their
+    second derivatives alone.
+    """
+    tasks = get_family(args.env).split(None, None, seed=0)[0]
+    learners = [learner_of(args, outer, tasks) for outer in outers]
+    meta, drawn = learners[0]._meta_parameters(), np.random.default_rng(seed_of_data)
+    found: list[list[np.ndarray]] = [[] for _ in outers]
+    with RolloutEngine(tasks[0], learners[0].policy) as engine:
         for repeat in range(args.repeats):
             updates = [tasks[i] for i in drawn.integers(len(tasks), size=args.tasks)]
-            parameters, steps = meta, []
-            for moment in range(2):
-                groups = engine.run_groups(
-                    updates,
-                    seed=derive_seed(seed_of_data, repeat),
-                    sub_seed=moment,
-                    max_steps=args.steps,
-                    num_rollouts=args.rollouts,
-                    parameters=parameters.numpy(),
-                )
-                raw = adapter.samples(groups, parameters)[1]
-                given = torch.zeros_like(raw.rewards)
-                rewards = [rollouts.rewards for rollouts in groups]
-                for m, column in enumerate(rewards):
-                    given[m][raw.weights[m] != 0] = torch.from_numpy(np.asarray(column, dtype=np.float32))
-                steps.append(rewards_to_go(replace(raw, rewards=given), args.discount, args.scale))
-                if moment == 0:
-                    parameters = inner_steps(problem, meta, meta, steps[0]).parameters
-            found.append(BatchedTasks(problem, outer, steps).gradient(meta, state)[0].numpy())
-            print(f"{type(outer).__name__} {repeat + 1}/{args.repeats}", end="\r", file=sys.stderr, flush=True)
-    return np.stack(found).astype(np.float64)
+            steps = samples_of(args, learners[0], engine, updates, derive_seed(seed_of_data, repeat))
+            for gathered, learner in zip(found, learners, strict=True):
+                batched = BatchedTasks(learner._problem, learner.outer, steps)
+                gathered.append(batched.gradient(meta, learner._state)[0].numpy())
+            print(f"{repeat + 1}/{args.repeats}", end="\r", file=sys.stderr, flush=True)
+    return [np.stack(gathered).astype(np.float64) for gathered in found]
+
+
+def samples_of(args: Any, learner: MAML, engine: RolloutEngine, updates: list[EnvUpdate], seed: int) -> list[Samples]:
+    """Samples of one meta-batch before and after an inner step."""
+    adapter, meta = learner._adapter, learner._meta_parameters()
+    parameters, steps = meta, []
+    for moment in range(2):
+        groups = engine.run_groups(
+            updates,
+            seed=seed,
+            sub_seed=moment,
+            max_steps=args.steps,
+            num_rollouts=args.rollouts,
+            parameters=parameters.numpy(),
+        )
+        raw = adapter.samples(groups, parameters)[1]
+        given = torch.zeros_like(raw.rewards)
+        for m, rollouts in enumerate(groups):
+            given[m][raw.weights[m] != 0] = torch.from_numpy(np.asarray(rollouts.rewards, dtype=np.float32))
+        steps.append(rewards_to_go(replace(raw, rewards=given), args.discount, args.scale))
+        if moment == 0:
+            parameters = inner_steps(learner._problem, meta, meta, steps[0]).parameters
+    return steps
 
 
 def relative_deviation(found: np.ndarray) -> float:
@@ -115,7 +126,7 @@ def main() -> int:
     if args.quick:
         args.tasks, args.rollouts, args.steps, args.repeats = 3, 4, 20, 4
     torch.set_num_threads(1)
-    both = [gradients(args, outer, derive_seed("meta-batches", 0)) for outer in (DICEOuter(), TRPOOuter())]
+    both = gradients(args, (DICEOuter(), TRPOOuter()), derive_seed("meta-batches", 0))
     ratio = relative_deviation(both[0]) / relative_deviation(both[1])
     drawn = np.random.default_rng(0)
     picks = [drawn.integers(args.repeats, size=args.repeats) for _ in range(2000)]

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from _reporting import read_results, report, versions
+from _reporting import newest_of, report, versions
 
 from metaroll.seeding import derive_seed
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
@@ -66,6 +66,11 @@ QUICK: dict[str, Any] = {"epochs": 2, "meta_batch_size": 4, "rollouts_per_task":
 EPISODES, QUICK_EPISODES = 20, 4
 
 
+def config_of(name: str, seed: int, setting: Mapping[str, Any], episodes: int) -> dict[str, Any]:
+    """What the results say of a training."""
+    return {"name": name, "seed": seed, "episodes": episodes, **setting, "hidden_sizes": [64, 64]}
+
+
 def measure(name: str, seed: int, epochs: int | None, threads: int, quick: bool, unsaved: bool) -> bool:
     """Train once, and report the returns of the held-out tasks; whether they are those that are demanded."""
     setting = {**SETTINGS[name], **(QUICK if quick else {}), **({} if epochs is None else {"epochs": epochs})}
@@ -99,7 +104,7 @@ def measure(name: str, seed: int, epochs: int | None, threads: int, quick: bool,
         value=float(means[1]),
         unit=UNIT,
         ratio=PUBLISHED[1] / float(means[1]),
-        config={"name": name, "seed": seed, "episodes": episodes, **setting, "hidden_sizes": [64, 64]},
+        config=config_of(name, seed, setting, episodes),
         versions=versions(*PACKAGES),
         returns=[round(float(value), 3) for value in means],
         published=list(PUBLISHED),
@@ -116,14 +121,12 @@ def measure(name: str, seed: int, epochs: int | None, threads: int, quick: bool,
 
 
 def summarize(name: str) -> None:
-    """Means and ranges over the seeds in the results."""
-    lines: dict[int, Mapping[str, Any]] = {}
-    for line in read_results(NAME):
-        config = line["config"]
-        if line["metric"] == "return_after_1" and config["name"] == name:
-            lines[config["seed"]] = line
+    """Means and ranges over the seeds in the results, of the settings above alone."""
+    configs = {seed: config_of(name, seed, SETTINGS[name], EPISODES) for seed in SEEDS}
+    newest = {seed: newest_of(NAME, "return_after_1", config) for seed, config in configs.items()}
+    lines = {seed: line for seed, line in newest.items() if line is not None}
     if len(lines) < 2:
-        print(f"{name}: the results hold {len(lines)} seeds", file=sys.stderr)
+        print(f"{name}: the results hold {len(lines)} seeds with the present settings", file=sys.stderr)
         return
     returns = np.array([line["returns"] for line in lines.values()])
     report(

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from _reporting import read_results, report, versions
+from _reporting import newest_of, report, versions
 from conformity import play_mdps
 
 from metaroll.envs.tabular.bandit import BernoulliBanditEnv
@@ -320,6 +320,12 @@ def commit() -> str:
     return run(["git", "rev-parse", "--short", "HEAD"]).stdout.strip() + ("+" if changed else "")
 
 
+def told_of(setup: Setup, seed: int, epochs: int, **more: Any) -> dict[str, Any]:
+    """What the results say of a training."""
+    told = {**setup.options, **more, "hidden_sizes": list(setup.options["hidden_sizes"])}
+    return told | {"seed": seed, "epochs_done": epochs}
+
+
 def measure(name: str, seed: int, runs: Path | None, minutes: float | None, quick: bool, **more: Any) -> bool:
     """Train and judge one agent; whether it gets what is demanded (as far as it was trained)."""
     setup = SETUPS[name]
@@ -327,8 +333,7 @@ def measure(name: str, seed: int, runs: Path | None, minutes: float | None, quic
     config = config_of(setup, seed, **more)
     note = functools.partial(print, f"{name} seed {seed}", file=sys.stderr, flush=True)
     algo, epochs, seconds = train(config, None if runs is None else runs / f"{name}-{seed}", minutes, note)
-    told = {**setup.options, **more, "hidden_sizes": list(setup.options["hidden_sizes"])}
-    told |= {"seed": seed, "epochs_done": epochs}
+    told = told_of(setup, seed, epochs, **more)
     steps = epochs * told["trials_per_epoch"] * setup.pulls
     known: dict[str, Any] = {"env_steps": steps, "seconds_of_last_part": round(seconds, 1)}
     if setup.env != "bandit-5":
@@ -382,16 +387,15 @@ def tell_known(quick: bool, share: float = 1.0) -> bool:
 
 
 def summarize() -> None:
-    """What all seeds of each setup get, by their newest lines."""
+    """What all seeds of each setup get, by their newest lines of the settings above, trained to the end."""
     for name, setup in SETUPS.items():
         paired = setup.demanded == 0.0
         metric = "gain_on_greedy" if paired else "total_reward"
-        found: dict[int, dict[str, Any]] = {}
-        for line in read_results(NAME):
-            config = line["config"]
-            trained = config.get("epochs_done") == setup.options["epochs"]
-            if line["metric"] == metric and config["setup"] == name and trained:
-                found[config["seed"]] = line
+        policy = {} if paired else {"policy": "rl2"}
+        head = {"setup": name, **policy, "trials": setup.trials}
+        told = {seed: told_of(setup, seed, setup.options["epochs"]) for seed in SEEDS}
+        newest = {seed: newest_of(NAME, metric, {**head, **config}) for seed, config in told.items()}
+        found = {seed: line for seed, line in newest.items() if line is not None}
         if not found:
             continue
         values = np.array([line["value"] for line in found.values()])

@@ -1,8 +1,8 @@
 """Simulations per second of ``SimRolloutSamplerForSBI``, beside a scalar loop over single rollouts.
 
-OMP_NUM_THREADS=1 python benchmarks/sbi_throughput.py            measures, and appends to results/sbi_throughput.jsonl
-OMP_NUM_THREADS=1 python benchmarks/sbi_throughput.py --quick    the same with few parameter sets, appending nothing
-OMP_NUM_THREADS=1 python benchmarks/sbi_throughput.py --check    full size, fewer windows; status 1 where a bar is missed
+    OMP_NUM_THREADS=1 python benchmarks/sbi_throughput.py
+    OMP_NUM_THREADS=1 python benchmarks/sbi_throughput.py --quick    with few parameter sets, appending nothing
+    OMP_NUM_THREADS=1 python benchmarks/sbi_throughput.py --check    fewer windows, status 1 where a bar is missed
 
 10,000 sets of three domain parameters of the pendulum x 4 recorded rollouts of 400 steps, whole and in 4 segments, with
 BayesSim's features, on one core and on two (worker processes, started before). ``peer=loop`` plays the same actions one

@@ -291,6 +291,7 @@ class Slots(ABC):
         env_spec: Spaces, labels and time limit, the same for all.
         info: What these slots are.
         record_states: Whether ``SlotStep.states`` are wanted (see ``attach``).
+        shows: Whether ``SlotStep.observations`` are wanted (see ``attach``).
         beat: Called with ``"reset"`` or ``"step"`` now and then where single environments are slow (see ``attach``).
     """
 
@@ -298,11 +299,18 @@ class Slots(ABC):
     env_spec: EnvSpec
     info: SlotsInfo
     record_states: bool = False
+    shows: bool = True
     beat: Callable[[str], None] | None = None
 
-    def attach(self, *, beat: Callable[[str], None] | None = None, record_states: bool = False) -> None:
-        """Say who watches that work goes on, and whether states are to be told with every step."""
-        self.beat, self.record_states = beat, record_states
+    def attach(
+        self, *, beat: Callable[[str], None] | None = None, record_states: bool = False, shows: bool = True
+    ) -> None:
+        """Say who watches that work goes on, whether states are to be told with every step, and whether observations.
+
+        Without ``shows``, nobody looks at observations but whoever looks for NaN: slots that tell all their states as
+        an array, and may be stepped past an ending, need not make them (``SlotStep.observations`` is ``None`` then).
+        """
+        self.beat, self.record_states, self.shows = beat, record_states, shows
 
     @abstractmethod
     def reset(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> Any:
@@ -383,6 +391,7 @@ class PolicyInfo:
         recurrent: Actions depend on earlier observations, through the state rows.
         slow: The policy runs row by row in Python.
         takes_domain_params: ``initial_state`` is given the domain parameters of each rollout's environment.
+        looks: ``act`` looks at observations; else any will do.
         draws: ``initial_state`` may draw from its generators; if not, none need to be made.
         runs_on_torch: It is a torch module with ``act_on_torch``, which does what ``act`` does, on any device.
     """
@@ -396,6 +405,7 @@ class PolicyInfo:
     recurrent: bool = False
     slow: bool = False
     takes_domain_params: bool = False
+    looks: bool = True
     draws: bool = True
     runs_on_torch: bool = False
 

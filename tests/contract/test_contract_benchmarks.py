@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import importlib.util
 import json
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -125,3 +130,81 @@ def test_a_missing_peer_is_reported(reporting):
 
 def test_versions_leave_out_what_is_not_installed(reporting):
     assert set(reporting.versions("numpy", "no-such-package-of-ours")) == {"python", "numpy"}
+
+
+def script_of(name, monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    return importlib.import_module(name)
+
+
+def test_summaries_take_lines_of_their_own_settings_alone(reporting):
+    config = {"name": "promp", "seed": 0, "hidden_sizes": (64, 64)}
+    for value, settings in ((1.0, config), (2.0, config), (3.0, {**config, "epochs": 2}), (4.0, {"name": "promp"})):
+        reporting.report("demo", False, **{**MEASURED, "value": value, "config": settings})
+    found = reporting.newest_of("demo", MEASURED["metric"], config)
+    assert found is not None and found["value"] == 2.0
+    assert reporting.newest_of("demo", "another", config) is None
+    assert reporting.newest_of("demo", MEASURED["metric"], {**config, "seed": 1}) is None
+
+
+def test_summaries_of_meta_learning_do_not_mix_settings(reporting, monkeypatch):
+    for name, which in (("maml_point_mass", ("promp",)), ("rl2_tabular", ())):
+        script, told = script_of(name, monkeypatch), []
+        monkeypatch.setattr(script, "newest_of", reporting.newest_of)
+        monkeypatch.setattr(script, "report", lambda *_, told=told, **line: told.append(line))
+        if name == "maml_point_mass":
+            config = script.config_of("promp", 0, script.SETTINGS["promp"], script.EPISODES)
+            more = {"metric": "return_after_1", "returns": [-17.0, -2.0, -1.0, -1.0], "seconds": 1.0}
+            values, seeds = [-2.0, -99.0], (0, 1)
+        else:
+            setup = script.SETUPS["bandit-10"]
+            config = {"setup": "bandit-10", "trials": setup.trials, **script.told_of(setup, 0, setup.options["epochs"])}
+            more = {"metric": "gain_on_greedy", "ci_low": 0.05}
+            values, seeds = [0.08, -99.0], (0, 1)
+        for value, other in zip(values, ({}, {"learning_rate": 9.0}), strict=True):
+            for seed in seeds:
+                line = {**MEASURED, **more, "value": value, "config": {**config, "seed": seed, **other}}
+                if "returns" in more:
+                    line["returns"] = [-17.0, value, -1.0, -1.0]
+                reporting.report(name, False, **line)
+        script.summarize(*which)
+        assert [line["config"]["seeds"] for line in told] == [[0, 1]]
+        assert told[0]["value"] == values[0]
+
+
+def test_both_meta_gradients_are_of_the_same_rollouts(monkeypatch):
+    script, collected = script_of("dice_variance", monkeypatch), []
+    run = script.RolloutEngine.run_groups
+
+    def counted(engine, *given, **named):
+        groups = run(engine, *given, **named)
+        collected.append(named["sub_seed"])
+        return groups
+
+    monkeypatch.setattr(script.RolloutEngine, "run_groups", counted)
+    sizes = {"env": "point-navigation", "tasks": 2, "rollouts": 3, "steps": 5, "repeats": 2}
+    args = argparse.Namespace(**sizes, alpha=0.1, discount=0.99, scale=1.0)
+    dice, ratios = script.gradients(args, (script.DICEOuter(), script.TRPOOuter()), 0)
+    assert collected == [0, 1] * 2  # once for both
+    again = script.gradients(args, (script.DICEOuter(), script.DICEOuter()), 0)
+    assert np.array_equal(again[0], dice) and np.array_equal(again[1], dice)
+    assert not np.allclose(dice, ratios)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="CPU times of other processes are read from /proc")
+def test_a_budget_of_cpu_time_counts_processes_that_were_begun(monkeypatch):
+    script = script_of("maml_cheetah_dir", monkeypatch)
+    budget = script.Budget(None, 0.2)
+    assert not budget.is_over and budget.cpu_used < 0.2
+    code = "import time; print(flush=True)\nwhile time.process_time() < 0.4: pass\nprint(flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdin is not None and child.stdout is not None
+        child.stdout.readline()
+        child.stdout.readline()
+        assert budget.is_over  # although this process has only waited
+        child.stdin.write("\n")
+    assert budget.cpu_used >= 0.35  # of processes that have ended, too
+    assert script.Budget(0.0, None).is_over and not script.Budget(60.0, None).is_over
+    assert script.ENDLESS > 10**6

@@ -36,6 +36,7 @@ POOL_TESTS = "tests/unit/test_rollouts_run_collect.py"
 SAMPLER_TESTS = "tests/unit/test_rollouts_parallel_sampler.py"
 CVAR_TESTS = "tests/unit/test_rollouts_cvar_sampler.py"
 EMBEDDING_TESTS = "tests/unit/test_inference_embeddings.py"
+SBI_SAMPLER_TESTS = "tests/unit/test_rollouts_sbi_samplers.py"
 EXPLORATION_TESTS = "tests/unit/test_rollouts_parameter_exploration.py"
 EVALUATION_TESTS = "tests/unit/test_rollouts_parallel_evaluation.py"
 SEQUENCE_TESTS = "tests/unit/test_data_step_sequence.py"
@@ -251,6 +252,16 @@ BEHAVIOR_TESTS = {
     "RNNEmbedding.name": f"{EMBEDDING_TESTS}::test_names_and_needs",
     "RNNEmbedding.requires_target_domain_data": f"{EMBEDDING_TESTS}::test_names_and_needs",
     "RNNEmbedding.summary_statistic": f"{EMBEDDING_TESTS}::test_one_call_for_all_equals_calls_row_by_row",
+    "RealRolloutSamplerForSBI": f"{SBI_SAMPLER_TESTS}::test_real_rollouts_have_the_form_of_simulations",
+    "RecRolloutSamplerForSBI": f"{SBI_SAMPLER_TESTS}::test_recorded_rollouts_come_in_turns",
+    "RecRolloutSamplerForSBI.num_rollouts": f"{SBI_SAMPLER_TESTS}::test_recorded_rollouts_come_in_turns",
+    "RecRolloutSamplerForSBI.ring_idx": f"{SBI_SAMPLER_TESTS}::test_recorded_rollouts_come_in_turns",
+    "RolloutSamplerForSBI": f"{SBI_SAMPLER_TESTS}::test_bad_options",
+    "RolloutSamplerForSBI.get_dim_data": f"{SBI_SAMPLER_TESTS}::test_observations_instead_of_states",
+    "SimRolloutSamplerForSBI": (
+        f"{SBI_SAMPLER_TESTS}::test_segments_are_simulated_from_recorded_states_and_features_are_of_whole_rollouts"
+    ),
+    "check_domain_params": f"{SBI_SAMPLER_TESTS}::test_check_domain_params",
 }
 """Every documented member of the finished seeds -> the test of its behavior, which names its section of the specs."""
 

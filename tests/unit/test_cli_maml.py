@@ -66,6 +66,20 @@ def test_options_say_how_initial_parameters_improve(name, values, kind):
     assert algo.max_path_length == 10
 
 
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"learning_rate": 0.01}, r"learning_rate is not for outer 'trpo', .* got 0.01: .*outer=.vpg"),
+        ({"outer": "emaml", "max_kl": 0.1}, r"max_kl is not for outer 'emaml', .* got 0.1: .*outer=.trpo"),
+    ],
+)
+def test_options_of_another_way_to_improve_are_refused(values, told):
+    with pytest.raises(ValueError, match=told):
+        build(resolve("maml", "point-navigation", [("the test", {**TINY, **values})]))
+    default = {"outer": "vpg", "max_kl": TRPOOuter().max_kl}  # as a configuration has it that was written out
+    build(resolve("maml", "point-navigation", [("the test", {**TINY, **default})]))
+
+
 def test_published_values_are_the_presets():
     config = resolve("maml", "cheetah-dir")["algorithm"]
     names = ("meta_batch_size", "rollouts_per_task", "max_path_length", "inner_step_size", "max_kl")

@@ -41,9 +41,8 @@ def test_a_device_in_a_process_of_its_own(device, tmp_path):
         [logged] = load_log(tmp_path / "episode_0000.jsonl")
         np.testing.assert_array_equal(logged.observations, env.recorded().observations)
         env._packets._timeout = 0.2 * DT
-        device.worsen(
-            PacketFaults(jitter=0.4 * DT, late=0.2, late_by=2.5 * DT, lost=0.1, lost_numbers=(3, 4, 5), seed=1)
-        )
+        faults = PacketFaults(jitter=0.4 * DT, late=0.2, late_by=2.5 * DT, lost=0.1, lost_numbers=(3, 4, 5), seed=1)
+        device.worsen(faults)
         check_accounts(env)
     assert [len(load_log(path)[0]) for path in sorted(tmp_path.iterdir())] == [25, 25, 40]
 
@@ -64,7 +63,7 @@ def check_accounts(env):
     timing, repeated, late = env.timing, made.env_infos["repeated"], made.env_infos["late"]
     assert timing.steps == len(made) == 40 and made.truncated[-1]
     assert (timing.lost, timing.late) == (repeated.sum(), late.sum()) and not (repeated & late).any()
-    assert timing.lost + timing.stale + timing.overruns > 0 and repeated.sum() < 40
+    assert timing.lost + timing.stale + timing.overruns > 0
     again = np.flatnonzero(repeated)
     np.testing.assert_array_equal(made.observations[again + 1], made.observations[again])
     time = made.env_infos["time"]

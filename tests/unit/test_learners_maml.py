@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -14,10 +15,11 @@ import torch
 from meta_cases import THETA, distribution, exact_samples, finite_difference, stacked, true_return
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
+from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.registry import get_family
 from metaroll.envs.point.point_navigation import PointNavigationEnv
-from metaroll.errors import InvalidValueError, SnapshotError
+from metaroll.errors import InvalidValueError, SnapshotError, TaskOverlapError
 from metaroll.functional.gradients.meta_gradients import adapt
 from metaroll.learners.maml import tasks as task_module
 from metaroll.learners.maml.learner import MAML
@@ -38,7 +40,7 @@ from metaroll.policies.gru import GRUGaussianPolicy
 from metaroll.policies.normalized import NormalizedPolicy
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.seeding import torch_generator
-from metaroll.tasks.task_sampler import FixedTaskSampler
+from metaroll.tasks.task_sampler import FixedTaskSampler, SetTaskSampler
 from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.training.evaluation.adaptation_study import study_adaptation
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
@@ -118,12 +120,19 @@ def test_the_curvature_of_low_variance_enters(name):
     outer = OUTERS[name]
     steps = exact_steps(THETA, "ratio")
     found, _ = task_gradient(problem_of(outer), outer, THETA, steps, state_of(THETA))
-    theta = THETA.clone().requires_grad_()
-    (slope,) = torch.autograd.grad(adapt(theta, steps[:1], distribution, SIZES).parameters[-1][0], theta)
+    before = steps[0]
+
+    def log_probs(theta):
+        return distribution(theta, before.observations).log_prob(before.actions)
+
+    scores, curvatures = torch.func.jacrev(log_probs)(THETA), torch.func.jacrev(torch.func.jacrev(log_probs))(THETA)
+    each = scores[..., :, None] * scores[..., None, :] + curvatures
+    hessian = ((before.weights * before.advantages)[..., None, None] * each).sum(dim=(0, 1))
     after = torch.func.grad(true_return)(adapted_truly(THETA))
+    wanted = (torch.eye(2, dtype=torch.float64) + ALPHA * hessian) @ after
+    torch.testing.assert_close(-found, wanted, atol=1e-12, rtol=0)
     first, _ = task_gradient(problem_of(outer, False), outer, THETA, steps, state_of(THETA))
     torch.testing.assert_close(-first, after, atol=1e-12, rtol=0)
-    assert slope[0].item() != pytest.approx(1.0, abs=1e-3)
     assert (found - first).abs().max() > 1e-3
 
 
@@ -199,7 +208,7 @@ def learner_of(outer="promp", policy=None, spec=SPEC, **options):
 
 def runner_of(learner, **options):
     runner = LocalRunner(seed=0, **options)
-    runner.setup(learner, learner.train_tasks[0])
+    runner.setup(learner, learner._tasks.listed[0])
     return runner
 
 
@@ -271,6 +280,32 @@ def test_two_learners_in_two_threads():
     assert np.array_equal(one.policy.get_param_values(), weights)
     assert torch.get_num_threads() == before
     assert threading.active_count() < 10
+
+
+def test_each_thread_gets_its_own_number_of_torch_threads_back():
+    before, meet = torch.get_num_threads(), threading.Barrier(2, timeout=10)
+
+    def compute(own):
+        torch.get_num_threads()  # the first call takes over the newest number of any thread
+        torch.set_num_threads(own)
+        meet.wait()
+
+        def part(number):
+            meet.wait()  # both learners are inside now
+            return torch.get_num_threads()
+
+        seen = [task_module.spread(part, 1)[0]]
+        meet.wait()
+        seen += task_module.spread(lambda number: torch.get_num_threads(), 4)
+        return torch.get_num_threads(), seen
+
+    try:
+        torch.set_num_threads(2)
+        with ThreadPoolExecutor(2) as pool:
+            assert list(pool.map(compute, (2, 3))) == [(2, [1] * 5), (3, [1] * 5)]
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("name", OUTERS)
@@ -436,6 +471,7 @@ def test_a_snapshot_of_other_settings_is_refused():
     assert str(other.state_dict()) == before
     assert learner_of("promp").fingerprint() != learner_of("trpo").fingerprint()
     assert learner_of("promp").fingerprint() == learner_of("promp").fingerprint()
+    assert learner_of("promp").fingerprint() != learner_of("promp", scale_actions=False).fingerprint()
 
 
 def test_inner_steps_that_diverge_are_told_with_their_tasks(tmp_path):
@@ -449,6 +485,50 @@ def test_inner_steps_that_diverge_are_told_with_their_tasks(tmp_path):
     assert np.array_equal(learner.policy.get_param_values(), before)
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
     assert latest(tmp_path / "run") == 0
+
+
+@pytest.mark.parametrize("name", ["trpo", "promp"])
+def test_an_outer_update_that_is_not_finite_is_told_with_its_tasks(name, tmp_path):
+    learner = learner_of(name)
+    collected, update = learner.collect, learner.update
+
+    def spoiled(runner):
+        found = collected(runner)
+        found.steps[-1].advantages[1] = float("nan")
+        return found
+
+    before, logged = learner.state_dict(), []
+    learner.collect = spoiled
+    learner.update = lambda found: logged.append(found.tasks) or update(found)
+    with (
+        runner_of(learner, run_dir=tmp_path / "run") as runner,
+        pytest.raises(
+            InvalidValueError, match=r"outer update is not finite in 1 of 3 tasks: 1 \(.*goal.*max_kl"
+        ) as told,
+    ):
+        runner.train(1)
+    assert f"1 ({logged[0][1]})" in str(told.value)
+    after = learner.state_dict()
+    assert all(str(after[part]) == str(before[part]) for part in ("policy", "outer", "moments", "counters"))
+    assert latest(tmp_path / "run") == 0 and not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def test_a_step_of_the_trust_region_that_is_not_finite_is_told():
+    """The line search takes none of it, and its loss and gradient are finite."""
+    learner = learner_of("trpo")
+    found = samples_of(learner)
+
+    class Broken(BatchedTasks):
+        def kl_product(self, meta_parameters, state):
+            return lambda vector: vector * float("nan")
+
+    _, _, numbers = learner.outer.update(
+        Broken(learner._problem, learner.outer, found.steps), learner._meta_parameters(), learner._state
+    )
+    assert np.isfinite(numbers["outer_loss"]) and not np.isfinite(numbers["step_norm"])
+    with pytest.raises(InvalidValueError, match="not finite in 3 of 3 tasks"):
+        same = learner._meta_parameters(), learner._state
+        found.refuse_non_finite(learner._problem, learner.outer, same, same, numbers)
 
 
 def test_the_log_tells_whether_it_adapts_or_averages(tmp_path):
@@ -560,6 +640,31 @@ def test_a_policy_with_memory():
     assert np.isfinite(kept.metrics[-1]["gain"])
 
 
+@pytest.mark.parametrize("name", ["promp", "emaml"])
+def test_meta_gradients_of_a_policy_with_memory_are_those_of_finite_differences(name):
+    policy = GRUGaussianPolicy(SPEC, 2, init_std=0.5, generator=torch_generator(0))
+    learner = learner_of(name, policy, rollouts_per_task=3, max_path_length=4, meta_batch_size=1)
+    steps = [samples.map(lambda tensor: in_double(tensor[0])) for samples in samples_of(learner).steps]
+    problem, outer = learner._problem, learner.outer
+    problem = MetaProblem(problem.distribution, problem.inner, True, problem.step_sizes.double(), problem.trained)
+    made_by, drawn = learner._meta_parameters().double(), np.random.default_rng(0)
+    meta = made_by + torch.from_numpy(0.05 * drawn.normal(size=len(made_by)))
+    state = first_state(meta, 1, 0.5)
+
+    def loss(at):
+        leaf = at.clone().requires_grad_()
+        return meta_losses(problem, outer, leaf, steps, state, differentiable=False).losses.detach()
+
+    found, _ = task_gradient(problem, outer, meta, steps, state)
+    torch.testing.assert_close(found, finite_difference(loss, meta), atol=1e-7, rtol=1e-5)
+    first, _ = task_gradient(replace(problem, second_order=False), outer, meta, steps, state)
+    assert (found - first).abs().max() > 1e-4
+
+
+def in_double(tensor):
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
 def test_bad_input():
     with pytest.raises(ValueError, match="task_sampler is missing"):
         learner_of(task_sampler=None)
@@ -575,7 +680,44 @@ def test_bad_input():
         learner.adapt_policy(object(), batch_of(learner.policy))
     with pytest.raises(ValueError, match="at least one rollout"):
         learner.adapt_policy(learner.get_exploration_policy(), [])
+    empty = [batch_of(learner.policy), Rollouts()]
+    with pytest.raises(ValueError, match=r"at least one, got none of task 1: nothing was collected"):
+        learner.adapt_policies([learner.get_exploration_policy() for _ in empty], empty)
     assert isinstance(learner.policy, NormalizedPolicy)
+
+
+def test_a_task_without_rollouts_is_named():
+    learner = learner_of()
+    with runner_of(learner) as runner:
+        obtain = runner.obtain_samples
+        runner.obtain_samples = lambda *given, **named: [*obtain(*given, **named)[:-1], []]
+        with pytest.raises(ValueError, match=r"got none of task 2 \(\{'goal': .*sampler that stopped early"):
+            runner.train(1)
+
+
+def test_tasks_of_a_sampler_follow_the_seed_and_are_not_tested(tmp_path):
+    def make(seed, source):
+        return learner_of(task_sampler=source(), seed=seed, test_env_sampler=FixedTaskSampler(TASKS[0][:2]))
+
+    def fixed():
+        return FixedTaskSampler(TASKS[0])
+
+    def drawn():
+        return SetTaskSampler(PointNavigationEnv)
+
+    for source in (fixed, drawn):
+        with LocalRunner(seed=0) as runner:
+            one = make(0, source)
+            runner.setup(one, PointNavigationEnv)
+            seen = [one.collect(runner).tasks for _ in range(2)]
+            same = make(0, source)
+            assert str(same.collect(runner).tasks) == str(seen[0]) != str(make(1, source).collect(runner).tasks)
+            other = make(1, source)
+            other.load_state_dict(same.state_dict())
+            assert str(other.collect(runner).tasks) == str(seen[1])
+    assert make(0, drawn).train_tasks is None
+    with pytest.raises(TaskOverlapError):
+        MetaEvaluator(test_task_sampler=FixedTaskSampler(TASKS[0][:2])).prepare(make(0, fixed))
 
 
 def test_inner_steps_alone_go_where_the_learner_goes():

@@ -12,6 +12,7 @@ import torch
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import DataError, InvalidValueError, SnapshotError, UnknownNameError
 from metaroll.functional.distributions import gaussian_log_prob
+from metaroll.learners.on_policy_training import TrainingTasks
 from metaroll.learners.ppo import PPO
 from metaroll.learners.ppo_trainer import PPOData
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy, TanhGaussianMLPPolicy
@@ -21,7 +22,8 @@ from metaroll.policies.normalized import NormalizedPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.seeding import torch_generator
 from metaroll.tasks.domain_params import DomainParamUpdate
-from metaroll.tasks.task_sampler import FixedTaskSampler
+from metaroll.tasks.domain_randomizer import DomainRandomizer
+from metaroll.tasks.task_sampler import FixedTaskSampler, SetTaskSampler
 from metaroll.training.run.runner import LocalRunner
 from metaroll.types import EnvSpec, RolloutPlan
 
@@ -284,6 +286,27 @@ def test_variations_come_from_a_list_or_a_sampler():
             rollouts = learner.collect(runner)
         assert len(rollouts) == 12  # 40 steps in 6 variations: 7 in each, two rollouts of 4
         assert {r.rollout_info["plan"]["task"]["gain"] for r in rollouts} == {0.5, 2.0}
+
+
+def test_variations_of_a_sampler_follow_the_seed_and_the_snapshot():
+    """Whatever generators samplers have of their own: these are drawn from by the learner's."""
+    updates = [DomainParamUpdate({"gain": gain}) for gain in np.linspace(0.5, 2.0, 50)]
+
+    def drawn(tasks, count=8):
+        return [update.task for update in tasks.draw(count)]
+
+    for make in (
+        lambda: FixedTaskSampler(updates),
+        lambda: SetTaskSampler(TargetEnv, tasks=lambda num, generator: list(generator.random(num))),
+    ):
+        first, same, other = (TrainingTasks(make(), seed) for seed in (1, 1, 2))
+        begins = drawn(first)
+        assert begins == drawn(same) != drawn(other)
+        state, further = first.state_dict(), drawn(first)
+        other.load_state_dict(state)
+        assert drawn(other) == further != begins
+    assert TrainingTasks(FixedTaskSampler(updates), 0).listed == TrainingTasks(updates, 0).listed == updates
+    assert TrainingTasks(None, 0).listed is TrainingTasks(DomainRandomizer(), 0).listed is None
 
 
 @pytest.mark.parametrize(

@@ -63,13 +63,16 @@ def env_of(name: str, episodes: int = EPISODES) -> TrialWrapper:
     return TrialWrapper(make(), episodes, 6)
 
 
-def make(name: str = "bandit-5", hidden: int = 5, critic: Any = None, own: Any = None, **options: Any) -> RL2:
+def learner_of(name: str = "bandit-5", hidden: int = 5, critic: Any = None, **options: Any) -> PPO:
     spec = EnvSpec.from_env(env_of(name))
     kind: Any = CategoricalGRUPolicy if isinstance(spec.action_space, Discrete) else GRUGaussianPolicy
     policy = kind(spec, hidden, generator=torch_generator(1))
     critic = GRUCritic(spec.obs_dim, hidden, generator=torch_generator(2)) if critic is None else critic
-    learner = PPO(spec, policy, critic, **{"max_path_length": 6 * EPISODES, **SMALL, **options})
-    return RL2(learner, trials_per_epoch=4, **(own or {}))
+    return PPO(spec, policy, critic, **{"max_path_length": 6 * EPISODES, **SMALL, **options})
+
+
+def make(name: str = "bandit-5", hidden: int = 5, critic: Any = None, own: Any = None, **options: Any) -> RL2:
+    return RL2(learner_of(name, hidden, critic, **options), trials_per_epoch=4, **(own or {}))
 
 
 def trials_of(algo: RL2, name: str, count: int = 5, policy: Any = None) -> Rollouts:
@@ -227,16 +230,18 @@ def test_returns_go_over_ends_of_episodes_unless_they_are_not_to(across: bool) -
         np.testing.assert_allclose(data.targets[begin:end], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_a_trial_that_is_cut_off_ends_there_or_counts_what_would_follow() -> None:
+def test_a_trial_that_is_cut_off_ends_there_where_a_rollout_would_count_what_would_follow() -> None:
     values = {}
+    options: dict[str, Any] = {"discount": 1.0, "gae_lambda": 1.0, "normalize_returns": False}
+    algo = make("bandit-5", **options)
+    trials = trials_of(algo, "bandit-5", 3)
+    assert np.asarray(trials.truncated)[trials.bounds[1:] - 1].all()
+    data = collect_on_policy(trials, algo.env_spec)
     for bootstrap in (False, True):
-        algo = make("bandit-5", discount=1.0, gae_lambda=1.0, normalize_returns=False, bootstrap_truncated=bootstrap)
-        trials = trials_of(algo, "bandit-5", 3)
-        assert np.asarray(trials.truncated)[trials.bounds[1:] - 1].all()
-        data = collect_on_policy(trials, algo.env_spec)
-        batch, _ = algo.learner._prepare(data, trials, None)
+        learner = learner_of("bandit-5", **options, bootstrap_truncated=True) if bootstrap else algo.learner
+        batch, _ = learner._prepare(data, trials, None)
         values[bootstrap] = batch.targets[data.bounds[1:] - 1]
-        trainer: Any = algo.learner._trainer
+        trainer: Any = learner._trainer
         last = trainer.values(data.observations, data.last_observations, data.bounds)[1]
         np.testing.assert_allclose(
             values[bootstrap], data.rewards[data.bounds[1:] - 1] + (last if bootstrap else 0.0), rtol=1e-5
@@ -282,9 +287,11 @@ def test_what_makes_no_rl2_is_refused() -> None:
     with pytest.raises(TypeError, match="learner must be a PPO, got str"):
         RL2("ppo")  # type: ignore[arg-type]
     bare = EnvSpec.from_env(gymnasium.make("CartPole-v1"))
-    learner = PPO(bare, CategoricalGRUPolicy(bare, 4), GRUCritic(bare.obs_dim, 4))
+    learner = PPO(bare, CategoricalGRUPolicy(bare, 4), GRUCritic(bare.obs_dim, 4), bootstrap_truncated=False)
     with pytest.raises(ValueError, match="env_spec of the learner must be that of a trial"):
         RL2(learner)
+    with pytest.raises(ValueError, match=r"bootstrap_truncated of the learner must be False, got True: .*=False"):
+        RL2(learner_of(bootstrap_truncated=True))
     for trials in (0, -1):
         with pytest.raises(ValueError, match="trials_per_epoch must be"):
             RL2(make().learner, trials_per_epoch=trials)

@@ -202,3 +202,21 @@ def test_what_cannot_be_fitted() -> None:
         fitted.predict(make_paths([4], obs_dim=5)[0])
     with pytest.raises(ValueError, match="reg_coeff"):
         LinearTimeBaseline(reg_coeff=-1)
+
+
+def test_time_alone_explains_paths_whose_observations_are_structures() -> None:
+    """Those after paths that were cut off, too, which lie elsewhere in path dicts."""
+    rows, path = np.zeros((6, 2)), {"actions": np.zeros((6, 1)), "rewards": np.arange(6.0)}
+    nested = {"position": rows, "parts": (rows[:, 0], rows)}
+    last = {"position": rows[0], "parts": (rows[0, 0], rows[0])}
+    groups = [[{**path, "observations": nested, "final_observation": last}] * 2] * 2
+    plain = [[{**path, "observations": rows, "final_observation": rows[0]}] * 2] * 2
+    targets = np.tile(np.arange(6.0), 4)
+    found, expected = (
+        LinearTimeBaseline().fit_tasks(PathColumns.of(each), targets, finals=True) for each in (groups, plain)
+    )
+    for one, two in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, two)
+    baseline = LinearTimeBaseline()
+    baseline.fit(groups[0], target_key="rewards")
+    np.testing.assert_allclose(baseline.predict(groups[0][0]), path["rewards"], atol=0.02)

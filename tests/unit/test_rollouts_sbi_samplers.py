@@ -132,6 +132,10 @@ def test_true_parameters_give_the_recorded_series_and_no_distance_from_it(env, r
     distance = sampler(env, Distance(2, 1, STEPS), real, num_segments=2)(nominal)
     assert distance.shape == (2, 2 * 2)
     assert (distance[0] == 0).all() and (distance[1] > 0).any()
+    plain = sampler(env, real=real)
+    torch.testing.assert_close(plain.target_features(), plain(nominal)[:1], rtol=0, atol=0)
+    with pytest.raises(ValueError, match="target_features needs rollouts_real, got none"):
+        sampler(env).target_features()
     free = sampler(env, Distance(2, 1, STEPS))(nominal)
     assert free.shape == (2, 2) and (free == 0).all()  # its own target
     with pytest.raises(ValueError, match=r"embedding must return features \(B, R \* dim_output\), here"):
@@ -183,6 +187,56 @@ def test_observations_instead_of_states(env):
     choices = gymnasium.make("CartPole-v1")
     assert RolloutSamplerForSBI.get_dim_data(metaroll.EnvSpec.from_env(choices)) == 5
     choices.close()
+
+
+def test_features_of_every_embedding(env, real):
+    inference = pytest.importorskip("metaroll.inference.embeddings")
+    spec, dim = env.env_spec, RolloutSamplerForSBI.get_dim_data(env.env_spec)
+    made = [
+        inference.LastStepEmbedding(spec, dim),
+        inference.AllStepsEmbedding(spec, dim, STEPS, 2),
+        inference.DeltaStepsEmbedding(spec, dim, STEPS, state_mask_labels=["theta"]),
+        inference.BayesSimEmbedding(spec, dim, 3),
+        inference.RNNEmbedding(spec, dim, 4, 1, 2, len_rollouts=STEPS, generator=0),
+        inference.DynamicTimeWarpingEmbedding(spec, dim),
+    ]
+    series = np.stack([by_hand(row, real, [0, 6, 12]) for row in THETA]).astype(np.float32)
+    target = np.broadcast_to(by_hand([1.0, 1.0], real, [0, 12]).astype(np.float32), series.shape)
+    for embedding in made:
+        found = sampler(env, embedding, real, num_segments=2)(THETA)
+        data = np.concatenate([series, target], axis=3) if embedding.requires_target_domain_data else series
+        with torch.no_grad():
+            expected = embedding(embedding.pack(torch.from_numpy(data)))
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+        alone = sampler(env, embedding, real, num_segments=2)(THETA[1:2])
+        torch.testing.assert_close(alone[0], found[1], rtol=0, atol=0)
+
+
+def test_batched_mujoco():
+    pytest.importorskip("mujoco")
+    env = gymnasium.make("InvertedPendulum-v5", max_episode_steps=6)
+    real = [rollout(env, lambda obs: [0.3], seed=0, sub_seed=i, no_close=True) for i in range(2)]
+    first = lambda segment: segment.observations[0]  # noqa: E731
+    options = {"num_segments": 2, "rollouts_real": real, "stop_on_done": False, "seed": 0, "initial_state": first}
+    mapping, theta = {0: "body_mass:pole"}, np.array([1.0, 4.89, 9.0, -1.0])
+    embedding = Flat(4, 1, 6)
+    found = SimRolloutSamplerForSBI("InvertedPendulum-v5", lambda obs: [0.0], mapping, embedding, **options)
+    assert found._source.kind() == "physics"
+    features = found(theta)
+    assert features[3].isnan().all() and "mass" in found.failed[0].message
+    for row, mass in zip(features, theta[:3], strict=False):
+        for series, source in zip(row.reshape(2, 2, 3, 5).numpy(), real, strict=True):
+            for part, begin in zip(series, (0, 3), strict=True):
+                options = {"init_state": source.observations[begin], "domain_param": {"body_mass:pole": mass}}
+                alone = rollout(env, lambda obs: [0.3], max_steps=3, reset_kwargs=options, seed=9, no_close=True)
+                np.testing.assert_array_equal(part[:, :4], alone.observations[:3].astype(np.float32))
+    env.close()
+    wrapped = gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.make("InvertedPendulum-v5"))
+    with pytest.warns(UserWarning, match="cannot be started in an init_state below RecordEpisodeStatistics"):
+        SimRolloutSamplerForSBI(
+            wrapped, lambda obs: [0.0], mapping, embedding, 2, rollouts_real=real, initial_state=first
+        )(theta)
+    wrapped.close()
 
 
 # -- exactness ---------------------------------------------------------------------------------------------------------
@@ -297,7 +351,7 @@ def test_simulations_that_raise_or_diverge_are_rows_of_nan():
     assert "not finite at step 0" in by_row[2].message
     assert "mass" in by_row[3].message and by_row[3].rollout == -1 and by_row[3].call == 0
     assert len([failed for failed in found.failed if failed.row == 1]) == 4  # two rollouts of two segments
-    with pytest.warns(UserWarning, match="all 1 simulations failed, the last: .* the spring is broken"):
+    with pytest.warns(UserWarning, match="all 1 simulations failed, the first: .* the spring is broken"):
         assert found([9.0]).isnan().all()
     assert found.failed[-1].call == 1
 
@@ -320,7 +374,7 @@ def test_many_wrong_parameters_of_a_batched_simulator(env, real):
 
 def test_an_environment_that_takes_nothing_over_is_found_out():
     real = recorded_list(Started())
-    with pytest.warns(UserWarning, match=r"all 1 simulations failed, the last: .* it ignores reset\(options="):
+    with pytest.warns(UserWarning, match=r"all 1 simulations failed, the first: .* it ignores reset\(options="):
         SimRolloutSamplerForSBI(Deaf(), lambda obs: [0.0], {0: "mass"}, Moments(2, 1), 1, rollouts_real=real, seed=0)(
             [1.0]
         )
@@ -407,13 +461,15 @@ def test_bad_recordings(env, real):
     bare = StepSequence(actions=real[0].actions_applied, **fields)
     with pytest.raises(DataError, match=r"rollouts_real\[0\] must have a field 'states'"):
         sampler(env, real=[bare])
-    with pytest.raises(DataError, match="or pass initial_state, a function from a segment to a state"):
-        sampler(env, Moments(3, 1), [bare], series="observations")
-    log = sampler(env, Flat(3, 1, STEPS), [bare], series="observations", num_segments=2, initial_state=state_of_first)(
-        THETA[:1]
-    )
+    told = sampler(env, Flat(3, 1, STEPS), [bare], series="observations", num_segments=2)  # by the pendulum itself
     expected = np.concatenate([real[0].observations[:-1], real[0].actions_applied], axis=1)
-    np.testing.assert_allclose(log.numpy().reshape(STEPS, 4), expected, atol=1e-6)
+    np.testing.assert_allclose(told(THETA[:1]).numpy().reshape(STEPS, 4), expected, atol=1e-6)
+    mine = sampler(env, Flat(3, 1, STEPS), [bare], series="observations", num_segments=2, initial_state=state_of_first)
+    torch.testing.assert_close(mine(THETA), told(THETA), rtol=1e-5, atol=1e-6)
+    spring = recorded_list(Started())[0]
+    spring = StepSequence(rewards=spring.rewards, observations=spring.observations, actions=spring.actions)
+    with pytest.raises(DataError, match="or pass initial_state, a function from a segment to a state: Started does"):
+        SimRolloutSamplerForSBI(Started(), None, {0: "mass"}, Moments(2, 1), 1, rollouts_real=[spring])
 
     strong = StepSequence(actions=4.0 + 0 * real[0].actions, states=real[0].states, **fields)
     with pytest.raises(ValueError, match=r"actions of rollouts_real\[0\] must lie within .* at step 0; record what"):
@@ -540,9 +596,9 @@ def test_calling_conventions_of_sbi(env, real):
     from sbi.inference import simulate_for_sbi
     from sbi.utils import BoxUniform
 
-    prior, _, numbers = user_input.process_prior(BoxUniform(torch.tensor([0.7, 0.7]), torch.tensor([1.3, 1.3])))
     ours = sampler(env, real=real, num_segments=2)
     with isolated_rng(0):
+        prior, _, numbers = user_input.process_prior(BoxUniform(torch.tensor([0.7, 0.7]), torch.tensor([1.3, 1.3])))
         simulator = user_input.process_simulator(ours, prior, numbers)
         user_input.check_sbi_inputs(simulator, prior)
         for count in (1, 2, 3):

@@ -22,6 +22,14 @@ __all__ = ["main"]
 _COMMANDS = {
     "demo": ("commands.train:demo", "watch an agent adapt to tasks that it never saw (some minutes)"),
     "train ALGO ENV": ("commands.train:train", "train an algorithm in a family of tasks"),
+    "infer SIM": (
+        "commands.infer:infer",
+        "from a robot's log to a posterior over the simulator's parameters, to train on",
+    ),
+    "sim2real demo": (
+        "commands.infer:sim2real",
+        "the whole loop on a simulated robot: log, posterior, policy, evaluation (some minutes)",
+    ),
     "resume RUN": ("commands.train:resume", "continue a run where it stopped, bitwise identical"),
     "evaluate RUN": ("commands.train:evaluate", "adapt the newest snapshot of a run to held-out tasks"),
     "watch RUN": ("commands.watch:watch", "a video of held-out tasks: before and after adaptation, side by side"),

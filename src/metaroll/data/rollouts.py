@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
 import numpy as np
@@ -83,6 +83,23 @@ class RolloutColumns:
         """Where the rollouts ``first`` to ``stop`` lie in a column."""
         begin, end = int(self.bounds[first]), int(self.bounds[stop])
         return slice(begin + first, end + stop) if name in WITH_FINAL else slice(begin, end)
+
+    def first(self, count: int) -> RolloutColumns:
+        """The first ``count`` rollouts, as views."""
+        fields = {name: _cut(value, self.rows(name, 0, count)) for name, value in self.fields.items()}
+        steps, own = self.rows("rewards", 0, count), None if self.own is None else self.own[:count]
+        return replace(
+            self,
+            fields=fields,
+            terminated=self.terminated[steps],
+            truncated=self.truncated[steps],
+            bounds=self.bounds[: count + 1],
+            complete=self.complete[:count],
+            infos=self.infos[:count],
+            own=own,
+            plans=None if self.plans is None else self.plans[:count],
+            firsts=None if self.firsts is None else self.firsts[:count],
+        )
 
     def values(self, name: str, first: int, stop: int) -> Iterator[Any]:
         """What each of the rollouts ``first`` to ``stop`` has of a field: views; ``_NONE`` where it has nothing."""

@@ -7,7 +7,8 @@ import inspect
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -116,12 +117,22 @@ def refuse_non_finite(numbers: Mapping[str, float], weights: Iterable[Tensor], n
     )
 
 
+@runtime_checkable
+class _DrawsTasks(Protocol):
+    """What a ``TaskSampler`` has beside ``sample``."""
+
+    @property
+    def updates(self) -> list[EnvUpdate] | None: ...
+
+    def drawing(self) -> AbstractContextManager[Callable[[int, np.random.Generator], list[EnvUpdate]]]: ...
+
+
 class TrainingTasks:
     """Draws environment updates with replacement.
 
-    A list is drawn from with a generator of its own. A sampler is handed this generator if its ``sample`` takes a
-    ``generator`` (as a ``DomainRandomizer`` does); else its own state goes into the snapshot if it has ``state_dict``
-    and ``load_state_dict``; one that has neither draws other variations after a resume.
+    A list is drawn from with a generator of its own, and so is a sampler with ``drawing`` (a ``TaskSampler``: see
+    there) or whose ``sample`` takes a ``generator``. Of others the state goes into the snapshot if they have
+    ``state_dict`` and ``load_state_dict``; one that has neither draws other variations after a resume.
 
     Args:
         source: A list of ``EnvUpdate``, or a sampler with ``sample(n_tasks, with_replacement)``; ``None`` means the
@@ -138,11 +149,22 @@ class TrainingTasks:
             raise TypeError(f"task_sampler must have sample(n_tasks), got {type(source).__name__}")
         self._generator = np.random.default_rng(seed)
 
+    @property
+    def listed(self) -> list[EnvUpdate] | None:
+        """All that may be drawn, where there is a list of it; ``None`` where it is drawn without end."""
+        if isinstance(self._source, list):
+            return list(self._source)
+        listed = self._source.updates if isinstance(self._source, _DrawsTasks) else None
+        return None if listed is None else list(listed)
+
     def draw(self, count: int) -> list[EnvUpdate]:
         """``count`` updates."""
         source, generator = self._source, self._generator
         if isinstance(source, list):
             return [source[i] for i in generator.integers(len(source), size=count)]
+        if isinstance(source, _DrawsTasks):
+            with source.drawing() as draw:
+                return list(draw(count, generator))
         if "generator" in inspect.signature(source.sample).parameters:
             return list(source.sample(count, with_replacement=True, generator=generator))
         return list(source.sample(count, with_replacement=True))

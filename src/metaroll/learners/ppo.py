@@ -213,7 +213,7 @@ class PPO(EpochLearner):
         check_whole("evaluate_every", evaluate_every, 0)
         if gradients not in ("auto", "numpy", "autograd"):
             raise unknown_name("gradients", str(gradients), ("auto", "numpy", "autograd"))
-        self.evaluate_every = evaluate_every
+        self.evaluate_every, self.bootstrap_truncated = evaluate_every, bootstrap_truncated
         self.seed = fresh_seed() if seed is None else int(seed)
         self._tasks = TrainingTasks(task_sampler, derive_seed("ppo tasks", self.seed))
         self.test_env_sampler = test_env_sampler

@@ -13,7 +13,7 @@ from gymnasium.spaces import Box
 from metaroll.checks import check_whole
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import ShapeError
+from metaroll.errors import ShapeError, option_text
 from metaroll.learners.base import MetaRLAlgorithm
 from metaroll.learners.on_policy_training import EpochLearner, Progress
 from metaroll.learners.ppo import PPO
@@ -47,7 +47,7 @@ class RL2(EpochLearner, MetaRLAlgorithm):
         learner: A PPO on the spec of a ``TrialWrapper``, with a recurrent policy (``GRUGaussianPolicy``,
             ``CategoricalGRUPolicy``) and a recurrent critic (``GRUCritic``): one that sees single steps cannot tell
             what has been found out. Its ``max_path_length`` is the length of a trial. A trial ends with its last
-            episode, so its values need no bootstrap (``bootstrap_truncated=False``).
+            episode, after which nothing counts: ``bootstrap_truncated=False``.
         trials_per_epoch: Trials that are collected per epoch, each in a task of its own.
         across_episodes: Whether the return goes on after the end of an episode, with one discount for the whole trial.
             Without it every episode is worth what it earns itself, and exploration for later ones is worth nothing.
@@ -67,7 +67,7 @@ class RL2(EpochLearner, MetaRLAlgorithm):
 
     Raises:
         TypeError: ``learner`` is no PPO, or its policy or critic remembers nothing.
-        ValueError: Its environment is no trial.
+        ValueError: Its environment is no trial, or it counts what would follow a trial.
     """
 
     adapts_again = True
@@ -84,6 +84,11 @@ class RL2(EpochLearner, MetaRLAlgorithm):
         if not isinstance(learner, PPO):
             raise TypeError(f"learner must be a PPO, got {type(learner).__name__}")
         _check_memories(learner)
+        if learner.bootstrap_truncated:
+            raise ValueError(
+                "bootstrap_truncated of the learner must be False, got True: nothing follows the last episode of a "
+                f"trial; {option_text('bootstrap_truncated', False)}"
+            )
         self.num_told = _entries_told(learner.env_spec)
         """Last entries of an observation: last action, reward, and whether an episode has ended."""
         if not isinstance(across_episodes, bool):

@@ -82,7 +82,7 @@ class NormalizedPolicy(ActingPolicy):
                 f"{policy.obs_dim}: see widened_spec"
             )
         self.policy = policy
-        self.normalize_observations = bool(normalize_observations)
+        self.normalize_observations, self.scale_actions = bool(normalize_observations), bool(scale_actions)
         self.clip_observations = check_number("clip_observations", clip_observations, 0.0, above_low=True)
         if self.normalize_observations:
             self.obs_mean = nn.Parameter(torch.zeros(self.input_dim), requires_grad=False)

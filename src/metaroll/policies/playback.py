@@ -51,6 +51,11 @@ class PlaybackPolicy(ParameterFreePolicy):
         self._curr_rec, self._curr_step = (0 if no_reset else -1), 0
 
     @property
+    def info(self) -> PolicyInfo:
+        """Without noise and draws; observations do not matter."""
+        return PolicyInfo(draws=False, looks=False)
+
+    @property
     def act_recordings(self) -> list[np.ndarray]:
         """The recordings ``(T, act_dim)``, or ``(T,)`` of choices (copies)."""
         return [recording.copy() for recording in self._recordings]
@@ -154,6 +159,11 @@ class IdlePolicy(ParameterFreePolicy):
         self.env_spec = EnvSpec.from_env(env_spec)
         self._blank = _blank_action(self.env_spec)
 
+    @property
+    def info(self) -> PolicyInfo:
+        """Without noise and draws; observations do not matter."""
+        return PolicyInfo(draws=False, looks=False)
+
     def act(
         self,
         obs: np.ndarray,
@@ -184,7 +194,7 @@ class DummyPolicy(ParameterFreePolicy):
     @property
     def info(self) -> PolicyInfo:
         """One uniform number per entry of an action."""
-        return PolicyInfo(self._num_numbers, "uniform", draws=False)
+        return PolicyInfo(self._num_numbers, "uniform", draws=False, looks=False)
 
     def act(
         self,
@@ -218,6 +228,11 @@ class TimePolicy(ParameterFreePolicy):
         self.function = function
         self.dt = check_number("dt", dt, 0.0, above_low=True)
         self._blank = _blank_action(self.env_spec)
+
+    @property
+    def info(self) -> PolicyInfo:
+        """Without noise and draws; observations do not matter."""
+        return PolicyInfo(draws=False, looks=False)
 
     def initial_state(
         self,

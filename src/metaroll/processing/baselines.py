@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from metaroll.checks import check_number, check_whole, described
-from metaroll.data.data_format import map_leaves
+from metaroll.data.data_format import iterate_leaves, map_leaves
 from metaroll.errors import DataError, ShapeError
 from metaroll.functional.regression import grams_of_blocks, solve_ridge, state_features, time_features
 from metaroll.processing.path_columns import PathColumns, PathGroup
@@ -63,8 +63,10 @@ class TaskBaseline(ABC):
 
     def predict(self, path: Mapping[str, Any]) -> np.ndarray:
         """Values of the steps of a path dict, float64 ``(t,)``; 0 before the first fit."""
-        observations = np.asarray(path["observations"])
-        return self._values(observations, np.arange(len(observations)))
+        given: Any = path["observations"]
+        observations: Any = given if isinstance(given, dict | tuple) else np.asarray(given)
+        count = next(len(leaf) for _, leaf in iterate_leaves(observations))
+        return self._values(observations, np.arange(count))
 
     @abstractmethod
     def fit_tasks(
@@ -289,7 +291,8 @@ class _TaskFits:
             self._found[own] = found[place]
         if self.last_values is not None:
             if finals is None:
-                finals = self._baseline.features(columns.last_observations[paths], columns.lengths[paths])
+                lasts = map_leaves(lambda leaf, _: leaf[paths], columns.last_observations)
+                finals = self._baseline.features(lasts, columns.lengths[paths])
             self.last_values[paths] = (finals * weights[owners]).sum(axis=1)
 
 

@@ -54,8 +54,8 @@ class DroppedRollout:
     Attributes:
         plan: Its plan.
         step: Where it ended (-1: while resetting).
-        what: ``observation``, ``reward`` or ``action`` that was NaN or Inf (``on_invalid="drop"``), or ``error``
-            (``on_error="drop"``).
+        what: ``observation`` (``state`` where nobody looks at observations), ``reward`` or ``action`` that was NaN or
+            Inf (``on_invalid="drop"``), or ``error`` (``on_error="drop"``).
         message: What the environment or the policy said that raised.
     """
 

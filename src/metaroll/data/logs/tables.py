@@ -33,7 +33,7 @@ class LogTable:
     """
 
     source: str
-    columns: Mapping[str, Sequence[Any]]
+    columns: Mapping[str, Any]
     before_rows: int | None = None
 
     def place(self, row: int, column: str) -> str:

@@ -105,10 +105,10 @@ class SimulatorRows:
         self._all_begun = not self._waiting.any()
         self._noise.begin(rows, keys)
 
-    def step(self, actions: Any, active: np.ndarray | None = None) -> tuple[NextState, Any]:
+    def step(self, actions: Any, active: np.ndarray | None = None, *, shows: bool = True) -> tuple[NextState, Any]:
         """Step all rows, or those where ``active (N,)``; the others stay, with reward 0 and no ending.
 
-        Observations are those of all rows after it.
+        Observations are those of all rows after it, unless nobody looks at them (``shows``).
         """
         if not self._all_begun:
             self._check_begun(active)
@@ -125,7 +125,7 @@ class SimulatorRows:
                 found = self._masked(simulator.step(self.state, actions, self.constants, noise, np), active)
                 self.ages += active
             self.state = found.state
-            observations = simulator.observe(found.state, self.constants, np)
+            observations = simulator.observe(found.state, self.constants, np) if shows else None
         terminated = np.zeros(num_rows, dtype=bool) if found.terminated is None else found.terminated
         truncated = found.truncated
         if truncated is None and simulator.time_limit is not None:
@@ -198,6 +198,12 @@ class SimulatorRows:
 
         if inits is None:
             return drawn(None)
+        distinct = {id(init): init for init in inits}  # many rollouts may share one
+        if id(None) not in distinct and len({len(init) for init in distinct.values() if init is not None}) == 1:
+            numbers = {key: number for number, key in enumerate(distinct)}
+            values = np.stack([init for init in distinct.values() if init is not None])
+            chosen = np.array([numbers[id(init)] for init in inits], dtype=np.int64)
+            return simulator.state_from_init(values[chosen], constants, np)
         own = np.array([i for i, init in enumerate(inits) if init is None], dtype=np.int64)
         parts = [(own, drawn(own))] if own.size else []
         wished = {i: init for i, init in enumerate(inits) if init is not None}
@@ -355,7 +361,8 @@ class SimulatorSlots(Slots):
         """
         active = np.asarray(active, dtype=bool)
         some = None if np.count_nonzero(active) == len(active) else active  # a third of the time of all()
-        found, observations = self.rows.step(self._checked_actions(actions, some), some)
+        shows = self.shows or not self.info.steps_past_end
+        found, observations = self.rows.step(self._checked_actions(actions, some), some, shows=shows)
         states = self.states() if self.record_states else None
         return SlotStep(observations, found.rewards, found.terminated, found.truncated, found.infos, states)
 

@@ -32,8 +32,10 @@ class SlotsProxy(Slots, ABC):
         self.env_spec = slots.env_spec
         self.info = slots.info
 
-    def attach(self, *, beat: Callable[[str], None] | None = None, record_states: bool = False) -> None:
-        self._slots.attach(beat=beat, record_states=record_states)
+    def attach(
+        self, *, beat: Callable[[str], None] | None = None, record_states: bool = False, shows: bool = True
+    ) -> None:
+        self._slots.attach(beat=beat, record_states=record_states)  # whoever stands between may look
 
     def reset(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> Any:
         return self._slots.reset(slots, plans)

@@ -59,9 +59,17 @@ def placed(env: Any, init_state: Any) -> np.ndarray | None:
     """Put one of Gymnasium's own environments, which has been reset, into ``init_state``; its observation there.
 
     They do not know ``reset(options={"init_state": ...})`` themselves. ``None`` for any other environment.
+
+    Raises:
+        TypeError: A wrapper stands between that might show something else there.
     """
     inner, _ = unwrapped_and_limit(env)
     if _rules_of(inner) is None:
+        if inner is not env.unwrapped and _rules_of(env.unwrapped) is not None:
+            raise TypeError(
+                f"{type(env.unwrapped).__name__} cannot be started in an init_state below {type(inner).__name__}; give "
+                "it without this wrapper"
+            )
         return None
     mujoco = load_mujoco()
     qpos, qvel = split_state(init_state, inner.model.nq, inner.model.nv)

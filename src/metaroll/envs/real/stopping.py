@@ -19,7 +19,7 @@ import numpy as np
 
 from metaroll.errors import DeviceError
 
-__all__ = ["StopKey", "Watchdog", "stop_at_exit", "stop_for_sure"]
+__all__ = ["StopKey", "Watchdog", "stop_all", "stop_at_exit", "stop_for_sure"]
 
 _ATTEMPTS = 3
 """How often a device is told to stop before that counts as failed."""
@@ -153,7 +153,8 @@ def stop_at_exit(device: _Stoppable) -> None:
 
 
 @atexit.register
-def _stop_all() -> None:
+def stop_all() -> None:
+    """Halt all devices that are to be stopped when the program ends."""
     for device in list(_ACTING):
         with contextlib.suppress(Exception):
             device.halt("the program has ended")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -14,14 +15,16 @@ from metaroll.checks import check_number, check_whole
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import InvalidValueError, unknown_name
 from metaroll.functional.gradients.meta_gradients import InnerObjective, Samples, mean_cosine
-from metaroll.learners.maml.outer import MetaProblem
+from metaroll.learners.maml.outer import MetaProblem, OuterState, OuterUpdate
 from metaroll.learners.maml.samples import Gathered, SampleSettings, gather
-from metaroll.learners.maml.tasks import InnerSteps, inner_steps, with_old
+from metaroll.learners.maml.tasks import InnerSteps, inner_steps, task_gradient, with_old
 from metaroll.learners.runner import Runner
 from metaroll.policies.normalized import NormalizedPolicy
 from metaroll.types import EnvSpec, EnvUpdate
 
 __all__ = ["Adapter", "MAMLConfig", "MetaSamples", "collect"]
+
+_MOST_NAMED = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +70,7 @@ class MetaSamples:
         explained_variance: Of the baselines at the last moment.
         episode_length: Mean over all rollouts.
         observations: All that were seen, ``(T, obs_dim)``.
+        tasks: What the tasks are.
     """
 
     steps: list[Samples]
@@ -76,6 +80,37 @@ class MetaSamples:
     explained_variance: float
     episode_length: float
     observations: np.ndarray
+    tasks: Sequence[Any]
+
+    def refuse_non_finite(
+        self,
+        problem: MetaProblem,
+        outer: OuterUpdate,
+        before: tuple[Tensor, OuterState],
+        after: tuple[Tensor, OuterState],
+        numbers: Mapping[str, float],
+    ) -> None:
+        """Error if an outer update led from parameters and state ``before`` to others that are not finite.
+
+        Args:
+            problem, outer: Of the update.
+            before, after: Meta-parameters and state.
+            numbers: What it tells the log: a loss that is not finite is no reason to stay, which a line search does.
+
+        Raises:
+            InvalidValueError: The tasks whose own gradients are not finite are named; all, where these are.
+        """
+        if all(map(math.isfinite, numbers.values())) and all(map(_is_finite, (after[0], *after[1]))):
+            return
+        count = len(self.tasks)
+        own = [[samples.map(lambda array, m=m: array[m]) for samples in self.steps] for m in range(count)]
+        slopes = [task_gradient(problem, outer, before[0], steps, before[1])[0] for steps in own]
+        bad = [m for m, slope in enumerate(slopes) if not _is_finite(slope)] or list(range(count))
+        raise InvalidValueError(
+            f"the outer update is not finite in {len(bad)} of {count} tasks: {_named(bad, self.tasks)} "
+            f"({dict(numbers)}); take a smaller step (learning_rate, max_kl, inner_step_size), and resume from the "
+            "last snapshot"
+        )
 
     def metrics(self) -> dict[str, float]:
         """Does it adapt, or average? Numbers for the log.
@@ -108,9 +143,11 @@ class Adapter:
     settings: SampleSettings
     device: torch.device
 
-    def samples(self, groups: Sequence[Sequence[StepSequence]], parameters: Tensor) -> tuple[Gathered, Samples]:
-        """What ``groups[m]``, rollouts of policies with ``parameters (P,)`` or ``(M, P)``, say of their tasks."""
-        found = gather(groups, self.policy, self.env_spec, self.settings, self.device)
+    def samples(
+        self, groups: Sequence[Sequence[StepSequence]], parameters: Tensor, tasks: Sequence[Any] | None = None
+    ) -> tuple[Gathered, Samples]:
+        """What ``groups[m]``, rollouts of policies with ``parameters (P,)`` or ``(M, P)``, say of their ``tasks``."""
+        found = gather(groups, self.policy, self.env_spec, self.settings, self.device, tasks)
         return found, with_old(self.problem, parameters, found.samples)
 
     def inner_step(
@@ -130,12 +167,20 @@ class Adapter:
         finite = (torch.isfinite(taken.parameters).all(dim=1) & torch.isfinite(taken.kl)).cpu().numpy()
         if finite.all():
             return taken
-        bad = np.flatnonzero(~finite)
-        named = [f"{i} ({tasks[i]})" for i in bad[:3]]
+        bad = np.flatnonzero(~finite).tolist()
         raise InvalidValueError(
             f"an inner step diverges: policies are not finite in {len(bad)} of {len(finite)} tasks: "
-            f"{', '.join(named)}; lower inner_step_size, and resume from the last snapshot"
+            f"{_named(bad, tasks)}; lower inner_step_size, and resume from the last snapshot"
         )
+
+
+def _named(numbers: Sequence[int], tasks: Sequence[Any]) -> str:
+    more = len(numbers) - _MOST_NAMED
+    return ", ".join(f"{i} ({tasks[i]})" for i in numbers[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    return bool(torch.isfinite(tensor).all())
 
 
 def collect(runner: Runner, tasks: list[EnvUpdate], adapter: Adapter, meta: Tensor, config: MAMLConfig) -> MetaSamples:
@@ -148,7 +193,7 @@ def collect(runner: Runner, tasks: list[EnvUpdate], adapter: Adapter, meta: Tens
     gathered: list[Gathered] = []
     steps: list[Samples] = []
     divergences: list[np.ndarray] = []
-    cosine = float("nan")
+    cosine, known = float("nan"), [update.task for update in tasks]
     for k in range(config.num_inner_steps + 1):
         groups = runner.obtain_samples(
             runner.step_itr,
@@ -156,11 +201,11 @@ def collect(runner: Runner, tasks: list[EnvUpdate], adapter: Adapter, meta: Tens
             num_rollouts=config.rollouts_per_task,
             parameters=parameters.cpu().numpy(),
         )
-        found, samples = adapter.samples(groups, parameters)
+        found, samples = adapter.samples(groups, parameters, known)
         gathered.append(found)
         steps.append(samples)
         if k < config.num_inner_steps:
-            taken = adapter.inner_step(meta, parameters, samples, [update.task for update in tasks])
+            taken = adapter.inner_step(meta, parameters, samples, known)
             parameters = taken.parameters
             divergences.append(taken.kl.cpu().numpy())
             cosine = float(mean_cosine(taken.gradients * adapter.problem.adapted)) if k == 0 else cosine
@@ -172,4 +217,5 @@ def collect(runner: Runner, tasks: list[EnvUpdate], adapter: Adapter, meta: Tens
         explained_variance=gathered[-1].explained_variance,
         episode_length=float(np.concatenate([each.data.lengths for each in gathered]).mean()),
         observations=np.concatenate([each.data.observations for each in gathered]),
+        tasks=known,
     )

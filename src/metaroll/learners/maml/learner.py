@@ -16,7 +16,6 @@ from metaroll.checks import check_whole
 from metaroll.data.paths import TrajectoryBatch
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import InvalidValueError
 from metaroll.functional.distributions import ActionDistribution
 from metaroll.functional.running_moments import Moments, add_rows
 from metaroll.learners.base import MetaRLAlgorithm
@@ -31,7 +30,7 @@ from metaroll.learners.snapshots import described, fingerprint_of, load_or_keep,
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.normalized import NormalizedPolicy
 from metaroll.seeding import derive_seed, fresh_seed
-from metaroll.types import EnvSpec, EnvUpdate
+from metaroll.types import EnvSpec
 
 __all__ = ["MAML"]
 
@@ -133,7 +132,6 @@ class MAML(MetaRLAlgorithm):
         self.evaluate_every = check_whole("evaluate_every", evaluate_every, 0)
         self.seed = fresh_seed() if seed is None else int(seed)
         self._tasks = TrainingTasks(task_sampler, derive_seed("meta-training tasks", self.seed))
-        self._train_tasks = list(task_sampler) if isinstance(task_sampler, list | tuple) else None
         self.test_env_sampler = test_env_sampler
         self._policy = _wrapped(policy, normalize_observations, scale_actions, self.env_spec)
         self._device = torch.device("cpu" if device is None else device)
@@ -169,9 +167,10 @@ class MAML(MetaRLAlgorithm):
         return int(self._config.max_path_length)
 
     @property
-    def train_tasks(self) -> list[EnvUpdate] | None:
-        """Tasks that it learns in; ``None`` where they are drawn without end."""
-        return self._train_tasks
+    def train_tasks(self) -> list[Any] | None:
+        """Tasks that it learns in, which must not be tested; ``None`` where they are drawn without end."""
+        listed = self._tasks.listed
+        return None if listed is None else [update.task for update in listed]
 
     @property
     def step_sizes(self) -> np.ndarray:
@@ -218,15 +217,12 @@ class MAML(MetaRLAlgorithm):
         """Improve the initial parameters with what ``collect`` returned; numbers for the log (``MetaSamples.metrics``).
 
         Raises:
-            InvalidValueError: Parameters are not finite any more; nothing was changed.
+            InvalidValueError: Parameters, losses or gradients are not finite any more; nothing was changed.
         """
         tasks = BatchedTasks(self._problem, self._outer, found.steps)
-        meta, state, numbers = self._outer.update(tasks, self._meta_parameters(), self._state)
-        if not bool(torch.isfinite(meta).all()):
-            raise InvalidValueError(
-                f"meta-parameters are not finite any more after {self._num_epochs + 1} epochs ({numbers}); take a "
-                "smaller step (learning_rate, max_kl), and resume from the last snapshot"
-            )
+        before = self._meta_parameters(), self._state
+        meta, state, numbers = self._outer.update(tasks, *before)
+        found.refuse_non_finite(self._problem, self._outer, before, (meta, state), numbers)
         self._state = state
         self._take(meta)
         if self._config.normalize_observations:
@@ -281,6 +277,7 @@ class MAML(MetaRLAlgorithm):
         """Class, networks and hyperparameters as a short text; a snapshot fits a MAML with the same one."""
         outer = f"{type(self._outer).__name__} {sorted(asdict(self._outer).items())!r}"  # pyright: ignore[reportArgumentType]
         kinds = [type(self._policy.policy).__name__, outer, *shapes_of(self._policy)]
+        kinds += [] if self._policy.scale_actions else ["scale_actions=False"]
         return fingerprint_of(self, *kinds, described(self._config))
 
     def state_dict(self) -> dict[str, Any]:

@@ -420,6 +420,7 @@ class TRPOOuter(OuterUpdate):
         gradient, found = tasks.gradient(meta_parameters, state)
         step = self.direction(gradient, tasks.kl_product(meta_parameters, state))
         numbers = {"outer_loss": float(found.losses), "grad_norm": float(gradient.norm())}
+        numbers["step_norm"] = float(step.norm())  # before the line search, which takes no step that is not finite
         for tries in range(self.max_backtracks):
             candidate = meta_parameters + self.backtrack_ratio**tries * step
             there = tasks.means(candidate, state)

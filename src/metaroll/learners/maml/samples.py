@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -58,14 +58,24 @@ def gather(
     env_spec: EnvSpec,
     settings: SampleSettings,
     device: torch.device,
+    tasks: Sequence[Any] | None = None,
 ) -> Gathered:
     """Samples of the rollouts of M tasks, ``groups[m]`` those of one; a baseline is fitted to each task by itself.
 
-    Nothing counts after the end of a rollout, whatever ended it: values depend on the time that is left.
+    Nothing counts after the end of a rollout, whatever ended it: values depend on the time that is left. ``tasks`` says
+    what the tasks are, for errors.
 
     Raises:
         DataError, ShapeError: Rollouts hold NaN or Inf, or do not fit ``env_spec``.
+        ValueError: A task has no rollout.
     """
+    for m, group in enumerate(groups):
+        if not len(group):
+            name = m if tasks is None else f"{m} ({tasks[m]})"
+            raise ValueError(
+                f"rollouts of each task must be at least one, got none of task {name}: nothing was collected there (a "
+                "sampler that stopped early, episodes that were filtered out), or they went to another task"
+            )
     rollouts = Rollouts.joined(groups)
     data = _in_units_of(policy, rollouts, collect_on_policy(rollouts, env_spec), env_spec)
     columns = PathColumns(

@@ -30,25 +30,38 @@ _NUM_PARTS = 8
 
 _lock = threading.Lock()
 _inside = 0
-_threads_before = 1
+_threads_of_new = 1
 
 
 @contextlib.contextmanager
-def _one_torch_thread() -> Iterator[None]:
-    """Inside, torch computes with one thread; outside with as many as before, however many threads come in here."""
-    global _inside, _threads_before
+def _one_torch_thread() -> Iterator[int]:
+    """Inside, this thread of Python computes with one thread of torch; yields how many it had, and has afterwards.
+
+    Each thread has its own number, and the last one that was set is that of threads to come: so the last thread to
+    leave gives them back what they had, too.
+    """
+    global _inside, _threads_of_new
+    own = torch.get_num_threads()
     with _lock:
         if _inside == 0:
-            _threads_before = torch.get_num_threads()
-            torch.set_num_threads(1)
+            _threads_of_new = own
         _inside += 1
+    torch.set_num_threads(1)
     try:
-        yield
+        yield own
     finally:
+        torch.set_num_threads(own)
         with _lock:
             _inside -= 1
-            if _inside == 0:
-                torch.set_num_threads(_threads_before)
+            if _inside == 0 and own != _threads_of_new:
+                other = threading.Thread(target=torch.set_num_threads, args=(_threads_of_new,))
+                other.start()
+                other.join()
+
+
+def _begin_worker() -> None:
+    torch.get_num_threads()  # the first call takes over the number of threads to come, whatever was set before
+    torch.set_num_threads(1)
 
 
 @functools.cache
@@ -64,11 +77,11 @@ def _keep_memory() -> None:
 def spread(compute: Callable[[int], T], count: int) -> list[T]:
     """``[compute(0), ..., compute(count - 1)]``, on as many threads as torch has; each computes with one."""
     _keep_memory()
-    with _one_torch_thread():
-        workers = min(_threads_before, count)
+    with _one_torch_thread() as threads:
+        workers = min(threads, count)
         if workers <= 1:
             return [compute(number) for number in range(count)]
-        with ThreadPoolExecutor(workers) as pool:
+        with ThreadPoolExecutor(workers, initializer=_begin_worker) as pool:
             return list(pool.map(compute, range(count)))
 
 

@@ -293,11 +293,12 @@ class Recorder:
         return block.arrays["terminated"][: block.steps], block.arrays["truncated"][: block.steps]
 
     def values(self) -> list[tuple[str, np.ndarray]]:
-        """Actions, observations and rewards of the open block, ``(K, E, ...)``, for a look at NaN."""
+        """Actions, observations (or else states) and rewards of the open block, ``(K, E, ...)``, for a look at NaN."""
         block = self._blocks[-1]
         steps, arrays = block.steps, block.arrays
         actions = [("action", array[:steps]) for name, array in arrays.items() if name.startswith("actions")]
         seen = [("observation", array[1 : steps + 1]) for name, array in arrays.items() if name.startswith("+obs")]
+        seen = seen or [("state", arrays["+states"][1 : steps + 1])]
         return [*actions, *seen, ("reward", arrays["rewards"][:steps])]
 
     def forget(self, position: int) -> None:
@@ -443,7 +444,9 @@ class Recorder:
 
     def _write_with_final(self, row: int, observations: Any, states: Any) -> None:
         block = self._blocks[-1]
-        if observations.__class__ is np.ndarray:
+        if observations is None:
+            pass  # nobody looks
+        elif observations.__class__ is np.ndarray:
             block.write("+observations", row, observations, block.size + 1)
         else:
             self._trees["observations"] = observations

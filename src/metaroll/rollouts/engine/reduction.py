@@ -110,7 +110,7 @@ class Reduction:
         """``ValueError`` where the first of several groups gives another row alone than in ``rows``: a cheap look."""
         if len(rows) < 2:
             return
-        alone = self._rows(_rollouts_of(columns, np.arange(self.group)))
+        alone = self._rows(columns.first(self.group))
         scale = np.max(np.abs(rows[0]), initial=0.0, where=np.isfinite(rows[0]))
         if alone.shape[1:] != rows.shape[1:] or not np.allclose(  # a product of other width may have other last bits
             alone[0], rows[0], rtol=1e-3, atol=1e-3 * float(scale), equal_nan=True

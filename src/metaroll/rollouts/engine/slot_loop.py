@@ -108,7 +108,9 @@ class SlotLoop:
         self._on_invalid, self._fields = on_invalid, fields
         self._records, self._record_extras = record, record_extras
         self._beat = beat
-        slots.attach(beat=beat, record_states=record_extras)
+        self._blind = self._past_end and record_extras and not policy.info.looks
+        self._blind = self._blind and fields is not None and "states" in fields and "observations" not in fields
+        slots.attach(beat=beat, record_states=record_extras, shows=not self._blind)
         self._tick = 0
         self._plans: dict[int, RolloutPlan] = {}
         """Plans of the rollouts by position, where the source does not know them."""
@@ -313,7 +315,8 @@ class SlotLoop:
         if self._records:
             states = self.slots.states() if self._record_extras else None
             states = states if isinstance(states, np.ndarray) else None
-            self._recorder.open(most, self._positions, self._ages, self._obs, states)
+            seen = None if self._blind else self._obs
+            self._recorder.open(most, self._positions, self._ages, seen, states)
         step = 0
         try:
             while step < most:
@@ -355,7 +358,8 @@ class SlotLoop:
             raise self._failure(error, running, counts) from error
         counts += running
         self._tick += 1
-        self._obs = result.observations
+        if result.observations is not None:
+            self._obs = result.observations
         over = (result.terminated | result.truncated) & self._stops
         self._until_limit -= 1
         if self._until_limit <= 0:  # else no rollout can have reached its limit
@@ -488,9 +492,9 @@ class SlotLoop:
         states = self.slots.states() if self._record_extras else None
         if states is not None and not isinstance(states, np.ndarray):
             self._recorder.write_states(states, slots.tolist(), self._positions)
-        lean = self._fields is not None
-        notes = [{}] * len(slots) if lean else notes_of(self.slots, slots, plans, self._record_extras)
-        self._notes.update(zip(positions.tolist(), notes, strict=True))
+        if self._fields is None:
+            notes = notes_of(self.slots, slots, plans, self._record_extras)
+            self._notes.update(zip(positions.tolist(), notes, strict=True))
 
     def _release(self, slots: np.ndarray) -> None:
         self._active[slots] = False
@@ -525,11 +529,11 @@ class SlotLoop:
         positions, first, ages = pieces[:, order]
         complete = order < done.shape[1]
         listed = positions.tolist()
-        notes = [self._notes[position] for position in listed]
+        notes = [self._notes[position] for position in listed] if self._notes else [{}] * len(listed)
         table = self._source.table
         plans = table.take(positions) if table is not None and not self._plans else [self._plan(n) for n in listed]
-        for position in done[0].tolist():
-            del self._notes[position]
+        for position in done[0].tolist() if self._notes or self._plans else ():
+            self._notes.pop(position, None)
             self._plans.pop(position, None)
         wanted = [] if segments else self._positions[self._active].tolist()
         columns = self._recorder.pack(positions, first, ages - first, complete, notes, wanted)

@@ -18,6 +18,7 @@ from torch import Tensor
 from metaroll.checks import check_path, check_whole, described
 from metaroll.data.recordings import load_rollout, recordings_in
 from metaroll.data.step_sequence import StepSequence
+from metaroll.envs.base.env_state import state_from_observation
 from metaroll.envs.lookup.source import EnvSource, is_env_instance
 from metaroll.envs.wrappers.domain_rand import outermost_dr_wrapper
 from metaroll.errors import RecordingError
@@ -189,8 +190,8 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         policy: What acts where recorded actions do not; starts anew with every segment.
         dp_mapping: Which domain parameter each column is: number -> name; columns are in the order of the numbers.
         embedding, num_segments, len_segments, stop_on_done: See ``RolloutSamplerForSBI``.
-        rollouts_real: Rollouts recorded in the target domain, of one length; they need ``states``, or
-            ``initial_state``.
+        rollouts_real: Rollouts recorded in the target domain, of one length. Where they have no ``states``, and there
+            is no ``initial_state``, the environment must tell the state of an observation (``state_from_observation``).
         use_rec_act: Play the recorded actions; False: let the policy act.
         features_of, series, pad_mode, seed: See ``RolloutSamplerForSBI``.
         initial_state: From a segment of a recorded rollout to the state ``(S,)`` in which its simulation starts;
@@ -251,7 +252,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
             self._acting = policy
         else:
             self._target = target = TargetRecordings.of(
-                rollouts_real, spec, self._state_field(spec), self._cut, initial_state
+                rollouts_real, spec, self._state_field(spec), self._cut, initial_state, self._observed_state
             )
             num_rollouts, length, _ = target.series.shape
             self._reduce = self._features(
@@ -303,9 +304,9 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
                 features[rows] = found
             self._note_failed(engine.dropped, rows, values, call)
             engine.dropped.clear()
-        failed = {entry.row for entry in self.failed if entry.call == call}
-        if len(values) and len(failed) == len(values):
-            warnings.warn(f"all {len(values)} simulations failed, the last: {self.failed[-1].message}", stacklevel=2)
+        failed = [entry for entry in self.failed if entry.call == call]
+        if failed and len({entry.row for entry in failed}) == len(values):
+            warnings.warn(f"all {len(values)} simulations failed, the first: {failed[0].message}", stacklevel=2)
         return torch.from_numpy(features)
 
     def target_features(self) -> Tensor:
@@ -350,6 +351,14 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
                 )
             check_param_names(instance, self._names)
             return EnvSpec.from_env(instance)
+        finally:
+            self._source.close(instance)
+
+    def _observed_state(self, observation: np.ndarray) -> np.ndarray:
+        """The state in which the simulation shows an observation, where it says so."""
+        instance = self._source.make()
+        try:
+            return state_from_observation(instance, observation)
         finally:
             self._source.close(instance)
 

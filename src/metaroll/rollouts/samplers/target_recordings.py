@@ -47,7 +47,8 @@ class TargetRecordings:
         spec: EnvSpec,
         state_field: str,
         cut: Callable[[int], tuple[int, ...]],
-        initial_state: Callable[[StepSequence], Any] | None = None,
+        initial_state: Callable[[StepSequence], Any] | None,
+        observed_state: Callable[[np.ndarray], np.ndarray],
     ) -> TargetRecordings:
         """From rollouts that were recorded.
 
@@ -57,6 +58,7 @@ class TargetRecordings:
             state_field: ``"states"`` or ``"observations"``.
             cut: From a number of steps to the steps of the segments.
             initial_state: From a segment to the state in which its simulation starts; ``None``: its first state.
+            observed_state: From an observation to the state in which it is shown, where states are not recorded.
         """
         listed = checked_recordings(rollouts)
         names = [f"rollouts_real[{number}]" for number in range(len(listed))]
@@ -68,7 +70,7 @@ class TargetRecordings:
         states, contexts = [], []
         for number, recorded in enumerate(listed):
             for begin, end in edges:
-                states.append(_initial_state(recorded, begin, end, names[number], initial_state))
+                states.append(_initial_state(recorded, begin, end, names[number], initial_state, observed_state))
                 contexts.append({"recording": np.array(number), "start": np.array(begin)})
         actions = [_as_recorded(recorded, fields[1]) for recorded in listed]
         return cls(np.stack(series), segments, fields, actions, states, contexts)
@@ -116,17 +118,25 @@ def checked_recordings(rollouts: Any, names: Sequence[str] = ()) -> list[StepSeq
 
 
 def _initial_state(
-    recorded: StepSequence, begin: int, end: int, name: str, initial_state: Callable[[StepSequence], Any] | None
+    recorded: StepSequence,
+    begin: int,
+    end: int,
+    name: str,
+    initial_state: Callable[[StepSequence], Any] | None,
+    observed_state: Callable[[np.ndarray], np.ndarray],
 ) -> np.ndarray:
     if initial_state is not None:
         found = array_of("what initial_state returns", initial_state(recorded[begin:end]), "a state (S,)")
     elif "states" in recorded.data_names:
         found = np.asarray(recorded.states)[begin]
     else:
-        raise DataError(
-            f"{name} must have a field 'states', in which simulations start, it has {', '.join(recorded.data_names)}; "
-            "or pass initial_state, a function from a segment to a state"
-        )
+        try:
+            found = observed_state(np.asarray(recorded.observations)[begin])
+        except NotImplementedError as error:
+            raise DataError(
+                f"{name} must have a field 'states', in which simulations start, or pass initial_state, a function "
+                f"from a segment to a state: {error}"
+            ) from error
     if not np.isfinite(found).all():
         raise ValueError(f"{name} must have finite states to start from, got {found} at step {begin}")
     return np.array(found, dtype=np.float64)

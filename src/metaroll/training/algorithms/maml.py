@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, final
 
 from metaroll.checks import check_number
 from metaroll.envs.lookup.registry import get_family
+from metaroll.errors import option_text
 from metaroll.learners.maml.learner import MAML
 from metaroll.learners.maml.outer import (
     DICEOuter,
@@ -150,7 +151,22 @@ class MAMLDescription(_MetaDescription):
 
     def outer(self, values: Mapping[str, Any]) -> OuterUpdate:
         kind = _OUTERS[values["outer"]]
+        _refuse_options_of_others(kind, values)
         return kind(**building.own_arguments(kind, values))
+
+
+def _refuse_options_of_others(kind: type[OuterUpdate], values: Mapping[str, Any]) -> None:
+    """Error if somebody gave an option that another way to improve has, which would change nothing."""
+    own = building.own_arguments(kind, values)
+    for other in (TRPOOuter, VPGOuter):
+        defaults = {field.name: field.default for field in fields(other)}
+        for name in defaults.keys() & values.keys() - own.keys():
+            if values[name] != defaults[name]:
+                use = "trpo" if other is TRPOOuter else "vpg"
+                raise ValueError(
+                    f"{name} is not for outer {values['outer']!r}, which does not have it, got {values[name]!r}: leave "
+                    f"it out, or take {option_text('outer', use)}"
+                )
 
 
 @final

@@ -1,0 +1,215 @@
+"""The commands ``infer`` and ``sim2real``: from a log to a posterior, and the whole loop on a simulated robot."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+
+from metaroll.cli.options import Output, parse, parse_command, unset
+from metaroll.errors import UsageError, blame_input
+from metaroll.training.display.consoles import escape
+
+__all__ = ["infer", "sim2real"]
+
+_PAGE = "report.html"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _InferArguments:
+    data: Annotated[str | None, unset("FOLDER", "none")] = None
+    """Recorded rollouts: a folder of metaroll import-log, or of metaroll.save_rollouts."""
+    out: Annotated[str | None, unset("DIR", "runs/infer-SIM-SEED")] = None
+    """Folder of the posterior, the simulations and the page; simulations that are there are used again."""
+    param: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=LOW:HIGH")] = ()
+    """A parameter that is not known, and its range; may be given several times. Without any: what the simulator usually
+    varies, half to one and a half times of its value."""
+    method: Literal["npdr", "bayessim", "nle", "fmpe"] = "npdr"
+    """Flows, a mixture of Gaussians, the likelihood, or flow matching."""
+    features: Literal["bayessim", "all-steps", "delta-steps", "last-step", "dtw"] = "bayessim"
+    """What recorded and simulated rollouts are compared by."""
+    every: int = 1
+    """Features see every so manieth step."""
+    segment_length: int = 20
+    """Steps after which a simulation starts anew from the recorded state."""
+    num_simulations: int = 2000
+    """Sets of parameters that are simulated, in all rounds."""
+    rounds: int = 2
+    """Rounds of simulation and learning."""
+    hold_out: int = 1
+    """Rollouts on which predictions are judged, which inference does not see."""
+    seed: int = 0
+    """Seed of everything."""
+    num_workers: int = 1
+    """Processes that simulate; results do not depend on it."""
+    output: Output = field(default_factory=Output)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _LoopArguments:
+    seed: int = 0
+    """Seed of everything, the hidden robot too."""
+    out: str = "runs/sim2real"
+    """Folder of the loop; an earlier one in it is replaced."""
+    rollouts: int = 5
+    """Logged rollouts of the robot."""
+    simulations: int = 2000
+    """Sets of parameters that are simulated."""
+    epochs: int = 100
+    """Epochs of each training, of 5,000 steps."""
+    episodes: int = 50
+    """Episodes on the robot by which policies are judged."""
+    jobs: int = 2
+    """Trainings at a time, in a process each."""
+    output: Output = field(default_factory=Output)
+
+
+def infer(arguments: Sequence[str]) -> None:
+    """Infer the parameters of a simulator from recorded rollouts."""
+    usage = "metaroll infer SIM --data FOLDER [options]"
+    about = (
+        "Recorded rollouts become a posterior over the parameters of SIM, with predictions of held-out rollouts and a "
+        "page. Train on it: metaroll train ALGO SIM --tasks FOLDER. docs/inference.md"
+    )
+    names, given = parse_command(_InferArguments, arguments, usage, about, "the name of the simulator is missing")
+    from metaroll.data.recordings import load_rollouts
+    from metaroll.training.display.results import print_json
+    from metaroll.training.evaluation.inference_result import InferenceOptions
+    from metaroll.training.report.inference_page import write_inference_page
+    from metaroll.training.session.inferring import infer as run
+    from metaroll.training.session.inferring import usual_prior
+    from metaroll.training.session.run_config import default_run_dir
+
+    console = given.output.console()
+    with blame_input():
+        if given.data is None:
+            raise UsageError(f"{usage}: --data FOLDER is missing, a folder of recorded rollouts (metaroll import-log)")
+        known = {entry.name for entry in dataclasses.fields(InferenceOptions)}
+        options = InferenceOptions(**{name: value for name, value in vars(given).items() if name in known})
+        folder = default_run_dir("infer", names[0], given.seed) if given.out is None else Path(given.out).expanduser()
+        rollouts = load_rollouts(Path(given.data).expanduser())
+        prior = usual_prior(names[0], given.param)
+        _about(console, rollouts, prior)
+        found = run(names[0], rollouts, prior, folder, options, progress=_told(console))
+        page = write_inference_page(found, folder / _PAGE)
+    _show(console, found)
+    console.print(f"page {escape(str(page))}", soft_wrap=True)
+    console.print(f"train on it: metaroll train ALGO {escape(names[0])} --tasks {escape(str(folder))}", soft_wrap=True)
+    if given.output.json:
+        print_json({**found.to_dict(), "folder": str(folder), "page": str(page)})
+
+
+def sim2real(arguments: Sequence[str]) -> None:
+    """Close the loop on a robot that a simulator plays."""
+    usage = "metaroll sim2real demo [options]"
+    about = (
+        "A simulator with hidden parameters plays the robot: logged rollouts, a posterior, a policy trained on it, "
+        "beside nominal training, plain randomization and one that knows the truth. Some minutes on two cores."
+    )
+    rest = list(arguments)
+    if rest and rest[0] == "demo":
+        rest.pop(0)
+    elif rest and not rest[0].startswith("-"):
+        raise UsageError(f"{usage}: there is only the demo, got {rest[0]!r}")
+    given = parse(_LoopArguments, rest, "metaroll sim2real demo", about)
+    from metaroll.training.display.results import print_json
+    from metaroll.training.session.sim2real import LoopOptions, close_the_loop
+
+    console = given.output.console()
+    with blame_input():
+        known = {entry.name for entry in dataclasses.fields(LoopOptions)}
+        options = LoopOptions(**{name: value for name, value in vars(given).items() if name in known})
+        result = close_the_loop(Path(given.out).expanduser(), options, lambda text: console.print(escape(text)))
+        page = _write_loop_page(result)
+    _show(console, result.inference, result.truth)
+    console.print(_loop_panel(result))
+    console.print(f"page {escape(str(page))}", soft_wrap=True)
+    if given.output.json:
+        print_json({**result.to_dict(), "page": str(page)})
+
+
+def _about(console: Console, rollouts: Sequence[Any], prior: Any) -> None:
+    lengths = sorted({len(rollout) for rollout in rollouts})
+    steps = f"{lengths[0]}" if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}"
+    console.print(f"{len(rollouts)} rollouts of {steps} steps; unknown: {escape(', '.join(prior.names))}")
+    if len(lengths) > 1:
+        console.print(f"[yellow]all are cut to {lengths[0]} steps, the shortest; leave out short ones to see more[/]")
+
+
+def _told(console: Console) -> Any:
+    def progress(state: Any) -> None:
+        if state.phase == "train":
+            where = f"round {state.round_number} of {state.rounds}"
+            console.print(f"{where}: {state.total:,} simulations done, learning the posterior")
+
+    return progress
+
+
+def _show(console: Console, found: Any, truth: Any = None) -> None:
+    table = Table(title="parameters", title_justify="left")
+    for name in ("parameter", "prior", "nominal", "posterior", "of the prior's spread", *(["true"] if truth else [])):
+        table.add_column(name, justify="left" if name == "parameter" else "right")
+    for row in found.rows():
+        cells = [
+            escape(row["name"]),
+            f"{row['prior_low']:.4g} to {row['prior_high']:.4g}",
+            f"{row['nominal']:.4g}",
+            f"{row['mean']:.4g} ± {row['std']:.2g}",
+            f"{100 * row['share_of_prior_std']:.3g} %{'' if row['identified'] else ' (says little)'}",
+        ]
+        table.add_row(*cells, *([f"{truth[row['name']]:.4g}"] if truth else []))
+    console.print(table)
+    errors = found.errors()
+    console.print(
+        f"predictions are off by {errors['posterior']:.3g} deviations with the posterior, {errors['nominal']:.3g} with "
+        "the nominal parameters"
+    )
+    if found.failed:
+        console.print(f"[yellow]{found.failed} simulations failed and were left out[/]")
+
+
+def _loop_panel(result: Any) -> Panel:
+    from metaroll.training.session.sim2real import POLICIES
+
+    lines = []
+    for name, values in result.returns.items():
+        low, high = result.interval(name)
+        share = "" if name in ("nominal", "oracle") else f"  {100 * result.score(name):.0f} % of the way to the oracle"
+        lines.append(f"{name:10} {values.mean():8.1f} [{low:.1f}, {high:.1f}]  {POLICIES[name]}{share}")
+    return Panel("\n".join(lines), title="return on the robot", title_align="left", expand=False)
+
+
+def _write_loop_page(result: Any) -> Path:
+    import numpy as np
+
+    from metaroll.training.evaluation.robustness import robustness_map
+    from metaroll.training.figures.charts import robustness_chart
+    from metaroll.training.figures.posterior_charts import policies_chart
+    from metaroll.training.report.inference_page import write_inference_page
+    from metaroll.training.report.page_parts import figure, figures, section
+    from metaroll.training.session.agent import load
+    from metaroll.training.session.sim2real import ENV, UNKNOWN
+
+    names = list(result.returns)
+    bounds = np.array([result.interval(name) for name in names])
+    means = np.array([result.returns[name].mean() for name in names])
+    told = {"mean": means, "low": bounds[:, 0], "high": bounds[:, 1]}
+    shown = [figure(policies_chart(f"{len(result.returns['oracle'])} episodes each", names, told))]
+    grid = {}
+    for name in UNKNOWN[:2]:
+        low, high = next((r["prior_low"], r["prior_high"]) for r in result.inference.rows() if r["name"] == name)
+        grid[name] = np.linspace(low, high, 7).tolist()
+    for name in ("uniform", "posterior"):
+        run = load(result.folder / "policies" / name)
+        found = robustness_map(run.policy, ENV, grid, num_episodes=3, seed=0)
+        chart = robustness_chart(found.to_dict())
+        shown.append(figure(dataclasses.replace(chart, title=f"Robustness of {name}")))
+    more = [section("On the robot", figures(shown))]
+    return write_inference_page(result.inference, result.folder / _PAGE, result.truth, more)

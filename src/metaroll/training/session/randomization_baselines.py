@@ -1,0 +1,156 @@
+"""Other ways to randomize: SimOpt, which fits the distribution to recordings, and ranges that grow by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, final
+
+import numpy as np
+
+from metaroll.checks import check_number, check_whole
+from metaroll.envs.lookup.source import EnvSource
+from metaroll.inference.priors import Prior, as_prior
+from metaroll.rollouts.engine.engine import RolloutEngine
+from metaroll.seeding import as_generator, derive_seed
+from metaroll.tasks.distributions import UniformDomainParam
+from metaroll.tasks.domain_params import DomainParamUpdate
+from metaroll.tasks.domain_randomizer import DomainRandomizer
+from metaroll.types import RolloutPlan
+
+__all__ = ["AutomaticRandomization", "sim_opt"]
+
+_LEAST_SPREAD = 0.02
+"""Of the prior's deviation: below that a distribution would not change any more."""
+
+
+def sim_opt(
+    simulate: Callable[[np.ndarray], np.ndarray],
+    observed: np.ndarray,
+    prior: Any,
+    *,
+    iterations: int = 6,
+    num_simulations: int = 200,
+    elite: float = 0.1,
+    seed: int = 0,
+) -> np.ndarray:
+    """Draws ``(10000, d)`` of a normal distribution of parameters whose simulations look like recordings.
+
+    SimOpt (Chebotar et al. 2019, arXiv:1810.05687): the distribution moves to parameters with small discrepancy, the
+    weighted sum of absolute and squared differences of the features (its equation 3); here by the cross-entropy method
+    in place of REPS, so that the share of elites limits how far one iteration goes.
+
+    Args:
+        simulate: ``thetas (B, d) -> features (B, F)``; rows with NaN count as unlike.
+        observed: Features of the recordings, ``(F,)`` or ``(1, F)``.
+        prior: Where it begins, and what it never leaves; any form that ``as_prior`` takes.
+        iterations: How often the distribution moves.
+        num_simulations: In each of them.
+        elite: Share of the simulations that it moves to.
+        seed: The same seed gives the same draws.
+    """
+    prior, generator = as_prior(prior), np.random.default_rng(derive_seed("simopt", seed))
+    count = max(
+        2, round(check_number("elite", elite, 0.0, above_low=True) * check_whole("num_simulations", num_simulations))
+    )
+    target = np.asarray(observed, dtype=np.float64).reshape(-1)
+    mean, spread = 0.5 * (prior.low + prior.high), prior.std
+    thetas = prior.sample(num_simulations, generator)
+    scale: np.ndarray | None = None
+    for number in range(check_whole("iterations", iterations)):
+        features = np.asarray(simulate(thetas), dtype=np.float64)
+        if scale is None:
+            scale = np.nanstd(features, axis=0) + 1e-12
+        gaps = (features - target) / scale
+        costs = np.abs(gaps).mean(axis=1) + np.square(gaps).mean(axis=1)
+        best = thetas[np.argsort(np.where(np.isfinite(costs), costs, np.inf))[:count]]
+        mean = best.mean(axis=0)
+        spread = np.maximum(best.std(axis=0), _LEAST_SPREAD * prior.std)
+        if number + 1 < iterations:
+            thetas = _within(prior, mean, spread, num_simulations, generator)
+    return _within(prior, mean, spread, 10_000, generator)
+
+
+def _within(prior: Prior, mean: np.ndarray, spread: np.ndarray, num: int, generator: np.random.Generator) -> np.ndarray:
+    return np.clip(generator.normal(mean, spread, (num, len(mean))), prior.low, prior.high)
+
+
+@final
+class AutomaticRandomization:
+    """Ranges that widen while the policy copes with their ends, and shrink where it does not.
+
+    Automatic domain randomization (Akkaya et al. 2019, arXiv:1910.07113, algorithm 1): after every epoch one parameter
+    is set to one end of its range, all others are drawn, and the mean return of the policy there says which way that
+    end moves. A callback of the runner, whose learner takes ``randomizer`` as its ``task_sampler``.
+
+    Args:
+        env: Simulator, as for ``RolloutEngine``.
+        nominal: Name -> value at which the ranges begin.
+        limits: Name -> lowest and highest value that they may reach.
+        low, high: Mean returns below which an end moves inwards, and above which it moves outwards.
+        step: How far, as a share of the way from the nominal value to the limit.
+        num_episodes: Episodes at each end.
+        max_steps: Their longest.
+        seed: Of all randomness.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        nominal: Mapping[str, float],
+        limits: Mapping[str, tuple[float, float]],
+        *,
+        low: float,
+        high: float,
+        step: float = 0.2,
+        num_episodes: int = 5,
+        max_steps: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        if not low <= high:
+            raise ValueError(f"low must not be above high, got {low} and {high}")
+        self._source, self._nominal, self._limits = EnvSource.of(env), dict(nominal), dict(limits)
+        self._low, self._high = low, high
+        self._step = check_number("step", step, 0.0, above_low=True)
+        self._episodes, self._max_steps = check_whole("num_episodes", num_episodes), max_steps
+        self._seed, self._generator = seed, as_generator(derive_seed("boundaries", seed))
+        self._reach = {(name, side): 0.0 for name in limits for side in (0, 1)}
+        self.randomizer = DomainRandomizer(
+            *(self._param(name) for name in limits), generator=derive_seed("training domains", seed)
+        )
+        """Draws from the present ranges."""
+
+    @property
+    def ranges(self) -> dict[str, tuple[float, float]]:
+        """Name -> present range."""
+        return {name: (self._end(name, 0), self._end(name, 1)) for name in self._limits}
+
+    def on_epoch_end(self, runner: Any, epoch: int, metrics: Mapping[str, Any]) -> None:
+        """Try one end of one range, and move it."""
+        name = list(self._limits)[int(self._generator.integers(len(self._limits)))]
+        side = int(self._generator.integers(2))
+        plans = [
+            RolloutPlan(
+                index,
+                (derive_seed("boundary", self._seed), epoch, index),
+                DomainParamUpdate({**params, name: self._end(name, side)}),
+                eval=True,
+                max_steps=self._max_steps,
+            )
+            for index, params in enumerate(self.randomizer.draw(self._episodes, self._generator))
+        ]
+        with RolloutEngine(self._source, runner.algo.policy) as engine:
+            found = float(np.mean([rollout.undiscounted_return() for rollout in engine.run(plans)]))
+        way = self._step if found >= self._high else -self._step if found <= self._low else 0.0
+        self._reach[name, side] = min(1.0, max(0.0, self._reach[name, side] + way))
+        moved = self._param(name)
+        self.randomizer.adapt_one_distr_param(name, "mean", moved.mean)
+        self.randomizer.adapt_one_distr_param(name, "halfspan", moved.halfspan)
+
+    def _end(self, name: str, side: int) -> float:
+        """The present end of a range, which starts a thousandth of the way out."""
+        reach, nominal = max(1e-3, self._reach[name, side]), self._nominal[name]
+        return nominal + reach * (self._limits[name][side] - nominal)
+
+    def _param(self, name: str) -> UniformDomainParam:
+        low, high = self._end(name, 0), self._end(name, 1)
+        return UniformDomainParam(name, 0.5 * (low + high), 0.5 * (high - low))

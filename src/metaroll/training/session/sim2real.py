@@ -1,0 +1,294 @@
+"""The whole loop on a robot that a simulator plays: log, posterior, policies trained on it, returns on the robot."""
+
+from __future__ import annotations
+
+import functools
+import math
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from metaroll.checks import check_whole
+from metaroll.data.recordings import save_rollouts
+from metaroll.data.step_sequence import StepSequence
+from metaroll.envs.sims.catalog import QQubeSwingUpEnv
+from metaroll.functional.bootstrap import bootstrap_ci
+from metaroll.inference.posterior import Posterior
+from metaroll.inference.priors import Prior, as_prior
+from metaroll.rollouts.engine.engine import RolloutEngine
+from metaroll.rollouts.single.rollout import rollout
+from metaroll.seeding import derive_seed
+from metaroll.training.evaluation.inference_result import Inference, InferenceOptions
+from metaroll.training.session import agent as agents
+from metaroll.training.session.inferring import infer
+from metaroll.training.store.files import write_json
+from metaroll.types import RolloutPlan
+
+__all__ = [
+    "ENV",
+    "UNKNOWN",
+    "LoopOptions",
+    "LoopResult",
+    "close_the_loop",
+    "draw_robot",
+    "log_robot",
+    "swing_up",
+    "train_policy",
+    "unknown_prior",
+]
+
+ENV = "metaroll.training.session.sim2real:swing_up"
+"""The name of the simulator of the loop."""
+UNKNOWN = ("mass_pend_pole", "length_pend_pole", "length_rot_pole", "motor_resistance", "motor_back_emf")
+"""What nobody has measured."""
+_SPREAD = 0.5
+_DT, _STEPS = 0.02, 250
+_TRAINING: Mapping[str, Any] = {
+    "steps_per_epoch": 5000,
+    "num_passes": 10,
+    "batch_size": 320,
+    "learning_rate": 1e-3,
+    "discount": 0.99,
+    "gae_lambda": 0.95,
+    "hidden_sizes": (64, 64),
+    "evaluate_every": 0,
+    "torch_threads": 1,
+}
+FILE_NAME = "sim2real.json"
+POLICIES = {
+    "nominal": "trained with the parameters of the data sheet",
+    "uniform": "trained on all that is possible",
+    "posterior": "trained on what the log says",
+    "oracle": "trained on the true parameters",
+}
+
+
+def swing_up(**options: Any) -> QQubeSwingUpEnv:
+    """The Qube that swings up, 50 decisions per second, for 5 s."""
+    return QQubeSwingUpEnv(**{"dt": _DT, "max_steps": _STEPS, **options})
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopOptions:
+    """Sizes of the loop.
+
+    Args:
+        seed: Of everything, the hidden robot too.
+        rollouts: Logged rollouts.
+        simulations: Sets of parameters that are simulated.
+        epochs: Epochs of each training, of 5,000 steps.
+        episodes: Episodes on the robot by which policies are judged.
+        jobs: Trainings at a time, in a process each.
+    """
+
+    seed: int = 0
+    rollouts: int = 5
+    simulations: int = 2000
+    epochs: int = 100
+    episodes: int = 50
+    jobs: int = 2
+
+    def __post_init__(self) -> None:
+        check_whole("seed", self.seed, 0)
+        for name, low in (("rollouts", 2), ("simulations", 50), ("epochs", 1), ("episodes", 2), ("jobs", 1)):
+            check_whole(name, getattr(self, name), low)
+
+
+@dataclass(frozen=True)
+class LoopResult:
+    """What the loop found.
+
+    Attributes:
+        truth: The robot's parameters.
+        inference: What the log said of them.
+        returns: Name of a policy -> returns on the robot, ``(E,)``; episode e is alike for all.
+        folder: Where everything is.
+        options: Sizes.
+    """
+
+    truth: Mapping[str, float]
+    inference: Inference
+    returns: Mapping[str, np.ndarray]
+    folder: Path
+    options: LoopOptions
+
+    def score(self, name: str) -> float:
+        """Share of the way from nominal training to the oracle."""
+        means = {policy: float(values.mean()) for policy, values in self.returns.items()}
+        way = means["oracle"] - means["nominal"]
+        return (means[name] - means["nominal"]) / way if way else math.nan
+
+    def interval(self, name: str) -> tuple[float, float]:
+        """95 % bootstrap interval of the mean return."""
+        _, low, high = bootstrap_ci(self.returns[name], np.mean, 2000, 0.05, 2, seed=0)
+        return float(np.ravel(low)[0]), float(np.ravel(high)[0])
+
+    def to_dict(self) -> dict[str, Any]:
+        """All numbers, JSON types."""
+        return {
+            "env": ENV,
+            "truth": dict(self.truth),
+            "inference": self.inference.to_dict(),
+            "returns": {name: values.tolist() for name, values in self.returns.items()},
+            "means": {name: float(values.mean()) for name, values in self.returns.items()},
+            "score_posterior": self.score("posterior"),
+            "score_uniform": self.score("uniform"),
+            "options": asdict(self.options),
+        }
+
+
+def unknown_prior() -> Prior:
+    """What is known before: half to one and a half times of the data sheet."""
+    nominal = swing_up().model.nominal
+    return as_prior({name: ((1.0 - _SPREAD) * nominal[name], (1.0 + _SPREAD) * nominal[name]) for name in UNKNOWN})
+
+
+def draw_robot(seed: int) -> dict[str, float]:
+    """The parameters of a robot that nobody knows."""
+    values = unknown_prior().sample(1, derive_seed("hidden robot", seed))[0]
+    return dict(zip(UNKNOWN, values.tolist(), strict=True))
+
+
+def log_robot(truth: Mapping[str, float], count: int, seed: int) -> list[StepSequence]:
+    """Rollouts of the robot under voltages that excite it, with a weak pull of the arm to its middle."""
+    robot = swing_up(domain_param=truth)
+    return [
+        rollout(robot, _Excitation(derive_seed("excitation", seed, number)), seed=seed, sub_seed=number, eval=True)
+        for number in range(count)
+    ]
+
+
+class _Excitation:
+    """Voltages: a sum of sines, and a proportional and derivative controller of the arm."""
+
+    def __init__(self, seed: int) -> None:
+        generator = np.random.default_rng(seed)
+        self._frequencies = generator.uniform(0.5, 3.0, 4)
+        self._phases = generator.uniform(0.0, 2.0 * np.pi, 4)
+        self._step = 0
+
+    def __call__(self, obs: np.ndarray) -> np.ndarray:
+        time = self._step * _DT
+        self._step += 1
+        pull = -3.0 * math.atan2(obs[0], obs[1]) - 0.1 * obs[4]
+        push = 0.9 * float(np.sin(2.0 * np.pi * self._frequencies * time + self._phases).sum())
+        return np.clip([push + pull], -4.5, 4.5)
+
+
+def train_policy(
+    name: str, folder: Path, options: Mapping[str, Any], tasks: Path | None, callbacks: Sequence[Any] = ()
+) -> Path:
+    """Train PPO, and return the folder of its run.
+
+    Args:
+        name: What the run is called.
+        folder: Where runs are.
+        options: What differs from the usual training, ``epochs`` and ``seed`` among it.
+        tasks: Folder of a posterior to train on.
+        callbacks: See ``Agent.learn``.
+    """
+    run = folder / name
+    values = {**_TRAINING, "lr_decay_epochs": options["epochs"], **options}
+    agents.agent("ppo", ENV, run_dir=run, tasks=tasks, **values).learn(callbacks=callbacks, progress=False)
+    return run
+
+
+def close_the_loop(
+    folder: str | Path, options: LoopOptions | None = None, tell: Callable[[str], None] = lambda text: None
+) -> LoopResult:
+    """Log the hidden robot, infer its parameters, train policies, and judge them on the robot.
+
+    Args:
+        folder: Where to; an earlier loop in it is replaced.
+        options: Sizes.
+        tell: Called with what happens, in words.
+    """
+    options, folder = LoopOptions() if options is None else options, Path(folder)
+    _clear(folder)
+    truth = draw_robot(options.seed)
+    rollouts = log_robot(truth, options.rollouts, options.seed)
+    save_rollouts(rollouts, folder / "log")
+    tell(f"logged {len(rollouts)} rollouts of the robot, {min(map(len, rollouts))} to {max(map(len, rollouts))} steps")
+    settings = InferenceOptions(num_simulations=options.simulations, seed=options.seed)
+    found = infer(ENV, rollouts, unknown_prior(), folder / "inference", settings, progress=_progress(tell))
+    returns = judge(train_all(folder, found, truth, options, tell), truth, options)
+    result = LoopResult(truth, found, returns, folder, options)
+    write_json(folder / FILE_NAME, result.to_dict())
+    return result
+
+
+def train_all(
+    folder: Path, found: Inference, truth: Mapping[str, float], options: LoopOptions, tell: Callable[[str], None]
+) -> dict[str, Path]:
+    """Name -> run of each of ``POLICIES``."""
+    oracle = _oracle(truth, folder / "oracle-tasks", options.seed)
+    prior = found.posterior.prior
+    ranges = [f"{name}={low}:{high}" for name, low, high in zip(prior.names, prior.low, prior.high, strict=True)]
+    usual: dict[str, Any] = {"epochs": options.epochs, "seed": options.seed}
+    jobs: dict[str, tuple[dict[str, Any], Path | None]] = {
+        "nominal": (usual, None),
+        "uniform": ({**usual, "randomize_param": ranges}, None),
+        "posterior": (usual, found.folder),
+        "oracle": (usual, oracle),
+    }
+    runs: dict[str, Path] = {}
+    if options.jobs == 1:
+        for name, (values, tasks) in jobs.items():
+            runs[name] = train_policy(name, folder / "policies", values, tasks)
+            tell(f"trained {name}: {POLICIES[name]}")
+        return runs
+    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
+        waiting = {
+            pool.submit(train_policy, name, folder / "policies", values, tasks): name
+            for name, (values, tasks) in jobs.items()
+        }
+        for done in as_completed(waiting):
+            name = waiting[done]
+            runs[name] = done.result()
+            tell(f"trained {name}: {POLICIES[name]}")
+    return {name: runs[name] for name in jobs}
+
+
+def judge(runs: Mapping[str, Path], truth: Mapping[str, float], options: LoopOptions) -> dict[str, np.ndarray]:
+    """Returns ``(E,)`` of each run's policy on the robot, in the same episodes."""
+    plans = [
+        RolloutPlan(index, (derive_seed("robot", options.seed), 0, index), eval=True)
+        for index in range(options.episodes)
+    ]
+    robot, returns = functools.partial(swing_up, domain_param=dict(truth)), {}
+    for name, run in runs.items():
+        with RolloutEngine(robot, agents.load(run)) as engine:
+            returns[name] = np.array([found.undiscounted_return() for found in engine.run(plans)])
+    return returns
+
+
+def _oracle(truth: Mapping[str, float], folder: Path, seed: int) -> Path:
+    """A posterior folder of one who knows the parameters to a thousandth."""
+    generator, prior = np.random.default_rng(derive_seed("oracle", seed)), unknown_prior()
+    values = np.array([truth[name] for name in prior.names])
+    draws = np.clip(values * generator.normal(1.0, 1e-3, (1000, len(values))), prior.low, prior.high)
+    Posterior(prior, draws=draws, description={"algorithm": "oracle"}).save(folder)
+    return folder
+
+
+def _clear(folder: Path) -> None:
+    """Remove an earlier loop; refuse anything else."""
+    if folder.exists() and any(folder.iterdir()):
+        if not (folder / "log").is_dir():
+            raise FileExistsError(f"{folder} holds something else than an earlier loop; choose another folder")
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def _progress(tell: Callable[[str], None]) -> Callable[[Any], None]:
+    def report(state: Any) -> None:
+        if state.phase == "train":
+            tell(f"round {state.round_number} of {state.rounds}: {state.total:,} simulations, learning the posterior")
+
+    return report
