@@ -7,7 +7,8 @@ import inspect
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -116,6 +117,16 @@ def refuse_non_finite(numbers: Mapping[str, float], weights: Iterable[Tensor], n
     )
 
 
+@runtime_checkable
+class _Sampler(Protocol):
+    """What is used of a ``TaskSampler``."""
+
+    @property
+    def updates(self) -> list[EnvUpdate] | None: ...
+
+    def drawing(self) -> AbstractContextManager[Callable[[int, np.random.Generator], list[EnvUpdate]]]: ...
+
+
 class TrainingTasks:
     """Draws environment updates with replacement.
 
@@ -141,15 +152,16 @@ class TrainingTasks:
     @property
     def listed(self) -> list[EnvUpdate] | None:
         """All that may be drawn, where there is a list of it; ``None`` where it is drawn without end."""
-        listed = self._source if isinstance(self._source, list) else getattr(self._source, "updates", None)
-        return list(listed) if isinstance(listed, list) else None
+        if isinstance(self._source, list):
+            return list(self._source)
+        return self._source.updates if isinstance(self._source, _Sampler) else None
 
     def draw(self, count: int) -> list[EnvUpdate]:
         """``count`` updates."""
         source, generator = self._source, self._generator
         if isinstance(source, list):
             return [source[i] for i in generator.integers(len(source), size=count)]
-        if callable(getattr(source, "drawing", None)):
+        if isinstance(source, _Sampler):
             with source.drawing() as draw:
                 return list(draw(count, generator))
         if "generator" in inspect.signature(source.sample).parameters:
