@@ -2,7 +2,7 @@
 
 from metaroll.data.data_format import cat_to_format, new_tuple, stack_to_format, to_format
 from metaroll.data.logs.importing import load_log
-from metaroll.data.logs.mapping import LogMapping, LoggedColumn
+from metaroll.data.logs.mapping import LogColumn, LogMapping
 from metaroll.data.paths import TimeStep, TrajectoryBatch
 from metaroll.data.recordings import load_rollout, load_rollouts, save_rollout, save_rollouts
 from metaroll.data.replay import PathBuffer
@@ -93,6 +93,8 @@ from metaroll.functional.sequences import (
     sequence_rec_sqrt,
     sequence_sqrt,
 )
+from metaroll.inference.abc import ABCSMC
+from metaroll.inference.checks import Verdict, check_posterior
 from metaroll.inference.embeddings import (
     AllStepsEmbedding,
     BayesSimEmbedding,
@@ -103,9 +105,11 @@ from metaroll.inference.embeddings import (
     RNNEmbedding,
 )
 from metaroll.inference.estimators import EstimatorConfig
+from metaroll.inference.identification import Identification, identify
 from metaroll.inference.neural import NPDR, BayesSim
 from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import Prior, as_prior
+from metaroll.inference.standardization import FeatureStandardizer
 from metaroll.learners.base import MetaRLAlgorithm, RLAlgorithm
 from metaroll.learners.distillation import Distillation
 from metaroll.learners.epopt import EPOpt
@@ -199,6 +203,7 @@ from metaroll.types import EnvSpec, EnvUpdate, InOutSpec, RenderMode, RolloutPla
 __version__: str
 
 __all__ = [
+    "ABCSMC",
     "MAML",
     "MW_TASKS_PER_ENV",
     "NPDR",
@@ -250,6 +255,7 @@ __all__ = [
     "EstimatorConfig",
     "ExistingEnvUpdate",
     "ExpQuadrErr",
+    "FeatureStandardizer",
     "FinalRewTask",
     "FixedTaskSampler",
     "GRUCritic",
@@ -259,6 +265,7 @@ __all__ = [
     "GaussianObsNoiseWrapper",
     "GlobalNamespace",
     "HillClimbing",
+    "Identification",
     "IdlePolicy",
     "InOutSpec",
     "InitStateWrapper",
@@ -268,9 +275,9 @@ __all__ = [
     "LinearTimeBaseline",
     "LocalRunner",
     "LocalSampler",
+    "LogColumn",
     "LogMapping",
     "LogUniformDomainParam",
-    "LoggedColumn",
     "MLPBaseline",
     "MLPEncoder",
     "MetaDomainRandWrapper",
@@ -364,6 +371,7 @@ __all__ = [
     "UniformDomainParam",
     "VPGDICEOuter",
     "VPGOuter",
+    "Verdict",
     "WandbLogger",
     "Worker",
     "WorkerFactory",
@@ -380,6 +388,7 @@ __all__ = [
     "cat_to_format",
     "check_act_equal",
     "check_domain_params",
+    "check_posterior",
     "check_slots",
     "check_split",
     "check_task_env",
@@ -402,6 +411,7 @@ __all__ = [
     "gen_shuffled_batch_idcs",
     "get_base_seed",
     "get_family",
+    "identify",
     "inner_env",
     "interquartile_mean",
     "interval_of_improvement",

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from metaroll import (
-    LoggedColumn,
+    LogColumn,
     LogMapping,
     PendulumEnv,
     load_log,
@@ -284,7 +284,7 @@ def test_recordings_of_our_own_are_logs(tmp_path):
 
 
 def test_a_mapping_may_be_made_in_python():
-    mapping = LogMapping({"x": LoggedColumn("x", scale=2.0, offset=1.0)}, {"u": LoggedColumn("u")}, sample_time=1.0)
+    mapping = LogMapping({"x": LogColumn("x", scale=2.0, offset=1.0)}, {"u": LogColumn("u")}, sample_time=1.0)
     assert loaded({"x": [0.0, 1.0], "u": [0.0, 0.0]}, mapping).observations[:, 0].tolist() == [1.0, 3.0]
 
 

@@ -181,6 +181,7 @@ def test_a_run_that_was_stopped_goes_on(tmp_path):
 def test_features_that_never_vary_are_left_out():
     rows = np.random.default_rng(0).normal(5.0, 2.0, (400, 3))
     rows[:, 1] = 1e4 + 1e-4 * rows[:, 0]  # rounding of single precision
+    rows = rows.astype(np.float32)
     seen = FeatureMap.fitted(rows)(torch.as_tensor(rows)).numpy()
     assert seen.shape == (400, 2) and seen.dtype == np.float32
     np.testing.assert_allclose(seen.mean(axis=0), 0.0, atol=1e-5)

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from metaroll.checks import check_fraction, check_number, check_whole, described
 from metaroll.errors import MissingPackageError, PosteriorError, unknown_name
 from metaroll.functional.posteriors.random_features import matern_frequencies, median_distance
+from metaroll.functional.series.features import constant_features
 from metaroll.seeding import derive_seed, isolated_rng
 
 if TYPE_CHECKING:
@@ -145,8 +146,7 @@ class FeatureMap(nn.Module):
         """
         rows = np.asarray(features, dtype=np.float64)
         mean, std = rows.mean(axis=0), rows.std(axis=0)
-        # Features come in single precision: less than its rounding is no variation.
-        kept = np.flatnonzero(std > 1e-6 * np.abs(mean) + 1e-12)
+        kept = np.flatnonzero(~constant_features(torch.as_tensor(features)).numpy())
         if not kept.size:
             raise ValueError(
                 f"features must vary with the parameters, but all {rows.shape[1]} are the same in all {len(rows)} "

@@ -104,7 +104,8 @@ class Posterior:
             if self.observed is None:
                 raise ValueError("nothing was observed yet: posterior.at(features) tells what follows from features")
             self._draws = self._from_estimator(NUM_DRAWS, self.observed[None], self._seed)[0]
-        return self._draws
+        drawn: np.ndarray = self._draws
+        return drawn
 
     @property
     def mean(self) -> np.ndarray:
@@ -115,6 +116,15 @@ class Posterior:
     def std(self) -> np.ndarray:
         """Standard deviation of the draws, ``(d,)``."""
         return self.draws.std(axis=0)
+
+    @property
+    def estimator(self) -> Estimator:
+        """What tells the posterior of any observation, on the standard normal scale.
+
+        Raises:
+            ValueError: There are only draws.
+        """
+        return self._needed()
 
     @property
     def has_estimator(self) -> bool:
@@ -143,7 +153,7 @@ class Posterior:
         if observed is None and (self._estimator is None or self.observed is None):
             generator = np.random.default_rng(derive_seed("posterior rows", seed))
             return self.draws[generator.integers(len(self.draws), size=count)]
-        given = self.observed if observed is None else observed
+        given = np.asarray(self.observed) if observed is None else observed
         features = self._features("observed", given)
         drawn = self._from_estimator(count, features, seed)
         return drawn if np.ndim(given) == 1 + len(self._event_shape) else drawn[0]
@@ -162,7 +172,7 @@ class Posterior:
         estimator, rows = self._needed(), self.prior.check_rows("thetas", thetas)
         if observed is None and self.observed is None:
             raise ValueError("observed must be given: the posterior is of no observation yet")
-        given = self.observed if observed is None else observed
+        given = np.asarray(self.observed) if observed is None else observed
         features = self._features("observed", given)
         paired = np.ndim(given) == 1 + len(self._event_shape)
         if paired and len(rows) != len(features):

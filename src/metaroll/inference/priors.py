@@ -305,8 +305,9 @@ def _marginal(name: str, value: Any) -> Marginal:
         if len(value) == 3 and value[0] in ("uniform", "log-uniform"):
             return Marginal(name, value[0], value[1], value[2])
         if len(value) in (3, 5) and value[0] == "normal":
-            low, high = value[3:] if len(value) == 5 else (-math.inf, math.inf)
-            return Marginal(name, "normal", low, high, value[1], value[2])
+            mean, std, *bounds = value[1:]
+            low, high = bounds if bounds else (-math.inf, math.inf)
+            return Marginal(name, "normal", low, high, mean, std)
     raise TypeError(
         f"the prior of {name!r} must be (low, high), ('log-uniform', low, high), ('normal', mean, std) or "
         f"('normal', mean, std, low, high), got {value!r}"

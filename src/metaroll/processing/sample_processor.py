@@ -100,7 +100,7 @@ class SampleProcessor:
             bootstrap_truncated=self.bootstrap_truncated,
         )
         columns = found.columns
-        self._log(log, log_prefix, columns, found.returns[columns.bounds[:-1]], found.explained_variance)
+        self._log(log, log_prefix, found, found.returns[columns.bounds[:-1]])
         own = {"returns": found.returns, "advantages": found.advantages}
         return _by_task(found, {**_recorded(columns), **own, **self._of_all_tasks(found)})
 
@@ -108,14 +108,12 @@ class SampleProcessor:
         """Further columns."""
         return {}
 
-    def _log(
-        self, log: bool | str, prefix: str, columns: PathColumns, discounted: np.ndarray, explained: np.ndarray
-    ) -> None:
+    def _log(self, log: bool | str, prefix: str, found: TaskAdvantages | DiceTasks, discounted: np.ndarray) -> None:
         """Log what is asked for; ``discounted (N,)`` are the discounted returns of the paths."""
         self.logged = {}
         if log is False:
             return
-        returns = columns.returns
+        returns = found.columns.returns
         told = {"AverageReturn": float(returns.mean())}
         if log != "reward":
             told = {
@@ -125,7 +123,7 @@ class SampleProcessor:
                 "StdReturn": float(returns.std()),
                 "MaxReturn": float(returns.max()),
                 "MinReturn": float(returns.min()),
-                "ExplainedVariance": float(explained.mean()),
+                "ExplainedVariance": float(found.explained_variance.mean()),
             }
         self.logged = {f"{prefix}{name}": value for name, value in told.items()}
         if self.log_to is not None:
@@ -243,7 +241,7 @@ class DiceSampleProcessor(SampleProcessor):
         )
         columns = found.columns
         discounted = np.add.reduceat(self.discount**columns.times * columns.rewards, columns.bounds[:-1])
-        self._log(log, log_prefix, columns, discounted, found.explained_variance)
+        self._log(log, log_prefix, found, discounted)
         samples = {"mask": found.mask, **{name: found.pad(column) for name, column in _recorded(columns).items()}}
         samples["adjusted_rewards"] = found.adjusted_rewards
         if found.advantages is not None:

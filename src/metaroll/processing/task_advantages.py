@@ -34,14 +34,18 @@ class TaskAdvantages:
         returns: Discounted sums of rewards from each step on, ``(T,)``.
         values: What the baseline of its task expects at each step, ``(T,)``.
         advantages: Generalized advantages, normalized and shifted within each task where asked for, ``(T,)``.
-        explained_variance: How good the baseline of each task fits ``returns``, ``(M,)``.
     """
 
     columns: PathColumns
     returns: np.ndarray
     values: np.ndarray
     advantages: np.ndarray
-    explained_variance: np.ndarray
+
+    @cached_property
+    def explained_variance(self) -> np.ndarray:
+        """How good the baseline of each task fits ``returns``, ``(M,)``."""
+        edges = pairwise(self.columns.task_bounds.tolist())
+        return np.array([explained_variance(self.values[a:b], self.returns[a:b]) for a, b in edges])
 
     @cached_property
     def adj_avg_rewards(self) -> np.ndarray:
@@ -87,14 +91,12 @@ def task_advantages(
     returns = np.asarray(discounted_reverse_cumsum_ragged(columns.rewards, columns.bounds, discount))
     values, last_values = fit_to_tasks(baseline, columns, returns, finals=bootstrap_truncated)
     raw = _gae(columns, values, last_values, discount, gae_lambda)
-    edges = list(pairwise(columns.task_bounds.tolist()))
     advantages = raw
     if normalize_adv or positive_adv:
         advantages = np.empty_like(raw)
-        for a, b in edges:
+        for a, b in pairwise(columns.task_bounds.tolist()):
             advantages[a:b] = shaped_advantages(raw[a:b], normalize=normalize_adv, positive=positive_adv)
-    explained = np.array([explained_variance(values[a:b], returns[a:b]) for a, b in edges])
-    return TaskAdvantages(columns, returns, values, advantages, explained)
+    return TaskAdvantages(columns, returns, values, advantages)
 
 
 @dataclass(frozen=True)

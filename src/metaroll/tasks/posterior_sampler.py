@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from os import PathLike
+from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -44,7 +44,7 @@ class PosteriorTaskSampler(RandomDomains):
 
     def __init__(
         self,
-        posterior: str | PathLike[str] | tuple[Sequence[str], Any],
+        posterior: str | Path | tuple[Sequence[str], Any],
         names: Sequence[str] | None = None,
         *,
         generator: np.random.Generator | int | None = None,

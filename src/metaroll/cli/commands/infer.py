@@ -81,9 +81,10 @@ def infer(arguments: Sequence[str]) -> None:
     names, given = parse_command(_InferArguments, arguments, usage, about, "the name of the simulator is missing")
     from metaroll.data.recordings import load_rollouts
     from metaroll.training.display.results import print_json
+    from metaroll.training.evaluation.inference_result import InferenceOptions
     from metaroll.training.report.inference_page import write_inference_page
-    from metaroll.training.session.inferring import InferenceOptions, usual_prior
     from metaroll.training.session.inferring import infer as run
+    from metaroll.training.session.inferring import usual_prior
     from metaroll.training.session.run_config import default_run_dir
 
     console = given.output.console()

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box
 
-from metaroll.data.logs.mapping import UNITS, LoggedColumn, LogMapping
+from metaroll.data.logs.mapping import UNITS, LogColumn, LogMapping
 from metaroll.data.logs.minari_sets import find_minari, minari_rollouts, minari_tables
 from metaroll.data.logs.resampling import Grid, checked_times, filled, held, lines, make_grid, unwrapped
 from metaroll.data.logs.robot_log import ROBOT_LOG_SUFFIX, read_robot_log
-from metaroll.data.logs.tables import LogTable, read_table
+from metaroll.data.logs.tables import LogTable, array_table, read_table
 from metaroll.data.recordings import load_rollout
 from metaroll.data.rollouts import TIME_STEP
 from metaroll.data.step_sequence import StepSequence
@@ -42,8 +42,9 @@ def load_log(
         path: A ``.csv``, ``.npz`` or ``.parquet`` file; the ``.jsonl`` file of a ``RealEnv``; a rollout that
             ``save_rollout`` wrote; or a data set of Minari, by its folder or as ``minari:ID`` (only what is on this
             machine: nothing is downloaded).
-        mapping: A ``LogMapping``, a dict of its entries, or its file (YAML or JSON). Logs of a ``RealEnv``, recordings
-            and data sets need none.
+        mapping: A ``LogMapping``, a dict of its entries, or its file (YAML or JSON). Recordings, data sets and logs of
+            a ``RealEnv`` need none. The columns of the latter two are ``observations[0]``, ..., ``actions[0]``, ...
+            (those that were applied), ``rewards`` and ``terminated``, of a ``RealEnv`` also ``time``.
         env_spec: That of the simulator (``env.env_spec``): its labels choose and order observations and actions, and
             actions must lie within its bounds.
         dt: Seconds per step (``env.dt``), unless the mapping says it.
@@ -66,15 +67,45 @@ def load_log(
         return [part for table in minari_tables(data_set) for part in _rollouts(table, found.with_dt(dt), env_spec)]
     path = Path(path).expanduser()
     if path.suffix.lower() == ROBOT_LOG_SUFFIX:
-        if found is not None:
-            raise LogError(f"{path.name} says itself what it holds; leave the mapping out")
-        return [read_robot_log(path)]
+        return _robot_rollouts(read_robot_log(path), found, env_spec, dt)
     if found is None:
         return [_recording(path)]
     try:
         return _rollouts(read_table(path), found.with_dt(dt), env_spec)
     except RecordingError as error:
         raise LogError(f"{path.name}: {error}") from error
+
+
+def _robot_rollouts(
+    logged: StepSequence, mapping: LogMapping | None, env_spec: EnvSpec | None, dt: float | None
+) -> list[StepSequence]:
+    """The rollout of a real environment, as it is, or resampled; observations that were lost are gaps then."""
+    info = logged.rollout_info
+    if mapping is None and dt in (None, info[TIME_STEP]):
+        return [logged]
+    if mapping is None:
+        spec: EnvSpec = info["env_spec"]
+        env_spec = spec if env_spec is None else env_spec
+        entries: dict[str, Any] = {}
+        for kind, labels, size in (
+            ("observations", spec.observation_labels, spec.obs_dim),
+            ("actions", spec.action_labels, spec.act_dim),
+        ):
+            entries[kind] = {label: f"{kind}[{i}]" for i, label in enumerate(labels or map(str, range(size)))}
+        gap = float(np.diff(logged.time).max() * (2 + logged.repeated.sum()))
+        entries |= {name: name for name in ("time", "rewards", "terminated")}
+        mapping = LogMapping.of({**entries, "max_gap": gap})
+    observations = np.array(logged.observations)
+    observations[1:][logged.repeated] = np.nan
+    end = int(np.flatnonzero(np.isfinite(observations[:, 0]))[-1])  # nothing is known of what follows
+    if not end:
+        raise LogError(f"{info['log']['file']}: no observation came after the first one")
+    steps = {"actions": logged.actions_applied, "rewards": logged.rewards, "terminated": logged.terminated}
+    columns = array_table(
+        {"time": logged.time[: end + 1], "observations": observations[: end + 1]}
+        | {name: values[:end] for name, values in steps.items()}
+    )
+    return _rollouts(LogTable(info["log"]["file"], columns), mapping.with_dt(dt), env_spec)
 
 
 def _mapping(given: Any) -> LogMapping:
@@ -160,7 +191,7 @@ class _Reader:
             dt = mapping.sample_time
         grid = make_grid(times, dt, table, first, self._time)
 
-        def series(columns: Mapping[str, LoggedColumn]) -> np.ndarray:
+        def series(columns: Mapping[str, LogColumn]) -> np.ndarray:
             return np.stack([self._lines(one, first, end, times, grid) for one in columns.values()], axis=1)
 
         actions = [self._held(one, first, end, times, grid, i) for i, one in enumerate(self._actions.items())]
@@ -203,7 +234,7 @@ class _Reader:
         stamps = _converted(self._numbers[mapping.time.column][first:end], mapping.time)
         return checked_times(stamps, self._table, first, mapping.time.column, mapping.max_gap)
 
-    def _lines(self, column: LoggedColumn, first: int, end: int, times: np.ndarray, grid: Grid) -> np.ndarray:
+    def _lines(self, column: LogColumn, first: int, end: int, times: np.ndarray, grid: Grid) -> np.ndarray:
         values = _converted(self._numbers[column.column][first:end], column)
         if column.is_angle:
             values = unwrapped(values)
@@ -213,7 +244,7 @@ class _Reader:
 
     def _held(
         self,
-        labeled: tuple[str, LoggedColumn],
+        labeled: tuple[str, LogColumn],
         first: int,
         end: int,
         times: np.ndarray,
@@ -227,7 +258,7 @@ class _Reader:
             values = self._bounded(values, label, column, first, position)
         return held(np.append(values, values[-1]), times, grid)
 
-    def _bounded(self, values: np.ndarray, label: str, column: LoggedColumn, first: int, position: int) -> np.ndarray:
+    def _bounded(self, values: np.ndarray, label: str, column: LogColumn, first: int, position: int) -> np.ndarray:
         """Actions within their bounds."""
         low, high = _bounds(column, self._spec, position)
         tolerance = _BEYOND * (high - low) if np.isfinite(high - low) else 0.0
@@ -241,13 +272,13 @@ class _Reader:
         return np.clip(values, low, high)
 
 
-def _converted(numbers: np.ndarray, column: LoggedColumn) -> np.ndarray:
+def _converted(numbers: np.ndarray, column: LogColumn) -> np.ndarray:
     if column.scale == 1.0 and column.offset == 0.0 and UNITS[column.unit] == 1.0:
         return numbers
     return (numbers * column.scale + column.offset) * UNITS[column.unit]
 
 
-def _ordered(columns: Mapping[str, LoggedColumn], spec: EnvSpec | None, kind: str) -> dict[str, LoggedColumn]:
+def _ordered(columns: Mapping[str, LogColumn], spec: EnvSpec | None, kind: str) -> dict[str, LogColumn]:
     """``columns`` in the order of the labels of ``spec``, all of which they must have."""
     if spec is None:
         return dict(columns)
@@ -270,7 +301,7 @@ def _ordered(columns: Mapping[str, LoggedColumn], spec: EnvSpec | None, kind: st
     return {label: columns[label] for label in labels}
 
 
-def _bounds(column: LoggedColumn, spec: EnvSpec, position: int) -> tuple[float, float]:
+def _bounds(column: LogColumn, spec: EnvSpec, position: int) -> tuple[float, float]:
     if column.bounds is not None:
         return column.bounds
     space: Any = spec.action_space
@@ -279,7 +310,7 @@ def _bounds(column: LoggedColumn, spec: EnvSpec, position: int) -> tuple[float, 
     return float(space.low.flat[position]), float(space.high.flat[position])
 
 
-def _spec(observations: Mapping[str, LoggedColumn], actions: Mapping[str, LoggedColumn]) -> EnvSpec:
+def _spec(observations: Mapping[str, LogColumn], actions: Mapping[str, LogColumn]) -> EnvSpec:
     """What the columns alone say."""
     bounds = [(-np.inf, np.inf) if one.bounds is None else one.bounds for one in actions.values()]
     low, high = np.array(bounds).T

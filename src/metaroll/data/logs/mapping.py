@@ -14,7 +14,7 @@ import yaml
 from metaroll.checks import check_number
 from metaroll.errors import LogError, unknown_name
 
-__all__ = ["UNITS", "LogMapping", "LoggedColumn"]
+__all__ = ["UNITS", "LogColumn", "LogMapping"]
 
 _RAD_PER_DEG = math.pi / 180.0
 UNITS = {
@@ -56,7 +56,7 @@ _COLUMNS = ("observations", "actions", "states")
 
 
 @dataclass(frozen=True)
-class LoggedColumn:
+class LogColumn:
     """Where a number of every step stands: ``(raw * scale + offset)``, in ``unit``.
 
     Attributes:
@@ -101,11 +101,11 @@ class LogMapping:
         outside: What happens to actions outside of their bounds.
     """
 
-    observations: Mapping[str, LoggedColumn]
-    actions: Mapping[str, LoggedColumn]
-    states: Mapping[str, LoggedColumn] = field(default_factory=dict)
-    rewards: LoggedColumn | None = None
-    time: LoggedColumn | None = None
+    observations: Mapping[str, LogColumn]
+    actions: Mapping[str, LogColumn]
+    states: Mapping[str, LogColumn] = field(default_factory=dict)
+    rewards: LogColumn | None = None
+    time: LogColumn | None = None
     sample_time: float | None = None
     episode: str | None = None
     terminated: str | None = None
@@ -136,7 +136,7 @@ class LogMapping:
 
     @classmethod
     def of(cls, data: Any) -> LogMapping:
-        """The mapping of a dict as a mapping file holds it: a column is a name, or a dict (see ``LoggedColumn``).
+        """The mapping of a dict as a mapping file holds it: a column is a name, or a dict (see ``LogColumn``).
 
         Raises:
             TypeError: An entry is of another type.
@@ -171,7 +171,7 @@ class LogMapping:
         return self if dt is None or self.dt is not None else replace(self, dt=dt)
 
     @property
-    def columns(self) -> dict[str, LoggedColumn]:
+    def columns(self) -> dict[str, LogColumn]:
         """Entry (``observations.theta``) -> column of numbers, all of them; time first."""
         found = {} if self.time is None else {"time": self.time}
         for kind, group in zip(_COLUMNS, (self.observations, self.actions, self.states), strict=True):
@@ -179,7 +179,7 @@ class LogMapping:
         return found if self.rewards is None else {**found, "rewards": self.rewards}
 
 
-def _columns(name: str, data: Any) -> dict[str, LoggedColumn]:
+def _columns(name: str, data: Any) -> dict[str, LogColumn]:
     if isinstance(data, list):  # labels that are the names of the columns
         data = {column: column for column in data}
     if not isinstance(data, Mapping):
@@ -187,12 +187,12 @@ def _columns(name: str, data: Any) -> dict[str, LoggedColumn]:
     return {_text(f"a label of {name}", label): _column(f"{name}.{label}", one) for label, one in data.items()}
 
 
-def _column(name: str, data: Any) -> LoggedColumn:
+def _column(name: str, data: Any) -> LogColumn:
     if isinstance(data, str):
-        return LoggedColumn(data)
+        return LogColumn(data)
     if not isinstance(data, Mapping):
         raise TypeError(f"{name} must be the name of a column, or a dict with the entry column, got {data!r}")
-    known = [one.name for one in fields(LoggedColumn)]
+    known = [one.name for one in fields(LogColumn)]
     for entry in data:
         if entry not in known:
             raise unknown_name(f"entry of {name}", str(entry), known)
@@ -205,7 +205,7 @@ def _column(name: str, data: Any) -> LoggedColumn:
     if not isinstance(data.get("unwrap", False), bool):
         raise TypeError(f"{name}.unwrap must be true or false, got {data['unwrap']!r}")
     function = data.get("function")
-    return LoggedColumn(
+    return LogColumn(
         **values,
         unit=unit,
         scale=check_number(f"{name}.scale", data.get("scale", 1.0), -math.inf),

@@ -198,6 +198,12 @@ class SimulatorRows:
 
         if inits is None:
             return drawn(None)
+        distinct = {id(init): init for init in inits}  # many rollouts may share one
+        if id(None) not in distinct and len({len(init) for init in distinct.values() if init is not None}) == 1:
+            numbers = {key: number for number, key in enumerate(distinct)}
+            values = np.stack([init for init in distinct.values() if init is not None])
+            chosen = np.array([numbers[id(init)] for init in inits], dtype=np.int64)
+            return simulator.state_from_init(values[chosen], constants, np)
         own = np.array([i for i, init in enumerate(inits) if init is None], dtype=np.int64)
         parts = [(own, drawn(own))] if own.size else []
         wished = {i: init for i, init in enumerate(inits) if init is not None}

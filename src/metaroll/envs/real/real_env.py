@@ -26,6 +26,8 @@ from metaroll.types import EnvSpec
 __all__ = ["RealEnv"]
 
 _START_TIMEOUT = 5.0
+_TIME_TO_SYNC = 0.02
+"""Seconds; a disk takes some milliseconds."""
 
 
 class RealEnv(gymnasium.Env, ABC):
@@ -58,7 +60,8 @@ class RealEnv(gymnasium.Env, ABC):
         max_lost: Lost observations in a row that are bridged.
         watchdog: Seconds without a step after which the device is stopped; ``None`` means never.
         log_dir: Folder of the logs; ``None`` writes none.
-        sync: Wait until the disk has each step (while the next one waits for its time): see ``RobotLog``.
+        sync: Wait until the disk itself has each step, while the next one waits for its time, so that the log survives
+            a power cut, too; ``None``: where a step has the time for it (20 ms).
         clock: What time it is, for tests.
     """
 
@@ -78,7 +81,7 @@ class RealEnv(gymnasium.Env, ABC):
         max_lost: int = 3,
         watchdog: float | None = 2.0,
         log_dir: str | Path | None = None,
-        sync: bool = True,
+        sync: bool | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.env_spec, self.dt = env_spec, check_number("dt", dt, 0.0, above_low=True)
@@ -90,7 +93,7 @@ class RealEnv(gymnasium.Env, ABC):
         lost, shape = check_whole("max_lost", max_lost, 0), self.obs_space.shape
         self._packets = PacketReader(self.receive, shape, self._clock, self._timeout, lost)
         self._watchdog_seconds = None if watchdog is None else check_number("watchdog", watchdog, 0.0, above_low=True)
-        self._log_dir, self._sync = None if log_dir is None else check_path("log_dir", log_dir), bool(sync)
+        self._log_dir, self._sync = None if log_dir is None else check_path("log_dir", log_dir), sync
         self._rate = RateControl(self.dt, self._clock)
         self._lock = threading.RLock()  # the watchdog sends, too
         self._acting, self._stopped, self._closed, self._halted_by = False, True, False, "it has not been reset"
@@ -177,8 +180,7 @@ class RealEnv(gymnasium.Env, ABC):
         raise TypeError(f"domain parameters of a real device are not known, {list(params)} cannot be set")
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        name = type(self).__name__
-        raise TypeError(f"{name} is a real device, and cannot be copied or sent to a worker; use rollout(env, policy)")
+        raise TypeError("a real device cannot be copied or sent to a worker; use rollout(env, policy)")
 
     # -- episodes -----------------------------------------------------------------------------------------------------
 
@@ -201,8 +203,9 @@ class RealEnv(gymnasium.Env, ABC):
             if name != "max_steps":
                 raise unknown_name("option of reset", str(name), ("max_steps",))
         limits = ((options or {}).get("max_steps"), self.env_spec.max_episode_length)
-        self._limit = min((float(limit) for limit in limits if limit is not None), default=float("inf"))
-        self._record = EpisodeRecord(type(self).__name__, self.env_spec, self.dt, self._log_dir, self._sync)
+        self._limit = min((limit for limit in limits if limit is not None), default=float("inf"))
+        sync = self.dt >= _TIME_TO_SYNC if self._sync is None else self._sync
+        self._record = EpisodeRecord(type(self).__name__, self.env_spec, self.dt, self._log_dir, sync)
         self._halted_by = "reset() failed"
         self._acting, self._stopped = True, False  # from here on something may move
         stop_at_exit(self)

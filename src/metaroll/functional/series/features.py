@@ -58,7 +58,8 @@ def bayes_sim_features(states: torch.Tensor, actions: torch.Tensor) -> torch.Ten
     """
     changes = series_of_changes(states)
     products = actions[..., :-1, :].transpose(-1, -2) @ changes
-    variance, mean = torch.var_mean(changes, dim=-2, correction=0)
+    mean = changes.mean(dim=-2)
+    variance = (changes - mean.unsqueeze(-2)).square().mean(dim=-2)  # var_mean takes three times as long
     return torch.cat([products.flatten(-2), mean, variance], dim=-1)
 
 

@@ -492,9 +492,9 @@ class SlotLoop:
         states = self.slots.states() if self._record_extras else None
         if states is not None and not isinstance(states, np.ndarray):
             self._recorder.write_states(states, slots.tolist(), self._positions)
-        lean = self._fields is not None
-        notes = [{}] * len(slots) if lean else notes_of(self.slots, slots, plans, self._record_extras)
-        self._notes.update(zip(positions.tolist(), notes, strict=True))
+        if self._fields is None:
+            notes = notes_of(self.slots, slots, plans, self._record_extras)
+            self._notes.update(zip(positions.tolist(), notes, strict=True))
 
     def _release(self, slots: np.ndarray) -> None:
         self._active[slots] = False
@@ -529,11 +529,11 @@ class SlotLoop:
         positions, first, ages = pieces[:, order]
         complete = order < done.shape[1]
         listed = positions.tolist()
-        notes = [self._notes[position] for position in listed]
+        notes = [self._notes[position] for position in listed] if self._notes else [{}] * len(listed)
         table = self._source.table
         plans = table.take(positions) if table is not None and not self._plans else [self._plan(n) for n in listed]
-        for position in done[0].tolist():
-            del self._notes[position]
+        for position in done[0].tolist() if self._notes or self._plans else ():
+            self._notes.pop(position, None)
             self._plans.pop(position, None)
         wanted = [] if segments else self._positions[self._active].tolist()
         columns = self._recorder.pack(positions, first, ages - first, complete, notes, wanted)

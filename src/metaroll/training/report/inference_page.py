@@ -5,18 +5,15 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from metaroll.data.atomic_files import write_atomic
 from metaroll.functional.series.dtw import dtw_path
+from metaroll.training.evaluation.inference_result import Inference, Traces
 from metaroll.training.figures.posterior_charts import marginal_charts, pair_fields, trace_chart
 from metaroll.training.figures.svg import number_text
 from metaroll.training.report.page_parts import figure, figures, folded, page, pairs, section, table
-
-if TYPE_CHECKING:
-    from metaroll.training.session.inferring import Inference, Traces
 
 __all__ = ["inference_sections", "write_inference_page"]
 

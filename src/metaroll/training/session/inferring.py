@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from metaroll.checks import check_whole
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.base.env_state import state_from_observation, time_step_of
 from metaroll.envs.lookup.posteriors import POSTERIOR
@@ -36,146 +35,14 @@ from metaroll.seeding import derive_seed
 from metaroll.tasks.domain_access import check_param_names, read_domain_params
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.training.algorithms.building import parse_ranges
+from metaroll.training.evaluation.inference_result import Inference, InferenceOptions, Traces
 from metaroll.training.store.files import write_json
 from metaroll.types import EnvSpec, RolloutPlan
 
-__all__ = ["FEATURES", "METHODS", "Inference", "InferenceOptions", "Traces", "infer", "usual_prior"]
+__all__ = ["infer", "usual_prior"]
 
-METHODS = ("npdr", "bayessim", "nle", "fmpe")
-FEATURES = ("bayessim", "all-steps", "delta-steps", "last-step", "dtw")
 FILE_NAME = "inference.json"
 _DRAWS_SHOWN = 100
-_IDENTIFIED = 0.5
-"""Share of the prior's deviation below which data counts as telling something of a parameter."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class InferenceOptions:
-    """How ``infer`` works.
-
-    Args:
-        method: npdr (flows), bayessim (a mixture of Gaussians), nle (the likelihood) or fmpe (flow matching).
-        features: What recorded and simulated rollouts are compared by: bayessim (sums of products of actions and
-            changes, their mean and variance), all-steps, delta-steps, last-step, or dtw (distances by dynamic time
-            warping).
-        every: Features see every so manieth step.
-        segment_length: Steps after which a simulation starts anew from the recorded state.
-        num_simulations: Sets of parameters that are simulated, in all rounds.
-        rounds: Rounds of simulation and learning; after the first one where the posterior lies.
-        hold_out: Rollouts that inference does not see, on which its predictions are judged.
-        seed: Seed of everything.
-        num_workers: Processes that simulate; results do not depend on it.
-    """
-
-    method: Literal["npdr", "bayessim", "nle", "fmpe"] = "npdr"
-    features: Literal["bayessim", "all-steps", "delta-steps", "last-step", "dtw"] = "bayessim"
-    every: int = 1
-    segment_length: int = 20
-    num_simulations: int = 2000
-    rounds: int = 2
-    hold_out: int = 1
-    seed: int = 0
-    num_workers: int = 1
-
-    def __post_init__(self) -> None:
-        for name, low in (("every", 1), ("segment_length", 2), ("num_simulations", 50), ("rounds", 1)):
-            check_whole(name, getattr(self, name), low)
-        for name, low in (("hold_out", 0), ("seed", 0), ("num_workers", 1)):
-            check_whole(name, getattr(self, name), low)
-        for name, known in (("method", METHODS), ("features", FEATURES)):
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
-
-
-class Traces(NamedTuple):
-    """A recorded rollout, and what simulations of its actions say, anew from its states with every segment.
-
-    Attributes:
-        labels: Of the S states (or observations).
-        dt: Time step in s; ``None`` where it is not known.
-        recorded: ``(T, S)``.
-        simulated: One simulation for each of n draws of the posterior, ``(n, T, S)``; NaN where it had ended.
-        nominal: With the parameters that the simulator had before, ``(T, S)``.
-        held_out: Whether inference did not see it.
-    """
-
-    labels: tuple[str, ...]
-    dt: float | None
-    recorded: np.ndarray
-    simulated: np.ndarray
-    nominal: np.ndarray
-    held_out: bool
-
-
-@dataclass(frozen=True)
-class Inference:
-    """What ``infer`` has found.
-
-    Attributes:
-        env: Name of the simulator.
-        posterior: Over its parameters.
-        nominal: Name -> value before.
-        traces: Predictions, the held-out rollouts first.
-        failed: Simulations without result.
-        options: How it was made.
-        folder: Where all of it is.
-        checks: Verdicts of the checks, JSON types.
-    """
-
-    env: str
-    posterior: Posterior
-    nominal: Mapping[str, float]
-    traces: Sequence[Traces]
-    failed: int
-    options: InferenceOptions
-    folder: Path
-    checks: Mapping[str, Any] = field(default_factory=dict)
-
-    def rows(self) -> list[dict[str, Any]]:
-        """For each parameter: prior, nominal value, posterior, and whether the data says something of it."""
-        prior, draws = self.posterior.prior, self.posterior.draws
-        low, high = np.quantile(draws, [0.05, 0.95], axis=0)
-        rows = []
-        for i, name in enumerate(self.posterior.names):
-            share = float(draws[:, i].std() / prior.std[i])
-            rows.append(
-                {
-                    "name": name,
-                    "prior_low": float(prior.low[i]),
-                    "prior_high": float(prior.high[i]),
-                    "nominal": float(self.nominal[name]),
-                    "mean": float(draws[:, i].mean()),
-                    "std": float(draws[:, i].std()),
-                    "low": float(low[i]),
-                    "high": float(high[i]),
-                    "share_of_prior_std": share,
-                    "identified": share < _IDENTIFIED,
-                }
-            )
-        return rows
-
-    def errors(self) -> dict[str, float]:
-        """Root mean squared error of predictions, in deviations of what was recorded: posterior mean and nominal."""
-        told = [trace for trace in self.traces if trace.held_out] or list(self.traces)
-        found: dict[str, list[float]] = {"posterior": [], "nominal": []}
-        for trace in told:
-            scale = trace.recorded.std(axis=0) + 1e-12
-            with np.errstate(invalid="ignore"):
-                mean = np.nanmean(trace.simulated, axis=0)
-            for name, guess in (("posterior", mean), ("nominal", trace.nominal)):
-                found[name].append(float(np.sqrt(np.nanmean(((guess - trace.recorded) / scale) ** 2))))
-        return {name: float(np.mean(values)) for name, values in found.items()}
-
-    def to_dict(self) -> dict[str, Any]:
-        """All numbers, JSON types."""
-        return {
-            "env": self.env,
-            "options": asdict(self.options),
-            "parameters": self.rows(),
-            "prediction_errors": self.errors(),
-            "failed_simulations": self.failed,
-            "checks": dict(self.checks),
-        }
 
 
 def usual_prior(env: Any, params: Sequence[str] = ()) -> Prior:
@@ -240,7 +107,7 @@ def infer(
     source = EnvSource.of(env)
     spec = source.spec
     start = _starts(source, seen, initial_state)
-    embedding = _embedding(options, spec, len(seen[0]))
+    embedding = _embedding(options, spec, len(seen[0]), "states" in seen[0].data_names)
     sampler = SimRolloutSamplerForSBI(
         env,
         IdlePolicy(spec),
@@ -248,6 +115,7 @@ def infer(
         embedding,
         len_segments=min(options.segment_length, len(seen[0])),
         rollouts_real=list(seen),
+        series=None if "states" in seen[0].data_names else "observations",
         seed=derive_seed("simulations", options.seed),
         initial_state=start,
         clip_actions=True,
@@ -314,7 +182,9 @@ def _config(options: InferenceOptions) -> EstimatorConfig:
     return EstimatorConfig(method=method, model="maf", learning_rate=1e-3, stop_after_epochs=15, max_epochs=200)
 
 
-def _embedding(options: InferenceOptions, spec: EnvSpec, length: int) -> Embedding:
+def _embedding(options: InferenceOptions, spec: EnvSpec, length: int, has_states: bool) -> Embedding:
+    if not has_states:  # then observations take their place
+        spec = replace(spec, state_space=None, state_labels=None)
     dim_data = RolloutSamplerForSBI.get_dim_data(spec)
     every: dict[str, Any] = {"downsampling_factor": options.every}
     if options.features == "all-steps":

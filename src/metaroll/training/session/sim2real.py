@@ -24,8 +24,9 @@ from metaroll.inference.priors import Prior, as_prior
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.seeding import derive_seed
+from metaroll.training.evaluation.inference_result import Inference, InferenceOptions
 from metaroll.training.session import agent as agents
-from metaroll.training.session.inferring import Inference, InferenceOptions, infer
+from metaroll.training.session.inferring import infer
 from metaroll.training.store.files import write_json
 from metaroll.types import RolloutPlan
 

@@ -1,0 +1,43 @@
+"""How far a point lies from a cloud of simulated ones (NumPy)."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+__all__ = ["mahalanobis_distances", "neighbor_distances", "shrunk_covariance"]
+
+
+def shrunk_covariance(rows: np.ndarray) -> np.ndarray:
+    """Covariance ``(d, d)`` of ``rows (n, d)``, pulled towards a multiple of the identity (Ledoit and Wolf 2004).
+
+    It can be inverted where there are fewer rows than dimensions, too.
+    """
+    count, dim = rows.shape
+    centered = rows - rows.mean(axis=0)
+    sample = centered.T @ centered / count
+    mean = np.trace(sample) / dim
+    spread = ((sample - mean * np.eye(dim)) ** 2).sum() / dim
+    error = ((centered**2).T @ (centered**2) / count - sample**2).sum() / count / dim
+    share = 0.0 if spread == 0.0 else min(error, spread) / spread
+    return share * mean * np.eye(dim) + (1.0 - share) * sample
+
+
+def mahalanobis_distances(points: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Distances ``(m,)`` of ``points (m, d)`` from the mean of ``rows (n, d)`` in units of their shrunk covariance."""
+    shifted = points - rows.mean(axis=0)
+    covariance = shrunk_covariance(rows) + 1e-12 * np.eye(rows.shape[1])
+    return np.sqrt(np.einsum("ij,ij->i", shifted, np.linalg.solve(covariance, shifted.T).T))
+
+
+def neighbor_distances(points: np.ndarray, cloud: np.ndarray, num_neighbors: int, own: bool = False) -> np.ndarray:
+    """Mean Euclidean distance of each point to its nearest neighbors in a cloud, ``(m,)``.
+
+    Args:
+        points: ``(m, d)``.
+        cloud: ``(n, d)``.
+        num_neighbors: How many of them.
+        own: The points are the cloud: none is its own neighbor.
+    """
+    found = np.atleast_2d(cKDTree(cloud).query(points, num_neighbors + own)[0].reshape(len(points), -1))
+    return found[:, 1:].mean(axis=1) if own else found.mean(axis=1)

@@ -1,0 +1,141 @@
+"""Issue 15 item 6: one call says whether a posterior can be trained on."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from metaroll.inference.checks import check_posterior
+from metaroll.inference.posterior import Posterior
+from metaroll.inference.simulations import Simulations
+
+PRIOR = {"a": ("normal", 0.0, 1.0), "b": ("normal", 0.0, 1.0), "idle": ("normal", 0.0, 1.0)}
+MIX = np.random.default_rng(5).standard_normal((2, 6))
+NOISE = 0.5
+
+
+def simulate(thetas: np.ndarray) -> np.ndarray:
+    """Six linear features of two parameters; the third parameter does nothing."""
+    words = np.ascontiguousarray(thetas).view(np.uint64).sum(axis=1)
+    noise = np.stack([np.random.default_rng(int(word)).standard_normal(6) for word in words])
+    return thetas[:, :2] @ MIX + NOISE * noise
+
+
+class Exact:
+    """The exact posterior of the linear simulator, with a planted spread and shift."""
+
+    event_shape = (6,)
+
+    def __init__(self, spread: float = 1.0, shift: float = 0.0) -> None:
+        self.spread, self.shift = spread, shift
+        self.cov = np.eye(3)
+        self.cov[:2, :2] = np.linalg.inv(np.eye(2) + MIX @ MIX.T / NOISE**2)
+        self.root = spread * np.linalg.cholesky(self.cov)
+
+    def means(self, features):
+        mean = np.zeros((len(features), 3))
+        mean[:, :2] = features @ MIX.T / NOISE**2 @ self.cov[:2, :2] + self.shift
+        return mean
+
+    def sample(self, num, features, seed):
+        noise = np.random.default_rng(seed).standard_normal((len(features), num, 3))
+        return self.means(features)[:, None] + noise @ self.root.T
+
+    def log_prob(self, normals, features):
+        points = np.broadcast_to(normals, (len(features), *normals.shape[-2:])) - self.means(features)[:, None]
+        scaled = np.linalg.solve(self.root, points.reshape(-1, 3).T).T
+        return (-0.5 * (scaled**2).sum(axis=1) - np.log(np.diag(self.root)).sum()).reshape(points.shape[:2])
+
+    def weights(self):
+        return {}
+
+    def to_plain(self):
+        return {}
+
+
+TRUTH = np.array([[0.5, -1.0, 0.3]])
+OBSERVED = simulate(TRUTH)[0]
+
+
+def test_an_exact_posterior_passes():
+    held_out = simulate(TRUTH + np.array([[0, 0, 0], [0, 0, 0.1], [0, 0, 0.2]]))
+    verdict = check_posterior(Posterior(PRIOR, OBSERVED, estimator=Exact()), simulate, held_out=held_out)
+    assert verdict.passed and verdict.unidentified == ("idle",), str(verdict)
+    assert all(check.outcome != "not checked" for check in verdict.checks)
+    assert "passed all 7 tests" in str(verdict) and "does not identify idle" in str(verdict)
+    assert 0.85 <= verdict["calibration"].values["coverage"]["a"] <= 0.95
+    json.dumps(verdict.to_plain(), allow_nan=False)
+    again = check_posterior(Posterior(PRIOR, OBSERVED, estimator=Exact()), simulate, held_out=held_out)
+    assert str(again) == str(verdict)
+
+
+@pytest.mark.parametrize(
+    ("planted", "failed", "words"),
+    [
+        (Exact(spread=0.3), {"calibration", "coverage", "calibration at the observed"}, "too narrow in"),
+        (Exact(spread=2.5), {"calibration", "coverage", "calibration at the observed"}, "too wide in"),
+        (Exact(shift=0.3), {"calibration", "calibration at the observed"}, "a, b"),
+    ],
+)
+def test_planted_errors_fail(planted, failed, words):
+    verdict = check_posterior(Posterior(PRIOR, OBSERVED, estimator=planted), simulate)
+    assert failed <= set(verdict.failed) and not verdict.passed, str(verdict)
+    assert str(verdict).startswith("Do not train on this posterior") and words in verdict["calibration"].words
+
+
+def test_calibration_simulations_can_be_given_and_failed_ones_do_no_harm():
+    prior = Posterior(PRIOR, OBSERVED, estimator=Exact()).prior
+    thetas = prior.sample(200, 3)
+    features = simulate(thetas)
+    features[::7] = np.nan
+    verdict = check_posterior(Posterior(PRIOR, OBSERVED, estimator=Exact()), calibration=Simulations(thetas, features))
+    assert verdict["calibration"].outcome == "passed"
+    assert verdict["reproduces the observed"].outcome == "not checked"
+    with pytest.raises(ValueError, match="at least 50 usable simulations, got 10"):
+        check_posterior(
+            Posterior(PRIOR, OBSERVED, estimator=Exact()),
+            calibration=Simulations(thetas[1:11], features[1:7].repeat(2, 0)[:10]),
+        )
+
+
+def swing(thetas: np.ndarray, friction: float = 0.0) -> np.ndarray:
+    """Angles of pendulums of lengths and amplitudes ``thetas (B, 2)`` at 20 times in 4 s, with noise of the sensor."""
+    angle, speed, seen = thetas[:, 1].copy(), np.zeros(len(thetas)), []
+    for step in range(200):
+        speed = speed + 0.02 * (-9.81 / thetas[:, 0] * np.sin(angle) - friction * speed)
+        angle = angle + 0.02 * speed
+        if step % 10 == 9:
+            seen.append(angle)
+    words = np.ascontiguousarray(thetas).view(np.uint64).sum(axis=1)
+    noise = np.stack([np.random.default_rng(int(word)).standard_normal(20) for word in words])
+    return np.stack(seen, axis=1) + 0.02 * noise
+
+
+@pytest.mark.parametrize("friction", [0.0, 0.3])
+def test_an_unmodelled_friction_is_raised(friction):
+    prior = {"length": (0.5, 1.5), "amplitude": (0.3, 1.0)}
+    observed = swing(np.array([[0.9, 0.7]]), friction)[0]
+    # Draws alone, by rejection: the nearest of many simulations.
+    tried = Posterior(prior, None, [[1.0, 0.5]]).prior.sample(4000, 0)
+    nearest = np.argsort(np.linalg.norm(swing(tried) - observed, axis=1))[:80]
+    verdict = check_posterior(Posterior(prior, observed, tried[nearest]), swing)
+    raised = {"within reach of the simulator", "reproduces the observed"} & set(verdict.failed)
+    assert bool(raised) == (friction > 0.0), str(verdict)
+    assert verdict["calibration"].outcome == "not checked" and "draws alone" in verdict["calibration"].words
+
+
+def test_a_feature_that_never_varies_but_was_observed_otherwise():
+    def with_constant(thetas):
+        return np.concatenate([simulate(thetas), np.full((len(thetas), 1), 2.0)], axis=1)
+
+    draws = Exact().sample(100, OBSERVED[None], 0)[0]
+    verdict = check_posterior(Posterior(PRIOR, np.append(OBSERVED, 3.0), draws), with_constant)
+    assert "feature 6 is 2 in all simulations, and 3 in what was observed" in str(verdict)
+
+
+def test_a_posterior_at_the_bound_of_its_prior():
+    draws = np.random.default_rng(0).uniform(0.985, 1.0, (500, 1))
+    verdict = check_posterior(Posterior({"mass": (0.0, 1.0)}, None, draws))
+    assert verdict["bounds"].outcome == "note" and "may exclude the truth" in verdict["bounds"].words
