@@ -16,7 +16,7 @@ from torch import Tensor
 
 from metaroll.checks import check_whole
 from metaroll.data.rollouts import Rollouts
-from metaroll.errors import InvalidValueError
+from metaroll.errors import DivergedError
 from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.foreign import as_runner
 from metaroll.learners.runner import Runner
@@ -107,14 +107,14 @@ def episode_metrics(data: OnPolicyData) -> dict[str, float]:
     }
 
 
-def refuse_non_finite(numbers: Mapping[str, float], weights: Iterable[Tensor], num_epochs: int) -> None:
-    """``InvalidValueError`` if losses or weights hold NaN or Inf."""
+def refuse_non_finite(
+    numbers: Mapping[str, float], weights: Iterable[Tensor], epoch: int, learning_rate: float
+) -> None:
+    """``DivergedError`` if losses or weights hold NaN or Inf after ``epoch``, the first of which is 1."""
     if all(map(math.isfinite, numbers.values())) and all(bool(torch.isfinite(weight).all()) for weight in weights):
         return
-    raise InvalidValueError(
-        f"losses or weights are not finite any more after {num_epochs} epochs ({dict(numbers)}); lower learning_rate, "
-        "and resume from the last snapshot"
-    )
+    happened = f"losses or weights are not finite any more in epoch {epoch} ({dict(numbers)})"
+    raise DivergedError.of(happened, {"learning_rate": learning_rate})
 
 
 @runtime_checkable
