@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import logsumexp, ndtr
+from scipy.special import ndtr
 from scipy.stats import kstest
 
 __all__ = [
@@ -126,4 +126,5 @@ def rank_p_value(value: float, reference: np.ndarray) -> float:
 
 def effective_sample_size(log_weights: np.ndarray) -> float:
     """``(sum w)^2 / sum w^2`` (Kish): how many equally weighted samples weighted ones are worth."""
-    return float(np.exp(2.0 * logsumexp(log_weights) - logsumexp(2.0 * log_weights)))
+    weights = np.exp(log_weights - np.max(log_weights))
+    return float(weights.sum() ** 2 / (weights**2).sum())
