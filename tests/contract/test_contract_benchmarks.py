@@ -167,7 +167,7 @@ def test_summaries_of_meta_learning_do_not_mix_settings(reporting, monkeypatch):
                 if "returns" in more:
                     line["returns"] = [-17.0, value, -1.0, -1.0]
                 reporting.report(name, False, **line)
-        summarize(script)
+        script.summarize(*which)
         assert [line["config"]["seeds"] for line in told] == [[0, 1]]
         assert told[0]["value"] == values[0]
 
