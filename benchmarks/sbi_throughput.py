@@ -10,6 +10,9 @@ rollout at a time with the same formulas on plain Python floats, and makes its f
 embedding, on one core; it does some of the sets, and its features must be ours to five digits. Windows of ours and of
 the loop take turns, a ratio is that of two neighboring windows, and reported is the median with its range. Time, from the
 table of parameters to the table of features, is CPU time on one core and that of the clock on two.
+
+``--parts dtw`` measures dynamic time warping of 100 pairs of series (500 steps of 4 numbers), beside dtw-python and
+aeon.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 from _reporting import report, versions
+from _warping import measure_warping
 
 NAME = "sbi_throughput"
 PACKAGES = ("metaroll", "numpy", "torch")
@@ -155,6 +159,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--cores", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--segments", type=int, nargs="+", default=[1, 4], help="per rollout")
+    parser.add_argument("--parts", nargs="+", choices=["sampler", "dtw"], default=["sampler", "dtw"])
     parser.add_argument("--check", action="store_true", help="fail where a bar is missed; appends nothing")
     parser.add_argument("--quick", action="store_true", help="few sets, one window, nothing appended")
     args = parser.parse_args()
@@ -163,7 +168,11 @@ def main() -> None:
     elif args.check:
         args.repeats = 3
     torch.set_num_threads(1)
-    held = [measure(segments, cores, args) >= BAR for segments in args.segments for cores in args.cores]
+    held = []
+    if "sampler" in args.parts:
+        held += [measure(segments, cores, args) >= BAR for segments in args.segments for cores in args.cores]
+    if "dtw" in args.parts:
+        held.append(measure_warping(NAME, args.quick or args.check, args.repeats))
     if args.check and not all(held):
         sys.exit("a bar was missed")
 

@@ -82,7 +82,13 @@ ALGORITHM = re.compile(
 ALGORITHM_MODULES = re.compile(
     r"(learners|training/algorithms)/(maml/\w+|(pearl|maml|ppo|epopt|distillation|rl2|hill_climbing)\w*)\.py"
 )
-ALGORITHM_LISTS = ("__init__.py", "compat/", "training/algorithms/registry.py", "training/session/demo.py")
+ALGORITHM_LISTS = (
+    "__init__.py",
+    "compat/",
+    "training/algorithms/registry.py",
+    "training/session/demo.py",
+    "training/session/sim2real.py",
+)
 DOCUMENTED = re.compile(r"\bPEARLWorker\b|\bProMP's\b")
 """What holds an algorithm's name and means none: a worker of garage's samplers, and the library of that name."""
 

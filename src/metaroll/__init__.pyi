@@ -2,7 +2,7 @@
 
 from metaroll.data.data_format import cat_to_format, new_tuple, stack_to_format, to_format
 from metaroll.data.logs.importing import load_log
-from metaroll.data.logs.mapping import LoggedColumn, LogMapping
+from metaroll.data.logs.mapping import LogColumn, LogMapping
 from metaroll.data.paths import TimeStep, TrajectoryBatch
 from metaroll.data.recordings import load_rollout, load_rollouts, save_rollout, save_rollouts
 from metaroll.data.replay import PathBuffer
@@ -94,6 +94,7 @@ from metaroll.functional.sequences import (
     sequence_sqrt,
 )
 from metaroll.inference.abc import ABCSMC
+from metaroll.inference.checks import Verdict, check_posterior
 from metaroll.inference.embeddings import (
     AllStepsEmbedding,
     BayesSimEmbedding,
@@ -274,9 +275,9 @@ __all__ = [
     "LinearTimeBaseline",
     "LocalRunner",
     "LocalSampler",
+    "LogColumn",
     "LogMapping",
     "LogUniformDomainParam",
-    "LoggedColumn",
     "MLPBaseline",
     "MLPEncoder",
     "MetaDomainRandWrapper",
@@ -370,6 +371,7 @@ __all__ = [
     "UniformDomainParam",
     "VPGDICEOuter",
     "VPGOuter",
+    "Verdict",
     "WandbLogger",
     "Worker",
     "WorkerFactory",
@@ -386,6 +388,7 @@ __all__ = [
     "cat_to_format",
     "check_act_equal",
     "check_domain_params",
+    "check_posterior",
     "check_slots",
     "check_split",
     "check_task_env",

@@ -109,9 +109,11 @@ def check_unit_interval(name: str, value: Any) -> float:
     """``value`` as a float, if it lies in [0, 1] (a discount factor or a GAE lambda); arrays of one entry also work.
 
     Raises:
-        TypeError: It is no number.
+        TypeError: It is no number (booleans are none).
         ValueError: It lies outside, or is NaN.
     """
+    if isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be a number in [0, 1], got {value!r}")
     try:
         number = float(value)
     except (TypeError, ValueError) as error:

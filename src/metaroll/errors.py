@@ -7,12 +7,14 @@ import difflib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Self
 
 __all__ = [
     "ClusterError",
     "DataError",
     "DeviceError",
+    "DivergedError",
     "InvalidValueError",
     "LogError",
     "MetarollError",
@@ -183,6 +185,30 @@ class InvalidValueError(RolloutError, ValueError):
     ) -> None:
         super().__init__(message, plan, step, worker_traceback)
         self.what = what
+
+
+class DivergedError(InvalidValueError):
+    """Learning, or adapting, has led to numbers that are not finite; a run that is resumed meets the same again.
+
+    Attributes:
+        lower: Options of the run that are to be lower, and what they are now.
+    """
+
+    def __init__(self, message: str, lower: Mapping[str, float] = MappingProxyType({}), *told: Any) -> None:
+        super().__init__(message, *told)
+        self.lower = dict(lower)
+
+    @classmethod
+    def of(cls, happened: str, lower: Mapping[str, float]) -> Self:
+        """The error, with advice behind what has happened."""
+        names = " or ".join(f"{name} (now {value:g})" for name, value in lower.items())
+        return cls(
+            f"{happened}; lower {names}, and train anew: a run keeps its settings, and resumed it meets the same",
+            lower,
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.args[0], self.lower), {**self.__dict__, "loop": None}
 
 
 class ReplayError(RolloutError):

@@ -8,12 +8,17 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import yaml
 
 import metaroll
 from metaroll.cli.main import main
 from metaroll.learners.maml.outer import DICEOuter, EMAMLOuter, ProMPOuter, TRPOOuter, VPGDICEOuter, VPGOuter
+from metaroll.training.algorithms.building import BuildOptions
+from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.session.experiments import build, resolve
-from metaroll.training.store.metrics_log import read_metrics
+from metaroll.training.session.run_reports import read_run
+from metaroll.training.store.files import write_json
+from metaroll.training.store.metrics_log import MetricsLog, read_metrics
 
 TINY: dict[str, Any] = {
     "meta_batch_size": 3,
@@ -134,3 +139,42 @@ def test_an_agent_adapts_to_one_s_own_environment(tmp_path):
             taken.append(float(action[0]))
         means[way] = np.mean(taken)
     assert means[-1.0] < -0.05 < 0.05 < means[1.0]
+
+
+def test_what_diverges_is_told_how_to_train_anew(tmp_path, capsys, monkeypatch):
+    """A run that is resumed would meet the same."""
+    monkeypatch.chdir(tmp_path)
+    own = ["train", "maml", "point-navigation", *FLAGS, "--inner-step-size", "1e30", "--epochs", "1", "--quiet"]
+    assert main([*own, "--out", "first"]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "lower inner_step_size (now 1e+30), and train anew" in told
+    assert "metaroll resume" not in told
+    command = told.partition("say: metaroll ")[2].split()
+    assert command[-1] == "1e+29"
+    assert main([*command[:-1], "0.1", "--evaluate-every", "0", "--out", "second", "--quiet"]) == 0
+    settings = [settings_of(tmp_path / run / "config.yaml") for run in ("first", "second")]
+    changed = {name for name, value in settings[0].items() if settings[1][name] != value}
+    assert changed == {"inner_step_size", "evaluate_every"}
+
+
+def settings_of(path):
+    return yaml.safe_load(path.read_text())["algorithm"]
+
+
+def test_fewer_tasks_than_an_epoch_draws_are_told():
+    known = resolve("maml", "point-navigation", [("the test", {**TINY, "meta_batch_size": 7})])
+    notes = get_algorithm("maml").notes(BuildOptions.of(known), 1)
+    assert notes == ["every epoch draws 7 tasks (meta_batch_size) of 6: some repeat; num_train_tasks=7 has as many"]
+    known = resolve("maml", "point-navigation", [("the test", TINY)])
+    assert get_algorithm("maml").notes(BuildOptions.of(known), 1) == []
+
+
+def test_returns_of_training_are_not_shown_as_an_evaluation(tmp_path):
+    """MAML logs the return after adaptation in training, too."""
+    log = MetricsLog(tmp_path)
+    log.append(0, 10, "train", {"return_after": -1.0})
+    log.flush()
+    (tmp_path / "config.yaml").write_text("metaroll_run: 1\n")
+    assert read_run(tmp_path).newest_return is None
+    write_json(tmp_path / "summary.json", {"epochs": 1, "env_steps": 10, "return_after": -7.0})
+    assert read_run(tmp_path).newest_return == -7.0

@@ -15,14 +15,19 @@ import pytest
 from gymnasium.spaces import Box
 
 from metaroll import (
+    ActDelayWrapper,
+    BayesSimEmbedding,
     DomainParamUpdate,
     Packet,
     PendulumEnv,
     RealEnv,
+    RecRolloutSamplerForSBI,
+    SimRolloutSamplerForSBI,
     StopKey,
     load_log,
     make_slots,
     rollout,
+    save_rollouts,
     typed_env,
 )
 from metaroll.data.logs.robot_log import RobotLog, read_robot_log
@@ -224,7 +229,7 @@ def test_every_way_out_sends_the_stop_action():
             *_, terminated, truncated, info = env.step([1.0])
             if terminated or truncated:
                 break
-        assert (terminated, truncated, info["stop"]) == expected
+        assert (terminated, truncated, env.halted_by) == expected and info["stopped"]
         ends.append(env)
     env = Device()
     env.reset(options={"max_steps": 2})
@@ -491,3 +496,43 @@ def test_spaces_must_be_boxes_with_bounded_actions():
         Free(unbounded)
     with pytest.raises(TypeError, match="must be a Box of one axis"):
         Free(EnvSpec(Box(0, 1, (2, 2), np.float64), spec.action_space))
+
+
+# ---- and then --------------------------------------------------------------------------------------------------------
+
+
+class SlowRobot(RealEnv):
+    """A pendulum whose motor hears of an action two steps later."""
+
+    shown = None
+
+    def __init__(self, **options):
+        self.inside = ActDelayWrapper(PendulumEnv(domain_param={"pole_mass": 1.2}, init_space=[0.5, 0.0]), 2)
+        spec = self.inside.env_spec
+        super().__init__(spec, 0.02, clock=FakeClock(), watchdog=None, sync=False, **options)
+
+    def prepare(self):
+        self.shown = self.inside.reset(seed=0)[0]
+
+    def send(self, action):
+        self.shown = self.inside.step(action)[0]
+
+    def receive(self, timeout):
+        shown, self.shown = self.shown, None
+        return None if shown is None else Packet(shown)
+
+
+def test_a_log_tells_mass_and_delay(tmp_path):
+    """From the device through its log to features: no distance at the true parameters, some at all others."""
+    rollout(SlowRobot(log_dir=tmp_path), lambda obs: np.array([3.0 * np.sin(4.0 * obs[2] + obs[0])]), max_steps=60)
+    logs = load_log(tmp_path / "episode_0000.jsonl")
+    save_rollouts(logs, tmp_path / "folder")
+    sim = ActDelayWrapper(PendulumEnv(), round_delay=True)
+    spec = EnvSpec(sim.observation_space, sim.action_space)
+    embedding, series = BayesSimEmbedding(spec, 4), {"num_segments": 1, "series": "observations"}
+    recorded = RecRolloutSamplerForSBI(tmp_path / "folder", embedding, rand_init_rollout=False, **series)
+    mapping = {0: "act_delay", 1: "pole_mass"}
+    sampler = SimRolloutSamplerForSBI(sim, None, mapping, embedding, rollouts_real=logs, seed=0, **series)
+    found = sampler(np.array([[2.0, 1.2], [1.8, 1.2], [0.0, 1.2], [3.0, 1.2], [2.0, 1.0]]))
+    distances = (found - recorded()[0]).abs().sum(1).numpy()
+    assert not sampler.failed and distances[:2].max() < 1e-5 < 1.0 < distances[2:].min()

@@ -37,6 +37,7 @@ from metaroll.envs.lookup.registry import get_family
 from metaroll.envs.lookup.source import env_kind
 from metaroll.envs.sims.catalog import OneMassOscillatorEnv
 from metaroll.envs.slots.gym_slots import GymSlots
+from metaroll.errors import InvalidValueError
 from metaroll.rollouts.engine.slot_loop import SlotLoop
 from metaroll.tasks.plan_table import PlanTable, plan_env_seeds
 from metaroll.types import EnvSpec, Slots, SlotsInfo, SlotStep
@@ -384,3 +385,26 @@ def test_an_update_of_another_plan_of_the_table_is_not_looked_at() -> None:
     assert slots.reset([0], plans.take([0])).shape == (1, 5)
     with pytest.raises(ValueError, match=r"act_delay must be a whole number of steps, got 2\.5"):
         slots.reset([0], plans.take([1]))
+
+
+class NaNReward(gymnasium.Env):
+    """Its third reward is no number."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        return np.zeros(1, np.float32), np.nan if self.steps == 3 else 1.0, False, self.steps == 5, {}
+
+
+def test_a_reward_that_is_not_finite_is_called_a_reward() -> None:
+    """The trial shows it in the next observation, too."""
+    with pytest.raises(InvalidValueError, match="reward is not finite at step 2") as raised:
+        rollout(TrialWrapper(NaNReward(), 2, 5), lambda obs: 0, seed=0)
+    assert raised.value.what == "reward"

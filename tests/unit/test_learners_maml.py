@@ -34,6 +34,7 @@ from metaroll.learners.maml.outer import (
     first_state,
     meta_losses,
 )
+from metaroll.learners.maml.samples import SampleSettings, gather
 from metaroll.learners.maml.tasks import BatchedTasks, inner_steps, kl_product, task_gradient
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.policies.gru import GRUGaussianPolicy
@@ -409,6 +410,43 @@ def test_rollouts_of_somebody_else_s_loop_adapt():
     np.testing.assert_allclose(found[0], found[1], atol=1e-6)
 
 
+def episode(rewards, seed=0):
+    drawn, length = np.random.default_rng(seed), len(rewards)
+    fields: dict[str, Any] = {"actions": drawn.uniform(-0.1, 0.1, size=(length, 2)).astype(np.float32)}
+    fields |= {"rewards": np.asarray(rewards, dtype=float), "observations": drawn.normal(size=(length + 1, 2))}
+    return StepSequence(**fields, terminated=np.zeros(length, bool), truncated=np.arange(length) == length - 1)
+
+
+@pytest.mark.parametrize("name", ["dice", "promp"])
+@pytest.mark.parametrize(("reward", "length", "count"), [(1.0, 1, 5), (-100.0, 1, 1), (1e6, 1, 3), (-100.0, 60, 5)])
+def test_where_all_episodes_earn_the_same_next_to_nothing_is_learned(name, reward, length, count):
+    learner = learner_of(name)
+    batch = [episode([reward] * length, seed) for seed in range(count)]
+    begin = learner.policy.acting_parameters()
+    adapted = learner.adapt_policy(learner.get_exploration_policy(), batch).acting_parameters()
+    assert np.abs(adapted - begin).max() < 1e-5
+
+
+def test_where_one_episode_earns_more_the_rewards_have_one_size():
+    """A small difference of large rewards counts as one of small rewards."""
+    learner, found = learner_of("dice"), []
+    for least, more in ((0.0, 1.0), (-1000.0, -999.9)):
+        batch = [episode([more if seed == 0 else least], seed) for seed in range(5)]
+        begin = learner.policy.acting_parameters()
+        found.append(learner.adapt_policy(learner.get_exploration_policy(), batch).acting_parameters() - begin)
+    assert np.abs(found[0]).max() > 1e-3
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-2, atol=1e-5)
+
+
+def test_episodes_that_go_on_count_as_better_than_those_that_end():
+    """All rewards are 1: nothing but the end tells them apart."""
+    lengths = (3, 9, 4, 12, 7, 5)
+    settings = SampleSettings(discount=1.0, gae_lambda=1.0, normalize_advantages=False, time_rewards=True)
+    batch = [episode([1.0] * length, seed) for seed, length in enumerate(lengths)]
+    found = gather([batch], learner_of("dice").policy, SPEC, settings, torch.device("cpu"))
+    np.testing.assert_allclose(found.samples.rewards[0].sum(dim=1), np.subtract(lengths, np.mean(lengths)), atol=1e-4)
+
+
 def test_only_named_parameters_are_adapted():
     learner = learner_of(adapt=["policy.net.layers.2"])
     before = dict(learner.policy.named_parameters())
@@ -503,7 +541,8 @@ def test_an_outer_update_that_is_not_finite_is_told_with_its_tasks(name, tmp_pat
     with (
         runner_of(learner, run_dir=tmp_path / "run") as runner,
         pytest.raises(
-            InvalidValueError, match=r"outer update is not finite in 1 of 3 tasks: 1 \(.*goal.*max_kl"
+            InvalidValueError,
+            match=r"update is not finite in 1 of 3 tasks: 1 \(.*goal.*lower (learning_rate|max_kl) \(now",
         ) as told,
     ):
         runner.train(1)
@@ -671,6 +710,9 @@ def test_bad_input():
     for options in ({"discount": 1.5}, {"gae_lambda": -0.1}, {"inner_step_size": 0.0}, {"meta_batch_size": 0}):
         with pytest.raises(ValueError, match=next(iter(options))):
             learner_of(**options)
+    parts = EnvSpec(gymnasium.spaces.Dict(a=SPEC.observation_space), SPEC.action_space, 12)
+    with pytest.raises(TypeError, match=r"arrays .*FlattenObservation"):  # its evaluation could not adapt
+        learner_of(spec=parts)
     with pytest.raises(TypeError, match="outer must be an OuterUpdate"):
         learner_of(outer=3)
     with pytest.raises(ValueError, match="log-likelihood"):

@@ -162,12 +162,13 @@ def test_nan_rewards_are_refused() -> None:
 
 def test_a_lost_worker_is_told_and_reset_begins_anew() -> None:
     with MetaParallelEnvExecutor(Ending(), 2, 1, 50, seed=0, num_workers=2) as executor:
-        executor.set_tasks([{"chance": 0.0, "bonus": 0.0}] * 2)
+        executor.set_tasks([{"chance": 0.0, "bonus": 0.0}, {"chance": 0.0, "bonus": 1.0}])
         executor.reset()
         executor.step([np.zeros(1)] * 2)
         pids = executor._engine.pool.invoke_all(pid_of)
         os.kill(pids[0], signal.SIGKILL)
-        with pytest.raises(MetarollError, match="worker was lost"):
+        told = r"lost, and with it the episodes of environments \d \(task \{'chance': 0.0, 'bonus': \d.0\}\); reset\(\)"
+        with pytest.raises(MetarollError, match=told):
             executor.step([np.zeros(1)] * 2)
         executor.reset()
         _, _, dones, _ = executor.step([np.zeros(1)] * 2)
@@ -193,6 +194,8 @@ def test_wrong_use_is_told() -> None:
         with pytest.raises(TypeError, match="tasks"):
             executor.set_tasks({"chance": 1.0, "bonus": 0.0})
         executor.reset()
+        with pytest.raises(TypeError, match="actions must be a list of num_envs=2, got None"):
+            executor.step(None)
         with pytest.raises(ShapeError, match="num_envs=2, got 3"):
             executor.step([np.zeros(1)] * 3)
         with pytest.raises(ShapeError, match="action 1"):
@@ -201,6 +204,8 @@ def test_wrong_use_is_told() -> None:
             executor.step([np.zeros(1), np.full(1, np.nan)])
     with pytest.raises(RuntimeError, match="closed"):
         executor.reset()
+    with pytest.raises(RuntimeError, match="closed"):
+        executor.set_tasks([{"chance": 1.0, "bonus": 0.0}] * 2)
     with MetaIterativeEnvExecutor("Pendulum-v1", 1, 1, 5, seed=0) as executor:
         with pytest.raises(TypeError, match="sample_tasks"):
             executor.set_tasks(None)

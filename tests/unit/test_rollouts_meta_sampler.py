@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from meta_envs import Echo, Ending, OldPoint, ProMPPolicy
 
-from metaroll import GaussianMLPPolicy, RolloutEngine, SamplerPool, rollout
+from metaroll import GaussianMLPPolicy, RolloutEngine, SamplerPool, TaskFamily, rollout
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import MetarollError, ShapeError
 from metaroll.processing.baselines import LinearFeatureBaseline
@@ -230,8 +230,9 @@ def test_errors_are_named() -> None:
             sampler.obtain_samples()
     for policy in (Echo(), ProMPPolicy()):
         with MetaSampler(Ending(fail_at=1, what="nan"), policy, 2, 2, 3, seed=0) as sampler:
-            with pytest.raises(ValueError, match="reward"):
+            with pytest.raises(ValueError, match="reward") as raised:
                 sampler.obtain_samples()
+            assert "on_invalid" not in str(raised.value)  # which it does not take
     for name, arguments in {
         "rollouts_per_meta_task": (0, 1, 1),
         "meta_batch_size": (1, 0, 1),
@@ -247,6 +248,16 @@ def test_errors_are_named() -> None:
         MetaSampler(Ending(), 3, 1, 1, 1)
     with pytest.raises(ValueError, match="num_workers"):
         MetaSampler(Ending(), Echo(), 1, 1, 1, num_workers=2)
+    with pytest.raises(TypeError, match="parallel must be a bool"):
+        MetaSampler(Ending(), Echo(), 1, 1, 1, parallel="yes")  # type: ignore[arg-type]
+    with MetaSampler(Ending(), Echo(), 1, 1, 1, seed=0) as sampler:
+        for name, options in {"log": {"log": 3}, "log_prefix": {"log": True, "log_prefix": None}}.items():
+            with pytest.raises(TypeError, match=f"{name} must be"):
+                sampler.obtain_samples(**options)  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="closed"):
+        sampler.update_tasks()
+    with pytest.raises(TypeError, match="discount"):
+        MetaSampleProcessor(LinearFeatureBaseline(), discount=True)
     with pytest.raises(TypeError, match="task_sampler"):
         MetaSampler(Ending(), Echo(), 1, 1, 1, task_sampler=[1])  # type: ignore[arg-type]
 
@@ -275,8 +286,43 @@ def test_too_few_tasks_or_actions_are_told() -> None:
         with pytest.raises(ShapeError, match="actions of get_actions of WrongActions"):
             sampler.obtain_samples()
     with MetaSampler("Pendulum-v1", policy_for("Pendulum-v1"), 1, 1, 2, seed=0) as sampler:
-        with pytest.raises(TypeError, match="sample_tasks"):
+        with pytest.raises(TypeError, match=r"sample_tasks.*PendulumEnv lacks.*task_sampler="):
             sampler.update_tasks()
+
+
+class Pushed(Ending):
+    """Has a constant, and no tasks of its own."""
+
+    sample_tasks = set_task = get_task = None  # type: ignore[assignment]
+    push = 1.0
+
+
+family = TaskFamily.from_params(Pushed, {"push": (0.5, 2.0)}, horizon=3)
+
+
+def test_a_family_by_name_has_its_own_tasks() -> None:
+    drawn = []
+    for _ in range(2):
+        with MetaSampler(f"{__name__}:family", Echo(), 1, 3, 2, seed=0) as sampler:
+            sampler.update_tasks()
+            assert sampler.tasks is not None
+            drawn.append([task["push"] for task in sampler.tasks])
+            sampler.obtain_samples()
+    assert drawn[0] == drawn[1]
+    assert len(set(drawn[0])) == 3
+    assert all(0.5 <= push <= 2.0 for push in drawn[0])
+
+
+@pytest.mark.parametrize("env", [OldPoint, lambda: OldPoint()])
+def test_what_makes_old_gym_environments_is_as_good_as_one(env: Any) -> None:
+    """They need not have close()."""
+    with MetaSampler(env, ProMPPolicy(2), 2, 2, 3, seed=0) as sampler:
+        sampler.update_tasks()
+        found = sampler.obtain_samples()
+    with MetaSampler(OldPoint(), ProMPPolicy(2), 2, 2, 3, seed=0) as sampler:
+        sampler.update_tasks()
+        again = sampler.obtain_samples()
+    assert same_paths({m: list(paths) for m, paths in found.items()}, {m: list(paths) for m, paths in again.items()})
 
 
 def test_the_interface_of_samplers() -> None:

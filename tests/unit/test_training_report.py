@@ -171,6 +171,34 @@ def test_the_page_begins_with_the_verdict_and_tasks_have_their_values(tmp_path):
     assert "score between floor and oracle 0.4" in page.text
 
 
+def test_the_page_says_whether_it_adapts_or_averages(tmp_path):
+    log = MetricsLog(tmp_path)
+    for epoch in range(12):
+        told = {"return": -2.0, "return_before": -3.0, "return_after": -2.0, "gain": 1.0, "share_worse": 0.25}
+        log.append(epoch, epoch + 1, "train", {**told, "inner_kl": 0.5, "gradient_cosine": 0.1 * (epoch >= 2)})
+        if epoch == 3:
+            log.append(epoch, epoch + 1, "MetaTest", {"return_before": -9.0, "return_after": -7.0, "share_worse": 0.5})
+    log.flush()
+    page = page_of(tmp_path)
+    assert "Does it adapt, or average?" in page.text
+    for said in (
+        "KL of the inner step 0.5 mean of the last 10 epochs How far one inner step moves",
+        "cosine between task gradients 0.1 mean of the last 10 epochs",
+        "gain, training tasks 1 ",
+        "training tasks made worse 25 %",
+        "held-out tasks made worse 50 % Share with a lower return after adaptation than before",
+        "return after adaptation -7",  # not that of later training
+    ):
+        assert said in page.text, said
+    verdict = {"text": "adapts", "adapts": True, "gain": 5.0, "gain_ci_low": 4.0, "gain_ci_high": 6.0}
+    values = {"return_before": -9.0, "return_after": -4.0, "epoch": 12, "verdict": verdict, "share_worse": 0.125}
+    write_json(tmp_path / "evaluation.json", {**values, "baselines": {"no adaptation": NO_ADAPTATION}})
+    text = page_of(tmp_path).text
+    assert "gain, held-out tasks 5 [4, 6] Return after adaptation minus the return without, in the same test" in text
+    assert "held-out tasks made worse 12.5 %" in text
+    assert text.index("Does it adapt, or average?") < text.index("Losses and other numbers")
+
+
 def test_an_evaluation_that_training_has_overtaken_is_not_shown_as_the_newest(tmp_path):
     """The run was trained on after ``metaroll evaluate``, and interrupted before its next summary."""
     write_pearl(tmp_path)  # evaluated after 3 epochs

@@ -163,7 +163,10 @@ def test_an_agent_explores_adapts_and_acts_in_an_environment_of_ones_own(tmp_pat
         obs, reward, terminated, truncated, _ = trial.step(adapted.act(obs))
         total, over = total + float(reward), terminated or truncated
     assert total in (0.0, 1.0)
-    with pytest.raises(ShapeError):
+    raw = metaroll.rollout(mine, lambda obs: 1, seed=0, max_steps=10, no_close=True)
+    with pytest.raises(ShapeError, match=r"another environment.*metaroll\.TrialWrapper"):
+        agent.adapt([raw])
+    with pytest.raises(ShapeError, match=r"shape \(6,\).*metaroll\.TrialWrapper"):
         adapted.act(mine.reset(seed=0)[0])
     with pytest.raises(ShapeError, match="observation_space of env must be like"):
         agent.explore(gymnasium.make("CartPole-v1"), 1)

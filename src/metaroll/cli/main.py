@@ -117,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _report(error: BaseException, wants_traceback: bool) -> int:
     """Say on standard error what went wrong, and how a run can be continued; the exit status."""
     errors = make_console(stderr=True)
-    resume = getattr(error, "resume_command", None)
+    resume = vars(error).get("resume_command")
     if isinstance(error, BrokenPipeError):  # the reader of our output has gone, as in `metaroll ... | head`
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes nowhere
@@ -146,6 +146,9 @@ def _report(error: BaseException, wants_traceback: bool) -> int:
         errors.print(f"[bold red]error:[/] {escape(what)}", soft_wrap=True)
     for frame in (frame for frame in own if str(frame) not in what):  # errors of rollouts name them themselves
         errors.print(f"  in {escape(str(frame))}", soft_wrap=True)
+    anew = vars(error).get("anew_command")
+    if anew:
+        errors.print(f"what was saved is kept; train anew with a lower value, say: {escape(anew)}", soft_wrap=True)
     if resume:
         kept = "what was saved is kept; continue with" if learned else "no epoch was finished; try again with"
         errors.print(f"{kept}: {escape(resume)}", soft_wrap=True)

@@ -12,7 +12,8 @@ import numpy as np
 from metaroll.data.space_batches import flatten_batch, take_rows
 from metaroll.data.step_sequence import StepSequence
 from metaroll.diagnostics.report import TaskCheck
-from metaroll.diagnostics.trials import RandomActions, close_env, flat_rows, play_tasks
+from metaroll.diagnostics.trials import RandomActions, flat_rows, play_tasks
+from metaroll.envs.base.constructors import close_env
 from metaroll.envs.base.task_family import TaskFamily
 from metaroll.errors import InvalidValueError
 from metaroll.functional.task_probes import TransitionModel, nearest_neighbor_accuracy, read_values

@@ -17,7 +17,8 @@ from metaroll.data.space_batches import empty_batch, flatten_batch, same_kind, w
 from metaroll.data.step_sequence import StepSequence
 from metaroll.diagnostics.identifiability import Identifiability
 from metaroll.diagnostics.report import TaskCheck, TaskEnvReport, one_line
-from metaroll.diagnostics.trials import RandomActions, close_env, difference, distinct, play, play_tasks
+from metaroll.diagnostics.trials import RandomActions, difference, distinct, play, play_tasks
+from metaroll.envs.base.constructors import close_env
 from metaroll.envs.base.task_family import TaskFamily
 from metaroll.envs.lookup.registry import family_of, get_family
 from metaroll.envs.lookup.source import EnvSource, is_env_instance

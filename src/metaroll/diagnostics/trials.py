@@ -20,7 +20,7 @@ from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.seeding import isolated_rng
 from metaroll.types import Context, EnvUpdate, PolicyState, RolloutPlan
 
-__all__ = ["RandomActions", "close_env", "difference", "distinct", "flat_rows", "play", "play_tasks"]
+__all__ = ["RandomActions", "difference", "distinct", "flat_rows", "play", "play_tasks"]
 
 
 class RandomActions(ParameterFreePolicy):
@@ -144,12 +144,6 @@ def distinct(rollouts: Sequence[StepSequence]) -> int:
         if all(difference(one, kind) for kind in kinds):
             kinds.append(one)
     return len(kinds)
-
-
-def close_env(env: Any) -> None:
-    """Close it, if it can be closed."""
-    if hasattr(env, "close"):
-        env.close()
 
 
 def flat_rows(space: gymnasium.Space, batch: Any) -> np.ndarray | None:

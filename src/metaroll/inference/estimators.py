@@ -224,11 +224,8 @@ def _builder(config: EstimatorConfig, embedding_net: nn.Module | None) -> Any:
     common["z_score_x"] = "none" if embedding_net is None else "structured"
     if embedding_net is not None:
         common["embedding_net"] = embedding_net
-    flow = {
-        "num_transforms": config.num_transforms,
-        "num_bins": config.num_bins,
-        "num_components": config.num_components,
-    }
+    flow: dict[str, Any] = {"num_transforms": config.num_transforms, "num_bins": config.num_bins}
+    flow["num_components"] = config.num_components
     if config.method == "fmpe":
         return posterior_flow_nn("mlp", **common)
     if config.method == "nle":

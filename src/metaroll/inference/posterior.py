@@ -100,11 +100,12 @@ class Posterior:
         Raises:
             ValueError: Nothing was observed yet.
         """
-        if self._draws is None:
-            if self.observed is None:
-                raise ValueError("nothing was observed yet: posterior.at(features) tells what follows from features")
-            self._draws = self._from_estimator(NUM_DRAWS, self.observed[None], self._seed)[0]
-        drawn: np.ndarray = self._draws
+        if self._draws is not None:
+            return self._draws
+        if self.observed is None:
+            raise ValueError("nothing was observed yet: posterior.at(features) tells what follows from features")
+        drawn: np.ndarray = self._from_estimator(NUM_DRAWS, self.observed[None], self._seed)[0]
+        self._draws = drawn
         return drawn
 
     @property

@@ -153,7 +153,7 @@ class Distillation(EpochLearner):
         """Have the teacher label ``rollouts``, and learn from them and the last ones; what it took and gave.
 
         Raises:
-            InvalidValueError: Weights are not finite any more.
+            DivergedError: Weights are not finite any more.
         """
         found = Rollouts.of(rollouts)
         data = collect_on_policy(found, self.env_spec)
@@ -167,7 +167,7 @@ class Distillation(EpochLearner):
         by_teacher = self._num_epochs < self.teacher_epochs
         self._num_epochs += 1
         loss = float(np.mean(losses))
-        refuse_non_finite({"loss": loss}, self._weights, self._num_epochs)
+        refuse_non_finite({"loss": loss}, self._weights, self._num_epochs, self._learning_rate)
         metrics = {
             **episode_metrics(data),
             "loss": loss,

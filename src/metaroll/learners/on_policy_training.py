@@ -7,7 +7,8 @@ import inspect
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from metaroll.checks import check_whole
 from metaroll.data.rollouts import Rollouts
-from metaroll.errors import InvalidValueError
+from metaroll.errors import DivergedError
 from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.foreign import as_runner
 from metaroll.learners.runner import Runner
@@ -106,14 +107,24 @@ def episode_metrics(data: OnPolicyData) -> dict[str, float]:
     }
 
 
-def refuse_non_finite(numbers: Mapping[str, float], weights: Iterable[Tensor], num_epochs: int) -> None:
-    """``InvalidValueError`` if losses or weights hold NaN or Inf."""
+def refuse_non_finite(
+    numbers: Mapping[str, float], weights: Iterable[Tensor], epoch: int, learning_rate: float
+) -> None:
+    """``DivergedError`` if losses or weights hold NaN or Inf after ``epoch``, the first of which is 1."""
     if all(map(math.isfinite, numbers.values())) and all(bool(torch.isfinite(weight).all()) for weight in weights):
         return
-    raise InvalidValueError(
-        f"losses or weights are not finite any more after {num_epochs} epochs ({dict(numbers)}); lower learning_rate, "
-        "and resume from the last snapshot"
-    )
+    happened = f"losses or weights are not finite any more in epoch {epoch} ({dict(numbers)})"
+    raise DivergedError.of(happened, {"learning_rate": learning_rate})
+
+
+@runtime_checkable
+class _DrawsTasks(Protocol):
+    """What a ``TaskSampler`` has beside ``sample``."""
+
+    @property
+    def updates(self) -> list[EnvUpdate] | None: ...
+
+    def drawing(self) -> AbstractContextManager[Callable[[int, np.random.Generator], list[EnvUpdate]]]: ...
 
 
 class TrainingTasks:
@@ -141,15 +152,17 @@ class TrainingTasks:
     @property
     def listed(self) -> list[EnvUpdate] | None:
         """All that may be drawn, where there is a list of it; ``None`` where it is drawn without end."""
-        listed = self._source if isinstance(self._source, list) else getattr(self._source, "updates", None)
-        return list(listed) if isinstance(listed, list) else None
+        if isinstance(self._source, list):
+            return list(self._source)
+        listed = self._source.updates if isinstance(self._source, _DrawsTasks) else None
+        return None if listed is None else list(listed)
 
     def draw(self, count: int) -> list[EnvUpdate]:
         """``count`` updates."""
         source, generator = self._source, self._generator
         if isinstance(source, list):
             return [source[i] for i in generator.integers(len(source), size=count)]
-        if callable(getattr(source, "drawing", None)):
+        if isinstance(source, _DrawsTasks):
             with source.drawing() as draw:
                 return list(draw(count, generator))
         if "generator" in inspect.signature(source.sample).parameters:

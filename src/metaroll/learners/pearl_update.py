@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from metaroll.errors import InvalidValueError
+from metaroll.errors import DivergedError
 from metaroll.learners.pearl_config import PEARLConfig
 from metaroll.learners.pearl_data import RowLayout, TransitionBatch
 from metaroll.learners.pearl_networks import PEARLNetworks, PEARLOptimizers
@@ -295,7 +295,7 @@ def mean_metrics(total: Tensor, count: int) -> dict[str, float]:
 def check_finite(
     networks: PEARLNetworks, metrics: Mapping[str, float], num_gradient_steps: int, reward_scale: float
 ) -> None:
-    """``InvalidValueError`` if losses or weights hold NaN or Inf.
+    """``DivergedError`` if losses or weights hold NaN or Inf.
 
     The losses of the last step do not see what that step made of the weights, which would go into the next snapshot.
     """
@@ -305,6 +305,4 @@ def check_finite(
         what = f"weights are not finite any more after {num_gradient_steps} gradient steps"
     else:
         return
-    raise InvalidValueError(
-        f"{what}; lower reward_scale (now {reward_scale}) or the learning rates, and resume from the last snapshot"
-    )
+    raise DivergedError.of(what, {"reward_scale": reward_scale})

@@ -284,7 +284,7 @@ class PPO(EpochLearner):
             returns_end: Bool ``(T,)``: steps after which nothing counts, though their rollout goes on.
 
         Raises:
-            InvalidValueError: Weights are not finite any more.
+            DivergedError: Weights are not finite any more.
         """
         rollouts = Rollouts.of(rollouts)
         data = self._data_of(rollouts)
@@ -293,7 +293,9 @@ class PPO(EpochLearner):
         metrics = run_passes(self._trainer, batch, learning_rate, self._batch_generator, progress)
         self._normalizer.learn_observations(data)
         self._num_epochs += 1
-        refuse_non_finite(metrics, [*self._policy.parameters(), *self._critic.parameters()], self._num_epochs)
+        refuse_non_finite(
+            metrics, [*self._policy.parameters(), *self._critic.parameters()], self._num_epochs, learning_rate
+        )
         return {
             **episode_metrics(data),
             "explained_variance": explained,

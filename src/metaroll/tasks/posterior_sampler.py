@@ -52,7 +52,8 @@ class PosteriorTaskSampler(RandomDomains):
     ) -> None:
         super().__init__(generator, env_constructor)
         if isinstance(posterior, tuple):
-            draws = Draws(tuple(posterior[0]), np.asarray(posterior[1]))
+            table = TableDomainParam(posterior[0], posterior[1])
+            draws = Draws(table.names, table.draws).columns(names, "the table")
         else:
             draws = read_draws(posterior, names)
         self._table = TableDomainParam(draws.names, draws.values)

@@ -45,6 +45,22 @@ class Draws(NamedTuple):
     names: tuple[str, ...]
     values: np.ndarray
 
+    def columns(self, names: Sequence[str] | None, what: str) -> Draws:
+        """The draws of some parameters; all where ``names`` is ``None``.
+
+        Raises:
+            PosteriorError: ``what``, which errors name, is a posterior of others.
+        """
+        if names is None:
+            return self
+        missing = [name for name in names if name not in self.names]
+        if missing:
+            raise PosteriorError(
+                f"{what} is a posterior of {list(self.names)}, not of {missing[0]!r}; name the right folder"
+            )
+        chosen = [self.names.index(name) for name in names]
+        return Draws(tuple(names), np.ascontiguousarray(self.values[:, chosen]))
+
 
 def write_folder(
     folder: str | Path, draws: Draws, description: Mapping[str, Any], weights: Mapping[str, torch.Tensor] | None = None
@@ -189,12 +205,7 @@ def read_draws(folder: str | Path, names: Sequence[str] | None = None) -> Draws:
         raise PosteriorError(
             f"{path} must hold finite draws (n, {len(own)}) of {list(own)}, got {values.dtype} {values.shape}; {_CURE}"
         )
-    if names is None:
-        return Draws(own, values)
-    missing = [name for name in names if name not in own]
-    if missing:
-        raise PosteriorError(f"{path} is a posterior of {list(own)}, not of {missing[0]!r}; name the right folder")
-    return Draws(tuple(names), np.ascontiguousarray(values[:, [own.index(name) for name in names]]))
+    return Draws(own, values).columns(names, str(path))
 
 
 def read_weights(folder: str | Path) -> dict[str, torch.Tensor] | None:

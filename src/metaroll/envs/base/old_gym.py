@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
@@ -10,7 +12,7 @@ import numpy as np
 from metaroll.checks import takes_arguments
 from metaroll.seeding import GlobalStream, derive_seed
 
-__all__ = ["OldGymEnv", "as_gymnasium"]
+__all__ = ["OldGymEnv", "OldGymMaker", "as_gymnasium"]
 
 
 def as_gymnasium(env: Any) -> Any:
@@ -19,6 +21,16 @@ def as_gymnasium(env: Any) -> Any:
     if not is_instance or isinstance(env, gymnasium.Env | gymnasium.vector.VectorEnv):
         return env
     return env if takes_arguments(env.reset, seed=0) else OldGymEnv(env)
+
+
+@dataclass(frozen=True)
+class OldGymMaker:
+    """Makes the environments of ``make``, which have the old API, as ``OldGymEnv``."""
+
+    make: Callable[[], Any]
+
+    def __call__(self) -> OldGymEnv:
+        return OldGymEnv(self.make())
 
 
 class OldGymEnv(gymnasium.Env):

@@ -18,6 +18,7 @@ from metaroll.envs.base.constructors import (
     CopiedEnv,
     NamedEnv,
     SharedEnv,
+    close_env,
     constructor_of,
     is_env_instance,
     make_env,
@@ -88,7 +89,7 @@ class EnvSource:
     def close(self, env: Any) -> None:
         """Close ``env``, which ``make`` has given, unless it is the caller's own."""
         if not isinstance(self.constructor, SharedEnv):
-            env.close()
+            close_env(env)
 
     @property
     def spec(self) -> EnvSpec:

@@ -12,6 +12,7 @@ import numpy as np
 from metaroll.data.logs.robot_log import ROBOT_LOG_SUFFIX, RobotLog, steps_to_rollout
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.real.timing import Timing
+from metaroll.errors import DeviceError
 from metaroll.types import EnvSpec
 
 __all__ = ["EpisodeRecord"]
@@ -71,6 +72,12 @@ class EpisodeRecord:
         if not self._steps:
             return None
         return steps_to_rollout(self._first, list(self._steps), self._spec, self._dt, {"end": self._end})
+
+    def keep_in(self, error: DeviceError) -> None:
+        """Tell with ``error`` where the steps so far are."""
+        error.rollout, error.log = self.rollout(), self.path
+        if self._steps:
+            error.args = (f"{error}; {len(self)} steps are kept{f' in {self.path}' if self.path else ''}",)
 
 
 def _new_log(folder: Path, env_name: str, spec: EnvSpec, dt: float, sync: bool) -> RobotLog:

@@ -39,13 +39,13 @@ class RealEnv(gymnasium.Env, ABC):
     counted (``timing``) and do not shift later ones.
 
     The stop action is sent in all of these cases: an episode ends, is truncated, or is left by ``reset`` or ``close``;
-    an observation leaves ``observation_limits``, or a function of ``stop_when`` says so (info ``stop`` tells why);
+    an observation leaves ``observation_limits``, or a function of ``stop_when`` says so (``halted_by`` tells why);
     anything raises in a step, Ctrl-C too; no step comes for ``watchdog`` seconds; the program ends. Nothing helps
     against a power cut or ``kill -9``: the device needs a watchdog of its own.
 
     With ``log_dir``, each episode is written to ``episode_0000.jsonl``, ..., every step before the next one begins.
     ``metaroll.load_log`` reads it, also after a crash. Infos of steps: ``act_applied``, ``time`` in s, ``repeated``,
-    ``late``, ``overrun`` in s, ``stop``.
+    ``late``, ``overrun`` in s, ``stopped``.
 
     Args:
         env_spec: Box spaces ``(O,)`` and ``(A,)``, labels, and the number of steps after which episodes are truncated.
@@ -63,6 +63,9 @@ class RealEnv(gymnasium.Env, ABC):
         sync: Wait until the disk itself has each step, while the next one waits for its time, so that the log survives
             a power cut, too; ``None``: where a step has the time for it (20 ms).
         clock: What time it is, for tests.
+
+    Attributes:
+        halted_by: Why the last episode has ended.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (Gymnasium's own declaration)
@@ -96,7 +99,7 @@ class RealEnv(gymnasium.Env, ABC):
         self._log_dir, self._sync = None if log_dir is None else check_path("log_dir", log_dir), sync
         self._rate = RateControl(self.dt, self._clock)
         self._lock = threading.RLock()  # the watchdog sends, too
-        self._acting, self._stopped, self._closed, self._halted_by = False, True, False, "it has not been reset"
+        self._acting, self._stopped, self._closed, self.halted_by = False, True, False, "it has not been reset"
         self._watchdog = Watchdog(None, self._bark)
         self._record = EpisodeRecord(type(self).__name__, env_spec, self.dt, None, False)
         self._limit, self._last = float("inf"), np.zeros(shape)
@@ -111,7 +114,7 @@ class RealEnv(gymnasium.Env, ABC):
     def receive(self, timeout: float) -> Packet | None:
         """The next packet that has not been returned yet; ``None`` if none has come after ``timeout`` seconds.
 
-        With ``timeout=0``: what is there already.
+        With ``timeout=0``: what is there already. ``reset`` calls it before ``prepare``, too, until nothing is left.
         """
 
     def prepare(self) -> None:
@@ -206,7 +209,7 @@ class RealEnv(gymnasium.Env, ABC):
         self._limit = min((limit for limit in limits if limit is not None), default=float("inf"))
         sync = self.dt >= _TIME_TO_SYNC if self._sync is None else self._sync
         self._record = EpisodeRecord(type(self).__name__, self.env_spec, self.dt, self._log_dir, sync)
-        self._halted_by = "reset() failed"
+        self.halted_by = "reset() failed"
         self._acting, self._stopped = True, False  # from here on something may move
         stop_at_exit(self)
         try:
@@ -245,7 +248,7 @@ class RealEnv(gymnasium.Env, ABC):
         except BaseException as error:
             self._halt_after(error)
             if isinstance(error, DeviceError):
-                self._keep(error)
+                self._record.keep_in(error)
             raise
 
     def _after_sending(
@@ -272,7 +275,7 @@ class RealEnv(gymnasium.Env, ABC):
         self._record.add({**entry, **ending, **flags})
         if terminated or truncated:
             self.halt(reason or ("terminated" if terminated else "truncated"))
-        info = {"act_applied": applied, "time": time, **flags, "stop": reason}
+        info = {"act_applied": applied, "time": time, **flags, "stopped": bool(reason)}
         return observation.copy(), reward, terminated, truncated, info
 
     def halt(self, reason: str = "halted") -> None:
@@ -287,7 +290,7 @@ class RealEnv(gymnasium.Env, ABC):
             try:
                 self._send_stop()
             finally:
-                self._acting, self._halted_by = False, reason
+                self._acting, self.halted_by = False, reason
                 self._watchdog.cancel()
                 self._record.end(reason, self._packets.timing)
 
@@ -317,12 +320,6 @@ class RealEnv(gymnasium.Env, ABC):
         except BaseException as another:
             error.add_note(str(another))
 
-    def _keep(self, error: DeviceError) -> None:
-        """Tell with ``error`` where the steps so far are."""
-        error.rollout, error.log = self.recorded(), self.log_path
-        kept = f"; {len(self._record)} steps are kept" if len(self._record) else ""
-        error.args = (f"{error}{kept}{f' in {self.log_path}' if kept and self.log_path else ''}",)
-
     def _bark(self, watchdog: Watchdog) -> None:
         with self._lock:
             if self._watchdog is watchdog:
@@ -330,4 +327,4 @@ class RealEnv(gymnasium.Env, ABC):
 
     def _check_acting(self) -> None:
         if not self._acting:
-            raise DeviceError(f"{type(self).__name__} has been stopped ({self._halted_by}); reset it")
+            raise DeviceError(f"{type(self).__name__} has been stopped ({self.halted_by}); reset it")

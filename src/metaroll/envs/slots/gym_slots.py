@@ -23,7 +23,7 @@ from metaroll.data.space_batches import (
     write_element,
 )
 from metaroll.envs.base.batching import unwrapped_and_limit
-from metaroll.envs.base.constructors import constructor_of, is_env_instance, make_env
+from metaroll.envs.base.constructors import close_env, constructor_of, is_env_instance, make_env
 from metaroll.envs.base.env_state import (
     check_init_state,
     plan_options,
@@ -352,7 +352,7 @@ class _EnvGroup:
         for slot in range(len(self._held)):
             self._drop(slot)
         while self._parked:
-            self._parked.pop().env.close()
+            close_env(self._parked.pop().env)
 
     def _unpark(self, slot: int, update: SetTaskUpdate) -> bool:
         """Park the environment of ``slot``, and put one there that needs but its task set; false if there is none.
@@ -364,7 +364,7 @@ class _EnvGroup:
             self._parked.append(held)
             self._held[slot] = None
             if len(self._parked) > _MOST_PARKED * len(self._held):
-                self._parked.pop(0).env.close()
+                close_env(self._parked.pop(0).env)
         for i, parked in enumerate(self._parked):
             if parked.update is not None and update.replaces(parked.update) and update.reuses(parked.env):
                 del self._parked[i]
@@ -386,7 +386,7 @@ class _EnvGroup:
     def _drop(self, slot: int) -> None:
         held, self._held[slot] = self._held[slot], None
         if held is not None and held.owned:
-            held.env.close()
+            close_env(held.env)
 
 
 def env_name(env: Any) -> str:

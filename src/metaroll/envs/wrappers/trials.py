@@ -145,7 +145,8 @@ class TrialWrapper(ChainWrapper):
         """Rows whose episode has ended, and is not the last of the trial."""
         memory["steps"][rows] += 1
         memory["return"][rows] += step.rewards
-        memory["reward"][rows] = step.rewards
+        # One that is not finite is refused as what it is, a reward, and not as an observation.
+        memory["reward"][rows] = np.where(np.isfinite(step.rewards), step.rewards, 0.0)
         memory["done"][rows] = self._over(step, memory, rows)
         again = np.flatnonzero(memory["done"][rows] & (memory["episode"][rows] < self.episodes_per_trial - 1))
         number = memory["episode"][rows[again]] + 1

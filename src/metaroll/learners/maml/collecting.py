@@ -13,7 +13,7 @@ from torch import Tensor
 
 from metaroll.checks import check_number, check_whole
 from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import InvalidValueError, unknown_name
+from metaroll.errors import DivergedError, unknown_name
 from metaroll.functional.gradients.meta_gradients import InnerObjective, Samples, mean_cosine
 from metaroll.learners.maml.outer import MetaProblem, OuterState, OuterUpdate
 from metaroll.learners.maml.samples import Gathered, SampleSettings, gather
@@ -98,7 +98,7 @@ class MetaSamples:
             numbers: What it tells the log: a loss that is not finite is no reason to stay, which a line search does.
 
         Raises:
-            InvalidValueError: The tasks whose own gradients are not finite are named; all, where these are.
+            DivergedError: The tasks whose own gradients are not finite are named; all, where these are.
         """
         if all(map(math.isfinite, numbers.values())) and all(map(_is_finite, (after[0], *after[1]))):
             return
@@ -106,10 +106,10 @@ class MetaSamples:
         own = [[samples.map(lambda array, m=m: array[m]) for samples in self.steps] for m in range(count)]
         slopes = [task_gradient(problem, outer, before[0], steps, before[1])[0] for steps in own]
         bad = [m for m, slope in enumerate(slopes) if not _is_finite(slope)] or list(range(count))
-        raise InvalidValueError(
+        raise DivergedError.of(
             f"the outer update is not finite in {len(bad)} of {count} tasks: {_named(bad, self.tasks)} "
-            f"({dict(numbers)}); take a smaller step (learning_rate, max_kl, inner_step_size), and resume from the "
-            "last snapshot"
+            f"({dict(numbers)})",
+            outer.step_limits,
         )
 
     def metrics(self) -> dict[str, float]:
@@ -142,6 +142,7 @@ class Adapter:
     env_spec: EnvSpec
     settings: SampleSettings
     device: torch.device
+    inner_step_size: float
 
     def samples(
         self, groups: Sequence[Sequence[StepSequence]], parameters: Tensor, tasks: Sequence[Any] | None = None
@@ -161,16 +162,17 @@ class Adapter:
         """One inner step in each task; see ``inner_steps``.
 
         Raises:
-            InvalidValueError: It leads to policies that are not finite; those of ``tasks`` are named.
+            DivergedError: It leads to policies that are not finite; those of ``tasks`` are named.
         """
         taken = inner_steps(self.problem, meta, parameters, samples, scales)
         finite = (torch.isfinite(taken.parameters).all(dim=1) & torch.isfinite(taken.kl)).cpu().numpy()
         if finite.all():
             return taken
         bad = np.flatnonzero(~finite).tolist()
-        raise InvalidValueError(
+        raise DivergedError.of(
             f"an inner step diverges: policies are not finite in {len(bad)} of {len(finite)} tasks: "
-            f"{_named(bad, tasks)}; lower inner_step_size, and resume from the last snapshot"
+            f"{_named(bad, tasks)}",
+            {"inner_step_size": self.inner_step_size},
         )
 
 
@@ -187,7 +189,7 @@ def collect(runner: Runner, tasks: list[EnvUpdate], adapter: Adapter, meta: Tens
     """Rollouts in ``tasks`` before every inner step from ``meta (Q,)``, and after the last.
 
     Raises:
-        InvalidValueError: See ``Adapter.inner_step``.
+        DivergedError: See ``Adapter.inner_step``.
     """
     parameters = adapter.problem.split(meta)[0]
     gathered: list[Gathered] = []

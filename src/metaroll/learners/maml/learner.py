@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
+import gymnasium
 import numpy as np
 import torch
 from torch import Tensor
@@ -75,6 +76,10 @@ class MAML(MetaRLAlgorithm):
         evaluate_every: Evaluate after every so many epochs; 0 means never.
         seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
         device: Where gradients are computed; ``None`` means the CPU.
+
+    Raises:
+        TypeError: The policy has no densities, or observations are dicts or tuples.
+        ValueError: A value is out of range, or the policy does not fit ``env_spec``.
     """
 
     deterministic_exploration = False
@@ -107,6 +112,12 @@ class MAML(MetaRLAlgorithm):
         device: str | torch.device | None = None,
     ) -> None:
         self.env_spec = EnvSpec.from_env(env_spec)
+        space = self.env_spec.observation_space
+        if isinstance(space, gymnasium.spaces.Dict | gymnasium.spaces.Tuple):
+            raise TypeError(
+                f"MAML needs observations that are arrays (Box, Discrete, ...), got {space}: put the environment into "
+                "gymnasium.wrappers.FlattenObservation"
+            )
         self._outer: OuterUpdate = TRPOOuter() if outer is None else outer
         if not isinstance(self._outer, OuterUpdate):
             raise TypeError(f"outer must be an OuterUpdate, ProMPOuter() say, got {outer!r}")
@@ -186,7 +197,7 @@ class MAML(MetaRLAlgorithm):
             Average return after adaptation: of the last evaluation; of the last training rollouts where there was none.
 
         Raises:
-            InvalidValueError: Inner steps, or the update, lead to parameters that are not finite.
+            DivergedError: Inner steps, or the update, lead to parameters that are not finite.
         """
         average_return: float | None = None
         evaluated = False
@@ -208,7 +219,7 @@ class MAML(MetaRLAlgorithm):
         """Rollouts of one epoch: in each task before every inner step, and after the last.
 
         Raises:
-            InvalidValueError: Inner steps lead to parameters that are not finite; the tasks are named.
+            DivergedError: Inner steps lead to parameters that are not finite; the tasks are named.
         """
         tasks = self._tasks.draw(self._config.meta_batch_size)
         return collect(runner, tasks, self._adapter, self._meta_parameters(), self._config)
@@ -217,7 +228,7 @@ class MAML(MetaRLAlgorithm):
         """Improve the initial parameters with what ``collect`` returned; numbers for the log (``MetaSamples.metrics``).
 
         Raises:
-            InvalidValueError: Parameters, losses or gradients are not finite any more; nothing was changed.
+            DivergedError: Parameters, losses or gradients are not finite any more; nothing was changed.
         """
         tasks = BatchedTasks(self._problem, self._outer, found.steps)
         before = self._meta_parameters(), self._state
@@ -251,7 +262,7 @@ class MAML(MetaRLAlgorithm):
         """See ``MetaRLAlgorithm``: all tasks in one computation.
 
         Raises:
-            InvalidValueError: A step leads to parameters that are not finite.
+            DivergedError: A step leads to parameters that are not finite.
             TypeError: A policy is not one of this algorithm's.
         """
         for policy in policies:
@@ -316,7 +327,7 @@ class MAML(MetaRLAlgorithm):
             normalize_advantages=self._config.normalize_advantages,
             time_rewards="magic-box" in (self._config.inner, self._outer.inner),
         )
-        return Adapter(self._problem, self._policy, self.env_spec, settings, self._device)
+        return Adapter(self._problem, self._policy, self.env_spec, settings, self._device, self._config.inner_step_size)
 
     def _meta_parameters(self) -> Tensor:
         flat = torch.from_numpy(self._policy.acting_parameters()).to(self._device)

@@ -199,6 +199,11 @@ class OuterUpdate(ABC):
             state: What is remembered.
         """
 
+    @property
+    @abstractmethod
+    def step_limits(self) -> dict[str, float]:
+        """Settings that say how far an update goes, lower ones where updates diverge."""
+
     @abstractmethod
     def update(
         self, tasks: TaskLosses, meta_parameters: Tensor, state: OuterState
@@ -225,6 +230,10 @@ class AdamOuter(OuterUpdate, ABC):
         check_whole("num_outer_steps", self.num_outer_steps)
         if self.max_grad_norm is not None:
             check_number("max_grad_norm", self.max_grad_norm, 0.0, above_low=True)
+
+    @property
+    def step_limits(self) -> dict[str, float]:
+        return {"learning_rate": self.learning_rate}
 
     def step_along(
         self, meta_parameters: Tensor, gradient: Tensor, state: OuterState
@@ -356,6 +365,7 @@ class ProMPOuter(AdamOuter):
         """``num_outer_steps`` steps, then the coefficients follow the divergence."""
         following, state, numbers = super().update(tasks, meta_parameters, state)
         found = tasks.means(following, state)
+        numbers |= {"outer_loss": float(found.losses)}  # before the first step it is 0, whatever was sampled
         numbers |= {"outer_kl": float(found.outer_kl), "pre_update_kl": float(found.inner_kl.mean())}
         if self.target_kl is not None:
             state = state._replace(kl_coeffs=self.adapted_coeffs(state.kl_coeffs, found.inner_kl))
@@ -402,6 +412,10 @@ class TRPOOuter(OuterUpdate):
         last = steps[-1]
         return -averaged(ratio_objective(after, last.old_log_prob, last.advantages), last.weights)
 
+    @property
+    def step_limits(self) -> dict[str, float]:
+        return {"max_kl": self.max_kl}
+
     def direction(self, gradient: Tensor, product: Callable[[Tensor], Tensor]) -> Tensor:
         """The step ``(Q,)`` of the largest size that the quadratic model of the divergence allows."""
 
@@ -426,5 +440,6 @@ class TRPOOuter(OuterUpdate):
             there = tasks.means(candidate, state)
             loss, divergence = float(there.losses), float(there.outer_kl)
             if loss < numbers["outer_loss"] and divergence <= self.max_kl:
+                numbers["outer_loss"] = loss  # without a step it is 0, whatever was sampled
                 return candidate, state, {**numbers, "outer_kl": divergence, "backtracks": float(tries)}
         return meta_parameters, state, {**numbers, "outer_kl": 0.0, "backtracks": float(self.max_backtracks)}

@@ -28,6 +28,10 @@ __all__ = ["Gathered", "SampleSettings", "gather"]
 
 
 _TINY = 1e-8
+_LEAST_SPREAD = 1e-6
+"""What returns in a task have to differ by, as a share of the largest: normalizing would blow up rounding and fits."""
+_ROUNDING = 1e-7
+"""Of rewards that may have been float32."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,9 +99,9 @@ def gather(
         gae_lambda=settings.gae_lambda,
         normalize_adv=settings.normalize_advantages,
     )
-    advantages = rewards = place.dense(found.advantages)
+    advantages = rewards = place.dense(_without_equal_tasks(found.advantages, columns, found.returns))
     if settings.time_rewards:
-        rewards = place.dense(_time_rewards(columns, settings))
+        rewards = place.dense(_without_equal_tasks(_time_rewards(columns, settings), columns, found.returns))
     counts = np.diff(columns.task_bounds)
     weights = place.dense(np.repeat(1.0 / counts, counts))
     nothing = torch.zeros_like(weights)
@@ -119,17 +123,51 @@ def gather(
 def _time_rewards(columns: PathColumns, settings: SampleSettings) -> np.ndarray:
     """Discounted rewards less what is usual at their time in their task, ``(T,)``.
 
+    Where paths end at different times, those that have ended earn nothing any more: what is usual then is taken off
+    their last reward, or paths that go on would not count as better than those that end.
+
     Normalized, their sums from each step on have standard deviation 1 in each task, as normalized advantages have, so
     that inner steps along either are of one size. (Rewards of deviation 1 would make steps grow with the horizon.)
     """
     length = int(columns.lengths.max())
     found = dice_tasks(columns, LinearTimeBaseline(), length, discount=settings.discount, normalize_adv=False)
-    rewards = found.adjusted_rewards[found.mask.astype(bool)]
-    if settings.normalize_advantages:
-        following = np.asarray(discounted_reverse_cumsum_ragged(rewards, columns.bounds, 1.0))
-        for a, b in itertools.pairwise(columns.task_bounds.tolist()):
-            rewards[a:b] /= following[a:b].std() + _TINY
+    left = found.adjusted_rewards[found.mask.astype(bool)]
+    earned = settings.discount**columns.times * columns.rewards
+    rewards = np.empty_like(left)
+    for task, (a, b) in enumerate(itertools.pairwise(columns.task_bounds.tolist())):
+        first, last = columns.tasks[task : task + 2]
+        times, bounds = columns.times[a:b], columns.bounds[first : last + 1] - a
+        expected = np.zeros(times.max() + 1)
+        expected[times] = earned[a:b] - left[a:b]
+        expected += left[a:b].mean()  # the ridge left a little of it
+        usual = expected * np.bincount(times) / (last - first)
+        own = earned[a:b] - usual[times]
+        own[bounds[1:] - 1] -= usual.sum() - np.cumsum(usual)[times[bounds[1:] - 1]]
+        if settings.normalize_advantages:
+            spread, whole = (np.asarray(discounted_reverse_cumsum_ragged(x, bounds, 1.0)) for x in (own, earned[a:b]))
+            own /= max(spread.std(), _LEAST_SPREAD * np.abs(whole).max()) + _TINY
+        rewards[a:b] = own
     return rewards
+
+
+def _without_equal_tasks(rows: np.ndarray, columns: PathColumns, returns: np.ndarray) -> np.ndarray:
+    """``rows (T,)``, zeros in tasks of several paths with the same ``returns (T,)`` from each time on.
+
+    There is nothing to learn there, and normalizing would make something of what rounding and fits leave.
+    """
+    numbers, found = np.diff(columns.tasks), rows
+    for task, (a, b) in enumerate(itertools.pairwise(columns.task_bounds.tolist())):
+        if numbers[task] > 1 and _depend_on_time_only(returns[a:b], columns.times[a:b]):
+            found = found.copy() if found is rows else found
+            found[a:b] = 0.0
+    return found
+
+
+def _depend_on_time_only(values: np.ndarray, times: np.ndarray) -> bool:
+    """Whether all ``values (t,)`` of one time are the same, but for rounding."""
+    any_of_time = np.zeros(times.max() + 1)
+    any_of_time[times] = values
+    return bool(np.abs(values - any_of_time[times]).max() <= _ROUNDING * np.abs(values).max())
 
 
 class _Places:

@@ -14,17 +14,19 @@ import numpy as np
 from metaroll.checks import check_whole, described
 from metaroll.data.data_format import own_copy
 from metaroll.data.space_batches import action_row, flat_actions, take_rows
-from metaroll.envs.base.old_gym import as_gymnasium
+from metaroll.envs.base.constructors import NamedEnv
+from metaroll.envs.base.old_gym import OldGymMaker, as_gymnasium
+from metaroll.envs.lookup.registry import get_family, is_varied
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.mujoco.threads import num_processors
-from metaroll.errors import RolloutError, ShapeError
+from metaroll.errors import ReplayError, RolloutError, ShapeError
 from metaroll.policies.adapters import ScriptedPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.samplers.sampler import LAST_SEED, Closable, SeedOption, chosen_seed
 from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.seeding import derive_seed, fresh_seed
 from metaroll.tasks.task_sampler import TaskSampler, draw_tasks
-from metaroll.tasks.updates import SetTaskUpdate, layer_with
+from metaroll.tasks.updates import SetTaskUpdate, env_layers, layer_with
 from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan
 
 __all__ = [
@@ -36,6 +38,7 @@ __all__ = [
     "process_options",
 ]
 
+_MOST_NAMED = 4
 END_INFOS = ("final_observation", "terminated", "truncated")
 """What executors add to ``env_infos`` of steps that ended an episode."""
 
@@ -55,33 +58,58 @@ class TaskSource(Closable):
 
     def __init__(self, env: Any, seed: int) -> None:
         self.source = EnvSource.of(as_gymnasium(env))
-        self._example = self.source.make()
+        made = self.source.make()
+        self._example = as_gymnasium(made)
+        if self._example is not made:  # a class, or a function, gives what has the old API
+            self.source = EnvSource.of(OldGymMaker(self.source))
         self.spec = EnvSpec.from_env(self._example)
-        self._seed, self._draws = seed, 0
+        self._seed, self._draws, self._closed = seed, 0, False
 
     def sample(self, count: int, task_sampler: TaskSampler | None = None) -> list[Any]:
-        """``count`` tasks from ``task_sampler``; ``None``: ``sample_tasks`` of the environment, others at each call.
+        """``count`` tasks from ``task_sampler``; ``None``: from ``sample_tasks`` of the environment, or from the family
+        of its name; others at each call.
 
         Raises:
-            TypeError: The environment has no such method.
+            RuntimeError: It is closed.
+            TypeError: The environment has no such method, and is no family's.
             ValueError: There are not so many tasks.
         """
+        self._check_open()
         try:
             if task_sampler is not None:
                 return task_sampler.sample(count)
             generator = np.random.default_rng(derive_seed("meta tasks", self._seed, self._draws))
             self._draws += 1
+            if layer_with(self._example, "sample_tasks") is None:
+                with self._family_tasks().drawing() as draw:
+                    return list(draw(count, generator))
             return draw_tasks(self._example, count, generator)
         except ValueError as error:
             raise ValueError(f"meta_batch_size={count} tasks cannot be drawn: {error}") from error
+
+    def _family_tasks(self) -> TaskSampler:
+        constructor = self.source.constructor
+        if isinstance(constructor, NamedEnv) and is_varied(str(constructor.name)):
+            return get_family(str(constructor.name)).tasks
+        *_, inner = env_layers(self._example)
+        raise TypeError(
+            f"env must have sample_tasks(num_tasks), which {type(inner).__name__} lacks: add it, or say which tasks "
+            "there are (MetaSampler(..., task_sampler=FixedTaskSampler([...])), or set_tasks of an executor)"
+        )
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("no tasks can be drawn or set any more: it is closed")
 
     def updates(self, tasks: Any, count: int) -> list[EnvUpdate]:
         """The changes to an environment that set ``tasks``, of which there must be ``count``.
 
         Raises:
+            RuntimeError: It is closed.
             TypeError: ``tasks`` is no list, or the environment has no ``set_task``.
             ValueError: There is another number of them.
         """
+        self._check_open()
         if isinstance(tasks, str | Mapping) or not isinstance(tasks, Sequence | np.ndarray):
             raise TypeError(f"tasks must be a list with one task for each of {count}, got {described(tasks)}")
         if len(tasks) != count:
@@ -96,7 +124,9 @@ class TaskSource(Closable):
 
     def close(self) -> None:
         """Close the environment that is asked."""
-        self.source.close(self._example)
+        if not self._closed:
+            self._closed = True
+            self.source.close(self._example)
 
 
 class MetaEnvExecutor(Closable, ABC):
@@ -181,7 +211,10 @@ class MetaEnvExecutor(Closable, ABC):
         batch = self._batch(actions)
         running, ended = self._live.active, len(self._live.cut)
         self._begun = False  # where an environment fails, all are to be reset
-        self._live.advance(1, actions=batch)
+        try:
+            self._live.advance(1, actions=batch)
+        except ReplayError as error:  # what runs can be built again of plans only
+            raise self._lost(running) from error
         result = self._live.last_step
         terminated, truncated = result.terminated & running, result.truncated & running
         dones = terminated | truncated
@@ -191,8 +224,10 @@ class MetaEnvExecutor(Closable, ABC):
             ends = (own_copy(take_rows(last, i)), bool(terminated[i]), bool(truncated[i]))
             infos[i] |= dict(zip(END_INFOS, ends, strict=True))
         if (dones & again).any():
-            self._start(dones & again)
-            self._refuse_lost(ended)
+            begun = dones & again
+            self._start(begun)
+            if len(self._live.cut) > ended:
+                raise self._lost((running & ~dones) | begun)
         self._begun = True
         return self._observations(), np.where(running, result.rewards, 0.0).tolist(), dones, infos
 
@@ -221,13 +256,23 @@ class MetaEnvExecutor(Closable, ABC):
         self._episodes[rows] += 1
         self._live.start(rows, plans)
 
-    def _refuse_lost(self, ended: int) -> None:
-        """Error if more episodes than ``ended`` were ended by the loss of a worker: they cannot be built again."""
-        lost = self._live.cut[ended:]
-        if lost:
-            raise RolloutError(f"a worker was lost, and with it {len(lost)} episodes; call reset()", lost[0].plan)
+    def _lost(self, running: np.ndarray) -> RolloutError:
+        """The error that a worker was lost, and with it some of the environments that were ``running``."""
+        lost = np.flatnonzero(running & ~self._live.active).tolist()
+        named = [f"{i} (task {self._task_of(i)})" for i in lost[:_MOST_NAMED]]
+        more = f" and {len(lost) - len(named)} more" if len(lost) > len(named) else ""
+        return RolloutError(
+            f"a worker was lost, and with it the episodes of environments {', '.join(named)}{more}; reset() goes on, "
+            "in a new worker: all environments begin their next episodes"
+        )
+
+    def _task_of(self, env: int) -> Any:
+        update = self._updates[env // self.envs_per_task]
+        return "of the environment as it is" if update is None else update.task
 
     def _batch(self, actions: Sequence[Any]) -> Any:
+        if isinstance(actions, str | Mapping) or not isinstance(actions, Sequence | np.ndarray):
+            raise TypeError(f"actions must be a list of num_envs={self.num_envs}, got {described(actions)}")
         if len(actions) != self.num_envs:
             raise ShapeError(f"actions must be one for each of num_envs={self.num_envs}, got {len(actions)}")
         space = self._tasks.spec.action_space

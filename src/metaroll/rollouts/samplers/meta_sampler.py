@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -18,10 +19,12 @@ from metaroll.data.rollouts import Rollouts, plan_summary
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.base.old_gym import as_gymnasium
 from metaroll.envs.lookup.source import EnvSource
+from metaroll.errors import RolloutError
 from metaroll.policies.adapters import ForeignMetaPolicy, as_policy
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.engine.recorder import stack_infos
 from metaroll.rollouts.engine.unit_work import shared_or_own
+from metaroll.rollouts.failures import without_advice
 from metaroll.rollouts.samplers.executors import (
     END_INFOS,
     MetaEnvExecutor,
@@ -95,7 +98,8 @@ class MetaSampler(Sampler):
         seed: Of all randomness; ``None`` draws fresh entropy. Default: that of ``metaroll.set_seed``.
         num_workers: Processes with ``parallel``; ``None``: one for each task, but no more than processors.
         pool: Workers to share with ``parallel``, which ``close`` does not end.
-        task_sampler: Where ``update_tasks`` gets tasks; ``None``: ``sample_tasks`` of the environment.
+        task_sampler: Where ``update_tasks`` gets tasks; ``None``: ``sample_tasks`` of the environment, or the family
+            of its name.
         log_to: Called with what is logged (``runner.log``, say); ``logged`` holds it in any case.
 
     Attributes:
@@ -131,6 +135,8 @@ class MetaSampler(Sampler):
         self.envs_per_task = count if envs_per_task is None else check_whole("envs_per_task", envs_per_task)
         if task_sampler is not None and not isinstance(task_sampler, TaskSampler):
             raise TypeError(f"task_sampler must be a TaskSampler or None, got {described(task_sampler)}")
+        if not isinstance(parallel, bool):
+            raise TypeError(f"parallel must be a bool, got {described(parallel)}")
         if (num_workers is not None or pool is not None) and not parallel:
             raise ValueError(f"num_workers and pool are for parallel=True, got parallel={parallel}")
         workers: dict[str, Any] = {"num_workers": 1, "transport": "serial"}
@@ -138,7 +144,7 @@ class MetaSampler(Sampler):
             workers = process_options(self.meta_batch_size, num_workers, pool)
         given = chosen_seed(seed)
         self.seed = fresh_seed() if given is None else given
-        self.parallel, self.log_to = bool(parallel), log_to
+        self.parallel, self.log_to = parallel, log_to
         self.total_samples = self.meta_batch_size * count * self.max_path_length
         self.total_timesteps_sampled = 0
         self.logged: dict[str, float] = {}
@@ -150,7 +156,7 @@ class MetaSampler(Sampler):
         self._stepwise: ForeignMetaPolicy | None = None
         self._engine: RolloutEngine | None = None
         if ForeignMetaPolicy.fits(policy):
-            arguments = (self._source, self.meta_batch_size, self.envs_per_task, self.max_path_length)
+            arguments = (self._tasks.source, self.meta_batch_size, self.envs_per_task, self.max_path_length)
             self._stepwise = ForeignMetaPolicy(policy, self.seed)
             if parallel:
                 self.vec_env = MetaParallelEnvExecutor(*arguments, seed=self.seed, num_workers=num_workers, pool=pool)
@@ -158,13 +164,14 @@ class MetaSampler(Sampler):
                 self.vec_env = MetaIterativeEnvExecutor(*arguments, seed=self.seed)
         else:
             self._timed = _TimedPolicy(as_policy(policy, self._tasks.spec))
-            self._engine = RolloutEngine(self._source, self._timed, **workers)
+            self._engine = RolloutEngine(self._tasks.source, self._timed, **workers)
 
     def update_tasks(self) -> None:
         """Draw a new task for each of the M; they hold from the next ``obtain_samples`` on.
 
         Raises:
-            TypeError: The environment has no ``sample_tasks`` or ``set_task``.
+            RuntimeError: The sampler is closed.
+            TypeError: The environment has no ``sample_tasks`` or ``set_task``, nor is it a family's.
             ValueError: There are fewer tasks than M.
         """
         count = self.meta_batch_size
@@ -195,13 +202,15 @@ class MetaSampler(Sampler):
             ShapeError: ``parameters`` have another shape.
             TypeError: ``parameters`` are given with a policy of ProMP's, which has its own way to adapt.
         """
+        if not isinstance(log, bool):
+            raise TypeError(f"log must be a bool, got {described(log)}")
+        if not isinstance(log_prefix, str):
+            raise TypeError(f"log_prefix must be a text, got {described(log_prefix)}")
         begin = time.perf_counter()
-        if self._engine is not None:
-            groups, acting = self._run(self._engine, parameters, bool(log))
-        else:
-            if parameters is not None:
-                raise TypeError("parameters are for policies of metaroll; policies of ProMP's hold those of each task")
-            groups, acting = self._step()
+        if self._engine is None and parameters is not None:
+            raise TypeError("parameters are for policies of metaroll; policies of ProMP's hold those of each task")
+        with self._told():
+            groups, acting = self._step() if self._engine is None else self._run(self._engine, parameters, log)
         self.logged = {}
         if log:
             seconds = time.perf_counter() - begin
@@ -211,6 +220,15 @@ class MetaSampler(Sampler):
                 self.log_to(dict(self.logged))
         self.total_timesteps_sampled += sum(int(group.bounds[-1]) for group in groups)
         return {m: Paths(group) for m, group in enumerate(groups)}
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Errors inside do not advise what this sampler does not take: it samples exactly so many paths."""
+        try:
+            yield
+        except RolloutError as error:
+            without_advice(error, engines=True)
+            raise
 
     def close(self) -> None:
         """Close environments, and end the workers."""

@@ -49,6 +49,7 @@ class TargetRecordings:
         cut: Callable[[int], tuple[int, ...]],
         initial_state: Callable[[StepSequence], Any] | None,
         observed_state: Callable[[np.ndarray], np.ndarray],
+        as_given: bool = False,
     ) -> TargetRecordings:
         """From rollouts that were recorded.
 
@@ -59,10 +60,12 @@ class TargetRecordings:
             cut: From a number of steps to the steps of the segments.
             initial_state: From a segment to the state in which its simulation starts; ``None``: its first state.
             observed_state: From an observation to the state in which it is shown, where states are not recorded.
+            as_given: Take actions as they were given, since the simulation has wrappers that change them (a delay, say)
+                on the way to what is applied.
         """
         listed = checked_recordings(rollouts)
         names = [f"rollouts_real[{number}]" for number in range(len(listed))]
-        fields = (state_field, applied_field(listed))
+        fields = (state_field, "actions" if as_given else applied_field(listed))
         series = [series_of(recorded, *fields, name) for recorded, name in zip(listed, names, strict=True)]
         _check_widths(series, names, spec, fields)
         segments = cut(len(listed[0]))

@@ -49,6 +49,7 @@ class AlgorithmDescription(ABC):
         option_sources: What gives options beside ``learner``: classes, and names of theirs that do not count.
         adapts: Whether it adapts to each task, and is evaluated before and after that.
         follows_epochs: Options that a preset sets to the number of its epochs, and that follow the epochs of the run.
+        seen_hint: What to do where policies see more than an environment shows as it is (see ``seen_env``).
     """
 
     name: ClassVar[str]
@@ -56,6 +57,7 @@ class AlgorithmDescription(ABC):
     option_sources: ClassVar[Sequence[tuple[type, Collection[str]]]] = ()
     adapts: ClassVar[bool] = False
     follows_epochs: ClassVar[tuple[str, ...]] = ()
+    seen_hint: ClassVar[str] = ""
 
     # -- what it is ----------------------------------------------------------------------------------------------------
 

@@ -106,6 +106,13 @@ class _MetaDescription(AlgorithmDescription, ABC):
         held_out = given.values["num_test_tasks"] if num_test is None else num_test
         return get_family(given.env).split(given.values["num_train_tasks"], held_out, seed=given.seed_of_tasks)
 
+    def notes(self, given: BuildOptions, epochs: int) -> list[str]:
+        known, drawn = given.values["num_train_tasks"], given.values["meta_batch_size"]
+        if known is None or drawn <= known:
+            return []
+        more = option_text("num_train_tasks", drawn)
+        return [f"every epoch draws {drawn} tasks (meta_batch_size) of {known}: some repeat; {more} has as many"]
+
     def build(self, given: BuildOptions, train: Sequence[EnvUpdate], test: Sequence[EnvUpdate]) -> MAML:
         setup, arguments = setup_of(MetaSetup, given.values), building.own_arguments(MAML, given.values)
         with contextlib.closing(train[0]()) as environment:

@@ -90,6 +90,10 @@ class RL2Description(PPOFamily):
         (RL2Setup, ()),
     )
     adapts: ClassVar[bool] = True
+    seen_hint: ClassVar[str] = (
+        "rl2 sees the last action, reward and ending beside the observation: step and roll out "
+        "metaroll.TrialWrapper(env, 1, max_episode_steps), which adds them"
+    )
 
     def sizes(self, env: str) -> Mapping[str, Any]:
         sizes = building.family_sizes(env)

@@ -167,7 +167,7 @@ class TrainingDisplay:
             str(done),
             f"{env_steps:,}",
             f"{new_steps / seconds:,.0f}",
-            f"{updates / seconds:,.0f}",
+            f"{updates / seconds:,.0f}" if updates >= seconds / 2 else "",  # no 0 of few and long updates
             "" if before is None else short(before),
             f"{short(result.score)}{interval}" if result else "",
         )
@@ -205,8 +205,8 @@ class TrainingDisplay:
         if not self._adapts:
             returns = f"  return {before}" + (f", evaluation {after}" if after else "")
         return (
-            f"epoch {epoch}/{self._num_epochs}  {steps} env steps  {steps_rate} steps/s  {updates_rate} updates/s"
-            f"{returns}  {self._times()}"
+            f"epoch {epoch}/{self._num_epochs}  {steps} env steps  {steps_rate} steps/s"
+            f"{f'  {updates_rate} updates/s' if updates_rate else ''}{returns}  {self._times()}"
         )
 
     def _status(self, width: int | None = None) -> str:

@@ -27,6 +27,7 @@ from metaroll.training.figures.charts import (
     tasks_chart,
 )
 from metaroll.training.figures.svg import number_text
+from metaroll.training.report.adapting_part import adapting
 from metaroll.training.report.page_parts import (
     figure,
     figures,
@@ -104,6 +105,7 @@ def _page(
     training = made("training", _training_curves, [])
     body = [
         numbers,
+        made("whether it adapts", adapting, ""),
         section("Curves", figures(curves)),
         section("What it does", gallery(pictures)),
         section("Held-out tasks", tasks),

@@ -83,7 +83,8 @@ def read_facts(folder: str | Path) -> RunFacts:
     metrics = tried(folder / FILE_NAME, read_metrics, list)
     summary = tried(folder / SUMMARY_FILE, read_json, dict)
     epochs, newest = newest_evaluation(summary, tried(folder / EVALUATION_FILE, read_json, dict))
-    rows = [row for row in metrics if row["metric"] in STANDS_FOR_EVALUATION and row["task"] is None]
+    told = [row for row in metrics if row["phase"] != "train"]  # where MAML logs the return after adaptation, too
+    rows = [row for row in told if row["metric"] in STANDS_FOR_EVALUATION and row["task"] is None]
     phases = [row["phase"] for row in rows]
     if epochs >= 0 and rows and rows[-1]["iteration"] + 1 > epochs:
         problems.append(

@@ -12,6 +12,7 @@ from metaroll.checks import check_whole
 from metaroll.data.paths import TrajectoryBatch
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.source import EnvSource, is_env_instance
+from metaroll.errors import ShapeError
 from metaroll.learners.base import MetaRLAlgorithm
 from metaroll.policies.actor import Actor
 from metaroll.policies.adapters import as_policy
@@ -96,9 +97,21 @@ class TaskProtocol:
         episodes = [rollouts] if isinstance(rollouts, StepSequence) else list(rollouts)
         if not episodes:
             raise ValueError("rollouts must hold at least one episode, got none: agent.explore(env, episodes=3)")
-        for number, episode in enumerate(episodes):
-            check_episode(episode, number, self.env_spec, self.test_tasks)
+        with self.hinting():
+            for number, episode in enumerate(episodes):
+                check_episode(episode, number, self.env_spec, self.test_tasks)
         return episodes
+
+    @contextlib.contextmanager
+    def hinting(self) -> Iterator[None]:
+        """Errors of shapes inside say what the algorithm needs to see of an environment, if that is another shape."""
+        try:
+            yield
+        except ShapeError as error:
+            hint = get_algorithm(self.config["algo"]).seen_hint
+            if not hint:
+                raise
+            raise ShapeError(f"{error}; {hint}") from error
 
 
 @final
@@ -163,6 +176,11 @@ class AdaptedAgent(Actor):
         else:
             acting = task.adapted(seen, task.seed)
         return AdaptedAgent(task, acting, seen, self.max_path_length)
+
+    def act(self, obs: Any, *, deterministic: bool = True) -> Any:
+        """See ``Actor.act``."""
+        with self._task.hinting():
+            return super().act(obs, deterministic=deterministic)
 
     def __repr__(self) -> str:
         count, config = len(self._seen), self._task.config

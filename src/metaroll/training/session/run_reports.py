@@ -199,7 +199,8 @@ def _facts_of_metrics(folder: Path) -> dict[str, Any]:
     for number, line in reversed(lines):
         if any(name in line for name in names):
             row = _row(path, number, line)
-            if row["metric"] in STANDS_FOR_EVALUATION and row["task"] is None:
+            # MAML logs the return after adaptation in training, too.
+            if row["metric"] in STANDS_FOR_EVALUATION and row["task"] is None and row.get("phase") != "train":
                 value = row["value"] if isinstance(row["value"], int | float) else None  # NaN is written as null
                 return {**facts, "newest_return": value, "newest_return_epoch": row["iteration"] + 1}
     return facts

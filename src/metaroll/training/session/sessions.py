@@ -21,7 +21,7 @@ from metaroll.envs.lookup.registry import (
     is_varied,
     newest_version,
 )
-from metaroll.errors import RolloutError, SnapshotError, UsageError, blame_input, said
+from metaroll.errors import DivergedError, RolloutError, SnapshotError, UsageError, blame_input, said
 from metaroll.rollouts.failures import without_advice
 from metaroll.rollouts.workers.ray_session import head_address
 from metaroll.tasks.leak_guard import SplitReport, check_split
@@ -383,12 +383,22 @@ def _training(config: Mapping[str, Any], folder: Path, experiment: experiments.E
         raise  # it says itself what can be done
     except BaseException as error:
         # A run that wrote metrics but no snapshot was told to (snapshot_mode none).
-        if latest(folder) is not None or not (folder / "metrics.jsonl").exists():
+        if isinstance(error, DivergedError):
+            error.anew_command = _command_anew(config, folder, error.lower)  # type: ignore[attr-defined]
+        elif latest(folder) is not None or not (folder / "metrics.jsonl").exists():
             error.resume_command = resume  # type: ignore[attr-defined]
             error.epochs_kept = latest(folder) or 0  # type: ignore[attr-defined]
         if isinstance(error, RolloutError):
             without_advice(error, engines=True)
         raise
+
+
+def _command_anew(config: Mapping[str, Any], folder: Path, lower: Mapping[str, float]) -> str:
+    """What trains another run with the settings of one that has diverged, but for the first that is to be lower."""
+    name, value = next(iter(lower.items()))
+    kept = shlex.quote(str(folder / run_folder.CONFIG_FILE))
+    changed = f"--{name.replace('_', '-')} {value / 10:g}"
+    return f"metaroll train {config['algo']} {shlex.quote(config['env'])} --config {kept} {changed}"
 
 
 def _summary(config: Mapping[str, Any], result: Any, split: SplitReport | None, **more: Any) -> dict[str, Any]:

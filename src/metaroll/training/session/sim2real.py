@@ -38,6 +38,7 @@ __all__ = [
     "close_the_loop",
     "draw_robot",
     "log_robot",
+    "oracle_tasks",
     "swing_up",
     "train_policy",
     "unknown_prior",
@@ -176,8 +177,8 @@ class _Excitation:
     def __call__(self, obs: np.ndarray) -> np.ndarray:
         time = self._step * _DT
         self._step += 1
-        pull = -3.0 * math.atan2(obs[0], obs[1]) - 0.1 * obs[4]
-        push = 0.9 * float(np.sin(2.0 * np.pi * self._frequencies * time + self._phases).sum())
+        pull = -5.0 * math.atan2(obs[0], obs[1]) - 0.2 * obs[4]
+        push = 0.7 * float(np.sin(2.0 * np.pi * self._frequencies * time + self._phases).sum())
         return np.clip([push + pull], -4.5, 4.5)
 
 
@@ -227,7 +228,7 @@ def train_all(
     folder: Path, found: Inference, truth: Mapping[str, float], options: LoopOptions, tell: Callable[[str], None]
 ) -> dict[str, Path]:
     """Name -> run of each of ``POLICIES``."""
-    oracle = _oracle(truth, folder / "oracle-tasks", options.seed)
+    oracle = oracle_tasks(truth, folder / "oracle-tasks", options.seed)
     prior = found.posterior.prior
     ranges = [f"{name}={low}:{high}" for name, low, high in zip(prior.names, prior.low, prior.high, strict=True)]
     usual: dict[str, Any] = {"epochs": options.epochs, "seed": options.seed}
@@ -268,7 +269,7 @@ def judge(runs: Mapping[str, Path], truth: Mapping[str, float], options: LoopOpt
     return returns
 
 
-def _oracle(truth: Mapping[str, float], folder: Path, seed: int) -> Path:
+def oracle_tasks(truth: Mapping[str, float], folder: Path, seed: int) -> Path:
     """A posterior folder of one who knows the parameters to a thousandth."""
     generator, prior = np.random.default_rng(derive_seed("oracle", seed)), unknown_prior()
     values = np.array([truth[name] for name in prior.names])

@@ -1,0 +1,82 @@
+"""Part of ``sbi_throughput.py``: dynamic time warping of many pairs of series, beside dtw-python and aeon."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from _reporting import report, report_missing, versions
+
+from metaroll.functional.kernels import compile_all
+from metaroll.functional.series.dtw import dtw_distances
+
+PAIRS, STEPS, DIMS = 100, 500, 4
+BARS = {"dtw-python": 10.0, "aeon": 2.0}
+
+
+def _peers(x: np.ndarray, y: np.ndarray) -> dict[str, Callable[[], list[float]] | str]:
+    """What each peer does, one pair after another, or why it is missing.
+
+    aeon's distance is another one (least sum of squared distances, all moves weigh the same): only its time counts.
+    """
+    found: dict[str, Callable[[], list[float]] | str] = {}
+    try:
+        dtw = import_module("dtw").dtw
+        found["dtw-python"] = lambda: [float(dtw(a, b, distance_only=True).distance) for a, b in zip(x, y, strict=True)]
+    except ImportError as error:
+        found["dtw-python"] = f"not installed: {error}"
+    try:
+        distance = import_module("aeon.distances").dtw_distance
+        columns = [(np.ascontiguousarray(a.T), np.ascontiguousarray(b.T)) for a, b in zip(x, y, strict=True)]
+        found["aeon"] = lambda: [float(distance(a, b)) for a, b in columns]
+    except ImportError as error:
+        found["aeon"] = f"not installed: {error}"
+    return found
+
+
+def measure_warping(name: str, quick: bool, repeats: int) -> bool:
+    """Report ours beside each peer, on one core, in windows that take turns; whether no bar was missed."""
+    generator = np.random.default_rng(0)
+    x, y = generator.normal(size=(2, PAIRS, STEPS, DIMS))
+    known: dict[str, Any] = {
+        "metric": "pairs_per_second",
+        "unit": "pairs of series/s",
+        "slots": None,
+        "config": {"part": "dtw", "pairs": PAIRS, "steps": STEPS, "dims": DIMS, "step_pattern": "symmetric2"},
+        "versions": versions("metaroll", "numpy", "numba", "dtw-python", "aeon"),
+    }
+    compiled = compile_all()
+    known["config"]["numba"] = compiled
+    held = True
+    for peer, run in _peers(x, y).items():
+        if isinstance(run, str):
+            report_missing(name, quick, peer=peer, reason=run, ratio=None, **known)
+            continue
+        theirs_once = run()  # compiles aeon's loop
+        if peer == "dtw-python":
+            np.testing.assert_allclose(dtw_distances(x, y), theirs_once, rtol=1e-9)
+        ours, ratios = [], []
+        for _ in range(repeats):
+            begin = time.perf_counter()
+            dtw_distances(x, y)
+            middle = time.perf_counter()
+            run()
+            ours.append(middle - begin)
+            ratios.append((time.perf_counter() - middle) / ours[-1])
+        ratio = statistics.median(ratios)
+        report(
+            name,
+            quick,
+            peer=peer,
+            value=round(PAIRS / statistics.median(ours), 1),
+            ratio=round(ratio, 2),
+            ratio_range=[round(min(ratios), 2), round(max(ratios), 2)],
+            bar=BARS[peer],
+            **known,
+        )
+        held &= ratio >= BARS[peer]
+    return held

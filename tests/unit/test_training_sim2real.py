@@ -1,0 +1,66 @@
+"""The loop on a simulated robot: what is logged, how policies are judged, and the command."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from metaroll.cli.main import main
+from metaroll.training.session import sim2real
+from metaroll.training.session.sim2real import LoopOptions, LoopResult, draw_robot, log_robot, unknown_prior
+
+
+def test_a_robot_is_drawn_from_the_prior_by_its_seed() -> None:
+    prior, robots = unknown_prior(), [draw_robot(seed) for seed in range(20)]
+    assert draw_robot(3) == robots[3] != robots[4]
+    values = np.array([[robot[name] for name in prior.names] for robot in robots])
+    assert (prior.low <= values).all() and (values <= prior.high).all()
+    assert (values.std(axis=0) > 0.5 * prior.std).all()
+
+
+def test_logged_rollouts_last_to_the_end_and_excite_the_robot() -> None:
+    for seed in range(4):
+        rollouts = log_robot(draw_robot(seed), 3, seed)
+        assert [len(rollout) for rollout in rollouts] == [250] * 3
+        assert min(np.ptp(rollout.actions) for rollout in rollouts) > 2.0
+    again = log_robot(draw_robot(3), 3, 3)
+    np.testing.assert_array_equal(again[2].states, rollouts[2].states)
+
+
+def test_scores_are_shares_of_the_way_from_nominal_to_oracle(tmp_path) -> None:
+    returns = {"nominal": np.full(4, 10.0), "uniform": np.full(4, 20.0), "posterior": np.full(4, 50.0)}
+    result = LoopResult({}, None, {**returns, "oracle": np.full(4, 60.0)}, tmp_path, LoopOptions())
+    assert (result.score("uniform"), result.score("posterior")) == (0.2, 0.8)
+    assert result.interval("oracle") == (60.0, 60.0)
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match="something else than an earlier loop"):
+        sim2real.close_the_loop(tmp_path)
+    assert (tmp_path / "thesis.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("options", [{"rollouts": 1}, {"simulations": 3}, {"epochs": 0}, {"jobs": 0}])
+def test_sizes_that_make_no_sense(options) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        LoopOptions(**options)
+
+
+def test_the_command_closes_the_loop(tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(sim2real, "_TRAINING", {**sim2real._TRAINING, "steps_per_epoch": 500, "num_passes": 1})
+    command = ["sim2real", "demo", "--out", str(tmp_path / "loop"), "--simulations", "60", "--epochs", "1"]
+    assert main([*command, "--episodes", "2", "--jobs", "1", "--rollouts", "2", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert set(told["means"]) == {"nominal", "uniform", "posterior", "oracle"}
+    page = (tmp_path / "loop" / "report.html").read_text()
+    for text in ("Return on the robot", "Robustness of posterior", "true", "Pairs of parameters"):
+        assert text in page
+    assert len(list((tmp_path / "loop" / "log").iterdir())) == 2
+
+
+def test_there_is_only_the_demo(capsys) -> None:
+    assert main(["sim2real", "race"]) == 2
+    assert "there is only the demo, got 'race'" in capsys.readouterr().err
