@@ -8,8 +8,8 @@
 BayesSim's features, on one core and on two (worker processes, started before). ``peer=loop`` plays the same actions one
 rollout at a time with the same formulas on plain Python floats, and makes its features of that rollout with the same
 embedding, on one core; it does some of the sets, and its features must be ours to five digits. Windows of ours and of
-the loop take turns, a ratio is that of two neighboring windows, and reported is the median with its range. Time, from the
-table of parameters to the table of features, is CPU time on one core and that of the clock on two.
+the loop take turns, a ratio is that of two neighboring windows, and reported is the median with its range. Time, from
+the table of parameters to the table of features, is CPU time on one core and that of the clock on two.
 
 ``--parts dtw`` measures dynamic time warping of 100 pairs of series (500 steps of 4 numbers), beside dtw-python and
 aeon.

@@ -228,7 +228,7 @@ class _Search:
         return features
 
     def _note(self, points: np.ndarray, features: np.ndarray) -> np.ndarray:
-        finite = np.isfinite(features).all(axis=1)
+        finite = np.asarray(np.isfinite(features).all(axis=1))
         residuals = np.where(finite[:, None], (features - self.target) / self._scale, np.nan)
         self.failed += int((~finite).sum())
         self.points, self.residuals = points[finite], residuals[finite]

@@ -126,4 +126,4 @@ def rank_p_value(value: float, reference: np.ndarray) -> float:
 
 def effective_sample_size(log_weights: np.ndarray) -> float:
     """``(sum w)^2 / sum w^2`` (Kish): how many equally weighted samples weighted ones are worth."""
-    return float(np.exp(2.0 * logsumexp(log_weights) - logsumexp(2.0 * log_weights)))
+    return float(np.exp(2.0 * np.asarray(logsumexp(log_weights)) - np.asarray(logsumexp(2.0 * log_weights))))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.spatial import cKDTree
+from scipy.spatial import KDTree
 
 __all__ = ["mahalanobis_distances", "neighbor_distances", "shrunk_covariance"]
 
@@ -39,5 +39,5 @@ def neighbor_distances(points: np.ndarray, cloud: np.ndarray, num_neighbors: int
         num_neighbors: How many of them.
         own: The points are the cloud: none is its own neighbor.
     """
-    found = np.atleast_2d(cKDTree(cloud).query(points, num_neighbors + own)[0].reshape(len(points), -1))
+    found = np.atleast_2d(KDTree(cloud).query(points, num_neighbors + own)[0].reshape(len(points), -1))
     return found[:, 1:].mean(axis=1) if own else found.mean(axis=1)
