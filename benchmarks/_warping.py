@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
+import torch
 from _reporting import report, report_missing, versions
 
 from metaroll.functional.kernels import compile_all
@@ -38,19 +39,35 @@ def _peers(x: np.ndarray, y: np.ndarray) -> dict[str, Callable[[], list[float]] 
     return found
 
 
-def measure_warping(name: str, quick: bool, repeats: int) -> bool:
-    """Report ours beside each peer, on one core, in windows that take turns; whether no bar was missed."""
+def measure_warping(name: str, quick: bool, repeats: int, cores: int) -> bool:
+    """Report ours with ``cores`` threads beside one of each peer, in windows that take turns; whether the bars held."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(cores)
+    try:
+        return _measure(name, quick, repeats, cores)
+    finally:
+        torch.set_num_threads(before)
+
+
+def _measure(name: str, quick: bool, repeats: int, cores: int) -> bool:
     generator = np.random.default_rng(0)
     x, y = generator.normal(size=(2, PAIRS, STEPS, DIMS))
     known: dict[str, Any] = {
         "metric": "pairs_per_second",
         "unit": "pairs of series/s",
         "slots": None,
-        "config": {"part": "dtw", "pairs": PAIRS, "steps": STEPS, "dims": DIMS, "step_pattern": "symmetric2"},
+        "config": {
+            "part": "dtw",
+            "pairs": PAIRS,
+            "steps": STEPS,
+            "dims": DIMS,
+            "step_pattern": "symmetric2",
+            "cores": cores,
+            "numba": compile_all(),
+        },
         "versions": versions("metaroll", "numpy", "numba", "dtw-python", "aeon"),
     }
-    compiled = compile_all()
-    known["config"]["numba"] = compiled
+    now = time.process_time if cores == 1 else time.perf_counter  # as for the sampler
     held = True
     for peer, run in _peers(x, y).items():
         if isinstance(run, str):
@@ -61,12 +78,12 @@ def measure_warping(name: str, quick: bool, repeats: int) -> bool:
             np.testing.assert_allclose(dtw_distances(x, y), theirs_once, rtol=1e-9)
         ours, ratios = [], []
         for _ in range(repeats):
-            begin = time.perf_counter()
+            begin = now()
             dtw_distances(x, y)
-            middle = time.perf_counter()
+            middle = now()
             run()
             ours.append(middle - begin)
-            ratios.append((time.perf_counter() - middle) / ours[-1])
+            ratios.append((now() - middle) / ours[-1])
         ratio = statistics.median(ratios)
         report(
             name,

@@ -151,8 +151,8 @@ def main() -> int:
         seconds=round(seconds, 1),
         cpu_seconds=round(cpu_used, 1),
     )
-    if args.check and not (returns[:, 1:] > returns[:, :1]).all():
-        print(f"a direction gains nothing by a gradient step: {returns.round(2).tolist()}", file=sys.stderr)
+    if args.check and not (returns[:, 1] > returns[:, 0]).all():
+        print(f"a direction gains nothing by the first gradient step: {returns.round(2).tolist()}", file=sys.stderr)
         return 1
     return 0
 

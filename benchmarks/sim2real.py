@@ -63,7 +63,7 @@ def measure(robot: int, options: LoopOptions, folder: Path, shared: dict[str, Pa
     begun, truth = time.process_time(), draw_robot(robot)
     shutil.rmtree(folder, ignore_errors=True)
     rollouts = log_robot(truth, options.rollouts, robot)
-    settings = InferenceOptions(num_simulations=options.simulations, seed=robot)
+    settings = InferenceOptions(num_simulations=options.simulations, seed=robot, checks=False)
     found = infer(ENV, rollouts, unknown_prior(), folder / "inference", settings)
     posterior = found.posterior
     values = np.array([truth[name] for name in posterior.names])

@@ -7,12 +7,14 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import torch
 
 from metaroll.functional import kernels, returns
 from metaroll.functional.advantages import gae
 from metaroll.functional.philox import integers32, normals, stream_keys
 from metaroll.functional.regression import state_features
 from metaroll.functional.returns import discounted_reverse_cumsum, discounted_reverse_cumsum_ragged, reverse_scan
+from metaroll.functional.series import dtw
 from metaroll.functional.series.dtw import dtw_distances
 from metaroll.functional.series.step_patterns import Move, StepPattern, rabiner_juang
 
@@ -146,6 +148,11 @@ def test_numba_warps_like_numpy(pattern, dims: int, numba_loops, monkeypatch) ->
     x[3, 4] = np.nan
     ours = dtw_distances(x, y, pattern)
     monkeypatch.setattr(kernels, "_LOOPS", numba_loops)
+    np.testing.assert_array_equal(dtw_distances(x, y, pattern), ours)
+    # In threads, of which torch allows some here.
+    monkeypatch.setattr(dtw, "_CELLS_PER_THREAD", 1)
+    monkeypatch.setattr(dtw, "_SIDE_BY_SIDE", 2)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     np.testing.assert_array_equal(dtw_distances(x, y, pattern), ours)
     assert np.isnan(ours[3]) and np.isfinite(np.delete(ours, 3)).all()
 

@@ -110,6 +110,7 @@ def by_hand(row, recordings, edges) -> np.ndarray:
     ],
 )
 def test_segments_are_simulated_from_recorded_states_and_features_are_of_whole_rollouts(env, real, options, edges):
+    """specs/sampling.md 15.2, case A."""
     found = sampler(env, Flat(2, 1, STEPS), real, stop_on_done=False, **options)(THETA)
     assert found.dtype == torch.float32 and found.shape == (3, 2 * 3 * STEPS)
     for row, features in zip(THETA, found.numpy(), strict=True):
@@ -178,6 +179,7 @@ def test_free_rollouts_are_filled_up(env):
 
 
 def test_observations_instead_of_states(env):
+    """specs/sampling.md 15.1: numbers per time step."""
     found = SimRolloutSamplerForSBI(
         env, idle(env), MAPPING, Flat(3, 1, STEPS), num_segments=1, series="observations", seed=0
     )(THETA[:1])
@@ -398,6 +400,7 @@ def test_an_environment_that_takes_nothing_over_is_found_out():
 
 
 def test_bad_options(env, real):
+    """specs/sampling.md 15.1."""
     with pytest.raises(ValueError, match=r"give either num_segments or len_segments, got neither"):
         SimRolloutSamplerForSBI(env, idle(env), MAPPING, Moments(2, 1))
     with pytest.raises(ValueError, match=r"got num_segments=2 and len_segments=3"):
@@ -493,6 +496,7 @@ def state_of_first(segment: StepSequence) -> np.ndarray:
 
 
 def test_real_rollouts_have_the_form_of_simulations(env):
+    """specs/sampling.md 15.3."""
     policy = TimePolicy(env.env_spec, lambda t: [np.sin(20 * t)], 0.02)
     real = RealRolloutSamplerForSBI(env, policy, Flat(2, 1, STEPS), num_segments=3, seed=2)
     features, found = real()
@@ -536,6 +540,7 @@ def test_real_rollouts_that_end_early_are_filled_up():
 
 
 def test_recorded_rollouts_come_in_turns(tmp_path, env, real):
+    """specs/sampling.md 15.4."""
     metaroll.save_rollouts(real, tmp_path)
     metaroll.save_rollout(real[0], tmp_path / "rollout_10.npz")
     metaroll.save_rollout(recorded(env, 1, 5)[0], tmp_path / "other.npz")  # of another name
@@ -574,6 +579,7 @@ def test_bad_folders_of_recordings(tmp_path, env, real):
 
 
 def test_check_domain_params(env):
+    """specs/sampling.md 15.5."""
     params = {"pole_mass": 9e-7, "pole_length": 1.1}
     found = rollout(env, idle(env), max_steps=2, reset_kwargs={"domain_param": params}, seed=0, no_close=True)
     check_domain_params(found, np.array([9e-7, 1.1]), ["pole_mass", "pole_length"])

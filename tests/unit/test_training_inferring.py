@@ -58,7 +58,7 @@ def test_recorded_observations_are_enough(found, tmp_path) -> None:
         StepSequence(rewards=seen.rewards, observations=seen.observations, actions=seen.actions)
         for seen in recordings()
     ]
-    options = InferenceOptions(num_simulations=60, rounds=1, segment_length=20)
+    options = InferenceOptions(num_simulations=60, rounds=1, segment_length=20, checks=False)
     again = infer("pend", rollouts, PRIOR, tmp_path, options)
     assert again.posterior.names == found.posterior.names
     assert again.traces[0].labels == PendulumEnv().model.observation_labels
@@ -69,6 +69,7 @@ def test_the_page_shows_parameters_predictions_and_the_truth(found, tmp_path) ->
     for text in ("pole_length", "true", "held-out rollout", "Aligned by dynamic time warping", "Pairs of parameters"):
         assert text in page
     assert "<script" not in page
+    assert found.checks["lines"] and all(name in page for name in ("Checks", "calibration"))
 
 
 def test_a_posterior_is_a_family_of_tasks(found, tmp_path) -> None:
@@ -107,7 +108,7 @@ def test_a_posterior_of_other_parameters_is_refused(tmp_path) -> None:
 def test_the_command_infers_and_says_what_comes_next(tmp_path, capsys) -> None:
     save_rollouts(recordings(), tmp_path / "log")
     command = ["infer", "pend", "--data", str(tmp_path / "log"), "--out", str(tmp_path / "run"), "--rounds", "1"]
-    command += ["--num-simulations", "60", "--param", "pole_mass=0.5:1.5", "--json"]
+    command += ["--num-simulations", "60", "--param", "pole_mass=0.5:1.5", "--no-checks", "--json"]
     assert main(command) == 0
     told = json.loads(capsys.readouterr().out)
     assert [row["name"] for row in told["parameters"]] == ["pole_mass"]

@@ -109,7 +109,8 @@ class ABCSMC:
             if function is not None and not callable(function):
                 raise TypeError(f"{name} must be a function, got {described(function)}")
         self._num = check_whole("num_particles", num_particles, 10)
-        self._quantile, self._kernel, self._distance = check_fraction("quantile", quantile), kernel, distance
+        self._kernel: Kernel = kernel
+        self._quantile, self._distance = check_fraction("quantile", quantile), distance
         self._min_tolerance = check_number("min_tolerance", min_tolerance, 0.0)
         self._least_accepted = check_number("least_accepted", least_accepted, 0.0, 1.0)
         self._regression = bool(regression)

@@ -24,7 +24,7 @@ from metaroll.checks import check_fraction, check_number, check_whole, described
 from metaroll.errors import MissingPackageError, PosteriorError, unknown_name
 from metaroll.functional.posteriors.random_features import matern_frequencies, median_distance
 from metaroll.functional.series.features import constant_features
-from metaroll.seeding import derive_seed, isolated_rng
+from metaroll.seeding import derive_seed, isolated_rng, torch_generator
 
 if TYPE_CHECKING:
     from sbi.inference.trainers.npe.npe_base import PosteriorEstimatorTrainer
@@ -410,7 +410,8 @@ class NeuralEstimator:
                 feature_map.load_state_dict(_below("map.", weights))
             members = []
             with _sbi_at_work(0):
-                rows = torch.randn(_BUILDING_ROWS, dim), torch.randn(_BUILDING_ROWS, *event_shape)
+                drawn = torch_generator(0)
+                rows = tuple(torch.randn(_BUILDING_ROWS, *shape, generator=drawn) for shape in ((dim,), event_shape))
                 seen = rows[1] if feature_map is None else feature_map(rows[1])
                 for position in range(config.ensemble):
                     member = _builder(config, embedding_net)(rows[0], seen)

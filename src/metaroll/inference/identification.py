@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Any, Literal, cast, final
 
 import numpy as np
 import torch
@@ -228,7 +228,7 @@ class _Search:
         return features
 
     def _note(self, points: np.ndarray, features: np.ndarray) -> np.ndarray:
-        finite = np.isfinite(features).all(axis=1)
+        finite = np.asarray(np.isfinite(features).all(axis=1))
         residuals = np.where(finite[:, None], (features - self.target) / self._scale, np.nan)
         self.failed += int((~finite).sum())
         self.points, self.residuals = points[finite], residuals[finite]
@@ -261,7 +261,7 @@ def _trust_regions(search: _Search, num_starts: int, step: float) -> bool:
         if evaluations < 2 or not np.isfinite(search(start[None])).all():
             arrived = False
             continue
-        found = least_squares(residuals, start, jacobian, bounds=(0.0, 1.0), max_nfev=evaluations)
+        found = least_squares(residuals, start, cast("Any", jacobian), bounds=(0.0, 1.0), max_nfev=evaluations)
         arrived &= found.status > 0
     return arrived
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,6 +50,8 @@ class _InferArguments:
     """Seed of everything."""
     num_workers: int = 1
     """Processes that simulate; results do not depend on it."""
+    checks: bool = True
+    """Check the posterior: calibration, coverage, whether the simulator can be right at all."""
     output: Output = field(default_factory=Output)
 
 
@@ -171,6 +174,11 @@ def _show(console: Console, found: Any, truth: Any = None) -> None:
         f"predictions are off by {errors['posterior']:.3g} deviations with the posterior, {errors['nominal']:.3g} with "
         "the nominal parameters"
     )
+    if found.checks:
+        color = "green" if found.checks["passed"] else "red"
+        console.print(f"[{color}]{escape(found.checks['text'])}[/]", soft_wrap=True)
+        for line in found.checks["lines"]:
+            console.print(f"  {escape(line)}", soft_wrap=True)
     if found.failed:
         console.print(f"[yellow]{found.failed} simulations failed and were left out[/]")
 
@@ -195,7 +203,7 @@ def _write_loop_page(result: Any) -> Path:
     from metaroll.training.report.inference_page import write_inference_page
     from metaroll.training.report.page_parts import figure, figures, section
     from metaroll.training.session.agent import load
-    from metaroll.training.session.sim2real import ENV, UNKNOWN
+    from metaroll.training.session.sim2real import UNKNOWN, swing_up
 
     names = list(result.returns)
     bounds = np.array([result.interval(name) for name in names])
@@ -206,9 +214,12 @@ def _write_loop_page(result: Any) -> Path:
     for name in UNKNOWN[:2]:
         low, high = next((r["prior_low"], r["prior_high"]) for r in result.inference.rows() if r["name"] == name)
         grid[name] = np.linspace(low, high, 7).tolist()
+    # All other parameters are those that the log tells, where the robot is.
+    told_by_log = {row["name"]: row["mean"] for row in result.inference.rows()}
+    here = functools.partial(swing_up, domain_param=told_by_log)
     for name in ("uniform", "posterior"):
         run = load(result.folder / "policies" / name)
-        found = robustness_map(run.policy, ENV, grid, num_episodes=3, seed=0)
+        found = robustness_map(run.policy, here, grid, num_episodes=3, seed=0)
         chart = robustness_chart(found.to_dict())
         shown.append(figure(dataclasses.replace(chart, title=f"Robustness of {name}")))
     more = [section("On the robot", figures(shown))]

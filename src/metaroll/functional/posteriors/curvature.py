@@ -28,7 +28,7 @@ def jacobian_of_differences(point: np.ndarray, value: np.ndarray, points: np.nda
         values: The function there, ``(2 d, F)``.
     """
     dim = len(point)
-    known = np.isfinite(values).all(axis=1)
+    known = np.asarray(np.isfinite(values).all(axis=1))
     at, ours = np.where(known[:, None], points, point), np.where(known[:, None], values, value)
     widths = np.diag(at[:dim]) - np.diag(at[dim:])
     slopes = (ours[:dim] - ours[dim:]) / np.where(widths > 0.0, widths, 1.0)[:, None]

@@ -7,6 +7,7 @@ numbers are those of the packages ``dtw`` of R and Python (Giorgino 2009, J. Sta
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from types import ModuleType
 from typing import Any
@@ -23,6 +24,8 @@ __all__ = ["check_open_end", "dtw_distances", "dtw_path"]
 
 _SIDE_BY_SIDE = 4
 """Pairs that the compiled loop takes at once."""
+_CELLS_PER_THREAD = 2**19
+"""Pairs of steps that are worth a thread: about a millisecond."""
 _MOST_CELLS = 2**22
 """Pairs of steps for which NumPy and torch have memory at once, in a diagonal of several pairs of series."""
 
@@ -93,14 +96,14 @@ def _as_pairs(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Ten
 
 def _distances(xp: ModuleType, x: Any, y: Any, pattern: StepPattern, open_end: bool) -> Any:
     """Distances ``(P,)`` of ``x (P, n, D)`` and ``y (P, m, D)``; ``xp`` is numpy or torch. Waits for no device."""
-    n, m = x.shape[1], y.shape[1]
+    n, m, dims = x.shape[1], y.shape[1], x.shape[2]
     reached = _reachable(pattern, n, m)
     if not (reached.any() if open_end else reached[-1]):
         raise ValueError(
             f"no warping path of the step pattern {pattern.name!r} leads through series of {n} and {m} steps"
             + ("" if open_end else "; series of more alike lengths, or a pattern without bounds on its slope, have one")
         )
-    valid = xp.isfinite(x).all(-1).all(-1) & xp.isfinite(y).all(-1).all(-1)
+    valid = xp.isfinite(x).reshape(len(x), n * dims).all(-1) & xp.isfinite(y).reshape(len(y), m * dims).all(-1)
     with np.errstate(over="ignore", invalid="ignore"):
         last = _last_rows(xp, x, y, pattern)
         if open_end:
@@ -140,17 +143,26 @@ def _run_loop(loop: Any, x: np.ndarray, y: np.ndarray, pattern: StepPattern) -> 
     table = [(*move[:2], first) for move, first in zip(moves, firsts, strict=False)]
     kept = 1 + max(move.rows for move in moves)
     num_rows = max(kept, len(moves) - num_forward, 1)
-    last = np.empty((len(x), y.shape[1]))
-    loop(
-        np.ascontiguousarray(x),
-        np.ascontiguousarray(y.swapaxes(1, 2)),
+    recursion = (
         np.array([*table, (0, 0, firsts[-1])], dtype=np.int64),
         np.array([term[:2] for term in terms], dtype=np.int64).reshape(-1, 2),
         np.array([term[2] for term in terms], dtype=np.float64),
         num_forward,
-        np.empty((_SIDE_BY_SIDE, 3, num_rows, y.shape[1])),
-        last,
     )
+    x, y, last = np.ascontiguousarray(x), np.ascontiguousarray(y.swapaxes(1, 2)), np.empty((len(x), y.shape[1]))
+
+    def run(part: slice) -> None:
+        loop(x[part], y[part], *recursion, np.empty((_SIDE_BY_SIDE, 3, num_rows, y.shape[2])), last[part])
+
+    # As many threads as torch may use: one in workers. The loop holds no lock of Python's, and pairs are independent.
+    cells = last.size * x.shape[1]
+    threads = min(torch.get_num_threads(), len(x) // _SIDE_BY_SIDE, cells // _CELLS_PER_THREAD)
+    if threads < 2:
+        run(slice(None))
+        return last
+    width = -(-len(x) // (threads * _SIDE_BY_SIDE)) * _SIDE_BY_SIDE
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(run, (slice(k, k + width) for k in range(0, len(x), width))))
     return last
 
 

@@ -36,6 +36,7 @@ class InferenceOptions:
         hold_out: Rollouts that inference does not see, on which its predictions are judged.
         seed: Seed of everything.
         num_workers: Processes that simulate; results do not depend on it.
+        checks: Check the posterior: calibration, coverage, whether the simulator can be right at all.
     """
 
     method: Literal["npdr", "bayessim", "nle", "fmpe"] = "npdr"
@@ -47,6 +48,7 @@ class InferenceOptions:
     hold_out: int = 1
     seed: int = 0
     num_workers: int = 1
+    checks: bool = True
 
     def __post_init__(self) -> None:
         for name, low in (("every", 1), ("segment_length", 2), ("num_simulations", 50), ("rounds", 1)):

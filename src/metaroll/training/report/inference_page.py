@@ -36,9 +36,10 @@ def write_inference_page(
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    short = found.env.rpartition(":")[2]
     lead = f"{len(found.posterior.names)} parameters of {found.env} after recorded rollouts · {found.options.method}"
     body = [*more, *inference_sections(found, truth)]
-    write_atomic(path, page(f"Posterior over {found.env}", lead, body).encode())
+    write_atomic(path, page(f"Posterior over {short}", lead, body).encode())
     return path
 
 

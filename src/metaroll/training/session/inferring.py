@@ -16,6 +16,7 @@ from metaroll.envs.lookup.posteriors import POSTERIOR
 from metaroll.envs.lookup.randomization import default_randomizer
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import option_text
+from metaroll.inference.checks import check_posterior
 from metaroll.inference.embeddings import (
     AllStepsEmbedding,
     BayesSimEmbedding,
@@ -132,17 +133,24 @@ def infer(
         }
         observed = sampler.target_features().numpy()
         method: Any = BayesSim(**kept) if options.method == "bayessim" else NPDR(config=_config(options), **kept)
-        posterior = method.infer(
-            lambda thetas: sampler(thetas).numpy(), observed, num_simulations=options.num_simulations
-        )
+
+        def simulate(thetas: np.ndarray) -> np.ndarray:
+            return sampler(thetas).numpy()
+
+        posterior = method.infer(simulate, observed, num_simulations=options.num_simulations)
         failed = len(sampler.failed)
-    posterior.save(folder / POSTERIOR)
+        posterior.save(folder / POSTERIOR)
+        checks: dict[str, Any] = {}
+        if options.checks:
+            verdict = check_posterior(posterior, simulate, seed=derive_seed("checks", options.seed))
+            head, *lines = str(verdict).splitlines()
+            checks = {**verdict.to_plain(), "text": head, "lines": [" ".join(line.split()) for line in lines]}
     nominal = _nominal(source, prior.names)
     traces = [
         *_traces(source, held_out, posterior, nominal, options, start, held_out=True),
         *_traces(source, seen[:1], posterior, nominal, options, start, held_out=False),
     ]
-    found = Inference(str(name or env), posterior, nominal, traces, failed, options, folder)
+    found = Inference(str(name or env), posterior, nominal, traces, failed, options, folder, checks)
     write_json(folder / FILE_NAME, found.to_dict())
     return found
 

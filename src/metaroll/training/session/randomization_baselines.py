@@ -55,10 +55,10 @@ def sim_opt(
     target = np.asarray(observed, dtype=np.float64).reshape(-1)
     mean, spread = 0.5 * (prior.low + prior.high), prior.std
     thetas = prior.sample(num_simulations, generator)
-    scale: np.ndarray | None = None
+    scale = np.ones(len(target))
     for number in range(check_whole("iterations", iterations)):
         features = np.asarray(simulate(thetas), dtype=np.float64)
-        if scale is None:
+        if number == 0:
             scale = np.nanstd(features, axis=0) + 1e-12
         gaps = (features - target) / scale
         costs = np.abs(gaps).mean(axis=1) + np.square(gaps).mean(axis=1)
