@@ -218,15 +218,19 @@ OWN_PROCESS = "rollouts/workers/worker_main.py"
 
 
 def global_switches(tree: ast.Module, where: str) -> Iterator[str]:
-    """No global switch stays flipped, except in worker processes, which are ours alone."""
+    """No global switch stays flipped, except in worker processes and threads of pools, which are ours alone."""
     if where == OWN_PROCESS:
         return
     aliases = aliases_of(tree)
+    given = [word.value for call in calls(tree) for word in call.keywords if word.arg == "initializer"]
+    own_threads = {name.id for name in given if isinstance(name, ast.Name)}
     restored: dict[str, set[ast.AST]] = {name: set() for name in SWITCHES}  # switch -> nodes after which it is put back
     for node in ast.walk(tree):
         if isinstance(node, ast.With) and "catch_warnings" in ast.unparse(node).split("\n")[0]:
             for name in ("warnings.filterwarnings", "warnings.simplefilter"):
                 restored[name].update(ast.walk(node))
+        elif isinstance(node, ast.FunctionDef) and node.name in own_threads:
+            restored["torch.set_num_threads"].update(ast.walk(node))  # each thread has its own number
         elif isinstance(node, ast.FunctionDef):
             finals = [n for t in ast.walk(node) if isinstance(t, ast.Try) for s in t.finalbody for n in ast.walk(s)]
             for name in {dotted(n.func, aliases) for n in finals if isinstance(n, ast.Call)} & SWITCHES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -223,9 +224,8 @@ class PPO(EpochLearner):
         self._policy = _wrapped(policy, self._config.normalize_observations, scale_actions, self._told, self.env_spec)
         inputs = self.env_spec.obs_dim + len(self.domain_params)
         draws = torch_generator(derive_seed("ppo critic", self.seed))
-        self._critic = (
-            MLP(inputs, 1, (64, 64), "tanh", init="orthogonal", generator=draws) if critic is None else critic
-        )
+        usual = MLP(inputs, 1, (64, 64), "tanh", init="orthogonal", generator=draws)
+        self._critic = usual if critic is None else critic
         self._device = torch.device("cpu" if device is None else device)
         self._policy.to(self._device)
         self._critic.to(self._device)
@@ -293,9 +293,8 @@ class PPO(EpochLearner):
         metrics = run_passes(self._trainer, batch, learning_rate, self._batch_generator, progress)
         self._normalizer.learn_observations(data)
         self._num_epochs += 1
-        refuse_non_finite(
-            metrics, [*self._policy.parameters(), *self._critic.parameters()], self._num_epochs, learning_rate
-        )
+        weights = itertools.chain(self._policy.parameters(), self._critic.parameters())
+        refuse_non_finite(metrics, weights, self._num_epochs, learning_rate)
         return {
             **episode_metrics(data),
             "explained_variance": explained,

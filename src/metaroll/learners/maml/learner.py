@@ -112,12 +112,7 @@ class MAML(MetaRLAlgorithm):
         device: str | torch.device | None = None,
     ) -> None:
         self.env_spec = EnvSpec.from_env(env_spec)
-        space = self.env_spec.observation_space
-        if isinstance(space, gymnasium.spaces.Dict | gymnasium.spaces.Tuple):
-            raise TypeError(
-                f"MAML needs observations that are arrays (Box, Discrete, ...), got {space}: put the environment into "
-                "gymnasium.wrappers.FlattenObservation"
-            )
+        _refuse_structured(self.env_spec)
         self._outer: OuterUpdate = TRPOOuter() if outer is None else outer
         if not isinstance(self._outer, OuterUpdate):
             raise TypeError(f"outer must be an OuterUpdate, ProMPOuter() say, got {outer!r}")
@@ -410,3 +405,13 @@ def _like(own: Tensor, saved: Any) -> Tensor:
     if value.shape != own.shape:
         raise ValueError(f"shape {tuple(own.shape)} is expected, got {tuple(value.shape)}")
     return value.clone()
+
+
+def _refuse_structured(env_spec: EnvSpec) -> None:
+    """``TypeError`` unless observations are arrays."""
+    space = env_spec.observation_space
+    if isinstance(space, gymnasium.spaces.Dict | gymnasium.spaces.Tuple):
+        raise TypeError(
+            f"MAML needs observations that are arrays (Box, Discrete, ...), got {space}: put the environment into "
+            "gymnasium.wrappers.FlattenObservation"
+        )
