@@ -291,8 +291,8 @@ def test_a_mapping_may_be_made_in_python():
 # ---- Minari ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def minari_folder(tmp_path, monkeypatch):
+@pytest.fixture(params=["hdf5", "arrow"])
+def minari_folder(tmp_path, monkeypatch, request):
     minari = pytest.importorskip("minari")
     from minari.data_collector.episode_buffer import EpisodeBuffer
 
@@ -319,7 +319,7 @@ def minari_folder(tmp_path, monkeypatch):
         code_permalink="none",
         algorithm_name="none",
         description="two swings",
-        data_format="arrow",  # of pyarrow, which is installed; its HDF5 needs h5py
+        data_format=request.param,
     )
     return tmp_path / "sets" / "lab" / "swing-v0"
 
