@@ -138,7 +138,7 @@ def test_only_descriptions_know_names_of_algorithms():
     sources = [*(package / "cli").rglob("*.py"), *(package / "training").rglob("*.py")]
     known = re.compile("|".join(f"[\"']{re.escape(name)}[\"']" for name in ALGORITHM_NAMES))
     found = {path.name for path in sources if known.search(path.read_text()) and path.parent.name != "algorithms"}
-    assert found == {"demo.py"}  # the demo is one of PEARL
+    assert found == {"demo.py", "sim2real.py"}  # demos of PEARL and of PPO
 
 
 def test_descriptions_wait_for_no_heavy_package_and_parse_no_arguments():

@@ -177,7 +177,7 @@ class _Excitation:
     def __call__(self, obs: np.ndarray) -> np.ndarray:
         time = self._step * _DT
         self._step += 1
-        pull = -5.0 * math.atan2(obs[0], obs[1]) - 0.2 * obs[4]
+        pull = -3.0 * math.atan2(obs[0], obs[1]) - 0.1 * obs[4]
         push = 0.7 * float(np.sin(2.0 * np.pi * self._frequencies * time + self._phases).sum())
         return np.clip([push + pull], -4.5, 4.5)
 
