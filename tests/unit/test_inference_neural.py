@@ -64,7 +64,7 @@ def globals_now():
         lambda: BayesSim(PRIOR, 1, config=MIXTURE),
         lambda: BayesSim(PRIOR, 1, config=MIXTURE, rounds=2, proposal="posterior"),
         lambda: BayesSim(PRIOR, 1, 64, config=MIXTURE),
-        lambda: NPDR(PRIOR, replace(MIXTURE, method="fmpe", max_epochs=60)),
+        pytest.param(lambda: NPDR(PRIOR, replace(MIXTURE, method="fmpe", max_epochs=60)), marks=pytest.mark.slow),
     ],
     ids=["amortized", "truncated", "atomic", "mixture", "mixture in rounds", "random features", "flow matching"],
 )
@@ -107,6 +107,7 @@ def test_an_ensemble_of_one_parameter_is_a_density(model, tmp_path):
         posterior.save(tmp_path / "q")
 
 
+@pytest.mark.slow
 def test_a_learned_likelihood():
     config = replace(MIXTURE, method="nle", model="mdn", num_components=1, max_epochs=20)
     posterior = NPDR(PRIOR, config).infer(Linear(), None, 300).at(OBSERVED)
