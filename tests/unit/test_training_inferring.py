@@ -125,6 +125,7 @@ def test_the_command_infers_and_says_what_comes_next(tmp_path, capsys) -> None:
         (["pend", "--data", "LOG", "--hold-out", "3"], "hold_out must leave a rollout"),
         (["pend", "--data", "LOG", "--num-simulations", "5"], "num_simulations must be an integer of at least 50"),
         (["Pendulum-v1", "--data", "LOG"], "no usual ranges"),
+        (["pendd", "--data", "LOG"], "unknown environment 'pendd'"),
     ],
 )
 def test_the_command_refuses_what_makes_no_sense(arguments, text, tmp_path, capsys) -> None:

@@ -53,21 +53,22 @@ def usual_prior(env: Any, params: Sequence[str] = ()) -> Prior:
         ValueError: The simulator has no usual ranges, or a text is none.
         DataError: It lacks a parameter.
     """
+    source = EnvSource.of(env)
     if params:
         ranges: dict[str, tuple[float, float]] = parse_ranges(params)
-        source = EnvSource.of(env)
         made = source.make()
         try:
             check_param_names(made, ranges)
         finally:
             source.close(made)
         return as_prior(ranges)
+    source.close(source.make())  # where there is no such environment, that is the error
     try:
         names = default_randomizer(env, generator=0).names
     except ValueError as error:
         how = option_text("param", ["NAME=LOW:HIGH"])
         raise ValueError(f"{env} has no usual ranges of parameters: say which are unknown, {how}") from error
-    values = _nominal(EnvSource.of(env), names)
+    values = _nominal(source, names)
     return as_prior({name: (0.5 * value, 1.5 * value) for name, value in values.items() if value > 0.0})
 
 
