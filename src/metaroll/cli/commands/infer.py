@@ -175,7 +175,7 @@ def _show(console: Console, found: Any, truth: Any = None) -> None:
         "the nominal parameters"
     )
     if found.checks:
-        color = "green" if found.checks["passed"] else "red"
+        color = "green" if found.checks["passed"] else "yellow" if found.checks["too_wide"] else "red"
         console.print(f"[{color}]{escape(found.checks['text'])}[/]", soft_wrap=True)
         for line in found.checks["lines"]:
             console.print(f"  {escape(line)}", soft_wrap=True)
