@@ -196,7 +196,10 @@ def train_policy(
     """
     run = folder / name
     values = {**_TRAINING, "lr_decay_epochs": options["epochs"], **options}
-    agents.agent("ppo", ENV, run_dir=run, tasks=tasks, **values).learn(callbacks=callbacks, progress=False)
+    from threadpoolctl import threadpool_limits  # comes with sbi, without which there is no posterior
+
+    with threadpool_limits(1):  # trainings beside one another would wait for each other's threads of BLAS
+        agents.agent("ppo", ENV, run_dir=run, tasks=tasks, **values).learn(callbacks=callbacks, progress=False)
     return run
 
 
