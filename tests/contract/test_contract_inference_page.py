@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from doc_pages import page, python_blocks, run_python
-
-pytest.importorskip("sbi")
 
 
 def test_the_code_runs(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dtw
 import numpy as np
 import pytest
 import torch
@@ -10,8 +11,6 @@ from metaroll.functional import kernels
 from metaroll.functional.series import dtw as own
 from metaroll.functional.series.dtw import dtw_distances
 from metaroll.functional.series.step_patterns import rabiner_juang, step_pattern_of
-
-dtw = pytest.importorskip("dtw")
 
 NAMES = ("symmetric1", "symmetric2", "asymmetric", "symmetricP0", "symmetricP05", "symmetricP1", "symmetricP2")
 NAMES += ("asymmetricP0", "asymmetricP05", "asymmetricP1", "asymmetricP2")

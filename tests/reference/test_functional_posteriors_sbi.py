@@ -11,8 +11,6 @@ import torch
 from metaroll.functional.posteriors.calibration import local_two_sample_test
 from metaroll.seeding import isolated_rng
 
-pytest.importorskip("sbi")
-
 
 @pytest.mark.parametrize("spread", [1.0, 0.3])
 def test_as_sbi_judges_at_one_observation(spread):

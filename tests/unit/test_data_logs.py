@@ -293,7 +293,7 @@ def test_a_mapping_may_be_made_in_python():
 
 @pytest.fixture(params=["hdf5", "arrow"])
 def minari_folder(tmp_path, monkeypatch, request):
-    minari = pytest.importorskip("minari")
+    import minari
     from minari.data_collector.episode_buffer import EpisodeBuffer
 
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "sets"))

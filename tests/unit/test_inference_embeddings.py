@@ -257,7 +257,8 @@ def test_an_embedding_of_ones_own() -> None:
 # ------------------------------------------------------------------------------------------------ warping
 def test_warped_distances_are_those_of_dtw_python() -> None:
     """specs/sampling.md 14.3: each state by itself, open end, not normalized; any of its step patterns."""
-    dtw = pytest.importorskip("dtw")
+    import dtw
+
     for pattern in (None, "asymmetric", dtw.stepPattern.rabinerJuangStepPattern(6, "c"), rabiner_juang(6, "c")):
         embedding = DynamicTimeWarpingEmbedding(
             SPEC, D, pattern, downsampling_factor=2, state_mask_labels=["theta", "alpha_dot"]

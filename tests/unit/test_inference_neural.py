@@ -22,8 +22,6 @@ from metaroll.inference.neural import NPDR, BayesSim
 from metaroll.inference.posterior import Posterior
 from metaroll.seeding import isolated_rng
 
-pytest.importorskip("sbi")
-
 PRIOR = {"a": ("normal", 0.0, 1.0), "b": (-4.0, 4.0)}
 NOISE = 0.5
 QUICK = EstimatorConfig(model="maf", hidden_features=16, num_transforms=2, max_epochs=2, batch_size=50)

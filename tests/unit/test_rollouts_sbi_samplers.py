@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import itertools
 import weakref
 
@@ -192,7 +193,7 @@ def test_observations_instead_of_states(env):
 
 
 def test_features_of_every_embedding(env, real):
-    inference = pytest.importorskip("metaroll.inference.embeddings")
+    inference = importlib.import_module("metaroll.inference.embeddings")
     spec, dim = env.env_spec, RolloutSamplerForSBI.get_dim_data(env.env_spec)
     made = [
         inference.LastStepEmbedding(spec, dim),
@@ -215,7 +216,6 @@ def test_features_of_every_embedding(env, real):
 
 
 def test_batched_mujoco():
-    pytest.importorskip("mujoco")
     env = gymnasium.make("InvertedPendulum-v5", max_episode_steps=6)
     real = [rollout(env, lambda obs: [0.3], seed=0, sub_seed=i, no_close=True) for i in range(2)]
     first = lambda segment: segment.observations[0]  # noqa: E731
@@ -597,7 +597,7 @@ def test_check_domain_params(env):
 
 
 def test_calling_conventions_of_sbi(env, real):
-    user_input = pytest.importorskip("sbi.utils.user_input_checks")
+    user_input = importlib.import_module("sbi.utils.user_input_checks")
     import joblib
     from sbi.inference import simulate_for_sbi
     from sbi.utils import BoxUniform
