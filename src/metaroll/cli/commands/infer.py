@@ -7,7 +7,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
@@ -17,6 +17,8 @@ from rich.table import Table
 from metaroll.cli.options import Output, parse, parse_command, unset
 from metaroll.errors import UsageError, blame_input
 from metaroll.training.display.consoles import escape
+from metaroll.training.evaluation.inference_result import InferenceOptions
+from metaroll.training.session.sim2real import LoopOptions
 
 __all__ = ["infer", "sim2real"]
 
@@ -32,45 +34,15 @@ class _InferArguments:
     param: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=LOW:HIGH")] = ()
     """A parameter that is not known, and its range; may be given several times. Without any: what the simulator usually
     varies, half to one and a half times of its value."""
-    method: Literal["npdr", "bayessim", "nle", "fmpe"] = "npdr"
-    """Flows, a mixture of Gaussians, the likelihood, or flow matching."""
-    features: Literal["bayessim", "all-steps", "delta-steps", "last-step", "dtw"] = "bayessim"
-    """What recorded and simulated rollouts are compared by."""
-    every: int = 1
-    """Features see every so manieth step."""
-    segment_length: int = 20
-    """Steps after which a simulation starts anew from the recorded state."""
-    num_simulations: int = 2000
-    """Sets of parameters that are simulated, in all rounds."""
-    rounds: int = 2
-    """Rounds of simulation and learning."""
-    hold_out: int = 1
-    """Rollouts on which predictions are judged, which inference does not see."""
-    seed: int = 0
-    """Seed of everything."""
-    num_workers: int = 1
-    """Processes that simulate; results do not depend on it."""
-    checks: bool = True
-    """Check the posterior: calibration, coverage, whether the simulator can be right at all."""
+    inference: InferenceOptions = field(default_factory=InferenceOptions)
     output: Output = field(default_factory=Output)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _LoopArguments:
-    seed: int = 0
-    """Seed of everything, the hidden robot too."""
     out: str = "runs/sim2real"
     """Folder of the loop; an earlier one in it is replaced."""
-    rollouts: int = 5
-    """Logged rollouts of the robot."""
-    simulations: int = 2000
-    """Sets of parameters that are simulated."""
-    epochs: int = 100
-    """Epochs of each training, of 5,000 steps."""
-    episodes: int = 50
-    """Episodes on the robot by which policies are judged."""
-    jobs: int = 2
-    """Trainings at a time, in a process each."""
+    loop: LoopOptions = field(default_factory=LoopOptions)
     output: Output = field(default_factory=Output)
 
 
@@ -84,7 +56,6 @@ def infer(arguments: Sequence[str]) -> None:
     names, given = parse_command(_InferArguments, arguments, usage, about, "the name of the simulator is missing")
     from metaroll.data.recordings import load_rollouts
     from metaroll.training.display.results import print_json
-    from metaroll.training.evaluation.inference_result import InferenceOptions
     from metaroll.training.report.inference_page import write_inference_page
     from metaroll.training.session.inferring import infer as run
     from metaroll.training.session.inferring import usual_prior
@@ -94,9 +65,8 @@ def infer(arguments: Sequence[str]) -> None:
     with blame_input():
         if given.data is None:
             raise UsageError(f"{usage}: --data FOLDER is missing, a folder of recorded rollouts (metaroll import-log)")
-        known = {entry.name for entry in dataclasses.fields(InferenceOptions)}
-        options = InferenceOptions(**{name: value for name, value in vars(given).items() if name in known})
-        folder = default_run_dir("infer", names[0], given.seed) if given.out is None else Path(given.out).expanduser()
+        options = given.inference
+        folder = default_run_dir("infer", names[0], options.seed) if given.out is None else Path(given.out).expanduser()
         rollouts = load_rollouts(Path(given.data).expanduser())
         prior = usual_prior(names[0], given.param)
         _about(console, rollouts, prior)
@@ -123,13 +93,11 @@ def sim2real(arguments: Sequence[str]) -> None:
         raise UsageError(f"{usage}: there is only the demo, got {rest[0]!r}")
     given = parse(_LoopArguments, rest, "metaroll sim2real demo", about)
     from metaroll.training.display.results import print_json
-    from metaroll.training.session.sim2real import LoopOptions, close_the_loop
+    from metaroll.training.session.sim2real import close_the_loop
 
     console = given.output.console()
     with blame_input():
-        known = {entry.name for entry in dataclasses.fields(LoopOptions)}
-        options = LoopOptions(**{name: value for name, value in vars(given).items() if name in known})
-        result = close_the_loop(Path(given.out).expanduser(), options, lambda text: console.print(escape(text)))
+        result = close_the_loop(Path(given.out).expanduser(), given.loop, lambda text: console.print(escape(text)))
         page = _write_loop_page(result)
     _show(console, result.inference, result.truth)
     console.print(_loop_panel(result))
