@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 
 import numpy as np
@@ -16,8 +17,11 @@ from metaroll.envs.lookup.registry import get_family, is_varied
 from metaroll.envs.sims.catalog import PendulumEnv
 from metaroll.errors import DataError, PosteriorError, UnknownNameError
 from metaroll.inference.posterior import Posterior
+from metaroll.inference.priors import as_prior
+from metaroll.inference.simulations import SimulationStore
 from metaroll.training.evaluation.inference_result import InferenceOptions
 from metaroll.training.report.inference_page import write_inference_page
+from metaroll.training.session import inferring
 from metaroll.training.session.inferring import infer, usual_prior
 from metaroll.training.session.randomization_baselines import AutomaticRandomization, sim_opt
 from metaroll.training.session.run_config import default_run_dir
@@ -176,3 +180,41 @@ def test_ranges_grow_where_the_policy_copes_and_shrink_where_not() -> None:
         easy.on_epoch_end(_Runner(), epoch, {})
     low, high = easy.ranges["pole_mass"]
     assert 0.999 < low < 1.0 < high < 1.001
+
+
+class _Told(Exception):
+    """Ends an inference before it simulates."""
+
+
+def test_simulations_are_kept_by_recordings_segments_features_and_time_step(tmp_path, monkeypatch) -> None:
+    def stop(**kept):
+        raise _Told(kept["simulator"])
+
+    monkeypatch.setattr(inferring, "NPDR", stop)
+    seen = recordings(3, 12)
+
+    def mark(rollouts: list, env: str = "pend", start=None, **changes) -> dict:
+        options = InferenceOptions(**{"hold_out": 0, "segment_length": 6, **changes})
+        with pytest.raises(_Told) as told:
+            infer(env, rollouts, PRIOR, tmp_path, options, name="pend", initial_state=start)
+        return told.value.args[0]
+
+    plain = [StepSequence(rewards=one.rewards, observations=one.observations, actions=one.actions) for one in seen]
+    marks = [
+        mark(seen[:1]),
+        mark(seen[1:2]),
+        mark(seen[:2]),
+        mark(seen[:1], segment_length=4),
+        mark(seen[:1], every=2),
+        mark(seen[:1], features="all-steps"),
+        mark(plain[:1]),
+        mark(seen[:1], start=lambda segment: np.zeros(2)),
+        mark(seen[:1], functools.partial(PendulumEnv, dt=0.01)),
+    ]
+    assert len({json.dumps(told, sort_keys=True) for told in marks}) == len(marks)
+    assert mark(seen[:2], hold_out=1) == mark(seen[:1], num_workers=2) == marks[0]
+    store = SimulationStore(as_prior(PRIOR), tmp_path / "simulations")
+    for told, foreign in (("a" * 12, 0), ("b" * 12, 1), ("a" * 12, 2)):
+        store.run(lambda thetas: thetas, 1, 3, told, lambda block, count: np.ones((count, 2)), 10)
+        assert store.num_foreign_parts == foreign
+    assert (store.num_made, store.num_reused) == (6, 3)

@@ -30,7 +30,8 @@ class _InferArguments:
     data: Annotated[str | None, unset("FOLDER", "none")] = None
     """Recorded rollouts: a folder of metaroll import-log, or of metaroll.save_rollouts."""
     out: Annotated[str | None, unset("DIR", "runs/infer-SIM-SEED")] = None
-    """Folder of the posterior, the simulations and the page; simulations that are there are used again."""
+    """Folder of the posterior, the simulations and the page; simulations of the same recordings and settings that are
+    there are used again."""
     param: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=LOW:HIGH")] = ()
     """A parameter that is not known, and its range; may be given several times. Without any: what the simulator usually
     varies, half to one and a half times of its value."""
@@ -147,6 +148,12 @@ def _show(console: Console, found: Any, truth: Any = None) -> None:
         console.print(f"[{color}]{escape(found.checks['text'])}[/]", soft_wrap=True)
         for line in found.checks["lines"]:
             console.print(f"  {escape(line)}", soft_wrap=True)
+    told = found.posterior.description
+    if told["num_reused"]:
+        console.print(f"{told['num_reused']:,} simulations were there already, and were used again")
+    elif told["num_foreign_parts"]:
+        text = "the simulations that were in the folder are of other recordings or settings: all were made anew"
+        console.print(f"[yellow]{text}[/]", soft_wrap=True)
     if found.failed:
         console.print(f"[yellow]{found.failed} simulations failed and were left out[/]")
 

@@ -326,6 +326,16 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
             raise ValueError("target_features needs rollouts_real, got none; RealRolloutSamplerForSBI makes a rollout")
         return torch.from_numpy(self._reduce.of_series(self._target.series.astype(np.float32)[None]))
 
+    def target_digest(self) -> str:
+        """Of the recorded rollouts, their segments and where these start: others have another one.
+
+        Raises:
+            ValueError: There are no ``rollouts_real``.
+        """
+        if self._target is None:
+            raise ValueError("target_digest needs rollouts_real, got none")
+        return self._target.digest()
+
     def close(self) -> None:
         """End the workers; the next call starts others."""
         if self._engine is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -77,6 +78,13 @@ class TargetRecordings:
                 contexts.append({"recording": np.array(number), "start": np.array(begin)})
         actions = [_as_recorded(recorded, fields[1]) for recorded in listed]
         return cls(np.stack(series), segments, fields, actions, states, contexts)
+
+    def digest(self) -> str:
+        """Of all that simulations follow: other recordings, starts or segments have another one."""
+        found = hashlib.sha256(repr((self.fields, self.segments, self.series.shape)).encode())
+        for part in (self.series, *self.actions, *self.initial_states):
+            found.update(np.ascontiguousarray(part, dtype=np.float64).tobytes())
+        return found.hexdigest()[:16]
 
     def check_actions(self, spec: EnvSpec) -> None:
         """``ValueError`` where a recorded action lies outside the bounds of ``env``."""

@@ -92,8 +92,8 @@ def infer(
         env: Simulator, as for ``RolloutEngine``.
         rollouts: Recorded ones.
         prior: Any form that ``as_prior`` takes.
-        folder: Where the posterior (``posterior/``), all simulations and ``inference.json`` go; simulations that are
-            there are used again.
+        folder: Where the posterior (``posterior/``), all simulations and ``inference.json`` go; simulations of the same
+            recordings, segments and features that are there are used again.
         options: How.
         name: What reports call the simulator.
         initial_state: From a recorded segment to the state in which its simulation starts.
@@ -107,29 +107,20 @@ def infer(
     folder, prior = Path(folder), as_prior(prior)
     seen, held_out = _split(rollouts, options.hold_out)
     source = EnvSource.of(env)
-    spec = source.spec
     start = _starts(source, seen, initial_state)
-    embedding = _embedding(options, spec, len(seen[0]), "states" in seen[0].data_names)
-    sampler = SimRolloutSamplerForSBI(
-        env,
-        IdlePolicy(spec),
-        dict(enumerate(prior.names)),
-        embedding,
-        len_segments=min(options.segment_length, len(seen[0])),
-        rollouts_real=list(seen),
-        series=None if "states" in seen[0].data_names else "observations",
-        seed=derive_seed("simulations", options.seed),
-        initial_state=start,
-        clip_actions=True,
-        num_workers=options.num_workers,
-    )
-    with sampler:
+    with _sampler(env, seen, prior, options, start) as sampler:
         kept = {
             "prior": prior,
             "rounds": options.rounds,
             "seed": options.seed,
             "run_dir": folder,
-            "simulator": {"env": str(name or env), "features": options.features, "every": options.every},
+            "simulator": {
+                "env": str(name or env),
+                "features": options.features,
+                "every": options.every,
+                "dt": _time_step(source),
+                "recordings": sampler.target_digest(),
+            },
             "progress": progress,
         }
         observed = sampler.target_features().numpy()
@@ -154,6 +145,29 @@ def infer(
     found = Inference(str(name or env), posterior, nominal, traces, failed, options, folder, checks)
     write_json(folder / FILE_NAME, found.to_dict())
     return found
+
+
+def _sampler(
+    env: Any,
+    seen: Sequence[StepSequence],
+    prior: Prior,
+    options: InferenceOptions,
+    start: Callable[[StepSequence], Any] | None,
+) -> SimRolloutSamplerForSBI:
+    spec, has_states = EnvSource.of(env).spec, "states" in seen[0].data_names
+    return SimRolloutSamplerForSBI(
+        env,
+        IdlePolicy(spec),
+        dict(enumerate(prior.names)),
+        _embedding(options, spec, len(seen[0]), has_states),
+        len_segments=min(options.segment_length, len(seen[0])),
+        rollouts_real=list(seen),
+        series=None if has_states else "observations",
+        seed=derive_seed("simulations", options.seed),
+        initial_state=start,
+        clip_actions=True,
+        num_workers=options.num_workers,
+    )
 
 
 # ----------------------------------------------------------------------------------------------------------- recordings
@@ -258,7 +272,7 @@ def _traces(
         place, first = divmod(rest, len(segments))
         values = np.asarray(rollout.get_data_values(field_name), dtype=np.float64)[: len(rollout)]
         told[number, place, segments[first] : segments[first] + len(values)] = values
-    labels, dt = _labels(source, field_name, shape[-1])
+    labels, dt = _labels(source, field_name, shape[-1]), _time_step(source)
     return [
         Traces(
             labels,
@@ -276,12 +290,15 @@ def _first_state(segment: StepSequence, start: Callable[[StepSequence], Any] | N
     return np.asarray(segment.states[0] if start is None else start(segment), dtype=np.float64)
 
 
-def _labels(source: EnvSource, field_name: str, count: int) -> tuple[tuple[str, ...], float | None]:
-    made = source.make()
-    try:
-        dt = time_step_of(made)
-    finally:
-        source.close(made)
+def _labels(source: EnvSource, field_name: str, count: int) -> tuple[str, ...]:
     spec = source.spec
     names = spec.state_labels if field_name == "states" else spec.observation_labels
-    return names or tuple(f"{field_name[:-1]} {i}" for i in range(count)), dt
+    return names or tuple(f"{field_name[:-1]} {i}" for i in range(count))
+
+
+def _time_step(source: EnvSource) -> float | None:
+    made = source.make()
+    try:
+        return time_step_of(made)
+    finally:
+        source.close(made)
