@@ -196,10 +196,7 @@ def train_policy(
     """
     run = folder / name
     values = {**_TRAINING, "lr_decay_epochs": options["epochs"], **options}
-    from threadpoolctl import threadpool_limits  # comes with sbi, without which there is no posterior
-
-    with threadpool_limits(1):  # trainings beside one another would wait for each other's threads of BLAS
-        agents.agent("ppo", ENV, run_dir=run, tasks=tasks, **values).learn(callbacks=callbacks, progress=False)
+    agents.agent("ppo", ENV, run_dir=run, tasks=tasks, **values).learn(callbacks=callbacks, progress=False)
     return run
 
 
