@@ -104,8 +104,8 @@ class RunOptions:
         reset_timeout: The same while environments are built or reset.
         device: Where gradient steps run, e.g. cpu or cuda.
         torch_threads: Threads of gradient steps on the CPU, by torch or NumPy (null: as many as torch chooses at the
-            start; the run keeps their number, since another one changes the last bits). Several pay for large networks on idle cores; beside
-            other busy programs one thread is much faster.
+            start; the run keeps their number, since another one changes the last bits). Several pay for large networks
+            on idle cores; beside other busy programs one thread is much faster.
         snapshot_mode: Which snapshots are kept; without any the run cannot be resumed.
         snapshot_gap: Epochs between snapshots, for the modes with a gap.
         tensorboard: Write the numbers for TensorBoard, too, into the folder tensorboard of the run.
