@@ -40,6 +40,7 @@ __all__ = [
     "LoopResult",
     "close_the_loop",
     "draw_robot",
+    "inference_options",
     "log_robot",
     "oracle_tasks",
     "sim_opt_tasks",
@@ -103,7 +104,7 @@ class LoopOptions:
 
     seed: int = 0
     rollouts: int = 5
-    simulations: int = 2000
+    simulations: int = 3000
     epochs: int = 100
     trainings: int = 3
     episodes: int = 50
@@ -182,6 +183,17 @@ def log_robot(truth: Mapping[str, float], count: int, seed: int) -> list[StepSeq
     ]
 
 
+def inference_options(options: LoopOptions, seed: int, checks: bool = True) -> InferenceOptions:
+    """How the robot's parameters are inferred.
+
+    States themselves are compared, ten steps apart: sums of products of actions and changes tell little of the motor's
+    resistance.
+    """
+    return InferenceOptions(
+        features="all-steps", every=10, rounds=3, num_simulations=options.simulations, seed=seed, checks=checks
+    )
+
+
 class _Excitation:
     """Voltages: a sum of sines, and a proportional and derivative controller of the arm."""
 
@@ -194,8 +206,8 @@ class _Excitation:
     def __call__(self, obs: np.ndarray) -> np.ndarray:
         time = self._step * _DT
         self._step += 1
-        pull = -10.0 * math.atan2(obs[0], obs[1]) - 0.3 * obs[4]
-        push = 2.0 * float(np.sin(2.0 * np.pi * self._frequencies * time + self._phases).sum())
+        pull = -15.0 * math.atan2(obs[0], obs[1]) - 0.3 * obs[4]
+        push = 3.0 * float(np.sin(2.0 * np.pi * self._frequencies * time + self._phases).sum())
         return np.clip([push + pull], -4.5, 4.5)
 
 
@@ -254,7 +266,7 @@ def close_the_loop(
     rollouts = log_robot(truth, options.rollouts, options.seed)
     save_rollouts(rollouts, folder / "log")
     tell(f"logged {len(rollouts)} rollouts of the robot, {min(map(len, rollouts))} to {max(map(len, rollouts))} steps")
-    settings = InferenceOptions(num_simulations=options.simulations, seed=options.seed)
+    settings = inference_options(options, options.seed)
     found = infer(ENV, rollouts, unknown_prior(), folder / "inference", settings, progress=_progress(tell))
     returns = judge(train_all(folder, found, truth, options, tell), truth, options)
     result = LoopResult(truth, found, returns, folder, options)
