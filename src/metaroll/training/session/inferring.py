@@ -40,7 +40,7 @@ from metaroll.training.evaluation.inference_result import Inference, InferenceOp
 from metaroll.training.store.files import write_json
 from metaroll.types import EnvSpec, RolloutPlan
 
-__all__ = ["infer", "usual_prior"]
+__all__ = ["infer", "segment_sampler", "usual_prior"]
 
 FILE_NAME = "inference.json"
 _DRAWS_SHOWN = 100
@@ -145,6 +145,17 @@ def infer(
     found = Inference(str(name or env), posterior, nominal, traces, failed, options, folder, checks)
     write_json(folder / FILE_NAME, found.to_dict())
     return found
+
+
+def segment_sampler(
+    env: Any, rollouts: Sequence[StepSequence], prior: Prior, options: InferenceOptions
+) -> SimRolloutSamplerForSBI:
+    """From parameters to features of the recorded segments, simulated with the recorded actions, as ``infer`` does it.
+
+    The arguments are those of ``infer``; held-out rollouts are left out.
+    """
+    seen, _ = _split(rollouts, options.hold_out)
+    return _sampler(env, seen, prior, options, _starts(EnvSource.of(env), seen, None))
 
 
 def _sampler(
