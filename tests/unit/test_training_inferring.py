@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
+import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from metaroll.errors import DataError, PosteriorError, UnknownNameError
 from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import as_prior
 from metaroll.inference.simulations import SimulationStore
+from metaroll.tasks.posterior_sampler import PosteriorTaskSampler
 from metaroll.training.evaluation.inference_result import InferenceOptions
 from metaroll.training.report.inference_page import write_inference_page
 from metaroll.training.session import inferring
@@ -90,6 +93,62 @@ def test_a_posterior_is_a_family_of_tasks(found, tmp_path) -> None:
     assert len(pearl.train_tasks) == 3
 
 
+def told_of(name: str) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        posterior_family(name)
+    return [str(one.message) for one in caught]
+
+
+def test_a_posterior_of_another_simulator_or_with_a_failed_verdict_is_said_once(tmp_path) -> None:
+    draws = np.random.default_rng(0).uniform(0.5, 1.5, (50, 1))
+    made = {"simulator": {"env": "pend"}}
+    run = tmp_path / "run"
+    Posterior({"pole_mass": (0.5, 1.5)}, draws=draws, description=made).save(run / "posterior")
+    assert told_of(f"pend@{run}") == told_of("metaroll.envs.sims.catalog:PendulumEnv@" + str(run)) == []
+    [other] = told_of(f"{__name__}:another_pendulum@{run}")
+    assert "is of the simulator 'pend', and tasks are made of" in other and "another_pendulum" in other
+    for verdict, said in (({"passed": True}, 0), ({"passed": False, "too_wide": True}, 0), ({"passed": False}, 1)):
+        checks = {"too_wide": False, "text": "Do not train on this posterior of pole_mass.", **verdict}
+        (run / "inference.json").write_text(json.dumps({"checks": checks}))
+        Posterior({"pole_mass": (0.5, 1.5)}, draws=draws[: 40 + said], description=made).save(run / "posterior")
+        found = told_of(f"pend@{run}")
+        assert [text.split(": ")[1] for text in found] == ["Do not train on this posterior of pole_mass."] * said
+    assert told_of(f"pend@{run}") == [] and len(told_of(f"pend@{run / 'posterior'}")) == 1
+    assert len(PosteriorTaskSampler(run).values) == len(Posterior.load(run).draws) == 41
+
+
+class _Other(PendulumEnv):
+    """Another simulator, whose parameters have the same names."""
+
+
+def another_pendulum() -> _Other:
+    return _Other()
+
+
+def test_a_family_of_a_posterior_takes_no_usual_ranges(tmp_path) -> None:
+    draws = np.random.default_rng(0).uniform(0.5, 1.5, (50, 1))
+    Posterior({"pole_mass": (0.5, 1.5)}, draws=draws).save(tmp_path / "some")
+    with pytest.raises(ValueError, match="randomize 'default' is not for pend@"):
+        metaroll.agent("ppo", "pend", tasks=tmp_path / "some", randomize="default")
+
+
+def test_what_failed_stands_before_everything_else(found, tmp_path, capsys, monkeypatch) -> None:
+    checks = {"passed": False, "too_wide": False, "text": "Do not train on it.", "lines": ["failed calibration"]}
+    failed = replace(found, checks=checks)
+    text = write_inference_page(failed, tmp_path / "report.html", None, ["<p>On the robot</p>"]).read_text()
+    places = [text.index(part) for part in ("Do not train on it.", "On the robot", "failed calibration")]
+    assert places == sorted(places) and not failed.trusted
+    save_rollouts(recordings()[:2], tmp_path / "log")
+    for told, hint in (
+        (failed, "not before the checks pass, train on it: "),
+        (replace(found, checks={}), "train on it: "),
+    ):
+        monkeypatch.setattr(inferring, "infer", lambda *given, told=told, **options: told)
+        assert main(["infer", "pend", "--data", str(tmp_path / "log"), "--out", str(tmp_path / "run")]) == 0
+        assert f"\n{hint}metaroll train ALGO pend" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("name", "error", "text"),
     [
@@ -125,7 +184,7 @@ def test_the_command_infers_and_says_what_comes_next(tmp_path, capsys) -> None:
         (["pend"], "--data FOLDER is missing"),
         (["pend", "--data", "nowhere"], "nowhere"),
         (["pend", "--data", "LOG", "--param", "pole_mas=1:2"], "pole_mass"),
-        (["pend", "--data", "LOG", "--param", "pole_mass=2:1"], "LOW < HIGH"),
+        (["pend", "--data", "LOG", "--param", "pole_mass=2:1"], "param must be NAME=LOW:HIGH"),
         (["pend", "--data", "LOG", "--hold-out", "3"], "hold_out must leave a rollout"),
         (["pend", "--data", "LOG", "--num-simulations", "5"], "num_simulations must be an integer of at least 50"),
         (["Pendulum-v1", "--data", "LOG"], "no usual ranges"),
@@ -136,7 +195,8 @@ def test_the_command_refuses_what_makes_no_sense(arguments, text, tmp_path, caps
     save_rollouts(recordings(), tmp_path / "LOG")
     shown = [str(tmp_path / "LOG") if argument == "LOG" else argument for argument in arguments]
     assert main(["infer", *shown, "--out", str(tmp_path / "run")]) == 2
-    assert text in " ".join(capsys.readouterr().err.split())
+    told = " ".join(capsys.readouterr().err.split())
+    assert text in told and "randomize" not in told
     assert not (tmp_path / "run").exists()
 
 

@@ -208,7 +208,8 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         TypeError: A wrapper of ``env`` randomizes it, or ``rollouts_real`` is no list of ``StepSequence``.
         ShapeError: Rollouts have unequal lengths, or other widths than the environment.
         DataError: There is no such domain parameter, or no field that is needed.
-        ValueError: A recorded action lies outside the bounds, or there is no limit for free rollouts.
+        ValueError: A recorded action lies outside the bounds, segments have one step each, or there is no limit for
+            free rollouts.
     """
 
     def __init__(

@@ -70,6 +70,11 @@ class TargetRecordings:
         series = [series_of(recorded, *fields, name) for recorded, name in zip(listed, names, strict=True)]
         _check_widths(series, names, spec, fields)
         segments = cut(len(listed[0]))
+        if max(segments) < 2:
+            raise ValueError(
+                "segments must have at least 2 steps, got 1: each starts in the recorded state, so that its features "
+                "say nothing of the parameters; give fewer num_segments, or a higher len_segments"
+            )
         edges = list(itertools.pairwise(itertools.accumulate(segments, initial=0)))
         states, contexts = [], []
         for number, recorded in enumerate(listed):

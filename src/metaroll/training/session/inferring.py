@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.data.posteriors.folder import POSTERIOR
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.base.env_state import state_from_observation, time_step_of
-from metaroll.envs.lookup.posteriors import POSTERIOR
+from metaroll.envs.lookup.posteriors import INFERENCE
 from metaroll.envs.lookup.randomization import default_randomizer
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import option_text
@@ -42,7 +43,6 @@ from metaroll.types import EnvSpec, RolloutPlan
 
 __all__ = ["infer", "segment_sampler", "usual_prior"]
 
-FILE_NAME = "inference.json"
 _DRAWS_SHOWN = 100
 
 
@@ -55,7 +55,7 @@ def usual_prior(env: Any, params: Sequence[str] = ()) -> Prior:
     """
     source = EnvSource.of(env)
     if params:
-        ranges: dict[str, tuple[float, float]] = parse_ranges(params)
+        ranges: dict[str, tuple[float, float]] = parse_ranges(params, "param")
         made = source.make()
         try:
             check_param_names(made, ranges)
@@ -143,7 +143,7 @@ def infer(
         *_traces(source, seen[:1], posterior, nominal, options, start, held_out=False),
     ]
     found = Inference(str(name or env), posterior, nominal, traces, failed, options, folder, checks)
-    write_json(folder / FILE_NAME, found.to_dict())
+    write_json(folder / INFERENCE, found.to_dict())
     return found
 
 
