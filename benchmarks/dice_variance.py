@@ -1,25 +1,26 @@
 """How noisy the meta-gradient is by DICE's estimator and by the low-variance curvature of ratios, on the same samples.
 
-    python benchmarks/dice_variance.py                          # both environments, about 10 CPU minutes
+    python benchmarks/dice_variance.py                          # both environments, about 9 CPU minutes
     python benchmarks/dice_variance.py --env point-navigation --repeats 100
     python benchmarks/dice_variance.py --unit sums              # inner steps of the size that metaroll's learners take
     python benchmarks/dice_variance.py --quick
     python benchmarks/dice_variance.py --check                  # appends nothing; status 1 if it fails
 
 At fixed parameters and tasks, many meta-batches are drawn, and of each the meta-gradient is computed with inner steps
-along ``magic_box_objective`` and along ``ratio_objective``. Rewards, baseline, inner steps and rollouts are the same for
-both, so that the estimators differ in one thing alone, the derivative of the inner step (the second-order term). For
-it to count beside the first-order one, inner steps must have some size: as in the code of Rothfuss et al. 2019
-(arXiv:1810.06784; github.com/jonasrothfuss/ProMP, branch full_code, experiments/gradient_variance), discounted rewards
-less a baseline that is linear in features of time get standard deviation 1 in each task, and the step size is 0.1. Its
-DICE does that; its ratios normalize advantages instead (``--unit sums``), which makes their inner steps some hundred
-times shorter, and what is compared there is that as well. Ours is the comparison without that difference.
+along ``magic_box_objective`` and along ``ratio_objective``. Rewards, baseline, inner steps and rollouts are the same
+for both, so that the estimators differ in one thing alone: the derivative of the inner step, the second-order term.
 
-Reported is the relative standard deviation, DICE over ratios: ``sqrt(tr Cov / |mean|^2)`` of the gradient over
-meta-batches. The squared norm of the mean is estimated by products of different meta-batches, since that of a sample
-mean is made of noise where the gradient is small. Intervals are those of a bootstrap over meta-batches; where one of
-the norms cannot be told from 0, there is no value. Rothfuss et al. find that DICE deviates "two times" as much as ratios
-on the half cheetah (first version), or "60 %" more on three environments (last version), along a training.
+For that to count beside the first-order term, inner steps must have some size. As in the code of Rothfuss et al. 2019
+(arXiv:1810.06784; github.com/jonasrothfuss/ProMP, branch full_code, experiments/gradient_variance), discounted rewards
+less a baseline that is linear in features of time get standard deviation 1 in each task, and the step size is 0.1.
+Theirs does so for DICE; for ratios it normalizes advantages (``--unit sums``), which makes their inner steps far
+shorter, so that the size of the steps is compared as well. Here it is not.
+
+Reported is the relative standard deviation, ``sqrt(tr Cov / |mean|^2)`` of the gradient over meta-batches, DICE over
+ratios. The squared norm of the mean is estimated from products of different meta-batches: that of a sample mean is
+made of noise where the gradient is small. Intervals are those of a bootstrap over meta-batches; where one of the norms
+cannot be told from 0, there is no value. Rothfuss et al. find that DICE deviates "two times" as much as ratios on the
+half cheetah (an earlier version of the paper), or "60% higher" on three environments (a later one), along a training.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def gradients(args: Any, choices: Sequence[Mapping[str, Any]], seed: int) -> lis
     spec = EnvSpec.from_env(tasks[0]())
     given = {"task_sampler": tasks, "max_path_length": args.steps, "discount": args.discount, "seed": 0}
     given["inner_step_size"] = args.alpha
-    policy = GaussianMLPPolicy(spec, (64, 64), init="orthogonal", generator=torch_generator(0))
+    policy = GaussianMLPPolicy(spec, (64, 64), init="orthogonal", generator=torch_generator(args.seed))
     learners = [MAML(spec, policy, DICEOuter(), **{**given, **choice}) for choice in choices]
     meta = learners[0]._meta_parameters()
     found: list[list[np.ndarray]] = [[] for _ in learners]
@@ -146,7 +147,7 @@ def comparison(dice: np.ndarray, ratios: np.ndarray) -> dict[str, float | None]:
 def measure(args: Any, env: str) -> bool:
     """Report one environment; whether the interval lies above what is demanded."""
     args.env = env
-    dice, ratios, first = gradients(args, (DICE, RATIOS, FIRST_ORDER), derive_seed("meta-batches", 0))
+    dice, ratios, first = gradients(args, (DICE, RATIOS, FIRST_ORDER), derive_seed("meta-batches", args.seed))
     whole, once = comparison(dice, ratios), np.ones((1, len(dice)))
     spreads = [float(np.sqrt(deviations(found, once)[0][0])) for found in (dice, ratios, first)]
     unknown = {"missing": "the norm of a mean gradient cannot be told from 0: too few meta-batches for its noise"}
@@ -185,6 +186,7 @@ def main() -> int:
     parser.add_argument("--alpha", type=float, default=0.1, help="inner step size")
     parser.add_argument("--discount", type=float, default=0.99)
     parser.add_argument("--unit", choices=("rewards", "sums"), default="rewards", help="what has deviation 1")
+    parser.add_argument("--seed", type=int, default=0, help="of parameters and meta-batches")
     parser.add_argument("--quick", action="store_true", help="a few small meta-batches, nothing appended")
     parser.add_argument("--check", action="store_true", help="one environment; status 1 unless the demand is met")
     args = parser.parse_args()
