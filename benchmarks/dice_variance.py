@@ -11,7 +11,7 @@ along ``magic_box_objective`` and along ``ratio_objective``. Rewards, baseline, 
 for both, so that the estimators differ in one thing alone: the derivative of the inner step, the second-order term.
 
 For that to count beside the first-order term, inner steps must have some size. As in the code of Rothfuss et al. 2019
-(arXiv:1810.06784; github.com/jonasrothfuss/ProMP, branch full_code, experiments/gradient_variance), discounted rewards
+(arXiv:1810.06784; github.com/jonasrothfuss/ProMP, c341669, experiments/gradient_variance), discounted rewards
 less a baseline that is linear in features of time get standard deviation 1 in each task, and the step size is 0.1.
 Theirs does so for DICE; for ratios it normalizes advantages (``--unit sums``), which makes their inner steps far
 shorter, so that the size of the steps is compared as well. Here it is not.
