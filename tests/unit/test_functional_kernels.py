@@ -144,14 +144,13 @@ def test_numba_gives_the_random_numbers_of_numpy(numba_loops, monkeypatch) -> No
 @pytest.mark.parametrize("dims", [1, 2, 5])
 def test_numba_warps_like_numpy(pattern, dims: int, numba_loops, monkeypatch) -> None:
     rng = np.random.default_rng(dims)
-    x, y = rng.normal(size=(7, 30, dims)), rng.normal(size=(7, 25, dims))  # 7 = four side by side, and three
+    x, y = rng.normal(size=(7, 30, dims)), rng.normal(size=(7, 25, dims))
     x[3, 4] = np.nan
     ours = dtw_distances(x, y, pattern)
     monkeypatch.setattr(kernels, "_LOOPS", numba_loops)
     np.testing.assert_array_equal(dtw_distances(x, y, pattern), ours)
     # In threads, of which torch allows some here.
     monkeypatch.setattr(dtw, "_CELLS_PER_THREAD", 1)
-    monkeypatch.setattr(dtw, "_SIDE_BY_SIDE", 2)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     np.testing.assert_array_equal(dtw_distances(x, y, pattern), ours)
     assert np.isnan(ours[3]) and np.isfinite(np.delete(ours, 3)).all()
