@@ -105,12 +105,19 @@ def _td_errors(
 
 
 def _state_features(
-    obs: np.ndarray, steps: np.ndarray, low: float, high: float, unit: float, flat: np.ndarray, stride: int
+    obs: np.ndarray,
+    rows: np.ndarray,
+    steps: np.ndarray,
+    low: float,
+    high: float,
+    unit: float,
+    flat: np.ndarray,
+    stride: int,
 ) -> None:
-    """``functional.regression.state_features``: row ``i`` begins at ``flat[i * stride]``."""
+    """``functional.regression.state_features``: what is made of ``rows[i]`` begins at ``flat[i * stride]``."""
     width = obs.shape[1]
-    for i in range(len(obs)):
-        x, row = obs[i], flat[i * stride : i * stride + 2 * width + 4]
+    for i in range(len(rows)):
+        x, row = obs[rows[i]], flat[i * stride : i * stride + 2 * width + 4]
         clipped, squares, time = row[:width], row[width : 2 * width], row[2 * width :]
         for j in range(width):
             inside = low if x[j] < low else x[j]  # in two steps, which become vectors; NaN stays NaN
@@ -291,7 +298,7 @@ _SOURCES: dict[str, tuple[Callable[..., None], str]] = {
     ),
     "state_features": (
         _state_features,
-        "void(float64[:, ::1], int64[::1], float64, float64, float64, float64[::1], int64)",
+        "void(float64[:, ::1], int64[::1], int64[::1], float64, float64, float64, float64[::1], int64)",
     ),
     "philox": (_philox, "void(uint64[:, :, ::1], uint64[:, :, ::1], uint64[:, :, :, ::1], uint32[:, :, ::1])"),
     "warp_by_steps": (
