@@ -31,7 +31,7 @@ __all__ = [
 
 _WORTH_THREADS = 1_000_000
 """Numbers from which several threads fit faster than one."""
-_NUMBERS_AT_ONCE = 750_000
+_NUMBERS_AT_ONCE = 375_000
 """Numbers of a table of features that stays in the processor's cache."""
 _BLOCK_PRODUCTS = 4 * 65536
 """Multiplications of a matrix product above which OpenBLAS takes several threads."""
