@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 import shutil
@@ -29,6 +30,7 @@ from metaroll.training.session import agent as agents
 from metaroll.training.session.inferring import infer, segment_sampler
 from metaroll.training.session.randomization_baselines import AutomaticRandomization, sim_opt
 from metaroll.training.store.files import write_json
+from metaroll.training.store.metrics_log import read_metrics
 from metaroll.types import RolloutPlan
 
 __all__ = [
@@ -38,6 +40,7 @@ __all__ = [
     "LoopResult",
     "close_the_loop",
     "draw_robot",
+    "inference_options",
     "log_robot",
     "oracle_tasks",
     "sim_opt_tasks",
@@ -91,6 +94,8 @@ class LoopOptions:
         rollouts: Logged rollouts.
         simulations: Sets of parameters that are simulated.
         epochs: Epochs of each training, of 5,000 steps.
+        trainings: Trainings of each policy, with seeds of their own; the one that earns most in what it is trained on
+            is kept.
         episodes: Episodes on the robot by which policies are judged.
         jobs: Trainings at a time, in a process each.
         baselines: Further ways to randomize: simopt fits a normal distribution to the log, adr lets ranges grow while
@@ -99,15 +104,17 @@ class LoopOptions:
 
     seed: int = 0
     rollouts: int = 5
-    simulations: int = 2000
+    simulations: int = 3000
     epochs: int = 100
+    trainings: int = 3
     episodes: int = 50
     jobs: int = 2
     baselines: tuple[Literal["simopt", "adr"], ...] = ()
 
     def __post_init__(self) -> None:
         check_whole("seed", self.seed, 0)
-        for name, low in (("rollouts", 2), ("simulations", 50), ("epochs", 1), ("episodes", 2), ("jobs", 1)):
+        least = {"rollouts": 2, "simulations": 50, "epochs": 1, "trainings": 1, "episodes": 2, "jobs": 1}
+        for name, low in least.items():
             check_whole(name, getattr(self, name), low)
         if unknown := set(self.baselines) - {"simopt", "adr"}:
             raise ValueError(f"baselines must be simopt or adr, got {', '.join(sorted(unknown))}")
@@ -168,12 +175,23 @@ def draw_robot(seed: int) -> dict[str, float]:
 
 
 def log_robot(truth: Mapping[str, float], count: int, seed: int) -> list[StepSequence]:
-    """Rollouts of the robot under voltages that excite it, with a weak pull of the arm to its middle."""
+    """Rollouts of the robot under voltages that excite it, with a strong pull of the arm to its middle."""
     robot = swing_up(domain_param=truth)
     return [
         rollout(robot, _Excitation(derive_seed("excitation", seed, number)), seed=seed, sub_seed=number, eval=True)
         for number in range(count)
     ]
+
+
+def inference_options(options: LoopOptions, seed: int, checks: bool = True) -> InferenceOptions:
+    """How the robot's parameters are inferred.
+
+    States themselves are compared, ten steps apart: sums of products of actions and changes tell little of the motor's
+    resistance.
+    """
+    return InferenceOptions(
+        features="all-steps", every=10, rounds=3, num_simulations=options.simulations, seed=seed, checks=checks
+    )
 
 
 class _Excitation:
@@ -188,27 +206,48 @@ class _Excitation:
     def __call__(self, obs: np.ndarray) -> np.ndarray:
         time = self._step * _DT
         self._step += 1
-        pull = -3.0 * math.atan2(obs[0], obs[1]) - 0.1 * obs[4]
-        push = 0.7 * float(np.sin(2.0 * np.pi * self._frequencies * time + self._phases).sum())
+        pull = -15.0 * math.atan2(obs[0], obs[1]) - 0.3 * obs[4]
+        push = 3.0 * float(np.sin(2.0 * np.pi * self._frequencies * time + self._phases).sum())
         return np.clip([push + pull], -4.5, 4.5)
 
 
 def train_policy(
-    name: str, folder: Path, options: Mapping[str, Any], tasks: Path | None, callbacks: Sequence[Any] = ()
+    name: str,
+    folder: Path,
+    options: Mapping[str, Any],
+    tasks: Path | None,
+    callbacks: Sequence[Any] = (),
+    trainings: int = 1,
 ) -> Path:
-    """Train PPO, and return the folder of its run.
+    """Train PPO, and return the folder of its run: of several, the one that earned most in training.
+
+    Trainings end in different places by chance. The choice knows nothing of the robot: it goes by the mean return of
+    the last tenth of the epochs, in the simulations that the policy was trained on.
 
     Args:
         name: What the run is called.
         folder: Where runs are.
         options: What differs from the usual training, ``epochs`` and ``seed`` among it.
         tasks: Folder of a posterior to train on.
-        callbacks: See ``Agent.learn``.
+        callbacks: See ``Agent.learn``; each training gets a copy.
+        trainings: How many, with seeds of their own.
     """
-    run = folder / name
     values = {**_TRAINING, "lr_decay_epochs": options["epochs"], **options}
-    agents.agent("ppo", ENV, run_dir=run, tasks=tasks, **values).learn(callbacks=callbacks, progress=False)
-    return run
+    run = folder / name
+    tried = [run] if trainings == 1 else [folder / f"{name}-{number + 1}" for number in range(trainings)]
+    for number, where in enumerate(tried):
+        if number:
+            values["seed"] = derive_seed("training", options["seed"], number) % 2**31
+        agent = agents.agent("ppo", ENV, run_dir=where, tasks=tasks, **values)
+        agent.learn(callbacks=copy.deepcopy(callbacks), progress=False)
+    best = max(tried, key=_earned)
+    return best if trainings == 1 else best.rename(run)
+
+
+def _earned(run: Path) -> float:
+    """Mean return of the last tenth of a training."""
+    returns = [row["value"] for row in read_metrics(run, phase="train", metric="return")]
+    return float(np.mean(returns[-max(len(returns) // 10, 1) :]))
 
 
 def close_the_loop(
@@ -227,7 +266,7 @@ def close_the_loop(
     rollouts = log_robot(truth, options.rollouts, options.seed)
     save_rollouts(rollouts, folder / "log")
     tell(f"logged {len(rollouts)} rollouts of the robot, {min(map(len, rollouts))} to {max(map(len, rollouts))} steps")
-    settings = InferenceOptions(num_simulations=options.simulations, seed=options.seed)
+    settings = inference_options(options, options.seed)
     found = infer(ENV, rollouts, unknown_prior(), folder / "inference", settings, progress=_progress(tell))
     returns = judge(train_all(folder, found, truth, options, tell), truth, options)
     result = LoopResult(truth, found, returns, folder, options)
@@ -258,11 +297,14 @@ def train_all(
     runs: dict[str, Path] = {}
     if options.jobs == 1:
         for name, job in jobs.items():
-            runs[name] = train_policy(name, folder / "policies", *job)
+            runs[name] = train_policy(name, folder / "policies", *job, options.trainings)
             tell(f"trained {name}: {POLICIES[name]}")
         return runs
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
-        waiting = {pool.submit(train_policy, name, folder / "policies", *job): name for name, job in jobs.items()}
+        waiting = {
+            pool.submit(train_policy, name, folder / "policies", *job, options.trainings): name
+            for name, job in jobs.items()
+        }
         for done in as_completed(waiting):
             name = waiting[done]
             runs[name] = done.result()
