@@ -49,13 +49,14 @@ def test_a_folder_of_something_else_is_refused(tmp_path) -> None:
 
 
 def test_the_loop_says_why_it_goes_on_with_a_posterior_that_failed(tmp_path, monkeypatch) -> None:
-    said = []
+    said, log = [], log_robot(draw_robot(0), 1, 0)
     checks = {"passed": False, "too_wide": False, "text": "Do not train on this posterior of a."}
     prior = unknown_prior()
     posterior = Posterior(prior, draws=prior.sample(20, 0))
     nominal = dict.fromkeys(prior.names, 1.0)
     found = Inference("sim", posterior, nominal, [], 0, InferenceOptions(), tmp_path, checks)
     monkeypatch.setattr(sim2real, "infer", lambda *given, **options: found)
+    monkeypatch.setattr(sim2real, "log_robot", lambda *given: log[:])
     monkeypatch.setattr(sim2real, "train_all", lambda *given: {})
     monkeypatch.setattr(sim2real, "judge", lambda *given: {"nominal": np.zeros(2), "oracle": np.ones(2)})
     monkeypatch.setattr(Inference, "errors", lambda self: {})
