@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -30,6 +31,7 @@ from metaroll.inference.estimators import EstimatorConfig
 from metaroll.inference.neural import NPDR, BayesSim, InferenceProgress
 from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import Prior, as_prior
+from metaroll.inference.simulations import Simulate
 from metaroll.policies.playback import IdlePolicy, PlaybackPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.samplers.sbi import RolloutSamplerForSBI, SimRolloutSamplerForSBI
@@ -134,9 +136,8 @@ def infer(
         posterior.save(folder / POSTERIOR)
         checks: dict[str, Any] = {}
         if options.checks:
-            verdict = check_posterior(posterior, simulate, seed=derive_seed("checks", options.seed))
-            head, *lines = str(verdict).splitlines()
-            checks = {**verdict.to_plain(), "text": head, "lines": [" ".join(line.split()) for line in lines]}
+            unseen = _sampler(env, held_out, prior, options, start) if held_out else None
+            checks = _checks(posterior, simulate, unseen, options)
     nominal = _nominal(source, prior.names)
     traces = [
         *_traces(source, held_out, posterior, nominal, options, start, held_out=True),
@@ -179,6 +180,20 @@ def _sampler(
         clip_actions=True,
         num_workers=options.num_workers,
     )
+
+
+def _checks(
+    posterior: Posterior, simulate: Simulate, unseen: SimRolloutSamplerForSBI | None, options: InferenceOptions
+) -> dict[str, Any]:
+    """The verdict, JSON types; ``unseen`` simulates the held-out rollouts, whose features differ from those seen."""
+    held_out: dict[str, Any] = {}
+    with contextlib.nullcontext() if unseen is None else unseen:
+        if unseen is not None:
+            held_out["held_out"] = unseen.target_features().numpy()
+            held_out["held_out_simulate"] = lambda thetas: unseen(thetas).numpy()
+        verdict = check_posterior(posterior, simulate, seed=derive_seed("checks", options.seed), **held_out)
+    head, *lines = str(verdict).splitlines()
+    return {**verdict.to_plain(), "text": head, "lines": [" ".join(line.split()) for line in lines]}
 
 
 # ----------------------------------------------------------------------------------------------------------- recordings
