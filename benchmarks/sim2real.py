@@ -6,7 +6,7 @@
     python benchmarks/sim2real.py --check                # one robot, minutes; status 1 if it fails
 
 A Qube with five unknown parameters, uniform on half to one and a half times of the data sheet, plays the robot
-(``metaroll sim2real demo``). Five rollouts are logged, 2,000 simulations give the posterior, and PPO is trained on the
+(``metaroll sim2real demo``). Five rollouts are logged, 3,000 simulations give the posterior, and PPO is trained on the
 nominal parameters, on the whole prior, on the posterior, and on the true parameters, three times each, of which the
 one is kept that earns most in its own simulations. The score is the share of the way
 from nominal training to the oracle, in returns on the robot.
@@ -27,12 +27,12 @@ import torch
 from _reporting import read_results, report, versions
 
 from metaroll.functional.bootstrap import bootstrap_ci
-from metaroll.training.evaluation.inference_result import InferenceOptions
 from metaroll.training.session.inferring import infer
 from metaroll.training.session.sim2real import (
     ENV,
     LoopOptions,
     draw_robot,
+    inference_options,
     judge,
     log_robot,
     oracle_tasks,
@@ -64,8 +64,7 @@ def measure(robot: int, options: LoopOptions, folder: Path, shared: dict[str, Pa
     begun, truth = time.process_time(), draw_robot(robot)
     shutil.rmtree(folder, ignore_errors=True)
     rollouts = log_robot(truth, options.rollouts, robot)
-    settings = InferenceOptions(num_simulations=options.simulations, seed=robot, checks=False)
-    found = infer(ENV, rollouts, unknown_prior(), folder / "inference", settings)
+    found = infer(ENV, rollouts, unknown_prior(), folder / "inference", inference_options(options, robot, False))
     posterior = found.posterior
     values = np.array([truth[name] for name in posterior.names])
     own, drawn = posterior.log_prob(values[None]), posterior.log_prob(posterior.draws[:2000])

@@ -52,11 +52,13 @@ def test_sizes_that_make_no_sense(options) -> None:
 def test_the_command_closes_the_loop(tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.setattr(sim2real, "_TRAINING", {**sim2real._TRAINING, "steps_per_epoch": 500, "num_passes": 1})
     command = ["sim2real", "demo", "--out", str(tmp_path / "loop"), "--simulations", "60", "--epochs", "1"]
-    assert main([*command, "--episodes", "2", "--trainings", "2", "--jobs", "1", "--rollouts", "2", "--json"]) == 0
+    command += ["--episodes", "2", "--trainings", "2", "--jobs", "1", "--rollouts", "2"]
+    assert main([*command, "--json", "--baselines", "simopt", "adr"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert set(told["means"]) == {"nominal", "uniform", "posterior", "oracle"}
+    assert set(told["means"]) == {"nominal", "uniform", "posterior", "simopt", "adr", "oracle"}
+    assert {"score_posterior", "score_uniform", "score_simopt", "score_adr"} <= set(told)
     page = (tmp_path / "loop" / "report.html").read_text()
-    for text in ("Return on the robot", "Robustness of posterior", "true", "Pairs of parameters"):
+    for text in ("Return on the robot", "Robustness of posterior", "true", "Pairs of parameters", "simopt", "adr"):
         assert text in page
     assert len(list((tmp_path / "loop" / "log").iterdir())) == 2
     kept = [sim2real._earned(tmp_path / "loop" / "policies" / name) for name in ("posterior", "oracle")]
