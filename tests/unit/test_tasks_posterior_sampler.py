@@ -127,7 +127,7 @@ def test_wrong_folders(folder, tmp_path):
     with pytest.raises(PosteriorError, match="not of 'g'"):
         PosteriorTaskSampler(folder, ["m", "g"])
     with pytest.raises(PosteriorError, match="no posterior folder"):
-        PosteriorTaskSampler(tmp_path)
+        PosteriorTaskSampler(tmp_path / "none")
     with pytest.raises(ShapeError):
         PosteriorTaskSampler((NAMES, [[1.0]]))
     other = PosteriorTaskSampler((("m", "viscosity"), table()))
