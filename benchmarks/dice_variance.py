@@ -1,6 +1,6 @@
 """How noisy the meta-gradient is by DICE's estimator and by the low-variance curvature of ratios, on the same samples.
 
-    python benchmarks/dice_variance.py                          # both environments, about 9 CPU minutes
+    python benchmarks/dice_variance.py                          # both environments, about 10 CPU minutes
     python benchmarks/dice_variance.py --env point-navigation --repeats 100
     python benchmarks/dice_variance.py --unit sums              # inner steps of the size that metaroll's learners take
     python benchmarks/dice_variance.py --quick
