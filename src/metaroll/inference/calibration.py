@@ -157,7 +157,7 @@ class _Judged(NamedTuple):
         error = self.count**-0.5
         missed = (_LEVEL - self.centered) / (np.sqrt(_LEVEL * (1.0 - _LEVEL)) * error)
         return bool(
-            (self.centered < _NARROW and missed > _SURE)
+            (self.centered < _NARROW and missed > _DOUBT)
             or (self.spread > _MOST_SPREAD and self.spread - 1.0 > _DOUBT * error / np.sqrt(2.0))
             or abs(self.shift) >= max(_SHIFT, _DOUBT * error * self.spread)
         )
