@@ -174,7 +174,8 @@ _MODULES = {
     "training.session.agent": ["Agent", "agent", "load"],
     "training.session.comparison": ["Comparison", "compare"],
     "inference.abc": ["ABCSMC"],
-    "inference.checks": ["Verdict", "check_posterior"],
+    "inference.checks": ["check_posterior"],
+    "inference.verdicts": ["Verdict"],
     "inference.embeddings": [
         "AllStepsEmbedding",
         "BayesSimEmbedding",

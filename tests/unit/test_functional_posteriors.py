@@ -7,17 +7,24 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 from metaroll.functional.posteriors.calibration import (
     central_coverage,
     effective_sample_size,
     local_two_sample_test,
+    local_weights,
+    normal_scores,
     rank_p_value,
     sbc_ranks,
+    score_p_values,
+    tail_p_value,
     tarp_fractions,
+    uniformity_distance,
     uniformity_p_value,
 )
 from metaroll.functional.posteriors.distances import mahalanobis_distances, neighbor_distances, shrunk_covariance
+from metaroll.functional.posteriors.linear_gaussian import linear_gaussian_posterior
 
 
 def gaussian(spread: float, num: int = 300, draws: int = 97):
@@ -34,7 +41,9 @@ def test_ranks_and_coverage_by_hand():
     ranks = sbc_ranks(np.array([[1.5], [9.0]]), draws)
     np.testing.assert_array_equal(ranks, [[2], [4]])
     np.testing.assert_allclose(central_coverage(ranks, 4, 0.5), [0.5])  # places 0.5 and 0.9
-    np.testing.assert_allclose(central_coverage(ranks, 4, 0.9), [1.0])
+    np.testing.assert_allclose(central_coverage(ranks, 4, 0.9), [0.875])  # of 0.8 to 1, three quarters
+    for num_draws in (20, 50, 200):  # ranks that are uniform are covered as they should be
+        np.testing.assert_allclose(central_coverage(np.arange(num_draws + 1)[:, None], num_draws, 0.9), [0.9])
     assert rank_p_value(2.0, np.array([1.0, 2.0, 3.0])) == pytest.approx(3 / 4)
     assert effective_sample_size(np.log([1.0, 1.0, 2.0]) + 700.0) == pytest.approx(16 / 6)
 
@@ -103,3 +112,54 @@ def test_distances():
     cloud = np.array([[0.0], [1.0], [3.0]])
     np.testing.assert_allclose(neighbor_distances(np.array([[2.5]]), cloud, 2), [1.0])
     np.testing.assert_allclose(neighbor_distances(cloud, cloud, 1, own=True), [1.0, 1.0, 2.0])
+
+
+def test_scores_and_their_p_values():
+    scores = normal_scores(np.array([[0], [1], [2]]), 2)
+    one = stats.norm.ppf(5 / 6)  # places 1/6, 1/2, 5/6
+    np.testing.assert_allclose(scores[:, 0], np.array([-one, 0.0, one]) / np.sqrt(2 * one**2 / 3))
+    given = np.random.default_rng(2).standard_normal(200)
+    of_mean, of_spread = score_p_values(1.2 * given + 0.1)
+    rows = 1.2 * given + 0.1
+    assert of_mean == pytest.approx(2 * stats.norm.sf(abs(rows.mean()) * np.sqrt(200)))
+    assert of_spread == pytest.approx(2 * stats.chi2(200).sf((rows**2).sum()))
+    assert score_p_values(np.zeros(50))[1] < 1e-10
+    assert uniformity_distance(np.array([0.5, 0.5])) == pytest.approx(0.5)
+
+
+def test_weights_of_a_local_line():
+    generator = np.random.default_rng(4)
+    contexts, values, there = generator.standard_normal((30, 2)), generator.standard_normal(30), np.array([1.0, -2.0])
+    design = np.column_stack([np.ones(30), contexts])
+    expected = np.append(1.0, there) @ np.linalg.lstsq(design, values, rcond=None)[0]
+    assert local_weights(contexts, there) @ values == pytest.approx(expected)
+
+
+def test_the_tail_goes_on_beyond_all_references():
+    reference = np.arange(1.0, 101.0)
+    assert tail_p_value(95.5, reference) == rank_p_value(95.5, reference) == 6 / 101
+    exponent = np.log(np.arange(91.0, 101.0) / 90.0).mean()  # by hand: a tenth of the hundred lies above 90
+    assert tail_p_value(180.0, reference) == pytest.approx(0.1 * 2.0 ** (-1.0 / exponent))
+    assert tail_p_value(2.0, np.ones(50)) == rank_p_value(2.0, np.ones(50))
+    generator = np.random.default_rng(0)
+    drawn = stats.pareto(3.0).rvs(20_000, random_state=generator)
+    beyond = 2.0 * drawn.max()
+    assert tail_p_value(beyond, drawn) == pytest.approx(stats.pareto(3.0).sf(beyond), rel=0.5)
+    light = stats.chi(4).rvs(400, random_state=generator)
+    assert stats.chi(4).sf(7.0) < tail_p_value(7.0, light) < 1e-3
+
+
+def test_a_linear_simulator_tells_its_posterior():
+    generator = np.random.default_rng(3)
+    mix, root = generator.standard_normal((2, 4)), np.tril(generator.standard_normal((4, 4))) + 2.0 * np.eye(4)
+    noise, observed = root @ root.T, np.array([1.0, -2.0, 0.5, 3.0])
+    precision = np.eye(2) + mix @ np.linalg.inv(noise) @ mix.T
+    expected = np.linalg.solve(precision, mix @ np.linalg.inv(noise) @ (observed - 0.7))
+    points = 0.4 * generator.standard_normal((40_000, 2)) + 1.0  # drawn from another density than the prior
+    features = 0.7 + points @ mix + generator.standard_normal((40_000, 4)) @ root.T
+    mean, covariance = linear_gaussian_posterior(points, features, observed)
+    np.testing.assert_allclose(mean, expected, atol=0.03)
+    np.testing.assert_allclose(covariance, np.linalg.inv(precision), atol=0.02)
+    nothing = generator.standard_normal((400, 3))
+    mean, covariance = linear_gaussian_posterior(points[:400], nothing, np.zeros(3))
+    np.testing.assert_allclose(covariance, np.eye(2), atol=0.15)  # features that say nothing leave the prior

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import ndtr
-from scipy.stats import kstest
+from scipy.special import ndtr, ndtri
+from scipy.stats import chi2, kstest
 
 __all__ = [
     "central_coverage",
     "effective_sample_size",
     "local_two_sample_test",
+    "local_weights",
+    "normal_scores",
     "rank_p_value",
     "sbc_ranks",
+    "score_p_values",
+    "tail_p_value",
     "tarp_fractions",
+    "uniformity_distance",
     "uniformity_p_value",
 ]
 
 _RIDGE = 1e-3
+_FEWEST_TAIL = 10
 
 
 def sbc_ranks(truths: np.ndarray, draws: np.ndarray) -> np.ndarray:
@@ -36,6 +42,38 @@ def uniformity_p_value(fractions: np.ndarray) -> float:
     return float(kstest(fractions, "uniform").pvalue)
 
 
+def uniformity_distance(fractions: np.ndarray) -> float:
+    """Largest difference of the distribution of ``fractions (n,)`` from the uniform one (Kolmogorov's distance)."""
+    return float(kstest(fractions, "uniform").statistic)
+
+
+def normal_scores(ranks: np.ndarray, num_draws: int) -> np.ndarray:
+    """Where true parameters lie in their posteriors, in deviations of a normal; of deviation 1 where calibrated.
+
+    ``Phi^-1`` of posterior quantiles (Cook, Gelman and Rubin 2006, section 2.2), divided by the deviation that the
+    L + 1 possible values have. Their mean says how far posteriors are shifted, in their own deviations; a deviation
+    above 1 that they are too narrow, below 1 too wide.
+
+    Args:
+        ranks: Of ``sbc_ranks``, ``(n, d)``.
+        num_draws: L, of which they are ranks.
+    """
+    possible = ndtri((np.arange(num_draws + 1) + 0.5) / (num_draws + 1))
+    scores: np.ndarray = possible[ranks] / possible.std()
+    return scores
+
+
+def score_p_values(scores: np.ndarray) -> tuple[float, float]:
+    """P values that ``normal_scores (n,)`` have mean 0, and deviation 1; both of two sides.
+
+    The sum is normal, the sum of squares chi-square with n degrees of freedom (Cook, Gelman and Rubin 2006, eq. 3).
+    """
+    of_mean = 2.0 * ndtr(-abs(scores.sum()) / np.sqrt(len(scores)))
+    total = np.square(scores).sum()
+    of_spread = 2.0 * min(chi2.cdf(total, len(scores)), chi2.sf(total, len(scores)))
+    return float(of_mean), min(float(of_spread), 1.0)
+
+
 def central_coverage(ranks: np.ndarray, num_draws: int, level: float) -> np.ndarray:
     """Share of true parameters inside the central intervals of ``level``, ``(d,)``.
 
@@ -44,8 +82,11 @@ def central_coverage(ranks: np.ndarray, num_draws: int, level: float) -> np.ndar
         num_draws: L, of which they are ranks.
         level: 0.9 for intervals that should hold 90 %.
     """
-    places = (ranks + 0.5) / (num_draws + 1)
-    return (np.abs(places - 0.5) <= 0.5 * level).mean(axis=0)
+    # A rank stands for a part 1 / (L + 1) of all quantiles; what of it lies inside counts, so that no L is favored.
+    low, high = 0.5 * (1.0 - level) * (num_draws + 1), 0.5 * (1.0 + level) * (num_draws + 1)
+    inside = np.clip(np.minimum(ranks + 1, high) - np.maximum(ranks, low), 0.0, 1.0)
+    shares: np.ndarray = inside.mean(axis=0)
+    return shares
 
 
 def tarp_fractions(truths: np.ndarray, draws: np.ndarray, references: np.ndarray) -> np.ndarray:
@@ -102,7 +143,21 @@ def local_two_sample_test(
     differences = np.stack([items[np.arange(count), row].mean(axis=0) for row in chosen])
     weights = np.linalg.solve(gram, differences.T)
     statistics = ((there @ weights) ** 2).mean(axis=0)
-    return rank_p_value(statistics[0], statistics[1:])
+    return tail_p_value(statistics[0], statistics[1:])
+
+
+def local_weights(contexts: np.ndarray, there: np.ndarray) -> np.ndarray:
+    """``(n,)`` numbers w so that ``w @ values`` is what a linear regression on ``contexts`` predicts at ``there``.
+
+    The sum of their squares is the variance of that prediction, in units of the variance of a value.
+
+    Args:
+        contexts: ``(n, k)``.
+        there: ``(k,)``.
+    """
+    design = np.concatenate([np.ones((len(contexts), 1)), contexts], axis=1)
+    weights: np.ndarray = np.append(1.0, there) @ np.linalg.pinv(design)
+    return weights
 
 
 def _polynomials(points: np.ndarray, contexts: np.ndarray) -> np.ndarray:
@@ -122,6 +177,28 @@ def _polynomials(points: np.ndarray, contexts: np.ndarray) -> np.ndarray:
 def rank_p_value(value: float, reference: np.ndarray) -> float:
     """Share of ``reference`` that is at least ``value``, itself counted in: an exact p value where all are alike."""
     return float((1 + (reference >= value).sum()) / (1 + len(reference)))
+
+
+def tail_p_value(value: float, reference: np.ndarray) -> float:
+    """``rank_p_value``; beyond all references, the tail of a power law through the largest of them: as small as needed.
+
+    ``P(X > x) = k/n (x / x_k)^(-1/g)`` with the mean logarithm g of the k largest over the next one (Hill 1975;
+    Weissman 1978). Of a tail that falls faster than a power it says too much, so that nothing is raised too early.
+
+    Args:
+        value: Positive, as the references.
+        reference: ``(n,)`` values where all is right; a tenth of them, and at least ten, tell the tail.
+    """
+    p_value = rank_p_value(value, reference)
+    count = len(reference)
+    num = min(max(_FEWEST_TAIL, count // 10), count // 2)
+    ordered = np.sort(reference)
+    if num == 0 or value <= ordered[-1] or ordered[-num - 1] <= 0.0:
+        return p_value
+    exponent = float(np.log(ordered[-num:] / ordered[-num - 1]).mean())
+    if exponent == 0.0:
+        return p_value
+    return min(p_value, num / count * float(value / ordered[-num - 1]) ** (-1.0 / exponent))
 
 
 def effective_sample_size(log_weights: np.ndarray) -> float:

@@ -1,0 +1,38 @@
+"""What features of a linear simulator with Gaussian noise say of its parameters, from simulations (NumPy)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from metaroll.functional.posteriors.distances import shrunk_covariance
+
+__all__ = ["linear_gaussian_posterior"]
+
+
+def linear_gaussian_posterior(
+    points: np.ndarray, features: np.ndarray, observed: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean ``(d,)`` and covariance ``(d, d)`` of parameters whose prior is standard normal, given ``observed``.
+
+    Features are taken for ``c + J theta + noise``, fitted to simulations by least squares; then the covariance is
+    ``(I + J' S^-1 J)^-1`` (Bishop 2006, eqs. 2.116 and 2.117). A synthetic likelihood (Wood 2010) whose mean is
+    linear: parameters may be drawn from anything. What J owes to noise alone is taken off.
+
+    Args:
+        points: Parameters of n simulations, on the scale where their prior is standard normal, ``(n, d)``.
+        features: ``(n, F)``, each of which varies.
+        observed: ``(F,)``.
+    """
+    count, dim = points.shape
+    design = np.concatenate([np.ones((count, 1)), points], axis=1)
+    found = np.linalg.lstsq(design, features, rcond=None)[0]
+    left = features - design @ found
+    scale = left.std(axis=0) + 1e-9 * features.std(axis=0)
+    noise = shrunk_covariance(left / scale) * count / max(count - 1 - dim, 1) + 1e-9 * np.eye(len(scale))
+    slopes = found[1:] / scale
+    weighed = np.linalg.solve(noise, slopes.T).T
+    centered = points - points.mean(axis=0)
+    values, axes = np.linalg.eigh(slopes @ weighed.T - len(scale) * np.linalg.pinv(centered.T @ centered))
+    precision = np.eye(dim) + (axes * np.maximum(values, 0.0)) @ axes.T
+    mean = np.linalg.solve(precision, weighed @ ((observed - found[0]) / scale))
+    return mean, np.linalg.inv(precision)

@@ -1,0 +1,112 @@
+"""What checks of a posterior found, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, final
+
+__all__ = ["AT_MOST_WIDE", "AT_OBSERVED", "CALIBRATION", "COVERAGE", "Check", "Outcome", "Verdict"]
+
+CALIBRATION, COVERAGE, AT_OBSERVED = "calibration", "coverage", "calibration at the observed"
+_OF_WIDTH = (CALIBRATION, COVERAGE, AT_OBSERVED)
+"""What fails where a posterior is too wide, and nothing else is wrong."""
+AT_MOST_WIDE = "at_most_wide"
+"""In the values of these: whether nothing speaks for a posterior that is too narrow or shifted."""
+
+Outcome = Literal["passed", "small", "failed", "note", "not checked"]
+
+
+class Check(NamedTuple):
+    """One of the checks.
+
+    Attributes:
+        name: What was checked.
+        outcome: ``"passed"``, ``"small"`` (a deviation that is certain, but too small to matter), ``"failed"``,
+            ``"note"`` (worth knowing, no reason to distrust it) or ``"not checked"``.
+        words: What was found.
+        p_value: That of the test, the smallest of several times their number; ``None`` where there is none.
+        values: The numbers behind it, JSON types.
+    """
+
+    name: str
+    outcome: Outcome
+    words: str
+    p_value: float | None = None
+    values: Mapping[str, Any] = {}
+
+
+@final
+@dataclass(frozen=True)
+class Verdict:
+    """What the checks found; ``print`` shows it.
+
+    Attributes:
+        checks: All of them.
+        names: The parameters.
+        unidentified: Parameters of which this data says little.
+    """
+
+    checks: tuple[Check, ...]
+    names: tuple[str, ...]
+    unidentified: tuple[str, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether no check failed."""
+        return not self.failed
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """Names of the checks that failed."""
+        return tuple(check.name for check in self.checks if check.outcome == "failed")
+
+    @property
+    def small(self) -> tuple[str, ...]:
+        """Names of the checks that found a deviation that is certain, but too small to matter."""
+        return tuple(check.name for check in self.checks if check.outcome == "small")
+
+    @property
+    def too_wide(self) -> bool:
+        """Whether all that failed is that the posterior leaves open more than it has to, at the observed as well.
+
+        No parameter is too narrow or shifted then, and neither is the posterior of what was observed.
+        """
+        found = {check.name: check for check in self.checks}
+        sure = all(name in found and found[name].values.get(AT_MOST_WIDE, False) for name in _OF_WIDTH)
+        return sure and bool(self.failed) and set(self.failed) <= set(_OF_WIDTH)
+
+    def __getitem__(self, name: str) -> Check:
+        """The check of that name."""
+        found = next((check for check in self.checks if check.name == name), None)
+        if found is None:
+            raise KeyError(f"no check is called {name!r}; there are {', '.join(check.name for check in self.checks)}")
+        return found
+
+    def to_plain(self) -> dict[str, Any]:
+        """All of it as JSON types."""
+        checks = [{**check._asdict(), "values": dict(check.values)} for check in self.checks]
+        return {
+            "passed": self.passed,
+            "too_wide": self.too_wide,
+            "small": list(self.small),
+            "unidentified": list(self.unidentified),
+            "checks": checks,
+        }
+
+    def __str__(self) -> str:
+        done = sum(check.outcome in ("passed", "small", "failed") for check in self.checks)
+        whose = f"posterior of {', '.join(self.names)}"
+        if self.too_wide:
+            head = (
+                f"The {whose} is wider than the data allows ({len(self.failed)} of {done} tests failed): a policy "
+                "trained on it is more careful than it need be; more simulations narrow it."
+            )
+        elif self.failed:
+            head = f"Do not train on this {whose}: {len(self.failed)} of {done} tests failed."
+        elif self.small:
+            head = f"The {whose} is usable: in {len(self.small)} of {done} tests it is off, but by little."
+        else:
+            head = f"The {whose} passed all {done} tests."
+        width = max(len(check.name) for check in self.checks)
+        return "\n".join([head, *(f"  {c.outcome:11}  {c.name:{width}}  {c.words}" for c in self.checks)])
