@@ -86,7 +86,7 @@ class EnvSpec:
         own = getattr(env, "env_spec", None)
         if isinstance(own, EnvSpec):
             return own
-        limit = getattr(getattr(env, "spec", None), "max_episode_steps", None)
+        limit = getattr(getattr(env, "spec", None), "max_episode_steps", None) or _time_limit(env)
         if hasattr(env, "single_observation_space"):  # a vector environment: that of one of its parts
             return cls(env.single_observation_space, env.single_action_space, limit)
         if not hasattr(env, "observation_space") or not hasattr(env, "action_space"):
@@ -113,6 +113,16 @@ class EnvSpec:
     def act_dim(self) -> int:
         """Length of a flattened action (number of choices for a Discrete space)."""
         return flat_dim(self.action_space)
+
+
+def _time_limit(env: Any) -> int | None:
+    """Steps of the tightest of Gymnasium's ``TimeLimit`` around an environment that is not registered."""
+    limits = []
+    while isinstance(env, gymnasium.Wrapper):
+        if isinstance(env, gymnasium.wrappers.TimeLimit):
+            limits.append(int(env._max_episode_steps))  # there is no public name of it
+        env = env.env
+    return min(limits, default=None)
 
 
 @dataclass(frozen=True)

@@ -411,6 +411,31 @@ def test_logs_of_devices_are_resampled_and_lost_observations_bridged(tmp_path):
     assert [len(part) for dt in (0.1, 0.05) for part in load_log(lost.log_path, dt=dt)] == [4, 4]  # of 0.2 s
 
 
+def test_a_log_is_resampled_where_its_own_clock_jitters_and_a_hole_is_said(tmp_path):
+    times = 0.1 * np.arange(9) + np.tile([0.0, 0.03, 0.05], 3)
+
+    def written(name, kept, overrun=0.0):
+        log = RobotLog(tmp_path / name, SPEC, 0.1)
+        log.first(np.zeros(2), 0.0)
+        for k in kept:
+            step = {"action": [0.0], "applied": [0.0], "observation": [times[k], 0.0], "reward": 0.0, "late": False}
+            step |= {"terminated": False, "truncated": False, "time": times[k], "repeated": False, "overrun": 0.0}
+            log.write_step({**step, "overrun": overrun if k == 5 else 0.0})
+        log.end("done", {})
+        return tmp_path / name
+
+    path = written("all.jsonl", range(1, 9))
+    assert len(load_log(path)[0]) == 8
+    [found] = load_log(path, dt=0.1)
+    np.testing.assert_allclose(found.time, 0.1 * np.arange(9), atol=1e-12)
+    np.testing.assert_allclose(found.observations[:, 0], found.time, atol=1e-12)  # x is the time, which lines keep
+    with pytest.warns(UserWarning, match=r"hole.jsonl: from line 6 on all comes 0.1 s later .* lines are missing"):
+        [found] = load_log(written("hole.jsonl", [1, 2, 3, 5, 6, 7, 8]), dt=0.1)
+    np.testing.assert_allclose(found.observations[:, 0], 0.1 * np.arange(9), atol=1e-12)
+    load_log(written("slow.jsonl", [1, 2, 3, 5, 6, 7, 8], overrun=0.02))  # that step took too long
+    load_log(written("end.jsonl", [1, 2, 3, 4, 5, 6, 8]))  # the last observation came late, for all one can tell
+
+
 def test_damaged_logs_are_named(tmp_path):
     log = RobotLog(tmp_path / "a.jsonl", SPEC, 0.1)
     log.first(np.zeros(2), 0.0)

@@ -118,6 +118,12 @@ def test_segments_are_simulated_from_recorded_states_and_features_are_of_whole_r
         np.testing.assert_array_equal(features.reshape(2, STEPS, 3), by_hand(row, real, edges).astype(np.float32))
 
 
+@pytest.mark.parametrize("options", [{"len_segments": 1}, {"num_segments": STEPS}])
+def test_segments_of_one_step_say_nothing_of_parameters(env, real, options):
+    with pytest.raises(ValueError, match="segments must have at least 2 steps, got 1"):
+        sampler(env, Flat(2, 1, STEPS), real, **options)
+
+
 def test_features_of_segments(env, real):
     whole = sampler(env, Flat(2, 1, STEPS), real, num_segments=3)(THETA)
     pieces = sampler(env, Flat(2, 1, STEPS // 3), real, num_segments=3, features_of="segments")(THETA)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,8 +19,12 @@ from metaroll.envs.lookup.registry import get_family, is_varied
 from metaroll.envs.sims.catalog import PendulumEnv
 from metaroll.errors import DataError, PosteriorError, UnknownNameError
 from metaroll.inference.posterior import Posterior
+from metaroll.inference.priors import as_prior
+from metaroll.inference.simulations import SimulationStore
+from metaroll.tasks.posterior_sampler import PosteriorTaskSampler
 from metaroll.training.evaluation.inference_result import InferenceOptions
 from metaroll.training.report.inference_page import write_inference_page
+from metaroll.training.session import inferring
 from metaroll.training.session.inferring import infer, usual_prior
 from metaroll.training.session.randomization_baselines import AutomaticRandomization, sim_opt
 from metaroll.training.session.run_config import default_run_dir
@@ -69,9 +76,12 @@ def test_the_page_shows_parameters_predictions_and_the_truth(found, tmp_path) ->
     for text in ("pole_length", "true", "held-out rollout", "Aligned by dynamic time warping", "Pairs of parameters"):
         assert text in page
     assert "<script" not in page
+    outcomes = {check["name"]: check["outcome"] for check in found.checks["checks"]}
+    assert outcomes["reproduces held-out rollouts"] in ("passed", "small", "failed")
     assert found.checks["lines"] and all(name in page for name in ("Checks", "calibration"))
 
 
+@pytest.mark.filterwarnings("ignore:.*Do not train on this posterior")
 def test_a_posterior_is_a_family_of_tasks(found, tmp_path) -> None:
     name = posterior_name("pend", found.folder)
     assert is_varied(name) and get_family(name) is posterior_family(name)
@@ -84,6 +94,62 @@ def test_a_posterior_is_a_family_of_tasks(found, tmp_path) -> None:
     assert default_run_dir("ppo", name, 0).name == f"ppo-pend-{found.folder.name}-0"
     pearl = metaroll.agent("pearl", "pend", tasks=found.folder, num_train_tasks=3, num_test_tasks=2)
     assert len(pearl.train_tasks) == 3
+
+
+def told_of(name: str) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        posterior_family(name)
+    return [str(one.message) for one in caught]
+
+
+def test_a_posterior_of_another_simulator_or_with_a_failed_verdict_is_said_once(tmp_path) -> None:
+    draws = np.random.default_rng(0).uniform(0.5, 1.5, (50, 1))
+    made = {"simulator": {"env": "pend"}}
+    run = tmp_path / "run"
+    Posterior({"pole_mass": (0.5, 1.5)}, draws=draws, description=made).save(run / "posterior")
+    assert told_of(f"pend@{run}") == told_of("metaroll.envs.sims.catalog:PendulumEnv@" + str(run)) == []
+    [other] = told_of(f"{__name__}:another_pendulum@{run}")
+    assert "is of the simulator 'pend', and tasks are made of" in other and "another_pendulum" in other
+    for verdict, said in (({"passed": True}, 0), ({"passed": False, "too_wide": True}, 0), ({"passed": False}, 1)):
+        checks = {"too_wide": False, "text": "Do not train on this posterior of pole_mass.", **verdict}
+        (run / "inference.json").write_text(json.dumps({"checks": checks}))
+        Posterior({"pole_mass": (0.5, 1.5)}, draws=draws[: 40 + said], description=made).save(run / "posterior")
+        found = told_of(f"pend@{run}")
+        assert [text.split(": ")[1] for text in found] == ["Do not train on this posterior of pole_mass."] * said
+    assert told_of(f"pend@{run}") == [] and len(told_of(f"pend@{run / 'posterior'}")) == 1
+    assert len(PosteriorTaskSampler(run).values) == len(Posterior.load(run).draws) == 41
+
+
+class _Other(PendulumEnv):
+    """Another simulator, whose parameters have the same names."""
+
+
+def another_pendulum() -> _Other:
+    return _Other()
+
+
+def test_a_family_of_a_posterior_takes_no_usual_ranges(tmp_path) -> None:
+    draws = np.random.default_rng(0).uniform(0.5, 1.5, (50, 1))
+    Posterior({"pole_mass": (0.5, 1.5)}, draws=draws).save(tmp_path / "some")
+    with pytest.raises(ValueError, match="randomize 'default' is not for pend@"):
+        metaroll.agent("ppo", "pend", tasks=tmp_path / "some", randomize="default")
+
+
+def test_what_failed_stands_before_everything_else(found, tmp_path, capsys, monkeypatch) -> None:
+    checks = {"passed": False, "too_wide": False, "text": "Do not train on it.", "lines": ["failed calibration"]}
+    failed = replace(found, checks=checks)
+    text = write_inference_page(failed, tmp_path / "report.html", None, ["<p>On the robot</p>"]).read_text()
+    places = [text.index(part) for part in ("Do not train on it.", "On the robot", "failed calibration")]
+    assert places == sorted(places) and not failed.trusted
+    save_rollouts(recordings()[:2], tmp_path / "log")
+    for told, hint in (
+        (failed, "not before the checks pass, train on it: "),
+        (replace(found, checks={}), "train on it: "),
+    ):
+        monkeypatch.setattr(inferring, "infer", lambda *given, told=told, **options: told)
+        assert main(["infer", "pend", "--data", str(tmp_path / "log"), "--out", str(tmp_path / "run")]) == 0
+        assert f"\n{hint}metaroll train ALGO pend" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -121,7 +187,7 @@ def test_the_command_infers_and_says_what_comes_next(tmp_path, capsys) -> None:
         (["pend"], "--data FOLDER is missing"),
         (["pend", "--data", "nowhere"], "nowhere"),
         (["pend", "--data", "LOG", "--param", "pole_mas=1:2"], "pole_mass"),
-        (["pend", "--data", "LOG", "--param", "pole_mass=2:1"], "LOW < HIGH"),
+        (["pend", "--data", "LOG", "--param", "pole_mass=2:1"], "param must be NAME=LOW:HIGH"),
         (["pend", "--data", "LOG", "--hold-out", "3"], "hold_out must leave a rollout"),
         (["pend", "--data", "LOG", "--num-simulations", "5"], "num_simulations must be an integer of at least 50"),
         (["Pendulum-v1", "--data", "LOG"], "no usual ranges"),
@@ -132,7 +198,8 @@ def test_the_command_refuses_what_makes_no_sense(arguments, text, tmp_path, caps
     save_rollouts(recordings(), tmp_path / "LOG")
     shown = [str(tmp_path / "LOG") if argument == "LOG" else argument for argument in arguments]
     assert main(["infer", *shown, "--out", str(tmp_path / "run")]) == 2
-    assert text in " ".join(capsys.readouterr().err.split())
+    told = " ".join(capsys.readouterr().err.split())
+    assert text in told and "randomize" not in told
     assert not (tmp_path / "run").exists()
 
 
@@ -180,3 +247,41 @@ def test_ranges_grow_where_the_policy_copes_and_shrink_where_not() -> None:
         easy.on_epoch_end(_Runner(), epoch, {})
     low, high = easy.ranges["pole_mass"]
     assert 0.999 < low < 1.0 < high < 1.001
+
+
+class _Told(Exception):
+    """Ends an inference before it simulates."""
+
+
+def test_simulations_are_kept_by_recordings_segments_features_and_time_step(tmp_path, monkeypatch) -> None:
+    def stop(**kept):
+        raise _Told(kept["simulator"])
+
+    monkeypatch.setattr(inferring, "NPDR", stop)
+    seen = recordings(3, 12)
+
+    def mark(rollouts: list, env: str = "pend", start=None, **changes) -> dict:
+        options = InferenceOptions(**{"hold_out": 0, "segment_length": 6, **changes})
+        with pytest.raises(_Told) as told:
+            infer(env, rollouts, PRIOR, tmp_path, options, name="pend", initial_state=start)
+        return told.value.args[0]
+
+    plain = [StepSequence(rewards=one.rewards, observations=one.observations, actions=one.actions) for one in seen]
+    marks = [
+        mark(seen[:1]),
+        mark(seen[1:2]),
+        mark(seen[:2]),
+        mark(seen[:1], segment_length=4),
+        mark(seen[:1], every=2),
+        mark(seen[:1], features="all-steps"),
+        mark(plain[:1]),
+        mark(seen[:1], start=lambda segment: np.zeros(2)),
+        mark(seen[:1], functools.partial(PendulumEnv, dt=0.01)),
+    ]
+    assert len({json.dumps(told, sort_keys=True) for told in marks}) == len(marks)
+    assert mark(seen[:2], hold_out=1) == mark(seen[:1], num_workers=2) == marks[0]
+    store = SimulationStore(as_prior(PRIOR), tmp_path / "simulations")
+    for told, foreign in (("a" * 12, 0), ("b" * 12, 1), ("a" * 12, 2)):
+        store.run(lambda thetas: thetas, 1, 3, told, lambda block, count: np.ones((count, 2)), 10)
+        assert store.num_foreign_parts == foreign
+    assert (store.num_made, store.num_reused) == (6, 3)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import numpy as np
 import pytest
 
+from metaroll.cli.commands.infer import _loop_panel
 from metaroll.cli.main import main
+from metaroll.data.recordings import save_rollouts
+from metaroll.inference.posterior import Posterior
+from metaroll.training.evaluation.inference_result import Inference, InferenceOptions
 from metaroll.training.session import sim2real
 from metaroll.training.session.sim2real import LoopOptions, LoopResult, draw_robot, log_robot, unknown_prior
 
@@ -41,6 +46,44 @@ def test_a_folder_of_something_else_is_refused(tmp_path) -> None:
     with pytest.raises(FileExistsError, match="something else than an earlier loop"):
         sim2real.close_the_loop(tmp_path)
     assert (tmp_path / "thesis.txt").read_text() == "mine"
+
+
+def test_the_loop_says_why_it_goes_on_with_a_posterior_that_failed(tmp_path, monkeypatch) -> None:
+    said, log = [], log_robot(draw_robot(0), 1, 0)
+    checks = {"passed": False, "too_wide": False, "text": "Do not train on this posterior of a."}
+    prior = unknown_prior()
+    posterior = Posterior(prior, draws=prior.sample(20, 0))
+    nominal = dict.fromkeys(prior.names, 1.0)
+    found = Inference("sim", posterior, nominal, [], 0, InferenceOptions(), tmp_path, checks)
+    monkeypatch.setattr(sim2real, "infer", lambda *given, **options: found)
+    monkeypatch.setattr(sim2real, "log_robot", lambda *given: log[:])
+    monkeypatch.setattr(sim2real, "train_all", lambda *given: {})
+    monkeypatch.setattr(sim2real, "judge", lambda *given: {"nominal": np.zeros(2), "oracle": np.ones(2)})
+    monkeypatch.setattr(Inference, "errors", lambda self: {})
+    sim2real.close_the_loop(tmp_path / "loop", LoopOptions(rollouts=2), said.append)
+    assert "Do not train on this posterior of a. The demo trains on it all the same" in said[-1]
+
+
+@pytest.mark.parametrize(
+    ("oracle", "shown"),
+    [(0.004, ["50 % of the way", "0.002 [0.002, 0.002]"]), (-0.004, ["not surely better", "-0.004"])],
+)
+def test_small_returns_have_digits_and_no_share_of_a_way_that_there_is_not(tmp_path, oracle, shown) -> None:
+    returns = {"nominal": np.full(4, 0.0), "posterior": np.full(4, oracle / 2), "oracle": np.full(4, oracle)}
+    text = str(_loop_panel(LoopResult({}, None, returns, tmp_path, LoopOptions())).renderable)
+    assert all(part in text for part in shown) and ("of the way" in text) == (oracle > 0)
+
+
+def test_without_sbi_nothing_is_done(tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "sbi", None)
+    (tmp_path / "loop" / "log").mkdir(parents=True)
+    assert main(["sim2real", "demo", "--out", str(tmp_path / "loop")]) == 2
+    save_rollouts(log_robot(draw_robot(0), 1, 0), tmp_path / "swings")
+    command = ["infer", sim2real.ENV, "--data", str(tmp_path / "swings"), "--param", "mass_pend_pole=0.1:0.2"]
+    assert main([*command, "--out", str(tmp_path / "run")]) == 2
+    out, err = capsys.readouterr()
+    assert "logged" not in out and "rollouts of" not in out and err.count("metaroll[sbi]") == 2
+    assert (tmp_path / "loop" / "log").is_dir() and not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("options", [{"rollouts": 1}, {"simulations": 3}, {"epochs": 0}, {"trainings": 0}, {"jobs": 0}])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gymnasium
 import pytest
 from gymnasium.spaces import Box, Discrete
+from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 from metaroll import errors
 from metaroll.types import EnvSpec, EnvUpdate, RenderMode, RolloutPlan, TaskNote
@@ -28,6 +29,16 @@ def test_spec_of_an_env():
     assert EnvSpec.from_env(spec) is spec
     with pytest.raises(TypeError, match="observation_space"):
         EnvSpec.from_env(3)
+
+
+class _Unregistered(gymnasium.Env):
+    observation_space, action_space = Box(-1, 1, (2,)), Discrete(3)
+
+
+def test_a_time_limit_counts_around_an_environment_that_is_not_registered():
+    limited = TimeLimit(OrderEnforcing(TimeLimit(_Unregistered(), 7)), 10)
+    assert limited.spec is None and EnvSpec.from_env(OrderEnforcing(limited)).max_episode_length == 7
+    assert EnvSpec.from_env(OrderEnforcing(_Unregistered())).max_episode_length is None
 
 
 def test_a_plan_acts_deterministically_in_evaluation_unless_told():

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
@@ -96,6 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with contextlib.suppress(OSError):  # the folder may be gone
             # For environments of the user, module:attribute; behind all that is installed.
             sys.path += [folder for folder in [os.getcwd()] if folder not in sys.path]
+        warnings.formatwarning = _warning_text
     wants_traceback = _TRACEBACK_FLAG in arguments
     arguments = [a for a in arguments if a != _TRACEBACK_FLAG]
     try:
@@ -112,6 +114,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         if argv is None and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process is about to end: a second Ctrl-C adds nothing
         return _report(error, wants_traceback)
+
+
+def _warning_text(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    """What concerns the user is one line, as errors are; what concerns code says where."""
+    if category is UserWarning:
+        return f"warning: {message}\n"
+    return f"{filename}:{lineno}: {category.__name__}: {message}\n"
 
 
 def _report(error: BaseException, wants_traceback: bool) -> int:

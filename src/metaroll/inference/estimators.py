@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import importlib.util
 import io
 import math
 import warnings
@@ -29,8 +30,18 @@ from metaroll.seeding import derive_seed, isolated_rng, torch_generator
 if TYPE_CHECKING:
     from sbi.inference.trainers.npe.npe_base import PosteriorEstimatorTrainer
 
-__all__ = ["METHODS", "MODELS", "EstimatorConfig", "FeatureMap", "Fit", "NeuralEstimator", "NeuralTrainer"]
+__all__ = [
+    "METHODS",
+    "MODELS",
+    "EstimatorConfig",
+    "FeatureMap",
+    "Fit",
+    "NeuralEstimator",
+    "NeuralTrainer",
+    "require_sbi",
+]
 
+_NEEDS_SBI = "neural posteriors need sbi, which is not installed: pip install 'metaroll[sbi]'"
 METHODS = ("npe", "nle", "fmpe")
 MODELS = {"nsf": "nsf", "maf": "zuko_maf", "autoregressive_nsf": "zuko_nsf", "mdn": "mdn"}
 """Our names of densities, and sbi's. Its own ``maf`` is not among them: there the first parameter of each layer sees
@@ -192,15 +203,19 @@ class _Silent:
         pass
 
 
-def _require_sbi() -> None:
+def require_sbi() -> None:
+    """``MissingPackageError`` where sbi is not installed; does not import it."""
+    if importlib.util.find_spec("sbi") is None:
+        raise MissingPackageError(_NEEDS_SBI)
+
+
+def _import_sbi() -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             import sbi.inference  # noqa: F401
     except ImportError as error:
-        raise MissingPackageError(
-            f"neural posteriors need sbi, which is not installed: pip install 'metaroll[sbi]' ({error})"
-        ) from error
+        raise MissingPackageError(f"{_NEEDS_SBI} ({error})") from error
 
 
 @contextlib.contextmanager
@@ -395,7 +410,7 @@ class NeuralEstimator:
             MissingPackageError: sbi is not installed.
             PosteriorError: Weights and description do not fit each other, or the embedding is missing.
         """
-        _require_sbi()
+        _import_sbi()
         if told["embedding_net"] and embedding_net is None:
             raise PosteriorError(
                 "the posterior was trained with an embedding network, whose class it does not know: load it with "
@@ -447,7 +462,7 @@ class NeuralTrainer:
     def __init__(
         self, config: EstimatorConfig, dim: int, seed: int, embedding_net: nn.Module | None = None, device: str = "cpu"
     ) -> None:
-        _require_sbi()
+        _import_sbi()
         if embedding_net is not None and not isinstance(embedding_net, nn.Module):
             raise TypeError(f"embedding_net must be a torch.nn.Module, got {described(embedding_net)}")
         if embedding_net is not None and (config.method == "nle" or config.num_random_features or config.ensemble > 1):

@@ -213,7 +213,7 @@ class Posterior:
         """The posterior of a folder. sbi is needed only when ``sample`` or ``log_prob`` ask its estimator.
 
         Args:
-            folder: The folder.
+            folder: The folder, or that of the run of ``metaroll infer`` that holds it.
             embedding_net: A network like the one that it was trained with, where there was one.
 
         Raises:

@@ -70,6 +70,8 @@ class SimulationStore:
         """Simulations read from disk."""
         self.num_failed = 0
         """Of both, those whose features are not finite."""
+        self.num_foreign_parts = 0
+        """Files on disk of the rounds asked for that belong to other simulations."""
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True)
 
@@ -148,10 +150,11 @@ class SimulationStore:
 
     def _starts(self, round_number: int, mark: str) -> dict[int, Path]:
         """The parts of a round on disk by the number of their first simulation."""
-        matches = (
-            [] if self._folder is None else [(_PART.fullmatch(path.name), path) for path in self._folder.iterdir()]
-        )
-        return {int(m[2]): path for m, path in matches if m and int(m[1]) == round_number and m[3] == mark}
+        paths = [] if self._folder is None else list(self._folder.iterdir())
+        parts = [(m, path) for path in paths if (m := _PART.fullmatch(path.name)) and int(m[1]) == round_number]
+        own = {int(m[2]): path for m, path in parts if m[3] == mark}
+        self.num_foreign_parts += len(parts) - len(own)
+        return own
 
     def _read(self, path: Path) -> Simulations | None:
         """A part; ``None`` where it is damaged, so that it is simulated again."""

@@ -32,7 +32,8 @@ class PosteriorTaskSampler(RandomDomains):
     ``task_sampler`` of a learner, in evaluations.
 
     Args:
-        posterior: The posterior's folder (or its ``draws.npz``), or a table of draws ``(names, (n, d))``.
+        posterior: The posterior's folder (or its ``draws.npz``, or the run of ``metaroll infer``), or a table of draws
+            ``(names, (n, d))``.
         names: The parameters that are expected, in any order; ``None`` means those that it has.
         generator: Source of randomness of ``sample`` and ``randomize``; ``None`` means fresh entropy.
         env_constructor: Makes the environment where an update has none to change; ``None`` makes that an error.

@@ -30,7 +30,8 @@ class _InferArguments:
     data: Annotated[str | None, unset("FOLDER", "none")] = None
     """Recorded rollouts: a folder of metaroll import-log, or of metaroll.save_rollouts."""
     out: Annotated[str | None, unset("DIR", "runs/infer-SIM-SEED")] = None
-    """Folder of the posterior, the simulations and the page; simulations that are there are used again."""
+    """Folder of the posterior, the simulations and the page; simulations of the same recordings and settings that are
+    there are used again."""
     param: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=LOW:HIGH")] = ()
     """A parameter that is not known, and its range; may be given several times. Without any: what the simulator usually
     varies, half to one and a half times of its value."""
@@ -55,6 +56,7 @@ def infer(arguments: Sequence[str]) -> None:
     )
     names, given = parse_command(_InferArguments, arguments, usage, about, "the name of the simulator is missing")
     from metaroll.data.recordings import load_rollouts
+    from metaroll.inference.estimators import require_sbi
     from metaroll.training.display.results import print_json
     from metaroll.training.report.inference_page import write_inference_page
     from metaroll.training.session.inferring import infer as run
@@ -69,12 +71,14 @@ def infer(arguments: Sequence[str]) -> None:
         folder = default_run_dir("infer", names[0], options.seed) if given.out is None else Path(given.out).expanduser()
         rollouts = load_rollouts(Path(given.data).expanduser())
         prior = usual_prior(names[0], given.param)
+        require_sbi()
         _about(console, rollouts, prior)
         found = run(names[0], rollouts, prior, folder, options, progress=_told(console))
         page = write_inference_page(found, folder / _PAGE)
     _show(console, found)
     console.print(f"page {escape(str(page))}", soft_wrap=True)
-    console.print(f"train on it: metaroll train ALGO {escape(names[0])} --tasks {escape(str(folder))}", soft_wrap=True)
+    when = "train on it" if found.trusted else "not before the checks pass, train on it"
+    console.print(f"{when}: metaroll train ALGO {escape(names[0])} --tasks {escape(str(folder))}", soft_wrap=True)
     if given.output.json:
         print_json({**found.to_dict(), "folder": str(folder), "page": str(page)})
 
@@ -147,6 +151,12 @@ def _show(console: Console, found: Any, truth: Any = None) -> None:
         console.print(f"[{color}]{escape(found.checks['text'])}[/]", soft_wrap=True)
         for line in found.checks["lines"]:
             console.print(f"  {escape(line)}", soft_wrap=True)
+    told = found.posterior.description
+    if told["num_reused"]:
+        console.print(f"{told['num_reused']:,} simulations were there already, and were used again")
+    elif told["num_foreign_parts"]:
+        text = "the simulations that were in the folder are of other recordings or settings: all were made anew"
+        console.print(f"[yellow]{text}[/]", soft_wrap=True)
     if found.failed:
         console.print(f"[yellow]{found.failed} simulations failed and were left out[/]")
 
@@ -154,11 +164,16 @@ def _show(console: Console, found: Any, truth: Any = None) -> None:
 def _loop_panel(result: Any) -> Panel:
     from metaroll.training.session.sim2real import POLICIES
 
+    bounds = {name: result.interval(name) for name in result.returns}
+    better = bounds["oracle"][0] > bounds["nominal"][1]
     lines = []
     for name, values in result.returns.items():
-        low, high = result.interval(name)
-        share = "" if name in ("nominal", "oracle") else f"  {100 * result.score(name):.0f} % of the way to the oracle"
-        lines.append(f"{name:10} {values.mean():8.1f} [{low:.1f}, {high:.1f}]  {POLICIES[name]}{share}")
+        low, high = bounds[name]
+        between = better and name not in ("nominal", "oracle")
+        share = f"  {100 * result.score(name):.0f} % of the way to the oracle" if between else ""
+        lines.append(f"{name:10} {values.mean():8.4g} [{low:.4g}, {high:.4g}]  {POLICIES[name]}{share}")
+    if not better:
+        lines.append("the oracle is not surely better than nominal: there is no way between them to have a share of")
     return Panel("\n".join(lines), title="return on the robot", title_align="left", expand=False)
 
 

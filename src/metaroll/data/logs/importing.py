@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,9 @@ __all__ = ["load_log"]
 _BEYOND = 1e-6
 """Share of their range by which actions may lie outside of their bounds: rounding in the log."""
 
+_PUNCTUAL, _A_STEP = 0.01, 0.9
+"""Shares of a step by which observations may be off it and count as on time, and from which a step is missing."""
+
 _FUNCTIONS = {"sin": np.sin, "cos": np.cos}
 
 
@@ -47,7 +51,8 @@ def load_log(
             (those that were applied), ``rewards`` and ``terminated``, of a ``RealEnv`` also ``time``.
         env_spec: That of the simulator (``env.env_spec``): its labels choose and order observations and actions, and
             actions must lie within its bounds.
-        dt: Seconds per step (``env.dt``), unless the mapping says it.
+        dt: Seconds per step (``env.dt``), unless the mapping says it. The log of a ``RealEnv`` is resampled to it,
+            unless its observations came on time to a hundredth of a step.
 
     Returns:
         Rollouts with observations ``(T+1, O)``, actions ``(T, A)``, ``time (T+1,)`` in s from the first row, rewards
@@ -81,7 +86,8 @@ def _robot_rollouts(
 ) -> list[StepSequence]:
     """The rollout of a real environment, as it is, or resampled; observations that were lost are gaps then."""
     info = logged.rollout_info
-    if mapping is None and dt in (None, info[TIME_STEP]):
+    _tell_hole(logged, info)
+    if mapping is None and (dt is None or (dt == info[TIME_STEP] and _on_time(logged, dt))):
         return [logged]
     if mapping is None:
         spec: EnvSpec = info["env_spec"]
@@ -106,6 +112,28 @@ def _robot_rollouts(
         | {name: values[:end] for name, values in steps.items()}
     )
     return _rollouts(LogTable(info["log"]["file"], columns), mapping.with_dt(dt), env_spec)
+
+
+def _on_time(logged: StepSequence, dt: float) -> bool:
+    """Whether observations came so near to the ends of steps that lines between them would change nothing."""
+    off = (logged.time - logged.time[0] - dt * np.arange(len(logged.time)))[1:]
+    return bool(np.abs(off[~logged.repeated]).max(initial=0.0) <= _PUNCTUAL * dt)
+
+
+def _tell_hole(logged: StepSequence, info: Mapping[str, Any]) -> None:
+    """Warn where all that follows comes a step later than the clock says, and no step that took too long tells why."""
+    dt, times = info[TIME_STEP], logged.time
+    late = times - times[0] - dt * np.arange(len(times))
+    always = np.minimum.accumulate(late[::-1])[::-1][:-1]  # a single late one means nothing, the last one either
+    skipped = np.append(0.0, np.cumsum(np.ceil(np.asarray(logged.overrun) / dt)))[:-1]
+    holes = np.flatnonzero(always > (_A_STEP + skipped) * dt)
+    if holes.size:
+        first = int(holes[0])
+        warnings.warn(
+            f"{info['log']['file']}: from line {first + 2} on all comes {always[first]:.3g} s later than steps of "
+            f"{dt:g} s say: lines are missing before it; cut the log there, or resample it (dt)",
+            stacklevel=4,
+        )
 
 
 def _mapping(given: Any) -> LogMapping:
@@ -163,6 +191,12 @@ class _Reader:
 
     def _column(self, name: str, what: str) -> np.ndarray:
         numbers = self._table.numbers(name, what)
+        wrong = np.flatnonzero(np.isinf(numbers))
+        if wrong.size:
+            raise LogError(
+                f"{self._table.place(int(wrong[0]), name)}: {numbers[wrong[0]]} is no measured value ({wrong.size} "
+                "rows have one); leave it empty, or write nan, where a value is missing"
+            )
         return np.append(numbers, np.nan) if len(numbers) == self._num_rows - 1 else numbers
 
     def episodes(self) -> np.ndarray:

@@ -52,6 +52,13 @@ UNITS = {
 }
 """Unit -> what one of it is in the units of the simulators."""
 
+_ANY = ("", "1")
+_OF_TIME = (*_ANY, "s", "ms", "us", "ns", "min")
+_OF_ANGLES = (*_ANY, "rad", "deg", "rev")
+_OF_RATES = (*_ANY, "rad/s", "deg/s", "rpm", "m/s", "cm/s", "mm/s")
+_RATE = "_dot"
+"""How labels of simulators end that are speeds."""
+
 _COLUMNS = ("observations", "actions", "states")
 
 
@@ -162,6 +169,11 @@ class LogMapping:
             values[name] = None if data.get(name) is None else check_number(name, data[name], 0.0, above_low=True)
         if (values["time"] is None) == (values["sample_time"] is None):
             raise ValueError("either time (a column) or sample_time (seconds between rows) must be given, not both")
+        for name in _COLUMNS:
+            for label, column in values[name].items():
+                _check_unit(f"{name}.{label}", label, column)
+        if values["time"] is not None and values["time"].unit not in _OF_TIME:
+            raise ValueError(f"unit of time must be one of {_listed(_OF_TIME)}, got {values['time'].unit!r}")
         values["max_gap"] = check_number("max_gap", data.get("max_gap", 0.0), 0.0)
         values["outside"] = _choice("outside", data.get("outside", "error"), ("error", "clip"))
         return cls(**values)
@@ -214,6 +226,21 @@ def _column(name: str, data: Any) -> LogColumn:
         function=None if function is None else _choice(f"{name}.function", function, ("sin", "cos")),
         bounds=_bounds(f"{name}.bounds", data.get("bounds")),
     )
+
+
+def _check_unit(name: str, label: str, column: LogColumn) -> None:
+    """``ValueError`` for a unit of something else than what the column must be."""
+    if column.function is not None and column.unit not in _OF_ANGLES:
+        what, known = f"the {column.function} is of an angle", _OF_ANGLES
+    elif column.function is None and label.endswith(_RATE) and column.unit not in _OF_RATES:
+        what, known = "it is a speed", _OF_RATES
+    else:
+        return
+    raise ValueError(f"unit of {name} must be one of {_listed(known)}, since {what}, got {column.unit!r}")
+
+
+def _listed(units: tuple[str, ...]) -> str:
+    return ", ".join(unit for unit in units if unit not in _ANY)
 
 
 def _bounds(name: str, data: Any) -> tuple[float, float] | None:

@@ -26,9 +26,22 @@ from metaroll.checks import check_path
 from metaroll.data.atomic_files import checksum, flush_folder, named_errors, write_atomic
 from metaroll.errors import PosteriorError
 
-__all__ = ["DESCRIPTION", "DRAWS", "WEIGHTS", "Draws", "read_description", "read_draws", "read_weights", "write_folder"]
+__all__ = [
+    "DESCRIPTION",
+    "DRAWS",
+    "POSTERIOR",
+    "WEIGHTS",
+    "Draws",
+    "find_posterior",
+    "read_description",
+    "read_draws",
+    "read_weights",
+    "write_folder",
+]
 
 DRAWS, WEIGHTS, DESCRIPTION = "draws.npz", "weights.safetensors", "posterior.json"
+POSTERIOR = "posterior"
+"""The folder of the posterior in that of a run of ``metaroll infer``."""
 FORMAT = 1
 _CURE = "restore it from a copy, or infer anew"
 _PACKAGES = ("numpy", "torch", "sbi")
@@ -143,13 +156,20 @@ def _crc(document: Mapping[str, Any]) -> int:
     return zlib.crc32(json.dumps(content, sort_keys=True).encode())
 
 
+def find_posterior(folder: str | Path) -> Path:
+    """The folder of a posterior, where that of the run of ``metaroll infer`` that made it may be given, too."""
+    path = check_path("folder", folder)
+    inside = path / POSTERIOR
+    return inside if (inside / DESCRIPTION).is_file() and not (path / DESCRIPTION).is_file() else path
+
+
 def read_description(folder: str | Path) -> dict[str, Any]:
     """What ``posterior.json`` says, checked.
 
     Raises:
         PosteriorError: The folder is no posterior, is damaged, or of another format.
     """
-    folder = check_path("folder", folder)
+    folder = find_posterior(folder)
     path = folder / DESCRIPTION
     if not path.is_file():
         found = "there is no such folder" if not folder.is_dir() else f"it has no {DESCRIPTION}"
@@ -191,7 +211,7 @@ def read_draws(folder: str | Path, names: Sequence[str] | None = None) -> Draws:
     Raises:
         PosteriorError: It is damaged, no posterior, or one of other parameters.
     """
-    path = check_path("folder", folder)
+    path = find_posterior(folder)
     if not path.is_file():
         document = read_description(path)
         path = _checked(path, DRAWS, document["files"])
@@ -214,7 +234,7 @@ def read_weights(folder: str | Path) -> dict[str, torch.Tensor] | None:
     Raises:
         PosteriorError: They are damaged.
     """
-    path = check_path("folder", folder)
+    path = find_posterior(folder)
     files = read_description(path)["files"]
     if WEIGHTS not in files:
         return None

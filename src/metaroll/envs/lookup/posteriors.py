@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import warnings
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from metaroll.data.posteriors.folder import DESCRIPTION
+from metaroll.data.posteriors.folder import DESCRIPTION, POSTERIOR, find_posterior, read_description
+from metaroll.envs.base.constructors import NamedEnv, close_env
 from metaroll.envs.base.task_family import TaskFamily
 from metaroll.errors import PosteriorError, UnknownNameError
 from metaroll.tasks.posterior_sampler import PosteriorTaskSampler
+from metaroll.tasks.updates import env_layers
 
-__all__ = ["AT", "POSTERIOR", "posterior_family", "posterior_name"]
+__all__ = ["AT", "INFERENCE", "posterior_family", "posterior_name"]
 
 AT = "@"
 """Between the name of a simulator and the folder of a posterior."""
-POSTERIOR = "posterior"
-"""The folder of the posterior in that of a run of ``metaroll infer``."""
+INFERENCE = "inference.json"
+"""What a run of ``metaroll infer`` has found, beside the folder of its posterior; the verdict on that, too."""
 
 _families: dict[str, tuple[tuple[int, int], TaskFamily]] = {}
 
@@ -29,6 +36,8 @@ def posterior_name(env: str, folder: str | Path) -> str:
 def posterior_family(name: str) -> TaskFamily:
     """The family that ``posterior_name`` names; draws are split into training and held-out ones by their values.
 
+    There is a warning where the posterior is of another simulator, or its checks said not to train on it.
+
     Raises:
         UnknownNameError: A part of the name is missing.
         PosteriorError: There is no posterior in the folder, or a damaged one.
@@ -37,9 +46,7 @@ def posterior_family(name: str) -> TaskFamily:
     env, _, folder = name.partition(AT)
     if not (env and folder):
         raise UnknownNameError(f"tasks of a posterior are written SIM{AT}FOLDER, got {name!r}")
-    place = Path(folder).expanduser()
-    if (place / POSTERIOR / DESCRIPTION).is_file():
-        place /= POSTERIOR
+    place = find_posterior(Path(folder).expanduser())
     try:
         facts = (place / DESCRIPTION).stat()
     except OSError:
@@ -52,5 +59,42 @@ def posterior_family(name: str) -> TaskFamily:
     if known is None or known[0] != mark:
         about = f"{env} with parameters drawn from the posterior in {folder}"
         family = TaskFamily.from_params(env, PosteriorTaskSampler(place, generator=0), name=name, description=about)
+        for doubt in (*_other_simulator(env, folder, place), *_failed_checks(folder, place)):
+            warnings.warn(doubt, stacklevel=2)
         known = _families[name] = mark, family
     return known[1]
+
+
+def _other_simulator(env: str, folder: str, place: Path) -> list[str]:
+    """That the posterior was inferred with another simulator than ``env``, where its folder says so."""
+    told = (read_description(place).get("training") or {}).get("simulator")
+    inferred = told.get("env") if isinstance(told, Mapping) else None
+    if inferred is None or inferred == env:
+        return []
+    with contextlib.suppress(Exception):  # whatever an environment that cannot be made here raises
+        if _innermost(inferred) is _innermost(env):
+            return []
+    return [
+        f"the posterior in {folder} is of the simulator {inferred!r}, and tasks are made of {env!r}: parameters of one "
+        "name may be other things there; train in the simulator that was compared with the recordings"
+    ]
+
+
+def _innermost(name: str) -> type:
+    """What a name makes, without wrappers."""
+    made = NamedEnv(name)()
+    try:
+        return type(list(env_layers(made))[-1])
+    finally:
+        close_env(made)
+
+
+def _failed_checks(folder: str, place: Path) -> list[str]:
+    """What the run that made the posterior said of it, where that was not to train on it."""
+    checks: Any = None
+    if place.name == POSTERIOR:
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            checks = json.loads((place.parent / INFERENCE).read_bytes()).get("checks")
+    if not isinstance(checks, Mapping) or checks.get("passed", True) or checks.get("too_wide", False):
+        return []
+    return [f"{folder}: {checks.get('text', 'the posterior failed its checks')}"]

@@ -208,7 +208,8 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         TypeError: A wrapper of ``env`` randomizes it, or ``rollouts_real`` is no list of ``StepSequence``.
         ShapeError: Rollouts have unequal lengths, or other widths than the environment.
         DataError: There is no such domain parameter, or no field that is needed.
-        ValueError: A recorded action lies outside the bounds, or there is no limit for free rollouts.
+        ValueError: A recorded action lies outside the bounds, segments have one step each, or there is no limit for
+            free rollouts.
     """
 
     def __init__(
@@ -325,6 +326,16 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         if self._target is None:
             raise ValueError("target_features needs rollouts_real, got none; RealRolloutSamplerForSBI makes a rollout")
         return torch.from_numpy(self._reduce.of_series(self._target.series.astype(np.float32)[None]))
+
+    def target_digest(self) -> str:
+        """Of the recorded rollouts, their segments and where these start: others have another one.
+
+        Raises:
+            ValueError: There are no ``rollouts_real``.
+        """
+        if self._target is None:
+            raise ValueError("target_digest needs rollouts_real, got none")
+        return self._target.digest()
 
     def close(self) -> None:
         """End the workers; the next call starts others."""

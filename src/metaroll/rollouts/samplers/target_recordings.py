@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -69,6 +70,11 @@ class TargetRecordings:
         series = [series_of(recorded, *fields, name) for recorded, name in zip(listed, names, strict=True)]
         _check_widths(series, names, spec, fields)
         segments = cut(len(listed[0]))
+        if max(segments) < 2:
+            raise ValueError(
+                "segments must have at least 2 steps, got 1: each starts in the recorded state, so that its features "
+                "say nothing of the parameters; give fewer num_segments, or a higher len_segments"
+            )
         edges = list(itertools.pairwise(itertools.accumulate(segments, initial=0)))
         states, contexts = [], []
         for number, recorded in enumerate(listed):
@@ -77,6 +83,13 @@ class TargetRecordings:
                 contexts.append({"recording": np.array(number), "start": np.array(begin)})
         actions = [_as_recorded(recorded, fields[1]) for recorded in listed]
         return cls(np.stack(series), segments, fields, actions, states, contexts)
+
+    def digest(self) -> str:
+        """Of all that simulations follow: other recordings, starts or segments have another one."""
+        found = hashlib.sha256(repr((self.fields, self.segments, self.series.shape)).encode())
+        for part in (self.series, *self.actions, *self.initial_states):
+            found.update(np.ascontiguousarray(part, dtype=np.float64).tobytes())
+        return found.hexdigest()[:16]
 
     def check_actions(self, spec: EnvSpec) -> None:
         """``ValueError`` where a recorded action lies outside the bounds of ``env``."""

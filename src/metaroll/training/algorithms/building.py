@@ -160,8 +160,8 @@ def _randomizer(env: str, randomize: str, texts: Sequence[str], generator: int) 
         ) from error
 
 
-def parse_ranges(texts: Sequence[str]) -> dict[str, tuple[float, float]]:
-    """Name -> (low, high) of each text ``NAME=LOW:HIGH``.
+def parse_ranges(texts: Sequence[str], option: str = "randomize_param") -> dict[str, tuple[float, float]]:
+    """Name -> (low, high) of each text ``NAME=LOW:HIGH`` of ``option``, which errors name.
 
     Raises:
         ValueError: A text has another form, or two have the same name.
@@ -174,11 +174,9 @@ def parse_ranges(texts: Sequence[str]) -> dict[str, tuple[float, float]]:
         except ValueError:
             low = high = math.nan
         if not (name and math.isfinite(low) and math.isfinite(high) and low < high):
-            raise ValueError(
-                f"randomize_param must be NAME=LOW:HIGH with numbers LOW < HIGH, as length=0.3:0.7, got {text!r}"
-            )
+            raise ValueError(f"{option} must be NAME=LOW:HIGH with numbers LOW < HIGH, as length=0.3:0.7, got {text!r}")
         if name in ranges:
-            raise ValueError(f"randomize_param names {name!r} twice")
+            raise ValueError(f"{option} names {name!r} twice")
         ranges[name] = low, high
     return ranges
 

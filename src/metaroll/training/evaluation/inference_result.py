@@ -29,7 +29,7 @@ class InferenceOptions:
         features: What recorded and simulated rollouts are compared by: bayessim (sums of products of actions and
             changes, their mean and variance), all-steps, delta-steps, last-step, or dtw (distances by dynamic time
             warping).
-        every: Features see every so manieth step.
+        every: Features leave out steps: they use one in so many.
         segment_length: Steps after which a simulation starts anew from the recorded state.
         num_simulations: Sets of parameters that are simulated, in all rounds.
         rounds: Rounds of simulation and learning; after the first one where the posterior lies.
@@ -103,6 +103,11 @@ class Inference:
     options: InferenceOptions
     folder: Path
     checks: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the checks, where there are any, leave the posterior as something to train on."""
+        return not self.checks or bool(self.checks["passed"] or self.checks["too_wide"])
 
     def rows(self) -> list[dict[str, Any]]:
         """For each parameter: prior, nominal value, posterior, and whether the data says something of it."""

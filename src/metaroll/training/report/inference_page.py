@@ -29,7 +29,7 @@ def write_inference_page(
         found: The inference.
         path: Page to write.
         truth: Name -> true value, where it is known (of a simulated robot).
-        more: Further sections, HTML, that come first.
+        more: Further sections, HTML, that come first, below the verdict of the checks.
 
     Returns:
         Where the page is.
@@ -38,7 +38,7 @@ def write_inference_page(
     path.parent.mkdir(parents=True, exist_ok=True)
     short = found.env.rpartition(":")[2]
     lead = f"{len(found.posterior.names)} parameters of {found.env} after recorded rollouts · {found.options.method}"
-    body = [*more, *inference_sections(found, truth)]
+    body = [*_verdict(found), *more, *inference_sections(found, truth)]
     write_atomic(path, page(f"Posterior over {short}", lead, body).encode())
     return path
 
@@ -56,7 +56,7 @@ def inference_sections(found: Inference, truth: Mapping[str, float] | None = Non
     pairs_drawn = [figure(chart) for chart in pair_fields(found.posterior.names, draws)]
     predicted = [part for trace in found.traces for part in _predictions(trace)]
     return [
-        *_verdicts(found),
+        *_checks(found),
         section("Parameters", _parameter_table(found, truth) + figures(marginals)),
         section("Pairs of parameters", figures(pairs_drawn, small=True)),
         section("Predictions", _errors(found) + "".join(predicted)),
@@ -64,16 +64,19 @@ def inference_sections(found: Inference, truth: Mapping[str, float] | None = Non
     ]
 
 
-def _verdicts(found: Inference) -> list[str]:
-    """What the checks say, each in a line."""
-    lines = found.checks.get("lines", ())
-    if not lines:
+def _verdict(found: Inference) -> list[str]:
+    """Whether to train on the posterior, before anything else."""
+    if not found.checks:
         return []
-    good = bool(found.checks.get("passed"))
+    good = bool(found.checks["passed"])
     head = str(found.checks.get("text", "checks passed" if good else "checks failed"))
-    kind = "verdict adapts" if good else "verdict"
-    items = "".join(f"<li>{html.escape(str(line))}</li>" for line in lines)
-    return [f'<p class="{kind}">{html.escape(head)}</p>', section("Checks", f"<ul>{items}</ul>")]
+    return [f'<p class="{"verdict adapts" if good else "verdict"}">{html.escape(head)}</p>']
+
+
+def _checks(found: Inference) -> list[str]:
+    """What the checks say, each in a line."""
+    items = "".join(f"<li>{html.escape(str(line))}</li>" for line in found.checks.get("lines", ()))
+    return [section("Checks", f"<ul>{items}</ul>")] if items else []
 
 
 def _parameter_table(found: Inference, truth: Mapping[str, float] | None) -> str:

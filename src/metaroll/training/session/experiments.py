@@ -36,6 +36,7 @@ from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.description import AlgorithmDescription
 from metaroll.training.algorithms.options import MISSING, Option, constructor_options, merge_layers
+from metaroll.training.algorithms.other_names import GIVEN
 from metaroll.training.algorithms.registry import (
     ALGORITHM_NAMES,
     SIZES,
@@ -259,6 +260,8 @@ def resolve(
         flags = ", ".join(option_text(option.name) for option in missing)
         how = said("", " by flag or with --config FILE")
         raise ValueError(f"{algo} in {env} has no default for {flags}: give a value{how}")
+    if is_varied(env) and any(where == GIVEN and layer.get("randomize") == "default" for where, layer in layers):
+        raise ValueError(f"randomize 'default' is not for {env}, a family of tasks that draws its own: leave it out")
     require_at_least({name: values[name] for name in _NUMBERS_OF_TASKS if name in known}, 1)
     RunOptions(**{option.name: values[option.name] for option in options if option.section == "run"})
     sections: dict[str, Any] = {"command": command, "algo": algo, "env": env}

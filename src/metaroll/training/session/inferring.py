@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -10,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.data.posteriors.folder import POSTERIOR
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.base.env_state import state_from_observation, time_step_of
-from metaroll.envs.lookup.posteriors import POSTERIOR
+from metaroll.envs.lookup.posteriors import INFERENCE
 from metaroll.envs.lookup.randomization import default_randomizer
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import option_text
@@ -29,6 +31,7 @@ from metaroll.inference.estimators import EstimatorConfig
 from metaroll.inference.neural import NPDR, BayesSim, InferenceProgress
 from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import Prior, as_prior
+from metaroll.inference.simulations import Simulate
 from metaroll.policies.playback import IdlePolicy, PlaybackPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.samplers.sbi import RolloutSamplerForSBI, SimRolloutSamplerForSBI
@@ -42,7 +45,6 @@ from metaroll.types import EnvSpec, RolloutPlan
 
 __all__ = ["infer", "segment_sampler", "usual_prior"]
 
-FILE_NAME = "inference.json"
 _DRAWS_SHOWN = 100
 
 
@@ -55,7 +57,7 @@ def usual_prior(env: Any, params: Sequence[str] = ()) -> Prior:
     """
     source = EnvSource.of(env)
     if params:
-        ranges: dict[str, tuple[float, float]] = parse_ranges(params)
+        ranges: dict[str, tuple[float, float]] = parse_ranges(params, "param")
         made = source.make()
         try:
             check_param_names(made, ranges)
@@ -92,8 +94,8 @@ def infer(
         env: Simulator, as for ``RolloutEngine``.
         rollouts: Recorded ones.
         prior: Any form that ``as_prior`` takes.
-        folder: Where the posterior (``posterior/``), all simulations and ``inference.json`` go; simulations that are
-            there are used again.
+        folder: Where the posterior (``posterior/``), all simulations and ``inference.json`` go; simulations of the same
+            recordings, segments and features that are there are used again.
         options: How.
         name: What reports call the simulator.
         initial_state: From a recorded segment to the state in which its simulation starts.
@@ -114,7 +116,13 @@ def infer(
             "rounds": options.rounds,
             "seed": options.seed,
             "run_dir": folder,
-            "simulator": {"env": str(name or env), "features": options.features, "every": options.every},
+            "simulator": {
+                "env": str(name or env),
+                "features": options.features,
+                "every": options.every,
+                "dt": _time_step(source),
+                "recordings": sampler.target_digest(),
+            },
             "progress": progress,
         }
         observed = sampler.target_features().numpy()
@@ -128,16 +136,15 @@ def infer(
         posterior.save(folder / POSTERIOR)
         checks: dict[str, Any] = {}
         if options.checks:
-            verdict = check_posterior(posterior, simulate, seed=derive_seed("checks", options.seed))
-            head, *lines = str(verdict).splitlines()
-            checks = {**verdict.to_plain(), "text": head, "lines": [" ".join(line.split()) for line in lines]}
+            unseen = _sampler(env, held_out, prior, options, start) if held_out else None
+            checks = _checks(posterior, simulate, unseen, options)
     nominal = _nominal(source, prior.names)
     traces = [
         *_traces(source, held_out, posterior, nominal, options, start, held_out=True),
         *_traces(source, seen[:1], posterior, nominal, options, start, held_out=False),
     ]
     found = Inference(str(name or env), posterior, nominal, traces, failed, options, folder, checks)
-    write_json(folder / FILE_NAME, found.to_dict())
+    write_json(folder / INFERENCE, found.to_dict())
     return found
 
 
@@ -173,6 +180,20 @@ def _sampler(
         clip_actions=True,
         num_workers=options.num_workers,
     )
+
+
+def _checks(
+    posterior: Posterior, simulate: Simulate, unseen: SimRolloutSamplerForSBI | None, options: InferenceOptions
+) -> dict[str, Any]:
+    """The verdict, JSON types; ``unseen`` simulates the held-out rollouts, whose features differ from those seen."""
+    held_out: dict[str, Any] = {}
+    with contextlib.nullcontext() if unseen is None else unseen:
+        if unseen is not None:
+            held_out["held_out"] = unseen.target_features().numpy()
+            held_out["held_out_simulate"] = lambda thetas: unseen(thetas).numpy()
+        verdict = check_posterior(posterior, simulate, seed=derive_seed("checks", options.seed), **held_out)
+    head, *lines = str(verdict).splitlines()
+    return {**verdict.to_plain(), "text": head, "lines": [" ".join(line.split()) for line in lines]}
 
 
 # ----------------------------------------------------------------------------------------------------------- recordings
@@ -277,7 +298,7 @@ def _traces(
         place, first = divmod(rest, len(segments))
         values = np.asarray(rollout.get_data_values(field_name), dtype=np.float64)[: len(rollout)]
         told[number, place, segments[first] : segments[first] + len(values)] = values
-    labels, dt = _labels(source, field_name, shape[-1])
+    labels, dt = _labels(source, field_name, shape[-1]), _time_step(source)
     return [
         Traces(
             labels,
@@ -295,12 +316,15 @@ def _first_state(segment: StepSequence, start: Callable[[StepSequence], Any] | N
     return np.asarray(segment.states[0] if start is None else start(segment), dtype=np.float64)
 
 
-def _labels(source: EnvSource, field_name: str, count: int) -> tuple[tuple[str, ...], float | None]:
-    made = source.make()
-    try:
-        dt = time_step_of(made)
-    finally:
-        source.close(made)
+def _labels(source: EnvSource, field_name: str, count: int) -> tuple[str, ...]:
     spec = source.spec
     names = spec.state_labels if field_name == "states" else spec.observation_labels
-    return names or tuple(f"{field_name[:-1]} {i}" for i in range(count)), dt
+    return names or tuple(f"{field_name[:-1]} {i}" for i in range(count))
+
+
+def _time_step(source: EnvSource) -> float | None:
+    made = source.make()
+    try:
+        return time_step_of(made)
+    finally:
+        source.close(made)

@@ -6,6 +6,7 @@ import copy
 import functools
 import math
 import shutil
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
@@ -20,6 +21,7 @@ from metaroll.data.recordings import load_rollouts, save_rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.sims.catalog import QQubeSwingUpEnv
 from metaroll.functional.bootstrap import bootstrap_ci
+from metaroll.inference.estimators import require_sbi
 from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import Prior, as_prior
 from metaroll.rollouts.engine.engine import RolloutEngine
@@ -238,7 +240,9 @@ def train_policy(
     for number, where in enumerate(tried):
         if number:
             values["seed"] = derive_seed("training", options["seed"], number) % 2**31
-        agent = agents.agent("ppo", ENV, run_dir=where, tasks=tasks, **values)
+        with warnings.catch_warnings():  # close_the_loop has said it
+            warnings.filterwarnings("ignore", ".*Do not train on this posterior")
+            agent = agents.agent("ppo", ENV, run_dir=where, tasks=tasks, **values)
         agent.learn(callbacks=copy.deepcopy(callbacks), progress=False)
     best = max(tried, key=_earned)
     return best if trainings == 1 else best.rename(run)
@@ -259,8 +263,12 @@ def close_the_loop(
         folder: Where to; an earlier loop in it is replaced.
         options: Sizes.
         tell: Called with what happens, in words.
+
+    Raises:
+        MissingPackageError: sbi is not installed; nothing has happened then.
     """
     options, folder = LoopOptions() if options is None else options, Path(folder)
+    require_sbi()
     _clear(folder)
     truth = draw_robot(options.seed)
     rollouts = log_robot(truth, options.rollouts, options.seed)
@@ -268,6 +276,8 @@ def close_the_loop(
     tell(f"logged {len(rollouts)} rollouts of the robot, {min(map(len, rollouts))} to {max(map(len, rollouts))} steps")
     settings = inference_options(options, options.seed)
     found = infer(ENV, rollouts, unknown_prior(), folder / "inference", settings, progress=_progress(tell))
+    if not found.trusted:
+        tell(f"{found.checks['text']} The demo trains on it all the same, to show what it is worth on the robot.")
     returns = judge(train_all(folder, found, truth, options, tell), truth, options)
     result = LoopResult(truth, found, returns, folder, options)
     write_json(folder / FILE_NAME, result.to_dict())
