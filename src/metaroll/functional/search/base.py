@@ -98,9 +98,22 @@ class Search(ABC, Generic[StateT]):
         """Names of the reasons to end the search; none is an empty tuple."""
         return ()
 
+    @abstractmethod
     def spread(self, state: StateT) -> float:
         """Root mean square over the parameters of the standard deviation of the next candidates."""
-        raise NotImplementedError
+
+    def repetitions(self, state: StateT) -> float:
+        """How many times the usual number of evaluations each candidate should get, at least 1."""
+        return 1.0
+
+    @property
+    def measures_noise(self) -> bool:
+        """Whether some candidates are asked twice, whose values must differ as by chance they do."""
+        return False
+
+    def numbers(self, state: StateT) -> dict[str, float]:
+        """What a log should tell beside ``spread``."""
+        return {}
 
 
 def default_population(num_params: int) -> int:

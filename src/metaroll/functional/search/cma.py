@@ -199,6 +199,24 @@ class CMA(Search[CMAState]):
         diagonal = state.covariance if state.covariance.ndim == 1 else np.diagonal(state.covariance)
         return state.sigma * math.sqrt(float(diagonal.mean()))
 
+    def repetitions(self, state: CMAState) -> float:
+        """``state.repetitions``."""
+        return state.repetitions
+
+    @property
+    def measures_noise(self) -> bool:
+        """Whether ``reevaluated`` is set."""
+        return self.reevaluated > 0
+
+    def numbers(self, state: CMAState) -> dict[str, float]:
+        """Step size, whether the covariance is diagonal, roots of its condition number, and noise where measured."""
+        found = {
+            "sigma": state.sigma,
+            "separable": float(state.covariance.ndim == 1),
+            "axis_ratio": float(state.scales.max() / state.scales.min()),
+        }
+        return found | ({"noise": state.noise, "repetitions": state.repetitions} if self.reevaluated else {})
+
     # -- learning ------------------------------------------------------------------------------------------------------
 
     def _learned(self, state: CMAState, candidates: np.ndarray, fitness: np.ndarray) -> CMAState:

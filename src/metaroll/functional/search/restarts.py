@@ -94,6 +94,20 @@ class RestartedCMA(Search[RestartState]):
         """See ``Search.spread``."""
         return self.cma.spread(state.run)
 
+    def repetitions(self, state: RestartState) -> float:
+        """Those of the present run."""
+        return self.cma.repetitions(state.run)
+
+    @property
+    def measures_noise(self) -> bool:
+        """Whether ``cma`` does."""
+        return self.cma.measures_noise
+
+    def numbers(self, state: RestartState) -> dict[str, float]:
+        """Those of the present run, its population, and how many runs were before."""
+        more = {"restarts": float(state.restarts), "population": float(state.run.population)}
+        return {**self.cma.numbers(state.run), **more}
+
     def _learned(self, state: RestartState, candidates: np.ndarray, fitness: np.ndarray) -> RestartState:
         run = self.cma.tell(state.run, candidates, fitness)
         small, large = state.small_evaluations, state.large_evaluations
