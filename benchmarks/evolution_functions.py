@@ -8,11 +8,14 @@ python benchmarks/evolution_functions.py --check    the full form without append
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # CPU time of threads that only wait would count, too
 
 import numpy as np
 from _reporting import report, report_missing, versions

@@ -13,14 +13,14 @@ import numpy as np
 
 from metaroll.checks import check_whole
 from metaroll.data.rollouts import Rollouts
-from metaroll.errors import ShapeError
+from metaroll.errors import ShapeError, unknown_name
 from metaroll.functional.cvar import conditional_value_at_risk
 from metaroll.functional.running_moments import Moments, add_rows
 from metaroll.functional.search.base import Search, restored, state_tree
 from metaroll.functional.search.cem import CEM as CEMSearch
 from metaroll.functional.search.cem import num_elites
 from metaroll.functional.search.cma import CMA, CMAState
-from metaroll.functional.search.restarts import RestartedCMA, RestartState
+from metaroll.functional.search.restarts import RESTARTS, RestartedCMA, RestartState
 from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.on_policy_training import Progress, TrainingTasks, horizon_of, train_epochs
 from metaroll.learners.runner import Runner
@@ -518,7 +518,10 @@ class CMAES(SearchLearner):
             target=target,
         )
 
-        self._restarts, self._max_restarts = restarts, max_restarts
+        if restarts not in ("none", *RESTARTS):
+            raise unknown_name("restarts", str(restarts), ("none", *RESTARTS))
+        self._restarts: Literal["none", "ipop", "bipop"] = restarts
+        self._max_restarts = max_restarts
         super().__init__(
             env_spec,
             policy,
