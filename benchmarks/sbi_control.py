@@ -68,7 +68,9 @@ def simulator(case: Case, seed: int) -> Any:
 def learners(args: argparse.Namespace, prior: dict[str, Any], seed: int) -> dict[str, Any]:
     from metaroll import NPDR, BayesSim, EstimatorConfig
 
-    config = EstimatorConfig(batch_size=50, learning_rate=1e-3, max_epochs=2 if args.quick else 200)
+    config = EstimatorConfig(
+        batch_size=50, learning_rate=1e-3, max_epochs=2 if args.quick else 200, ensemble=args.ensemble
+    )
     return {"NPDR": NPDR(prior, config, seed=seed), "BayesSim": BayesSim(prior, config=config, seed=seed)}
 
 
@@ -96,7 +98,14 @@ def measure(name: str, args: argparse.Namespace) -> None:
                 ranks[learner].append(sbc_ranks(truths, posterior.sample(DRAWS, run, held_out)))
                 print(f"{name}, run {run}, {learner}: {gains[learner][-1].mean():.2f} nats "
                       f"({time.perf_counter() - start:.0f} s)", flush=True)  # fmt: skip
-    told = {"case": name, "simulations": simulations, "runs": runs, "targets": targets, "prior": str(case.prior)}
+    told = {
+        "case": name,
+        "ensemble": args.ensemble,
+        "simulations": simulations,
+        "runs": runs,
+        "targets": targets,
+        "prior": str(case.prior),
+    }
     known = versions("metaroll", "sbi", "torch", "gymnasium", "numpy")
     for learner in gains:
         each = [float(np.mean(gain)) for gain in gains[learner]]
@@ -142,6 +151,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES))
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--ensemble", type=int, default=1, help="estimators that each posterior is the mixture of")
     parser.add_argument("--quick", action="store_true", help="one run of 100 simulations: only that it runs")
     args = parser.parse_args()
     for name in args.cases:

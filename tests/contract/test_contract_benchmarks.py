@@ -183,12 +183,29 @@ def test_both_meta_gradients_are_of_the_same_rollouts(monkeypatch):
 
     monkeypatch.setattr(script.RolloutEngine, "run_groups", counted)
     sizes = {"env": "point-navigation", "tasks": 2, "rollouts": 3, "steps": 5, "repeats": 2}
-    args = argparse.Namespace(**sizes, alpha=0.1, discount=0.99, scale=1.0)
-    dice, ratios = script.gradients(args, (script.DICEOuter(), script.TRPOOuter()), 0)
-    assert collected == [0, 1] * 2  # once for both
-    again = script.gradients(args, (script.DICEOuter(), script.DICEOuter()), 0)
+    args = argparse.Namespace(**sizes, alpha=0.1, discount=0.99, unit="rewards", seed=0)
+    dice, ratios, first = script.gradients(args, (script.DICE, script.RATIOS, script.FIRST_ORDER), 0)
+    assert collected == [0, 1] * 2  # once for all
+    again = script.gradients(args, (script.DICE, script.DICE), 0)
     assert np.array_equal(again[0], dice) and np.array_equal(again[1], dice)
-    assert not np.allclose(dice, ratios)
+    assert not np.allclose(dice, ratios) and not np.allclose(dice, first)
+    args.alpha = 1e-6  # steps of no size: the second-order term, in which alone they differ, is gone
+    short = script.gradients(args, (script.DICE, script.RATIOS, script.FIRST_ORDER), 0)
+    np.testing.assert_allclose(short[0], short[2], atol=1e-4 * np.abs(short[2]).max())
+    np.testing.assert_allclose(short[1], short[2], atol=1e-4 * np.abs(short[2]).max())
+
+
+def test_noise_is_not_taken_for_a_mean_gradient(monkeypatch):
+    script, rng = script_of("dice_variance", monkeypatch), np.random.default_rng(0)
+    variances, norms = script.deviations(np.array([[3.0], [1.0], [2.0]]), np.array([[1, 1, 1], [2, 1, 0]]))
+    np.testing.assert_allclose(norms, [(3 + 6 + 2) / 3, 3.0])  # of 3, 3 and 1 those pairs count that are not the same
+    np.testing.assert_allclose(variances, [1.0, 19 / 3 - 3.0])
+    noise = rng.normal(size=(20, 50))
+    told = script.comparison(noise, 2.0 + noise)
+    assert told["dice"] is told["value"] is told["low"] is None
+    assert told["ratios"] == pytest.approx(0.5, rel=0.1)  # each entry deviates by 1 from 2
+    told = script.comparison(2.0 + 2.0 * noise, 2.0 + noise)
+    assert told["low"] < told["value"] < told["high"] and told["value"] == pytest.approx(2.0, rel=0.05)
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="CPU times of other processes are read from /proc")

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from metaroll import EstimatorConfig
+from metaroll.training.session import inferring
+
 FOLDER = Path(__file__).parents[2] / "examples"
 EXAMPLES = sorted(FOLDER.glob("*.py"))
 FAMILIES = {"two_link_arm": ("family", "slow_family")}
 """Those that are no scripts, and their families of tasks."""
+QUICK = {
+    "hopper_from_logs": ("policy trained on the posterior", {"nominal", "inference", "posterior", "report.html"}),
+    "adapt_on_a_posterior": ("after it had adapted", {"posterior", "pearl"}),
+}
+"""Those that take minutes, what they print at last, and what they leave behind."""
+SCRIPTS = [path for path in EXAMPLES if path.stem not in (*FAMILIES, *QUICK)]
 
 
 @pytest.mark.parametrize(("module", "name"), [(m, name) for m, names in FAMILIES.items() for name in names])
@@ -24,9 +34,20 @@ def test_example_families_are_well_made(module: str, name: str) -> None:
     assert report["ok"], report
 
 
-@pytest.mark.parametrize("script", [p for p in EXAMPLES if p.stem not in FAMILIES], ids=lambda path: path.stem)
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_example_runs(script: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", str(script)]
     result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=110)
     assert result.returncode == 0, result.stderr
     assert "return on tasks it never saw -" in result.stdout
+
+
+@pytest.mark.parametrize(("name", "end", "folders"), [(name, *told) for name, told in QUICK.items()])
+def test_all_steps_of_an_example_of_minutes(name: str, end: str, folders: set, tmp_path, monkeypatch, capsys) -> None:
+    """In this process, which has imported everything already; with a network that is not trained for long."""
+    short = EstimatorConfig(max_epochs=2, num_transforms=1, hidden_features=8)
+    monkeypatch.setattr(inferring, "_config", lambda options: short)
+    monkeypatch.setattr(sys, "argv", [name, "--quick", "--out", str(tmp_path / "out")])
+    runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
+    assert end in capsys.readouterr().out
+    assert {path.name for path in (tmp_path / "out").iterdir()} == folders

@@ -9,12 +9,13 @@ from doc_pages import page, python_blocks, run_python
 
 def test_the_code_runs(tmp_path: Path) -> None:
     blocks = python_blocks(page("inference.md"))
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     code = "\n".join(blocks).replace("observed, 1000)", "observed, 300)")
     code = code.replace("learning_rate=2e-3", "learning_rate=1e-2, max_epochs=20, num_transforms=2, hidden_features=16")
     (tmp_path / "script.py").write_text(code)
     shown = run_python(tmp_path, "script.py")
     assert "Posterior: length = 0." in shown and "10000 draws of length, friction" in shown
+    assert "22 features of a rollout, 44 of the log" in shown and "Posterior: pole_mass = " in shown
     assert "calibration at the observed" in shown and "do not give the observed features" in shown
     assert {path.name for path in (tmp_path / "runs/pendulum/posterior").iterdir()} == {
         "draws.npz",

@@ -141,17 +141,17 @@ def test_numba_gives_the_random_numbers_of_numpy(numba_loops, monkeypatch) -> No
     ["symmetric2", "asymmetric", "symmetricP05", rabiner_juang(1, "a"), SKIPS],
     ids=["symmetric2", "asymmetric", "symmetricP05", "type 1a", "skips"],
 )
-@pytest.mark.parametrize("dims", [1, 2, 5])
+@pytest.mark.parametrize("dims", [1, 2, 5, 9])
 def test_numba_warps_like_numpy(pattern, dims: int, numba_loops, monkeypatch) -> None:
     rng = np.random.default_rng(dims)
-    x, y = rng.normal(size=(7, 30, dims)), rng.normal(size=(7, 25, dims))  # 7 = four side by side, and three
+    x, y = rng.normal(size=(7, 30, dims)), rng.normal(size=(7, 25, dims))
     x[3, 4] = np.nan
-    ours = dtw_distances(x, y, pattern)
+    ours, longer = dtw_distances(x, y, pattern), dtw_distances(y, x, pattern)
     monkeypatch.setattr(kernels, "_LOOPS", numba_loops)
     np.testing.assert_array_equal(dtw_distances(x, y, pattern), ours)
+    np.testing.assert_array_equal(dtw_distances(y, x, pattern), longer)
     # In threads, of which torch allows some here.
     monkeypatch.setattr(dtw, "_CELLS_PER_THREAD", 1)
-    monkeypatch.setattr(dtw, "_SIDE_BY_SIDE", 2)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     np.testing.assert_array_equal(dtw_distances(x, y, pattern), ours)
     assert np.isnan(ours[3]) and np.isfinite(np.delete(ours, 3)).all()
@@ -168,7 +168,8 @@ def test_numba_gives_the_features_of_numpy(numba_loops, monkeypatch, dtype) -> N
     def results() -> list[np.ndarray]:
         table = np.zeros((60, 12))
         state_features(observations, np.arange(50) % 11, table[5:55, 1:11])  # what lies around stays
-        return [table, state_features(observations, np.arange(50) / 4), state_features(observations[:0], [])]
+        some = state_features(observations, np.arange(20), rows=np.arange(3, 43, 2))
+        return [table, some, state_features(observations, np.arange(50) / 4), state_features(observations[:0], [])]
 
     with np.errstate(over="ignore"):
         ours = results()

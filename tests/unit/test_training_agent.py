@@ -14,6 +14,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import metaroll
 from metaroll.cli.main import main
@@ -108,6 +109,18 @@ def test_python_runner_and_command_line_give_the_same_bits(
     states = [learned(tmp_path / name) for name in ("shell", "python", "runner")]
     for other in states[1:]:
         assert trees_equal(states[0], other)
+
+
+def test_bits_depend_on_the_threads_of_the_configuration_alone(tmp_path: Path) -> None:
+    """PPO's gradients are NumPy's here; with the threads that the process begins with, their last bits would differ."""
+    options = {"steps_per_epoch": 1000, "num_passes": 1, "batch_size": 500, "hidden_sizes": (64, 64), "epochs": 1}
+    for threads in (1, 2):  # as OMP_NUM_THREADS, or the number of processors, would have it
+        with threadpool_limits(threads, user_api="blas"):
+            run = metaroll.agent("ppo", "Pendulum-v1", run_dir=tmp_path / str(threads), torch_threads=1, **options)
+            run.learn(progress=False)
+            found = threadpool_info()
+        assert {pool["num_threads"] for pool in found if pool["user_api"] == "blas"} == {threads}
+    assert trees_equal(learned(tmp_path / "1"), learned(tmp_path / "2"))
 
 
 def test_learn_save_load_act(ppo: metaroll.Agent, tmp_path: Path) -> None:

@@ -160,6 +160,7 @@ class _Runner:
 
     def __init__(self) -> None:
         self.algo = self
+        self.task_sampler = metaroll.DomainRandomizer(metaroll.UniformDomainParam("pole_mass", 1.0, 1e-3))
         self.policy = metaroll.IdlePolicy(metaroll.EnvSpec.from_env(PendulumEnv()))
 
 
@@ -167,9 +168,12 @@ def test_ranges_grow_where_the_policy_copes_and_shrink_where_not() -> None:
     limits = {"pole_mass": (0.5, 1.5)}
     options = {"num_episodes": 1, "max_steps": 5, "seed": 0}
     easy = AutomaticRandomization("pend", {"pole_mass": 1.0}, limits, low=-1.0, high=0.0, **options)
+    runner = _Runner()
     for epoch in range(40):
-        easy.on_epoch_end(_Runner(), epoch, {})
+        easy.on_epoch_end(runner, epoch, {})
     assert easy.ranges["pole_mass"] == pytest.approx((0.5, 1.5))
+    learned_in = [param["pole_mass"] for param in runner.task_sampler.draw(50, 0)]
+    assert min(learned_in) < 0.6 and max(learned_in) > 1.4
     assert {param["pole_mass"] for param in easy.randomizer.draw(50, 0)} - {1.0}
     easy._low, easy._high = 1e9, 1e9
     for epoch in range(80):

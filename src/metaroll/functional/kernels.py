@@ -105,12 +105,19 @@ def _td_errors(
 
 
 def _state_features(
-    obs: np.ndarray, steps: np.ndarray, low: float, high: float, unit: float, flat: np.ndarray, stride: int
+    obs: np.ndarray,
+    rows: np.ndarray,
+    steps: np.ndarray,
+    low: float,
+    high: float,
+    unit: float,
+    flat: np.ndarray,
+    stride: int,
 ) -> None:
-    """``functional.regression.state_features``: row ``i`` begins at ``flat[i * stride]``."""
+    """``functional.regression.state_features``: what is made of ``rows[i]`` begins at ``flat[i * stride]``."""
     width = obs.shape[1]
-    for i in range(len(obs)):
-        x, row = obs[i], flat[i * stride : i * stride + 2 * width + 4]
+    for i in range(len(rows)):
+        x, row = obs[rows[i]], flat[i * stride : i * stride + 2 * width + 4]
         clipped, squares, time = row[:width], row[width : 2 * width], row[2 * width :]
         for j in range(width):
             inside = low if x[j] < low else x[j]  # in two steps, which become vectors; NaN stays NaN
@@ -138,7 +145,62 @@ def _philox(even: np.ndarray, odd: np.ndarray, keys: np.ndarray, out: np.ndarray
             out[0, b, i], out[1, b, i], out[2, b, i], out[3, b, i] = c0, c1, c2, c3
 
 
-def _dtw(
+def _warp_by_steps(x: np.ndarray, y: np.ndarray, weights: np.ndarray, buffers: np.ndarray, last: np.ndarray) -> None:
+    """Last rows ``(P, m)`` of the least costs of warping paths of P pairs of series that move by single steps.
+
+    One pair after another, anti-diagonal by anti-diagonal: its cells ``(i, j)`` have the same ``i + j``, and none of
+    them waits for another, so each loop becomes one of vectors. What a diagonal needs of those before stays in the
+    processor's first cache.
+
+    Args:
+        x: First series, number by number, ``(P, D, n)``; D is 1 or a multiple of 4 (with zeros).
+        y: Second series, likewise, from its last step to the first, ``(P, D, m)``.
+        weights: Of the distance of the cell in which a move (1, 1), (1, 0) or (0, 1) ends, ``(3,)``.
+        buffers: Infinite numbers: memory for three diagonals of least costs, and for distances, ``(7, n + 2)``.
+        last: Filled with the result.
+    """
+    pairs, dims, n = x.shape
+    m = y.shape[2]
+    w0, w1, w2 = weights[0], weights[1], weights[2]
+    buffers[3] = 0.0
+    for p in range(pairs):
+        buffers[:3, :2] = np.inf  # what is left of another pair
+        for s in range(n + m - 1):
+            low, high = max(0, s - m + 1), min(s, n - 1)
+            count, there = high + 1 - low, m - 1 - s + low  # in y, of ``low``
+            c = buffers[6]
+            if dims == 1:
+                x0, y0 = x[p, 0][low:], y[p, 0][there:]
+                for k in range(count):
+                    c[k] = abs(x0[k] - y0[k])
+            for f in range(0, dims - dims % 4, 4):
+                x0, x1, x2, x3 = x[p, f][low:], x[p, f + 1][low:], x[p, f + 2][low:], x[p, f + 3][low:]
+                y0, y1, y2, y3 = y[p, f][there:], y[p, f + 1][there:], y[p, f + 2][there:], y[p, f + 3][there:]
+                given = buffers[4 + f // 4 % 2 if f else 3]  # never what is written: a loop of vectors needs that
+                if f + 4 < dims:
+                    found = buffers[5 - f // 4 % 2]
+                    for k in range(count):
+                        a, b, d, e = x0[k] - y0[k], x1[k] - y1[k], x2[k] - y2[k], x3[k] - y3[k]
+                        found[k] = given[k] + a * a + b * b + d * d + e * e
+                else:
+                    for k in range(count):
+                        a, b, d, e = x0[k] - y0[k], x1[k] - y1[k], x2[k] - y2[k], x3[k] - y3[k]
+                        c[k] = np.sqrt(given[k] + a * a + b * b + d * d + e * e)
+            # The entry of i is at i + 1, between infinite ones: no path comes from outside.
+            now, before, twice = buffers[s % 3], buffers[(s + 2) % 3], buffers[(s + 1) % 3][low:]
+            g, above, beside = now[low + 1 :], before[low:], before[low + 1 :]
+            for k in range(count):
+                v, up, left = twice[k] + w0 * c[k], above[k] + w1 * c[k], beside[k] + w2 * c[k]
+                v = up if up < v else v
+                g[k] = left if left < v else v
+            now[low] = now[high + 2] = np.inf
+            if s == 0:
+                g[0] = c[0]
+            if high == n - 1:
+                last[p, s - n + 1] = g[count - 1]
+
+
+def _warp_by_moves(
     x: np.ndarray,
     y: np.ndarray,
     moves: np.ndarray,
@@ -150,9 +212,8 @@ def _dtw(
 ) -> None:
     """Last rows ``(P, m)`` of the least costs of warping paths of P pairs of series.
 
-    Row by row, for as many pairs side by side as there are buffers. Moves forward in the first series only read rows
-    before, so each is one loop over a row (which becomes one of vectors). Moves along a row have to wait for one
-    another; those of four pairs go side by side.
+    One pair after another, row by row. Moves forward in the first series only read rows before, so each is one loop
+    over a row (which becomes one of vectors). Moves along a row have to wait for one another.
 
     Args:
         x: First series, ``(P, n, D)``.
@@ -162,84 +223,71 @@ def _dtw(
         terms: Rows back and columns back of each term.
         weights: Weight of each term.
         num_forward: How many moves go back at least a row.
-        buffers: Memory for the last rows of least costs, of distances, and of the costs of moves,
-            ``(side by side, 3, rows, m)``.
+        buffers: Memory for the last rows of least costs, of distances, and of the costs of moves, ``(3, rows, m)``.
         last: Filled with the result.
     """
     pairs, n, dims = x.shape
     m = y.shape[2]
-    side, kept, num_moves = buffers.shape[0], buffers.shape[2], len(moves) - 1
-    for begin in range(0, pairs, side):
-        width = min(side, pairs - begin)
+    kept, num_moves = buffers.shape[1], len(moves) - 1
+    total, cost, extra = buffers[0], buffers[1], buffers[2]
+    for p in range(pairs):
         for i in range(n):
             now = i % kept
-            for p in range(width):
-                total, cost, extra = buffers[p, 0], buffers[p, 1], buffers[p, 2]
-                c, g, xi, yp = cost[now], total[now], x[begin + p, i], y[begin + p]
-                if dims == 1:
-                    x0, y0 = xi[0], yp[0]
-                    for j in range(m):
-                        c[j] = abs(x0 - y0[j])
-                else:
-                    for j in range(m):
-                        c[j] = 0.0
-                    for f in range(0, dims - 1, 2):  # two at once: half as often through the memory of a row
-                        x0, y0, x1, y1 = xi[f], yp[f], xi[f + 1], yp[f + 1]
-                        for j in range(m):
-                            a, b = x0 - y0[j], x1 - y1[j]
-                            c[j] = c[j] + a * a + b * b
-                    if dims % 2:
-                        x0, y0 = xi[dims - 1], yp[dims - 1]
-                        for j in range(m):
-                            a = x0 - y0[j]
-                            c[j] += a * a
-                    for j in range(m):
-                        c[j] = np.sqrt(c[j])
+            c, g, xi, yp = cost[now], total[now], x[p, i], y[p]
+            if dims == 1:
+                x0, y0 = xi[0], yp[0]
                 for j in range(m):
-                    g[j] = np.inf
-                if i == 0:
-                    g[0] = c[0]
-                for k in range(num_moves):
-                    back, left, first = moves[k, 0], moves[k, 1], moves[k, 2]
-                    num = moves[k + 1, 2] - first
-                    if back > i or left >= m:
-                        continue
-                    source, target = total[(i - back) % kept], g[left:]
-                    if k < num_forward and num == 1:  # most moves: no costs of moves in between
-                        w, d = weights[first], cost[(i - terms[first, 0]) % kept][left - terms[first, 1] :]
-                        for j in range(m - left):
-                            v = source[j] + w * d[j]
-                            target[j] = v if v < target[j] else target[j]
-                        continue
-                    e = extra[max(k - num_forward, 0)]
-                    for j in range(m - left):
-                        e[j] = 0.0
-                    for t in range(first, first + num):
-                        w, d = weights[t], cost[(i - terms[t, 0]) % kept][left - terms[t, 1] :]
-                        for j in range(m - left):
-                            e[j] += w * d[j]
-                    if k < num_forward:
-                        for j in range(m - left):
-                            v = source[j] + e[j]
-                            target[j] = v if v < target[j] else target[j]
-            if num_moves - num_forward == 1 and moves[num_forward, 1] == 1 and width == 4:
-                g0, g1, g2, g3 = buffers[0, 0, now], buffers[1, 0, now], buffers[2, 0, now], buffers[3, 0, now]
-                e0, e1, e2, e3 = buffers[0, 2, 0], buffers[1, 2, 0], buffers[2, 2, 0], buffers[3, 2, 0]
-                v0, v1, v2, v3 = g0[0], g1[0], g2[0], g3[0]
-                for j in range(1, m):
-                    v0, v1 = min(v0 + e0[j - 1], g0[j]), min(v1 + e1[j - 1], g1[j])
-                    v2, v3 = min(v2 + e2[j - 1], g2[j]), min(v3 + e3[j - 1], g3[j])
-                    g0[j], g1[j], g2[j], g3[j] = v0, v1, v2, v3
+                    c[j] = abs(x0 - y0[j])
             else:
-                for p in range(width):
-                    g = buffers[p, 0, now]
-                    for j in range(1, m):
-                        for k in range(num_forward, num_moves):
-                            left = moves[k, 1]
-                            if left <= j:
-                                g[j] = min(g[j - left] + buffers[p, 2, k - num_forward, j - left], g[j])
-        for p in range(width):
-            last[begin + p] = buffers[p, 0, (n - 1) % kept]
+                for j in range(m):
+                    c[j] = 0.0
+                for f in range(0, dims - 1, 2):  # two at once: half as often through the memory of a row
+                    x0, y0, x1, y1 = xi[f], yp[f], xi[f + 1], yp[f + 1]
+                    for j in range(m):
+                        a, b = x0 - y0[j], x1 - y1[j]
+                        c[j] = c[j] + a * a + b * b
+                if dims % 2:
+                    x0, y0 = xi[dims - 1], yp[dims - 1]
+                    for j in range(m):
+                        a = x0 - y0[j]
+                        c[j] += a * a
+                for j in range(m):
+                    c[j] = np.sqrt(c[j])
+            for j in range(m):
+                g[j] = np.inf
+            if i == 0:
+                g[0] = c[0]
+            for k in range(num_moves):
+                back, left, first = moves[k, 0], moves[k, 1], moves[k, 2]
+                num = moves[k + 1, 2] - first
+                if back > i or left >= m:
+                    continue
+                source, target = total[(i - back) % kept], g[left:]
+                if k < num_forward and num == 1:  # most moves: no costs of moves in between
+                    w, d = weights[first], cost[(i - terms[first, 0]) % kept][left - terms[first, 1] :]
+                    for j in range(m - left):
+                        v = source[j] + w * d[j]
+                        target[j] = v if v < target[j] else target[j]
+                    continue
+                e = extra[max(k - num_forward, 0)]
+                for j in range(m - left):
+                    e[j] = 0.0
+                for t in range(first, first + num):
+                    w, d = weights[t], cost[(i - terms[t, 0]) % kept][left - terms[t, 1] :]
+                    for j in range(m - left):
+                        e[j] += w * d[j]
+                if k < num_forward:
+                    for j in range(m - left):
+                        v = source[j] + e[j]
+                        target[j] = v if v < target[j] else target[j]
+            if num_forward == num_moves:
+                continue
+            for j in range(1, m):
+                for k in range(num_forward, num_moves):
+                    left = moves[k, 1]
+                    if left <= j:
+                        g[j] = min(g[j - left] + extra[k - num_forward, j - left], g[j])
+        last[p] = total[(n - 1) % kept]
 
 
 _SOURCES: dict[str, tuple[Callable[..., None], str]] = {
@@ -250,12 +298,16 @@ _SOURCES: dict[str, tuple[Callable[..., None], str]] = {
     ),
     "state_features": (
         _state_features,
-        "void(float64[:, ::1], int64[::1], float64, float64, float64, float64[::1], int64)",
+        "void(float64[:, ::1], int64[::1], int64[::1], float64, float64, float64, float64[::1], int64)",
     ),
     "philox": (_philox, "void(uint64[:, :, ::1], uint64[:, :, ::1], uint64[:, :, :, ::1], uint32[:, :, ::1])"),
-    "dtw": (
-        _dtw,
+    "warp_by_steps": (
+        _warp_by_steps,
+        "void(float64[:, :, ::1], float64[:, :, ::1], float64[::1], float64[:, ::1], float64[:, ::1])",
+    ),
+    "warp_by_moves": (
+        _warp_by_moves,
         "void(float64[:, :, ::1], float64[:, :, ::1], int64[:, ::1], int64[:, ::1], float64[::1], int64, "
-        "float64[:, :, :, ::1], float64[:, ::1])",
+        "float64[:, :, ::1], float64[:, ::1])",
     ),
 }

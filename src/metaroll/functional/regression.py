@@ -72,8 +72,8 @@ def solve_ridge(gram: np.ndarray, moments: np.ndarray, coefficient: float) -> np
     """
     if not (np.isfinite(gram).all() and np.isfinite(moments).all()):
         raise ValueError("features and targets of a ridge regression must be finite, got NaN, Inf or too large numbers")
-    system = gram + coefficient * np.eye(gram.shape[-1])
-    found = _by_cholesky(system, moments)
+    ridges = coefficient * np.eye(gram.shape[-1])
+    found = _by_cholesky(gram + ridges, moments)
     if found is not None:
         return found
     if gram.ndim > 2:  # each by itself, so that one does not change the others
@@ -83,18 +83,21 @@ def solve_ridge(gram: np.ndarray, moments: np.ndarray, coefficient: float) -> np
         found = _by_cholesky(gram + smallest * 10.0**power * np.eye(len(gram)), moments)
         if found is not None:
             return found
-    return np.linalg.lstsq(system, moments, rcond=None)[0]
+    return np.linalg.lstsq(gram + ridges, moments, rcond=None)[0]
 
 
-def _by_cholesky(system: np.ndarray, moments: np.ndarray) -> np.ndarray | None:
-    if system.ndim > 2:
-        each = [_by_cholesky(one, moment) for one, moment in zip(system, moments, strict=True)]
-        return None if any(found is None for found in each) else np.stack(each)  # type: ignore[arg-type]
+def _by_cholesky(systems: np.ndarray, moments: np.ndarray) -> np.ndarray | None:
+    """Solutions of symmetric systems, which are overwritten; ``None`` where one is not positive definite."""
     # It loads slowly, and few runs need it.
     from scipy.linalg.lapack import dposv  # pyright: ignore[reportAttributeAccessIssue] (written in Fortran)
 
-    _, found, failed = dposv(system, moments)
-    return found if not failed and np.isfinite(found).all() else None
+    found = np.empty(moments.shape)
+    for index in np.ndindex(moments.shape[:-1]):
+        # Transposed, it lies as Fortran wants it, and is not copied.
+        _, found[index], failed = dposv(systems[index].T, moments[index], overwrite_a=True)
+        if failed:
+            return None
+    return found if np.isfinite(found).all() else None
 
 
 def grams_of_blocks(blocks: np.ndarray, firsts: np.ndarray) -> np.ndarray:
@@ -109,18 +112,17 @@ def grams_of_blocks(blocks: np.ndarray, firsts: np.ndarray) -> np.ndarray:
     """
     width = blocks.shape[-1]
     cuts = list(pairwise([*range(0, width, 8 * -(-width // 24)), width]))  # multiples of the widest vector
-    grams = np.zeros((len(firsts), width, width))
+    grams = np.empty((len(firsts), width, width))
     at_a_time = max(16, _PRODUCTS_AT_A_TIME // width**2)
-    for begin in range(0, len(blocks), at_a_time):
-        some = blocks[begin : begin + at_a_time]
-        these = slice(
-            int(np.searchsorted(firsts, begin, side="right")) - 1,  # it may have begun before
-            int(np.searchsorted(firsts, begin + len(some))),
-        )
-        inner = np.maximum(firsts[these] - begin, 0)
-        for a, b in cuts:
-            products = np.matmul(some[..., a:].transpose(0, 2, 1), some[..., a:b])
-            grams[these, a:, a:b] += np.add.reduceat(products, inner, axis=0)
+    for m, (first, stop) in enumerate(pairwise([*firsts.tolist(), len(blocks)])):
+        for begin in range(first, stop, at_a_time):
+            some = blocks[begin : min(begin + at_a_time, stop)]
+            for a, b in cuts:
+                products = np.matmul(some[..., a:].transpose(0, 2, 1), some[..., a:b])
+                if begin == first:
+                    np.add.reduce(products, axis=0, out=grams[m, a:, a:b])
+                else:
+                    grams[m, a:, a:b] += np.add.reduce(products, axis=0)
     for a, b in cuts:
         grams[:, a:b, b:] = grams[:, b:, a:b].transpose(0, 2, 1)
     return grams
@@ -145,31 +147,37 @@ def time_features(steps: Any, out: np.ndarray | None = None) -> np.ndarray:
     return features
 
 
-def state_features(observations: np.ndarray, steps: Any, out: np.ndarray | None = None) -> np.ndarray:
+def state_features(
+    observations: np.ndarray, steps: Any, out: np.ndarray | None = None, rows: np.ndarray | None = None
+) -> np.ndarray:
     """Observations clipped to [-10, 10], their squares, and ``time_features`` (Duan et al. 2016, arXiv:1604.06778).
 
     Args:
         observations: Shape ``(T, O)``.
         steps: Numbers of steps within their rollouts, ``(T,)``.
         out: Where to write them, float64 ``(T, 2 O + 4)``.
+        rows: Which T rows of ``observations`` to take where these are more, int64 ``(T,)``.
 
     Returns:
         Shape ``(T, 2 O + 4)``.
     """
-    count, width = observations.shape
+    steps, width = np.asarray(steps), observations.shape[1]
+    count = len(steps)
     features = np.empty((count, 2 * width + 4)) if out is None else out
-    steps, loop = np.asarray(steps), compiled("state_features", features.size)
+    loop = compiled("state_features", features.size)
     if loop is not None and steps.dtype.kind in "iu" and features.strides[1] == features.itemsize:
         stride = features.strides[0] // features.itemsize
         # Contiguous from the first number to the last, as the loop wants it; the gaps between rows stay as they are.
         flat = as_strided(features, (max(0, (count - 1) * stride + features.shape[1]),), (features.itemsize,))
         loop(
             np.require(observations, np.float64, ["C", "W"]),
+            np.arange(count) if rows is None else rows,
             np.require(steps, np.int64, ["C", "W"]),
             *(-_CLIP, _CLIP, _TIME_UNIT, flat, stride),
         )
         return features
-    clipped = np.clip(observations, -_CLIP, _CLIP, dtype=np.float64)  # contiguous, which is faster to square
+    given = observations if rows is None else observations[rows]
+    clipped = np.clip(given, -_CLIP, _CLIP, dtype=np.float64)  # contiguous, which is faster to square
     features[:, :width] = clipped
     np.multiply(clipped, clipped, out=features[:, width : 2 * width])
     time_features(steps, features[:, 2 * width :])

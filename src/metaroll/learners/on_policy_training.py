@@ -169,6 +169,11 @@ class TrainingTasks:
         self._generator = np.random.default_rng(seed)
 
     @property
+    def source(self) -> Any:
+        """The sampler, the list, or ``None``."""
+        return self._source
+
+    @property
     def listed(self) -> list[EnvUpdate] | None:
         """All that may be drawn, where there is a list of it; ``None`` where it is drawn without end."""
         if isinstance(self._source, list):

@@ -250,6 +250,11 @@ class PPO(EpochLearner):
         return self._critic
 
     @property
+    def task_sampler(self) -> Any:
+        """Where the variations that it trains in come from; ``None`` means the nominal environment."""
+        return self._tasks.source
+
+    @property
     def discount(self) -> float:
         """Discount factor."""
         return float(self._config.discount)

@@ -31,7 +31,7 @@ __all__ = [
 
 _WORTH_THREADS = 1_000_000
 """Numbers from which several threads fit faster than one."""
-_NUMBERS_AT_ONCE = 750_000
+_NUMBERS_AT_ONCE = 375_000
 """Numbers of a table of features that stays in the processor's cache."""
 _BLOCK_PRODUCTS = 4 * 65536
 """Multiplications of a matrix product above which OpenBLAS takes several threads."""
@@ -150,8 +150,10 @@ class _LinearBaseline(TaskBaseline, ABC):
         """F."""
 
     @abstractmethod
-    def features(self, observations: Any, times: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-        """``(t, F)``, written to ``out`` where it is given."""
+    def features(
+        self, observations: Any, times: np.ndarray, out: np.ndarray | None = None, rows: np.ndarray | None = None
+    ) -> np.ndarray:
+        """``(t, F)`` of observations (or of some of their rows), written to ``out`` where it is given."""
 
     def fit_tasks(
         self, columns: PathColumns, targets: np.ndarray, *, finals: bool = False
@@ -208,34 +210,22 @@ class _TaskFits:
 
     Attributes:
         weights: ``(M, F)``.
+        values: What is predicted, ``(T,)``.
         last_values: ``(N,)``, or ``None``.
     """
 
     def __init__(self, baseline: _LinearBaseline, columns: PathColumns, targets: np.ndarray, finals: bool) -> None:
         self.weights = np.zeros((columns.num_tasks, baseline.num_features(columns)))
+        self.values = np.empty(len(targets))
         self.last_values = np.empty(len(columns.lengths)) if finals else None
-        self._baseline, self._columns = baseline, columns
+        self._baseline, self._columns, self._targets = baseline, columns, targets
+        # All that is known beforehand is made once: threads would wait for each other at many small calls.
+        self._edges, self._times, self._rows = columns.task_bounds, columns.times, columns.step_rows
         width = self.weights.shape[1] + 1
         # Blocks are so small that BLAS does not cut them for its own threads, which would get into each other's way.
         self._block = max(8, _BLOCK_PRODUCTS // width**2)
-        lengths = columns.lengths + (1 if columns.has_finals else 0)
-        self._edges = np.concatenate([[0], np.cumsum(lengths)])[columns.tasks]  # rows of tasks
         self._blocks = -(-np.diff(self._edges) // self._block)
         self._at_once = max(int(self._blocks.max()), _NUMBERS_AT_ONCE // (self._block * width))
-        # All that moves single numbers about is done here at once: it lets no other thread run.
-        begins = np.cumsum(lengths) - lengths
-        self._times = np.arange(self._edges[-1]) - np.repeat(begins, lengths)
-        self._is_step = np.ones(len(self._times), dtype=bool)
-        if columns.has_finals:
-            self._is_step[begins + columns.lengths] = False
-        self._targets = np.zeros(len(self._times))
-        self._targets[self._is_step] = targets
-        self._found = np.empty(len(self._times))
-
-    @property
-    def values(self) -> np.ndarray:
-        """What is predicted, ``(T,)``."""
-        return self._found[self._is_step]
 
     def shares(self, count: int) -> list[slice]:
         """Consecutive tasks for each of ``count`` threads, with about as many rows."""
@@ -255,29 +245,14 @@ class _TaskFits:
             self._fit(slice(first, tasks.stop), table[:used])
 
     def _fit(self, tasks: slice, blocks: np.ndarray) -> None:
-        columns, sizes = self._columns, self._blocks[tasks]
+        sizes, edges = self._blocks[tasks], self._edges[tasks.start : tasks.stop + 1].tolist()
         firsts = np.cumsum(sizes) - sizes
+        begins = (firsts * self._block).tolist()
+        places = [(slice(a, b), slice(k, k + b - a)) for (a, b), k in zip(pairwise(edges), begins, strict=True)]
         table = blocks.reshape(-1, blocks.shape[-1])
-        rows, after = columns.task_rows(tasks)
-        edges = self._edges[tasks.start : tasks.stop + 1]
-        moved = firsts * self._block - edges[:-1]  # from rows to those of the table
-        parts = [
-            (slice(a, b), slice(a + by, b + by))
-            for (a, b), by in zip(pairwise(edges.tolist()), moved.tolist(), strict=True)
-        ]
-        for own, place in parts:
-            a, b = own.start - int(edges[0]), own.stop - int(edges[0])
-            part = map_leaves(lambda leaf, _, a=a, b=b: leaf[a:b], rows)
-            self._baseline.features(part, self._times[own], table[place, :-1])
-            table[place, -1] = self._targets[own]
+        for own, place in places:
+            self._fill(own, table[place])
             table[place.stop : -(-place.stop // self._block) * self._block] = 0.0
-        paths = slice(int(columns.tasks[tasks.start]), int(columns.tasks[tasks.stop]))
-        owners = np.repeat(np.arange(len(sizes)), np.diff(columns.tasks[tasks.start : tasks.stop + 1]))
-        finals = None
-        if len(after):
-            after = after + edges[0] + moved[owners]
-            finals = table[after, :-1]
-            table[after] = 0.0  # what is no step counts for nothing
         systems = grams_of_blocks(blocks, firsts)
         try:
             weights = solve_ridge(systems[:, :-1, :-1], systems[:, :-1, -1], self._baseline.reg_coeff)
@@ -285,15 +260,29 @@ class _TaskFits:
             bad = int(np.argmin(np.isfinite(systems).all(axis=(1, 2))))
             raise ValueError(f"the baseline cannot be fitted to task {tasks.start + bad}: {error}") from error
         self.weights[tasks] = weights
-        of_blocks = np.repeat(np.pad(weights, ((0, 0), (0, 1))), sizes, axis=0)  # nothing for targets
-        found = np.matmul(blocks, of_blocks[..., None]).reshape(-1)
-        for own, place in parts:
-            self._found[own] = found[place]
+        of_blocks = np.zeros((len(blocks), blocks.shape[-1], 1))  # nothing for targets
+        of_blocks[:, :-1, 0] = np.repeat(weights, sizes, axis=0)
+        found = np.matmul(blocks, of_blocks).reshape(-1)
+        for own, place in places:
+            self.values[own] = found[place]
         if self.last_values is not None:
-            if finals is None:
-                lasts = map_leaves(lambda leaf, _: leaf[paths], columns.last_observations)
-                finals = self._baseline.features(lasts, columns.lengths[paths])
-            self.last_values[paths] = (finals * weights[owners]).sum(axis=1)
+            self._predict_last(tasks)
+
+    def _fill(self, steps: slice, rows: np.ndarray) -> None:
+        """Features and targets of the steps of a task, side by side."""
+        which = self._rows[steps]
+        first, stop = int(which[0]), int(which[-1]) + 1
+        part = map_leaves(lambda leaf, _: leaf[first:stop], self._columns.rows)
+        self._baseline.features(part, self._times[steps], rows[:, :-1], which - first)
+        rows[:, -1] = self._targets[steps]
+
+    def _predict_last(self, tasks: slice) -> None:
+        assert self.last_values is not None
+        columns, paths = self._columns, self._columns.tasks[tasks.start : tasks.stop + 1]
+        own = slice(int(paths[0]), int(paths[-1]))
+        lasts = map_leaves(lambda leaf, _: leaf[own], columns.last_observations)
+        features = self._baseline.features(lasts, columns.lengths[own])
+        self.last_values[own] = (features * np.repeat(self.weights[tasks], np.diff(paths), axis=0)).sum(axis=1)
 
 
 @final
@@ -310,9 +299,11 @@ class LinearFeatureBaseline(_LinearBaseline):
             raise ShapeError("observations must be arrays, got structures; flatten them, or use LinearTimeBaseline")
         return 2 * int(np.prod(columns.rows.shape[1:])) + 4
 
-    def features(self, observations: Any, times: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+    def features(
+        self, observations: Any, times: np.ndarray, out: np.ndarray | None = None, rows: np.ndarray | None = None
+    ) -> np.ndarray:
         """See ``state_features``."""
-        return state_features(observations.reshape(len(observations), -1), times, out)
+        return state_features(observations.reshape(len(observations), -1), times, out, rows)
 
 
 @final
@@ -328,7 +319,9 @@ class LinearTimeBaseline(_LinearBaseline):
         """4."""
         return 4
 
-    def features(self, observations: Any, times: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+    def features(
+        self, observations: Any, times: np.ndarray, out: np.ndarray | None = None, rows: np.ndarray | None = None
+    ) -> np.ndarray:
         """See ``time_features``."""
         return time_features(times, out)
 

@@ -95,14 +95,11 @@ class PathColumns:
         """Where ``rows`` holds the observation after each path, ``(N,)``."""
         return self.bounds[1:] + np.arange(len(self.lengths))
 
-    def task_rows(self, tasks: slice) -> tuple[Any, np.ndarray]:
-        """``rows`` of some tasks, and which of them are after their paths, ``(n,)``; nothing is copied."""
-        first, stop = int(self.tasks[tasks.start]), int(self.tasks[tasks.stop])
-        a, b = int(self.bounds[first]), int(self.bounds[stop])
-        if not self.has_finals:
-            return map_leaves(lambda leaf, _: leaf[a:b], self.rows), np.zeros(0, dtype=np.int64)
-        rows = map_leaves(lambda leaf, _: leaf[a + first : b + stop], self.rows)
-        return rows, self._final_rows[first:stop] - (a + first)
+    @cached_property
+    def step_rows(self) -> np.ndarray:
+        """Where ``rows`` holds the observation before each action, int64 ``(T,)``."""
+        steps = np.arange(self.bounds[-1])
+        return steps + np.repeat(np.arange(len(self.lengths)), self.lengths) if self.has_finals else steps
 
     @property
     def num_tasks(self) -> int:

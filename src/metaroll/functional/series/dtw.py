@@ -7,6 +7,7 @@ numbers are those of the packages ``dtw`` of R and Python (Giorgino 2009, J. Sta
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from types import ModuleType
@@ -22,8 +23,8 @@ from metaroll.functional.series.step_patterns import StepPattern, step_pattern_o
 
 __all__ = ["check_open_end", "dtw_distances", "dtw_path"]
 
-_SIDE_BY_SIDE = 4
-"""Pairs that the compiled loop takes at once."""
+_STEPS = ((1, 1), (1, 0), (0, 1))
+"""The moves of symmetric1, symmetric2 and their like, which have a loop of their own."""
 _CELLS_PER_THREAD = 2**19
 """Pairs of steps that are worth a thread: about a millisecond."""
 _MOST_CELLS = 2**22
@@ -127,22 +128,52 @@ def _reachable(pattern: StepPattern, n: int, m: int) -> np.ndarray:
 def _last_rows(xp: ModuleType, x: Any, y: Any, pattern: StepPattern) -> Any:
     """Least costs ``(P, m)`` of paths through all steps of ``x`` that end in each step of ``y``; inf where none do."""
     if xp is np:
-        loop = compiled("dtw", 2 * x.shape[0] * x.shape[1] * y.shape[1])
+        weights = _step_weights(pattern)
+        name = "warp_by_moves" if weights is None else "warp_by_steps"
+        loop = compiled(name, 2 * x.shape[0] * x.shape[1] * y.shape[1])
         if loop is not None:
-            return _run_loop(loop, x, y, pattern)
+            return _by_moves(loop, x, y, pattern) if weights is None else _by_steps(loop, x, y, weights)
     block = max(1, _MOST_CELLS // min(x.shape[1], y.shape[1]))
     parts = [_sweep(xp, x[k : k + block], y[k : k + block], pattern) for k in range(0, max(len(x), 1), block)]
     return xp.concatenate(parts)
 
 
-def _run_loop(loop: Any, x: np.ndarray, y: np.ndarray, pattern: StepPattern) -> np.ndarray:
+def _step_weights(pattern: StepPattern) -> list[float] | None:
+    """Weights of ``_STEPS``, each for the distance of the pair where it ends; ``None`` for any other pattern."""
+    found = {move[:2]: move.terms[0][2] for move in pattern.moves if [term[:2] for term in move.terms] == [(0, 0)]}
+    if len(pattern.moves) != len(_STEPS) or found.keys() != set(_STEPS):
+        return None
+    return [found[step] for step in _STEPS]
+
+
+def _by_steps(loop: Any, x: np.ndarray, y: np.ndarray, weights: list[float]) -> np.ndarray:
+    last = np.empty((len(x), y.shape[1]))
+    x, y, given = _in_fours(x), _in_fours(y[:, ::-1]), np.array(weights, dtype=np.float64)
+
+    def run(part: slice) -> None:
+        loop(x[part], y[part], given, np.full((7, x.shape[2] + 2), np.inf), last[part])
+
+    _in_threads(run, last, x.shape[2])
+    return last
+
+
+def _in_fours(series: np.ndarray) -> np.ndarray:
+    """``(P, D, n)`` of ``(P, n, D)``; more than one number become a multiple of four, by zeros (which cost nothing)."""
+    count, length, dims = series.shape
+    if dims == 1:
+        return np.ascontiguousarray(series.swapaxes(1, 2))
+    found = np.empty((count, dims + -dims % 4, length))
+    found[:, :dims], found[:, dims:] = series.swapaxes(1, 2), 0.0
+    return found
+
+
+def _by_moves(loop: Any, x: np.ndarray, y: np.ndarray, pattern: StepPattern) -> np.ndarray:
     moves = sorted(pattern.moves, key=lambda move: move.rows == 0)
     num_forward = sum(move.rows > 0 for move in moves)
     terms = [term for move in moves for term in move.terms]
     firsts = np.cumsum([0, *(len(move.terms) for move in moves)])
     table = [(*move[:2], first) for move, first in zip(moves, firsts, strict=False)]
-    kept = 1 + max(move.rows for move in moves)
-    num_rows = max(kept, len(moves) - num_forward, 1)
+    num_rows = max(1 + max(move.rows for move in moves), len(moves) - num_forward)
     recursion = (
         np.array([*table, (0, 0, firsts[-1])], dtype=np.int64),
         np.array([term[:2] for term in terms], dtype=np.int64).reshape(-1, 2),
@@ -152,18 +183,25 @@ def _run_loop(loop: Any, x: np.ndarray, y: np.ndarray, pattern: StepPattern) -> 
     x, y, last = np.ascontiguousarray(x), np.ascontiguousarray(y.swapaxes(1, 2)), np.empty((len(x), y.shape[1]))
 
     def run(part: slice) -> None:
-        loop(x[part], y[part], *recursion, np.empty((_SIDE_BY_SIDE, 3, num_rows, y.shape[2])), last[part])
+        loop(x[part], y[part], *recursion, np.empty((3, num_rows, y.shape[2])), last[part])
 
-    # As many threads as torch may use: one in workers. The loop holds no lock of Python's, and pairs are independent.
-    cells = last.size * x.shape[1]
-    threads = min(torch.get_num_threads(), len(x) // _SIDE_BY_SIDE, cells // _CELLS_PER_THREAD)
-    if threads < 2:
-        run(slice(None))
-        return last
-    width = -(-len(x) // (threads * _SIDE_BY_SIDE)) * _SIDE_BY_SIDE
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(run, (slice(k, k + width) for k in range(0, len(x), width))))
+    _in_threads(run, last, x.shape[1])
     return last
+
+
+def _in_threads(run: Callable[[slice], None], last: np.ndarray, length: int) -> None:
+    """All pairs, in as many threads as torch may use (one in workers): pairs are independent, and no lock is held."""
+    pairs = len(last)
+    threads = max(1, min(torch.get_num_threads(), pairs, last.size * length // _CELLS_PER_THREAD))
+    width = max(1, -(-pairs // threads))
+    first, *others = [slice(k, k + width) for k in range(0, max(pairs, 1), width)]
+    if not others:
+        run(first)
+        return
+    with ThreadPoolExecutor(len(others)) as pool:
+        found = pool.map(run, others)
+        run(first)
+        list(found)
 
 
 def _sweep(xp: ModuleType, x: Any, y: Any, pattern: StepPattern) -> Any:

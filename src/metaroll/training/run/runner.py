@@ -295,6 +295,11 @@ class LocalRunner(RunnerServices):
         return self._stopped_after
 
     @property
+    def algo(self) -> Any:
+        """The algorithm that was set up."""
+        return self._require_setup("algo").algo
+
+    @property
     def n_epochs(self) -> int:
         """Number of epochs that ``train`` or ``resume`` was asked for; 0 before."""
         return 0 if self._args is None else self._args.n_epochs

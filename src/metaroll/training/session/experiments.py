@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import gymnasium
 import torch
+from threadpoolctl import threadpool_limits
 
 from metaroll.envs.base.task_family import USUAL_TEST_TASKS, USUAL_TRAIN_TASKS
 from metaroll.envs.lookup.name_hints import refuse_misread
@@ -102,9 +103,9 @@ class RunOptions:
         step_timeout: Seconds after which a worker process that is stuck in one step is replaced.
         reset_timeout: The same while environments are built or reset.
         device: Where gradient steps run, e.g. cpu or cuda.
-        torch_threads: Threads of gradient steps on the CPU (null: as many as torch chooses at the start; the run keeps
-            their number, since another one changes the last bits). Several pay for large networks on idle cores; beside
-            other busy programs one thread is much faster.
+        torch_threads: Threads of gradient steps on the CPU, by torch or NumPy (null: as many as torch chooses at the
+            start; the run keeps their number, since another one changes the last bits). Several pay for large networks
+            on idle cores; beside other busy programs one thread is much faster.
         snapshot_mode: Which snapshots are kept; without any the run cannot be resumed.
         snapshot_gap: Epochs between snapshots, for the modes with a gap.
         tensorboard: Write the numbers for TensorBoard, too, into the folder tensorboard of the run.
@@ -396,12 +397,19 @@ def _check_reward_keys(config: Mapping[str, Any], env: Any) -> None:
 
 @contextlib.contextmanager
 def torch_threads(config: Mapping[str, Any]) -> Iterator[None]:
-    """Inside, torch computes with the threads of ``config``."""
+    """Inside, torch and NumPy's products compute with the threads of ``config``.
+
+    Bits of a run then depend on its configuration, and not on ``OMP_NUM_THREADS``; and runs beside one another do not
+    wait for each other's threads.
+    """
     before, wanted = torch.get_num_threads(), config["run"]["torch_threads"]
-    if wanted is not None:
-        torch.set_num_threads(wanted)
-    try:
+    if wanted is None:
         yield
+        return
+    torch.set_num_threads(wanted)
+    try:
+        with threadpool_limits(wanted, user_api="blas"):
+            yield
     finally:
         torch.set_num_threads(before)
 

@@ -40,7 +40,7 @@ from metaroll.training.evaluation.inference_result import Inference, InferenceOp
 from metaroll.training.store.files import write_json
 from metaroll.types import EnvSpec, RolloutPlan
 
-__all__ = ["infer", "usual_prior"]
+__all__ = ["infer", "segment_sampler", "usual_prior"]
 
 FILE_NAME = "inference.json"
 _DRAWS_SHOWN = 100
@@ -107,23 +107,8 @@ def infer(
     folder, prior = Path(folder), as_prior(prior)
     seen, held_out = _split(rollouts, options.hold_out)
     source = EnvSource.of(env)
-    spec = source.spec
     start = _starts(source, seen, initial_state)
-    embedding = _embedding(options, spec, len(seen[0]), "states" in seen[0].data_names)
-    sampler = SimRolloutSamplerForSBI(
-        env,
-        IdlePolicy(spec),
-        dict(enumerate(prior.names)),
-        embedding,
-        len_segments=min(options.segment_length, len(seen[0])),
-        rollouts_real=list(seen),
-        series=None if "states" in seen[0].data_names else "observations",
-        seed=derive_seed("simulations", options.seed),
-        initial_state=start,
-        clip_actions=True,
-        num_workers=options.num_workers,
-    )
-    with sampler:
+    with _sampler(env, seen, prior, options, start) as sampler:
         kept = {
             "prior": prior,
             "rounds": options.rounds,
@@ -154,6 +139,40 @@ def infer(
     found = Inference(str(name or env), posterior, nominal, traces, failed, options, folder, checks)
     write_json(folder / FILE_NAME, found.to_dict())
     return found
+
+
+def segment_sampler(
+    env: Any, rollouts: Sequence[StepSequence], prior: Prior, options: InferenceOptions
+) -> SimRolloutSamplerForSBI:
+    """From parameters to features of the recorded segments, simulated with the recorded actions, as ``infer`` does it.
+
+    The arguments are those of ``infer``; held-out rollouts are left out.
+    """
+    seen, _ = _split(rollouts, options.hold_out)
+    return _sampler(env, seen, prior, options, _starts(EnvSource.of(env), seen, None))
+
+
+def _sampler(
+    env: Any,
+    seen: Sequence[StepSequence],
+    prior: Prior,
+    options: InferenceOptions,
+    start: Callable[[StepSequence], Any] | None,
+) -> SimRolloutSamplerForSBI:
+    spec, has_states = EnvSource.of(env).spec, "states" in seen[0].data_names
+    return SimRolloutSamplerForSBI(
+        env,
+        IdlePolicy(spec),
+        dict(enumerate(prior.names)),
+        _embedding(options, spec, len(seen[0]), has_states),
+        len_segments=min(options.segment_length, len(seen[0])),
+        rollouts_real=list(seen),
+        series=None if has_states else "observations",
+        seed=derive_seed("simulations", options.seed),
+        initial_state=start,
+        clip_actions=True,
+        num_workers=options.num_workers,
+    )
 
 
 # ----------------------------------------------------------------------------------------------------------- recordings

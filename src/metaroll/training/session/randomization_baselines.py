@@ -80,7 +80,8 @@ class AutomaticRandomization:
 
     Automatic domain randomization (Akkaya et al. 2019, arXiv:1910.07113, algorithm 1): after every epoch one parameter
     is set to one end of its range, all others are drawn, and the mean return of the policy there says which way that
-    end moves. A callback of the runner, whose learner takes ``randomizer`` as its ``task_sampler``.
+    end moves. A callback of the runner: where the learner draws from a ``DomainRandomizer`` of these parameters (as
+    with ``randomizer`` itself, or with the option ``randomize_param``), its ranges follow.
 
     Args:
         env: Simulator, as for ``RolloutEngine``.
@@ -124,6 +125,11 @@ class AutomaticRandomization:
         """Name -> present range."""
         return {name: (self._end(name, 0), self._end(name, 1)) for name in self._limits}
 
+    @property
+    def randomize_param(self) -> list[str]:
+        """The present ranges as ``metaroll.agent(..., randomize_param=)`` takes them."""
+        return [f"{name}={low}:{high}" for name, (low, high) in self.ranges.items()]
+
     def on_epoch_end(self, runner: Any, epoch: int, metrics: Mapping[str, Any]) -> None:
         """Try one end of one range, and move it."""
         name = list(self._limits)[int(self._generator.integers(len(self._limits)))]
@@ -143,8 +149,9 @@ class AutomaticRandomization:
         way = self._step if found >= self._high else -self._step if found <= self._low else 0.0
         self._reach[name, side] = min(1.0, max(0.0, self._reach[name, side] + way))
         moved = self._param(name)
-        self.randomizer.adapt_one_distr_param(name, "mean", moved.mean)
-        self.randomizer.adapt_one_distr_param(name, "halfspan", moved.halfspan)
+        for randomizer in (self.randomizer, runner.algo.task_sampler):
+            randomizer.adapt_one_distr_param(name, "mean", moved.mean)
+            randomizer.adapt_one_distr_param(name, "halfspan", moved.halfspan)
 
     def _end(self, name: str, side: int) -> float:
         """The present end of a range, which starts a thousandth of the way out."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 import shutil
@@ -10,12 +11,12 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from metaroll.checks import check_whole
-from metaroll.data.recordings import save_rollouts
+from metaroll.data.recordings import load_rollouts, save_rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.sims.catalog import QQubeSwingUpEnv
 from metaroll.functional.bootstrap import bootstrap_ci
@@ -26,8 +27,10 @@ from metaroll.rollouts.single.rollout import rollout
 from metaroll.seeding import derive_seed
 from metaroll.training.evaluation.inference_result import Inference, InferenceOptions
 from metaroll.training.session import agent as agents
-from metaroll.training.session.inferring import infer
+from metaroll.training.session.inferring import infer, segment_sampler
+from metaroll.training.session.randomization_baselines import AutomaticRandomization, sim_opt
 from metaroll.training.store.files import write_json
+from metaroll.training.store.metrics_log import read_metrics
 from metaroll.types import RolloutPlan
 
 __all__ = [
@@ -37,8 +40,10 @@ __all__ = [
     "LoopResult",
     "close_the_loop",
     "draw_robot",
+    "inference_options",
     "log_robot",
     "oracle_tasks",
+    "sim_opt_tasks",
     "swing_up",
     "train_policy",
     "unknown_prior",
@@ -66,8 +71,13 @@ POLICIES = {
     "nominal": "trained with the parameters of the data sheet",
     "uniform": "trained on all that is possible",
     "posterior": "trained on what the log says",
+    "simopt": "trained on a normal distribution fitted to the log",
+    "adr": "trained on ranges that grow while it copes",
     "oracle": "trained on the true parameters",
 }
+_SIM_OPT_ITERATIONS = 6
+_ADR = {"low": 50.0, "high": 100.0, "step": 0.34, "num_episodes": 4}
+"""A policy that swings up and balances earns 200 and more; each of ten ends is tried some ten times in a training."""
 
 
 def swing_up(**options: Any) -> QQubeSwingUpEnv:
@@ -84,21 +94,30 @@ class LoopOptions:
         rollouts: Logged rollouts.
         simulations: Sets of parameters that are simulated.
         epochs: Epochs of each training, of 5,000 steps.
+        trainings: Trainings of each policy, with seeds of their own; the one that earns most in what it is trained on
+            is kept.
         episodes: Episodes on the robot by which policies are judged.
         jobs: Trainings at a time, in a process each.
+        baselines: Further ways to randomize: simopt fits a normal distribution to the log, adr lets ranges grow while
+            the policy copes (automatic domain randomization).
     """
 
     seed: int = 0
     rollouts: int = 5
-    simulations: int = 2000
+    simulations: int = 3000
     epochs: int = 100
+    trainings: int = 3
     episodes: int = 50
     jobs: int = 2
+    baselines: tuple[Literal["simopt", "adr"], ...] = ()
 
     def __post_init__(self) -> None:
         check_whole("seed", self.seed, 0)
-        for name, low in (("rollouts", 2), ("simulations", 50), ("epochs", 1), ("episodes", 2), ("jobs", 1)):
+        least = {"rollouts": 2, "simulations": 50, "epochs": 1, "trainings": 1, "episodes": 2, "jobs": 1}
+        for name, low in least.items():
             check_whole(name, getattr(self, name), low)
+        if unknown := set(self.baselines) - {"simopt", "adr"}:
+            raise ValueError(f"baselines must be simopt or adr, got {', '.join(sorted(unknown))}")
 
 
 @dataclass(frozen=True)
@@ -138,8 +157,7 @@ class LoopResult:
             "inference": self.inference.to_dict(),
             "returns": {name: values.tolist() for name, values in self.returns.items()},
             "means": {name: float(values.mean()) for name, values in self.returns.items()},
-            "score_posterior": self.score("posterior"),
-            "score_uniform": self.score("uniform"),
+            **{f"score_{name}": self.score(name) for name in self.returns if name not in ("nominal", "oracle")},
             "options": asdict(self.options),
         }
 
@@ -157,12 +175,23 @@ def draw_robot(seed: int) -> dict[str, float]:
 
 
 def log_robot(truth: Mapping[str, float], count: int, seed: int) -> list[StepSequence]:
-    """Rollouts of the robot under voltages that excite it, with a weak pull of the arm to its middle."""
+    """Rollouts of the robot under voltages that excite it, with a strong pull of the arm to its middle."""
     robot = swing_up(domain_param=truth)
     return [
         rollout(robot, _Excitation(derive_seed("excitation", seed, number)), seed=seed, sub_seed=number, eval=True)
         for number in range(count)
     ]
+
+
+def inference_options(options: LoopOptions, seed: int, checks: bool = True) -> InferenceOptions:
+    """How the robot's parameters are inferred.
+
+    States themselves are compared, ten steps apart: sums of products of actions and changes tell little of the motor's
+    resistance.
+    """
+    return InferenceOptions(
+        features="all-steps", every=10, rounds=3, num_simulations=options.simulations, seed=seed, checks=checks
+    )
 
 
 class _Excitation:
@@ -177,30 +206,48 @@ class _Excitation:
     def __call__(self, obs: np.ndarray) -> np.ndarray:
         time = self._step * _DT
         self._step += 1
-        pull = -3.0 * math.atan2(obs[0], obs[1]) - 0.1 * obs[4]
-        push = 0.7 * float(np.sin(2.0 * np.pi * self._frequencies * time + self._phases).sum())
+        pull = -15.0 * math.atan2(obs[0], obs[1]) - 0.3 * obs[4]
+        push = 3.0 * float(np.sin(2.0 * np.pi * self._frequencies * time + self._phases).sum())
         return np.clip([push + pull], -4.5, 4.5)
 
 
 def train_policy(
-    name: str, folder: Path, options: Mapping[str, Any], tasks: Path | None, callbacks: Sequence[Any] = ()
+    name: str,
+    folder: Path,
+    options: Mapping[str, Any],
+    tasks: Path | None,
+    callbacks: Sequence[Any] = (),
+    trainings: int = 1,
 ) -> Path:
-    """Train PPO, and return the folder of its run.
+    """Train PPO, and return the folder of its run: of several, the one that earned most in training.
+
+    Trainings end in different places by chance. The choice knows nothing of the robot: it goes by the mean return of
+    the last tenth of the epochs, in the simulations that the policy was trained on.
 
     Args:
         name: What the run is called.
         folder: Where runs are.
         options: What differs from the usual training, ``epochs`` and ``seed`` among it.
         tasks: Folder of a posterior to train on.
-        callbacks: See ``Agent.learn``.
+        callbacks: See ``Agent.learn``; each training gets a copy.
+        trainings: How many, with seeds of their own.
     """
-    run = folder / name
     values = {**_TRAINING, "lr_decay_epochs": options["epochs"], **options}
-    from threadpoolctl import threadpool_limits  # comes with sbi, without which there is no posterior
+    run = folder / name
+    tried = [run] if trainings == 1 else [folder / f"{name}-{number + 1}" for number in range(trainings)]
+    for number, where in enumerate(tried):
+        if number:
+            values["seed"] = derive_seed("training", options["seed"], number) % 2**31
+        agent = agents.agent("ppo", ENV, run_dir=where, tasks=tasks, **values)
+        agent.learn(callbacks=copy.deepcopy(callbacks), progress=False)
+    best = max(tried, key=_earned)
+    return best if trainings == 1 else best.rename(run)
 
-    with threadpool_limits(1):  # trainings beside one another would wait for each other's threads of BLAS
-        agents.agent("ppo", ENV, run_dir=run, tasks=tasks, **values).learn(callbacks=callbacks, progress=False)
-    return run
+
+def _earned(run: Path) -> float:
+    """Mean return of the last tenth of a training."""
+    returns = [row["value"] for row in read_metrics(run, phase="train", metric="return")]
+    return float(np.mean(returns[-max(len(returns) // 10, 1) :]))
 
 
 def close_the_loop(
@@ -219,7 +266,7 @@ def close_the_loop(
     rollouts = log_robot(truth, options.rollouts, options.seed)
     save_rollouts(rollouts, folder / "log")
     tell(f"logged {len(rollouts)} rollouts of the robot, {min(map(len, rollouts))} to {max(map(len, rollouts))} steps")
-    settings = InferenceOptions(num_simulations=options.simulations, seed=options.seed)
+    settings = inference_options(options, options.seed)
     found = infer(ENV, rollouts, unknown_prior(), folder / "inference", settings, progress=_progress(tell))
     returns = judge(train_all(folder, found, truth, options, tell), truth, options)
     result = LoopResult(truth, found, returns, folder, options)
@@ -235,22 +282,28 @@ def train_all(
     prior = found.posterior.prior
     ranges = [f"{name}={low}:{high}" for name, low, high in zip(prior.names, prior.low, prior.high, strict=True)]
     usual: dict[str, Any] = {"epochs": options.epochs, "seed": options.seed}
-    jobs: dict[str, tuple[dict[str, Any], Path | None]] = {
-        "nominal": (usual, None),
-        "uniform": ({**usual, "randomize_param": ranges}, None),
-        "posterior": (usual, found.folder),
-        "oracle": (usual, oracle),
+    jobs: dict[str, tuple[dict[str, Any], Path | None, Sequence[Any]]] = {
+        "nominal": (usual, None, ()),
+        "uniform": ({**usual, "randomize_param": ranges}, None, ()),
+        "posterior": (usual, found.folder, ()),
+        "oracle": (usual, oracle, ()),
     }
+    if "simopt" in options.baselines:
+        jobs["simopt"] = (usual, sim_opt_tasks(load_rollouts(folder / "log"), found, folder / "simopt-tasks"), ())
+    if "adr" in options.baselines:
+        limits = dict(zip(prior.names, zip(prior.low.tolist(), prior.high.tolist(), strict=True), strict=True))
+        growing = AutomaticRandomization(ENV, found.nominal, limits, seed=options.seed, **_ADR)
+        jobs["adr"] = ({**usual, "randomize_param": growing.randomize_param}, None, (growing,))
     runs: dict[str, Path] = {}
     if options.jobs == 1:
-        for name, (values, tasks) in jobs.items():
-            runs[name] = train_policy(name, folder / "policies", values, tasks)
+        for name, job in jobs.items():
+            runs[name] = train_policy(name, folder / "policies", *job, options.trainings)
             tell(f"trained {name}: {POLICIES[name]}")
         return runs
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
         waiting = {
-            pool.submit(train_policy, name, folder / "policies", values, tasks): name
-            for name, (values, tasks) in jobs.items()
+            pool.submit(train_policy, name, folder / "policies", *job, options.trainings): name
+            for name, job in jobs.items()
         }
         for done in as_completed(waiting):
             name = waiting[done]
@@ -278,6 +331,22 @@ def oracle_tasks(truth: Mapping[str, float], folder: Path, seed: int) -> Path:
     values = np.array([truth[name] for name in prior.names])
     draws = np.clip(values * generator.normal(1.0, 1e-3, (1000, len(values))), prior.low, prior.high)
     Posterior(prior, draws=draws, description={"algorithm": "oracle"}).save(folder)
+    return folder
+
+
+def sim_opt_tasks(rollouts: Sequence[StepSequence], found: Inference, folder: Path) -> Path:
+    """A posterior folder of the distribution that SimOpt fits to what inference saw, with as many simulations."""
+    prior, settings = found.posterior.prior, found.options
+    with segment_sampler(ENV, rollouts, prior, settings) as sampler:
+        draws = sim_opt(
+            lambda thetas: sampler(thetas).numpy(),
+            sampler.target_features().numpy(),
+            prior,
+            iterations=_SIM_OPT_ITERATIONS,
+            num_simulations=settings.num_simulations // _SIM_OPT_ITERATIONS,
+            seed=settings.seed,
+        )
+    Posterior(prior, draws=draws, description={"algorithm": "simopt"}).save(folder)
     return folder
 
 

@@ -1,0 +1,82 @@
+"""A hopper of MuJoCo that differs from its data sheet: a few logged rollouts tell how, and a policy is trained for it.
+
+    python examples/hopper_from_logs.py            # some minutes on two cores
+    python examples/hopper_from_logs.py --quick    # seconds; all steps, nothing learned
+
+A simulation with hidden masses, friction and damping plays the robot. A policy that was trained on the data sheet falls
+on it, and is logged. The log gives a posterior over what is unknown, in `OUT/inference`, with a page. A policy that is
+trained on the posterior is compared with the first one on the robot. Needs pip install 'metaroll[mujoco,sbi]'.
+"""
+
+import argparse
+import shutil
+from pathlib import Path
+
+import numpy as np
+
+import metaroll
+from metaroll import DomainParamUpdate, RolloutEngine, RolloutPlan
+from metaroll.training.evaluation.inference_result import InferenceOptions
+from metaroll.training.report.inference_page import write_inference_page
+from metaroll.training.session.inferring import infer
+
+ENV = "Hopper-v5"
+ROBOT = {"body_mass:torso": 2.5, "body_mass:thigh": 2.5, "geom_friction:*": 0.6, "dof_damping:*": 0.5}  # nobody knows
+PRIOR = {
+    "body_mass:torso": (1.5, 6.5),  # kg; 3.7 says the data sheet
+    "body_mass:thigh": (1.5, 6.5),  # kg; 4.1
+    "geom_friction:*": (0.4, 1.6),  # all, times this factor
+    "dof_damping:*": (0.2, 2.0),
+}
+PPO = {"learning_rate": 1e-3, "batch_size": 400, "hidden_sizes": (64, 64), "evaluate_every": 0, "torch_threads": 1}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("runs/hopper-from-logs"), help="is replaced")
+    parser.add_argument("--quick", action="store_true")
+    given = parser.parse_args()
+    shutil.rmtree(given.out, ignore_errors=True)
+    sizes = {"epochs": 60, "lr_decay_epochs": 60, "steps_per_epoch": 4000, "max_path_length": 400}
+    length, simulations = 60, 500
+    if given.quick:
+        sizes = {"epochs": 1, "steps_per_epoch": 100, "num_passes": 1, "max_path_length": 50, "num_episodes": 1}
+        length, simulations = 10, 50
+
+    first = metaroll.agent("ppo", ENV, run_dir=given.out / "nominal", **PPO, **sizes).learn(progress=False)
+    print(f"the robot earns {earned(first.policy):.0f} with a policy trained on the data sheet")
+
+    log = logged(first.policy, length)
+    features = {"features": "delta-steps", "every": 5, "segment_length": 10}
+    options = InferenceOptions(num_simulations=simulations, rounds=1, checks=not given.quick, **features)
+    found = infer(ENV, log, PRIOR, given.out / "inference", options, initial_state=start_of)
+    for row in found.rows():
+        print(f"{row['name']:16} {row['mean']:5.2f} +- {row['std']:.2f}, in truth {ROBOT[row['name']]}")
+    print(f"page {write_inference_page(found, given.out / 'report.html', ROBOT)}")
+
+    second = metaroll.agent("ppo", ENV, tasks=found.folder, run_dir=given.out / "posterior", **PPO, **sizes)
+    second.learn(progress=False)
+    print(f"the robot earns {earned(second.policy):.0f} with a policy trained on the posterior")
+
+
+def logged(policy, length):
+    """Four rollouts of the robot, of ``length`` steps, with the policy's own noise."""
+    plans = [RolloutPlan(i, (1, 0, i), DomainParamUpdate(ROBOT), max_steps=length) for i in range(50)]
+    with RolloutEngine(ENV, policy) as engine:
+        return [rollout for rollout in engine.run(plans) if len(rollout) == length][:4]
+
+
+def start_of(segment):
+    """The state in which a segment begins: what is observed, at any place."""
+    return np.concatenate([[0.0], segment.observations[0]])
+
+
+def earned(policy):
+    """Mean return of ten episodes of the robot."""
+    plans = [RolloutPlan(i, (2, 0, i), DomainParamUpdate(ROBOT), eval=True, max_steps=400) for i in range(10)]
+    with RolloutEngine(ENV, policy) as engine:
+        return np.mean([rollout.undiscounted_return() for rollout in engine.run(plans)])
+
+
+if __name__ == "__main__":
+    main()
