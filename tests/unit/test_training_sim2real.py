@@ -50,7 +50,8 @@ def test_sizes_that_make_no_sense(options) -> None:
 
 
 def test_the_command_closes_the_loop(tmp_path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr(sim2real, "_TRAINING", {**sim2real._TRAINING, "steps_per_epoch": 500, "num_passes": 1})
+    few = {"steps_per_epoch": 500, "num_passes": 1, "num_episodes": 1, "num_test_tasks": 1}
+    monkeypatch.setattr(sim2real, "_TRAINING", {**sim2real._TRAINING, **few})
     command = ["sim2real", "demo", "--out", str(tmp_path / "loop"), "--simulations", "60", "--epochs", "1"]
     command += ["--episodes", "2", "--trainings", "2", "--jobs", "1", "--rollouts", "2"]
     assert main([*command, "--json", "--baselines", "simopt", "adr"]) == 0
