@@ -29,8 +29,10 @@ from live_cases import collected
 from pool_functions import add, count, die, once_killed, once_silent, once_stopped, remember, whereabouts
 from ray import cluster_utils
 
+from metaroll import BayesSimEmbedding, IdlePolicy, SimRolloutSamplerForSBI
 from metaroll.cli.main import main
 from metaroll.data.compare import rollouts_equal
+from metaroll.envs.lookup.source import make_env
 from metaroll.errors import ClusterError, RolloutError, WorkerLost
 from metaroll.policies.gaussian import GaussianMLPPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
@@ -133,6 +135,23 @@ def test_groups_and_steps_have_the_bits_of_a_serial_run(pool):
         with ParallelRolloutSampler(Drift, gaussian(), number, **options) as sampler:
             samples.append(sampler.sample())
     assert same(*samples) and sum(map(len, samples[0])) >= 150
+
+
+def test_simulations_for_inference_have_the_bits_of_a_serial_run(pool):
+    env = make_env("pend")
+    spec = EnvSpec.from_env(env)
+    embedding = BayesSimEmbedding(spec, SimRolloutSamplerForSBI.get_dim_data(spec))
+    thetas = np.linspace(0.7, 1.3, 40).reshape(20, 2)
+    thetas[3, 0] = -1.0  # no such pendulum
+    found = []
+    for workers in (None, pool):
+        mapping = {0: "pole_mass", 1: "pole_length"}
+        options = {"num_segments": 1, "seed": 5, "pool": workers}
+        with SimRolloutSamplerForSBI(env, IdlePolicy(spec), mapping, embedding, **options) as sampler:
+            found.append(sampler(thetas))
+            assert len(sampler.failed)
+    torch.testing.assert_close(*found, rtol=0.0, atol=0.0, equal_nan=True)
+    assert torch.isnan(found[0]).any(dim=1).tolist() == [i == 3 for i in range(20)]
 
 
 def test_functions_maps_and_numbered_runs(pool):
