@@ -97,7 +97,7 @@ from metaroll.functional.sequences import (
     sequence_sqrt,
 )
 from metaroll.inference.abc import ABCSMC
-from metaroll.inference.checks import Verdict, check_posterior
+from metaroll.inference.checks import check_posterior
 from metaroll.inference.embeddings import (
     AllStepsEmbedding,
     BayesSimEmbedding,
@@ -113,6 +113,7 @@ from metaroll.inference.neural import NPDR, BayesSim
 from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import Prior, as_prior
 from metaroll.inference.standardization import FeatureStandardizer
+from metaroll.inference.verdicts import Verdict
 from metaroll.learners.base import NOP, MetaRLAlgorithm, RLAlgorithm
 from metaroll.learners.distillation import Distillation
 from metaroll.learners.epopt import EPOpt
