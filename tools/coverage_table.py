@@ -43,6 +43,7 @@ DONE = {
         "SampleProcessor",
         "Sampler",
     },
+    "001": {"CEM", "CMAES", "NOP"},
     "002": {
         "ConstructEnvsSampler",
         "EnvPoolSampler",

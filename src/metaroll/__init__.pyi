@@ -83,6 +83,9 @@ from metaroll.functional.robust_statistics import (
     probability_of_improvement,
     wilson_interval,
 )
+from metaroll.functional.search.cma import CMA
+from metaroll.functional.search.finite_differences import ARS, PGPE, OpenAIES
+from metaroll.functional.search.snes import SNES
 from metaroll.functional.sequences import (
     sequence,
     sequence_add_init,
@@ -111,15 +114,17 @@ from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import Prior, as_prior
 from metaroll.inference.standardization import FeatureStandardizer
 from metaroll.inference.verdicts import Verdict
-from metaroll.learners.base import MetaRLAlgorithm, RLAlgorithm
+from metaroll.learners.base import NOP, MetaRLAlgorithm, RLAlgorithm
 from metaroll.learners.distillation import Distillation
 from metaroll.learners.epopt import EPOpt
+from metaroll.learners.evolution import CEM, CMAES, Evolution
 from metaroll.learners.hill_climbing import HillClimbing
 from metaroll.learners.maml.learner import MAML
 from metaroll.learners.maml.outer import DICEOuter, EMAMLOuter, ProMPOuter, TRPOOuter, VPGDICEOuter, VPGOuter
 from metaroll.learners.pearl import PEARL
 from metaroll.learners.ppo import PPO
 from metaroll.learners.rl2 import RL2
+from metaroll.learners.trials import Trials
 from metaroll.policies.adapters import ScriptedPolicy, as_policy
 from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.controllers import BallBalancerController, CartPoleController, QubeController
@@ -205,12 +210,19 @@ __version__: str
 
 __all__ = [
     "ABCSMC",
+    "ARS",
+    "CEM",
+    "CMA",
+    "CMAES",
     "MAML",
     "MW_TASKS_PER_ENV",
+    "NOP",
     "NPDR",
     "PEARL",
+    "PGPE",
     "PPO",
     "RL2",
+    "SNES",
     "AbsErr",
     "ActDelayWrapper",
     "ActNormWrapper",
@@ -254,6 +266,7 @@ __all__ = [
     "EnvSpec",
     "EnvUpdate",
     "EstimatorConfig",
+    "Evolution",
     "ExistingEnvUpdate",
     "ExpQuadrErr",
     "FeatureStandardizer",
@@ -297,6 +310,7 @@ __all__ = [
     "ObsNormWrapper",
     "ObsPartialWrapper",
     "OneMassOscillatorEnv",
+    "OpenAIES",
     "OrnsteinUhlenbeckPolicy",
     "PEARLWorker",
     "Packet",
@@ -369,6 +383,7 @@ __all__ = [
     "TrajectoryBatch",
     "TrialUpdate",
     "TrialWrapper",
+    "Trials",
     "UniformDomainParam",
     "VPGDICEOuter",
     "VPGOuter",

@@ -51,7 +51,18 @@ METAWORLD_TESTS = "tests/unit/test_envs_metaworld_sampler.py"
 META_SAMPLER_TESTS = "tests/unit/test_rollouts_meta_sampler.py"
 EXECUTOR_TESTS = "tests/unit/test_rollouts_executors.py"
 PROCESSOR_TESTS = "tests/unit/test_processing_sample_processor.py"
+EVOLUTION_TESTS = "tests/unit/test_learners_evolution.py"
 BEHAVIOR_TESTS = {
+    "CEM": f"{EVOLUTION_TESTS}::test_an_epoch_of_cem_is_one_call_for_each_candidate",
+    "CEM.train": f"{EVOLUTION_TESTS}::test_candidates_take_batch_size_steps_as_one_batch",
+    "CEM.train_once": f"{EVOLUTION_TESTS}::test_an_epoch_of_cem_is_one_call_for_each_candidate",
+    "CMAES": f"{EVOLUTION_TESTS}::test_an_epoch_of_cmaes_moves_the_policy_to_the_mean",
+    "CMAES.train": f"{EVOLUTION_TESTS}::test_a_search_that_reaches_its_target_ends",
+    "CMAES.train_once": f"{EVOLUTION_TESTS}::test_an_epoch_of_cmaes_moves_the_policy_to_the_mean",
+    "NOP": f"{EVOLUTION_TESTS}::test_nothing_is_optimized",
+    "NOP.init_opt": f"{EVOLUTION_TESTS}::test_nothing_is_optimized",
+    "NOP.optimize_policy": f"{EVOLUTION_TESTS}::test_nothing_is_optimized",
+    "NOP.train": f"{EVOLUTION_TESTS}::test_nothing_is_optimized",
     "Sampler": f"{META_SAMPLER_TESTS}::test_the_interface_of_samplers",
     "Sampler.obtain_samples": f"{META_SAMPLER_TESTS}::test_the_interface_of_samplers",
     "MetaSampler": f"{META_SAMPLER_TESTS}::test_exactly_so_many_paths_of_each_task_however_long_they_are",

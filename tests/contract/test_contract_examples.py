@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import metaroll
 from metaroll import EstimatorConfig
 from metaroll.training.session import inferring
 
@@ -48,6 +49,9 @@ def test_all_steps_of_an_example_of_minutes(name: str, end: str, folders: set, t
     short = EstimatorConfig(max_epochs=2, num_transforms=1, hidden_features=8)
     monkeypatch.setattr(inferring, "_config", lambda options: short)
     monkeypatch.setattr(sys, "argv", [name, "--quick", "--out", str(tmp_path / "out")])
-    runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
+    ran = runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
     assert end in capsys.readouterr().out
     assert {path.name for path in (tmp_path / "out").iterdir()} == folders
+    for run in {"pearl"} & folders:  # an environment that a script has given, with the tasks of a posterior
+        again = metaroll.load(tmp_path / "out" / run, env=ran["robot"])
+        assert again.env_spec.obs_dim == 4 and len(again.train_tasks) == 4

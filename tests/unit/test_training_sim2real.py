@@ -8,12 +8,13 @@ import sys
 import numpy as np
 import pytest
 
+from metaroll import EstimatorConfig
 from metaroll.cli.commands.infer import _loop_panel
 from metaroll.cli.main import main
 from metaroll.data.recordings import save_rollouts
 from metaroll.inference.posterior import Posterior
 from metaroll.training.evaluation.inference_result import Inference, InferenceOptions
-from metaroll.training.session import sim2real
+from metaroll.training.session import inferring, sim2real
 from metaroll.training.session.sim2real import LoopOptions, LoopResult, draw_robot, log_robot, unknown_prior
 
 
@@ -93,7 +94,10 @@ def test_sizes_that_make_no_sense(options) -> None:
 
 
 def test_the_command_closes_the_loop(tmp_path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr(sim2real, "_TRAINING", {**sim2real._TRAINING, "steps_per_epoch": 500, "num_passes": 1})
+    few = {"steps_per_epoch": 500, "num_passes": 1, "num_episodes": 1, "num_test_tasks": 1}
+    monkeypatch.setattr(sim2real, "_TRAINING", {**sim2real._TRAINING, **few})
+    short = EstimatorConfig(max_epochs=2, num_transforms=1, hidden_features=8)
+    monkeypatch.setattr(inferring, "_config", lambda options: short)
     command = ["sim2real", "demo", "--out", str(tmp_path / "loop"), "--simulations", "60", "--epochs", "1"]
     command += ["--episodes", "2", "--trainings", "2", "--jobs", "1", "--rollouts", "2"]
     assert main([*command, "--json", "--baselines", "simopt", "adr"]) == 0

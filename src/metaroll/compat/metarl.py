@@ -9,6 +9,9 @@ from metaroll.compat.exports import lazy_exports
 
 __getattr__, __dir__, __all__ = lazy_exports(  # pyright: ignore[reportUnsupportedDunderAll]
     __name__,
-    built={"learners.base": ["MetaRLAlgorithm", "RLAlgorithm"]},
-    planned=["CEM", "CMAES", "NOP", "OffPolicyRLAlgorithm"],
+    built={
+        "learners.base": ["MetaRLAlgorithm", "NOP", "RLAlgorithm"],
+        "learners.evolution": ["CEM", "CMAES"],
+    },
+    planned=["OffPolicyRLAlgorithm"],
 )

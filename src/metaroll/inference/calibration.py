@@ -131,7 +131,7 @@ class _Judged(NamedTuple):
         shift: Of the truths, in posterior deviations.
         spread: Of the truths, in posterior deviations.
         distance: Of quantiles from uniform ones.
-        count: Of truths.
+        number: Of truths.
     """
 
     p_value: float
@@ -140,7 +140,7 @@ class _Judged(NamedTuple):
     shift: float
     spread: float
     distance: float
-    count: int
+    number: int
 
     @property
     def deviations(self) -> tuple[str, ...]:
@@ -154,10 +154,10 @@ class _Judged(NamedTuple):
     @property
     def doubtful(self) -> bool:
         """Whether they may well be too narrow, or shifted: certain enough not to call them careful."""
-        error = self.count**-0.5
+        error = self.number**-0.5
         missed = (_LEVEL - self.centered) / (np.sqrt(_LEVEL * (1.0 - _LEVEL)) * error)
         return bool(
-            (self.centered < _NARROW and missed > _SURE)
+            (self.centered < _NARROW and missed > _DOUBT)
             or (self.spread > _MOST_SPREAD and self.spread - 1.0 > _DOUBT * error / np.sqrt(2.0))
             or abs(self.shift) >= max(_SHIFT, _DOUBT * error * self.spread)
         )
@@ -174,7 +174,7 @@ def _judged(ranks: np.ndarray, num_draws: int) -> _Judged:
         shift=shift,
         spread=float(scores.std()),
         distance=uniformity_distance(places),
-        count=len(ranks),
+        number=len(ranks),
     )
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, final
 
 from metaroll.types import EnvSpec
 
 if TYPE_CHECKING:
     from metaroll.learners.runner import Runner
 
-__all__ = ["AlgorithmInfo", "MetaRLAlgorithm", "RLAlgorithm"]
+__all__ = ["NOP", "AlgorithmInfo", "MetaRLAlgorithm", "RLAlgorithm"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +126,24 @@ class RLAlgorithm(ABC):
         ``None`` means that names, shapes and dtypes of ``state_dict`` tell.
         """
         return None
+
+
+@final
+class NOP(RLAlgorithm):
+    """No optimization performed: an algorithm that samples nothing and leaves its policy as it is."""
+
+    def init_opt(self) -> None:
+        """Does nothing."""
+
+    def optimize_policy(self, paths: Sequence[Any]) -> None:
+        """Does nothing.
+
+        Args:
+            paths: Collected rollouts.
+        """
+
+    def train(self, runner: Runner) -> None:
+        """Does nothing: no epoch is begun."""
 
 
 class MetaRLAlgorithm(RLAlgorithm):

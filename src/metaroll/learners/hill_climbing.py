@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
@@ -12,19 +12,19 @@ from metaroll.checks import check_number, check_whole
 from metaroll.data.rollouts import Rollouts
 from metaroll.errors import InvalidValueError, ShapeError, unknown_name
 from metaroll.functional.cvar import check_epsilon, conditional_value_at_risk
-from metaroll.functional.parameter_noise import NOISES, adapted_spread, default_population, noisy_sets
-from metaroll.learners.on_policy_training import EpochLearner, Progress, horizon_of
+from metaroll.functional.parameter_noise import NOISES
+from metaroll.functional.search.hill_climbing import HillClimb
+from metaroll.learners.evolution import SearchLearner
 from metaroll.learners.runner import Runner
-from metaroll.learners.snapshots import fingerprint_of, load_or_keep
+from metaroll.learners.snapshots import fingerprint_of
+from metaroll.learners.trials import Trials
 from metaroll.policies.acting import ActingPolicy
-from metaroll.policies.normalized import NormalizedPolicy
-from metaroll.seeding import derive_seed, fresh_seed
-from metaroll.types import EnvSpec
 
 __all__ = ["HillClimbing"]
 
 
-class HillClimbing(EpochLearner):
+@final
+class HillClimbing(SearchLearner):
     """Tries sets of policy parameters around a mean, and moves there if one of them is better than the mean itself.
 
     All sets of an epoch, the mean among them, are deterministic in the same domains and initial states, so that their
@@ -57,6 +57,8 @@ class HillClimbing(EpochLearner):
         seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
     """
 
+    stream: ClassVar[str] = "hill climbing"
+
     def __init__(
         self,
         env_spec: Any,
@@ -79,16 +81,8 @@ class HillClimbing(EpochLearner):
         evaluate_every: int = 10,
         seed: int | None = None,
     ) -> None:
-        self.env_spec = EnvSpec.from_env(env_spec)
-        self.max_path_length = horizon_of(max_path_length, self.env_spec)
-        self.policy = policy if isinstance(policy, NormalizedPolicy) else NormalizedPolicy(policy, False, scale_actions)
-        """What acts: with the parameters of the mean."""
-        self._places = _explored(self.policy)
-        if noise not in NOISES:
-            raise unknown_name("noise", str(noise), NOISES)
-        self.pop_size = default_population(len(self._places)) if pop_size is None else pop_size
         for name, value, least in (
-            ("pop_size", self.pop_size, 1),
+            ("pop_size", 1 if pop_size is None else pop_size, 1),
             ("num_domains", num_domains, 1),
             ("num_init_states_per_domain", num_init_states_per_domain, 1),
             ("stop_window", stop_window, 2),
@@ -99,35 +93,39 @@ class HillClimbing(EpochLearner):
         check_number("spread_max", spread_max, spread_min)
         check_number("spread", spread, spread_min, spread_max)
         check_number("spread_factor", spread_factor, 1.0)
+        if noise not in NOISES:
+            raise unknown_name("noise", str(noise), NOISES)
         if stop_std is not None:
             check_number("stop_std", stop_std, 0.0, above_low=True)
-        self.noise, self.epsilon = noise, check_epsilon(epsilon)
+        self._settings = HillClimb(
+            population=pop_size,
+            noise=noise,
+            reach=float(spread),
+            bounds=(spread_min, spread_max),
+            factor=spread_factor,
+        )
+        super().__init__(
+            env_spec,
+            policy,
+            trials=Trials(
+                rollouts_per_candidate=num_init_states_per_domain,
+                epsilon=check_epsilon(epsilon),
+                scale_actions=scale_actions,
+                evaluate_every=evaluate_every,
+            ),
+            discount=1.0,
+            max_path_length=max_path_length,
+            task_sampler=None,
+            test_env_sampler=test_env_sampler,
+            seed=seed,
+        )
+        self.pop_size = self._settings.num_candidates(self._state) - 1
         self.num_domains, self.num_init_states_per_domain = num_domains, num_init_states_per_domain
-        self.evaluate_every, self.test_env_sampler = evaluate_every, test_env_sampler
-        self._initial_spread, self._bounds, self._factor = float(spread), (spread_min, spread_max), spread_factor
         self._stop_std, self._stop_window = stop_std, stop_window
-        self.seed = fresh_seed() if seed is None else int(seed)
-
-        self._generator = np.random.default_rng(derive_seed("hill climbing", self.seed))
-        self._flat = self.policy.acting_parameters()
-        self._asked: np.ndarray | None = None
-        self._spread = self._initial_spread
         self._returns: list[float] = []
-        self._num_epochs = 0
-        self.best_return = -math.inf
-        """Highest return of any set so far; with random domains or states luck is in it."""
-        self.best_parameters = self._flat.copy()
-        """Flat parameters of the policy ``(P,)`` with which that was reached."""
 
-    @property
-    def spread(self) -> float:
-        """Standard deviation of the next noise, or radius of the next sphere."""
-        return self._spread
-
-    @property
-    def num_epochs(self) -> int:
-        """Number of epochs so far."""
-        return self._num_epochs
+    def _make_search(self) -> HillClimb:
+        return self._settings
 
     @property
     def converged(self) -> bool:
@@ -137,24 +135,12 @@ class HillClimbing(EpochLearner):
         return float(np.std(self._returns)) < self._stop_std
 
     def collect(self, runner: Runner) -> list[Any]:
-        """Rollouts of each set of a new ``ask``."""
+        """Rollouts of each set of a new ``ask``; the first set is the mean."""
         return runner.sample_parameters(
             self.ask(),
             num_domains=self.num_domains,
             num_init_states_per_domain=self.num_init_states_per_domain,
         )
-
-    def update(self, rollouts: Sequence[Sequence[Any]], progress: Progress | None = None) -> dict[str, float]:
-        """``tell``."""
-        return self.tell(rollouts)
-
-    def ask(self) -> np.ndarray:
-        """Flat parameters of the policy to try, float32 ``(pop_size + 1, P)``; the first set is the mean."""
-        sets = np.repeat(self._flat[None], self.pop_size + 1, axis=0)
-        mean = self._flat[self._places]
-        sets[1:, self._places] = noisy_sets(mean, self._spread, self.pop_size, self.noise, self._generator)
-        self._asked = sets
-        return sets.copy()
 
     def tell(self, rollouts: Sequence[Sequence[Any]]) -> dict[str, float]:
         """Move to the best set if it is better than the mean; numbers for the log.
@@ -162,28 +148,20 @@ class HillClimbing(EpochLearner):
         Args:
             rollouts: Rollouts of each set of the last ``ask``, in its order.
         """
-        if self._asked is None:
+        if not len(self._asked):
             raise ValueError("tell needs sets that have been tried: call ask() first, once for each tell")
         if len(rollouts) != len(self._asked) or not all(len(group) for group in rollouts):
             raise ShapeError(
                 f"rollouts must hold a list for each of the {len(self._asked)} sets, with at least one rollout, got "
                 f"lists of {[len(group) for group in rollouts]}"
             )
-        returns = [np.array([each.sum() for each in Rollouts.of(group).each("rewards")]) for group in rollouts]
-        scores = np.array([conditional_value_at_risk(each, self.epsilon) for each in returns])
+        returns = [Rollouts.of(group).discounted_returns(1.0) for group in rollouts]
+        scores = np.array([conditional_value_at_risk(each, self.trials.epsilon) for each in returns])
         if not np.isfinite(scores).all():
             raise InvalidValueError(f"the returns of set {int(np.flatnonzero(~np.isfinite(scores))[0])} are not finite")
-        best = int(scores.argmax())  # the mean itself, where nothing is better
-        if scores[best] > self.best_return:
-            self.best_return, self.best_parameters = float(scores[best]), self._asked[best].copy()
-        used = self._spread
-        self._flat, self._asked = self._asked[best].copy(), None
-        self.policy.parameter_layout().assign(self.policy, self._flat)
-        self._spread = adapted_spread(
-            self._spread, best > 0, self._factor, self._bounds, self.noise, self._initial_spread
-        )
+        best, used = int(scores.argmax()), self.spread  # the mean itself, where nothing is better
+        self._learn(scores)
         self._returns = [*self._returns, float(scores[0])][-self._stop_window :]
-        self._num_epochs += 1
         return {
             "return": float(returns[0].mean()),
             "score": float(scores[0]),
@@ -197,7 +175,8 @@ class HillClimbing(EpochLearner):
 
     def fingerprint(self) -> str:
         """Class, policy and settings as a short text; a snapshot fits a learner with the same one."""
-        settings = [self.noise, self.pop_size, self._initial_spread, *self._bounds, self._factor, self.epsilon]
+        of = self._settings
+        settings = [of.noise, self.pop_size, of.reach, *of.bounds, of.factor, self.trials.epsilon]
         settings += [self.num_domains, self.num_init_states_per_domain, self.max_path_length]
         layout = self.policy.parameter_layout()
         kinds = [type(self.policy.policy).__name__, *layout.names, *layout.shapes, self.policy.action_bounds]
@@ -206,12 +185,12 @@ class HillClimbing(EpochLearner):
     def state_dict(self) -> dict[str, Any]:
         """Mean, best set, spread, returns of the last means, and generator."""
         return {
-            "mean": self._flat.copy(),
-            "best": {"parameters": self.best_parameters.copy(), "return": self.best_return},
-            "spread": self._spread,
+            "mean": self._parameters.copy(),
+            "best": {"parameters": self.best_parameters, "return": self.best_return},
+            "spread": self.spread,
             "returns": list(self._returns),
             "generator": self._generator.bit_generator.state,
-            "counters": {"seed": self.seed, "epochs": self._num_epochs},
+            "counters": {"seed": self.seed, "epochs": self.num_epochs},
         }
 
     def load_state_dict(self, tree: Mapping[str, Any]) -> None:
@@ -220,36 +199,30 @@ class HillClimbing(EpochLearner):
         Raises:
             SnapshotError: ``tree`` does not fit; nothing was changed.
         """
-        load_or_keep(type(self).__name__, self._load, tree, self.state_dict())
-        self._asked = None
+        asked = self._asked
+        super().load_state_dict(tree)
+        self._asked = asked[:0]
 
     def _load(self, tree: Mapping[str, Any]) -> None:
-        self._flat, self.best_parameters = (
-            self._checked_set(found) for found in (tree["mean"], tree["best"]["parameters"])
+        mean, best = (self._checked_set(found) for found in (tree["mean"], tree["best"]["parameters"]))
+        epochs = int(tree["counters"]["epochs"])
+        self._state = replace(
+            self._state,
+            mean=mean[self._places].astype(np.float64),
+            best=best[self._places].astype(np.float64),
+            best_fitness=float(tree["best"]["return"]),
+            generation=epochs,
+            evaluations=epochs * (self.pop_size + 1),
+            reach=float(tree["spread"]),
         )
-        self.best_return = float(tree["best"]["return"])
-        self.policy.parameter_layout().assign(self.policy, self._flat)
-        self._spread, self._returns = float(tree["spread"]), [float(value) for value in tree["returns"]]
+        self._parameters = mean
+        self.policy.parameter_layout().assign(self.policy, mean)
+        self._returns = [float(value) for value in tree["returns"]]
         self._generator.bit_generator.state = tree["generator"]
-        self.seed, self._num_epochs = int(tree["counters"]["seed"]), int(tree["counters"]["epochs"])
+        self.seed = int(tree["counters"]["seed"])
 
     def _checked_set(self, values: Any) -> np.ndarray:
         found = np.array(values, dtype=np.float32)
-        if found.shape != self._flat.shape:
-            raise ShapeError(f"parameter vectors must have shape {self._flat.shape}, got {found.shape}")
+        if found.shape != self._parameters.shape:
+            raise ShapeError(f"parameter vectors must have shape {self._parameters.shape}, got {found.shape}")
         return found
-
-
-def _explored(policy: NormalizedPolicy) -> np.ndarray:
-    """Places in the flat vector of the parameters that require a gradient: the others are no weights."""
-    layout, parameters = policy.parameter_layout(), dict(policy.named_parameters())
-    wanted = [
-        np.full(math.prod(shape), parameters[name].requires_grad)
-        for name, shape in zip(layout.names, layout.shapes, strict=True)
-    ]
-    places = np.flatnonzero(np.concatenate(wanted)) if wanted else np.zeros(0, dtype=int)
-    if not len(places):
-        raise ValueError(
-            f"policy must have parameters that require a gradient, {type(policy.policy).__name__} has none"
-        )
-    return places

@@ -26,11 +26,13 @@ from metaroll.types import EnvSpec, EnvUpdate
 __all__ = [
     "KNOWN_EPOCHS",
     "EpochLearner",
+    "LearnsInEpochs",
     "Progress",
     "TrainingTasks",
     "episode_metrics",
     "horizon_of",
     "refuse_non_finite",
+    "train_epochs",
 ]
 
 Progress = Callable[[int, int], None]
@@ -68,20 +70,37 @@ class EpochLearner(RLAlgorithm):
         Returns:
             Average return of the last evaluation; of the last training rollouts where there was none.
         """
-        average_return: float | None = None
-        evaluated = False
-        runner = as_runner(runner)
-        progress = functools.partial(runner.progress, "updates")
-        for epoch in runner.step_epochs():
-            if self.converged:  # asked here, so that the epoch before has been saved
-                break
-            metrics = self.update(self.collect(runner), progress)
-            runner.log(metrics)
-            if self.evaluate_every and (epoch + 1) % self.evaluate_every == 0:
-                average_return, evaluated = runner.evaluate(self, self.test_env_sampler), True
-            elif not evaluated:
-                average_return = metrics["return"]
-        return average_return
+        return train_epochs(self, runner)
+
+
+class LearnsInEpochs(Protocol):
+    """What ``train_epochs`` needs; see ``EpochLearner``."""
+
+    evaluate_every: int
+    test_env_sampler: Any
+
+    @property
+    def converged(self) -> bool: ...
+    def collect(self, runner: Runner) -> Any: ...
+    def update(self, rollouts: Any, progress: Progress | None = None) -> Mapping[str, float]: ...
+
+
+def train_epochs(learner: LearnsInEpochs, runner: Runner) -> float | None:
+    """What ``EpochLearner.train`` does, for a learner with other parents."""
+    average_return: float | None = None
+    evaluated = False
+    runner = as_runner(runner)
+    progress = functools.partial(runner.progress, "updates")
+    for epoch in runner.step_epochs():
+        if learner.converged:  # asked here, so that the epoch before has been saved
+            break
+        metrics = learner.update(learner.collect(runner), progress)
+        runner.log(metrics)
+        if learner.evaluate_every and (epoch + 1) % learner.evaluate_every == 0:
+            average_return, evaluated = runner.evaluate(learner, learner.test_env_sampler), True
+        elif not evaluated:
+            average_return = metrics["return"]
+    return average_return
 
 
 def horizon_of(max_path_length: int | None, env_spec: EnvSpec) -> int:

@@ -87,6 +87,30 @@ def get_algorithm(name: str) -> AlgorithmDescription:
             from metaroll.training.algorithms.distillation import DistillationDescription
 
             return DistillationDescription()
+        case "cmaes":
+            from metaroll.training.algorithms.evolution import CMAESDescription
+
+            return CMAESDescription()
+        case "cem":
+            from metaroll.training.algorithms.evolution import CEMDescription
+
+            return CEMDescription()
+        case "ars":
+            from metaroll.training.algorithms.evolution import ARSDescription
+
+            return ARSDescription()
+        case "es":
+            from metaroll.training.algorithms.evolution import OpenAIESDescription
+
+            return OpenAIESDescription()
+        case "pgpe":
+            from metaroll.training.algorithms.evolution import PGPEDescription
+
+            return PGPEDescription()
+        case "snes":
+            from metaroll.training.algorithms.evolution import SNESDescription
+
+            return SNESDescription()
         case _:
             from metaroll.training.algorithms.hill_climbing import HillClimbingDescription
 

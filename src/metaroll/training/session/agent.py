@@ -19,7 +19,7 @@ from packaging.version import InvalidVersion, Version
 from metaroll.checks import check_path, check_whole, described
 from metaroll.data.atomic_files import temporary_path
 from metaroll.data.step_sequence import StepSequence
-from metaroll.envs.lookup.posteriors import posterior_name
+from metaroll.envs.lookup.posteriors import AT, posterior_name
 from metaroll.envs.lookup.registry import is_given, name_given
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import SnapshotError, UnknownNameError
@@ -116,7 +116,8 @@ def load(path: str | Path, env: Any = None, *, algo: str | None = None) -> Agent
         raise ValueError(f"{folder} holds an agent of {config['algo']!r}, expected {algo!r}: load it without algo")
     if env is not None:
         saved = config["env"]
-        config["env"] = name_given(env, saved if is_given(saved) else None)
+        simulator, at, posterior = saved.partition(AT)
+        config["env"] = name_given(env, simulator if is_given(simulator) else None) + at + posterior
         if config["env"] != saved:
             raise ValueError(f"{folder} holds an agent of {saved!r}, got env {config['env']!r}: load it without env")
     if latest(folder) is None:

@@ -107,8 +107,8 @@ class LoopOptions:
     seed: int = 0
     rollouts: int = 5
     simulations: int = 3000
-    epochs: int = 100
-    trainings: int = 3
+    epochs: int = 300
+    trainings: int = 1
     episodes: int = 50
     jobs: int = 2
     baselines: tuple[Literal["simopt", "adr"], ...] = ()

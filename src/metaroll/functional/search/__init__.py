@@ -1,0 +1,1 @@
+"""Search without gradients, as pure functions: distributions over parameter vectors that are asked and told."""

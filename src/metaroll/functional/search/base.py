@@ -1,0 +1,188 @@
+"""What all searches share: states that are plain data, the best candidate so far, and ask and tell."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+
+from metaroll.checks import array_of
+from metaroll.errors import ShapeError
+
+__all__ = ["Search", "SearchState", "best_first", "checked_mean", "default_population", "restored", "state_tree"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchState:
+    """Where a search stands: arrays and numbers only, so that it is saved as it is.
+
+    Attributes:
+        mean: Center of the next candidates ``(P,)``, float64.
+        best: The best candidate so far ``(P,)``; the first mean before any was told.
+        best_fitness: Its fitness; with random tasks or initial states luck is in it.
+        generation: How often fitness was told.
+        evaluations: How many candidates that were.
+    """
+
+    growing: ClassVar[tuple[str, ...]] = ()
+    """Names of arrays whose first axis may have another length in another state of the same search."""
+
+    mean: np.ndarray
+    best: np.ndarray
+    best_fitness: float = -math.inf
+    generation: int = 0
+    evaluations: int = 0
+
+
+StateT = TypeVar("StateT", bound=SearchState)
+
+
+class Search(ABC, Generic[StateT]):
+    """A search that maximizes a fitness: frozen settings, and functions of a state without any side effect.
+
+    ``state = search.start(mean)``, then in turns ``candidates = search.ask(state, generator)`` and
+    ``state = search.tell(state, candidates, fitness)``, until ``search.stop(state)`` names a reason. A candidate whose
+    fitness is NaN ranks behind all others. ``state.mean`` and ``state.best`` are what was found.
+    """
+
+    @abstractmethod
+    def start(self, mean: Any) -> StateT:
+        """The state of a search that begins at ``mean (P,)``.
+
+        Raises:
+            ShapeError: ``mean`` has another shape.
+            ValueError: It is not finite, or does not suit the settings.
+        """
+
+    @abstractmethod
+    def ask(self, state: StateT, generator: np.random.Generator) -> np.ndarray:
+        """The candidates of one generation, float64 ``(K, P)``; fresh memory."""
+
+    def tell(self, state: StateT, candidates: Any, fitness: Any) -> StateT:
+        """The state after the candidates of ``ask`` were tried.
+
+        Args:
+            state: The state that they were asked of.
+            candidates: Shape ``(K, P)``.
+            fitness: The fitness of each ``(K,)``, more being better; NaN ranks last.
+
+        Raises:
+            ShapeError: Shapes do not fit.
+            ValueError: The fitness of no candidate is a number.
+        """
+        rows = np.asarray(candidates, dtype=np.float64)
+        values = array_of("fitness", fitness, f"numbers ({len(rows)},)").astype(np.float64, copy=False)
+        expected = (self.num_candidates(state), len(state.mean))
+        if rows.shape != expected or values.shape != rows.shape[:1]:
+            raise ShapeError(
+                f"candidates must have shape {expected}, as ask gave them, and fitness ({expected[0]},), got "
+                f"{rows.shape} and {values.shape}"
+            )
+        if np.isnan(values).all():
+            raise ValueError(f"fitness must have a number for at least one of {len(values)} candidates, all are NaN")
+        return self._learned(_with_best(state, rows, values), rows, values)
+
+    @abstractmethod
+    def num_candidates(self, state: StateT) -> int:
+        """How many candidates the next ``ask`` gives."""
+
+    @abstractmethod
+    def _learned(self, state: StateT, candidates: np.ndarray, fitness: np.ndarray) -> StateT:
+        """``state``, whose best candidate and counters are up to date, after its ``candidates``."""
+
+    def stop(self, state: StateT) -> tuple[str, ...]:
+        """Names of the reasons to end the search; none is an empty tuple."""
+        return ()
+
+    @abstractmethod
+    def spread(self, state: StateT) -> float:
+        """Root mean square over the parameters of the standard deviation of the next candidates."""
+
+    def repetitions(self, state: StateT) -> float:
+        """How many times the usual number of evaluations each candidate should get, at least 1."""
+        return 1.0
+
+    @property
+    def measures_noise(self) -> bool:
+        """Whether some candidates are asked twice, whose values must differ as by chance they do."""
+        return False
+
+    def numbers(self, state: StateT) -> dict[str, float]:
+        """What a log should tell beside ``spread``."""
+        return {}
+
+
+def default_population(num_params: int) -> int:
+    """``4 + int(3 ln P)``, the usual size of a population in P dimensions (Hansen 2016, equation 48)."""
+    return 4 + int(3.0 * math.log(num_params))
+
+
+def best_first(fitness: np.ndarray) -> np.ndarray:
+    """Positions of ``fitness (K,)`` from the highest to the lowest, NaN last; of equal ones the first comes first."""
+    return np.argsort(-fitness, kind="stable")
+
+
+def checked_mean(mean: Any) -> np.ndarray:
+    """A copy of ``mean (P,)`` as float64.
+
+    Raises:
+        ShapeError: It has another shape, or no entry.
+        ValueError: It is not finite.
+    """
+    found = np.array(array_of("mean", mean, "numbers (P,)"), dtype=np.float64)
+    if found.ndim != 1 or not found.size:
+        raise ShapeError(f"mean must have shape (P,) with at least one parameter, got {found.shape}")
+    if not np.isfinite(found).all():
+        raise ValueError(f"mean must be finite, entry {int(np.flatnonzero(~np.isfinite(found))[0])} is not")
+    return found
+
+
+def _with_best(state: StateT, candidates: np.ndarray, fitness: np.ndarray) -> StateT:
+    counters = {"generation": state.generation + 1, "evaluations": state.evaluations + len(fitness)}
+    first = int(np.nanargmax(fitness))
+    if fitness[first] > state.best_fitness:
+        return replace(state, best=candidates[first].copy(), best_fitness=float(fitness[first]), **counters)
+    return replace(state, **counters)
+
+
+def state_tree(state: SearchState) -> dict[str, Any]:
+    """``state`` as a nested dict of copied arrays and numbers, for a snapshot."""
+    tree: dict[str, Any] = {}
+    for field in fields(state):
+        value = getattr(state, field.name)
+        if isinstance(value, SearchState):
+            tree[field.name] = state_tree(value)
+        else:
+            tree[field.name] = value.copy() if isinstance(value, np.ndarray) else value
+    return tree
+
+
+def restored(like: StateT, tree: Mapping[str, Any]) -> StateT:
+    """The state that ``state_tree`` was taken of.
+
+    Args:
+        like: A state of the same search in as many dimensions.
+        tree: What ``state_tree`` gave.
+
+    Raises:
+        KeyError: An entry is missing.
+        ShapeError: It is of a search of another size.
+    """
+    values: dict[str, Any] = {}
+    for field in fields(like):
+        own, saved = getattr(like, field.name), tree[field.name]
+        if isinstance(own, SearchState):
+            values[field.name] = restored(own, saved)
+        elif isinstance(own, np.ndarray):
+            found = np.array(saved, dtype=own.dtype)
+            begin = 1 if field.name in like.growing else 0
+            if found.ndim != own.ndim or found.shape[begin:] != own.shape[begin:]:
+                raise ShapeError(f"{field.name} must have shape {own.shape}, got {found.shape}")
+            values[field.name] = found
+        else:
+            values[field.name] = type(own)(saved)
+    return type(like)(**values)

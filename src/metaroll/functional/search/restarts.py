@@ -1,0 +1,173 @@
+"""CMA-ES that begins again where it has ended, with other populations: IPOP and BIPOP."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, final
+
+import numpy as np
+
+from metaroll.checks import check_whole
+from metaroll.errors import unknown_name
+from metaroll.functional.search.base import Search, SearchState, checked_mean
+from metaroll.functional.search.cma import CMA, STOP_REASONS, CMAState
+
+__all__ = ["RESTARTS", "RestartState", "RestartedCMA"]
+
+RESTARTS = ("ipop", "bipop")
+"""Rules that ``RestartedCMA`` knows."""
+
+_ENDS = ("target", "maxiter", "maxfevals")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestartState(SearchState):
+    """Where CMA-ES with restarts stands; ``mean`` is that of the present run, ``best`` the best of all runs.
+
+    Attributes:
+        run: The present run.
+        origin: Where the first one began ``(P,)``.
+        restarts: How many have begun after the first.
+        doublings: How often the population was doubled.
+        is_small: Whether the present run is one with a small population (BIPOP).
+        small_evaluations, large_evaluations: Candidates of all runs of either kind.
+        last_large: Candidates of the last run with a large population: a small one may take half as many.
+        reason: Place in ``STOP_REASONS`` of why the run before ended, -1 in the first.
+        seed: From which restarts are drawn.
+    """
+
+    run: CMAState
+    origin: np.ndarray
+    restarts: int = 0
+    doublings: int = 0
+    is_small: bool = False
+    small_evaluations: int = 0
+    large_evaluations: int = 0
+    last_large: int = 0
+    reason: int = -1
+    seed: int = 0
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RestartedCMA(Search[RestartState]):
+    """CMA-ES with restarts: one that ``cma.stop`` ends is followed by another.
+
+    ``"ipop"`` (Auger and Hansen 2005) doubles the population each time. ``"bipop"`` (Hansen 2009) also makes runs
+    with small populations and step sizes, as long as these have taken fewer evaluations than the large ones together:
+    ``K_small = K (0.5 K_large / K) ** (U ** 2)`` with step size ``sigma 10 ** (-2 U)``, U being uniform in [0, 1].
+
+    A new run begins at a point that is uniform in the bounds where all of them are finite, else at one that is normal
+    with the deviation ``sigma`` of the settings around the first mean.
+
+    Attributes:
+        cma: Settings of each run; ``target``, ``max_generations`` and ``max_evaluations`` hold for all runs together.
+        rule: ``"ipop"`` or ``"bipop"``.
+        max_restarts: How many restarts (of large populations, with BIPOP) are made.
+        seed: Source of where and how runs begin.
+    """
+
+    cma: CMA
+    rule: Literal["ipop", "bipop"] = "ipop"
+    max_restarts: int = 9
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.rule not in RESTARTS:
+            raise unknown_name("rule", str(self.rule), RESTARTS)
+        check_whole("max_restarts", self.max_restarts, 0)
+
+    def start(self, mean: Any) -> RestartState:
+        """See ``Search.start``."""
+        origin, run = checked_mean(mean), self.cma.start(mean)
+        return RestartState(mean=run.mean, best=run.best, run=run, origin=origin, seed=self.seed)
+
+    def num_candidates(self, state: RestartState) -> int:
+        """Those of the present run."""
+        return self.cma.num_candidates(state.run)
+
+    def ask(self, state: RestartState, generator: np.random.Generator) -> np.ndarray:
+        """See ``Search.ask``."""
+        return self.cma.ask(state.run, generator)
+
+    def spread(self, state: RestartState) -> float:
+        """See ``Search.spread``."""
+        return self.cma.spread(state.run)
+
+    def repetitions(self, state: RestartState) -> float:
+        """Those of the present run."""
+        return self.cma.repetitions(state.run)
+
+    @property
+    def measures_noise(self) -> bool:
+        """Whether ``cma`` does."""
+        return self.cma.measures_noise
+
+    def numbers(self, state: RestartState) -> dict[str, float]:
+        """Those of the present run, its population, and how many runs were before."""
+        more = {"restarts": float(state.restarts), "population": float(state.run.population)}
+        return {**self.cma.numbers(state.run), **more}
+
+    def _learned(self, state: RestartState, candidates: np.ndarray, fitness: np.ndarray) -> RestartState:
+        run = self.cma.tell(state.run, candidates, fitness)
+        small, large = state.small_evaluations, state.large_evaluations
+        if state.is_small:
+            small += len(fitness)
+        else:
+            large += len(fitness)
+        state = replace(state, run=run, mean=run.mean, small_evaluations=small, large_evaluations=large)
+        reason = self._end_of_run(state)
+        if reason is None or self._ends(state) or self._is_last(state):
+            return state
+        return self._restarted(replace(state, reason=STOP_REASONS.index(reason)))
+
+    def stop(self, state: RestartState) -> tuple[str, ...]:
+        """Ends of all runs together; those of the last run where no restart is left."""
+        ends = self._ends(state)
+        return ends if ends or not self._is_last(state) else self.cma.stop(state.run)
+
+    def _ends(self, state: RestartState) -> tuple[str, ...]:
+        cma = self.cma
+        holds = (
+            cma.target is not None and state.best_fitness >= cma.target,
+            cma.max_generations is not None and state.generation >= cma.max_generations,
+            cma.max_evaluations is not None and state.evaluations >= cma.max_evaluations,
+        )
+        return tuple(name for name, held in zip(_ENDS, holds, strict=True) if held)
+
+    def _is_last(self, state: RestartState) -> bool:
+        return state.doublings >= self.max_restarts and not state.is_small
+
+    def _end_of_run(self, state: RestartState) -> str | None:
+        reasons = [name for name in self.cma.stop(state.run) if name not in _ENDS]
+        if not reasons and state.is_small and state.run.evaluations >= state.last_large / 2:
+            return "maxfevals"
+        return reasons[0] if reasons else None
+
+    def _restarted(self, state: RestartState) -> RestartState:
+        draw = np.random.default_rng((state.seed, state.restarts))
+        small = self.rule == "bipop" and state.small_evaluations < state.large_evaluations and state.restarts > 0
+        last_large = state.last_large if state.is_small else state.run.evaluations
+        usual = self.cma.start(state.origin).population
+        doublings = state.doublings + (not small)
+        sigma, population = self.cma.sigma, usual * 2**doublings
+        if small:
+            u = draw.uniform()
+            sigma *= 10.0 ** (-2.0 * u)
+            population = max(2, int(usual * (0.5 * 2**doublings) ** (u**2)))
+        run = self.cma.start(self._beginning(state.origin, draw), sigma=sigma, population=population)
+        return replace(
+            state,
+            run=run,
+            mean=run.mean,
+            restarts=state.restarts + 1,
+            doublings=doublings,
+            is_small=small,
+            last_large=last_large,
+        )
+
+    def _beginning(self, origin: np.ndarray, draw: np.random.Generator) -> np.ndarray:
+        lower, upper = self.cma.bounds(len(origin))
+        if np.isfinite(lower).all() and np.isfinite(upper).all():
+            return draw.uniform(lower, upper)
+        return np.clip(origin + self.cma.sigma * draw.standard_normal(len(origin)), lower, upper)

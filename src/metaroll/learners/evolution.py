@@ -1,0 +1,556 @@
+"""Search over the parameters of a policy: CEM, CMA-ES, and any other search of ``functional.search``."""
+
+from __future__ import annotations
+
+import logging
+import math
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Literal, final
+
+import numpy as np
+
+from metaroll.checks import check_whole
+from metaroll.data.rollouts import Rollouts
+from metaroll.errors import ShapeError, unknown_name
+from metaroll.functional.cvar import conditional_value_at_risk
+from metaroll.functional.running_moments import Moments, add_rows
+from metaroll.functional.search.base import Search, restored, state_tree
+from metaroll.functional.search.cem import CEM as CEMSearch
+from metaroll.functional.search.cem import num_elites
+from metaroll.functional.search.cma import CMA, CMAState
+from metaroll.functional.search.restarts import RESTARTS, RestartedCMA, RestartState
+from metaroll.learners.base import RLAlgorithm
+from metaroll.learners.on_policy_training import Progress, TrainingTasks, horizon_of, train_epochs
+from metaroll.learners.runner import Runner
+from metaroll.learners.snapshots import described, fingerprint_of, load_or_keep
+from metaroll.learners.trials import Trials, normalized_for, searched_places
+from metaroll.policies.acting import ActingPolicy
+from metaroll.seeding import derive_seed, fresh_seed
+from metaroll.types import EnvSpec
+
+__all__ = ["CEM", "CMAES", "Evolution", "SearchLearner"]
+
+_LOG = logging.getLogger(__name__)
+
+
+class SearchLearner(RLAlgorithm):
+    """Tries the candidates of a search as parameters of a policy, and tells it their returns.
+
+    Only parameters that require a gradient are searched: statistics and scales are none. All candidates of an epoch
+    are one batch of rollouts. After every epoch the policy has the parameters of the search's mean.
+
+    By hand: ``sets = algo.ask()``, then for each of them ``algo.train_once(itr, paths)`` with its rollouts.
+
+    Args:
+        env_spec: Environment or spec.
+        policy: What is trained.
+        trials: How candidates are tried; ``None`` means the defaults.
+        discount: Discount factor of ``discounted_return`` in the log; the search maximizes undiscounted returns.
+        max_path_length: Maximum number of steps of a rollout; ``None`` means the environment's time limit.
+        task_sampler: What candidates are tried in: a sampler or list of ``EnvUpdate``; ``None`` means the environment.
+        test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
+        seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
+
+    Attributes:
+        stream: Name of the random numbers of candidates, from which and the seed they are drawn.
+    """
+
+    stream: ClassVar[str] = "search"
+
+    def __init__(
+        self,
+        env_spec: Any,
+        policy: ActingPolicy,
+        *,
+        trials: Trials | None,
+        discount: float,
+        max_path_length: int | None,
+        task_sampler: Any,
+        test_env_sampler: Any,
+        seed: int | None,
+    ) -> None:
+        self.env_spec = EnvSpec.from_env(env_spec)
+        self.max_path_length = horizon_of(max_path_length, self.env_spec)
+        self.discount, self.test_env_sampler = discount, test_env_sampler
+        self.trials = Trials() if trials is None else trials
+        """How candidates are tried."""
+        self.evaluate_every = self.trials.evaluate_every
+        self.seed = fresh_seed() if seed is None else int(seed)
+        self.policy = normalized_for(policy, self.trials)
+        """What acts: with the parameters of the mean."""
+        self._places = searched_places(self.policy)
+        self._parameters = self.policy.acting_parameters()
+        self._moments = self.policy.observation_moments(0)
+        self._tasks = TrainingTasks(task_sampler, derive_seed("search tasks", self.seed))
+        self._in_tasks = task_sampler is not None
+        self._generator = np.random.default_rng(derive_seed(self.stream, self.seed))
+        self._search = self._make_search()
+        self._state = self._search.start(self._parameters[self._places])
+        self._asked = np.zeros((0, len(self._places)))
+        self._scores: list[float] = []
+        self._metrics: dict[str, float] = {}
+
+    @abstractmethod
+    def _make_search(self) -> Search[Any]:
+        """The search, from the arguments of the constructor."""
+
+    # -- what was found ------------------------------------------------------------------------------------------------
+
+    @property
+    def num_candidates(self) -> int:
+        """How many candidates the next epoch has."""
+        return self._search.num_candidates(self._state)
+
+    @property
+    def num_epochs(self) -> int:
+        """Number of epochs so far."""
+        return self._state.generation
+
+    @property
+    def best_return(self) -> float:
+        """Highest fitness of any candidate so far; with random tasks or initial states luck is in it."""
+        return self._state.best_fitness
+
+    @property
+    def best_parameters(self) -> np.ndarray:
+        """Flat parameters of the policy ``(P,)`` with which that was reached."""
+        return self._sets(self._state.best[None])[0]
+
+    @property
+    def cur_mean(self) -> np.ndarray:
+        """Mean of the next candidates, of the parameters that are searched ``(P,)``."""
+        return self._state.mean.copy()
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the next candidates (its root mean square over the parameters)."""
+        return self._search.spread(self._state)
+
+    @property
+    def stop_reasons(self) -> tuple[str, ...]:
+        """Why the search has ended; none while it goes on."""
+        return self._search.stop(self._state)
+
+    @property
+    def converged(self) -> bool:
+        """Whether there is a reason to end."""
+        return bool(self.stop_reasons)
+
+    # -- training ------------------------------------------------------------------------------------------------------
+
+    def train(self, runner: Runner) -> float | None:
+        """Try, learn and evaluate for each epoch of ``runner``, or until ``converged``.
+
+        Returns:
+            Average return of the last evaluation; where there was none that of the best candidate of the last epoch.
+        """
+        return train_epochs(self, runner)
+
+    def collect(self, runner: Runner) -> list[Sequence[Any]]:
+        """Rollouts of each candidate of a new ``ask``."""
+        sets, trials = self.ask(), self.trials
+        rollouts = trials.rollouts_per_candidate
+        if rollouts is not None:
+            rollouts = math.ceil(rollouts * self._search.repetitions(self._state))
+        # Candidates that are tried twice to measure noise must not meet the same noise.
+        alike = trials.common_random_numbers and not self._in_tasks and not self._search.measures_noise
+        if rollouts is not None and alike:
+            return runner.sample_parameters(
+                sets, num_init_states_per_domain=rollouts, deterministic=trials.deterministic
+            )
+        each = trials.tasks_per_epoch if self._in_tasks else 1
+        updates: list[Any] = self._tasks.draw(each) if self._in_tasks else [None]
+        groups = runner.obtain_samples(
+            runner.step_itr,
+            env_update=updates * len(sets),
+            num_rollouts=rollouts,
+            deterministic=trials.deterministic,
+            parameters=np.repeat(sets, each, axis=0),
+        )
+        return [Rollouts.joined(groups[i : i + each]) for i in range(0, len(groups), each)]
+
+    def update(self, rollouts: Sequence[Sequence[Any]], progress: Progress | None = None) -> dict[str, float]:
+        """``tell``."""
+        return self.tell(rollouts)
+
+    def ask(self) -> np.ndarray:
+        """Flat parameters of the policy to try, float32 ``(K, P)``."""
+        self._asked, self._scores = self._search.ask(self._state, self._generator), []
+        self._metrics = {"episodes": 0.0, "discounted_return": 0.0}
+        return self._sets(self._asked)
+
+    def tell(self, rollouts: Sequence[Sequence[Any]]) -> dict[str, float]:
+        """``train_once`` for each candidate of the last ``ask``, in its order; numbers for the log.
+
+        Args:
+            rollouts: Rollouts of each candidate.
+        """
+        if len(rollouts) != len(self._asked):
+            raise ShapeError(
+                f"rollouts must hold a list for each of {len(self._asked)} candidates, got {len(rollouts)} lists"
+            )
+        for number, group in enumerate(rollouts):
+            self.train_once(self.num_epochs * len(rollouts) + number, group)
+        return self._metrics
+
+    def train_once(self, itr: int, paths: Sequence[Any]) -> float:
+        """Learn the return of one candidate; those of an epoch come in the order of ``ask``.
+
+        After the last one the search is told, and the policy gets the parameters of its new mean.
+
+        Args:
+            itr: Which candidate it is, counted over all epochs.
+            paths: Its rollouts: path dicts, ``StepSequence`` or ``TrajectoryBatch``.
+
+        Returns:
+            Average return of this candidate (NaN if it has no rollout); after the last one of an epoch that of its
+            best candidate.
+        """
+        if not len(self._asked):
+            raise ValueError("train_once needs candidates that have been tried: call ask() first, once for each epoch")
+        number = len(self._scores)
+        score = self._fitness(paths)
+        if math.isnan(score):
+            epoch = self.num_epochs
+            _LOG.warning("candidate %d of epoch %d has no return that is a number: it ranks last", number, epoch)
+        self._scores.append(score)
+        return score if len(self._scores) < len(self._asked) else self._finish_epoch()
+
+    def _fitness(self, paths: Sequence[Any]) -> float:
+        if not len(paths):
+            return math.nan
+        if isinstance(paths[0], Mapping):
+            returns = np.array([np.sum(path["rewards"]) for path in paths], dtype=np.float64)
+            seen = [np.asarray(path["observations"]) for path in paths]
+        else:
+            found = Rollouts.of(paths)
+            returns = found.discounted_returns(1.0)
+            self._metrics["discounted_return"] += float(found.discounted_returns(self.discount).mean())
+            seen = [found.steps_and_final("observations")[0]] if self.policy.normalize_observations else []
+        self._metrics["episodes"] += len(returns)
+        if self.policy.normalize_observations:
+            for rows in seen:
+                self._moments = add_rows(self._moments, rows.reshape(len(rows), -1))
+        return math.nan if np.isnan(returns).any() else conditional_value_at_risk(returns, self.trials.epsilon)
+
+    def _finish_epoch(self) -> float:
+        fitness, used = np.array(self._scores), self.spread
+        numbers = self._search.numbers(self._state)
+        self._learn(fitness)
+        best = float(np.nanmax(fitness))
+        self._metrics = {
+            "return": best,
+            "return_mean_of_epoch": float(np.nanmean(fitness)),
+            "return_median_of_epoch": float(np.nanmedian(fitness)),
+            "best_return": self.best_return,
+            "spread": used,
+            "candidates": float(len(fitness)),
+            "candidates_without_return": float(np.isnan(fitness).sum()),
+            "episodes": self._metrics["episodes"],
+            "discounted_return": self._metrics["discounted_return"] / len(fitness),
+            **numbers,
+        }
+        return best
+
+    def _learn(self, fitness: np.ndarray) -> None:
+        """Tell the search the fitness ``(K,)`` of what it was asked for, and set the policy."""
+        self._state = self._search.tell(self._state, self._asked, fitness)
+        self._asked, self._scores = self._asked[:0], []
+        self._set_policy()
+
+    def _sets(self, rows: np.ndarray) -> np.ndarray:
+        """Flat parameters of the policy with those of ``rows`` where they are searched."""
+        sets = np.repeat(self._parameters[None], len(rows), axis=0)
+        sets[:, self._places] = rows
+        return sets
+
+    def _set_policy(self) -> None:
+        if self.policy.normalize_observations and self._moments.num_rows:
+            self.policy.set_observation_moments(self._moments.mean, self._moments.std)
+            self._parameters = self.policy.acting_parameters()
+        self._parameters = self._sets(self._state.mean[None])[0]
+        self.policy.parameter_layout().assign(self.policy, self._parameters)
+
+    # -- snapshots -----------------------------------------------------------------------------------------------------
+
+    def fingerprint(self) -> str:
+        """Class, search, trials and policy as a short text; a snapshot fits a learner with the same one."""
+        layout, tried = self.policy.parameter_layout(), replace(self.trials, evaluate_every=0)
+        kinds = [type(self.policy.policy).__name__, *layout.names, *layout.shapes, self.policy.action_bounds]
+        return fingerprint_of(
+            self, type(self._search).__name__, described(self._search), described(tried), *map(repr, kinds)
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """State of the search, candidates that are being tried, parameters, moments of observations, and generators."""
+        return {
+            "search": state_tree(self._state),
+            "asked": {"candidates": self._asked.copy(), "scores": np.array(self._scores, dtype=np.float64)},
+            "parameters": self._parameters.copy(),
+            "moments": self._moments.to_dict(),
+            "tasks": self._tasks.state_dict(),
+            "generator": self._generator.bit_generator.state,
+            "seed": self.seed,
+        }
+
+    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+        """Restore ``state_dict``, bitwise identical.
+
+        Raises:
+            SnapshotError: ``tree`` does not fit; nothing was changed.
+        """
+        load_or_keep(type(self).__name__, self._load, tree, self.state_dict())
+
+    def _load(self, tree: Mapping[str, Any]) -> None:
+        self._state = restored(self._state, tree["search"])
+        self._parameters = _like(self._parameters, tree["parameters"])
+        asked = np.array(tree["asked"]["candidates"], dtype=np.float64)
+        if asked.ndim != 2 or asked.shape[1] != len(self._places):
+            raise ShapeError(f"candidates must have shape (K, {len(self._places)}), got {asked.shape}")
+        self._asked, self._scores = asked, [float(score) for score in tree["asked"]["scores"]]
+        self._metrics = {"episodes": 0.0, "discounted_return": 0.0}
+        self._moments = Moments.from_dict(tree["moments"], len(self._moments.mean))
+        self._tasks.load_state_dict(tree["tasks"])
+        self._generator.bit_generator.state = tree["generator"]
+        self.seed = int(tree["seed"])
+        self.policy.parameter_layout().assign(self.policy, self._parameters)
+
+
+@final
+class Evolution(SearchLearner):
+    """Trains a policy by any search: ``ARS``, ``OpenAIES``, ``PGPE``, ``SNES`` or another one of ``functional.search``.
+
+    Args:
+        env_spec: Environment or spec.
+        policy: What is trained, with the parameters that require a gradient.
+        search: The search; its candidates are sets of these parameters.
+        trials: How they are tried; ``None`` means the defaults.
+        discount: Discount factor of ``discounted_return`` in the log; the search maximizes undiscounted returns.
+        max_path_length: Maximum number of steps of a rollout; ``None`` means the environment's time limit.
+        task_sampler: What candidates are tried in: a sampler or list of ``EnvUpdate``; ``None`` means the environment.
+        test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
+        seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
+    """
+
+    def __init__(
+        self,
+        env_spec: Any,
+        policy: ActingPolicy,
+        search: Search[Any],
+        *,
+        trials: Trials | None = None,
+        discount: float = 1.0,
+        max_path_length: int | None = None,
+        task_sampler: Any = None,
+        test_env_sampler: Any = None,
+        seed: int | None = None,
+    ) -> None:
+        self._settings = search
+        super().__init__(
+            env_spec,
+            policy,
+            trials=trials,
+            discount=discount,
+            max_path_length=max_path_length,
+            task_sampler=task_sampler,
+            test_env_sampler=test_env_sampler,
+            seed=seed,
+        )
+
+    def _make_search(self) -> Search[Any]:
+        return self._settings
+
+
+@final
+class CEM(SearchLearner):
+    """Cross-entropy method: a normal distribution of policy parameters, fitted to the best of its samples.
+
+    Each epoch tries ``n_samples`` sets of parameters and fits mean and deviation to the ``n_best`` ones with the
+    highest average return. Candidate 0 of the first epoch is the policy as it is.
+
+    Args:
+        env_spec: Environment or spec.
+        policy: What is trained, with the parameters that require a gradient.
+        baseline: Kept for code written for metarl; nothing is learned from it.
+        n_samples: Number of candidates of an epoch.
+        discount: Discount factor of ``discounted_return`` in the log; the search maximizes undiscounted returns.
+        max_path_length: Maximum number of steps of a rollout; null means the environment's time limit.
+        init_std: Standard deviation of the candidates at first.
+        best_frac: Share of the candidates that the distribution is fitted to; ``n_best`` is rounded down.
+        extra_std: Standard deviation of further noise, which fades.
+        extra_decay_time: Epochs that this takes.
+        covariance: Fit a deviation for each parameter (diagonal), or how they vary together (full).
+        mirrored: Draw candidates in pairs on both sides of the mean.
+        elitism: Try the best candidate so far again in each epoch.
+        trials: How candidates are tried; ``None`` means the defaults.
+        task_sampler: What candidates are tried in: a sampler or list of ``EnvUpdate``; ``None`` means the environment.
+        test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
+        seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
+
+    Attributes:
+        n_best: Number of candidates that the distribution is fitted to.
+    """
+
+    def __init__(
+        self,
+        env_spec: Any,
+        policy: ActingPolicy,
+        baseline: Any,
+        n_samples: int,
+        discount: float = 0.99,
+        max_path_length: int | None = 500,
+        init_std: float = 1,
+        best_frac: float = 0.05,
+        extra_std: float = 1.0,
+        extra_decay_time: float = 100,
+        *,
+        covariance: Literal["diagonal", "full"] = "diagonal",
+        mirrored: bool = False,
+        elitism: bool = False,
+        trials: Trials | None = None,
+        task_sampler: Any = None,
+        test_env_sampler: Any = None,
+        seed: int | None = None,
+    ) -> None:
+        self.baseline, self.n_samples = baseline, check_whole("n_samples", n_samples)
+        self.n_best = num_elites(self.n_samples, best_frac)
+        if self.n_best == 1 and covariance == "diagonal":
+            _LOG.warning("one best candidate has no deviation: only the extra noise explores, and it fades")
+        self._settings = CEMSearch(
+            population=self.n_samples,
+            num_best=self.n_best,
+            init_std=init_std,
+            extra_std=extra_std,
+            extra_decay_time=extra_decay_time,
+            covariance=covariance,
+            mirrored=mirrored,
+            elitism=elitism,
+        )
+        super().__init__(
+            env_spec,
+            policy,
+            trials=trials,
+            discount=discount,
+            max_path_length=max_path_length,
+            task_sampler=task_sampler,
+            test_env_sampler=test_env_sampler,
+            seed=seed,
+        )
+
+    def _make_search(self) -> Search[Any]:
+        return self._settings
+
+    @property
+    def cur_std(self) -> np.ndarray:
+        """Standard deviation of each parameter that is searched ``(P,)``, before the extra noise."""
+        return self._state.std.copy()
+
+
+@final
+class CMAES(SearchLearner):
+    """Covariance matrix adaptation evolution strategy over the parameters of a policy.
+
+    Args:
+        env_spec: Environment or spec.
+        policy: What is trained, with the parameters that require a gradient.
+        baseline: Kept for code written for metarl; nothing is learned from it.
+        n_samples: Number of candidates of an epoch; null means 4 + int(3 ln P) for P parameters.
+        discount: Discount factor of ``discounted_return`` in the log; the search maximizes undiscounted returns.
+        max_path_length: Maximum number of steps of a rollout; null means the environment's time limit.
+        sigma0: Standard deviation of the candidates at first.
+        separable: Learn the diagonal of the covariance only; null means above 500 parameters.
+        active: Learn from the worse half of the candidates, too.
+        mirrored: Draw candidates in pairs on both sides of the mean.
+        elitism: Try the best candidate so far again in each epoch.
+        lower, upper: Bounds of every parameter; null means none.
+        restarts: Begin again where a search has ended: not (none), each time with twice as many candidates (ipop), or
+            with many and with few in turns (bipop).
+        max_restarts: How many restarts (with more candidates) are made.
+        reevaluated: How many candidates are tried twice, to measure how much chance is in their ranks.
+        max_repetitions: How many times as many rollouts a candidate may get where chance decides.
+        target: Return that ends the training; null means none.
+        trials: How candidates are tried; ``None`` means the defaults.
+        task_sampler: What candidates are tried in: a sampler or list of ``EnvUpdate``; ``None`` means the environment.
+        test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
+        seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
+    """
+
+    def __init__(
+        self,
+        env_spec: Any,
+        policy: ActingPolicy,
+        baseline: Any,
+        n_samples: int | None,
+        discount: float = 0.99,
+        max_path_length: int | None = 500,
+        sigma0: float = 1.0,
+        *,
+        separable: bool | None = None,
+        active: bool = True,
+        mirrored: bool = False,
+        elitism: bool = False,
+        lower: float | None = None,
+        upper: float | None = None,
+        restarts: Literal["none", "ipop", "bipop"] = "none",
+        max_restarts: int = 9,
+        reevaluated: int = 0,
+        max_repetitions: float = 1.0,
+        target: float | None = None,
+        trials: Trials | None = None,
+        task_sampler: Any = None,
+        test_env_sampler: Any = None,
+        seed: int | None = None,
+    ) -> None:
+        self.baseline, self.n_samples = baseline, n_samples
+        self._settings = CMA(
+            sigma=sigma0,
+            population=n_samples,
+            separable=separable,
+            active=active,
+            mirrored=mirrored,
+            elitism=elitism,
+            lower=lower,
+            upper=upper,
+            reevaluated=reevaluated,
+            max_repetitions=max_repetitions,
+            target=target,
+        )
+
+        if restarts not in ("none", *RESTARTS):
+            raise unknown_name("restarts", str(restarts), ("none", *RESTARTS))
+        self._restarts: Literal["none", "ipop", "bipop"] = restarts
+        self._max_restarts = max_restarts
+        super().__init__(
+            env_spec,
+            policy,
+            trials=trials,
+            discount=discount,
+            max_path_length=max_path_length,
+            task_sampler=task_sampler,
+            test_env_sampler=test_env_sampler,
+            seed=seed,
+        )
+        if isinstance(self._state, RestartState):  # in the state: a snapshot may go to a learner with another seed
+            self._state = replace(self._state, seed=derive_seed("restarts", self.seed))
+        if separable is None and self._settings.is_separable(len(self._places)):
+            _LOG.info("%d parameters: only the diagonal of their covariance is learned", len(self._places))
+
+    def _make_search(self) -> Search[Any]:
+        if self._restarts == "none":
+            return self._settings
+        return RestartedCMA(cma=self._settings, rule=self._restarts, max_restarts=self._max_restarts)
+
+    @property
+    def is_separable(self) -> bool:
+        """Whether only the diagonal of the covariance is learned."""
+        run = self._state if isinstance(self._state, CMAState) else self._state.run
+        return run.covariance.ndim == 1
+
+
+def _like(own: np.ndarray, saved: Any) -> np.ndarray:
+    found = np.array(saved, dtype=own.dtype)
+    if found.shape != own.shape:
+        raise ShapeError(f"parameters must have shape {own.shape}, got {found.shape}")
+    return found

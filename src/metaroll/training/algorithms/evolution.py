@@ -1,0 +1,177 @@
+"""Evolution by name: CMA-ES, CEM, ARS, OpenAI-ES, PGPE and SNES, in an environment, random domains or tasks of it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, final
+
+from metaroll.errors import option_text
+from metaroll.functional.search.base import Search
+from metaroll.functional.search.finite_differences import ARS, PGPE, OpenAIES
+from metaroll.functional.search.snes import SNES
+from metaroll.learners.evolution import CEM, CMAES, Evolution, SearchLearner
+from metaroll.learners.trials import Trials
+from metaroll.training.algorithms import building
+from metaroll.training.algorithms.building import BuildOptions
+from metaroll.training.algorithms.description import AlgorithmDescription, Work
+from metaroll.types import EnvUpdate
+
+__all__ = [
+    "ARSDescription",
+    "CEMDescription",
+    "CMAESDescription",
+    "EvolutionSetup",
+    "OpenAIESDescription",
+    "PGPEDescription",
+    "SNESDescription",
+]
+
+_USUAL_CANDIDATES = 12
+"""Candidates of an epoch, where their number follows from the policy's: 4 + 3 ln P of a few parameters."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvolutionSetup:
+    """What searches take beside the arguments of their constructors.
+
+    Args:
+        hidden_nonlinearity: Activation of the hidden layers.
+        randomize: Train in, and evaluate on, random domain parameters: the usual ones of a simulated system, or half as
+            wide. A task family has draws of its own.
+        randomize_param: A domain parameter that is uniform on a range, NAME=LOW:HIGH; may be given several times, and
+            replaces randomize.
+        num_train_tasks: Number of training tasks of a task family.
+        num_test_tasks: Number of held-out tasks, or of held-out sets of domain parameters (null: 20 of them).
+    """
+
+    hidden_nonlinearity: Literal["tanh", "relu"] = "tanh"
+    randomize: Literal["none", "default", "conservative"] = "none"
+    randomize_param: Sequence[str] = ()
+    num_train_tasks: int | None = None
+    num_test_tasks: int | None = None
+
+
+class _SearchDescription(AlgorithmDescription, ABC):
+    """What searches share: a policy whose noise is not learned, and how candidates are tried.
+
+    Attributes:
+        search: Class of the search, whose settings are options; ``None`` where the learner's constructor has them all.
+    """
+
+    learner: ClassVar[type] = Evolution
+    search: ClassVar[type[Search[Any]] | None] = None
+
+    def build(self, given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> SearchLearner:
+        setup, spec = building.setup_of(EvolutionSetup, given.values), building.spec_of(given.env)
+        if given.device != "cpu":
+            raise ValueError(f"{self.name} acts, and takes no gradient steps: device must be cpu, got {given.device!r}")
+        trials = building.setup_of(Trials, given.values)
+        if trials.rollouts_per_candidate is None:
+            raise ValueError(f"rollouts_per_candidate is missing: {option_text('rollouts_per_candidate', 1)}, say")
+        generator = building.network_generator(given)
+        policy = building.make_policy(spec, given, "mlp", setup.hidden_nonlinearity, generator, learn_std=False)
+        arguments = {
+            "trials": trials,
+            "task_sampler": train,
+            **building.common_arguments(given, test),
+            **building.own_arguments(self.learner, given.values),
+        }
+        if self.search is None:  # CEM and CMA-ES, whose third argument is a baseline
+            return self.learner(spec, policy, None, **arguments)
+        return Evolution(spec, policy, building.setup_of(self.search, given.values), **arguments)
+
+    @abstractmethod
+    def _num_candidates(self, values: Mapping[str, Any]) -> int:
+        """Candidates of an epoch."""
+
+    def work(self, values: Mapping[str, Any]) -> Work:
+        rollouts = (values["rollouts_per_candidate"] or 1) * values["tasks_per_epoch"]
+        return Work(0, self._num_candidates(values) * rollouts * values["max_path_length"], 0)
+
+    def amount(self, algo: SearchLearner, values: Mapping[str, Any]) -> str:
+        return f"{algo.num_candidates} parameter vectors per epoch, {values['rollouts_per_candidate']} rollouts each"
+
+    def ended_early(self, algo: SearchLearner) -> tuple[int, str] | None:
+        return (algo.num_epochs, f"the search has ended: {', '.join(algo.stop_reasons)}") if algo.converged else None
+
+
+@final
+class CMAESDescription(_SearchDescription):
+    """CMA-ES, full or separable."""
+
+    name: ClassVar[str] = "cmaes"
+    learner: ClassVar[type] = CMAES
+    option_sources: ClassVar[Sequence[tuple[type, Collection[str]]]] = ((Trials, ()), (EvolutionSetup, ()))
+
+    def _num_candidates(self, values: Mapping[str, Any]) -> int:
+        return values["n_samples"] or _USUAL_CANDIDATES
+
+    def amount(self, algo: SearchLearner, values: Mapping[str, Any]) -> str:
+        kind = "the diagonal" if isinstance(algo, CMAES) and algo.is_separable else "all"
+        return f"{super().amount(algo, values)}, {kind} of their covariance is learned"
+
+
+@final
+class CEMDescription(_SearchDescription):
+    """The cross-entropy method."""
+
+    name: ClassVar[str] = "cem"
+    learner: ClassVar[type] = CEM
+    option_sources: ClassVar[Sequence[tuple[type, Collection[str]]]] = ((Trials, ()), (EvolutionSetup, ()))
+
+    def _num_candidates(self, values: Mapping[str, Any]) -> int:
+        return values["n_samples"] or _USUAL_CANDIDATES
+
+
+@final
+class ARSDescription(_SearchDescription):
+    """Augmented random search."""
+
+    name: ClassVar[str] = "ars"
+    search: ClassVar[type[Search[Any]] | None] = ARS
+    option_sources: ClassVar[Sequence[tuple[type, Collection[str]]]] = ((ARS, ()), (Trials, ()), (EvolutionSetup, ()))
+
+    def _num_candidates(self, values: Mapping[str, Any]) -> int:
+        return 2 * values["num_directions"]
+
+
+@final
+class OpenAIESDescription(_SearchDescription):
+    """OpenAI's evolution strategy."""
+
+    name: ClassVar[str] = "es"
+    search: ClassVar[type[Search[Any]] | None] = OpenAIES
+    option_sources: ClassVar[Sequence[tuple[type, Collection[str]]]] = (
+        (OpenAIES, ()),
+        (Trials, ()),
+        (EvolutionSetup, ()),
+    )
+
+    def _num_candidates(self, values: Mapping[str, Any]) -> int:
+        return values["population"]
+
+
+@final
+class PGPEDescription(_SearchDescription):
+    """Parameter-exploring policy gradients."""
+
+    name: ClassVar[str] = "pgpe"
+    search: ClassVar[type[Search[Any]] | None] = PGPE
+    option_sources: ClassVar[Sequence[tuple[type, Collection[str]]]] = ((PGPE, ()), (Trials, ()), (EvolutionSetup, ()))
+
+    def _num_candidates(self, values: Mapping[str, Any]) -> int:
+        return 2 * values["num_pairs"]
+
+
+@final
+class SNESDescription(_SearchDescription):
+    """Separable natural evolution strategies."""
+
+    name: ClassVar[str] = "snes"
+    search: ClassVar[type[Search[Any]] | None] = SNES
+    option_sources: ClassVar[Sequence[tuple[type, Collection[str]]]] = ((SNES, ()), (Trials, ()), (EvolutionSetup, ()))
+
+    def _num_candidates(self, values: Mapping[str, Any]) -> int:
+        return values["population"] or _USUAL_CANDIDATES

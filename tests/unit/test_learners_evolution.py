@@ -1,0 +1,352 @@
+"""Seed 001's CEM, CMAES and NOP, and other searches over policies: epochs by hand, runs, resume, names, bad input."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from metaroll.cli.main import main
+from metaroll.data.step_sequence import StepSequence
+from metaroll.errors import ShapeError, SnapshotError
+from metaroll.functional.search.base import Search
+from metaroll.functional.search.finite_differences import ARS, PGPE, OpenAIES
+from metaroll.functional.search.snes import SNES
+from metaroll.learners.base import NOP
+from metaroll.learners.evolution import CEM, CMAES, Evolution, SearchLearner
+from metaroll.learners.trials import Trials
+from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
+from metaroll.seeding import torch_generator
+from metaroll.training.evaluation.evaluator import PolicyEvaluator
+from metaroll.training.run.runner import LocalRunner
+from metaroll.training.store.metrics_log import read_metrics
+from metaroll.types import EnvSpec
+
+CART = EnvSpec.from_env(gymnasium.make("CartPole-v1"))
+PENDULUM = EnvSpec.from_env(gymnasium.make("Pendulum-v1"))
+ONCE = Trials(rollouts_per_candidate=1)
+
+
+def policy_of(spec: EnvSpec = CART) -> Any:
+    generator = torch_generator(0)
+    if spec is CART:
+        return CategoricalMLPPolicy(spec, (), generator=generator)
+    return GaussianMLPPolicy(spec, (), learn_std=False, generator=generator)
+
+
+def cem_of(spec: EnvSpec = CART, **options: Any) -> CEM:
+    return CEM(spec, policy_of(spec), None, **{"n_samples": 4, "best_frac": 0.5, "seed": 1, **options})
+
+
+def cmaes_of(spec: EnvSpec = CART, **options: Any) -> CMAES:
+    return CMAES(spec, policy_of(spec), None, **{"n_samples": 6, "seed": 1, **options})
+
+
+def evolution_of(search: Search[Any], spec: EnvSpec = CART, **options: Any) -> Evolution:
+    return Evolution(spec, policy_of(spec), search, **{"trials": ONCE, "seed": 1, "max_path_length": 30, **options})
+
+
+LEARNERS = {
+    "cem": lambda **more: cem_of(trials=ONCE, covariance="full", **more),
+    "cmaes": lambda **more: cmaes_of(trials=ONCE, restarts="bipop", **more),
+    "noisy cmaes": lambda **more: cmaes_of(trials=ONCE, reevaluated=3, max_repetitions=3.0, **more),
+    "ars": lambda **more: evolution_of(
+        ARS(num_directions=3), trials=Trials(rollouts_per_candidate=1, normalize_observations=True), **more
+    ),
+    "es": lambda **more: evolution_of(OpenAIES(population=4), **more),
+    "pgpe": lambda **more: evolution_of(PGPE(num_pairs=2), **more),
+    "snes": lambda **more: evolution_of(SNES(population=4), **more),
+}
+
+
+def path_with(score: float) -> dict[str, Any]:
+    return {"rewards": np.array([score / 2, score / 2]), "observations": np.zeros((2, 4))}
+
+
+def rollout_with(score: float) -> StepSequence:
+    return StepSequence(rewards=np.array([score]), observations=np.zeros((2, 1)), actions=np.zeros((1, 1)))
+
+
+# ---------------------------------------------------------------------------------------------------------- by hand
+def test_an_epoch_of_cem_is_one_call_for_each_candidate():
+    """specs/meta.md 2.2: scores, the returned values, the mean of the n_best ones, which the policy holds."""
+    policy = policy_of()
+    learner = CEM(CART, policy, None, 4, best_frac=0.5, init_std=0.5, extra_std=2.0, extra_decay_time=4, seed=3)
+    start = policy.get_param_values()
+    assert (learner.n_best, learner.discount, learner.max_path_length) == (2, 0.99, 500)
+    for epoch in range(3):
+        sets = learner.ask()
+        assert sets.shape == (4, len(start)) and sets.dtype == np.float32
+        if not epoch:
+            assert np.array_equal(sets[0], start)  # the policy as it is, first
+        scores = [3.0, 9.0, 5.0, 1.0]
+        found = [learner.train_once(4 * epoch + i, [path_with(score)] * 2) for i, score in enumerate(scores)]
+        assert found == [3.0, 9.0, 5.0, 9.0]  # at the end of the epoch that of the best candidate
+        assert learner.cur_mean == pytest.approx(sets[[1, 2]].mean(axis=0), rel=1e-5)
+        assert learner.cur_std == pytest.approx(sets[[1, 2]].std(axis=0), rel=1e-5, abs=1e-6)
+        assert np.array_equal(policy.get_param_values(), learner.cur_mean.astype(np.float32))
+        assert np.array_equal(learner.policy.acting_parameters(), policy.get_param_values())
+    assert learner.num_epochs == 3 and learner.best_return == 9.0
+    # The extra variance fades in epochs, not in candidates (Q-20): 2^2 (1 - 3 / 4) after three of four epochs.
+    variance = np.square(learner.cur_std).mean()
+    assert learner.spread == pytest.approx(np.sqrt(variance + 1.0))
+
+
+def test_an_epoch_of_cmaes_moves_the_policy_to_the_mean():
+    """specs/meta.md 2.3"""
+    learner = cmaes_of(sigma0=0.5)
+    sets = learner.ask()
+    found = [learner.train_once(i, [rollout_with(float(i))]) for i in range(6)]
+    assert found == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    assert np.array_equal(learner.policy.acting_parameters(), learner.cur_mean.astype(np.float32))
+    toward = (sets - sets.mean(axis=0)) @ (learner.cur_mean - sets.mean(axis=0))
+    assert toward[5] > toward[0]
+    assert np.array_equal(learner.best_parameters, sets[5]) and learner.best_return == 5.0
+    assert learner.stop_reasons == () and not learner.converged
+
+
+def test_only_weights_are_searched():
+    learner = cem_of(PENDULUM, trials=Trials(normalize_observations=True))
+    sets = learner.ask()
+    names = [name for name, size in zip(*_names(learner), strict=True) for _ in range(size)]
+    searched = {name for name, same in zip(names, (sets == sets[0]).all(axis=0), strict=True) if not same}
+    assert searched and not any("log_std" in name or name.startswith("obs_") for name in searched)
+    assert {"obs_mean", "obs_scale"} <= set(names)
+
+
+def _names(learner: SearchLearner) -> tuple[list[str], list[int]]:
+    layout = learner.policy.parameter_layout()
+    return list(layout.names), [int(np.prod(shape)) for shape in layout.shapes]
+
+
+def test_a_candidate_without_return_ranks_last_and_is_named(caplog):
+    learner = cem_of(best_frac=0.75)
+    sets = learner.ask()
+    with caplog.at_level(logging.WARNING):
+        metrics = learner.tell([[path_with(1.0)], [], [path_with(2.0)], [path_with(-50.0)]])
+    assert "candidate 1 of epoch 0" in caplog.text
+    assert learner.cur_mean == pytest.approx(sets[[0, 2, 3]].mean(axis=0), rel=1e-5)
+    assert (metrics["candidates_without_return"], metrics["return"], metrics["episodes"]) == (1.0, 2.0, 3.0)
+    learner.ask()
+    with pytest.raises(ValueError, match="all are NaN"):
+        learner.tell([[]] * 4)
+
+
+def test_fitness_is_the_mean_of_the_worst_returns():
+    learner = cem_of(trials=Trials(epsilon=0.5))
+    learner.ask()
+    assert learner.train_once(0, [rollout_with(score) for score in (8.0, 2.0, 4.0, 9.0)]) == 3.0
+
+
+class Recorder:
+    """A runner that notes what it is asked for."""
+
+    step_itr, total_env_steps = 0, 0
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, np.ndarray, dict[str, Any]]] = []
+
+    def sample_parameters(self, sets: np.ndarray, **more: Any) -> list[list[StepSequence]]:
+        self.asked.append(("parameters", sets, more))
+        return [[rollout_with(float(i))] for i in range(len(sets))]
+
+    def obtain_samples(self, itr: int, **more: Any) -> list[list[StepSequence]]:
+        self.asked.append(("samples", more.pop("parameters"), more))
+        return [[rollout_with(float(i))] for i in range(len(self.asked[-1][1]))]
+
+
+def test_how_candidates_are_tried():
+    runner: Any = Recorder()
+    tasks = [lambda env: env, lambda env: env, lambda env: env]
+    cem_of().collect(runner)
+    cem_of(trials=Trials(rollouts_per_candidate=3, deterministic=False)).collect(runner)
+    groups = cem_of(trials=Trials(rollouts_per_candidate=2, tasks_per_epoch=2), task_sampler=tasks).collect(runner)
+    cmaes_of(trials=ONCE, reevaluated=2).collect(runner)
+    steps, alike, in_tasks, twice = runner.asked
+    # A number of steps that the runner knows; the same initial states for all; the same tasks for all.
+    assert (steps[0], steps[2]["num_rollouts"], steps[2]["env_update"]) == ("samples", None, [None] * 4)
+    assert (alike[0], alike[2]) == ("parameters", {"num_init_states_per_domain": 3, "deterministic": False})
+    drawn = in_tasks[2]["env_update"]
+    assert in_tasks[2]["num_rollouts"] == 2 and drawn[:2] * 4 == drawn and set(drawn) <= set(tasks)
+    assert np.array_equal(in_tasks[1][0::2], in_tasks[1][1::2]) and len(in_tasks[1]) == 8
+    assert [[each.rewards.sum() for each in group] for group in groups[:2]] == [[0.0, 1.0], [2.0, 3.0]]
+    # What is tried twice to measure noise must not meet the same noise.
+    assert twice[0] == "samples" and np.array_equal(twice[1][6:], twice[1][:2])
+
+
+def test_noise_asks_for_more_rollouts():
+    learner, runner = cmaes_of(trials=ONCE, reevaluated=3, max_repetitions=2.0), Recorder()
+    learner.collect(runner)  # type: ignore[arg-type]
+    noise = np.random.default_rng(0).normal(size=9)
+    learner.tell([[rollout_with(score)] for score in noise])
+    learner.collect(runner)  # type: ignore[arg-type]
+    assert [asked[2]["num_rollouts"] for asked in runner.asked] == [1, 2]
+
+
+def test_nothing_is_optimized():
+    """specs/meta.md 2.5"""
+    algo = NOP()
+    with LocalRunner(seed=0) as runner:
+        runner.setup(algo, "CartPole-v1")
+        assert runner.train(3, batch_size=10) is None
+        assert runner.step_itr == 0
+    assert algo.init_opt() is None and algo.optimize_policy([]) is None and not algo.info.has_state
+
+
+# ------------------------------------------------------------------------------------------------------------ in runs
+def runner_of(learner: Any, folder: Any = None, num_workers: int = 1) -> LocalRunner:
+    evaluator = PolicyEvaluator(num_episodes=1)
+    runner = LocalRunner(run_dir=folder, seed=3, num_workers=num_workers, evaluator=evaluator)
+    runner.setup(learner, "CartPole-v1")
+    return runner
+
+
+def test_candidates_take_batch_size_steps_as_one_batch(monkeypatch):
+    """specs/meta.md 2.2 (b)"""
+    learner, seen = cem_of(max_path_length=20), []
+    once = CEM.train_once
+    monkeypatch.setattr(CEM, "train_once", lambda self, itr, paths: seen.append((itr, paths)) or once(self, itr, paths))
+    with runner_of(learner) as runner:
+        value = runner.train(2, batch_size=30)
+        assert runner.step_itr == 2  # one batch for each epoch
+        assert np.array_equal(learner.policy.acting_parameters(), learner.cur_mean.astype(np.float32))
+        assert runner.total_env_steps == sum(len(path) for _, paths in seen for path in paths)
+    assert [itr for itr, _ in seen] == list(range(8))
+    for _, paths in seen:
+        lengths = [len(path) for path in paths]
+        assert sum(lengths) >= 30 > sum(lengths[:-1])  # whole rollouts
+        assert all(path.terminated[-1] or path.truncated[-1] for path in paths)
+    assert value == max(np.mean([path.rewards.sum() for path in paths]) for _, paths in seen[4:])
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_a_resumed_run_is_the_run_that_never_stopped(tmp_path, name):
+    """One of them with another number of workers."""
+    make, found = LEARNERS[name], []
+    with runner_of(make(max_path_length=15), tmp_path / "straight") as straight:
+        straight.train(4)
+        found.append(straight._source.algo.state_dict())
+    with runner_of(make(max_path_length=15), tmp_path / "stopped") as first:
+        first.train(2)
+    num_workers = 2 if name == "noisy cmaes" else 1
+    with runner_of(make(max_path_length=15, seed=9), tmp_path / "stopped", num_workers) as second:
+        second.restore(tmp_path / "stopped")
+        second.resume(4)
+        found.append(second._source.algo.state_dict())
+        assert second.total_env_steps == straight.total_env_steps
+        acting = second._source.algo.policy.acting_parameters()
+        assert np.array_equal(acting, straight._source.algo.policy.acting_parameters())
+    assert repr(found[0]) == repr(found[1])
+    rows = [
+        [(row["metric"], row["value"]) for row in read_metrics(tmp_path / run) if row["phase"] != "time"]
+        for run in ("straight", "stopped")
+    ]
+    assert rows[0] == rows[1]
+
+
+def test_observations_are_normalized_by_those_before():
+    trials = Trials(rollouts_per_candidate=1, normalize_observations=True)
+    with runner_of(evolution_of(ARS(num_directions=2), trials=trials)) as runner:
+        runner.train(2)
+        learner, steps = runner._source.algo, runner.total_env_steps
+        moments = learner.state_dict()["moments"]
+        assert moments["num_rows"] == steps
+        scale = 1.0 / np.sqrt(moments["squares"] / steps)
+        assert learner.policy.obs_mean.numpy() == pytest.approx(moments["mean"], rel=1e-5)
+        assert learner.policy.obs_scale.numpy() == pytest.approx(scale, rel=1e-4)
+        kept = [name for name in _names(learner)[0] if name.startswith("obs_")]
+        assert kept == ["obs_mean", "obs_scale"]
+
+
+def test_a_search_that_reaches_its_target_ends():
+    """specs/meta.md 2.3: it learns"""
+    learner = cmaes_of(trials=ONCE, max_path_length=200, sigma0=0.5, target=190.0, n_samples=12)
+    with runner_of(learner) as runner:
+        runner.train(40)
+        assert learner.stop_reasons == ("target",) and learner.num_epochs < 40
+        assert runner.evaluate(learner) > 60.0
+
+
+# ------------------------------------------------------------------------------------------------------------- by name
+@pytest.mark.parametrize(("algo", "option"), [("cmaes", "--n-samples=4"), ("ars", "--num-directions=2")])
+def test_the_command_trains_and_resumes(tmp_path, capsys, algo, option):
+    run = str(tmp_path / "run")
+    options = ["--epochs", "1", "--max-path-length", "10", "--evaluate-every", "0", "--num-episodes", "2"]
+    options += [option, "--torch-threads", "1"]
+    if algo == "ars":
+        options += ["--num-best", "2", "--randomize", "default", "--tasks-per-epoch", "2"]
+    env = "qcp-st" if algo == "ars" else "CartPole-v1"
+    assert main(["train", algo, env, *options, "--out", run, "--json", "--quiet"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["epochs"] == 1
+    assert main(["resume", run, "--epochs", "2", "--quiet"]) == 0
+    (candidates,) = {row["value"] for row in read_metrics(run, phase="train", metric="candidates")}
+    assert candidates == 4.0
+    episodes = {row["value"] for row in read_metrics(run, phase="train", metric="episodes")}
+    assert episodes == {8.0 if algo == "ars" else 4.0}
+
+
+# ----------------------------------------------------------------------------------------------------------- bad input
+def test_a_state_that_does_not_fit_changes_nothing():
+    learner = cem_of()
+    learner.ask()
+    learner.tell([[path_with(score)] for score in (1.0, 2.0, 3.0, 4.0)])
+    before = repr(learner.state_dict())
+    for other in (cmaes_of(), cem_of(PENDULUM)):
+        assert other.fingerprint() != learner.fingerprint()
+        with pytest.raises(SnapshotError, match="nothing was changed"):
+            learner.load_state_dict(other.state_dict())
+        assert repr(learner.state_dict()) == before
+    assert cem_of().fingerprint() == learner.fingerprint() != cem_of(n_samples=6).fingerprint()
+
+
+def test_a_state_within_an_epoch_goes_on_there():
+    learners = cem_of(), cem_of(seed=5)
+    sets = learners[0].ask()
+    learners[0].train_once(0, [rollout_with(2.0)])
+    learners[1].load_state_dict(learners[0].state_dict())
+    for learner in learners:
+        assert [learner.train_once(i, [rollout_with(float(i))]) for i in (1, 2, 3)] == [1.0, 2.0, 3.0]
+    assert np.array_equal(learners[0].cur_mean, learners[1].cur_mean)
+    assert learners[1].cur_mean == pytest.approx((sets[0] + sets[3]) / 2, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("make", "about"),
+    [
+        (lambda: cem_of(best_frac=0.1), "best_frac"),
+        (lambda: cem_of(best_frac=1.5), "best_frac"),
+        (lambda: cem_of(n_samples=0), "n_samples"),
+        (lambda: cem_of(init_std=-1.0), "init_std"),
+        (lambda: cmaes_of(sigma0=-1.0), "sigma"),
+        (lambda: cmaes_of(lower=5.0, upper=6.0), "hold the mean"),
+        (lambda: cmaes_of(restarts="ipo"), "restarts"),
+        (lambda: Trials(rollouts_per_candidate=0), "rollouts_per_candidate"),
+        (lambda: Trials(epsilon=0.0), "epsilon"),
+        (lambda: cem_of(task_sampler=[]), "task_sampler"),
+    ],
+)
+def test_bad_arguments_are_named(make, about):
+    with pytest.raises(ValueError, match=about):
+        make()
+
+
+def test_a_policy_without_parameters_is_refused():
+    policy = policy_of()
+    for parameter in policy.parameters():
+        parameter.requires_grad_(False)
+    with pytest.raises(ValueError, match="CategoricalMLPPolicy has none"):
+        CMAES(CART, policy, None, 4)
+
+
+def test_calls_in_the_wrong_order_are_named():
+    learner = cem_of()
+    with pytest.raises(ValueError, match="call ask"):
+        learner.train_once(0, [path_with(1.0)])
+    learner.ask()
+    with pytest.raises(ShapeError, match="4 candidates"):
+        learner.tell([[path_with(1.0)]])
