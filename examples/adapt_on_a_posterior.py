@@ -1,4 +1,4 @@
-"""A puck is to stop at a mark: PEARL learns on what a short log leaves open, and adapts to the rest on the table.
+"""A puck is to stop at a mark: PEARL learns on what a short log leaves open, and is given three tries on the table.
 
     python examples/adapt_on_a_posterior.py            # some minutes on two cores
     python examples/adapt_on_a_posterior.py --quick    # seconds; all steps, nothing learned

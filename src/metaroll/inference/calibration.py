@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
 from metaroll.functional.posteriors.calibration import (
     central_coverage,
@@ -115,7 +115,7 @@ def calibration_checks(posterior: Posterior, pairs: Pairs | None, alpha: float, 
         "spread": {name: each.spread for name, each in judged.items()},
         "deviations": {name: list(each) for name, each in wrong.items()},
         AT_MOST_WIDE: not any(each.doubtful for each in judged.values())
-        and all(each == ("too wide",) for each in wrong.values()),
+        and all(judged[name].careful for name in wrong),
     }
     sbc = Check(CALIBRATION, "failed" if wrong else "small" if sure else "passed", words, worst, values)
     return [sbc, _joint_coverage(pairs, alpha, seed)]
@@ -152,6 +152,12 @@ class _Judged(NamedTuple):
         return tuple(found) or (("of another shape",) if self.distance >= _DISTANCE else ())
 
     @property
+    def careful(self) -> bool:
+        """Whether they are at most too wide: where they are shifted, intervals hold the truth too often."""
+        kinds = set(self.deviations)
+        return kinds == {"too wide"} or (kinds == {"too wide", _SHIFTED} and self.coverage > _WIDE)
+
+    @property
     def doubtful(self) -> bool:
         """Whether they may well be too narrow, or shifted: certain enough not to call them careful."""
         error = self.number**-0.5
@@ -159,7 +165,7 @@ class _Judged(NamedTuple):
         return bool(
             (self.centered < _NARROW and missed > _DOUBT)
             or (self.spread > _MOST_SPREAD and self.spread - 1.0 > _DOUBT * error / np.sqrt(2.0))
-            or abs(self.shift) >= max(_SHIFT, _DOUBT * error * self.spread)
+            or (abs(self.shift) >= max(_SHIFT, _DOUBT * error * self.spread) and not self.careful)
         )
 
 
@@ -235,7 +241,7 @@ def check_at_observed(
     if failed:
         how = _grouped(wrong, {name: each.shift for name, each in found.items()})
         words = ("off by little: " if little else f"{how}: " if wrong else "") + words
-    wide = all(each == ("too wide",) for each in wrong.values()) and (bool(wrong) or not failed or bool(little))
+    wide = all(found[name].careful for name in wrong) and (bool(wrong) or not failed or bool(little))
     compared = _compared(posterior, near)
     against = [text for fits, text in compared.values() if not fits]
     if wide and against:
@@ -292,6 +298,13 @@ class _JudgedThere(NamedTuple):
             _SHIFTED: abs(self.shift) >= max(_SHIFT, error * self.spread),
         }
         return tuple(kind for kind, is_so in kinds.items() if is_so)
+
+    @property
+    def careful(self) -> bool:
+        """Whether it is at most too wide: where it is shifted, its interval holds the truth too often all the same."""
+        kinds, edge = set(self.deviations), ndtri(0.5 + 0.5 * _LEVEL)
+        held = ndtr((edge - self.shift) / self.spread) - ndtr((-edge - self.shift) / self.spread)
+        return kinds == {"too wide"} or (kinds == {"too wide", _SHIFTED} and bool(held > _WIDE))
 
 
 def _judged_there(scores: np.ndarray, weights: np.ndarray) -> list[_JudgedThere]:

@@ -70,7 +70,8 @@ class Verdict:
     def too_wide(self) -> bool:
         """Whether all that failed is that the posterior leaves open more than it has to, at the observed as well.
 
-        No parameter is too narrow or shifted then, and neither is the posterior of what was observed.
+        No parameter is too narrow then, there or at what was observed, and none is shifted by so much that its
+        intervals hold the truth less often than they should.
         """
         found = {check.name: check for check in self.checks}
         sure = all(name in found and found[name].values.get(AT_MOST_WIDE, False) for name in _OF_WIDTH)
