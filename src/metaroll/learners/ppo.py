@@ -217,7 +217,7 @@ class PPO(EpochLearner):
         self.evaluate_every, self.bootstrap_truncated = evaluate_every, bootstrap_truncated
         self.seed = fresh_seed() if seed is None else int(seed)
         self._tasks = TrainingTasks(task_sampler, derive_seed("ppo tasks", self.seed))
-        self.test_env_sampler = test_env_sampler
+        self.task_sampler, self.test_env_sampler = self._tasks.source, test_env_sampler
         self.domain_params = _names(domain_params, task_sampler)
 
         self._told = _privileges(privileged, self.domain_params)
@@ -248,11 +248,6 @@ class PPO(EpochLearner):
     def critic(self) -> nn.Module:
         """The value function."""
         return self._critic
-
-    @property
-    def task_sampler(self) -> Any:
-        """Where the variations that it trains in come from; ``None`` means the nominal environment."""
-        return self._tasks.source
 
     @property
     def discount(self) -> float:

@@ -234,7 +234,7 @@ class CMA(Search[CMAState]):
         mean = state.mean + state.sigma * moved  # eq. (42) with c_m = 1
 
         cs, cc = constants.cs, constants.cc
-        sigma_path = (1 - cs) * state.sigma_path + math.sqrt(cs * (2 - cs) * constants.mueff) * self._whitened(
+        sigma_path = (1 - cs) * state.sigma_path + math.sqrt(cs * (2 - cs) * constants.mueff) * _whitened(
             state, moved
         )  # eq. (43)
         length = math.sqrt(float(sigma_path @ sigma_path))
@@ -262,23 +262,12 @@ class CMA(Search[CMAState]):
             noise=noise,
             repetitions=repetitions,
         )
-        return self._decomposed(following, constants)
-
-    def _whitened(self, state: CMAState, step: np.ndarray) -> np.ndarray:
-        """``C^(-1/2) step``, by the last eigendecomposition."""
-        if state.covariance.ndim == 1:
-            return step / state.scales
-        return state.axes @ ((step @ state.axes) / state.scales)
-
-    def _squared_lengths(self, state: CMAState, steps: np.ndarray) -> np.ndarray:
-        """``|C^(-1/2) y|^2`` of each row."""
-        whitened = (steps if state.covariance.ndim == 1 else steps @ state.axes) / state.scales
-        return np.einsum("kp,kp->k", whitened, whitened)
+        return _decomposed(following, constants)
 
     def _shorten(self, state: CMAState, steps: np.ndarray) -> None:
         """Cut steps, in place, to a length that a drawn one hardly ever has (Hansen 2011, equation 3)."""
         n = len(state.mean)
-        lengths = np.sqrt(self._squared_lengths(state, steps))
+        lengths = np.sqrt(_squared_lengths(state, steps))
         usual = math.sqrt(n) + 2 * n / (n + 2)
         long = lengths > usual
         steps[long] *= (usual / lengths[long])[:, None]
@@ -293,7 +282,7 @@ class CMA(Search[CMAState]):
         if not self.active:
             scaled, steps = scaled[:parents], steps[:parents]
         elif parents < len(weights):
-            lengths = self._squared_lengths(state, steps[parents:])
+            lengths = _squared_lengths(state, steps[parents:])
             scaled[parents:] *= len(path) / np.maximum(lengths, 1e-30)  # eq. (46)
         if state.covariance.ndim == 1:
             squares = np.square(steps)
@@ -303,18 +292,6 @@ class CMA(Search[CMAState]):
         covariance = (rows.T * np.append(scaled, c1)) @ rows
         covariance += kept * state.covariance
         return covariance
-
-    def _decomposed(self, state: CMAState, constants: CMAConstants) -> CMAState:
-        """``state`` with axes and scales of its covariance, where these are old enough (tutorial, section B.2)."""
-        if state.covariance.ndim == 1:
-            return replace(state, scales=np.sqrt(state.covariance), decomposed=state.generation)
-        if state.generation - state.decomposed < constants.eigen_gap:
-            return state
-        covariance = (state.covariance + state.covariance.T) / 2.0
-        values, axes = np.linalg.eigh(covariance)
-        least = values[-1] * 1e-20  # rounding may leave an eigenvalue at or below 0; "conditioncov" then tells
-        scales = np.sqrt(np.maximum(values, least))
-        return replace(state, covariance=covariance, axes=axes, scales=scales, decomposed=state.generation)
 
     def _treated(self, state: CMAState, fitness: np.ndarray) -> tuple[float, float, float]:
         """Noise, repetitions, and a factor for the step size (Hansen et al. 2009, algorithm 4)."""
@@ -359,7 +336,7 @@ class CMA(Search[CMAState]):
         """Those of ``STOP_REASONS`` that hold, in their order."""
         if not state.generation:
             return ()
-        n, deviations = len(state.mean), state.sigma * self._deviations(state)
+        n, deviations = len(state.mean), state.sigma * _deviations(state)
         look_back = 10 + math.ceil(30 * n / state.population)
         recent = state.best_history[-look_back:]
         flat = math.inf if len(recent) < look_back else float(np.ptp(recent))
@@ -372,30 +349,59 @@ class CMA(Search[CMAState]):
             "tolx": bool(max(deviations.max(), state.sigma * np.abs(state.path).max()) < self.tolx * state.first_sigma),
             "tolupsigma": state.sigma / state.first_sigma > self.tolupsigma * float(state.scales.max()),
             "conditioncov": float(state.scales.max()) ** 2 > self.conditioncov * float(state.scales.min()) ** 2,
-            "noeffectaxis": self._no_effect_of_axis(state),
+            "noeffectaxis": _no_effect_of_axis(state),
             "noeffectcoord": bool((state.mean == state.mean + 0.2 * deviations).any()),
-            "stagnation": self._stagnates(state),
+            "stagnation": _stagnates(state),
         }
         return tuple(name for name in STOP_REASONS if holds[name])
 
-    def _deviations(self, state: CMAState) -> np.ndarray:
-        return state.scales if state.covariance.ndim == 1 else np.sqrt(np.diagonal(state.covariance))
 
-    def _no_effect_of_axis(self, state: CMAState) -> bool:
-        """A tenth of the deviation along one axis, another in each generation, leaves the mean as it is."""
-        place = state.generation % len(state.mean)
-        if state.covariance.ndim == 1:
-            return bool(state.mean[place] == state.mean[place] + 0.1 * state.sigma * state.scales[place])
-        return bool((state.mean == state.mean + 0.1 * state.sigma * state.scales[place] * state.axes[:, place]).all())
+def _whitened(state: CMAState, step: np.ndarray) -> np.ndarray:
+    """``C^(-1/2) step``, by the last eigendecomposition."""
+    if state.covariance.ndim == 1:
+        return step / state.scales
+    return state.axes @ ((step @ state.axes) / state.scales)
 
-    def _stagnates(self, state: CMAState) -> bool:
-        """Neither best nor median of the last 30 % of a long look back are better than those of its first 30 %."""
-        least = 120 + 30 * len(state.mean) / state.population
-        look_back = int(min(max(least, 0.2 * state.generation), _HISTORY))
-        if len(state.best_history) < look_back:
-            return False
-        part = max(1, int(0.3 * look_back))
-        return all(
-            np.median(history[-part:]) <= np.median(history[-look_back : part - look_back])
-            for history in (state.best_history, state.median_history)
-        )
+
+def _squared_lengths(state: CMAState, steps: np.ndarray) -> np.ndarray:
+    """``|C^(-1/2) y|^2`` of each row."""
+    whitened = (steps if state.covariance.ndim == 1 else steps @ state.axes) / state.scales
+    return np.einsum("kp,kp->k", whitened, whitened)
+
+
+def _decomposed(state: CMAState, constants: CMAConstants) -> CMAState:
+    """``state`` with axes and scales of its covariance, where these are old enough (tutorial, section B.2)."""
+    if state.covariance.ndim == 1:
+        return replace(state, scales=np.sqrt(state.covariance), decomposed=state.generation)
+    if state.generation - state.decomposed < constants.eigen_gap:
+        return state
+    covariance = (state.covariance + state.covariance.T) / 2.0
+    values, axes = np.linalg.eigh(covariance)
+    least = values[-1] * 1e-20  # rounding may leave an eigenvalue at or below 0; "conditioncov" then tells
+    scales = np.sqrt(np.maximum(values, least))
+    return replace(state, covariance=covariance, axes=axes, scales=scales, decomposed=state.generation)
+
+
+def _deviations(state: CMAState) -> np.ndarray:
+    return state.scales if state.covariance.ndim == 1 else np.sqrt(np.diagonal(state.covariance))
+
+
+def _no_effect_of_axis(state: CMAState) -> bool:
+    """A tenth of the deviation along one axis, another in each generation, leaves the mean as it is."""
+    place = state.generation % len(state.mean)
+    if state.covariance.ndim == 1:
+        return bool(state.mean[place] == state.mean[place] + 0.1 * state.sigma * state.scales[place])
+    return bool((state.mean == state.mean + 0.1 * state.sigma * state.scales[place] * state.axes[:, place]).all())
+
+
+def _stagnates(state: CMAState) -> bool:
+    """Neither best nor median of the last 30 % of a long look back are better than those of its first 30 %."""
+    least = 120 + 30 * len(state.mean) / state.population
+    look_back = int(min(max(least, 0.2 * state.generation), _HISTORY))
+    if len(state.best_history) < look_back:
+        return False
+    part = max(1, int(0.3 * look_back))
+    return all(
+        np.median(history[-part:]) <= np.median(history[-look_back : part - look_back])
+        for history in (state.best_history, state.median_history)
+    )
