@@ -42,7 +42,6 @@ def nothing_compiled(monkeypatch):
 @pytest.fixture(scope="module")
 def numba_loops():
     """Compiled once for this module: a few seconds."""
-    pytest.importorskip("numba")
     before = dict(kernels._LOOPS)
     kernels._LOOPS.clear()
     try:

@@ -18,15 +18,7 @@ from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.description import AlgorithmDescription, Work
 from metaroll.types import EnvUpdate
 
-__all__ = [
-    "ARSDescription",
-    "CEMDescription",
-    "CMAESDescription",
-    "EvolutionSetup",
-    "OpenAIESDescription",
-    "PGPEDescription",
-    "SNESDescription",
-]
+__all__ = ["SEARCHES", "EvolutionSetup"]
 
 _USUAL_CANDIDATES = 12
 """Candidates of an epoch, where their number follows from the policy's: 4 + 3 ln P of a few parameters."""
@@ -175,3 +167,17 @@ class SNESDescription(_SearchDescription):
 
     def _num_candidates(self, values: Mapping[str, Any]) -> int:
         return values["population"] or _USUAL_CANDIDATES
+
+
+SEARCHES: Mapping[str, type[_SearchDescription]] = {
+    kind.name: kind
+    for kind in (
+        CMAESDescription,
+        CEMDescription,
+        ARSDescription,
+        OpenAIESDescription,
+        PGPEDescription,
+        SNESDescription,
+    )
+}
+"""Name -> description."""

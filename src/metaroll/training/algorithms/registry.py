@@ -87,30 +87,10 @@ def get_algorithm(name: str) -> AlgorithmDescription:
             from metaroll.training.algorithms.distillation import DistillationDescription
 
             return DistillationDescription()
-        case "cmaes":
-            from metaroll.training.algorithms.evolution import CMAESDescription
+        case "cmaes" | "cem" | "ars" | "es" | "pgpe" | "snes":
+            from metaroll.training.algorithms.evolution import SEARCHES
 
-            return CMAESDescription()
-        case "cem":
-            from metaroll.training.algorithms.evolution import CEMDescription
-
-            return CEMDescription()
-        case "ars":
-            from metaroll.training.algorithms.evolution import ARSDescription
-
-            return ARSDescription()
-        case "es":
-            from metaroll.training.algorithms.evolution import OpenAIESDescription
-
-            return OpenAIESDescription()
-        case "pgpe":
-            from metaroll.training.algorithms.evolution import PGPEDescription
-
-            return PGPEDescription()
-        case "snes":
-            from metaroll.training.algorithms.evolution import SNESDescription
-
-            return SNESDescription()
+            return SEARCHES[name]()
         case _:
             from metaroll.training.algorithms.hill_climbing import HillClimbingDescription
 
