@@ -31,9 +31,11 @@ from typing import Any
 
 from _reporting import report, versions
 
+import metaroll.cli.commands.train
 import metaroll.cli.main
-import metaroll.training.session.sessions  # noqa: F401 - so that forks need not load it
+import metaroll.training.session.sessions
 from metaroll.data.compare import trees_equal
+from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.store.snapshots import Snapshot, latest, load_snapshot, snapshots_of
 
 PROGRAM = (sys.executable, "-m", "metaroll.cli.main")
@@ -233,6 +235,7 @@ def differences(left: Path, right: Path) -> list[str]:
 def measure(name: str, args: argparse.Namespace) -> bool:
     """Run a row alone, and killed, and report; whether both are the same."""
     row, quick = ROWS[name], args.quick
+    get_algorithm(row.algo)  # loads what forks then need not load, as the imports above do
     kills = min(args.kills, 1) if quick else args.kills
     with tempfile.TemporaryDirectory() as scratch:
         left, right = Path(scratch) / "alone", Path(scratch) / "killed"
