@@ -79,7 +79,11 @@ SEARCHES = {
     "cem-full": Row("cem", "CartPole-v1", f"{_SEARCH} --n-samples 12 --best-frac 0.5 --covariance full --elitism"),
     "cmaes-full": Row("cmaes", "CartPole-v1", f"{_SEARCH} --hidden-sizes 8 --separable False"),
     "cmaes-separable": Row("cmaes", "CartPole-v1", f"{_SEARCH} --hidden-sizes 32 32 --n-samples 12"),
-    "cmaes-restarts": Row("cmaes", "Pendulum-v1", f"{_SEARCH} --restarts bipop --sigma0 1e-11 --n-samples 6"),
+    "cmaes-restarts": Row(  # candidates that are all alike end each of its parts
+        "cmaes",
+        "CartPole-v1",
+        f"--epochs 50 --max-path-length 5 {_KEPT} --restarts bipop --n-samples 30",
+    ),
     "ars": Row("ars", "CartPole-v1", f"{_SEARCH} --num-directions 6 --normalize-observations"),
     "es": Row("es", "CartPole-v1", f"{_SEARCH} --population 12"),
     "pgpe": Row("pgpe", "CartPole-v1", f"{_SEARCH} --num-pairs 6"),
