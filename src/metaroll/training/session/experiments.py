@@ -453,13 +453,13 @@ def _check_reward_keys(config: Mapping[str, Any], env: Any) -> None:
 
 
 @contextlib.contextmanager
-def torch_threads(config: Mapping[str, Any]) -> Iterator[None]:
-    """Inside, torch and NumPy's products compute with the threads of ``config``.
+def torch_threads(wanted: int | None) -> Iterator[None]:
+    """Inside, torch and NumPy's products compute with ``wanted`` threads; ``None`` changes nothing.
 
     Bits of a run then depend on its configuration, and not on ``OMP_NUM_THREADS``; and runs beside one another do not
     wait for each other's threads.
     """
-    before, wanted = torch.get_num_threads(), config["run"]["torch_threads"]
+    before = torch.get_num_threads()
     if wanted is None:
         yield
         return

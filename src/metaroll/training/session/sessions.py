@@ -255,7 +255,7 @@ def restored_run(
     checked = _checked(config, folder)
     with blame_input():
         experiment = experiments.build(checked)
-    with contextlib.closing(experiment.runner), experiments.torch_threads(checked):
+    with contextlib.closing(experiment.runner), experiments.torch_threads(checked["run"]["torch_threads"]):
         epoch = None
         while epoch is None:
             newest = latest(folder)
@@ -376,7 +376,7 @@ def _training(config: Mapping[str, Any], folder: Path, experiment: experiments.E
         with (
             watched(head_address, lost) if on_ray else contextlib.nullcontext(),
             contextlib.closing(experiment.runner),
-            experiments.torch_threads(config),
+            experiments.torch_threads(config["run"]["torch_threads"]),
         ):
             yield
     except SnapshotError:
