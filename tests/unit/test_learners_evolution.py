@@ -356,6 +356,17 @@ def test_the_command_trains_and_resumes(tmp_path, capsys, algo, option):
 
 
 # ----------------------------------------------------------------------------------------------------------- bad input
+@pytest.mark.parametrize("changed", [{"max_path_length": 30}, {"discount": 0.5}, {"n_samples": 5}, {"init_std": 2.0}])
+def test_a_run_goes_on_only_as_it_was_made(tmp_path, changed):
+    with runner_of(cem_of(max_path_length=15, trials=ONCE), tmp_path / "run") as runner:
+        runner.train(1)
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    with runner_of(cem_of(**{"max_path_length": 15, "trials": ONCE, **changed})) as other:
+        with pytest.raises(SnapshotError, match="another CEM"):
+            other.restore(tmp_path / "run")
+    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
+
+
 def test_a_state_that_does_not_fit_changes_nothing():
     learner = cem_of()
     learner.ask()

@@ -304,6 +304,7 @@ class SearchLearner(RLAlgorithm):
         """Class, search, trials and policy as a short text; a snapshot fits a learner with the same one."""
         layout, tried = self.policy.parameter_layout(), replace(self.trials, evaluate_every=0)
         kinds = [type(self.policy.policy).__name__, *layout.names, *layout.shapes, self.policy.action_bounds]
+        kinds += [self.max_path_length, self.discount]
         return fingerprint_of(
             self, type(self._search).__name__, described(self._search), described(tried), *map(repr, kinds)
         )
