@@ -52,10 +52,9 @@ def test_pieces_are_those_of_whole_rollouts(case: str) -> None:
 
 
 @pytest.mark.parametrize("num_workers", [1, 2, 3])
-def test_same_bits_for_any_number_of_workers(num_workers: int) -> None:
-    with SamplerPool(num_workers, transport="process") as pool:
-        for case in CASES:
-            assert collected(case, 6, pool) == collected(case, 6), case
+def test_same_bits_for_any_number_of_workers(num_workers: int, shared_pools: Any) -> None:
+    for case in CASES:
+        assert collected(case, 6, shared_pools[num_workers]) == collected(case, 6), case
 
 
 @pytest.mark.parametrize("case", ["list, memory", "MuJoCo, memory"])
@@ -249,10 +248,10 @@ def test_bad_input_is_the_callers_fault_and_ends_no_rollout(case: str, on_invali
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
-def test_an_engine_that_changes_ends_its_collections(num_workers: int) -> None:
+def test_an_engine_that_changes_ends_its_collections(num_workers: int, shared_pools: Any) -> None:
     env, policy, plans = CASES["simulator"]
-    pool = SamplerPool(num_workers, transport="process") if num_workers else None
-    with contextlib.nullcontext() if pool is None else pool, RolloutEngine(env, policy, pool=pool) as engine:
+    pool = shared_pools[num_workers] if num_workers else None
+    with RolloutEngine(env, policy, pool=pool) as engine:
         collection = engine.open(plans, 3)
         engine.set_policy(policy_for(PointRobotEnv()))
         with pytest.raises(RuntimeError, match="policy of the engine has changed since this collection was opened"):
@@ -266,10 +265,10 @@ def test_an_engine_that_changes_ends_its_collections(num_workers: int) -> None:
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
-def test_plans_that_are_none_are_told_by_number(num_workers: int) -> None:
+def test_plans_that_are_none_are_told_by_number(num_workers: int, shared_pools: Any) -> None:
     env, policy, plans = CASES["simulator"]
-    pool = SamplerPool(num_workers, transport="process") if num_workers else None
-    with contextlib.nullcontext() if pool is None else pool, RolloutEngine(env, policy, pool=pool) as engine:
+    pool = shared_pools[num_workers] if num_workers else None
+    with RolloutEngine(env, policy, pool=pool) as engine:
         for wrong in (5, [plans(0)]):
             with pytest.raises(TypeError, match="plan_of must be a function"):
                 engine.open(wrong, 2)  # type: ignore[arg-type]
@@ -300,7 +299,7 @@ def test_a_pool_that_was_stopped() -> None:
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_after_an_error_the_next_call_goes_on(num_workers: int, tmp_path: Path) -> None:
+def test_after_an_error_the_next_call_goes_on(num_workers: int, tmp_path: Path, shared_pools: Any) -> None:
     policy = policy_for(Drift())
 
     def once() -> Trouble:
@@ -311,7 +310,7 @@ def test_after_an_error_the_next_call_goes_on(num_workers: int, tmp_path: Path) 
 
     found: list[Any] = []
     with contextlib.ExitStack() as stack:
-        pool = stack.enter_context(SamplerPool(num_workers, transport="process")) if num_workers else None
+        pool = shared_pools[num_workers] if num_workers else None
         collection = stack.enter_context(stack.enter_context(RolloutEngine(once, policy, pool=pool)).open(long_plan, 9))
         found.append(rows(collection.advance(7)))
         with pytest.raises(RolloutError, match="the motor is on fire"):
@@ -371,7 +370,7 @@ class Counting:
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
-def test_objects_that_remember_are_part_of_a_state_as_they_were(num_workers: int) -> None:
+def test_objects_that_remember_are_part_of_a_state_as_they_were(num_workers: int, shared_pools: Any) -> None:
     """Also where the collection goes on after its state was taken, or a rollout fails and the call is done again."""
 
     def plan(number: int) -> RolloutPlan:
@@ -381,7 +380,7 @@ def test_objects_that_remember_are_part_of_a_state_as_they_were(num_workers: int
         return Trouble("raise", 9, only_drift=0.25)
 
     with contextlib.ExitStack() as stack:
-        pool = stack.enter_context(SamplerPool(num_workers, transport="process")) if num_workers else None
+        pool = shared_pools[num_workers] if num_workers else None
         engine = stack.enter_context(RolloutEngine(make, Counting(), pool=pool, on_error="drop"))
         one, other = (stack.enter_context(engine.open(plan, 3)) for _ in range(2))
         one.advance(7)
@@ -414,7 +413,7 @@ def test_what_a_collection_shows_is_not_what_it_goes_on_from() -> None:
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_rollouts_that_fail_make_room(num_workers: int) -> None:
+def test_rollouts_that_fail_make_room(num_workers: int, shared_pools: Any) -> None:
     def burning() -> Trouble:
         return Trouble("raise", only_drift=0.25)
 
@@ -425,7 +424,7 @@ def test_rollouts_that_fail_make_room(num_workers: int) -> None:
     policy = policy_for(Drift())
     done: dict[int, Any] = {}
     with contextlib.ExitStack() as stack:
-        pool = stack.enter_context(SamplerPool(num_workers, transport="process")) if num_workers else None
+        pool = shared_pools[num_workers] if num_workers else None
         engine = stack.enter_context(RolloutEngine(burning, policy, pool=pool, on_error="drop"))
         collection = stack.enter_context(engine.open(some_burn, 7))
         for _ in range(12):
@@ -459,14 +458,14 @@ def vector() -> Any:
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
-def test_vector_environments_begin_anew_after_a_snapshot(num_workers: int) -> None:
+def test_vector_environments_begin_anew_after_a_snapshot(num_workers: int, shared_pools: Any) -> None:
     policy = policy_for(Drift())
 
     def long_plan(number: int) -> RolloutPlan:
         return RolloutPlan(index=number, seed=(1, 0, number), max_steps=20)
 
     with contextlib.ExitStack() as stack:
-        pool = stack.enter_context(SamplerPool(num_workers, transport="process")) if num_workers else None
+        pool = shared_pools[num_workers] if num_workers else None
         engine = stack.enter_context(RolloutEngine(vector, policy, pool=pool))
         with pytest.raises(ValueError, match="num_slots must be 3, as many as the vector environment has, got 2"):
             engine.open(long_plan, 2).advance(1)
@@ -520,7 +519,7 @@ def test_logs_of_actions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_failed_rollouts_are_left_out_and_listed(num_workers: int) -> None:
+def test_failed_rollouts_are_left_out_and_listed(num_workers: int, shared_pools: Any) -> None:
     def burning() -> Trouble:
         return Trouble("raise", only_drift=0.25)
 
@@ -529,12 +528,11 @@ def test_failed_rollouts_are_left_out_and_listed(num_workers: int) -> None:
         for i in range(20)
     ]
     policy = policy_for(Drift())
-    pool = SamplerPool(num_workers, transport="process") if num_workers else None
-    with contextlib.nullcontext() if pool is None else pool:
-        with RolloutEngine(burning, policy, pool=pool, on_error="drop") as engine:
-            rollouts = engine.run(plans)
-            listed = [(entry.plan.index, entry.step, entry.what) for entry in engine.dropped]
-            assert "the motor is on fire" in engine.dropped[0].message
+    pool = shared_pools[num_workers] if num_workers else None
+    with RolloutEngine(burning, policy, pool=pool, on_error="drop") as engine:
+        rollouts = engine.run(plans)
+        listed = [(entry.plan.index, entry.step, entry.what) for entry in engine.dropped]
+        assert "the motor is on fire" in engine.dropped[0].message
     assert listed == [(3, 5, "error"), (17, 5, "error")]
     assert rollouts.indices.tolist() == [i for i in range(20) if i not in (3, 17)]
     with RolloutEngine(Drift(end=0.0), policy) as engine:
@@ -589,7 +587,7 @@ def test_reduced_rows_are_those_of_the_rollouts() -> None:
             engine.run_reduced(plans, lambda columns, bounds: np.zeros((len(bounds) - 1, len(bounds))))
         with pytest.raises(TypeError, match="function of columns and bounds"):
             engine.run_reduced(plans, "mean")  # type: ignore[arg-type]
-    with SamplerPool(2, transport="process") as pool, RolloutEngine(Drift, policy, pool=pool) as engine:
+    with RolloutEngine(Drift, policy, pool=shared_pools[2]) as engine:
         np.testing.assert_array_equal(engine.run_reduced(plans, returns_and_lengths), expected)
 
 

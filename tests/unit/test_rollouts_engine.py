@@ -70,19 +70,9 @@ def plans(count, max_steps=40, **kwargs):
     ]
 
 
-def _touch(G):
-    return os.getpid()
-
-
 @pytest.fixture(scope="module")
-def pools():
-    """Running pools of 1, 2 and 3 worker processes (starting them costs more than most tests)."""
-    running = {count: SamplerPool(count, transport="process") for count in (1, 2, 3)}
-    for pool in running.values():
-        pool.invoke_all(_touch)
-    yield running
-    for pool in running.values():
-        pool.stop()
+def pools(shared_pools):
+    return {count: shared_pools[count] for count in (1, 2, 3)}
 
 
 def same(left, right):
