@@ -89,6 +89,16 @@ def no_global_is_changed() -> Iterator[None]:
         pytest.fail(f"this test changed {', '.join(changed)}", pytrace=False)
 
 
+class _SharedPool(SamplerPool):
+    """One that nobody stops to whom it was lent."""
+
+    def stop(self) -> None:
+        pass
+
+    def end(self) -> None:
+        super().stop()
+
+
 @final
 class SharedPools:
     """``pools[2]`` is a running pool of two worker processes, which lives until the session ends.
@@ -98,20 +108,20 @@ class SharedPools:
     """
 
     def __init__(self) -> None:
-        self._running: dict[int, SamplerPool] = {}
+        self._running: dict[int, _SharedPool] = {}
 
     def __getitem__(self, num_workers: int) -> SamplerPool:
         if num_workers not in self._running:
-            pool = self._running[num_workers] = SamplerPool(num_workers, transport="process")
+            pool = self._running[num_workers] = _SharedPool(num_workers, transport="process")
             pool.invoke_all(bool)  # so that all of them have started
         return self._running[num_workers]
 
     def processes(self) -> set[int]:
         return {worker.pid for pool in self._running.values() for worker in pool.describe_workers()}
 
-    def stop(self) -> None:
+    def end(self) -> None:
         for pool in self._running.values():
-            pool.stop()
+            pool.end()
         self._running.clear()
 
 
@@ -121,7 +131,50 @@ SHARED_POOLS = SharedPools()
 @pytest.fixture(scope="session")
 def shared_pools() -> Iterator[SharedPools]:
     yield SHARED_POOLS
-    SHARED_POOLS.stop()
+    SHARED_POOLS.end()
+
+
+class _Lending(type):
+    """Makes of a call for a pool one of the shared ones, where that is the same but for its life."""
+
+    def __call__(
+        cls, num_workers: int, *, transport: str = "auto", timeouts: Any = None, **options: Any
+    ) -> SamplerPool:
+        in_processes = transport == "process" or (transport == "auto" and num_workers > 1)
+        if in_processes and timeouts is None and not any(options.values()):
+            return SHARED_POOLS[num_workers]
+        return SamplerPool(num_workers, transport=transport, timeouts=timeouts, **options)  # type: ignore[arg-type]
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, SamplerPool)
+
+
+class _LentPool(metaclass=_Lending):
+    """What stands for ``SamplerPool`` where pools are lent."""
+
+
+@pytest.fixture(scope="module")
+def lent_pools(shared_pools: SharedPools) -> Iterator[None]:
+    """Runners, engines and samplers of this module run in shared pools instead of starting workers of their own."""
+    from metaroll.rollouts.engine import engine
+    from metaroll.rollouts.samplers import sampler
+    from metaroll.rollouts.single import replay
+    from metaroll.training.run import rollout_source
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (engine, sampler, replay, rollout_source):
+            patch.setattr(module, "SamplerPool", _LentPool)
+        yield
+
+
+@pytest.fixture(scope="module")
+def no_pictures() -> Iterator[None]:
+    """Commands end without pictures in this module: drawing them takes longer than small runs do."""
+    from metaroll.training.session import sessions
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sessions, "draw_pictures", lambda *arguments, **options: [])
+        yield
 
 
 TELLS_CHILDREN = Path(f"/proc/self/task/{os.getpid()}/children").exists()

@@ -58,7 +58,9 @@ def test_same_bits_for_any_number_of_workers(num_workers: int, shared_pools: Any
 
 
 @pytest.mark.parametrize("case", ["list, memory", "MuJoCo, memory"])
-def test_same_bits_after_lost_workers(case: str) -> None:
+def test_same_bits_after_lost_workers(case: str, shared_pools: Any) -> None:
+    pool = shared_pools[2]
+
     def kill(call: int) -> None:
         if call in (1, 4):
             victim = pool.describe_workers()[call % 2].pid
@@ -67,8 +69,7 @@ def test_same_bits_after_lost_workers(case: str) -> None:
             else:  # in the middle of the call
                 threading.Timer(0.004, send, (victim, signal.SIGKILL)).start()
 
-    with SamplerPool(2, transport="process") as pool:
-        assert collected(case, 6, pool, kill) == collected(case, 6)
+    assert collected(case, 6, pool, kill) == collected(case, 6)
 
 
 def send(pid: int, number: int) -> None:
@@ -483,7 +484,7 @@ def test_vector_environments_begin_anew_after_a_snapshot(num_workers: int, share
         assert [rows(again.advance(7)) for _ in range(2)] == straight
 
 
-def test_logs_of_actions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logs_of_actions_are_bounded(monkeypatch: pytest.MonkeyPatch, shared_pools: Any) -> None:
     monkeypatch.setattr(shard_record, "LONGEST_LOG", 10)
     policy = policy_for(Drift())
 
@@ -493,7 +494,8 @@ def test_logs_of_actions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     def kill(pool: SamplerPool) -> None:
         os.kill(pool.describe_workers()[0].pid, signal.SIGKILL)
 
-    with SamplerPool(1, transport="process") as pool, RolloutEngine(Drift(end=0.0), policy, pool=pool) as engine:
+    pool = shared_pools[1]
+    with RolloutEngine(Drift(end=0.0), policy, pool=pool) as engine:
         with engine.open(endless, 2) as collection:
             for _ in range(4):
                 collection.advance(4)
@@ -564,7 +566,7 @@ def returns_and_lengths(columns: dict[str, Any], bounds: np.ndarray) -> np.ndarr
     return np.stack([np.add.reduceat(columns["rewards"], bounds[:-1]), np.diff(bounds)], axis=1)
 
 
-def test_reduced_rows_are_those_of_the_rollouts() -> None:
+def test_reduced_rows_are_those_of_the_rollouts(shared_pools: Any) -> None:
     plans = [drift_plan(i) for i in range(40)]
     policy = policy_for(Drift())
     with RolloutEngine(Drift, policy) as engine:
@@ -598,7 +600,9 @@ def refuses_short_ones(columns: dict[str, Any], bounds: np.ndarray) -> np.ndarra
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_rows_that_were_made_before_an_error_are_told(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_were_made_before_an_error_are_told(
+    count: int, monkeypatch: pytest.MonkeyPatch, shared_pools: Any
+) -> None:
     monkeypatch.setattr(engine_module, "_MADE_AT_ONCE", 16)
     plans = [RolloutPlan(index=i, seed=(1, 0, i), max_steps=8, env_update=SetDrift(0.01)) for i in range(40)]
     burning = [plan.with_(env_update=SetDrift(0.25)) if plan.index == 25 else plan for plan in plans]
@@ -608,7 +612,8 @@ def test_rows_that_were_made_before_an_error_are_told(count: int, monkeypatch: p
         raise KeyError("no more parameters")
 
     burns = functools.partial(Trouble, "raise", only_drift=0.25)
-    with RolloutEngine(burns, policy_for(Drift()), num_workers=count) as engine:
+    pool = shared_pools[count] if count > 1 else None
+    with RolloutEngine(burns, policy_for(Drift()), pool=pool) as engine:
         expected = engine.run_reduced(plans, returns_and_lengths)
         with pytest.raises(KeyError) as stopped:
             engine.run_reduced(made(), returns_and_lengths)
@@ -626,9 +631,9 @@ def test_rows_that_were_made_before_an_error_are_told(count: int, monkeypatch: p
         np.testing.assert_array_equal(vars(error)["reduced"], expected[kept])
 
 
-def test_a_reduce_that_cannot_be_sent_is_named() -> None:
+def test_a_reduce_that_cannot_be_sent_is_named(shared_pools: Any) -> None:
     lock = threading.Lock()
-    with RolloutEngine(Drift, policy_for(Drift()), num_workers=2) as engine:
+    with RolloutEngine(Drift, policy_for(Drift()), pool=shared_pools[2]) as engine:
         with pytest.raises(NotPicklableError, match=r"^reduce cannot be sent to a worker"):
             engine.run_reduced([drift_plan(0)], lambda columns, bounds: np.diff(bounds) if lock else bounds)
 
