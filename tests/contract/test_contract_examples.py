@@ -35,6 +35,7 @@ def test_example_families_are_well_made(module: str, name: str, monkeypatch, cap
     assert report["ok"], report
 
 
+@pytest.mark.usefixtures("lent_pools")
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_example_runs(script: Path, tmp_path: Path) -> None:
     assert "return on tasks it never saw -" in run_script(tmp_path, script.read_text(encoding="utf-8"))

@@ -27,6 +27,7 @@ def check_output(number: int, shown: str) -> None:
     assert number == 0 or "bitwise identical: True" in shown
 
 
+@pytest.mark.usefixtures("lent_pools")
 @pytest.mark.parametrize("number", [0, 2])
 def test_the_lines_of_python_work(number: int, tmp_path: Path) -> None:
     check_output(number, run_script(tmp_path, blocks()[number]))
