@@ -198,6 +198,7 @@ from metaroll.training.evaluation.robustness import RobustnessMap, robustness_ma
 from metaroll.training.figures.plots import plot_robustness
 from metaroll.training.figures.video import record_video, write_video
 from metaroll.training.report.report import write_report
+from metaroll.training.run.callbacks import EvaluateEvery, KeepBest, RunCallback, StopAt, TimeBudget
 from metaroll.training.run.runner import LocalRunner
 from metaroll.training.session.adapting import AdaptedAgent
 from metaroll.training.session.agent import Agent, agent, load
@@ -266,6 +267,7 @@ __all__ = [
     "EnvSpec",
     "EnvUpdate",
     "EstimatorConfig",
+    "EvaluateEvery",
     "Evolution",
     "ExistingEnvUpdate",
     "ExpQuadrErr",
@@ -283,6 +285,7 @@ __all__ = [
     "IdlePolicy",
     "InOutSpec",
     "InitStateWrapper",
+    "KeepBest",
     "LastActionPolicy",
     "LastStepEmbedding",
     "LinearFeatureBaseline",
@@ -348,6 +351,7 @@ __all__ = [
     "RolloutEngine",
     "RolloutPlan",
     "RolloutSamplerForSBI",
+    "RunCallback",
     "SampleProcessor",
     "Sampler",
     "SamplerBase",
@@ -369,6 +373,7 @@ __all__ = [
     "SplitTaskSampler",
     "Step",
     "StepSequence",
+    "StopAt",
     "StopKey",
     "TRPOOuter",
     "TableDomainParam",
@@ -378,6 +383,7 @@ __all__ = [
     "TaskFamily",
     "TaskSampler",
     "TensorBoardLogger",
+    "TimeBudget",
     "TimePolicy",
     "TimeStep",
     "TrajectoryBatch",

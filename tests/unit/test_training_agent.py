@@ -104,7 +104,7 @@ def test_python_runner_and_command_line_give_the_same_bits(
     agent = metaroll.agent(algo, env, seed=5, run_dir=tmp_path / "python", **options).learn(progress=False)
     config = experiments.with_torch_threads(experiments.resolve(algo, env, [("here", {**options, "seed": 5})]))
     experiment = experiments.build(config, tmp_path / "runner")
-    with experiment.runner as runner, experiments.torch_threads(config):
+    with experiment.runner as runner, experiments.torch_threads(config["run"]["torch_threads"]):
         assert isinstance(runner, metaroll.LocalRunner)
         runner.train(n_epochs=2)
     assert agent.run_dir == tmp_path / "python"
