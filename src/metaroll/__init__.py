@@ -210,6 +210,7 @@ _MODULES = {
     "learners.ppo": ["PPO"],
     "learners.rl2": ["RL2"],
     "learners.trials": ["Trials"],
+    "training.run.callbacks": ["EvaluateEvery", "KeepBest", "RunCallback", "StopAt", "TimeBudget"],
     "training.run.runner": ["LocalRunner"],
     "training.evaluation.meta_evaluator": ["MetaEvaluator"],
     "training.evaluation.evaluator": ["PolicyEvaluator"],

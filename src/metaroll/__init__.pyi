@@ -203,6 +203,7 @@ from metaroll.training.evaluation.robustness import RobustnessMap, robustness_ma
 from metaroll.training.figures.plots import plot_robustness
 from metaroll.training.figures.video import record_video, write_video
 from metaroll.training.report.report import write_report
+from metaroll.training.run.callbacks import EvaluateEvery, KeepBest, RunCallback, StopAt, TimeBudget
 from metaroll.training.run.runner import LocalRunner
 from metaroll.training.session.adapting import AdaptedAgent
 from metaroll.training.session.agent import Agent, agent, load
@@ -276,6 +277,7 @@ __all__ = [
     "EnvSpec",
     "EnvUpdate",
     "EstimatorConfig",
+    "EvaluateEvery",
     "Evolution",
     "ExistingEnvUpdate",
     "ExpQuadrErr",
@@ -294,6 +296,7 @@ __all__ = [
     "IdlePolicy",
     "InOutSpec",
     "InitStateWrapper",
+    "KeepBest",
     "LastActionPolicy",
     "LastStepEmbedding",
     "LinearFeatureBaseline",
@@ -362,6 +365,7 @@ __all__ = [
     "RolloutEngine",
     "RolloutPlan",
     "RolloutSamplerForSBI",
+    "RunCallback",
     "SampleProcessor",
     "Sampler",
     "SamplerBase",
@@ -383,6 +387,7 @@ __all__ = [
     "SplitTaskSampler",
     "Step",
     "StepSequence",
+    "StopAt",
     "StopKey",
     "TRPOOuter",
     "TableDomainParam",
@@ -392,6 +397,7 @@ __all__ = [
     "TaskFamily",
     "TaskSampler",
     "TensorBoardLogger",
+    "TimeBudget",
     "TimePolicy",
     "TimeStep",
     "TrajectoryBatch",
