@@ -23,6 +23,9 @@ from metaroll.types import EnvSpec, EnvUpdate
 
 __all__ = ["OFF_POLICY", "OffPolicySetup"]
 
+Networks = tuple[ActingPolicy | None, torch.nn.Module | None]
+"""A policy and its Q function."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class OffPolicySetup:
@@ -68,9 +71,7 @@ class _OffPolicyDescription(AlgorithmDescription, ABC):
         )
 
     @abstractmethod
-    def _networks(
-        self, spec: EnvSpec, sizes: tuple[int, ...], activation: str, options: Mapping[str, Any]
-    ) -> tuple[ActingPolicy | None, torch.nn.Module | None]:
+    def _networks(self, spec: EnvSpec, sizes: tuple[int, ...], activation: str, options: Mapping[str, Any]) -> Networks:
         """Policy and Q function; ``None`` where the learner then says what is wrong with the spaces."""
 
     def work(self, values: Mapping[str, Any]) -> Work:
@@ -88,48 +89,50 @@ class _OffPolicyDescription(AlgorithmDescription, ABC):
         )
 
 
-class _BoxDescription(_OffPolicyDescription, ABC):
-    """What learners of actions that are a Box share."""
-
-    policy: ClassVar[type[ActingPolicy]]
-    num_critics: ClassVar[int] = 2
-
-    def _networks(
-        self, spec: EnvSpec, sizes: tuple[int, ...], activation: str, options: Mapping[str, Any]
-    ) -> tuple[ActingPolicy | None, torch.nn.Module | None]:
-        if not building.is_continuous(spec):
-            return None, None
-        policy: Any = self.policy
-        critics = Critics(spec, self.num_critics, sizes, activation, **options)
-        return policy(spec, sizes, activation, **options), critics
+def _box_networks(
+    policy: type[DeterministicMLPPolicy | TanhGaussianMLPPolicy],
+    num_critics: int,
+    spec: EnvSpec,
+    sizes: tuple[int, ...],
+    activation: str,
+    options: Mapping[str, Any],
+) -> Networks:
+    if not building.is_continuous(spec):
+        return None, None
+    return policy(spec, sizes, activation, **options), Critics(spec, num_critics, sizes, activation, **options)
 
 
 @final
-class DDPGDescription(_BoxDescription):
+class DDPGDescription(_OffPolicyDescription):
     """DDPG, in one environment, in random domains of it, or in the tasks of a family."""
 
     name: ClassVar[str] = "ddpg"
     learner: ClassVar[type] = DDPG
-    policy: ClassVar[type[ActingPolicy]] = DeterministicMLPPolicy
-    num_critics: ClassVar[int] = 1
+
+    def _networks(self, spec: EnvSpec, *how: Any) -> Networks:
+        return _box_networks(DeterministicMLPPolicy, 1, spec, *how)
 
 
 @final
-class TD3Description(_BoxDescription):
+class TD3Description(_OffPolicyDescription):
     """TD3, in one environment, in random domains of it, or in the tasks of a family."""
 
     name: ClassVar[str] = "td3"
     learner: ClassVar[type] = TD3
-    policy: ClassVar[type[ActingPolicy]] = DeterministicMLPPolicy
+
+    def _networks(self, spec: EnvSpec, *how: Any) -> Networks:
+        return _box_networks(DeterministicMLPPolicy, 2, spec, *how)
 
 
 @final
-class SACDescription(_BoxDescription):
+class SACDescription(_OffPolicyDescription):
     """SAC, in one environment, in random domains of it, or in the tasks of a family."""
 
     name: ClassVar[str] = "sac"
     learner: ClassVar[type] = SAC
-    policy: ClassVar[type[ActingPolicy]] = TanhGaussianMLPPolicy
+
+    def _networks(self, spec: EnvSpec, *how: Any) -> Networks:
+        return _box_networks(TanhGaussianMLPPolicy, 2, spec, *how)
 
 
 OFF_POLICY: dict[str, type[AlgorithmDescription]] = {
