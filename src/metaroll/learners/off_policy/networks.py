@@ -50,7 +50,9 @@ class Critics(nn.Module):
     ) -> None:
         spec, count = EnvSpec.from_env(env_spec), check_whole("count", count)
         width = spec.obs_dim + spec.act_dim
-        self._build([MLP(width, 1, hidden_sizes, hidden_nonlinearity, init=init, generator=generator) for _ in range(count)])
+        self._build(
+            [MLP(width, 1, hidden_sizes, hidden_nonlinearity, init=init, generator=generator) for _ in range(count)]
+        )
 
     @classmethod
     def of(cls, qf: MLP, count: int, generator: torch.Generator) -> Critics:
@@ -117,9 +119,7 @@ def critics_of(qf: Any, env_spec: EnvSpec, count: int, generator: torch.Generato
         raise TypeError(f"qf must be a QFunction, or Critics, got {type(qf).__name__}")
     width = env_spec.obs_dim + env_spec.act_dim
     if qf.input_dim != width:
-        raise ShapeError(
-            f"qf must be built for env_spec: {width} inputs (observation and action), got {qf.input_dim}"
-        )
+        raise ShapeError(f"qf must be built for env_spec: {width} inputs (observation and action), got {qf.input_dim}")
     if qf.count != count:
         raise ValueError(f"qf must hold {count} critics, got {qf.count}")
     return qf
