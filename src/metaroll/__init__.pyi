@@ -121,6 +121,9 @@ from metaroll.learners.evolution import CEM, CMAES, Evolution
 from metaroll.learners.hill_climbing import HillClimbing
 from metaroll.learners.maml.learner import MAML
 from metaroll.learners.maml.outer import DICEOuter, EMAMLOuter, ProMPOuter, TRPOOuter, VPGDICEOuter, VPGOuter
+from metaroll.learners.off_policy.base import OffPolicyRLAlgorithm
+from metaroll.learners.off_policy.deterministic import DDPG, TD3
+from metaroll.learners.off_policy.networks import Critics
 from metaroll.learners.pearl import PEARL
 from metaroll.learners.ppo import PPO
 from metaroll.learners.rl2 import RL2
@@ -128,7 +131,8 @@ from metaroll.learners.trials import Trials
 from metaroll.policies.adapters import ScriptedPolicy, as_policy
 from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.controllers import BallBalancerController, CartPoleController, QubeController
-from metaroll.policies.exploration import OrnsteinUhlenbeckPolicy
+from metaroll.policies.deterministic import DeterministicMLPPolicy
+from metaroll.policies.exploration import GaussianNoisePolicy, OrnsteinUhlenbeckPolicy, UniformFirstPolicy
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy, TanhGaussianMLPPolicy
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUCritic, GRUGaussianPolicy
 from metaroll.policies.last_action import LastActionPolicy
@@ -214,6 +218,7 @@ __all__ = [
     "CEM",
     "CMA",
     "CMAES",
+    "DDPG",
     "MAML",
     "MW_TASKS_PER_ENV",
     "NOP",
@@ -223,6 +228,7 @@ __all__ = [
     "PPO",
     "RL2",
     "SNES",
+    "TD3",
     "AbsErr",
     "ActDelayWrapper",
     "ActNormWrapper",
@@ -242,10 +248,12 @@ __all__ = [
     "Comparison",
     "ConstructEnvsSampler",
     "ContextConditionedPolicy",
+    "Critics",
     "DICEOuter",
     "DefaultWorker",
     "DeltaStepsEmbedding",
     "DesStateTask",
+    "DeterministicMLPPolicy",
     "DiceMetaSampleProcessor",
     "DiceSampleProcessor",
     "DictIndexProxy",
@@ -276,6 +284,7 @@ __all__ = [
     "GRUGaussianPolicy",
     "Gaussian2DEnv",
     "GaussianMLPPolicy",
+    "GaussianNoisePolicy",
     "GaussianObsNoiseWrapper",
     "GlobalNamespace",
     "HillClimbing",
@@ -309,6 +318,7 @@ __all__ = [
     "NormalizedPolicy",
     "ObsNormWrapper",
     "ObsPartialWrapper",
+    "OffPolicyRLAlgorithm",
     "OneMassOscillatorEnv",
     "OpenAIES",
     "OrnsteinUhlenbeckPolicy",
@@ -388,6 +398,7 @@ __all__ = [
     "TrialWrapper",
     "Trials",
     "UniformDomainParam",
+    "UniformFirstPolicy",
     "VPGDICEOuter",
     "VPGOuter",
     "Verdict",

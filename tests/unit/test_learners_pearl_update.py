@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import tensor
 
-from metaroll.functional.actor_critic import critic_loss, q_target, soft_update, value_loss, value_target
+from metaroll.functional.gradients.actor_critic import critic_loss, q_target, soft_update, value_loss, value_target
 from metaroll.learners.pearl_update import PolicyRegularizers, policy_loss
 
 

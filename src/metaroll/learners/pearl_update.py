@@ -3,7 +3,7 @@
 The actor-critic part is the first soft actor-critic, which has a state value network besides two Q functions (Haarnoja
 et al. 2018, arXiv:1801.01290). The entropy weight is 1; the scale of the rewards takes the part of the temperature.
 B counts transitions of all tasks. All means are over all entries. Targets and losses are those of
-``functional.actor_critic``; the KL term is ``functional.distributions.gaussian_kl_to_standard``, weighted by
+``functional.gradients.actor_critic``; the KL term is ``functional.distributions.gaussian_kl_to_standard``, weighted by
 ``kl_lambda``.
 """
 
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from metaroll.errors import DivergedError
-from metaroll.functional.actor_critic import critic_loss, q_target, soft_update, value_loss, value_target
+from metaroll.functional.gradients.actor_critic import critic_loss, q_target, soft_update, value_loss, value_target
 from metaroll.learners.pearl_config import PEARLConfig
 from metaroll.learners.pearl_data import RowLayout, TransitionBatch
 from metaroll.learners.pearl_networks import PEARLNetworks, PEARLOptimizers

@@ -37,6 +37,7 @@ class OrnsteinUhlenbeckPolicy(ActingPolicy):
         theta: How fast it returns to ``mean``, per unit of time.
         mean: Where it returns to.
         dt: Length of a step in units of time.
+        relative: The process counts in halves of the range of each entry of an action.
 
     Raises:
         TypeError: ``policy`` is none of metaroll, or its actions are no Box.
@@ -45,7 +46,14 @@ class OrnsteinUhlenbeckPolicy(ActingPolicy):
     acts_in_bounds = True
 
     def __init__(
-        self, policy: ActingPolicy, sigma: float = 0.3, theta: float = 0.15, mean: float = 0.0, dt: float = 1e-2
+        self,
+        policy: ActingPolicy,
+        sigma: float = 0.3,
+        theta: float = 0.15,
+        mean: float = 0.0,
+        dt: float = 1e-2,
+        *,
+        relative: bool = False,
     ) -> None:
         _check_inner(policy, type(self).__name__)
         check_box(policy.env_spec, type(self).__name__)
@@ -54,6 +62,7 @@ class OrnsteinUhlenbeckPolicy(ActingPolicy):
         self.policy = policy
         self.sigma, self.theta = check_number("sigma", sigma, 0.0), check_number("theta", theta, 0.0)
         self.mean, self.dt = check_number("mean", mean, -math.inf), check_number("dt", dt, 0.0, above_low=True)
+        self._unit = _half_range(policy) if relative else None
 
     def initial_state(
         self,
@@ -80,6 +89,7 @@ class OrnsteinUhlenbeckPolicy(ActingPolicy):
         drawn = np.asarray(noise, dtype=np.float32)
         process = state[_STATE] + pull * (np.float32(self.mean) - state[_STATE]) + kick * drawn
         added = np.where(np.reshape(deterministic, (-1, 1)), np.float32(0.0), process)
+        added = added if self._unit is None else added * self._unit
         space = self.env_spec.action_space
         if isinstance(space, Box):
             action = np.clip(action + added, space.low.reshape(-1), space.high.reshape(-1))
@@ -122,8 +132,7 @@ class GaussianNoisePolicy(ActingPolicy):
         super().__init__(policy.env_spec, replace(policy.info, noise_dim=act_dim, noise_kind="normal"))
         self.sigma = nn.Parameter(torch.tensor([check_number("sigma", sigma, 0.0)]), requires_grad=False)
         self.policy = policy
-        scaling = ActionScaling.of(policy.env_spec.action_space)
-        self._half_range = np.ones(act_dim, np.float32) if scaling is None else scaling.half_range
+        self._half_range = _half_range(policy)
         self._split = _Split(self, 1)
 
     def set_sigma(self, sigma: float) -> None:
@@ -286,6 +295,12 @@ class _Split:
 def _check_inner(policy: Any, outer: str) -> None:
     if not isinstance(policy, ActingPolicy):
         raise TypeError(f"policy must be a policy of metaroll, got {type(policy).__name__}; {outer} acts around one")
+
+
+def _half_range(policy: ActingPolicy) -> np.ndarray:
+    """Half the range of each entry of an action, ``(act_dim,)``; 1 for those without bounds."""
+    scaling = ActionScaling.of(policy.env_spec.action_space)
+    return np.ones(policy.act_dim, np.float32) if scaling is None else scaling.half_range
 
 
 def _clipped(space: Any, actions: np.ndarray) -> np.ndarray:

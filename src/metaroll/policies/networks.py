@@ -92,8 +92,8 @@ def initialize_linear(
         init: ``"xavier_uniform"``: weights within ``sqrt(6 / (in + out))``, bias 0 (Glorot and Bengio 2010).
             ``"oyster"`` (the reference implementation of PEARL): hidden weights within ``1 / sqrt(out)``, bias 0.1;
             last layer, bias too, within ``last_bound``. ``"orthogonal"`` (usual for PPO): orthogonal rows or columns of
-            length ``sqrt(2)``, in the last layer ``last_gain``; bias 0 (Saxe et al. 2014, arXiv:1312.6120). ``"fan_in"``
-            (usual for off-policy learners, since it is what PyTorch does): weights and bias within ``1 / sqrt(in)``.
+            length ``sqrt(2)``, in the last layer ``last_gain``; bias 0 (Saxe et al. 2014, arXiv:1312.6120).
+            ``"fan_in"`` (usual for off-policy learners; PyTorch does it): weights and bias within ``1 / sqrt(in)``.
         last: Whether this is the output layer.
         heads: Number of equal outputs side by side in the layer, each initialized as a layer of its own.
         last_bound: See ``init``.

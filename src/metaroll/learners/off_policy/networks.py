@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -68,7 +68,7 @@ class Critics(nn.Module):
         super().__init__()
         self.count, self.input_dim = len(single), single[0].input_dim
         self.hidden_nonlinearity = activation_name(single[0].hidden_nonlinearity)
-        layers = [list(network.layers) for network in single]
+        layers = [cast("list[nn.Linear]", list(network.layers)) for network in single]
         self.weights = nn.ParameterList(_stack([each[k].weight for each in layers]) for k in range(len(layers[0])))
         self.biases = nn.ParameterList(_stack([each[k].bias for each in layers]) for k in range(len(layers[0])))
         self._activation = _INPLACE.get(self.hidden_nonlinearity) or activation_on_torch(self.hidden_nonlinearity)
@@ -92,10 +92,8 @@ class Critics(nn.Module):
         if not single:
             x = x.expand(len(weights[0]), *x.shape)
         for k, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
-            if single:
-                x = F.linear(x, weight[0], bias[0])
-            else:
-                x = torch.baddbmm(bias[:, None], x, weight.transpose(1, 2))
+            # A batch of one product is slower than the product.
+            x = F.linear(x, weight[0], bias[0]) if single else torch.baddbmm(bias[:, None], x, weight.transpose(1, 2))
             if k < last:
                 x = self._activation(x)
         return x[None, :, 0] if single else x[..., 0]
