@@ -19,7 +19,7 @@ from metaroll.policies.networks import empty_linear, initialize_linear
 from metaroll.seeding import fresh_seed, torch_generator
 from metaroll.types import flat_dim
 
-__all__ = ["ImageEncoder", "ObservationEncoder", "is_image"]
+__all__ = ["ImageEncoder", "ObservationEncoder", "holds_images", "is_image"]
 
 spaces = gymnasium.spaces
 
@@ -33,6 +33,11 @@ _SMALLEST = 36
 def is_image(space: gymnasium.Space) -> bool:
     """Whether a space is one of images: a Box of uint8 ``(H, W, C)``, ``(C, H, W)`` or ``(H, W)``."""
     return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) in (2, 3)
+
+
+def holds_images(space: gymnasium.Space) -> bool:
+    """Whether a space, or a part of it, is one of images."""
+    return any(map(is_image, _leaves(space)))
 
 
 @final

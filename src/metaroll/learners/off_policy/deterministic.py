@@ -16,7 +16,7 @@ from metaroll.learners.off_policy.base import CollectionOptions, OffPolicyRLAlgo
 from metaroll.learners.off_policy.exploring import BoxExploration
 from metaroll.learners.off_policy.networks import Critics, critics_of, target_of
 from metaroll.learners.off_policy.replay import TransitionBatch
-from metaroll.learners.off_policy.setup import buffer_for, check_policy, device_of, require_box
+from metaroll.learners.off_policy.setup import buffer_for, check_policy, device_of, image_encoder, require_box
 from metaroll.learners.off_policy.trainer import ReplayTrainer, Trained
 from metaroll.learners.snapshots import described
 from metaroll.policies.acting import ActingPolicy
@@ -329,10 +329,13 @@ def _networks(
 ) -> tuple[DeterministicMLPPolicy, Critics]:
     generator = torch_generator(derive_seed("deterministic networks", seed))
     if policy is None:
-        policy = DeterministicMLPPolicy(spec, init="fan_in", generator=generator)
+        policy = DeterministicMLPPolicy(
+            spec, init="fan_in", encoder=image_encoder(spec, generator), generator=generator
+        )
     check_policy(policy, DeterministicMLPPolicy, spec)
     if qf is None:
-        qf = Critics(spec, num_critics, init="fan_in", generator=generator)
+        encoder = image_encoder(spec, generator)
+        qf = Critics(spec, num_critics, init="fan_in", encoder=encoder, generator=generator)
     return policy, critics_of(qf, spec, num_critics, generator)
 
 

@@ -11,9 +11,10 @@ from metaroll.data.replay import ReplayBuffer
 from metaroll.errors import ShapeError
 from metaroll.learners.off_policy.base import CollectionOptions
 from metaroll.policies.acting import ActingPolicy
+from metaroll.policies.encoders import ObservationEncoder, holds_images
 from metaroll.types import EnvSpec
 
-__all__ = ["buffer_for", "check_policy", "device_of", "require_box"]
+__all__ = ["buffer_for", "check_policy", "device_of", "image_encoder", "require_box"]
 
 
 def require_box(env_spec: Any, learner: str, choosing: str) -> EnvSpec:
@@ -47,6 +48,12 @@ def check_policy(policy: Any, kind: type[ActingPolicy], spec: EnvSpec) -> None:
             f"policy must be built for the spaces of env_spec ({spec.obs_dim} observations, {spec.act_dim} actions), "
             f"got {policy.obs_dim} and {policy.act_dim}"
         )
+
+
+def image_encoder(spec: EnvSpec, generator: torch.Generator) -> ObservationEncoder | None:
+    """What networks see images through, with weights from ``generator``; ``None`` where there are no images to see."""
+    space = spec.observation_space
+    return ObservationEncoder(space, generator=generator) if holds_images(space) else None
 
 
 def buffer_for(spec: EnvSpec, given: Any, replay_size: int, collection: CollectionOptions) -> Any:
