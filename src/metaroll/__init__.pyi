@@ -124,6 +124,7 @@ from metaroll.learners.maml.outer import DICEOuter, EMAMLOuter, ProMPOuter, TRPO
 from metaroll.learners.off_policy.base import OffPolicyRLAlgorithm
 from metaroll.learners.off_policy.deterministic import DDPG, TD3
 from metaroll.learners.off_policy.networks import Critics
+from metaroll.learners.off_policy.soft import SAC
 from metaroll.learners.pearl import PEARL
 from metaroll.learners.ppo import PPO
 from metaroll.learners.rl2 import RL2
@@ -202,6 +203,7 @@ from metaroll.training.evaluation.robustness import RobustnessMap, robustness_ma
 from metaroll.training.figures.plots import plot_robustness
 from metaroll.training.figures.video import record_video, write_video
 from metaroll.training.report.report import write_report
+from metaroll.training.run.callbacks import EvaluateEvery, KeepBest, RunCallback, StopAt, TimeBudget
 from metaroll.training.run.runner import LocalRunner
 from metaroll.training.session.adapting import AdaptedAgent
 from metaroll.training.session.agent import Agent, agent, load
@@ -227,6 +229,7 @@ __all__ = [
     "PGPE",
     "PPO",
     "RL2",
+    "SAC",
     "SNES",
     "TD3",
     "AbsErr",
@@ -274,6 +277,7 @@ __all__ = [
     "EnvSpec",
     "EnvUpdate",
     "EstimatorConfig",
+    "EvaluateEvery",
     "Evolution",
     "ExistingEnvUpdate",
     "ExpQuadrErr",
@@ -292,6 +296,7 @@ __all__ = [
     "IdlePolicy",
     "InOutSpec",
     "InitStateWrapper",
+    "KeepBest",
     "LastActionPolicy",
     "LastStepEmbedding",
     "LinearFeatureBaseline",
@@ -360,6 +365,7 @@ __all__ = [
     "RolloutEngine",
     "RolloutPlan",
     "RolloutSamplerForSBI",
+    "RunCallback",
     "SampleProcessor",
     "Sampler",
     "SamplerBase",
@@ -382,6 +388,7 @@ __all__ = [
     "SplitTaskSampler",
     "Step",
     "StepSequence",
+    "StopAt",
     "StopKey",
     "TRPOOuter",
     "TableDomainParam",
@@ -391,6 +398,7 @@ __all__ = [
     "TaskFamily",
     "TaskSampler",
     "TensorBoardLogger",
+    "TimeBudget",
     "TimePolicy",
     "TimeStep",
     "TrajectoryBatch",

@@ -40,11 +40,12 @@ def policy_of(kind: Any, space: spaces.Space = IMAGE, seed: int = 0) -> Any:
 def test_convolutions_are_those_of_torch_on_scaled_pixels() -> None:
     encoder = ImageEncoder(IMAGE, 5, (2, 3, 4), generator=torch_generator(1))
     seen = images(3)
-    x = torch.from_numpy(seen).permute(0, 3, 1, 2).float() / 255
+    x = torch.from_numpy(seen).permute(0, 3, 1, 2).float() / 255 - 0.5
     for layer, stride in zip(encoder.convolutions, (4, 2, 1), strict=True):
         x = F.relu(F.conv2d(x, layer.weight, layer.bias, stride))
     assert x.shape == (3, 4, 4, 4)
-    expected = F.relu(x.flatten(1) @ encoder.layer.weight.T + encoder.layer.bias)
+    x = x.flatten(1) @ encoder.layer.weight.T + encoder.layer.bias
+    expected = torch.tanh((x - x.mean(1, keepdim=True)) / torch.sqrt(x.var(1, keepdim=True, correction=0) + 1e-5))
     flat = torch.from_numpy(seen.reshape(3, -1))
     torch.testing.assert_close(encoder(flat), expected)
     torch.testing.assert_close(encoder(flat.float().reshape(3, 1, -1)), expected[:, None])

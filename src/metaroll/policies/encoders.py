@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import final
+from typing import Any, final
 
 import gymnasium
 import numpy as np
@@ -19,7 +19,7 @@ from metaroll.policies.networks import empty_linear, initialize_linear
 from metaroll.seeding import fresh_seed, torch_generator
 from metaroll.types import flat_dim
 
-__all__ = ["ImageEncoder", "ObservationEncoder", "holds_images", "is_image"]
+__all__ = ["FixedEncoder", "ImageEncoder", "ObservationEncoder", "holds_images", "is_image"]
 
 spaces = gymnasium.spaces
 
@@ -52,7 +52,9 @@ class ImageEncoder(nn.Module):
     """Three convolutions and a layer: ``(B, H * W * C) -> (B, output_dim)``, of numbers from 0 to 255.
 
     Kernels and strides are those of DQN (Mnih et al. 2015), which had ``filters=(32, 64, 64), output_dim=512``; weights
-    are orthogonal. Pixels are scaled to [0, 1] where the module is, so that bytes may travel there.
+    are orthogonal. What the layer gives is normalized, and squashed by tanh (Yarats et al. 2021, arXiv:2004.13649), as
+    most of a picture is the same in all of them. Pixels are scaled to [-0.5, 0.5] where the module is, so that bytes
+    may travel there.
 
     Args:
         space: Box of images; the smallest axis of three, the first or the last, is that of the channels.
@@ -112,10 +114,11 @@ class ImageEncoder(nn.Module):
         x = rows.reshape(-1, *self._shape)
         if not self._channels_first:
             x = x.permute(0, 3, 1, 2)
-        x = x.to(self.layer.weight.dtype) * (1.0 / 255.0)
+        x = x.to(self.layer.weight.dtype) * (1.0 / 255.0) - 0.5
         for convolution in self.convolutions:
             x = F.relu(convolution(x))
-        return F.relu(self.layer(x.flatten(1))).reshape(*rows.shape[:-1], self.output_dim)
+        features = F.layer_norm(self.layer(x.flatten(1)), (self.output_dim,))
+        return torch.tanh(features).reshape(*rows.shape[:-1], self.output_dim)
 
 
 class ObservationEncoder(nn.Module):
@@ -172,6 +175,23 @@ class ObservationEncoder(nn.Module):
             name = str(i)
             found.append(self.images[name](part) if name in self.images else part.to(torch.float32))
         return found[0] if len(found) == 1 else torch.cat(found, dim=-1)
+
+
+class FixedEncoder(nn.Module):
+    """Features of another encoder, which no gradient reaches from here: a policy sees what critics learn to see.
+
+    Args:
+        encoder: The other one, which stays the same object.
+    """
+
+    def __init__(self, encoder: Any) -> None:
+        super().__init__()
+        self.encoder, self.output_dim = encoder, int(encoder.output_dim)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        """Features ``(..., output_dim)``, without gradient."""
+        with torch.no_grad():
+            return self.encoder(rows)
 
 
 def _leaves(space: gymnasium.Space) -> Iterator[gymnasium.Space]:

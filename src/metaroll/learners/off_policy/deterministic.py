@@ -16,8 +16,8 @@ from metaroll.learners.off_policy.base import CollectionOptions, OffPolicyRLAlgo
 from metaroll.learners.off_policy.exploring import BoxExploration
 from metaroll.learners.off_policy.networks import Critics, critics_of, target_of
 from metaroll.learners.off_policy.replay import TransitionBatch
-from metaroll.learners.off_policy.setup import buffer_for, check_policy, device_of, image_encoder, require_box
-from metaroll.learners.off_policy.trainer import ReplayTrainer, Trained
+from metaroll.learners.off_policy.setup import buffer_for, check_policy, device_of, encoders_of, require_box
+from metaroll.learners.off_policy.trainer import CRITIC_LOSSES, CriticLosses, ReplayTrainer, Trained
 from metaroll.learners.snapshots import described
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.deterministic import DeterministicMLPPolicy
@@ -39,7 +39,6 @@ Noise = Literal["gaussian", "ornstein-uhlenbeck"]
 
 _CHOOSING = "ppo and dqn learn choices"
 
-CRITIC_LOSSES = ("qf_loss", "q_mean")
 POLICY_LOSSES = ("policy_loss",)
 
 
@@ -77,14 +76,6 @@ class DeterministicNetworks(NamedTuple):
     critics: Critics
     target_policy: DeterministicMLPPolicy
     target_critics: Critics
-
-
-class CriticLosses(NamedTuple):
-    """What a gradient step of the critics is made of: ``loss``, ``CRITIC_LOSSES``, and errors of the first ``(B,)``."""
-
-    loss: Tensor
-    seen: Tensor
-    errors: Tensor
 
 
 def critic_losses(
@@ -328,14 +319,12 @@ def _networks(
     spec: EnvSpec, policy: Any, qf: Any, num_critics: int, seed: int
 ) -> tuple[DeterministicMLPPolicy, Critics]:
     generator = torch_generator(derive_seed("deterministic networks", seed))
+    critics_see, policy_sees = encoders_of(spec, qf, generator)
     if policy is None:
-        policy = DeterministicMLPPolicy(
-            spec, init="fan_in", encoder=image_encoder(spec, generator), generator=generator
-        )
+        policy = DeterministicMLPPolicy(spec, init="fan_in", encoder=policy_sees, generator=generator)
     check_policy(policy, DeterministicMLPPolicy, spec)
     if qf is None:
-        encoder = image_encoder(spec, generator)
-        qf = Critics(spec, num_critics, init="fan_in", encoder=encoder, generator=generator)
+        qf = Critics(spec, num_critics, init="fan_in", encoder=critics_see, generator=generator)
     return policy, critics_of(qf, spec, num_critics, generator)
 
 
