@@ -14,6 +14,8 @@ from torch import tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from metaroll.data.replay import PathBuffer, ReplayBuffer
+from metaroll.envs.point.point_goal import PointGoalEnv
+from metaroll.envs.point.point_pixels import PointRobotPixelsEnv
 from metaroll.errors import ShapeError, SnapshotError, UnknownNameError
 from metaroll.functional.distributions import squashed_sample, tanh_gaussian_log_prob
 from metaroll.learners.off_policy import deterministic, soft
@@ -536,3 +538,37 @@ def test_networks_for_other_spaces() -> None:
         TD3(AIM, qf=Critics(AIM, 3))
     with pytest.raises(TypeError, match="qf must be a QFunction, or Critics"):
         DDPG(AIM, qf=[])  # type: ignore[arg-type]
+
+
+# ---- images and goals ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [TD3, SAC])
+def test_images_are_seen_through_an_encoder_that_critics_learn(kind: Any) -> None:
+    spec = EnvSpec.from_env(PointRobotPixelsEnv())
+    algo = kind(spec, seed=0, replay_size=100, max_path_length=4, **{**TINY, "n_train_steps": 8})
+    encoder, target = algo.qf.encoder, algo.trainer.networks.target_critics.encoder
+    assert algo.policy.encoder.encoder is encoder and target is not encoder
+    before = [[p.detach().clone() for p in module.parameters()] for module in (encoder, target)]
+    runner = LocalRunner(seed=0)
+    runner.setup(algo, PointRobotPixelsEnv)
+    with runner:
+        runner.train(1)
+    for module, weights in zip((encoder, target), before, strict=True):
+        assert all(not torch.equal(p, old) for p, old in zip(module.parameters(), weights, strict=True))
+    assert not algo.policy.features(algo.sample_batch().observations).requires_grad
+
+
+def test_goals_in_hindsight_are_learned_from_a_dict_observation() -> None:
+    env = PointGoalEnv()
+    spec = EnvSpec.from_env(env)
+    space = spec.observation_space
+    buffer = ReplayBuffer(space, spec.action_space, 500, num_slots=2, compute_reward=env.compute_reward)
+    algo = SAC(spec, replay_buffer=buffer, seed=0, rollout_batch_size=2, max_path_length=10, **TINY)
+    runner = LocalRunner(seed=0)
+    runner.setup(algo, PointGoalEnv)
+    with runner:
+        runner.train(2)
+    batch = buffer.sample(200, 0)
+    assert (batch.rewards == 0).mean() > 0.05  # at random, a goal is hardly ever reached
+    assert algo.sample_batch().observations.shape == (8, 6)

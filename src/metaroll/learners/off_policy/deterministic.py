@@ -16,7 +16,7 @@ from metaroll.learners.off_policy.base import CollectionOptions, OffPolicyRLAlgo
 from metaroll.learners.off_policy.exploring import BoxExploration
 from metaroll.learners.off_policy.networks import Critics, critics_of, outputs_of, target_of
 from metaroll.learners.off_policy.replay import TransitionBatch
-from metaroll.learners.off_policy.setup import buffer_for, check_policy, device_of, require_box
+from metaroll.learners.off_policy.setup import buffer_for, check_policy, device_of, encoders_of, require_box
 from metaroll.learners.off_policy.trainer import CRITIC_LOSSES, CriticLosses, ReplayTrainer, Trained
 from metaroll.learners.snapshots import described
 from metaroll.policies.acting import ActingPolicy
@@ -318,11 +318,12 @@ def _networks(
     spec: EnvSpec, policy: Any, qf: Any, num_critics: int, seed: int
 ) -> tuple[DeterministicMLPPolicy, Critics]:
     generator = torch_generator(derive_seed("deterministic networks", seed))
+    critics_see, policy_sees = encoders_of(spec, qf, generator)
     if policy is None:
-        policy = DeterministicMLPPolicy(spec, init="fan_in", generator=generator)
+        policy = DeterministicMLPPolicy(spec, init="fan_in", encoder=policy_sees, generator=generator)
     check_policy(policy, DeterministicMLPPolicy, spec)
     if qf is None:
-        qf = Critics(spec, num_critics, init="fan_in", generator=generator)
+        qf = Critics(spec, num_critics, init="fan_in", encoder=critics_see, generator=generator)
     return policy, critics_of(qf, spec, num_critics, generator)
 
 

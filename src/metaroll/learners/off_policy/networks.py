@@ -33,6 +33,8 @@ class Critics(nn.Module):
         hidden_sizes: Widths of the hidden layers.
         hidden_nonlinearity: See ``MLP``.
         init: See ``initialize_linear``; each critic draws weights of its own.
+        encoder: Makes features of observations, for all critics (an ``ObservationEncoder``); ``None``: they take
+            observations as they are.
         generator: Source of the initial weights; ``None`` means fresh entropy.
     """
 
@@ -44,13 +46,15 @@ class Critics(nn.Module):
         hidden_nonlinearity: str | Callable[..., Any] | None = "relu",
         *,
         init: str = "xavier_uniform",
+        encoder: nn.Module | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
         spec, count = EnvSpec.from_env(env_spec), check_whole("count", count)
-        width = spec.obs_dim + spec.act_dim
-        self._build(
-            [MLP(width, 1, hidden_sizes, hidden_nonlinearity, init=init, generator=generator) for _ in range(count)]
+        width = _feature_dim(spec, encoder) + spec.act_dim
+        single = (
+            MLP(width, 1, hidden_sizes, hidden_nonlinearity, init=init, generator=generator) for _ in range(count)
         )
+        self._build(list(single), encoder)
 
     @classmethod
     def of(cls, qf: MLP, count: int, generator: torch.Generator) -> Critics:
@@ -59,11 +63,12 @@ class Critics(nn.Module):
         for other in others:
             other.reinitialize(generator)
         critics = cls.__new__(cls)
-        critics._build([qf, *others])
+        critics._build([qf, *others], None)
         return critics
 
-    def _build(self, single: Sequence[MLP]) -> None:
+    def _build(self, single: Sequence[MLP], encoder: nn.Module | None) -> None:
         super().__init__()
+        self.encoder = encoder
         self.count, self.input_dim = len(single), single[0].input_dim
         self.hidden_nonlinearity = activation_name(single[0].hidden_nonlinearity)
         layers = [cast("list[nn.Linear]", list(network.layers)) for network in single]
@@ -84,6 +89,9 @@ class Critics(nn.Module):
             weights, biases = [w.detach() for w in weights], [b.detach() for b in biases]
         if first:
             weights, biases = [w[:1] for w in weights], [b[:1] for b in biases]
+        if self.encoder is not None:
+            with torch.set_grad_enabled(torch.is_grad_enabled() and not fixed):
+                observations = self.encoder(observations)
         x = torch.cat((observations, actions), dim=-1)
         return _outputs(x, weights, biases, self.hidden_nonlinearity)[..., 0]
 
@@ -105,6 +113,10 @@ def _outputs(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], act
     return x
 
 
+def _feature_dim(spec: EnvSpec, encoder: Any) -> int:
+    return spec.obs_dim if encoder is None else int(encoder.output_dim)
+
+
 def _stack(parameters: Sequence[Tensor]) -> nn.Parameter:
     return nn.Parameter(torch.stack([parameter.detach() for parameter in parameters]))
 
@@ -121,7 +133,7 @@ def critics_of(qf: Any, env_spec: EnvSpec, count: int, generator: torch.Generato
         qf = Critics.of(qf, count, generator)
     if not isinstance(qf, Critics):
         raise TypeError(f"qf must be a QFunction, or Critics, got {type(qf).__name__}")
-    width = env_spec.obs_dim + env_spec.act_dim
+    width = _feature_dim(env_spec, qf.encoder) + env_spec.act_dim
     if qf.input_dim != width:
         raise ShapeError(f"qf must be built for env_spec: {width} inputs (observation and action), got {qf.input_dim}")
     if qf.count != count:

@@ -66,8 +66,8 @@ def tensors_of(
     def seen(observations: Any) -> Tensor:
         rows = observations
         if rows.__class__ is not np.ndarray or rows.ndim != 2 or rows.dtype != np.float32:
-            rows = np.asarray(flatten_batch(space, observations), dtype=np.float32)
-        return torch.from_numpy(rows).to(device)
+            rows = flatten_batch(space, observations)
+        return torch.from_numpy(rows).to(device).to(torch.float32)  # images travel as bytes
 
     def told(column: np.ndarray) -> Tensor:
         return torch.from_numpy(column).to(device)

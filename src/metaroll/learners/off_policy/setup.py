@@ -6,14 +6,17 @@ from typing import Any
 
 import gymnasium
 import torch
+from torch import nn
 
 from metaroll.data.replay import ReplayBuffer
 from metaroll.errors import ShapeError
 from metaroll.learners.off_policy.base import CollectionOptions
+from metaroll.learners.off_policy.networks import Critics
 from metaroll.policies.acting import ActingPolicy
+from metaroll.policies.encoders import FixedEncoder, ObservationEncoder, holds_images
 from metaroll.types import EnvSpec
 
-__all__ = ["buffer_for", "check_policy", "device_of", "require_box"]
+__all__ = ["buffer_for", "check_policy", "device_of", "encoders_of", "require_box"]
 
 
 def require_box(env_spec: Any, learner: str, choosing: str) -> EnvSpec:
@@ -47,6 +50,23 @@ def check_policy(policy: Any, kind: type[ActingPolicy], spec: EnvSpec) -> None:
             f"policy must be built for the spaces of env_spec ({spec.obs_dim} observations, {spec.act_dim} actions), "
             f"got {policy.obs_dim} and {policy.act_dim}"
         )
+
+
+def encoders_of(spec: EnvSpec, qf: Any, generator: torch.Generator) -> tuple[nn.Module | None, FixedEncoder | None]:
+    """What critics see images through, and what a policy does: the same, which no gradient reaches from there.
+
+    Args:
+        spec: Spaces.
+        qf: What was given; ``Critics`` have an encoder of their own, or none.
+        generator: Source of the initial weights; without images, nothing is drawn.
+
+    Returns:
+        Two encoders; ``None``, where observations are taken as they are.
+    """
+    encoder = qf.encoder if isinstance(qf, Critics) else None
+    if qf is None and holds_images(spec.observation_space):
+        encoder = ObservationEncoder(spec.observation_space, generator=generator)
+    return encoder, None if encoder is None else FixedEncoder(encoder)
 
 
 def buffer_for(spec: EnvSpec, given: Any, replay_size: int, collection: CollectionOptions) -> Any:

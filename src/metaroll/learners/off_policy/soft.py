@@ -23,7 +23,7 @@ from metaroll.learners.off_policy.base import CollectionOptions, OffPolicyRLAlgo
 from metaroll.learners.off_policy.exploring import BoxExploration
 from metaroll.learners.off_policy.networks import Critics, critics_of, outputs_of, target_of
 from metaroll.learners.off_policy.replay import TransitionBatch
-from metaroll.learners.off_policy.setup import buffer_for, check_policy, device_of, require_box
+from metaroll.learners.off_policy.setup import buffer_for, check_policy, device_of, encoders_of, require_box
 from metaroll.learners.off_policy.trainer import CRITIC_LOSSES, CriticLosses, ReplayTrainer, Trained
 from metaroll.learners.snapshots import described
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
@@ -252,11 +252,12 @@ class SAC(OffPolicyRLAlgorithm):
         )
         buffer = buffer_for(spec, replay_buffer, replay_size, collection)
         generator = torch_generator(derive_seed("soft networks", seed))
+        critics_see, policy_sees = encoders_of(spec, qf, generator)
         if policy is None:
-            policy = TanhGaussianMLPPolicy(spec, (256, 256), init="fan_in", generator=generator)
+            policy = TanhGaussianMLPPolicy(spec, (256, 256), init="fan_in", encoder=policy_sees, generator=generator)
         check_policy(policy, TanhGaussianMLPPolicy, spec)
         if qf is None:
-            qf = Critics(spec, 2, init="fan_in", generator=generator)
+            qf = Critics(spec, 2, init="fan_in", encoder=critics_see, generator=generator)
         critics = critics_of(qf, spec, 2, generator)
         explorer = BoxExploration(policy if exploration_policy is None else exploration_policy, uniform_steps)
         self.trainer = SoftTrainer(policy, critics, explorer, settings, seed, device_of(device))
