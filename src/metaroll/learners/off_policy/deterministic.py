@@ -90,7 +90,7 @@ def critic_losses(
         settings: How.
     """
     with torch.no_grad():
-        actions = outputs_of(networks.target_policy.net, batch.next_observations)
+        actions = _actions(networks.target_policy, batch.next_observations)
         if noise is not None:
             actions = smoothed_actions(actions, noise, settings.smoothing_std, settings.smoothing_clip)
         values = networks.target_critics(batch.next_observations, actions).amin(dim=0)
@@ -102,8 +102,13 @@ def critic_losses(
 
 def policy_loss(networks: DeterministicNetworks, batch: TransitionBatch) -> Tensor:
     """``-mean Q_1(s, pi(s))``: the negated objective of the policy (Silver et al. 2014; Lillicrap 2016, equation 6)."""
-    chosen = outputs_of(networks.policy.net, batch.observations)
+    chosen = _actions(networks.policy, batch.observations)
     return -networks.critics(batch.observations, chosen, fixed=True, first=True).mean()
+
+
+def _actions(policy: DeterministicMLPPolicy, observations: Tensor) -> Tensor:
+    """Actions in [-1, 1]."""
+    return outputs_of(policy.net, policy.features(observations))
 
 
 @final
@@ -130,7 +135,7 @@ class DeterministicTrainer(ReplayTrainer):
     ) -> None:
         self.settings = settings
         self.networks = DeterministicNetworks(policy, critics, target_of(policy), target_of(critics))
-        rates = {"policy": settings.policy_lr, "critics": settings.qf_lr}
+        rates = {"critics": settings.qf_lr, "policy": settings.policy_lr}
         super().__init__(exploration, Trained(self.networks._asdict(), rates, device), seed, device)
         self._num_steps = 0
 

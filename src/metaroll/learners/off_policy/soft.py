@@ -131,7 +131,7 @@ def policy_losses(networks: SoftNetworks, batch: TransitionBatch, noise: Tensor)
 
 def _sampled(policy: TanhGaussianMLPPolicy, observations: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     """Actions in [-1, 1] and their log-densities, reparameterized."""
-    mean, log_std = outputs_of(policy.net, observations).chunk(2, dim=-1)
+    mean, log_std = outputs_of(policy.net, policy.features(observations)).chunk(2, dim=-1)
     return squashed_sample(mean, log_std.clamp(*policy.log_std_bounds), noise)
 
 
@@ -161,7 +161,7 @@ class SoftTrainer(ReplayTrainer):
         fixed = settings.temperature
         temperature = Temperature(settings.init_temperature if fixed is None else fixed)
         self.networks = SoftNetworks(policy, critics, target_of(critics), temperature)
-        rates = {"policy": settings.policy_lr, "critics": settings.qf_lr}
+        rates = {"critics": settings.qf_lr, "policy": settings.policy_lr}
         if fixed is None:
             rates["temperature"] = settings.temperature_lr
         super().__init__(exploration, Trained(self.networks._asdict(), rates, device), seed, device)

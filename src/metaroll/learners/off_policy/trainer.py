@@ -57,7 +57,8 @@ class Trained:
 
     Args:
         networks: By name; deep copies of one another (target networks) are networks like any other.
-        learning_rates: By name of a network: that of its optimizer, Adam.
+        learning_rates: By name of a network: that of its optimizer, Adam. What two networks share (an encoder) is
+            learned with the first of them.
         device: Where the networks go.
     """
 
@@ -68,11 +69,17 @@ class Trained:
         for network in self._networks.values():
             network.to(device)
         self._parameters = {name: list(network.parameters()) for name, network in self._networks.items()}
-        self.optimizers = {name: Adam(self._parameters[name], lr) for name, lr in learning_rates.items()}
+        self.optimizers: dict[str, Adam] = {}
+        taken: set[int] = set()
+        for name, lr in learning_rates.items():
+            own = [p for p in self._parameters[name] if id(p) not in taken]
+            taken.update(map(id, own))
+            self.optimizers[name] = Adam(own, lr)
 
     def step(self, name: str, loss: Tensor) -> None:
         """One step of the optimizer of a network down ``loss``."""
-        self.optimizers[name].step(torch.autograd.grad(loss, self._parameters[name]))
+        optimizer = self.optimizers[name]
+        optimizer.step(torch.autograd.grad(loss, optimizer.parameters))
 
     def follow(self, target: str, source: str, tau: float) -> None:
         """Move a target network toward another one (``soft_update``)."""
