@@ -27,6 +27,8 @@ from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.plan_table import plan_env_seed
 from metaroll.types import EnvSpec, RolloutPlan
 
+pytestmark = pytest.mark.usefixtures("lent_pools")
+
 ROBOTS = (
     "Ant",
     "HalfCheetah",

@@ -22,6 +22,8 @@ from metaroll.training.run.runner import LocalRunner
 from metaroll.training.store.metrics_log import read_metrics
 from metaroll.types import EnvSpec
 
+pytestmark = pytest.mark.usefixtures("lent_pools")
+
 CART = EnvSpec.from_env(gymnasium.make("CartPole-v1"))
 PENDULUM = EnvSpec.from_env(gymnasium.make("Pendulum-v1"))
 

@@ -24,6 +24,8 @@ from metaroll.policies.actor import Actor
 from metaroll.training.session import experiments
 from metaroll.training.store.snapshots import load_snapshot
 
+pytestmark = pytest.mark.usefixtures("lent_pools")
+
 PPO: dict[str, Any] = {"steps_per_epoch": 400, "batch_size": 100, "num_passes": 2, "hidden_sizes": (8,)}
 PEARL: dict[str, Any] = {
     "num_train_tasks": 4,

@@ -27,6 +27,8 @@ from metaroll.training.store.files import read_json
 from metaroll.training.store.metrics_log import FILE_NAME, read_metrics
 from metaroll.training.store.snapshots import Snapshot, SnapshotConfig, snapshots_of
 
+pytestmark = pytest.mark.usefixtures("lent_pools")
+
 
 @pytest.fixture(autouse=True)
 def fast_disk(monkeypatch: pytest.MonkeyPatch) -> None:
