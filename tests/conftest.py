@@ -39,6 +39,14 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def disks_do_not_wait() -> Iterator[None]:
+    """What tests write need not survive a power failure; waiting for disks takes longer than many tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
 GRACE_SECONDS = 5.0
 """How long a process may take to go after the test that started it."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from pathlib import Path
@@ -19,7 +18,6 @@ from metaroll.training.store.snapshots import SnapshotMode, load_snapshot, snaps
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 def test_the_commands_run(monkeypatch: pytest.MonkeyPatch) -> None:
