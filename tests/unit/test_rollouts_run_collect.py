@@ -10,7 +10,6 @@ import time
 
 import numpy as np
 import pytest
-import torch
 
 from metaroll.errors import NotPicklableError, WorkerLost
 from metaroll.rollouts.workers.pool import GlobalNamespace, PoolTimeouts, SamplerPool
@@ -51,6 +50,8 @@ def dies_once_at(G, number, bad, marker):
 
 
 def draws(G, count=2):
+    import torch  # not above: each worker that is started here would import it
+
     return [random.random(), *np.random.rand(count).tolist(), torch.rand(1).item()]
 
 
@@ -239,6 +240,8 @@ def test_stop_ends_the_workers():
 
 def test_set_seed_seeds_worker_i_with_seed_plus_i_and_the_stream_goes_on(pools):
     """specs/sampling.md 10: worker i gets set_seed(seed + i); nothing of the caller's generators changes."""
+    import torch
+
     pool = pools["2"]
     pool.set_seed(3)
     first, second = pool.invoke_all(draws), pool.invoke_all(draws)
