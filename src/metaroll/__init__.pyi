@@ -5,7 +5,7 @@ from metaroll.data.logs.importing import load_log
 from metaroll.data.logs.mapping import LogColumn, LogMapping
 from metaroll.data.paths import TimeStep, TrajectoryBatch
 from metaroll.data.recordings import load_rollout, load_rollouts, save_rollout, save_rollouts
-from metaroll.data.replay import PathBuffer
+from metaroll.data.replay import PathBuffer, ReplayBatch, ReplayBuffer
 from metaroll.data.rollout_values import check_act_equal, discounted_value, discounted_values, gae_returns
 from metaroll.data.step_sequence import DictIndexProxy, Step, StepSequence
 from metaroll.diagnostics.report import TaskCheck, TaskEnvReport
@@ -121,6 +121,9 @@ from metaroll.learners.evolution import CEM, CMAES, Evolution
 from metaroll.learners.hill_climbing import HillClimbing
 from metaroll.learners.maml.learner import MAML
 from metaroll.learners.maml.outer import DICEOuter, EMAMLOuter, ProMPOuter, TRPOOuter, VPGDICEOuter, VPGOuter
+from metaroll.learners.off_policy.base import OffPolicyRLAlgorithm
+from metaroll.learners.off_policy.deterministic import DDPG, TD3
+from metaroll.learners.off_policy.networks import Critics
 from metaroll.learners.pearl import PEARL
 from metaroll.learners.ppo import PPO
 from metaroll.learners.rl2 import RL2
@@ -128,7 +131,8 @@ from metaroll.learners.trials import Trials
 from metaroll.policies.adapters import ScriptedPolicy, as_policy
 from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.controllers import BallBalancerController, CartPoleController, QubeController
-from metaroll.policies.exploration import OrnsteinUhlenbeckPolicy
+from metaroll.policies.deterministic import DeterministicMLPPolicy
+from metaroll.policies.exploration import GaussianNoisePolicy, OrnsteinUhlenbeckPolicy, UniformFirstPolicy
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy, TanhGaussianMLPPolicy
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUCritic, GRUGaussianPolicy
 from metaroll.policies.last_action import LastActionPolicy
@@ -215,6 +219,7 @@ __all__ = [
     "CEM",
     "CMA",
     "CMAES",
+    "DDPG",
     "MAML",
     "MW_TASKS_PER_ENV",
     "NOP",
@@ -224,6 +229,7 @@ __all__ = [
     "PPO",
     "RL2",
     "SNES",
+    "TD3",
     "AbsErr",
     "ActDelayWrapper",
     "ActNormWrapper",
@@ -243,10 +249,12 @@ __all__ = [
     "Comparison",
     "ConstructEnvsSampler",
     "ContextConditionedPolicy",
+    "Critics",
     "DICEOuter",
     "DefaultWorker",
     "DeltaStepsEmbedding",
     "DesStateTask",
+    "DeterministicMLPPolicy",
     "DiceMetaSampleProcessor",
     "DiceSampleProcessor",
     "DictIndexProxy",
@@ -278,6 +286,7 @@ __all__ = [
     "GRUGaussianPolicy",
     "Gaussian2DEnv",
     "GaussianMLPPolicy",
+    "GaussianNoisePolicy",
     "GaussianObsNoiseWrapper",
     "GlobalNamespace",
     "HillClimbing",
@@ -312,6 +321,7 @@ __all__ = [
     "NormalizedPolicy",
     "ObsNormWrapper",
     "ObsPartialWrapper",
+    "OffPolicyRLAlgorithm",
     "OneMassOscillatorEnv",
     "OpenAIES",
     "OrnsteinUhlenbeckPolicy",
@@ -347,6 +357,8 @@ __all__ = [
     "RealRolloutSamplerForSBI",
     "RecRolloutSamplerForSBI",
     "RenderMode",
+    "ReplayBatch",
+    "ReplayBuffer",
     "RobustnessMap",
     "RolloutEngine",
     "RolloutPlan",
@@ -391,6 +403,7 @@ __all__ = [
     "TrialWrapper",
     "Trials",
     "UniformDomainParam",
+    "UniformFirstPolicy",
     "VPGDICEOuter",
     "VPGOuter",
     "Verdict",

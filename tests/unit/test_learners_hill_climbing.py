@@ -113,6 +113,27 @@ def test_it_ends_when_the_returns_of_the_mean_are_alike():
         assert learner.converged == converged
 
 
+def test_sets_may_be_told_one_by_one():
+    learner = learner_of(pop_size=1, stop_std=0.1, stop_window=2)
+    for score, converged in ((5.0, False), (5.1, True)):
+        learner.ask()
+        learner.train_once(0, [rollout_with(score)])
+        learner.train_once(1, [rollout_with(0.0)])
+        assert learner.converged == converged
+
+
+def test_a_set_without_rollouts_ranks_last(caplog):
+    learner = learner_of(pop_size=2)
+    sets = learner.ask()
+    metrics = learner.tell([[], [], [rollout_with(-9.0)]])
+    assert np.array_equal(learner.cur_mean, sets[2])
+    assert (metrics["score_best_of_epoch"], metrics["episodes"]) == (-9.0, 1.0)
+    assert "set 1 of epoch 0 has no rollout" in caplog.text
+    learner.ask()
+    with pytest.raises(ShapeError, match="some rollouts"):
+        learner.tell([[]] * 3)
+
+
 def runner_of(folder: Any = None, num_workers: int = 1, **options: Any) -> LocalRunner:
     learner = learner_of(**{"evaluate_every": 2, "max_path_length": 60, **options})
     runner = LocalRunner(run_dir=folder, seed=3, num_workers=num_workers, evaluator=PolicyEvaluator(num_episodes=2))

@@ -376,7 +376,8 @@ class LocalRunner(RunnerServices):
         """A copy of the given evaluator (that of an earlier algorithm is bound to its tasks), or one that suits."""
         if self._has_own_evaluator or algo.info.adapts:
             return copy.copy(self._given_evaluator)
-        return PolicyEvaluator(seed=self._given_evaluator.seed)
+        episodes: dict[str, Any] = {} if algo.n_eval_trajs is None else {"num_episodes": algo.n_eval_trajs}
+        return PolicyEvaluator(seed=self._given_evaluator.seed, **episodes)
 
     def _run(self, algo: RLAlgorithm) -> Any:
         self._stopped_after = self._stop_reason = None

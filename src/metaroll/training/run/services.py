@@ -349,7 +349,7 @@ class RunnerServices(ABC):
 
     def _bind_evaluator(self, algo: RLAlgorithm, task_sampler: Any = None) -> None:
         task_sampler = algo.test_env_sampler if task_sampler is None else task_sampler
-        self._evaluator.bind(task_sampler, algo.max_path_length, algo.num_test_tasks)
+        self._evaluator.bind(task_sampler, algo.evaluation_limit, algo.num_test_tasks)
 
     def _notify(self, event: str, *args: Any) -> bool:
         """Tell every callback; whether one of them has answered ``False``."""

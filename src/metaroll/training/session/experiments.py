@@ -98,8 +98,8 @@ class RunOptions:
         task_seed: Seed of the training and held-out tasks (null: the seed of the run).
         epochs: Number of epochs.
         hidden_sizes: Hidden layers of the policy, the Q-functions and the value function.
-        init: How weights are initialized: xavier_uniform, oyster (that of the reference code of PEARL) or orthogonal
-            (usual for PPO).
+        init: How weights are initialized: xavier_uniform, oyster (that of the reference code of PEARL), orthogonal
+            (usual for PPO) or fan_in (usual for off-policy learners).
         num_workers: Rollout worker processes; results do not depend on it.
         transport: How rollouts are run: in this process, in processes, on a Ray cluster, or as the number of workers
             suggests.
@@ -128,7 +128,7 @@ class RunOptions:
     task_seed: int | None = None
     epochs: int = 500
     hidden_sizes: Sequence[int] = (300, 300, 300)
-    init: Literal["xavier_uniform", "oyster", "orthogonal"] = "xavier_uniform"
+    init: Literal["xavier_uniform", "oyster", "orthogonal", "fan_in"] = "xavier_uniform"
     num_workers: int = 1
     transport: Literal["auto", "serial", "process", "ray"] = "auto"
     ray_address: str | None = None

@@ -250,7 +250,7 @@ def restored_run(
 ) -> Iterator[tuple[dict[str, Any], experiments.Experiment, int]]:
     """The checked configuration, the experiment as a snapshot in ``folder`` has it, and its number of epochs.
 
-    The run perhaps is training still, and then replaces its snapshot by a newer one.
+    The run perhaps is training still, and then replaces its snapshot (the best one, too) by a newer one.
     """
     checked = _checked(config, folder)
     with blame_input():
@@ -264,7 +264,7 @@ def restored_run(
                     done = _check_snapshot(checked, folder, from_epoch).iteration
                     epoch = experiment.runner.restore(folder, done).start_epoch
             except (SnapshotError, UsageError):
-                if from_epoch is not None or latest(folder) == newest:
+                if from_epoch not in (None, "best") or latest(folder) == newest:
                     raise
         yield checked, experiment, epoch
 
