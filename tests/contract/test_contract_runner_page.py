@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import get_args
@@ -13,11 +12,6 @@ from doc_pages import page, python_blocks, run_command, run_script
 import metaroll
 from metaroll.cli.main import main
 from metaroll.training.store.snapshots import SnapshotMode, load_snapshot, snapshots_of
-
-
-@pytest.fixture(autouse=True)
-def fast_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 def test_the_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
