@@ -33,18 +33,19 @@ class Adam:
         self.parameters = list(parameters)
         self._numbers = {"lr": lr, "beta1": betas[0], "beta2": betas[1], "eps": eps}
         self._moments = [[torch.zeros_like(p, requires_grad=False) for p in self.parameters] for _ in range(2)]
-        self._steps = [torch.zeros((), device=p.device) for p in self.parameters]
+        self._count = torch.zeros((), device=self.parameters[0].device)
+        self._counts = [self._count] * len(self.parameters)  # all have taken as many steps
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor]) -> None:
         """One step against ``gradients``, one for each parameter; the host waits for nothing."""
-        torch._foreach_add_(self._steps, 1)  # pyright: ignore[reportPrivateImportUsage]
+        self._count += 1
         torch._fused_adam_(  # pyright: ignore[reportPrivateImportUsage]
             self.parameters,
             list(gradients),
             *self._moments,
             [],
-            self._steps,
+            self._counts,
             weight_decay=0.0,
             amsgrad=False,
             maximize=False,
@@ -58,7 +59,7 @@ class Adam:
             name: {str(i): moment.clone() for i, moment in enumerate(moments)}
             for name, moments in zip(names, self._moments, strict=True)
         }
-        return {**tree, "steps": float(self._steps[0]) if self._steps else 0.0}
+        return {**tree, "steps": float(self._count)}
 
     @torch.no_grad()
     def load_state_dict(self, tree: Mapping[str, Any]) -> None:
@@ -73,8 +74,7 @@ class Adam:
                 if saved.shape != moment.shape:
                     raise ShapeError(f"{name} {i} must have shape {tuple(moment.shape)}, got {tuple(saved.shape)}")
                 moment.copy_(saved)
-        for step in self._steps:
-            step.fill_(float(tree["steps"]))
+        self._count.fill_(float(tree["steps"]))
 
 
 def fast_optimizer(
