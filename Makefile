@@ -44,8 +44,12 @@ endef
 demo: .venv/.setup
 	$(BIN)/metaroll demo
 
+# One thread for each of two processes. Bytecode is kept, also where the environment says no: tests and what they start
+# would compile all of the source again and again.
+QUICKLY := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
+
 test: .venv/.setup-dev
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 -m "not slow" $(PYTEST)
+	$(QUICKLY) $(BIN)/pytest -q -n 2 --dist worksteal -m "not slow" $(PYTEST)
 
 test-slow: .venv/.setup-dev
 	$(BIN)/pytest -q -m slow $(PYTEST)
@@ -58,7 +62,7 @@ test-newest: .venv/.setup-dev
 	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
 	  > "$$(.venv-newest/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/rest.pth"
 	.venv-newest/bin/python -c 'import mujoco; print("mujoco", mujoco.__version__)'
-	.venv-newest/bin/python -m pytest -q $(NEWEST) $(PYTEST)
+	$(QUICKLY) .venv-newest/bin/python -m pytest -q $(NEWEST) $(PYTEST)
 
 lint: .venv/.setup-dev
 	$(BIN)/ruff format --check

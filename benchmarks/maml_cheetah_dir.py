@@ -114,7 +114,7 @@ def main() -> int:
     budget = Budget(*([0.0, None] if args.quick else limits))
     built = build(config, callbacks=(budget,))
     begun = time.perf_counter()
-    with contextlib.closing(built.runner), torch_threads(config):
+    with contextlib.closing(built.runner), torch_threads(config["run"]["torch_threads"]):
         with contextlib.suppress(TimeoutError):
             built.runner.train(config["run"]["epochs"])
         env_steps, cpu_used = built.runner.total_env_steps, budget.cpu_used

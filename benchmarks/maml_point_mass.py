@@ -78,7 +78,7 @@ def measure(name: str, seed: int, epochs: int | None, threads: int, quick: bool,
     options = {key: value for key, value in setting.items() if key != "algo"}
     config = resolve(setting["algo"], ENV, [("the benchmark", {**options, "seed": seed, "torch_threads": threads})])
     built = build(config)
-    with contextlib.closing(built.runner), torch_threads(config):
+    with contextlib.closing(built.runner), torch_threads(config["run"]["torch_threads"]):
         begun = time.perf_counter()
         built.runner.train(setting["epochs"])
         seconds = time.perf_counter() - begun

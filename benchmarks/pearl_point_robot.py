@@ -144,7 +144,11 @@ def returns_of(stages: Sequence[Mapping[str, Any]]) -> tuple[dict[str, np.ndarra
     config = stages[-1]
     experiment = trained(config, networks)
     evaluator = build_evaluator(config, split_tasks(config)[1], repetitions=REPETITIONS)
-    with contextlib.closing(experiment.runner), contextlib.closing(evaluator), torch_threads(config):
+    with (
+        contextlib.closing(experiment.runner),
+        contextlib.closing(evaluator),
+        torch_threads(config["run"]["torch_threads"]),
+    ):
         spec = experiment.algo.env_spec
         to_origin = ScriptedPolicy(lambda obs, context: go_to(np.zeros_like(obs), obs), spec)
         to_goal = ScriptedPolicy(lambda obs, context: go_to(context["goal"], obs), spec)
@@ -161,7 +165,7 @@ def trained(config: Mapping[str, Any], networks: Sequence[Any]) -> Experiment:
     experiment = build(config, callbacks=(Progress(config["env"], config["run"]["seed"]),))
     for own, before in zip(experiment.algo.networks, networks, strict=bool(networks)):
         own.load_state_dict(before.state_dict())
-    with torch_threads(config):
+    with torch_threads(config["run"]["torch_threads"]):
         experiment.runner.train(n_epochs=config["run"]["epochs"])
     return experiment
 

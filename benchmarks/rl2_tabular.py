@@ -269,7 +269,7 @@ def train(
     while True:
         over = minutes is not None and time.monotonic() - begun > 60.0 * minutes
         experiment = experiments.build(config, folder)
-        with contextlib.closing(experiment.runner), experiments.torch_threads(config):
+        with contextlib.closing(experiment.runner), experiments.torch_threads(config["run"]["torch_threads"]):
             if done:
                 experiment.runner.restore(folder)
             if done >= epochs or over:

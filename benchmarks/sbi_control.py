@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import math
 import time
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,18 +25,23 @@ COVERAGE = (0.85, 0.95)
 
 
 class Case(NamedTuple):
-    """A parameter, or two."""
+    """A parameter, or two; ``mixture`` are settings of BayesSim's that differ from those that both learners have."""
 
     env: str
     prior: dict[str, Any]
     num_simulations: int
     bar: float | None
     published: float | None
+    mixture: dict[str, Any] = {}  # noqa: RUF012
 
+
+PATIENT = {"learning_rate": 3e-4, "stop_after_epochs": 100, "max_epochs": 2000}
+"""Posteriors of the pole's mass are a hundredth of the prior wide. Where learning stops after 20 epochs
+without progress, the mixture is still wider than that, and intervals of 90 % hold 97.5 % (98 % with three mixtures)."""
 
 CASES = {
     "pendulum_dt": Case("Pendulum-v1", {"dt": (0.01, 0.3)}, 1000, 1.5, 1.95),
-    "cartpole_mass": Case("CartPole-v1", {"masspole": (0.1, 2.0)}, 1000, 1.0, 1.27),
+    "cartpole_mass": Case("CartPole-v1", {"masspole": (0.1, 2.0)}, 1000, 1.0, 1.27, PATIENT),
     "pendulum_pair": Case("Pendulum-v1", {"m": (0.3, 1.7), "l": (0.3, 1.7)}, 800, None, None),
 }
 
@@ -65,13 +71,14 @@ def simulator(case: Case, seed: int) -> Any:
     return SimRolloutSamplerForSBI(env, policy, mapping, embedding, num_segments=1, seed=seed, pad_mode="last")
 
 
-def learners(args: argparse.Namespace, prior: dict[str, Any], seed: int) -> dict[str, Any]:
+def learners(args: argparse.Namespace, case: Case, seed: int) -> dict[str, Any]:
     from metaroll import NPDR, BayesSim, EstimatorConfig
 
     config = EstimatorConfig(
         batch_size=50, learning_rate=1e-3, max_epochs=2 if args.quick else 200, ensemble=args.ensemble
     )
-    return {"NPDR": NPDR(prior, config, seed=seed), "BayesSim": BayesSim(prior, config=config, seed=seed)}
+    mixture = config if args.quick else replace(config, **case.mixture)
+    return {"NPDR": NPDR(case.prior, config, seed=seed), "BayesSim": BayesSim(case.prior, config=mixture, seed=seed)}
 
 
 def measure(name: str, args: argparse.Namespace) -> None:
@@ -86,7 +93,7 @@ def measure(name: str, args: argparse.Namespace) -> None:
     for run in range(runs):
         with simulator(case, run) as simulate:
             truths = held_out = None
-            for learner, inference in learners(args, case.prior, run).items():
+            for learner, inference in learners(args, case, run).items():
                 posterior = inference.infer(lambda thetas: simulate(thetas).numpy(), None, simulations)
                 if truths is None:
                     truths = posterior.prior.sample(targets, 10_000 + run)
@@ -123,6 +130,7 @@ def measure(name: str, args: argparse.Namespace) -> None:
             config={
                 **told,
                 "learner": learner,
+                **({"mixture": case.mixture} if case.mixture and learner == "BayesSim" else {}),
                 "by_run": [round(gain, 3) for gain in each],
                 "bar": case.bar,
                 "passed": None if case.bar is None else value >= case.bar,

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import multiprocessing
+import os
 import random
 import signal
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, final
 
 import hypothesis
 import numpy as np
@@ -16,6 +20,8 @@ import pytest
 import rich.live  # noqa: F401 (loaded here since rich draws from Python's random while it is imported)
 import torch
 
+from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
+
 # The same examples in every run, and no time limit per example: a busy machine is not a failure.
 hypothesis.settings.register_profile("metaroll", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("metaroll")
@@ -23,6 +29,23 @@ hypothesis.settings.load_profile("metaroll")
 # A shell lets what it starts in the background ignore Ctrl-C, and so would the programs that tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Thousands of tests are objects that stay: looking for cycles among them, again and again, is a tenth of all time.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def disks_do_not_wait() -> Iterator[None]:
+    """What tests write need not survive a power failure; waiting for disks takes longer than many tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
 
 GRACE_SECONDS = 5.0
 """How long a process may take to go after the test that started it."""
@@ -74,36 +97,149 @@ def no_global_is_changed() -> Iterator[None]:
         pytest.fail(f"this test changed {', '.join(changed)}", pytrace=False)
 
 
-def _children() -> dict[tuple[int, float], psutil.Process]:
-    """Living descendants of this process; (pid, start time) is unique where a pid alone may be used again."""
-    found = {}
-    for process in psutil.Process().children(recursive=True):
-        try:
+class _SharedPool(SamplerPool):
+    """One that nobody stops to whom it was lent."""
+
+    def stop(self) -> None:
+        pass
+
+    def end(self) -> None:
+        super().stop()
+
+
+@final
+class SharedPools:
+    """``pools[2]`` is a running pool of two worker processes, which lives until the session ends.
+
+    For tests of what runs in workers. Starting them costs more than most tests, since each imports everything anew. A
+    test of their lives (limits of time, Ctrl-C, what is left behind) starts its own.
+    """
+
+    def __init__(self) -> None:
+        self._running: dict[tuple[int, PoolTimeouts | None], _SharedPool] = {}
+
+    def __getitem__(self, num_workers: int) -> SamplerPool:
+        return self.with_timeouts(num_workers, None)
+
+    def with_timeouts(self, num_workers: int, timeouts: PoolTimeouts | None) -> SamplerPool:
+        key = num_workers, timeouts
+        if key not in self._running:
+            pool = self._running[key] = _SharedPool(num_workers, transport="process", timeouts=timeouts)
+            pool.invoke_all(bool)  # so that all of them have started
+        return self._running[key]
+
+    def processes(self) -> set[int]:
+        return {worker.pid for pool in self._running.values() for worker in pool.describe_workers()}
+
+    def end(self) -> None:
+        for pool in self._running.values():
+            pool.end()
+        self._running.clear()
+
+
+SHARED_POOLS = SharedPools()
+
+
+@pytest.fixture(scope="session")
+def shared_pools() -> Iterator[SharedPools]:
+    yield SHARED_POOLS
+    SHARED_POOLS.end()
+
+
+class _Lending(type):
+    """Makes of a call for a pool one of the shared ones, where that is the same but for its life."""
+
+    def __call__(
+        cls, num_workers: int, *, transport: str = "auto", timeouts: Any = None, **options: Any
+    ) -> SamplerPool:
+        in_processes = transport == "process" or (transport == "auto" and num_workers > 1)
+        if in_processes and timeouts is None and not any(options.values()):
+            return SHARED_POOLS[num_workers]
+        return SamplerPool(num_workers, transport=transport, timeouts=timeouts, **options)  # type: ignore[arg-type]
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, SamplerPool)
+
+
+class _LentPool(metaclass=_Lending):
+    """What stands for ``SamplerPool`` where pools are lent."""
+
+
+@pytest.fixture(scope="module")
+def lent_pools(shared_pools: SharedPools) -> Iterator[None]:
+    """Runners, engines and samplers of this module run in shared pools instead of starting workers of their own."""
+    from metaroll.rollouts.engine import engine
+    from metaroll.rollouts.samplers import sampler
+    from metaroll.rollouts.single import replay
+    from metaroll.training.run import rollout_source
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (engine, sampler, replay, rollout_source):
+            patch.setattr(module, "SamplerPool", _LentPool)
+        yield
+
+
+@pytest.fixture(scope="module")
+def no_pictures() -> Iterator[None]:
+    """Commands end without pictures in this module: drawing them takes longer than small runs do."""
+    from metaroll.training.session import sessions
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sessions, "draw_pictures", lambda *arguments, **options: [])
+        yield
+
+
+TELLS_CHILDREN = Path(f"/proc/self/task/{os.getpid()}/children").exists()
+"""Whether Linux tells the children of a process; otherwise one has to look at all processes of the machine."""
+
+
+def _descendants() -> set[int]:
+    """Of this process, workers of shared pools left out."""
+    shared = SHARED_POOLS.processes()
+    if not TELLS_CHILDREN:
+        return {process.pid for process in psutil.Process().children(recursive=True)} - shared
+    found: set[int] = set()
+    new = _children_of(os.getpid()) - shared
+    while new:
+        found |= new
+        new = set().union(*map(_children_of, new)) - found
+    return found
+
+
+def _children_of(pid: int) -> set[int]:
+    found: set[int] = set()
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # the thread, or the process, has ended
+            found.update(map(int, path.read_text().split()))
+    return found
+
+
+def _living(pids: set[int]) -> list[psutil.Process]:
+    found = []
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(pid)
             # multiprocessing's own helpers live as long as the interpreter, by design.
             is_helper = any("multiprocessing.resource_tracker" in part for part in process.cmdline())
             if process.status() != psutil.STATUS_ZOMBIE and not is_helper:
-                found[process.pid, process.create_time()] = process
-        except psutil.NoSuchProcess:
-            continue
+                found.append(process)
     return found
 
 
 @pytest.fixture(autouse=True)
 def no_process_is_left_behind() -> Iterator[None]:
     """Fails the test after which a process lives that it started, and ends that process."""
-    before = set(_children())
+    before = _descendants()
     yield
     deadline = time.monotonic() + GRACE_SECONDS
-    while left := {key: process for key, process in _children().items() if key not in before}:
+    while left := _living(_descendants() - before):
         if time.monotonic() > deadline:
             break
         time.sleep(0.05)
     told = []
-    for process in left.values():
-        try:
+    for process in left:
+        with contextlib.suppress(psutil.NoSuchProcess):
             told.append(f"{process.pid} ({' '.join(process.cmdline())[:120]})")
             process.kill()
-        except psutil.NoSuchProcess:
-            continue
     if told:
         pytest.fail(f"this test left processes behind: {', '.join(told)}", pytrace=False)

@@ -80,7 +80,7 @@ ALGORITHM = re.compile(
     r"(?:(?<![A-Za-z])|(?<=[a-z])(?=[A-Z]))(?i:(pearl|maml|promp(?!t)|ppo|epopt|distill|rl2|(?:hill_?)?climbing))"
 )
 ALGORITHM_MODULES = re.compile(
-    r"(learners|training/algorithms)/(maml/\w+|(pearl|maml|ppo|epopt|distillation|rl2|hill_climbing|evolution)\w*)\.py"
+    r"(learners|training/algorithms)/((maml|off_policy)/\w+|(pearl|maml|ppo|epopt|distillation|rl2|hill_climbing|evolution|off_policy)\w*)\.py"
 )
 ALGORITHM_LISTS = (
     "__init__.py",
@@ -129,6 +129,11 @@ class Module:
     def is_init(self) -> bool:
         return self.path.endswith("__init__.py")
 
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All nodes of the tree, which is walked once for all rules."""
+        return list(ast.walk(self.tree))
+
     @property
     def folder(self) -> str:
         """The package that directly holds the module, "" for the top one."""
@@ -158,7 +163,7 @@ class Source:
         return {name: set(self._imports_of(module)) - {name} for name, module in self.modules.items()}
 
     def _imports_of(self, module: Module) -> Iterator[str]:
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names if alias.name in self.modules)
             elif isinstance(node, ast.ImportFrom):
@@ -215,23 +220,23 @@ def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
     return [list(group) for group in sorted(groups)]
 
 
-def docstrings(tree: ast.Module) -> set[ast.Constant]:
+def docstrings(module: Module) -> set[ast.Constant]:
     """The strings that stand as statements: docstrings, and those below attributes."""
-    statements = (node.value for node in ast.walk(tree) if isinstance(node, ast.Expr))
+    statements = (node.value for node in module.nodes if isinstance(node, ast.Expr))
     return {value for value in statements if isinstance(value, ast.Constant) and isinstance(value.value, str)}
 
 
-def strings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def strings(module: Module) -> Iterator[tuple[int, str]]:
     """(line, value) of every string that is not a docstring."""
-    left_out = docstrings(tree)
-    for node in ast.walk(tree):
+    left_out = docstrings(module)
+    for node in module.nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in left_out:
             yield node.lineno, node.value
 
 
-def identifiers(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def identifiers(module: Module) -> Iterator[tuple[int, str]]:
     """(line, name) of every name that is defined, used or imported."""
-    for node in ast.walk(tree):
+    for node in module.nodes:
         for attribute in ("id", "attr", "name", "arg", "asname", "module"):
             value = getattr(node, attribute, None)
             if isinstance(value, str):
@@ -243,7 +248,7 @@ def import_breaches(source: Source) -> Iterator[str]:
     """Modules that there are not, cycles of modules, folders that import each other, and folders that are too full."""
     package = min(source.modules, key=len)
     for module in source.modules.values():
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             name = node.module if isinstance(node, ast.ImportFrom) and not node.level else None
             if name and name.partition(".")[0] == package and name not in source.modules:
                 yield f"{module.path} imports {name}, which there is not"
@@ -265,7 +270,7 @@ def string_import_breaches(source: Source) -> Iterator[str]:
     for module in source.modules.values():
         if module.path.startswith(DOORS):
             continue
-        for _, value in strings(module.tree):
+        for _, value in strings(module):
             name = value.partition(":")[0]
             target = source.modules.get(name) if "." in name else None
             if target and target.folder != module.folder and module.folder in above[target.folder]:
@@ -273,7 +278,7 @@ def string_import_breaches(source: Source) -> Iterator[str]:
                     needed.add(module.path)
                     continue
                 yield f"{module.path} names {name} in a string, which is above it"
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.Call) and node.args and ast.unparse(node.func).endswith("import_module"):
                 head = node.args[0].values[0] if isinstance(node.args[0], ast.JoinedStr) else None
                 if isinstance(head, ast.Constant) and str(head.value).startswith("metaroll"):
@@ -296,7 +301,7 @@ def classes_of(source: Source) -> dict[tuple[str, str], Class]:
     found = {}
     for module in source.modules.values():
         names: dict[str, tuple[str, str]] = {}
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.ImportFrom):
                 for alias, origin in zip(node.names, source.origins(node, module), strict=True):
                     names[alias.asname or alias.name] = origin
@@ -324,7 +329,7 @@ def _kind_of(node: ast.ClassDef, bases: set[str]) -> tuple[bool, bool]:
 def class_breaches(source: Source) -> Iterator[str]:
     """Class chains that are too long, and concrete classes that are extended."""
     classes = classes_of(source)
-    nodes = (node for module in source.modules.values() for node in ast.walk(module.tree))
+    nodes = (node for module in source.modules.values() for node in module.nodes)
     calls = (node.func for node in nodes if isinstance(node, ast.Call))
     made = {call.id if isinstance(call, ast.Name) else getattr(call, "attr", "") for call in calls}
     needed: set[str] = set()
@@ -353,7 +358,7 @@ def probes(source: Source, *, everywhere: bool = False) -> list[str]:
         f"{module.path}:{node.lineno} {ast.unparse(node)}"
         for module in source.modules.values()
         if everywhere or module.path not in ADAPTERS
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id in ("getattr", "hasattr")
@@ -367,7 +372,7 @@ def algorithm_breaches(source: Source) -> Iterator[str]:
     for module in source.modules.values():
         if module.path.startswith(ALGORITHM_LISTS) or ALGORITHM_MODULES.fullmatch(module.path):
             continue
-        for line, text in sorted({*strings(module.tree), *identifiers(module.tree)}):
+        for line, text in sorted({*strings(module), *identifiers(module)}):
             if ALGORITHM.search(DOCUMENTED.sub("", text)):
                 yield f"{module.path} names an algorithm (line {line}): {text[:60]!r}"
 
@@ -441,7 +446,7 @@ def code_lines(module: Module) -> int:
     for token in tokenize.generate_tokens(io.StringIO(module.text).readline):
         if token.type not in skipped:
             lines |= set(range(token.start[0], token.end[0] + 1))
-    for node in docstrings(module.tree):
+    for node in docstrings(module):
         lines -= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     return len(lines)
 
@@ -450,17 +455,17 @@ def used_once(module: Module) -> int:
     """How many private functions and methods are used in one place only."""
     uses = Counter(
         node.id if isinstance(node, ast.Name) else node.attr
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.Name | ast.Attribute)
     )
-    names = [node.name for node in ast.walk(module.tree) if isinstance(node, ast.FunctionDef)]
+    names = [node.name for node in module.nodes if isinstance(node, ast.FunctionDef)]
     return sum(name.startswith("_") and not name.startswith("__") and uses[name] == 1 for name in names)
 
 
 def figures(source: Source, package: Path) -> dict[str, int | str]:
     """What the table says, by name."""
     modules = list(source.modules.values())
-    raises = sum(isinstance(node, ast.Raise) for module in modules for node in ast.walk(module.tree))
+    raises = sum(isinstance(node, ast.Raise) for module in modules for node in module.nodes)
     return {
         "lines": sum(len(module.text.splitlines()) for module in modules),
         "lines of code (no docstring, comment, blank)": sum(map(code_lines, modules)),

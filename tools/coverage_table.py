@@ -43,7 +43,7 @@ DONE = {
         "SampleProcessor",
         "Sampler",
     },
-    "001": {"CEM", "CMAES", "NOP"},
+    "001": {"CEM", "CMAES", "NOP", "OffPolicyRLAlgorithm"},
     "002": {
         "ConstructEnvsSampler",
         "EnvPoolSampler",

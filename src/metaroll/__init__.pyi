@@ -5,7 +5,7 @@ from metaroll.data.logs.importing import load_log
 from metaroll.data.logs.mapping import LogColumn, LogMapping
 from metaroll.data.paths import TimeStep, TrajectoryBatch
 from metaroll.data.recordings import load_rollout, load_rollouts, save_rollout, save_rollouts
-from metaroll.data.replay import PathBuffer
+from metaroll.data.replay import PathBuffer, ReplayBatch, ReplayBuffer
 from metaroll.data.rollout_values import check_act_equal, discounted_value, discounted_values, gae_returns
 from metaroll.data.step_sequence import DictIndexProxy, Step, StepSequence
 from metaroll.diagnostics.report import TaskCheck, TaskEnvReport
@@ -121,6 +121,10 @@ from metaroll.learners.evolution import CEM, CMAES, Evolution
 from metaroll.learners.hill_climbing import HillClimbing
 from metaroll.learners.maml.learner import MAML
 from metaroll.learners.maml.outer import DICEOuter, EMAMLOuter, ProMPOuter, TRPOOuter, VPGDICEOuter, VPGOuter
+from metaroll.learners.off_policy.base import OffPolicyRLAlgorithm
+from metaroll.learners.off_policy.deterministic import DDPG, TD3
+from metaroll.learners.off_policy.networks import Critics
+from metaroll.learners.off_policy.soft import SAC
 from metaroll.learners.pearl import PEARL
 from metaroll.learners.ppo import PPO
 from metaroll.learners.rl2 import RL2
@@ -128,7 +132,8 @@ from metaroll.learners.trials import Trials
 from metaroll.policies.adapters import ScriptedPolicy, as_policy
 from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.controllers import BallBalancerController, CartPoleController, QubeController
-from metaroll.policies.exploration import OrnsteinUhlenbeckPolicy
+from metaroll.policies.deterministic import DeterministicMLPPolicy
+from metaroll.policies.exploration import GaussianNoisePolicy, OrnsteinUhlenbeckPolicy, UniformFirstPolicy
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy, TanhGaussianMLPPolicy
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUCritic, GRUGaussianPolicy
 from metaroll.policies.last_action import LastActionPolicy
@@ -198,6 +203,7 @@ from metaroll.training.evaluation.robustness import RobustnessMap, robustness_ma
 from metaroll.training.figures.plots import plot_robustness
 from metaroll.training.figures.video import record_video, write_video
 from metaroll.training.report.report import write_report
+from metaroll.training.run.callbacks import EvaluateEvery, KeepBest, RunCallback, StopAt, TimeBudget
 from metaroll.training.run.runner import LocalRunner
 from metaroll.training.session.adapting import AdaptedAgent
 from metaroll.training.session.agent import Agent, agent, load
@@ -214,6 +220,7 @@ __all__ = [
     "CEM",
     "CMA",
     "CMAES",
+    "DDPG",
     "MAML",
     "MW_TASKS_PER_ENV",
     "NOP",
@@ -222,7 +229,9 @@ __all__ = [
     "PGPE",
     "PPO",
     "RL2",
+    "SAC",
     "SNES",
+    "TD3",
     "AbsErr",
     "ActDelayWrapper",
     "ActNormWrapper",
@@ -242,10 +251,12 @@ __all__ = [
     "Comparison",
     "ConstructEnvsSampler",
     "ContextConditionedPolicy",
+    "Critics",
     "DICEOuter",
     "DefaultWorker",
     "DeltaStepsEmbedding",
     "DesStateTask",
+    "DeterministicMLPPolicy",
     "DiceMetaSampleProcessor",
     "DiceSampleProcessor",
     "DictIndexProxy",
@@ -266,6 +277,7 @@ __all__ = [
     "EnvSpec",
     "EnvUpdate",
     "EstimatorConfig",
+    "EvaluateEvery",
     "Evolution",
     "ExistingEnvUpdate",
     "ExpQuadrErr",
@@ -276,6 +288,7 @@ __all__ = [
     "GRUGaussianPolicy",
     "Gaussian2DEnv",
     "GaussianMLPPolicy",
+    "GaussianNoisePolicy",
     "GaussianObsNoiseWrapper",
     "GlobalNamespace",
     "HillClimbing",
@@ -283,6 +296,7 @@ __all__ = [
     "IdlePolicy",
     "InOutSpec",
     "InitStateWrapper",
+    "KeepBest",
     "LastActionPolicy",
     "LastStepEmbedding",
     "LinearFeatureBaseline",
@@ -309,6 +323,7 @@ __all__ = [
     "NormalizedPolicy",
     "ObsNormWrapper",
     "ObsPartialWrapper",
+    "OffPolicyRLAlgorithm",
     "OneMassOscillatorEnv",
     "OpenAIES",
     "OrnsteinUhlenbeckPolicy",
@@ -344,10 +359,13 @@ __all__ = [
     "RealRolloutSamplerForSBI",
     "RecRolloutSamplerForSBI",
     "RenderMode",
+    "ReplayBatch",
+    "ReplayBuffer",
     "RobustnessMap",
     "RolloutEngine",
     "RolloutPlan",
     "RolloutSamplerForSBI",
+    "RunCallback",
     "SampleProcessor",
     "Sampler",
     "SamplerBase",
@@ -369,6 +387,7 @@ __all__ = [
     "SplitTaskSampler",
     "Step",
     "StepSequence",
+    "StopAt",
     "StopKey",
     "TRPOOuter",
     "TableDomainParam",
@@ -378,6 +397,7 @@ __all__ = [
     "TaskFamily",
     "TaskSampler",
     "TensorBoardLogger",
+    "TimeBudget",
     "TimePolicy",
     "TimeStep",
     "TrajectoryBatch",
@@ -385,6 +405,7 @@ __all__ = [
     "TrialWrapper",
     "Trials",
     "UniformDomainParam",
+    "UniformFirstPolicy",
     "VPGDICEOuter",
     "VPGOuter",
     "Verdict",

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
-import subprocess
+import runpy
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+from metaroll.cli.main import main
 
 _DOCS = Path(__file__).parents[2] / "docs"
 
@@ -20,8 +25,36 @@ def python_blocks(text: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
 
 
-def run_python(folder: Path, *arguments: str) -> str:
-    """What Python prints when it is run in ``folder``; fails where it fails."""
-    done = subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=110)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+def run_script(folder: Path, code: str) -> str:
+    """What ``code`` prints as a script in ``folder``.
+
+    It runs in this process, which has imported everything already. That scripts also run in a process of their own,
+    from a file, from a terminal or without a ``__main__`` guard, is the subject of the tests of the README.
+    """
+    script = folder / "script.py"
+    script.write_text(code, encoding="utf-8")
+    with _at_home_in(folder) as out:
+        runpy.run_path(str(script), run_name="__main__")
+    return out.getvalue()
+
+
+def run_command(folder: Path, command: str) -> str:
+    """What ``metaroll`` with these arguments prints in ``folder``; fails where it fails."""
+    with _at_home_in(folder) as out:
+        assert main(command.split()) == 0, command
+    return out.getvalue()
+
+
+@contextlib.contextmanager
+def _at_home_in(folder: Path) -> Iterator[io.StringIO]:
+    """In ``folder``, whose modules can be imported; they are forgotten afterwards."""
+    known = set(sys.modules)
+    sys.path.insert(0, str(folder))
+    try:
+        with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()) as out:
+            yield out
+    finally:
+        sys.path.remove(str(folder))
+        for name in set(sys.modules) - known:
+            if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(folder)):
+                del sys.modules[name]

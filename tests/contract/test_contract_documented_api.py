@@ -52,6 +52,7 @@ META_SAMPLER_TESTS = "tests/unit/test_rollouts_meta_sampler.py"
 EXECUTOR_TESTS = "tests/unit/test_rollouts_executors.py"
 PROCESSOR_TESTS = "tests/unit/test_processing_sample_processor.py"
 EVOLUTION_TESTS = "tests/unit/test_learners_evolution.py"
+OFF_POLICY_TESTS = "tests/unit/test_learners_off_policy.py"
 BEHAVIOR_TESTS = {
     "CEM": f"{EVOLUTION_TESTS}::test_an_epoch_of_cem_is_one_call_for_each_candidate",
     "CEM.train": f"{EVOLUTION_TESTS}::test_candidates_take_batch_size_steps_as_one_batch",
@@ -59,6 +60,12 @@ BEHAVIOR_TESTS = {
     "CMAES": f"{EVOLUTION_TESTS}::test_an_epoch_of_cmaes_moves_the_policy_to_the_mean",
     "CMAES.train": f"{EVOLUTION_TESTS}::test_a_search_that_reaches_its_target_ends",
     "CMAES.train_once": f"{EVOLUTION_TESTS}::test_an_epoch_of_cmaes_moves_the_policy_to_the_mean",
+    "OffPolicyRLAlgorithm": f"{OFF_POLICY_TESTS}::test_what_is_stored_of_an_end",
+    "OffPolicyRLAlgorithm.init_opt": f"{OFF_POLICY_TESTS}::test_cycles_collect_and_are_numbered",
+    "OffPolicyRLAlgorithm.log_diagnostics": f"{OFF_POLICY_TESTS}::test_cycles_collect_and_are_numbered",
+    "OffPolicyRLAlgorithm.process_samples": f"{OFF_POLICY_TESTS}::test_cycles_collect_and_are_numbered",
+    "OffPolicyRLAlgorithm.train": f"{OFF_POLICY_TESTS}::test_cycles_collect_and_are_numbered",
+    "OffPolicyRLAlgorithm.train_once": f"{OFF_POLICY_TESTS}::test_rewards_are_scaled_as_they_enter_the_update",
     "NOP": f"{EVOLUTION_TESTS}::test_nothing_is_optimized",
     "NOP.init_opt": f"{EVOLUTION_TESTS}::test_nothing_is_optimized",
     "NOP.optimize_policy": f"{EVOLUTION_TESTS}::test_nothing_is_optimized",

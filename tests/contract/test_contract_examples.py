@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from doc_pages import run_script
 
 import metaroll
 from metaroll import EstimatorConfig
+from metaroll.cli.main import main
 from metaroll.training.session import inferring
 
 FOLDER = Path(__file__).parents[2] / "examples"
@@ -27,20 +28,17 @@ SCRIPTS = [path for path in EXAMPLES if path.stem not in (*FAMILIES, *QUICK)]
 
 
 @pytest.mark.parametrize(("module", "name"), [(m, name) for m, names in FAMILIES.items() for name in names])
-def test_example_families_are_well_made(module: str, name: str) -> None:
-    command = [sys.executable, "-m", "metaroll", "check", f"{module}:{name}", "--quick", "--json"]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=FOLDER, timeout=110)
-    assert result.returncode == 0, result.stderr
-    report = json.loads(result.stdout)
+def test_example_families_are_well_made(module: str, name: str, monkeypatch, capsys) -> None:
+    monkeypatch.syspath_prepend(FOLDER)
+    assert main(["check", f"{module}:{name}", "--quick", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
     assert report["ok"], report
 
 
+@pytest.mark.usefixtures("lent_pools")
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_example_runs(script: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-W", "error", str(script)]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=110)
-    assert result.returncode == 0, result.stderr
-    assert "return on tasks it never saw -" in result.stdout
+    assert "return on tasks it never saw -" in run_script(tmp_path, script.read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize(("name", "end", "folders"), [(name, *told) for name, told in QUICK.items()])

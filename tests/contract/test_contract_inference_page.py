@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from doc_pages import page, python_blocks, run_python
+from doc_pages import page, python_blocks, run_script
 
 
 def test_the_code_runs(tmp_path: Path) -> None:
@@ -12,8 +12,7 @@ def test_the_code_runs(tmp_path: Path) -> None:
     assert len(blocks) == 5
     code = "\n".join(blocks).replace("observed, 1000)", "observed, 300)")
     code = code.replace("learning_rate=2e-3", "learning_rate=1e-2, max_epochs=20, num_transforms=2, hidden_features=16")
-    (tmp_path / "script.py").write_text(code)
-    shown = run_python(tmp_path, "script.py")
+    shown = run_script(tmp_path, code)
     assert len(list((tmp_path / "swings").iterdir())) == 5
     assert "Posterior: length = 0." in shown and "10000 draws of length, friction" in shown
     assert "22 features of a rollout, 44 of the log" in shown and "Posterior: pole_mass = " in shown

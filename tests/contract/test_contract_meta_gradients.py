@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 
-from doc_pages import page, python_blocks, run_python
+from doc_pages import page, python_blocks, run_script
 
 PAGE = page("meta_gradients.md")
 TINY = "meta_batch_size=2, rollouts_per_task=3, num_train_tasks=4, num_test_tasks=2, evaluate_every=0"
@@ -13,7 +13,7 @@ TINY = "meta_batch_size=2, rollouts_per_task=3, num_train_tasks=4, num_test_task
 
 def test_the_code_runs(tmp_path):
     (code,) = python_blocks(PAGE)
-    shown = run_python(tmp_path, "-c", code.replace('size="small"', f'size="small", {TINY}'))
+    shown = run_script(tmp_path, code.replace('size="small"', f'size="small", {TINY}'))
     assert "action: [" in shown
 
 

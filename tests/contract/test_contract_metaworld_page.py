@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from doc_pages import run_script
 
 from metaroll import get_family
 from metaroll.cli.main import main
@@ -66,12 +67,9 @@ def test_names_of_the_page_are_those_of_the_families():
         assert re.search(rf"\b{family.num_train_tasks}\b", PAGE) and re.search(rf"\b{family.num_test_tasks}\b", PAGE)
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning:gymnasium.*")  # of Meta-World's observation spaces
 def test_the_block_of_python_runs_and_draws_two_tasks_of_each_class(tmp_path):
-    block = blocks()[0]
-    command = [sys.executable, "-W", "ignore", "-c", block + TOLD]  # Meta-World's own observation spaces are warned of
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=110)
-    assert done.returncode == 0, done.stderr
-    counts, step = done.stdout.splitlines()
+    counts, step = run_script(tmp_path, blocks()[0] + TOLD).splitlines()
     assert counts.startswith("20 10 ")
     assert step == "(39,) (False, False)"
 

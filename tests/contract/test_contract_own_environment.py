@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from doc_pages import page, python_blocks, run_python
+from doc_pages import page, python_blocks, run_command, run_script
 
 PAGE = page("own_environment.md")
 BLOCKS = python_blocks(PAGE)
@@ -20,13 +20,13 @@ def folder(tmp_path):
 
 def test_the_blocks_of_python_run(folder):
     assert len(BLOCKS) == 5
-    assert run_python(folder, "-c", BLOCKS[1]).splitlines() == ["Reach 40 10 20", "Pendulum-v1 40 10 200"]
-    out = run_python(folder, "-c", BLOCKS[2])
+    assert run_script(folder, BLOCKS[1]).splitlines() == ["Reach 40 10 20", "Pendulum-v1 40 10 200"]
+    out = run_script(folder, BLOCKS[2])
     assert "none has moved: True" in out
     assert "80 training and 20 held-out tasks, disjoint; the nearest training task is" in out
     gravity = "print(moon().unwrapped.model.opt.gravity[2])"
-    assert run_python(folder, "-c", f"{BLOCKS[3]}\n{gravity}").split() == ["-1.62"]
-    trials, returns = run_python(folder, "-c", BLOCKS[4]).splitlines()
+    assert run_script(folder, f"{BLOCKS[3]}\n{gravity}").split() == ["-1.62"]
+    trials, returns = run_script(folder, BLOCKS[4]).splitlines()
     assert trials.split() == ["100", "30", "(8,)", "[0", "1", "2]"]
     assert returns.startswith("returns of the episodes: [")
 
@@ -35,9 +35,8 @@ def test_the_report_is_the_one_that_is_shown(folder):
     """Line by line; the page cuts lines off at its margin."""
     assert REPORT
     shown = REPORT.group(1).splitlines()
-    out = run_python(
-        folder, "-c", "from metaroll import check_task_env; from my_env import family; print(check_task_env(family))"
-    )
+    code = "from metaroll import check_task_env; from my_env import family; print(check_task_env(family))"
+    out = run_script(folder, code)
     for line, found in zip(shown, out.splitlines(), strict=False):
         assert found.startswith(line)
     assert out.splitlines()[len(shown) + 1] == "Cart is a family of tasks as it should be"
@@ -46,12 +45,10 @@ def test_the_report_is_the_one_that_is_shown(folder):
 def test_the_commands_run(folder):
     commands = re.findall(r"^\$ metaroll (.*)$", PAGE, flags=re.MULTILINE)
     assert [command.split()[0] for command in commands] == ["check", "train", "evaluate"]
-    assert "my_env:family is a family of tasks as it should be" in run_python(
-        folder, "-m", "metaroll", *commands[0].split()
-    )
+    assert "my_env:family is a family of tasks as it should be" in run_command(folder, f"{commands[0]} --quick")
     small = "--epochs 1 --num-train-tasks 3 --num-test-tasks 2 --meta-batch-size 2 --batch-size 16 --num-tasks-sample 2"
     small += " --num-initial-steps 50 --num-steps-prior 50 --num-extra-rl-steps-posterior 50 --num-steps-per-epoch 2"
     small += " --hidden-sizes 16 16 --encoder-hidden-sizes 16 --quiet"
-    run_python(folder, "-m", "metaroll", *commands[1].split()[:3], *small.split())
+    run_command(folder, f"{commands[1].partition(' #')[0]} {small}")
     assert (folder / "runs" / "pearl-my_env-family-0" / "summary.json").exists()
-    run_python(folder, "-m", "metaroll", *commands[2].split(), "--num-tasks", "2", "--quiet")
+    run_command(folder, f"{commands[2]} --num-tasks 2 --quiet")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from doc_pages import page, python_blocks, run_python
+from doc_pages import page, python_blocks, run_command, run_script
 
 PAGE = page("own_robot.md")
 BLOCKS = python_blocks(PAGE)
@@ -22,7 +22,7 @@ def folder(tmp_path):
 
 def test_the_blocks_of_python_run(folder):
     assert len(BLOCKS) == 2
-    lines = run_python(folder, "-c", BLOCKS[1]).splitlines()
+    lines = run_script(folder, BLOCKS[1]).splitlines()
     assert len(lines) == 8 and all(re.fullmatch(r"cart of \d\.\d\d kg: return -\d+\.\d", line) for line in lines)
 
 
@@ -31,8 +31,6 @@ def test_the_commands_run(folder):
     *checks, train, watch = re.findall(r"^\$ metaroll (.*)$", PAGE, flags=re.MULTILINE)
     for check in checks:
         name = check.removeprefix("check ")
-        assert f"{name} is a family of tasks as it should be" in run_python(
-            folder, "-m", "metaroll", *check.split(), "--quick"
-        )
-    run_python(folder, "-m", "metaroll", *train.replace("--epochs 20", "").split(), *SMALL.split())
+        assert f"{name} is a family of tasks as it should be" in run_command(folder, f"{check} --quick")
+    run_command(folder, f"{train.replace('--epochs 20', '')} {SMALL}")
     assert (folder / watch.removeprefix("watch ") / "summary.json").exists()

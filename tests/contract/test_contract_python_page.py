@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from doc_pages import page, python_blocks, run_python
+from doc_pages import page, python_blocks, run_script
 
 TINY = (
     "num_train_tasks=4, num_test_tasks=2, num_initial_steps=20, num_steps_prior=20, num_tasks_sample=2, "
@@ -18,8 +18,7 @@ def test_the_code_runs(number: int, tmp_path: Path) -> None:
     blocks = python_blocks(page("python.md"))
     assert len(blocks) == 4
     code = blocks[number].replace('size="small"', f'size="small", {TINY}')
-    (tmp_path / "script.py").write_text(code)
-    shown = run_python(tmp_path, "script.py")
+    shown = run_script(tmp_path, code)
     assert "epoch 1/" in shown
     assert any((tmp_path / "runs").iterdir())
 

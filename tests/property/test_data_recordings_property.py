@@ -88,13 +88,13 @@ def again(rollout: StepSequence, folder: Path, suffix: str) -> StepSequence:
     return load_rollout(folder / f"rollout{suffix}")
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(rollout=rollouts())
 def test_npz_gives_every_rollout_back(folder: Path, rollout: StepSequence) -> None:
     assert first_difference(again(rollout, folder, ".npz"), rollout) is None
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(rollout=rollouts())
 def test_parquet_gives_every_rollout_back(folder: Path, rollout: StepSequence) -> None:
     assert first_difference(again(rollout, folder, ".parquet"), rollout) is None
@@ -115,7 +115,7 @@ def one_nan(tree: Any) -> Any:
     return np.where(np.isnan(tree), np.array(np.nan, tree.dtype), tree) if tree.dtype.kind == "f" else tree
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(rollout=rollouts())
 def test_csv_gives_every_rollout_back_but_for_the_bits_of_nan(folder: Path, rollout: StepSequence) -> None:
     back = again(rollout, folder, ".csv")
@@ -130,7 +130,7 @@ def tensors(draw: st.DrawFn, length: int) -> torch.Tensor:
     return torch.from_numpy(numbers).to(draw(st.sampled_from(TORCH_TYPES)))
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(data=st.data())
 @pytest.mark.parametrize("suffix", [".npz", ".csv", ".parquet"])
 def test_tensors_concatenations_and_loose_batches_come_back(folder: Path, suffix: str, data: st.DataObject) -> None:
@@ -153,7 +153,7 @@ def test_tensors_concatenations_and_loose_batches_come_back(folder: Path, suffix
     assert first_difference(again(loose, folder, suffix), loose) is None
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(rollout=rollouts(), noise=st.binary(min_size=1, max_size=40), where=st.floats(0, 1))
 @pytest.mark.parametrize("suffix", [".npz", ".csv", ".parquet"])
 def test_a_damaged_file_is_the_same_rollout_or_a_clear_error(

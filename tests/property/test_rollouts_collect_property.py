@@ -10,13 +10,8 @@ from metaroll.rollouts.workers.pool import SamplerPool
 
 
 @pytest.fixture(scope="module")
-def pools():
-    running = [SamplerPool(1), SamplerPool(2)]
-    for pool in running:
-        pool.invoke_all(lambda G: None)
-    yield running
-    for pool in running:
-        pool.stop()
+def pools(shared_pools):
+    return [SamplerPool(1), shared_pools[2]]
 
 
 def run(G, number, counts, bad):

@@ -28,7 +28,7 @@ def test_as_sbi_judges_at_one_observation(spread):
         warnings.simplefilter("ignore")
         arrays = [torch.tensor(array, dtype=torch.float32) for array in (truths, x, draws[:, 0])]
         settings = {"hidden_layer_sizes": (16,), "max_iter": 150, "learning_rate_init": 0.02, "solver": "adam"}
-        reference = LC2ST(*arrays, seed=1, num_trials_null=20, classifier="mlp", classifier_kwargs=settings)
+        reference = LC2ST(*arrays, seed=1, num_trials_null=10, classifier="mlp", classifier_kwargs=settings)
         reference.train_on_observed_data(verbosity=0)
         reference.train_under_null_hypothesis(verbosity=0)
         theirs = float(

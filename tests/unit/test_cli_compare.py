@@ -23,6 +23,8 @@ from metaroll.training.store.files import read_json
 from metaroll.training.store.metrics_log import MetricsLog
 from metaroll.training.store.run_store import RunStore
 
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
 CONFIG: dict = {
     "metaroll_run": 1,
     "algo": "pearl",
@@ -185,8 +187,8 @@ def test_a_run_without_evaluations_on_its_way_counts_with_that_of_its_end(runs, 
     )
 
 
-@pytest.mark.parametrize("jobs", ["1", "2"])
-def test_one_run_per_seed(tmp_path, monkeypatch, capsys, jobs):
+def test_one_run_per_seed(tmp_path, monkeypatch, capsys):
+    """In this process, then in two (as which runs also begin: test_cli_seed_group.py)."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump({**TINY, "epochs": 1}))
     arguments = [
@@ -202,7 +204,7 @@ def test_one_run_per_seed(tmp_path, monkeypatch, capsys, jobs):
         "--seeds",
         "2",
     ]
-    assert main([*arguments, "--jobs", jobs, "--json"]) == 0
+    assert main([*arguments, "--json"]) == 0
     summaries = json.loads(capsys.readouterr().out)["runs"]
     assert [summary["seed"] for summary in summaries] == [4, 5]
     assert sorted(path.name for path in (tmp_path / "many").iterdir()) == ["group.yaml", "seed-4", "seed-5"]
@@ -217,7 +219,7 @@ def test_one_run_per_seed(tmp_path, monkeypatch, capsys, jobs):
     assert [summary["seed"] for summary in json.loads(capsys.readouterr().out)["runs"]] == [4, 5]
     assert (tmp_path / "many" / "seed-4" / "summary.json").read_bytes() == before
     # More epochs for all of them.
-    assert main(["resume", "many", "--jobs", jobs, "--epochs", "2", "--json"]) == 0
+    assert main(["resume", "many", "--jobs", "2", "--epochs", "2", "--json"]) == 0
     assert [summary["epochs"] for summary in json.loads(capsys.readouterr().out)["runs"]] == [2, 2]
     assert "--from-epoch is for one run" in refusal(capsys, "resume", "many", "--from-epoch", "1")
     assert "--jobs is for a group of runs" in refusal(capsys, "resume", "many/seed-4", "--jobs", "2")

@@ -17,7 +17,10 @@ from metaroll.errors import UnknownNameError
 from metaroll.training.display.results import closing_panel
 from metaroll.training.store.metrics_log import read_metrics
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:gymnasium.*")  # of Meta-World's observation spaces
+pytestmark = [
+    pytest.mark.usefixtures("no_pictures", "lent_pools"),
+    pytest.mark.filterwarnings("ignore::UserWarning:gymnasium.*"),  # of Meta-World's observation spaces
+]
 
 ML1 = "metaworld:ML1-reach-v3"
 TINY = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import yaml
 
 from metaroll.cli.main import main
 from metaroll.training.algorithms.registry import get_algorithm
+from metaroll.training.session import sessions
 
 TINY = {
     "hidden_sizes": [8, 8],
@@ -36,11 +38,42 @@ TINY = {
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch) -> Path:
+def drawing_place(tmp_path, monkeypatch) -> Path:
     """A working folder with a configuration file of tiny numbers."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(TINY))
     return tmp_path
+
+
+@pytest.fixture
+def place(drawing_place, monkeypatch) -> Path:
+    """The same, where commands end without pictures: drawing them takes longer than these runs."""
+    monkeypatch.setattr(sessions, "draw_pictures", lambda *arguments, **options: [])
+    return drawing_place
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """A folder with the runs ``r`` of one epoch and ``whole`` of two."""
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(TINY))
+    for name, epochs in (("r", "1"), ("whole", "2")):
+        arguments = ["--config", str(folder / "tiny.yaml"), "--epochs", epochs, "--out", str(folder / name), "--quiet"]
+        assert main(["train", "pearl", "point-robot", *arguments]) == 0
+    return folder
+
+
+@pytest.fixture
+def given_run(trained, place) -> Path:
+    """``r``, a run of one epoch."""
+    return Path(shutil.copytree(trained / "r", place / "r"))
+
+
+@pytest.fixture
+def whole_run(trained, place) -> dict:
+    """The summary of ``whole``, a run of two epochs."""
+    shutil.copytree(trained / "whole", place / "whole")
+    return json.loads((place / "whole" / "summary.json").read_text())
 
 
 def run(capsys, *arguments: str) -> tuple[int, str, str]:
@@ -53,11 +86,11 @@ def train(capsys, *arguments: str) -> tuple[int, str, str]:
     return run(capsys, "train", "pearl", "point-robot", "--config", "tiny.yaml", *arguments)
 
 
-def test_training_leaves_a_complete_run_folder_and_only_json_on_standard_output(place, capsys):
+def test_training_leaves_a_complete_run_folder_and_only_json_on_standard_output(drawing_place, capsys):
     status, out, err = train(capsys, "--seed", "3", "--epochs", "1", "--json")
     assert (status, "epoch 1/1" in err) == (0, True)
     summary = json.loads(out)
-    folder = place / "runs" / "pearl-point-robot-3"
+    folder = drawing_place / "runs" / "pearl-point-robot-3"
     assert json.loads((folder / "summary.json").read_text()) == summary
     assert (summary["seed"], summary["epochs"], summary["n_test_tasks"]) == (3, 1, 4)
     # 3 tasks x 20 initial steps, then one visit of 20 steps under the prior and 20 under the posterior
@@ -77,35 +110,33 @@ def test_flags_override_the_file_and_everything_is_written_out(place, capsys):
     assert set(config["versions"]) >= {"metaroll", "numpy", "torch", "python"}
 
 
-def test_a_resumed_run_is_the_run_that_was_never_interrupted(place, capsys):
-    whole = json.loads(train(capsys, "--out", "whole", "--json")[1])
-    train(capsys, "--out", "parts", "--epochs", "1", "--quiet")
-    status, out, _ = run(capsys, "resume", "parts", "--epochs", "2", "--json")
+def test_a_resumed_run_is_the_run_that_was_never_interrupted(given_run, whole_run, capsys):
+    status, out, _ = run(capsys, "resume", "r", "--epochs", "2", "--json")
     assert status == 0
     resumed = json.loads(out)
-    assert {**resumed, "seconds": 0} == {**whole, "seconds": 0}
-    assert (place / "parts" / "metrics.jsonl").read_text().count("\n") > 0
+    assert {**resumed, "seconds": 0} == {**whole_run, "seconds": 0}
+    assert (given_run / "metrics.jsonl").read_text().count("\n") > 0
 
 
-def test_a_run_that_was_killed_before_its_first_snapshot_starts_anew(place, capsys):
-    whole = json.loads(train(capsys, "--epochs", "1", "--out", "whole", "--json")[1])
+def test_a_run_that_was_killed_before_its_first_snapshot_starts_anew(place, given_run, capsys):
     (place / "early").mkdir()
     for name in ("config.yaml", "task_split.json"):
-        (place / "early" / name).write_bytes((place / "whole" / name).read_bytes())
+        (place / "early" / name).write_bytes((given_run / name).read_bytes())
     status, out, _ = run(capsys, "resume", "early", "--json")
     assert status == 0
-    assert {**json.loads(out), "seconds": 0} == {**whole, "seconds": 0}
+    expected = json.loads((given_run / "summary.json").read_text())
+    assert {**json.loads(out), "seconds": 0} == {**expected, "seconds": 0}
 
 
-def test_a_run_can_be_repeated_from_its_own_configuration(place, capsys):
-    first = json.loads(train(capsys, "--epochs", "1", "--json")[1])
-    config = "runs/pearl-point-robot-0/config.yaml"
+def test_a_run_can_be_repeated_from_its_own_configuration(given_run, capsys):
+    first, config = json.loads((given_run / "summary.json").read_text()), "r/config.yaml"
     again = json.loads(run(capsys, "train", "pearl", "point-robot", "--config", config, "--out", "b", "--json")[1])
     assert {**again, "seconds": 0} == {**first, "seconds": 0}
 
 
-def test_evaluation_adapts_the_newest_snapshot_to_as_many_tasks_as_asked_for(place, capsys):
-    train(capsys, "--epochs", "1", "--out", "r", "--quiet")
+def test_evaluation_adapts_the_newest_snapshot_to_as_many_tasks_as_asked_for(drawing_place, trained, capsys):
+    place = drawing_place
+    shutil.copytree(trained / "r", "r")
     before = {p: p.read_bytes() for p in (place / "r").rglob("*") if p.is_file()}
     status, out, _ = run(capsys, "evaluate", "r", "--episodes", "3", "--num-tasks", "6", "--seed", "1", "--json")
     assert status == 0
@@ -121,7 +152,7 @@ def test_evaluation_adapts_the_newest_snapshot_to_as_many_tasks_as_asked_for(pla
     assert again == values
 
 
-def test_the_demo_reports_floor_oracle_and_score_and_overwrites_its_own_run(place, capsys, monkeypatch):
+def test_the_demo_reports_floor_oracle_and_score_and_overwrites_its_own_run(drawing_place, capsys, monkeypatch):
     from metaroll.training.session import demo
 
     small = {**TINY, "epochs": 1, "num_test_tasks": 40, "n_exploration_traj": 1}
@@ -139,7 +170,7 @@ def test_the_demo_reports_floor_oracle_and_score_and_overwrites_its_own_run(plac
     assert summary["n_exploration_episodes"] <= 5
     for name in ("change", "change_ci_low", "change_ci_high", "env_steps", "seconds", "adaptation_curve", "versions"):
         assert name in summary
-    (place / "runs" / "demo" / "notes.txt").write_text("mine")
+    (drawing_place / "runs" / "demo" / "notes.txt").write_text("mine")
     status, out, err = run(capsys, "demo", "--seed", "1")
     assert (status, err) == (0, "")
     verdict = summary["verdict"]
@@ -148,8 +179,8 @@ def test_the_demo_reports_floor_oracle_and_score_and_overwrites_its_own_run(plac
     assert verdict["posterior_divergence"] > 0 and verdict["task_divergence"] >= 0
     assert all(row["task"].startswith("goal=(") for row in summary["per_task"])
     assert "adaptation_curve.png" in out
-    assert (place / "runs" / "demo" / "notes.txt").exists()
-    again = json.loads((place / "runs" / "demo" / "summary.json").read_text())
+    assert (drawing_place / "runs" / "demo" / "notes.txt").exists()
+    again = json.loads((drawing_place / "runs" / "demo" / "summary.json").read_text())
     assert {**again, "seconds": 0} == {**summary, "seconds": 0}
 
 
@@ -165,7 +196,7 @@ def test_the_demo_announces_the_memory_that_it_needs_and_is_refused_where_that_i
         build(demo_config({"memory_limit": 200 * 2**20, "epochs": 2000}))
 
 
-def test_without_matplotlib_a_run_ends_with_a_message_instead_of_pictures(place, capsys, monkeypatch):
+def test_without_matplotlib_a_run_ends_with_a_message_instead_of_pictures(drawing_place, capsys, monkeypatch):
     from metaroll.training.figures import plots
 
     def missing():
@@ -175,7 +206,7 @@ def test_without_matplotlib_a_run_ends_with_a_message_instead_of_pictures(place,
     status, out, _ = train(capsys, "--epochs", "1", "--out", "r")
     assert status == 0
     assert "no pictures: pictures need matplotlib: pip install 'metaroll[plot]'" in out
-    assert (place / "r" / "summary.json").exists()
+    assert (drawing_place / "r" / "summary.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -257,8 +288,7 @@ def test_an_existing_run_is_never_overwritten_and_both_cures_are_named(place, ca
     assert (place / "runs" / "pearl-point-robot-0" / "summary.json").read_bytes() == summary
 
 
-def test_a_damaged_snapshot_is_one_line(place, capsys):
-    train(capsys, "--epochs", "1", "--out", "r", "--quiet")
+def test_a_damaged_snapshot_is_one_line(place, given_run, capsys):
     for path in (place / "r" / "snapshots").rglob("*.safetensors"):
         path.write_bytes(path.read_bytes()[:-1])
     status, _, err = run(capsys, "resume", "r", "--epochs", "2")
@@ -271,8 +301,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
 
 
-def test_damage_in_any_file_of_a_snapshot_is_one_line_and_touches_nothing(place, capsys):
-    train(capsys, "--epochs", "1", "--out", "r", "--quiet")
+def test_damage_in_any_file_of_a_snapshot_is_one_line_and_touches_nothing(place, given_run, capsys):
     snapshot = place / "r" / "snapshots" / "000001"
     names = sorted(path.name for path in snapshot.iterdir())
     assert len(names) == 7
@@ -310,28 +339,25 @@ def test_an_older_snapshot_is_chosen_by_its_epoch(place, capsys):
     assert sorted(os.listdir(place / "whole" / "snapshots")) == ["000000", "000001", "000002", "000002.abandoned"]
 
 
-def test_a_finished_run_keeps_its_times_and_its_epochs(place, capsys):
-    whole = json.loads(train(capsys, "--out", "r", "--json")[1])
-    status, out, err = run(capsys, "resume", "r", "--json")
+def test_a_finished_run_keeps_its_times_and_its_epochs(place, whole_run, capsys):
+    status, out, err = run(capsys, "resume", "whole", "--json")
     assert status == 0
-    assert "all 2 epochs of r are done" in err
+    assert "all 2 epochs of whole are done" in err
     again = json.loads(out)
-    assert {**again, "seconds": 0} == {**whole, "seconds": 0}
-    assert again["seconds"] > 0.1 * whole["seconds"]
-    status, _, err = run(capsys, "resume", "r", "--epochs", "1")
+    assert {**again, "seconds": 0} == {**whole_run, "seconds": 0}
+    assert again["seconds"] > 0.1 * whole_run["seconds"]
+    status, _, err = run(capsys, "resume", "whole", "--epochs", "1")
     assert status == 2
     assert "--epochs must be at least 2, the number of finished epochs, got 1" in err
-    assert yaml.safe_load((place / "r" / "config.yaml").read_text())["run"]["epochs"] == 2
+    assert yaml.safe_load((place / "whole" / "config.yaml").read_text())["run"]["epochs"] == 2
 
 
-def test_a_run_whose_last_epoch_is_not_evaluated_reports_its_last_agent(place, capsys):
-    every = json.loads(train(capsys, "--out", "every", "--json")[1])
+def test_a_run_whose_last_epoch_is_not_evaluated_reports_its_last_agent(whole_run, capsys):
     first = json.loads(train(capsys, "--out", "first", "--evaluate-every", "3", "--json")[1])
-    assert {**first, "seconds": 0} == {**every, "seconds": 0}
+    assert {**first, "seconds": 0} == {**whole_run, "seconds": 0}
 
 
-def test_a_changed_seed_is_refused_instead_of_training_on_other_tasks(place, capsys):
-    train(capsys, "--epochs", "1", "--out", "r", "--quiet")
+def test_a_changed_seed_is_refused_instead_of_training_on_other_tasks(place, given_run, capsys):
     path = place / "r" / "config.yaml"
     path.write_text(path.read_text().replace("  seed: 0", "  seed: 1"))
     for command in (["resume", "r", "--epochs", "2"], ["evaluate", "r"]):
@@ -340,9 +366,9 @@ def test_a_changed_seed_is_refused_instead_of_training_on_other_tasks(place, cap
         assert "seed in r/config.yaml is 1, the snapshot was written with 0: set it back" in err
 
 
-def test_metrics_after_the_snapshot_are_cut_and_torn_ones_refused_before_anything_is_touched(place, capsys):
-    train(capsys, "--out", "whole", "--quiet")
-    train(capsys, "--out", "r", "--epochs", "1", "--quiet")
+def test_metrics_after_the_snapshot_are_cut_and_torn_ones_refused_before_anything_is_touched(
+    place, given_run, whole_run, capsys
+):
     metrics = place / "r" / "metrics.jsonl"
     kept = metrics.read_bytes()
     for damaged in (kept[:-1], kept[: len(kept) // 2], b""):
@@ -362,19 +388,18 @@ def test_metrics_after_the_snapshot_are_cut_and_torn_ones_refused_before_anythin
     assert without_times(metrics) == without_times(place / "whole" / "metrics.jsonl")
 
 
-def test_a_damaged_line_of_metrics_costs_the_learning_curve_and_nothing_else(place, capsys):
+def test_a_damaged_line_of_metrics_costs_the_learning_curve_and_nothing_else(drawing_place, capsys):
     train(capsys, "--epochs", "1", "--out", "r", "--quiet")
-    metrics = place / "r" / "metrics.jsonl"
+    metrics = drawing_place / "r" / "metrics.jsonl"
     metrics.write_bytes(b"?" + metrics.read_bytes()[1:])
-    (place / "r" / "summary.json").unlink()
+    (drawing_place / "r" / "summary.json").unlink()
     status, out, _ = run(capsys, "resume", "r", "--epochs", "2")
     assert status == 0
     assert "no learning curve: line 1 of" in out
-    assert json.loads((place / "r" / "summary.json").read_text())["epochs"] == 2
+    assert json.loads((drawing_place / "r" / "summary.json").read_text())["epochs"] == 2
 
 
-def test_an_evaluation_may_adapt_in_rounds_and_explore_with_noise(place, capsys):
-    train(capsys, "--epochs", "1", "--out", "r", "--quiet")
+def test_an_evaluation_may_adapt_in_rounds_and_explore_with_noise(place, given_run, capsys):
 
     def evaluated(*options: str) -> dict:
         status, out, _ = run(capsys, "evaluate", "r", "--posterior-sampling=False", *options, "--json")
@@ -398,7 +423,7 @@ def test_an_evaluation_may_adapt_in_rounds_and_explore_with_noise(place, capsys)
         "seed": rounds["protocol"]["seed"],
     }
     assert json.loads((place / "r" / "evaluation.json").read_text())["protocol"] == rounds["protocol"]
-    assert run(capsys, "report", "r")[0] == 0
+    assert run(capsys, "report", "r", "--no-pictures")[0] == 0
     page = (place / "r" / "report.html").read_text()
     for name, value in (("adaptation_rounds", "3"), ("episodes_per_round", "2"), ("adapt_from", "last")):
         assert re.search(rf">evaluation: {name}<.*?>{value}<", page), name
@@ -436,15 +461,13 @@ def test_an_evaluation_may_adapt_in_rounds_and_explore_with_noise(place, capsys)
         (["--out", "tiny.yaml/results"], "--out must name a file that can be written"),
     ],
 )
-def test_an_evaluation_names_the_option_that_makes_no_sense(place, capsys, option, message):
-    train(capsys, "--epochs", "1", "--out", "r", "--quiet")
+def test_an_evaluation_names_the_option_that_makes_no_sense(given_run, capsys, option, message):
     status, out, err = run(capsys, "evaluate", "r", *option)
     assert (status, out) == (2, "")
     assert message in err
 
 
-def test_a_single_task_has_no_interval_and_the_json_no_nan(place, capsys):
-    train(capsys, "--epochs", "1", "--out", "r", "--quiet")
+def test_a_single_task_has_no_interval_and_the_json_no_nan(given_run, capsys):
     status, out, err = run(capsys, "evaluate", "r", "--num-tasks", "1", "--json")
     assert status == 0
     shown = " ".join(err.replace("│", " ").split())
@@ -452,8 +475,7 @@ def test_a_single_task_has_no_interval_and_the_json_no_nan(place, capsys):
     assert json.loads(out, parse_constant=pytest.fail)["gain_ci_low"] is None
 
 
-def test_a_second_process_in_a_run_folder_is_refused_and_a_dead_one_forgotten(place, capsys):
-    train(capsys, "--epochs", "1", "--out", "r", "--quiet")
+def test_a_second_process_in_a_run_folder_is_refused_and_a_dead_one_forgotten(place, given_run, capsys):
     code = (
         "import time; from metaroll.training.store.run_folder import RunLock; l = RunLock('r'); print(1, flush=True); "
     )

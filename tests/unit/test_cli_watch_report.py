@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import yaml
 from PIL import Image
 
 from metaroll.cli.main import main
+from metaroll.training.session.machine import without_screen
 
 PEARL = {
     "hidden_sizes": [8, 8],
@@ -28,6 +30,13 @@ PEARL = {
     "epochs": 1,
 }
 PPO = {"hidden_sizes": [8], "steps_per_epoch": 100, "batch_size": 50, "epochs": 1, "num_episodes": 2}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def known_backend() -> Iterator[None]:
+    """How MuJoCo draws here is found out once, in a process of its own, instead of by every command."""
+    with without_screen():
+        yield
 
 
 @pytest.fixture(scope="module")

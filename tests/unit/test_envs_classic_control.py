@@ -33,7 +33,10 @@ from metaroll.tasks.plan_table import plan_env_seed
 from metaroll.tasks.updates import NewEnvUpdate
 from metaroll.types import EnvSpec, RolloutPlan
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*CartPole-v0 is out of date")
+pytestmark = [
+    pytest.mark.usefixtures("lent_pools"),
+    pytest.mark.filterwarnings("ignore:.*CartPole-v0 is out of date"),
+]
 
 IDS = ("Acrobot-v1", "CartPole-v0", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1")
 

@@ -19,6 +19,8 @@ from metaroll.tasks.env_copies import copy_env
 from metaroll.tasks.plan_table import plan_env_seed
 from metaroll.types import EnvSpec
 
+pytestmark = pytest.mark.usefixtures("lent_pools")
+
 pytest.importorskip("mujoco")
 
 PLANS = [RolloutPlan(i, (0, 0, i), max_steps=30) for i in range(2)]

@@ -30,6 +30,8 @@ from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.training.evaluation.evaluation_metrics import log_multitask_performance
 from metaroll.types import RolloutPlan
 
+pytestmark = pytest.mark.usefixtures("lent_pools")
+
 TWO = ("reach-v3", "door-open-v3")
 
 

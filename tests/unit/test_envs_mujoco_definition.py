@@ -19,6 +19,8 @@ from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.types import RolloutPlan
 
+pytestmark = pytest.mark.usefixtures("lent_pools")
+
 SLIDE = """<mujoco>
   <option timestep="0.01" integrator="Euler"/>
   <worldbody>

@@ -26,6 +26,8 @@ from metaroll.envs.mujoco.model_params import BoundModelParams
 from metaroll.errors import DataError
 from metaroll.tasks.domain_access import domain_params_of, read_domain_params, set_domain_params
 
+pytestmark = pytest.mark.usefixtures("lent_pools")
+
 XML = """
 <mujoco>
   <option timestep="0.01"/>

@@ -39,6 +39,8 @@ from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import DataError, ShapeError, SlotError, UnknownNameError
 from metaroll.rollouts.engine.slot_loop import SlotLoop
 
+pytestmark = pytest.mark.usefixtures("lent_pools")
+
 KINDS = [pytest.param(sim_constructor(entry.id), id=entry.short_name) for entry in SIMS]
 ADVICE = "ignore:.*symmetric and normalized space:UserWarning"  # physical units have no such range
 

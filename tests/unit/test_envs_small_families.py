@@ -34,6 +34,8 @@ from metaroll.tasks.task_key import task_key
 from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.types import RolloutPlan
 
+pytestmark = pytest.mark.usefixtures("lent_pools")
+
 FAMILIES = {
     "point-navigation": PointNavigationEnv,
     "point-walls": PointWallsEnv,

@@ -34,6 +34,8 @@ from metaroll.tasks.task_key import task_key
 from metaroll.training.session.experiments import resolve
 from metaroll.types import EnvSpec
 
+pytestmark = pytest.mark.usefixtures("lent_pools")
+
 
 def keys(updates) -> list:
     return [task_key(update.task) for update in updates]

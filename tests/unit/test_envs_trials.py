@@ -23,7 +23,6 @@ from metaroll import (
     GRUGaussianPolicy,
     RolloutEngine,
     RolloutPlan,
-    SamplerPool,
     SetTaskUpdate,
     TaskFamily,
     TrialWrapper,
@@ -252,33 +251,33 @@ def test_simulators_show_the_trials_of_single_environments(name: str) -> None:
         asked = asked & ~(two.terminated | two.truncated)
 
 
-def test_memory_goes_on_over_episodes_in_any_number_of_workers() -> None:
-    with SamplerPool(1, transport="process") as one, SamplerPool(2, transport="process") as two:
-        for name in ("bandit-5", "random-mdp", "point-navigation", "qq-su"):
-            maker, listed = functools.partial(trial_of, name), functools.partial(listed_trial_of, name)
-            assert env_kind(maker) != "list" and env_kind(listed) == "list"
-            spec = maker().env_spec
-            kind: Any = CategoricalGRUPolicy if isinstance(spec.action_space, Discrete) else GRUGaussianPolicy
-            policy = kind(spec, hidden_size=8, generator=torch.Generator().manual_seed(1))
-            policy.head.weight.data *= 20.0  # memories tell in what is chosen
-            found: list[Any] = []
-            settings: list[tuple[Any, dict[str, Any]]] = [
-                (maker, {"transport": "serial"}),
-                (listed, {"transport": "serial"}),
-                (maker, {"transport": "serial", "slots_per_unit": 3}),
-                (maker, {"pool": one}),
-                (maker, {"pool": two, "slots_per_unit": 3}),
-            ]
-            for env, options in settings:
-                with RolloutEngine(env, policy, **options) as engine:
-                    found.append(engine.run(plans_of(name)))
-            for others in found[1:]:
-                for result, other in zip(found[0], others, strict=True):
-                    for field in ("observations", "actions", "rewards", "terminated", "truncated"):
-                        np.testing.assert_array_equal(getattr(result, field), getattr(other, field), err_msg=name)
-            for result in found[0]:
-                assert set(result.env_infos["episode"].tolist()) == {0, 1, 2}
-                check_memory(policy, result)
+def test_memory_goes_on_over_episodes_in_any_number_of_workers(shared_pools: Any) -> None:
+    one, two = shared_pools[1], shared_pools[2]
+    for name in ("bandit-5", "random-mdp", "point-navigation", "qq-su"):
+        maker, listed = functools.partial(trial_of, name), functools.partial(listed_trial_of, name)
+        assert env_kind(maker) != "list" and env_kind(listed) == "list"
+        spec = maker().env_spec
+        kind: Any = CategoricalGRUPolicy if isinstance(spec.action_space, Discrete) else GRUGaussianPolicy
+        policy = kind(spec, hidden_size=8, generator=torch.Generator().manual_seed(1))
+        policy.head.weight.data *= 20.0  # memories tell in what is chosen
+        found: list[Any] = []
+        settings: list[tuple[Any, dict[str, Any]]] = [
+            (maker, {"transport": "serial"}),
+            (listed, {"transport": "serial"}),
+            (maker, {"transport": "serial", "slots_per_unit": 3}),
+            (maker, {"pool": one}),
+            (maker, {"pool": two, "slots_per_unit": 3}),
+        ]
+        for env, options in settings:
+            with RolloutEngine(env, policy, **options) as engine:
+                found.append(engine.run(plans_of(name)))
+        for others in found[1:]:
+            for result, other in zip(found[0], others, strict=True):
+                for field in ("observations", "actions", "rewards", "terminated", "truncated"):
+                    np.testing.assert_array_equal(getattr(result, field), getattr(other, field), err_msg=name)
+        for result in found[0]:
+            assert set(result.env_infos["episode"].tolist()) == {0, 1, 2}
+            check_memory(policy, result)
 
 
 def check_memory(policy: Any, result: Any) -> None:

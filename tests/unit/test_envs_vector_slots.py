@@ -19,6 +19,8 @@ from metaroll.data.compare import first_difference, trees_equal
 from metaroll.envs.slots.vector_slots import VectorEnvSlots
 from metaroll.types import EnvSpec, RolloutPlan, Slots
 
+pytestmark = pytest.mark.usefixtures("lent_pools")
+
 MODES = list(AutoresetMode)
 
 

@@ -39,6 +39,8 @@ from metaroll.envs.sims.catalog import PendulumEnv
 from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import DataError, ShapeError, UnknownNameError
 
+pytestmark = pytest.mark.usefixtures("lent_pools")
+
 
 def zero(obs):
     return np.zeros(1)

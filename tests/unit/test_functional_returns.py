@@ -10,6 +10,7 @@ from metaroll.functional.returns import (
     discounted_reverse_cumsum_dense,
     discounted_reverse_cumsum_ragged,
     discounted_sum,
+    n_step_sums,
 )
 
 
@@ -129,3 +130,13 @@ def test_ends_are_true_or_false(ends, error) -> None:
     assert discounted_reverse_cumsum_dense([[1.0, 2.0]], 0.5, [[1, 0]]).tolist() == [[1.0, 2.0]]
     with pytest.raises(error, match="ends"):
         discounted_reverse_cumsum_dense([[1.0, 2.0]], 0.5, ends)
+
+
+def test_n_step_sums_by_hand() -> None:
+    # Discount 1/2, three rewards 4, 2, 8: all of them; a termination with the second; a cut after the first.
+    rewards = np.array([[4.0, 2.0, 8.0]] * 3)
+    terminated = np.array([[False] * 3, [False, True, False], [False] * 3])
+    goes_on = np.array([[True] * 3, [True, False, True], [False, True, True]])
+    sums, counts, discounts = n_step_sums(rewards, terminated, goes_on, 0.5)
+    assert sums.tolist() == [4 + 1 + 2, 4 + 1, 4] and counts.tolist() == [3, 2, 1]
+    assert discounts.tolist() == [0.125, 0.0, 0.5]

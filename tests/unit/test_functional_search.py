@@ -151,6 +151,13 @@ def test_elites_by_hand():
     assert np.cov(drawn.T) == pytest.approx(np.array([[1.0, 2.0], [2.0, 4.0]]), rel=0.03)
 
 
+def test_elites_are_candidates_whose_fitness_is_known():
+    search = CEM(population=4, num_best=3, covariance="full")
+    found = search.tell(search.start([0.0, 0.0]), [[1, 2], [3, 6], [9, 9], [7, 7]], [NAN, 4.0, NAN, 3.0])
+    assert (found.mean.tolist(), found.std.tolist()) == ([5.0, 6.5], [2.0, 0.5])
+    assert found.directions.tolist() == [[-2.0, -0.5], [2.0, 0.5]]
+
+
 def test_extra_noise_of_the_cross_entropy_method_fades_in_generations():
     search = CEM(population=3, num_best=1, init_std=0.0, extra_std=2.0, extra_decay_time=10)
     assert [search.extra_variance(e) for e in (0, 5, 10, 11)] == [4.0, 2.0, 0.0, 0.0]

@@ -33,6 +33,8 @@ from metaroll.training.store.files import save_tree
 from metaroll.training.store.metrics_log import read_metrics
 from metaroll.types import EnvSpec
 
+pytestmark = pytest.mark.usefixtures("lent_pools")
+
 Box = gymnasium.spaces.Box
 SPEC = EnvSpec(Box(-9, 9, (3,)), Box(-1, 1, (2,)), 10)
 SMALL: dict[str, Any] = {"batch_size": 16, "num_passes": 2, "evaluate_every": 0}

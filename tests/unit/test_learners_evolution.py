@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -12,7 +13,7 @@ import pytest
 
 from metaroll.cli.main import main
 from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import ShapeError, SnapshotError
+from metaroll.errors import InvalidValueError, ShapeError, SnapshotError
 from metaroll.functional.search.base import Search
 from metaroll.functional.search.finite_differences import ARS, PGPE, OpenAIES
 from metaroll.functional.search.snes import SNES
@@ -26,6 +27,8 @@ from metaroll.training.run.runner import LocalRunner
 from metaroll.training.store.metrics_log import read_metrics
 from metaroll.training.store.snapshots import load_snapshot
 from metaroll.types import EnvSpec
+
+pytestmark = pytest.mark.usefixtures("lent_pools")
 
 CART = EnvSpec.from_env(gymnasium.make("CartPole-v1"))
 PENDULUM = EnvSpec.from_env(gymnasium.make("Pendulum-v1"))
@@ -137,6 +140,26 @@ def test_a_candidate_without_return_ranks_last_and_is_named(caplog):
         learner.tell([[]] * 4)
 
 
+def test_candidates_are_counted_over_epochs_of_any_size(monkeypatch):
+    learner, seen = cmaes_of(restarts="ipop"), []
+    monkeypatch.setattr(CMAES, "train_once", lambda self, itr, paths: seen.append(itr))
+    learner._state = replace(learner._state, generation=3, evaluations=30)
+    learner.tell([[path_with(1.0)] for _ in learner.ask()])
+    assert seen == [30, 31, 32, 33, 34, 35]
+
+
+def test_the_log_has_discounted_returns_of_paths():
+    learner = cem_of(n_samples=2, discount=0.5)
+    learner.ask()
+    assert learner.tell([[path_with(2.0)], [path_with(4.0)]])["discounted_return"] == pytest.approx((1.5 + 3.0) / 2)
+
+
+@pytest.mark.parametrize("covariance", ["diagonal", "full"])
+def test_one_elite_is_warned_of(caplog, covariance):
+    cem_of(best_frac=0.25, covariance=covariance)
+    assert "one best candidate has no deviation" in caplog.text
+
+
 def test_fitness_is_the_mean_of_the_worst_returns():
     learner = cem_of(trials=Trials(epsilon=0.5))
     learner.ask()
@@ -224,6 +247,50 @@ def test_candidates_take_batch_size_steps_as_one_batch(monkeypatch):
     assert value == max(np.mean([path.rewards.sum() for path in paths]) for _, paths in seen[4:])
 
 
+class Breaks(gymnasium.Env):
+    """One step, whose reward is NaN for actions above 0."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.ones(1, np.float32), {}
+
+    def step(self, action):
+        reward = np.nan if action[0] > 0.0 else -abs(float(action[0]) + 0.5)
+        return np.ones(1, np.float32), reward, True, False, {}
+
+
+@pytest.mark.parametrize(("rollouts", "alike"), [(2, True), (2, False), (None, True)])
+def test_candidates_that_break_the_environment_rank_last(caplog, rollouts, alike):
+    """Issue 16, bad input: that candidate ranks last, named in the log; the run goes on."""
+    spec = EnvSpec.from_env(Breaks())
+    policy = GaussianMLPPolicy(spec, (), learn_std=False, generator=torch_generator(0))
+    trials = Trials(rollouts_per_candidate=rollouts, common_random_numbers=alike)
+    learner = CEM(spec, policy, None, 8, best_frac=0.25, max_path_length=1, trials=trials, seed=0)
+    runner = LocalRunner(seed=0)
+    runner.setup(learner, Breaks)
+    with caplog.at_level(logging.WARNING), runner:
+        runner.train(6, batch_size=2)
+    assert "of epoch 0 has no return that is a number" in caplog.text
+    assert learner.best_return > -0.3
+    assert np.isfinite(learner.policy.acting_parameters()).all()
+
+
+def test_where_all_candidates_break_the_environment_the_error_is_its_own():
+    class AlwaysBreaks(Breaks):
+        def step(self, action):
+            return np.ones(1, np.float32), np.nan, True, False, {}
+
+    spec = EnvSpec.from_env(AlwaysBreaks())
+    policy = GaussianMLPPolicy(spec, (), learn_std=False, generator=torch_generator(0))
+    runner = LocalRunner(seed=0)
+    runner.setup(CMAES(spec, policy, None, 4, max_path_length=1, trials=ONCE, seed=0), AlwaysBreaks)
+    with pytest.raises(InvalidValueError, match="reward is not finite"), runner:
+        runner.train(1)
+
+
 @pytest.mark.parametrize("name", LEARNERS)
 def test_a_resumed_run_is_the_run_that_never_stopped(tmp_path, name):
     """One of them with another number of workers."""
@@ -304,6 +371,17 @@ def test_the_command_trains_and_resumes_to_the_same_bits(tmp_path, capsys, algo)
 
 
 # ----------------------------------------------------------------------------------------------------------- bad input
+@pytest.mark.parametrize("changed", [{"max_path_length": 30}, {"discount": 0.5}, {"n_samples": 5}, {"init_std": 2.0}])
+def test_a_run_goes_on_only_as_it_was_made(tmp_path, changed):
+    with runner_of(cem_of(max_path_length=15, trials=ONCE), tmp_path / "run") as runner:
+        runner.train(1)
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    with runner_of(cem_of(**{"max_path_length": 15, "trials": ONCE, **changed})) as other:
+        with pytest.raises(SnapshotError, match="another CEM"):
+            other.restore(tmp_path / "run")
+    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
+
+
 def test_a_state_that_does_not_fit_changes_nothing():
     learner = cem_of()
     learner.ask()
@@ -348,7 +426,8 @@ def test_a_state_within_an_epoch_goes_on_there():
         (lambda: cem_of(best_frac=1.5), "best_frac"),
         (lambda: cem_of(n_samples=0), "n_samples"),
         (lambda: cem_of(init_std=-1.0), "init_std"),
-        (lambda: cmaes_of(sigma0=-1.0), "sigma"),
+        (lambda: cmaes_of(sigma0=-1.0), "sigma0"),
+        (lambda: cmaes_of(n_samples=1), "n_samples"),
         (lambda: cmaes_of(lower=5.0, upper=6.0), "hold the mean"),
         (lambda: cmaes_of(restarts="ipo"), "restarts"),
         (lambda: Trials(rollouts_per_candidate=0), "rollouts_per_candidate"),

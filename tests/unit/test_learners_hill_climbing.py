@@ -22,6 +22,8 @@ from metaroll.training.run.runner import LocalRunner
 from metaroll.training.store.metrics_log import read_metrics
 from metaroll.types import EnvSpec
 
+pytestmark = pytest.mark.usefixtures("lent_pools")
+
 CART = EnvSpec.from_env(gymnasium.make("CartPole-v1"))
 PENDULUM = EnvSpec.from_env(gymnasium.make("Pendulum-v1"))
 
@@ -109,6 +111,27 @@ def test_it_ends_when_the_returns_of_the_mean_are_alike():
         learner.ask()
         learner.tell(returned(score, 0.0))
         assert learner.converged == converged
+
+
+def test_sets_may_be_told_one_by_one():
+    learner = learner_of(pop_size=1, stop_std=0.1, stop_window=2)
+    for score, converged in ((5.0, False), (5.1, True)):
+        learner.ask()
+        learner.train_once(0, [rollout_with(score)])
+        learner.train_once(1, [rollout_with(0.0)])
+        assert learner.converged == converged
+
+
+def test_a_set_without_rollouts_ranks_last(caplog):
+    learner = learner_of(pop_size=2)
+    sets = learner.ask()
+    metrics = learner.tell([[], [], [rollout_with(-9.0)]])
+    assert np.array_equal(learner.cur_mean, sets[2])
+    assert (metrics["score_best_of_epoch"], metrics["episodes"]) == (-9.0, 1.0)
+    assert "set 1 of epoch 0 has no rollout" in caplog.text
+    learner.ask()
+    with pytest.raises(ShapeError, match="some rollouts"):
+        learner.tell([[]] * 3)
 
 
 def runner_of(folder: Any = None, num_workers: int = 1, **options: Any) -> LocalRunner:

@@ -6,15 +6,8 @@ import pytest
 import torch
 from torch import tensor
 
-from metaroll.learners.pearl_update import (
-    PolicyRegularizers,
-    critic_loss,
-    policy_loss,
-    q_target,
-    soft_update,
-    value_loss,
-    value_target,
-)
+from metaroll.functional.gradients.actor_critic import critic_loss, q_target, soft_update, value_loss, value_target
+from metaroll.learners.pearl_update import PolicyRegularizers, policy_loss
 
 
 def test_q_target_scales_the_reward_and_stops_at_terminations():

@@ -16,6 +16,8 @@ from metaroll.rollouts.single.replay import assert_worker_invariant
 from metaroll.seeding import torch_generator
 from metaroll.types import EnvSpec, RolloutPlan
 
+pytestmark = pytest.mark.usefixtures("lent_pools")
+
 Box = gymnasium.spaces.Box
 SPEC = EnvSpec(Box(-50, 50, (3,)), Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 10.0], np.float32)))
 MEAN, STD = np.array([10.0, 0.0, -3.0]), np.array([5.0, 0.0, 0.1])

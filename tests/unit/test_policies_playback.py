@@ -15,6 +15,8 @@ from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.types import EnvSpec, Policy, RolloutPlan
 
+pytestmark = pytest.mark.usefixtures("lent_pools")
+
 RECORDINGS = [np.array([[1.0], [2.0], [3.0]]), np.array([[-1.0], [-2.0]])]
 
 

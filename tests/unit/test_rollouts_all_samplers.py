@@ -123,15 +123,22 @@ SAMPLERS = {
 
 
 @pytest.fixture(scope="module")
-def pools():
-    others = {process.pid for process in psutil.Process().children(recursive=True)}
-    running = {name_of(key): SamplerPool(key[1], transport=key[0]) for key in TRANSPORTS}
+def pools(shared_pools):
+    def others():
+        return {process.pid for process in psutil.Process().children(recursive=True)} - shared_pools.processes()
+
+    before = others()
+    running = {
+        name_of(key): shared_pools[key[1]] if key[0] == "process" else SamplerPool(key[1], transport=key[0])
+        for key in TRANSPORTS
+    }
     for pool in running.values():
         pool.invoke_all(whereabouts)  # workers start here, not in a test
     yield running
-    for pool in running.values():
-        pool.stop()
-    assert eventually(lambda: {process.pid for process in psutil.Process().children(recursive=True)} <= others)
+    for key in TRANSPORTS:
+        if key[0] != "process":
+            running[name_of(key)].stop()
+    assert eventually(lambda: others() <= before)
 
 
 def name_of(key):

@@ -52,14 +52,15 @@ def test_pieces_are_those_of_whole_rollouts(case: str) -> None:
 
 
 @pytest.mark.parametrize("num_workers", [1, 2, 3])
-def test_same_bits_for_any_number_of_workers(num_workers: int) -> None:
-    with SamplerPool(num_workers, transport="process") as pool:
-        for case in CASES:
-            assert collected(case, 6, pool) == collected(case, 6), case
+def test_same_bits_for_any_number_of_workers(num_workers: int, shared_pools: Any) -> None:
+    for case in CASES:
+        assert collected(case, 6, shared_pools[num_workers]) == collected(case, 6), case
 
 
 @pytest.mark.parametrize("case", ["list, memory", "MuJoCo, memory"])
-def test_same_bits_after_lost_workers(case: str) -> None:
+def test_same_bits_after_lost_workers(case: str, shared_pools: Any) -> None:
+    pool = shared_pools[2]
+
     def kill(call: int) -> None:
         if call in (1, 4):
             victim = pool.describe_workers()[call % 2].pid
@@ -68,8 +69,7 @@ def test_same_bits_after_lost_workers(case: str) -> None:
             else:  # in the middle of the call
                 threading.Timer(0.004, send, (victim, signal.SIGKILL)).start()
 
-    with SamplerPool(2, transport="process") as pool:
-        assert collected(case, 6, pool, kill) == collected(case, 6)
+    assert collected(case, 6, pool, kill) == collected(case, 6)
 
 
 def send(pid: int, number: int) -> None:
@@ -249,10 +249,10 @@ def test_bad_input_is_the_callers_fault_and_ends_no_rollout(case: str, on_invali
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
-def test_an_engine_that_changes_ends_its_collections(num_workers: int) -> None:
+def test_an_engine_that_changes_ends_its_collections(num_workers: int, shared_pools: Any) -> None:
     env, policy, plans = CASES["simulator"]
-    pool = SamplerPool(num_workers, transport="process") if num_workers else None
-    with contextlib.nullcontext() if pool is None else pool, RolloutEngine(env, policy, pool=pool) as engine:
+    pool = shared_pools[num_workers] if num_workers else None
+    with RolloutEngine(env, policy, pool=pool) as engine:
         collection = engine.open(plans, 3)
         engine.set_policy(policy_for(PointRobotEnv()))
         with pytest.raises(RuntimeError, match="policy of the engine has changed since this collection was opened"):
@@ -266,10 +266,10 @@ def test_an_engine_that_changes_ends_its_collections(num_workers: int) -> None:
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
-def test_plans_that_are_none_are_told_by_number(num_workers: int) -> None:
+def test_plans_that_are_none_are_told_by_number(num_workers: int, shared_pools: Any) -> None:
     env, policy, plans = CASES["simulator"]
-    pool = SamplerPool(num_workers, transport="process") if num_workers else None
-    with contextlib.nullcontext() if pool is None else pool, RolloutEngine(env, policy, pool=pool) as engine:
+    pool = shared_pools[num_workers] if num_workers else None
+    with RolloutEngine(env, policy, pool=pool) as engine:
         for wrong in (5, [plans(0)]):
             with pytest.raises(TypeError, match="plan_of must be a function"):
                 engine.open(wrong, 2)  # type: ignore[arg-type]
@@ -300,7 +300,7 @@ def test_a_pool_that_was_stopped() -> None:
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_after_an_error_the_next_call_goes_on(num_workers: int, tmp_path: Path) -> None:
+def test_after_an_error_the_next_call_goes_on(num_workers: int, tmp_path: Path, shared_pools: Any) -> None:
     policy = policy_for(Drift())
 
     def once() -> Trouble:
@@ -311,7 +311,7 @@ def test_after_an_error_the_next_call_goes_on(num_workers: int, tmp_path: Path) 
 
     found: list[Any] = []
     with contextlib.ExitStack() as stack:
-        pool = stack.enter_context(SamplerPool(num_workers, transport="process")) if num_workers else None
+        pool = shared_pools[num_workers] if num_workers else None
         collection = stack.enter_context(stack.enter_context(RolloutEngine(once, policy, pool=pool)).open(long_plan, 9))
         found.append(rows(collection.advance(7)))
         with pytest.raises(RolloutError, match="the motor is on fire"):
@@ -371,7 +371,7 @@ class Counting:
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
-def test_objects_that_remember_are_part_of_a_state_as_they_were(num_workers: int) -> None:
+def test_objects_that_remember_are_part_of_a_state_as_they_were(num_workers: int, shared_pools: Any) -> None:
     """Also where the collection goes on after its state was taken, or a rollout fails and the call is done again."""
 
     def plan(number: int) -> RolloutPlan:
@@ -381,7 +381,7 @@ def test_objects_that_remember_are_part_of_a_state_as_they_were(num_workers: int
         return Trouble("raise", 9, only_drift=0.25)
 
     with contextlib.ExitStack() as stack:
-        pool = stack.enter_context(SamplerPool(num_workers, transport="process")) if num_workers else None
+        pool = shared_pools[num_workers] if num_workers else None
         engine = stack.enter_context(RolloutEngine(make, Counting(), pool=pool, on_error="drop"))
         one, other = (stack.enter_context(engine.open(plan, 3)) for _ in range(2))
         one.advance(7)
@@ -414,7 +414,7 @@ def test_what_a_collection_shows_is_not_what_it_goes_on_from() -> None:
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_rollouts_that_fail_make_room(num_workers: int) -> None:
+def test_rollouts_that_fail_make_room(num_workers: int, shared_pools: Any) -> None:
     def burning() -> Trouble:
         return Trouble("raise", only_drift=0.25)
 
@@ -425,7 +425,7 @@ def test_rollouts_that_fail_make_room(num_workers: int) -> None:
     policy = policy_for(Drift())
     done: dict[int, Any] = {}
     with contextlib.ExitStack() as stack:
-        pool = stack.enter_context(SamplerPool(num_workers, transport="process")) if num_workers else None
+        pool = shared_pools[num_workers] if num_workers else None
         engine = stack.enter_context(RolloutEngine(burning, policy, pool=pool, on_error="drop"))
         collection = stack.enter_context(engine.open(some_burn, 7))
         for _ in range(12):
@@ -459,14 +459,14 @@ def vector() -> Any:
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
-def test_vector_environments_begin_anew_after_a_snapshot(num_workers: int) -> None:
+def test_vector_environments_begin_anew_after_a_snapshot(num_workers: int, shared_pools: Any) -> None:
     policy = policy_for(Drift())
 
     def long_plan(number: int) -> RolloutPlan:
         return RolloutPlan(index=number, seed=(1, 0, number), max_steps=20)
 
     with contextlib.ExitStack() as stack:
-        pool = stack.enter_context(SamplerPool(num_workers, transport="process")) if num_workers else None
+        pool = shared_pools[num_workers] if num_workers else None
         engine = stack.enter_context(RolloutEngine(vector, policy, pool=pool))
         with pytest.raises(ValueError, match="num_slots must be 3, as many as the vector environment has, got 2"):
             engine.open(long_plan, 2).advance(1)
@@ -484,7 +484,7 @@ def test_vector_environments_begin_anew_after_a_snapshot(num_workers: int) -> No
         assert [rows(again.advance(7)) for _ in range(2)] == straight
 
 
-def test_logs_of_actions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logs_of_actions_are_bounded(monkeypatch: pytest.MonkeyPatch, shared_pools: Any) -> None:
     monkeypatch.setattr(shard_record, "LONGEST_LOG", 10)
     policy = policy_for(Drift())
 
@@ -494,7 +494,8 @@ def test_logs_of_actions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     def kill(pool: SamplerPool) -> None:
         os.kill(pool.describe_workers()[0].pid, signal.SIGKILL)
 
-    with SamplerPool(1, transport="process") as pool, RolloutEngine(Drift(end=0.0), policy, pool=pool) as engine:
+    pool = shared_pools[1]
+    with RolloutEngine(Drift(end=0.0), policy, pool=pool) as engine:
         with engine.open(endless, 2) as collection:
             for _ in range(4):
                 collection.advance(4)
@@ -520,7 +521,7 @@ def test_logs_of_actions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_failed_rollouts_are_left_out_and_listed(num_workers: int) -> None:
+def test_failed_rollouts_are_left_out_and_listed(num_workers: int, shared_pools: Any) -> None:
     def burning() -> Trouble:
         return Trouble("raise", only_drift=0.25)
 
@@ -529,12 +530,11 @@ def test_failed_rollouts_are_left_out_and_listed(num_workers: int) -> None:
         for i in range(20)
     ]
     policy = policy_for(Drift())
-    pool = SamplerPool(num_workers, transport="process") if num_workers else None
-    with contextlib.nullcontext() if pool is None else pool:
-        with RolloutEngine(burning, policy, pool=pool, on_error="drop") as engine:
-            rollouts = engine.run(plans)
-            listed = [(entry.plan.index, entry.step, entry.what) for entry in engine.dropped]
-            assert "the motor is on fire" in engine.dropped[0].message
+    pool = shared_pools[num_workers] if num_workers else None
+    with RolloutEngine(burning, policy, pool=pool, on_error="drop") as engine:
+        rollouts = engine.run(plans)
+        listed = [(entry.plan.index, entry.step, entry.what) for entry in engine.dropped]
+        assert "the motor is on fire" in engine.dropped[0].message
     assert listed == [(3, 5, "error"), (17, 5, "error")]
     assert rollouts.indices.tolist() == [i for i in range(20) if i not in (3, 17)]
     with RolloutEngine(Drift(end=0.0), policy) as engine:
@@ -566,7 +566,7 @@ def returns_and_lengths(columns: dict[str, Any], bounds: np.ndarray) -> np.ndarr
     return np.stack([np.add.reduceat(columns["rewards"], bounds[:-1]), np.diff(bounds)], axis=1)
 
 
-def test_reduced_rows_are_those_of_the_rollouts() -> None:
+def test_reduced_rows_are_those_of_the_rollouts(shared_pools: Any) -> None:
     plans = [drift_plan(i) for i in range(40)]
     policy = policy_for(Drift())
     with RolloutEngine(Drift, policy) as engine:
@@ -589,7 +589,7 @@ def test_reduced_rows_are_those_of_the_rollouts() -> None:
             engine.run_reduced(plans, lambda columns, bounds: np.zeros((len(bounds) - 1, len(bounds))))
         with pytest.raises(TypeError, match="function of columns and bounds"):
             engine.run_reduced(plans, "mean")  # type: ignore[arg-type]
-    with SamplerPool(2, transport="process") as pool, RolloutEngine(Drift, policy, pool=pool) as engine:
+    with RolloutEngine(Drift, policy, pool=shared_pools[2]) as engine:
         np.testing.assert_array_equal(engine.run_reduced(plans, returns_and_lengths), expected)
 
 
@@ -600,7 +600,9 @@ def refuses_short_ones(columns: dict[str, Any], bounds: np.ndarray) -> np.ndarra
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_rows_that_were_made_before_an_error_are_told(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_were_made_before_an_error_are_told(
+    count: int, monkeypatch: pytest.MonkeyPatch, shared_pools: Any
+) -> None:
     monkeypatch.setattr(engine_module, "_MADE_AT_ONCE", 16)
     plans = [RolloutPlan(index=i, seed=(1, 0, i), max_steps=8, env_update=SetDrift(0.01)) for i in range(40)]
     burning = [plan.with_(env_update=SetDrift(0.25)) if plan.index == 25 else plan for plan in plans]
@@ -610,7 +612,8 @@ def test_rows_that_were_made_before_an_error_are_told(count: int, monkeypatch: p
         raise KeyError("no more parameters")
 
     burns = functools.partial(Trouble, "raise", only_drift=0.25)
-    with RolloutEngine(burns, policy_for(Drift()), num_workers=count) as engine:
+    pool = shared_pools[count] if count > 1 else None
+    with RolloutEngine(burns, policy_for(Drift()), pool=pool) as engine:
         expected = engine.run_reduced(plans, returns_and_lengths)
         with pytest.raises(KeyError) as stopped:
             engine.run_reduced(made(), returns_and_lengths)
@@ -628,9 +631,9 @@ def test_rows_that_were_made_before_an_error_are_told(count: int, monkeypatch: p
         np.testing.assert_array_equal(vars(error)["reduced"], expected[kept])
 
 
-def test_a_reduce_that_cannot_be_sent_is_named() -> None:
+def test_a_reduce_that_cannot_be_sent_is_named(shared_pools: Any) -> None:
     lock = threading.Lock()
-    with RolloutEngine(Drift, policy_for(Drift()), num_workers=2) as engine:
+    with RolloutEngine(Drift, policy_for(Drift()), pool=shared_pools[2]) as engine:
         with pytest.raises(NotPicklableError, match=r"^reduce cannot be sent to a worker"):
             engine.run_reduced([drift_plan(0)], lambda columns, bounds: np.diff(bounds) if lock else bounds)
 

@@ -26,7 +26,6 @@ from metaroll.policies.networks import MLPEncoder
 from metaroll.policies.normalized import NormalizedPolicy, widened_spec
 from metaroll.rollouts.engine.device_block import DeviceLoop, run_block
 from metaroll.rollouts.engine.engine import RolloutEngine
-from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.seeding import torch_generator
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.plan_table import PlanTable
@@ -404,7 +403,7 @@ class _Halved(GaussianMLPPolicy):
         return action / 2, state, infos
 
 
-def test_what_cannot_run_on_a_device_says_so():
+def test_what_cannot_run_on_a_device_says_so(shared_pools):
     policy = mlp("point-robot")
     cases = [
         (ValueError, "device must be None.*'cpu'.*'cuda', got 'gpu'", {"device": "gpu"}),
@@ -419,9 +418,8 @@ def test_what_cannot_run_on_a_device_says_so():
         message = message.replace("got 7", "got '7'")
         with pytest.raises(kind, match=message):
             RolloutEngine("point-robot", policy, **options)
-    with SamplerPool(1, transport="process") as pool:
-        with pytest.raises(ValueError, match=r"^pool must run in this process .*device='cpu'.*leave device out"):
-            RolloutEngine("point-robot", policy, device="cpu", pool=pool)
+    with pytest.raises(ValueError, match=r"^pool must run in this process .*device='cpu'.*leave device out"):
+        RolloutEngine("point-robot", policy, device="cpu", pool=shared_pools[1])
     others = [
         ("point-robot", lambda obs: np.zeros(2), "acts in NumPy"),
         ("point-robot", _Halved(spec_of("point-robot")), "_Halved, which acts in NumPy"),

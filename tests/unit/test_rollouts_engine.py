@@ -70,19 +70,9 @@ def plans(count, max_steps=40, **kwargs):
     ]
 
 
-def _touch(G):
-    return os.getpid()
-
-
 @pytest.fixture(scope="module")
-def pools():
-    """Running pools of 1, 2 and 3 worker processes (starting them costs more than most tests)."""
-    running = {count: SamplerPool(count, transport="process") for count in (1, 2, 3)}
-    for pool in running.values():
-        pool.invoke_all(_touch)
-    yield running
-    for pool in running.values():
-        pool.stop()
+def pools(shared_pools):
+    return {count: shared_pools[count] for count in (1, 2, 3)}
 
 
 def same(left, right):
@@ -261,16 +251,14 @@ def test_a_plan_without_seed_gets_fresh_recorded_entropy():
 
 
 @pytest.mark.parametrize(("kind", "at_step"), [("kill", 5), ("exit", -1), ("exit", 3), ("stop", 4), ("hang", 2)])
-def test_a_lost_worker_changes_no_bit(kind, at_step, tmp_path):
+def test_a_lost_worker_changes_no_bit(kind, at_step, tmp_path, shared_pools):
     marker = str(tmp_path / "done")
     many = [RolloutPlan(index=i, seed=(0, 0, i), max_steps=15) for i in range(16)]
     policy = gaussian()
     with RolloutEngine(lambda: Trouble("none"), policy) as engine:
         expected = engine.run(many)
-    with (
-        SamplerPool(2, timeouts=PoolTimeouts(step_s=1.5, reset_s=1.5)) as pool,
-        RolloutEngine(lambda: Trouble(kind, at_step, marker), policy, pool=pool) as engine,
-    ):
+    pool = shared_pools.with_timeouts(2, PoolTimeouts(step_s=1.5, reset_s=1.5))
+    with RolloutEngine(lambda: Trouble(kind, at_step, marker), policy, pool=pool) as engine:
         begun = time.monotonic()
         assert same(engine.run(many), expected)
         assert time.monotonic() - begun < 60
@@ -279,7 +267,7 @@ def test_a_lost_worker_changes_no_bit(kind, at_step, tmp_path):
 
 def test_an_env_that_always_kills_its_worker_ends_in_an_error_that_names_the_plans():
     with (
-        SamplerPool(2, max_retries=1) as pool,
+        SamplerPool(1, transport="process", max_retries=1) as pool,
         RolloutEngine(lambda: Trouble("kill"), gaussian(), pool=pool) as engine,
         pytest.raises(WorkerLost, match=r"rollouts? .*\(seeds? \(0, 0.* tried 2 times, .* killed by SIGKILL") as caught,
     ):

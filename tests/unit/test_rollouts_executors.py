@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -21,10 +20,8 @@ BOTH = (MetaIterativeEnvExecutor, MetaParallelEnvExecutor)
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[SamplerPool]:
-    with SamplerPool(2, transport="process") as workers:
-        workers.invoke_all(pid_of)
-        yield workers
+def pool(shared_pools: Any) -> SamplerPool:
+    return shared_pools[2]
 
 
 def pid_of(namespace: Any) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,14 +21,8 @@ from metaroll.types import RolloutPlan
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[SamplerPool]:
-    with SamplerPool(2, transport="process") as workers:
-        workers.invoke_all(nothing)
-        yield workers
-
-
-def nothing(namespace: Any) -> None:
-    pass
+def pool(shared_pools: Any) -> SamplerPool:
+    return shared_pools[2]
 
 
 KEYS = {"observations", "actions", "rewards", "env_infos", "agent_infos"}

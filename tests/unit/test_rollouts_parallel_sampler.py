@@ -62,13 +62,8 @@ def pids(G):
 
 
 @pytest.fixture(scope="module")
-def pools():
-    running = {1: SamplerPool(1), **{count: SamplerPool(count, transport="process") for count in (2, 4)}}
-    for pool in running.values():
-        pool.invoke_all(pids)
-    yield running
-    for pool in running.values():
-        pool.stop()
+def pools(shared_pools):
+    return {1: SamplerPool(1), 2: shared_pools[2], 3: shared_pools[3]}
 
 
 def same(left, right):

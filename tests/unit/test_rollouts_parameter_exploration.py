@@ -27,6 +27,8 @@ from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.domain_randomizer import DomainRandomizer
 from metaroll.types import EnvSpec
 
+pytestmark = pytest.mark.usefixtures("lent_pools")
+
 MASSES = [{"mass": 0.5}, {"mass": 1.5}, {"mass": 4.0}]
 
 

@@ -31,7 +31,6 @@ from metaroll.rollouts.samplers.sbi import (
 )
 from metaroll.rollouts.samplers.series_features import SeriesFeatures
 from metaroll.rollouts.single.rollout import rollout
-from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.seeding import isolated_rng
 from metaroll.tasks.distributions import UniformDomainParam
 from metaroll.tasks.domain_randomizer import DomainRandomizer
@@ -250,13 +249,12 @@ def test_batched_mujoco():
 # -- exactness ---------------------------------------------------------------------------------------------------------
 
 
-def test_rows_do_not_depend_on_workers_slots_or_neighbors(env, real):
+def test_rows_do_not_depend_on_workers_slots_or_neighbors(env, real, shared_pools):
     theta = np.random.default_rng(0).uniform(0.7, 1.3, (70, 2))
     expected = sampler(env, real=real, num_segments=3)(theta)
-    with SamplerPool(2) as pool:
-        shared = sampler(env, real=real, num_segments=3, pool=pool)
-        torch.testing.assert_close(shared(theta), expected, rtol=0, atol=0)
-        assert shared(theta[:0]).shape == (0, 12)
+    shared = sampler(env, real=real, num_segments=3, pool=shared_pools[2])
+    torch.testing.assert_close(shared(theta), expected, rtol=0, atol=0)
+    assert shared(theta[:0]).shape == (0, 12)
     narrow = sampler(env, real=real, num_segments=3, slots_per_unit=5)
     torch.testing.assert_close(narrow(theta), expected, rtol=0, atol=0)
     few = sampler(env, real=real, num_segments=3)(theta[:3])

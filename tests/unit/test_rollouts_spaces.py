@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import gymnasium
@@ -23,10 +22,8 @@ from metaroll.types import EnvSpec, RolloutPlan
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[SamplerPool]:
-    with SamplerPool(2) as workers:
-        workers.invoke_all(lambda namespace: None)  # started here, they are nobody's left-overs
-        yield workers
+def pool(shared_pools: Any) -> SamplerPool:
+    return shared_pools[2]
 
 
 def plans(count: int, steps: int = 12) -> list[RolloutPlan]:

@@ -24,6 +24,8 @@ from metaroll.policies.actor import Actor
 from metaroll.training.session import experiments
 from metaroll.training.store.snapshots import load_snapshot
 
+pytestmark = pytest.mark.usefixtures("lent_pools")
+
 PPO: dict[str, Any] = {"steps_per_epoch": 400, "batch_size": 100, "num_passes": 2, "hidden_sizes": (8,)}
 PEARL: dict[str, Any] = {
     "num_train_tasks": 4,
@@ -102,7 +104,7 @@ def test_python_runner_and_command_line_give_the_same_bits(
     agent = metaroll.agent(algo, env, seed=5, run_dir=tmp_path / "python", **options).learn(progress=False)
     config = experiments.with_torch_threads(experiments.resolve(algo, env, [("here", {**options, "seed": 5})]))
     experiment = experiments.build(config, tmp_path / "runner")
-    with experiment.runner as runner, experiments.torch_threads(config):
+    with experiment.runner as runner, experiments.torch_threads(config["run"]["torch_threads"]):
         assert isinstance(runner, metaroll.LocalRunner)
         runner.train(n_epochs=2)
     assert agent.run_dir == tmp_path / "python"

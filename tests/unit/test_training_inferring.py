@@ -29,6 +29,8 @@ from metaroll.training.session.inferring import infer, usual_prior
 from metaroll.training.session.randomization_baselines import AutomaticRandomization, sim_opt
 from metaroll.training.session.run_config import default_run_dir
 
+pytestmark = pytest.mark.usefixtures("lent_pools")
+
 PRIOR = {"pole_mass": (0.5, 1.5), "pole_length": (0.5, 1.5)}
 TRUE = {"pole_mass": 0.8, "pole_length": 1.2}
 

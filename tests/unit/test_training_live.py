@@ -28,6 +28,8 @@ from metaroll.tasks.task_sampler import SetTaskSampler, TaskSampler
 from metaroll.training.run.runner import LocalRunner
 from metaroll.types import EnvSpec
 
+pytestmark = pytest.mark.usefixtures("lent_pools")
+
 
 class OffPolicy(RLAlgorithm):
     """Changes its parameters after every call, and remembers a hash of all that it was given."""

@@ -27,6 +27,8 @@ from metaroll.training.store.files import save_tree
 from metaroll.training.store.metrics_log import read_metrics
 from metaroll.types import EnvSpec
 
+pytestmark = pytest.mark.usefixtures("lent_pools")
+
 SMALL = {
     "latent_dim": 2,
     "encoder_hidden_sizes": (8,),

@@ -25,6 +25,8 @@ from metaroll.training.store.files import save_tree
 from metaroll.training.store.metrics_log import read_metrics
 from metaroll.types import EnvSpec
 
+pytestmark = pytest.mark.usefixtures("lent_pools")
+
 SPEC = EnvSpec.from_env(gymnasium.make("Pendulum-v1"))
 CHOICES = EnvSpec.from_env(gymnasium.make("CartPole-v1"))
 SMALL: dict[str, Any] = {"steps_per_epoch": 60, "num_passes": 2, "max_path_length": 20, "evaluate_every": 2}

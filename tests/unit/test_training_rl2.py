@@ -21,6 +21,8 @@ from metaroll.training.session import experiments
 from metaroll.training.store.metrics_log import read_metrics
 from metaroll.training.store.snapshots import load_snapshot
 
+pytestmark = pytest.mark.usefixtures("lent_pools")
+
 SMALL: dict[str, Any] = {
     "hidden_sizes": (6,),
     "trials_per_epoch": 6,

@@ -60,14 +60,12 @@ def test_every_point_is_run_with_its_parameters_and_the_same_seeds():
     assert np.array_equal(again.returns, result.returns)
 
 
-def test_the_number_of_workers_changes_nothing():
+def test_the_number_of_workers_changes_nothing(shared_pools):
     results = []
     for workers in (1, 2):
-        with SamplerPool(workers) as pool:
-            grid = {"pole_length": np.linspace(0.5, 1.5, 3)}
-            results.append(
-                robustness_map(policy_of("pend"), "pend", grid, num_episodes=2, max_steps=9, seed=1, pool=pool)
-            )
+        pool = SamplerPool(1) if workers == 1 else shared_pools[workers]
+        grid = {"pole_length": np.linspace(0.5, 1.5, 3)}
+        results.append(robustness_map(policy_of("pend"), "pend", grid, num_episodes=2, max_steps=9, seed=1, pool=pool))
     assert np.array_equal(results[0].returns, results[1].returns)
 
 

@@ -27,10 +27,7 @@ from metaroll.training.store.files import read_json
 from metaroll.training.store.metrics_log import FILE_NAME, read_metrics
 from metaroll.training.store.snapshots import Snapshot, SnapshotConfig, snapshots_of
 
-
-@pytest.fixture(autouse=True)
-def fast_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+pytestmark = pytest.mark.usefixtures("lent_pools")
 
 
 def make_runner(run_dir: Path | None, learner: GoalLearner | None = None, **arguments: Any) -> LocalRunner:

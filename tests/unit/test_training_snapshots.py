@@ -17,12 +17,6 @@ from metaroll.training.store.snapshots import Snapshotter, latest, load_snapshot
 MANIFEST = {"algorithm": "Toy", "fingerprint": "x", "metrics_offset": 0}
 
 
-@pytest.fixture(autouse=True)
-def fast_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waiting for the disk is no part of what is tested here."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-
-
 def write(snapshotter: Snapshotter, iteration: int) -> Path | None:
     trees = {"algorithm": {"epochs": iteration, "w": np.full(3, iteration)}, "buffers": {"data": np.arange(iteration)}}
     return snapshotter.save(iteration, trees, MANIFEST)
@@ -68,6 +62,54 @@ def test_modes_are_validated(tmp_path: Path, mode: str, gap: Any, message: str) 
     """specs/meta.md 5.3"""
     with pytest.raises((TypeError, ValueError), match=message):
         Snapshotter(tmp_path, mode, gap)
+
+
+@pytest.mark.parametrize(
+    ("mode", "gap", "keep_last", "kept"),
+    [
+        ("last", 1, 3, [3, 4, 5]),
+        ("last", 1, 9, [0, 1, 2, 3, 4, 5]),
+        ("gap_overwrite", 2, 2, [2, 4]),
+        ("gap_and_last", 3, 2, [0, 3, 4, 5]),
+    ],
+)
+def test_the_newest_k_are_kept(tmp_path: Path, mode: str, gap: int, keep_last: int, kept: list[int]) -> None:
+    snapshotter = Snapshotter(tmp_path, mode, gap, keep_last)
+    for k in range(6):
+        write(snapshotter, k)
+    assert list(snapshots_of(tmp_path)) == kept
+    for k in kept:
+        assert load_snapshot(tmp_path, k).tree("algorithm")["epochs"] == k
+
+
+@pytest.mark.parametrize(("mode", "gap"), [("all", 1), ("gap", 2), ("none", 1)])
+def test_keep_last_is_refused_where_nothing_is_replaced(tmp_path: Path, mode: str, gap: int) -> None:
+    with pytest.raises(ValueError, match=f"keep_last is for snapshot_mode 'last' or .*got 2 with '{mode}'"):
+        Snapshotter(tmp_path, mode, gap, 2)
+    with pytest.raises(ValueError, match="keep_last must be an integer of at least 1"):
+        Snapshotter(tmp_path, keep_last=0)
+
+
+def test_a_kill_at_any_file_operation_leaves_the_newest_k(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    finished, count = False, 0
+    while not finished:
+        run = tmp_path / str(count)
+        for k in (1, 2, 3):
+            write(Snapshotter(run, keep_last=3), k)
+        with monkeypatch.context() as patch:
+            die_after(patch, count)
+            try:
+                write(Snapshotter(run, keep_last=3), 4)
+                write(Snapshotter(run, keep_last=3), 5)
+                finished = True
+            except Killed:
+                pass
+        found = list(snapshots_of(run))
+        assert len(found) >= 3, (count, found)
+        assert [load_snapshot(run, k).tree("algorithm")["epochs"] for k in found] == found
+        count += 1
+    assert found == [3, 4, 5]
+    assert count > 10
 
 
 def test_choice_is_numeric_and_first_is_first(tmp_path: Path) -> None:

@@ -198,7 +198,7 @@ def unset(metavar: str, meaning: str) -> Any:
 
 
 Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
-Newest = Annotated[int | None, unset("INT", "that of the newest snapshot")]
+Newest = Annotated[str | None, unset("INT|first|best", "that of the newest snapshot")]
 AsTrained = Annotated[int | None, unset("INT", "as in training")]
 
 

@@ -315,6 +315,22 @@ class Rollouts(Sequence[StepSequence]):
         return self._cached("lengths", found)
 
     @property
+    def firsts(self) -> np.ndarray:
+        """Steps that each rollout had taken before, where these are pieces, ``(N,)``."""
+        return _joined(
+            [
+                np.zeros(stop - first, dtype=np.int64) if part.firsts is None else part.firsts[first:stop]
+                for part, first, stop in self._spans
+            ],
+            np.int64,
+        )
+
+    @property
+    def complete(self) -> np.ndarray:
+        """Whether the last step of each is its end, bool ``(N,)``; others are pieces that go on."""
+        return _joined([part.complete[first:stop] for part, first, stop in self._spans], bool)
+
+    @property
     def rewards(self) -> np.ndarray:
         """Rewards of all steps, ``(sum T,)``."""
         return self.column("rewards") if self._spans else np.zeros(0)

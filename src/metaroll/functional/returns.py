@@ -23,6 +23,7 @@ __all__ = [
     "discounted_reverse_cumsum_dense",
     "discounted_reverse_cumsum_ragged",
     "discounted_sum",
+    "n_step_sums",
     "reverse_scan",
     "scan_in_place",
     "segment_bounds",
@@ -251,3 +252,30 @@ def discounted_sum(data: Any, gamma: float) -> Any:
         np.maximum(weights, 5e-324, out=weights)  # an infinite entry stays infinite where its weight would round to 0
     result = like(np.asarray(np.tensordot(weights, x, axes=1)), data)
     return result if isinstance(result, torch.Tensor) else result[()]
+
+
+def n_step_sums(
+    rewards: np.ndarray, terminated: np.ndarray, goes_on: np.ndarray, discount: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sums of the next rewards of N steps, cut where an episode ends (Sutton and Barto 2018, eq. 7.1).
+
+    ``R = r_0 + g r_1 + ... + g^(k-1) r_(k-1)``, where k is K, or less where an episode ends before: a terminated
+    episode is worth nothing after that, one that was cut off is worth what its last observation is.
+
+    Args:
+        rewards: Of the step itself and the K - 1 after it, ``(N, K)``.
+        terminated: Whether the episode terminates with each, bool ``(N, K)``.
+        goes_on: Whether each is followed by the next one of its episode, bool ``(N, K)``.
+        discount: g.
+
+    Returns:
+        The sums in float64 ``(N,)``; k of each ``(N,)``; ``g^k``, or 0 where the last step counted is a termination,
+        in float64 ``(N,)``.
+    """
+    counted = np.ones(rewards.shape, dtype=bool)  # a step counts if all before it go on
+    np.logical_and.accumulate(goes_on[:, :-1], axis=1, out=counted[:, 1:])
+    powers = discount ** np.arange(rewards.shape[1] + 1)
+    sums = np.where(counted, rewards, 0.0) @ powers[:-1]
+    counts = counted.sum(axis=1)
+    ends = (terminated & counted).any(axis=1)
+    return sums, counts, np.where(ends, 0.0, powers[counts])

@@ -48,6 +48,8 @@ class RLAlgorithm(ABC):
         policy: What acts; ``None`` for an algorithm that samples nothing.
         exploration_policy: What acts in training in its place; ``None`` means ``policy``.
         max_path_length: Maximum number of steps of a rollout. An algorithm with a policy needs it.
+        max_eval_path_length: The same in evaluations; ``None`` means ``max_path_length``.
+        n_eval_trajs: Episodes of an evaluation where nobody else says; ``None`` means as the evaluator has it.
         discount: Discount factor.
         env_spec: Spaces of the environment; ``None`` where the algorithm does not know them.
         train_tasks: Tasks that it learns in: a test task must not be among them. ``None`` means unknown.
@@ -65,6 +67,8 @@ class RLAlgorithm(ABC):
     sampler_cls: Any = None
     # These have no annotation: type checkers would not let a subclass have a property of the name.
     max_path_length = cast("float | None", None)
+    max_eval_path_length = cast("float | None", None)
+    n_eval_trajs = cast("int | None", None)
     discount = 1.0
     env_spec = cast("EnvSpec | None", None)
     train_tasks = cast("Sequence[Any] | None", None)
@@ -112,6 +116,11 @@ class RLAlgorithm(ABC):
     def load_buffers_state_dict(self, tree: Mapping[str, Any]) -> None:
         """Restore ``buffers_state_dict``."""
         raise TypeError(f"{type(self).__name__} has no buffers: it needs load_buffers_state_dict(tree)")
+
+    @property
+    def evaluation_limit(self) -> float | None:
+        """Maximum number of steps of a rollout in an evaluation."""
+        return self.max_path_length if self.max_eval_path_length is None else self.max_eval_path_length
 
     def update_seconds(self) -> float | None:
         """Seconds of one gradient step on this machine, timed on throw-away copies: nothing of the algorithm changes.

@@ -11,9 +11,9 @@ from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
-from metaroll.checks import check_whole
+from metaroll.checks import check_number, check_whole
 from metaroll.data.rollouts import Rollouts
-from metaroll.errors import ShapeError, unknown_name
+from metaroll.errors import InvalidValueError, ShapeError, unknown_name
 from metaroll.functional.cvar import conditional_value_at_risk
 from metaroll.functional.running_moments import Moments, add_rows
 from metaroll.functional.search.base import Search, restored, state_tree
@@ -149,8 +149,30 @@ class SearchLearner(RLAlgorithm):
         return train_epochs(self, runner)
 
     def collect(self, runner: Runner) -> list[Sequence[Any]]:
-        """Rollouts of each candidate of a new ``ask``."""
-        sets, trials = self.ask(), self.trials
+        """Rollouts of each candidate of a new ``ask``.
+
+        Where observations, rewards or actions of one are not finite, each candidate is tried by itself: those have no
+        rollouts, and rank last.
+        """
+        sets = self.ask()
+        updates: list[Any] = self._tasks.draw(self.trials.tasks_per_epoch) if self._in_tasks else [None]
+        try:
+            return self._tried(runner, sets, updates)
+        except InvalidValueError as error:
+            found = [self._tried_alone(runner, row, updates) for row in sets[:, None]]
+            if not any(map(len, found)):
+                raise error
+            return found
+
+    def _tried_alone(self, runner: Runner, sets: np.ndarray, updates: list[Any]) -> Sequence[Any]:
+        try:
+            return self._tried(runner, sets, updates)[0]
+        except InvalidValueError:
+            return []
+
+    def _tried(self, runner: Runner, sets: np.ndarray, updates: list[Any]) -> list[Sequence[Any]]:
+        """Rollouts of each of ``sets`` (``num_candidates`` of them, or one) in the tasks ``updates``."""
+        trials = self.trials
         rollouts = trials.rollouts_per_candidate
         if rollouts is not None:
             rollouts = math.ceil(rollouts * self._search.repetitions(self._state))
@@ -160,8 +182,7 @@ class SearchLearner(RLAlgorithm):
             return runner.sample_parameters(
                 sets, num_init_states_per_domain=rollouts, deterministic=trials.deterministic
             )
-        each = trials.tasks_per_epoch if self._in_tasks else 1
-        updates: list[Any] = self._tasks.draw(each) if self._in_tasks else [None]
+        each = len(updates)
         groups = runner.obtain_samples(
             runner.step_itr,
             env_update=updates * len(sets),
@@ -191,8 +212,9 @@ class SearchLearner(RLAlgorithm):
             raise ShapeError(
                 f"rollouts must hold a list for each of {len(self._asked)} candidates, got {len(rollouts)} lists"
             )
+        begun = self._state.evaluations
         for number, group in enumerate(rollouts):
-            self.train_once(self.num_epochs * len(rollouts) + number, group)
+            self.train_once(begun + number, group)
         return self._metrics
 
     def train_once(self, itr: int, paths: Sequence[Any]) -> float:
@@ -221,18 +243,11 @@ class SearchLearner(RLAlgorithm):
     def _fitness(self, paths: Sequence[Any]) -> float:
         if not len(paths):
             return math.nan
-        if isinstance(paths[0], Mapping):
-            returns = np.array([np.sum(path["rewards"]) for path in paths], dtype=np.float64)
-            seen = [np.asarray(path["observations"]) for path in paths]
-        else:
-            found = Rollouts.of(paths)
-            returns = found.discounted_returns(1.0)
-            self._metrics["discounted_return"] += float(found.discounted_returns(self.discount).mean())
-            seen = [found.steps_and_final("observations")[0]] if self.policy.normalize_observations else []
+        returns, discounted, seen = _told_by(paths, self.discount, self.policy.normalize_observations)
+        self._metrics["discounted_return"] += discounted
         self._metrics["episodes"] += len(returns)
-        if self.policy.normalize_observations:
-            for rows in seen:
-                self._moments = add_rows(self._moments, rows.reshape(len(rows), -1))
+        for rows in seen:
+            self._moments = add_rows(self._moments, rows.reshape(len(rows), -1))
         return math.nan if np.isnan(returns).any() else conditional_value_at_risk(returns, self.trials.epsilon)
 
     def _finish_epoch(self) -> float:
@@ -279,6 +294,7 @@ class SearchLearner(RLAlgorithm):
         """Class, search, trials and policy as a short text; a snapshot fits a learner with the same one."""
         layout, tried = self.policy.parameter_layout(), replace(self.trials, evaluate_every=0)
         kinds = [type(self.policy.policy).__name__, *layout.names, *layout.shapes, self.policy.action_bounds]
+        kinds += [self.max_path_length, self.discount]
         return fingerprint_of(
             self, type(self._search).__name__, described(self._search), described(tried), *map(repr, kinds)
         )
@@ -416,7 +432,7 @@ class CEM(SearchLearner):
     ) -> None:
         self.baseline, self.n_samples = baseline, check_whole("n_samples", n_samples)
         self.n_best = num_elites(self.n_samples, best_frac)
-        if self.n_best == 1 and covariance == "diagonal":
+        if self.n_best == 1:
             _LOG.warning("one best candidate has no deviation: only the extra noise explores, and it fades")
         self._settings = CEMSearch(
             population=self.n_samples,
@@ -504,6 +520,9 @@ class CMAES(SearchLearner):
         seed: int | None = None,
     ) -> None:
         self.baseline, self.n_samples = baseline, n_samples
+        if n_samples is not None:
+            check_whole("n_samples", n_samples, 2)
+        check_number("sigma0", sigma0, 0.0, above_low=True)
         self._settings = CMA(
             sigma=sigma0,
             population=n_samples,
@@ -517,7 +536,6 @@ class CMAES(SearchLearner):
             max_repetitions=max_repetitions,
             target=target,
         )
-
         if restarts not in ("none", *RESTARTS):
             raise unknown_name("restarts", str(restarts), ("none", *RESTARTS))
         self._restarts: Literal["none", "ipop", "bipop"] = restarts
@@ -547,6 +565,18 @@ class CMAES(SearchLearner):
         """Whether only the diagonal of the covariance is learned."""
         run = self._state if isinstance(self._state, CMAState) else self._state.run
         return run.covariance.ndim == 1
+
+
+def _told_by(paths: Sequence[Any], discount: float, observed: bool) -> tuple[np.ndarray, float, list[np.ndarray]]:
+    """Return of each path ``(n,)``, mean discounted return, and, where ``observed``, observations ``(N, ...)``."""
+    if isinstance(paths[0], Mapping):
+        rewards = [np.asarray(path["rewards"], dtype=np.float64) for path in paths]
+        discounted = float(np.mean([each @ discount ** np.arange(len(each)) for each in rewards]))
+        seen = [np.asarray(path["observations"]) for path in paths] if observed else []
+        return np.array([each.sum() for each in rewards]), discounted, seen
+    found = Rollouts.of(paths)
+    seen = [found.steps_and_final("observations")[0]] if observed else []
+    return found.discounted_returns(1.0), float(found.discounted_returns(discount).mean()), seen
 
 
 def _like(own: np.ndarray, saved: Any) -> np.ndarray:

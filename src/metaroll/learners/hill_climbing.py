@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, final
@@ -21,6 +23,8 @@ from metaroll.learners.trials import Trials
 from metaroll.policies.acting import ActingPolicy
 
 __all__ = ["HillClimbing"]
+
+_LOG = logging.getLogger(__name__)
 
 
 @final
@@ -134,10 +138,9 @@ class HillClimbing(SearchLearner):
             return False
         return float(np.std(self._returns)) < self._stop_std
 
-    def collect(self, runner: Runner) -> list[Any]:
-        """Rollouts of each set of a new ``ask``; the first set is the mean."""
+    def _tried(self, runner: Runner, sets: np.ndarray, updates: list[Any]) -> list[Sequence[Any]]:
         return runner.sample_parameters(
-            self.ask(),
+            sets,
             num_domains=self.num_domains,
             num_init_states_per_domain=self.num_init_states_per_domain,
         )
@@ -146,32 +149,41 @@ class HillClimbing(SearchLearner):
         """Move to the best set if it is better than the mean; numbers for the log.
 
         Args:
-            rollouts: Rollouts of each set of the last ``ask``, in its order.
+            rollouts: Rollouts of each set of the last ``ask``, in its order; a set without any ranks last.
         """
         if not len(self._asked):
             raise ValueError("tell needs sets that have been tried: call ask() first, once for each tell")
-        if len(rollouts) != len(self._asked) or not all(len(group) for group in rollouts):
+        if len(rollouts) != len(self._asked) or not any(len(group) for group in rollouts):
             raise ShapeError(
-                f"rollouts must hold a list for each of the {len(self._asked)} sets, with at least one rollout, got "
-                f"lists of {[len(group) for group in rollouts]}"
+                f"rollouts must hold a list for each of the {len(self._asked)} sets, and some rollouts, got lists of "
+                f"{[len(group) for group in rollouts]}"
             )
-        returns = [Rollouts.of(group).discounted_returns(1.0) for group in rollouts]
-        scores = np.array([conditional_value_at_risk(each, self.trials.epsilon) for each in returns])
-        if not np.isfinite(scores).all():
-            raise InvalidValueError(f"the returns of set {int(np.flatnonzero(~np.isfinite(scores))[0])} are not finite")
-        best, used = int(scores.argmax()), self.spread  # the mean itself, where nothing is better
+        scores, mean_return = np.full(len(rollouts), np.nan), math.nan
+        for number, group in enumerate(rollouts):
+            if not len(group):
+                _LOG.warning("set %d of epoch %d has no rollout: it ranks last", number, self.num_epochs)
+                continue
+            returns = Rollouts.of(group).discounted_returns(1.0)
+            if not np.isfinite(returns).all():
+                raise InvalidValueError(f"the returns of set {number} are not finite")
+            scores[number] = conditional_value_at_risk(returns, self.trials.epsilon)
+            mean_return = float(returns.mean()) if number == 0 else mean_return
+        best, used = int(np.nanargmax(scores)), self.spread  # the mean itself, where nothing is better
         self._learn(scores)
-        self._returns = [*self._returns, float(scores[0])][-self._stop_window :]
         return {
-            "return": float(returns[0].mean()),
+            "return": mean_return,
             "score": float(scores[0]),
             "score_best_of_epoch": float(scores[best]),
-            "score_median_of_epoch": float(np.median(scores)),
+            "score_median_of_epoch": float(np.nanmedian(scores)),
             "best_return": self.best_return,
             "improved": float(best > 0),
             "spread": used,
             "episodes": float(sum(map(len, rollouts))),
         }
+
+    def _learn(self, fitness: np.ndarray) -> None:
+        super()._learn(fitness)
+        self._returns = [*self._returns, float(fitness[0])][-self._stop_window :]
 
     def fingerprint(self) -> str:
         """Class, policy and settings as a short text; a snapshot fits a learner with the same one."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -14,12 +13,20 @@ from gymnasium.spaces import flatdim
 from torch import Tensor, nn
 
 from metaroll.errors import ShapeError, SnapshotError
+from metaroll.functional.gradients.optimizers import fast_optimizer
 from metaroll.learners.pearl_config import PEARLConfig
 from metaroll.learners.snapshots import load_optimizer_tree, optimizer_tree, weights_of
 from metaroll.seeding import derive_seed, isolated_rng, torch_generator
 from metaroll.types import EnvSpec
 
-__all__ = ["PEARLGenerators", "PEARLNetworks", "PEARLOptimizers", "accepts", "build_encoder", "reinitialized_copy"]
+__all__ = [
+    "PEARLGenerators",
+    "PEARLNetworks",
+    "PEARLOptimizers",
+    "accepts",
+    "build_encoder",
+    "reinitialized_copy",
+]
 
 
 def accepts(function: Callable[..., Any], argument: str) -> bool:
@@ -204,7 +211,7 @@ class PEARLOptimizers:
         self, networks: PEARLNetworks, optimizer_class: Callable[..., torch.optim.Optimizer], config: PEARLConfig
     ) -> None:
         def build(network: nn.Module, lr: float) -> torch.optim.Optimizer:
-            return _fast_optimizer(optimizer_class, list(network.parameters()), lr)
+            return fast_optimizer(optimizer_class, list(network.parameters()), lr)
 
         self.policy = build(networks.inner_policy, config.policy_lr)
         self.qf1 = build(networks.qf1, config.qf_lr)
@@ -238,16 +245,6 @@ class PEARLOptimizers:
                 raise SnapshotError(
                     f"the saved state does not fit the optimizer of {name}: {error}; use that run's optimizer_class"
                 ) from error
-
-
-def _fast_optimizer(
-    optimizer_class: Callable[..., torch.optim.Optimizer], parameters: list[nn.Parameter], lr: float
-) -> torch.optim.Optimizer:
-    for option in ("fused", "foreach"):
-        if accepts(optimizer_class, option):
-            with contextlib.suppress(TypeError, ValueError, RuntimeError):  # not on this device or for this dtype
-                return optimizer_class(parameters, lr=lr, **{option: True})
-    return optimizer_class(parameters, lr=lr)
 
 
 class PEARLGenerators:

@@ -1,9 +1,10 @@
-"""One gradient step of PEARL, and its losses as pure functions of tensors (Rakelly et al. 2019, arXiv:1903.08254).
+"""One gradient step of PEARL (Rakelly et al. 2019, arXiv:1903.08254).
 
 The actor-critic part is the first soft actor-critic, which has a state value network besides two Q functions (Haarnoja
 et al. 2018, arXiv:1801.01290). The entropy weight is 1; the scale of the rewards takes the part of the temperature.
-B counts transitions of all tasks. All means are over all entries. The KL term is
-``functional.distributions.gaussian_kl_to_standard``, weighted by ``kl_lambda``.
+B counts transitions of all tasks. All means are over all entries. Targets and losses are those of
+``functional.gradients.actor_critic``; the KL term is ``functional.distributions.gaussian_kl_to_standard``, weighted by
+``kl_lambda``.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor
 
 from metaroll.errors import DivergedError
+from metaroll.functional.gradients.actor_critic import critic_loss, q_target, soft_update, value_loss, value_target
 from metaroll.learners.pearl_config import PEARLConfig
 from metaroll.learners.pearl_data import RowLayout, TransitionBatch
 from metaroll.learners.pearl_networks import PEARLNetworks, PEARLOptimizers
@@ -27,16 +29,11 @@ __all__ = [
     "METRICS",
     "PolicyRegularizers",
     "check_finite",
-    "critic_loss",
     "gradient_step",
     "mean_metrics",
     "policy_loss",
-    "q_target",
     "seconds_of_step",
-    "soft_update",
     "update_networks",
-    "value_loss",
-    "value_target",
 ]
 
 
@@ -46,40 +43,6 @@ class PolicyRegularizers(NamedTuple):
     mean: float = 1e-3
     std: float = 1e-3
     pre_activation: float = 0.0
-
-
-def q_target(
-    rewards: Tensor, terminated: Tensor, next_values: Tensor, discount: float, reward_scale: float = 1.0
-) -> Tensor:
-    """What both Q functions are fitted to: ``y = c r + (1 - d) gamma V'(s', z)``; shape ``(B, 1)``.
-
-    Haarnoja 2018, equation 8, with rewards scaled by ``c``. A time limit is no termination: ``terminated`` is the end
-    of the decision process only.
-
-    Args:
-        rewards: shape ``(B, 1)``.
-        terminated: 1 where the process ended, else 0, shape ``(B, 1)``.
-        next_values: Values of the successor states by the target network, shape ``(B, 1)``.
-    """
-    return reward_scale * rewards + (1.0 - terminated) * discount * next_values
-
-
-def critic_loss(q1: Tensor, q2: Tensor, target: Tensor) -> Tensor:
-    """``mean((Q1 - y)^2) + mean((Q2 - y)^2)``, scalar (Rakelly 2019, equation 2; no factor 1/2)."""
-    return torch.nn.functional.mse_loss(q1, target) + torch.nn.functional.mse_loss(q2, target)
-
-
-def value_target(min_q: Tensor, log_prob: Tensor) -> Tensor:
-    """``min(Q1, Q2)(s, a', z) - ln pi(a' | s, z)`` with ``a'`` from the policy, without gradient; shape ``(B, 1)``.
-
-    Haarnoja 2018, equation 3 (soft value of a state, one sample).
-    """
-    return (min_q - log_prob).detach()
-
-
-def value_loss(values: Tensor, target: Tensor) -> Tensor:
-    """``mean((V - target)^2)``, scalar (Haarnoja 2018, equation 5 without its factor 1/2)."""
-    return torch.nn.functional.mse_loss(values, target)
 
 
 def policy_loss(
@@ -111,13 +74,6 @@ def policy_loss(
     if weights.pre_activation:
         loss = loss + weights.pre_activation * pre_tanh.square().sum(dim=-1).mean()
     return loss
-
-
-@torch.no_grad()
-def soft_update(target: Iterable[Tensor], source: Iterable[Tensor], tau: float) -> None:
-    """Move ``target`` toward ``source`` in place: ``t <- (1 - tau) t + tau s`` (Haarnoja 2018, algorithm 1)."""
-    # One call for all tensors: a loop would cost more than the arithmetic.
-    torch._foreach_lerp_(list(target), [tensor.detach() for tensor in source], tau)  # pyright: ignore[reportPrivateImportUsage]
 
 
 METRICS = ("qf_loss", "vf_loss", "policy_loss", "kl", "z_abs_mean", "z_var", "q_mean", "log_prob")

@@ -1,4 +1,4 @@
-"""Noise that has a memory, around a policy that acts without any."""
+"""Exploration around a policy: noise with or without a memory, and actions at random at first."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from gymnasium.spaces import Box
+from scipy import special
+from torch import nn
 
 from metaroll.checks import check_number
-from metaroll.policies.acting import ActingPolicy, check_box
+from metaroll.policies.acting import ActingPolicy, check_box, per_row
 from metaroll.policies.parameters import ParameterLayout
+from metaroll.policies.scaling import ActionScaling
 from metaroll.types import Context, PolicyState
 
-__all__ = ["OrnsteinUhlenbeckPolicy"]
+__all__ = ["GaussianNoisePolicy", "OrnsteinUhlenbeckPolicy", "UniformFirstPolicy"]
 
 _STATE = "ornstein_uhlenbeck"
 
@@ -33,6 +37,7 @@ class OrnsteinUhlenbeckPolicy(ActingPolicy):
         theta: How fast it returns to ``mean``, per unit of time.
         mean: Where it returns to.
         dt: Length of a step in units of time.
+        relative: The process counts in halves of the range of each entry of an action.
 
     Raises:
         TypeError: ``policy`` is none of metaroll, or its actions are no Box.
@@ -41,16 +46,23 @@ class OrnsteinUhlenbeckPolicy(ActingPolicy):
     acts_in_bounds = True
 
     def __init__(
-        self, policy: ActingPolicy, sigma: float = 0.3, theta: float = 0.15, mean: float = 0.0, dt: float = 1e-2
+        self,
+        policy: ActingPolicy,
+        sigma: float = 0.3,
+        theta: float = 0.15,
+        mean: float = 0.0,
+        dt: float = 1e-2,
+        *,
+        relative: bool = False,
     ) -> None:
-        if not isinstance(policy, ActingPolicy):
-            raise TypeError(f"policy must be a policy of metaroll, got {type(policy).__name__}")
+        _check_inner(policy, type(self).__name__)
         check_box(policy.env_spec, type(self).__name__)
         act_dim = policy.act_dim
         super().__init__(policy.env_spec, replace(policy.info, noise_dim=act_dim, noise_kind="normal"))
         self.policy = policy
         self.sigma, self.theta = check_number("sigma", sigma, 0.0), check_number("theta", theta, 0.0)
         self.mean, self.dt = check_number("mean", mean, -math.inf), check_number("dt", dt, 0.0, above_low=True)
+        self._unit = _half_range(policy) if relative else None
 
     def initial_state(
         self,
@@ -77,6 +89,7 @@ class OrnsteinUhlenbeckPolicy(ActingPolicy):
         drawn = np.asarray(noise, dtype=np.float32)
         process = state[_STATE] + pull * (np.float32(self.mean) - state[_STATE]) + kick * drawn
         added = np.where(np.reshape(deterministic, (-1, 1)), np.float32(0.0), process)
+        added = added if self._unit is None else added * self._unit
         space = self.env_spec.action_space
         if isinstance(space, Box):
             action = np.clip(action + added, space.low.reshape(-1), space.high.reshape(-1))
@@ -94,3 +107,201 @@ class OrnsteinUhlenbeckPolicy(ActingPolicy):
 
     def _arrange(self, arrays: list[np.ndarray]) -> Any:
         return arrays
+
+
+class GaussianNoisePolicy(ActingPolicy):
+    """The mean action of ``policy`` plus normal noise, clipped to the bounds of the action space.
+
+    Its standard deviation is an acting parameter that no gradient reaches: a learner that lets it fall sets it
+    (``set_sigma``), and it travels with the others to whoever acts. Rollouts that act deterministically get no noise.
+
+    Args:
+        policy: Any policy of metaroll for a Box of actions.
+        sigma: Standard deviation, in halves of the range of each entry of an action (1 for an entry without bounds).
+
+    Raises:
+        TypeError: ``policy`` is none of metaroll, or its actions are no Box.
+    """
+
+    acts_in_bounds = True
+
+    def __init__(self, policy: ActingPolicy, sigma: float = 0.1) -> None:
+        _check_inner(policy, type(self).__name__)
+        check_box(policy.env_spec, type(self).__name__)
+        act_dim = policy.act_dim
+        super().__init__(policy.env_spec, replace(policy.info, noise_dim=act_dim, noise_kind="normal"))
+        self.sigma = nn.Parameter(torch.tensor([check_number("sigma", sigma, 0.0)]), requires_grad=False)
+        self.policy = policy
+        self._half_range = _half_range(policy)
+        self._split = _Split(self, 1)
+
+    def set_sigma(self, sigma: float) -> None:
+        """Act with this standard deviation from now on."""
+        with torch.no_grad():
+            self.sigma.fill_(check_number("sigma", sigma, 0.0))
+
+    def initial_state(
+        self,
+        contexts: Sequence[Context | None],
+        generators: Sequence[np.random.Generator],
+        domain_params: Sequence[Mapping[str, Any] | None] | None = None,
+    ) -> PolicyState:
+        """State rows of ``policy``."""
+        return self.policy.initial_state(contexts, generators, domain_params)
+
+    def act(
+        self,
+        obs: np.ndarray,
+        state: PolicyState,
+        noise: np.ndarray,
+        deterministic: bool | np.ndarray = False,
+        parameters: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
+        """See ``types.Policy.act``; infos are those of ``policy``."""
+        sigma, inner = self._split.of(parameters, len(obs))
+        nothing = np.zeros((len(obs), self.policy.noise_dim), dtype=np.float32)
+        action, state, infos = self.policy.act(obs, state, nothing, True, inner)
+        if deterministic is True:
+            return action, state, infos
+        added = sigma * self._half_range * np.asarray(noise, dtype=np.float32)
+        if not isinstance(deterministic, bool):
+            added = np.where(np.reshape(deterministic, (-1, 1)), np.float32(0.0), added)
+        return _clipped(self.env_spec.action_space, action + added), state, infos
+
+    def acting_parameter_names(self) -> tuple[str, ...]:
+        """``sigma``, and the names of the parameters of ``policy`` within this module."""
+        return ("sigma", *(f"policy.{name}" for name in self.policy.acting_parameter_names()))
+
+    def parameter_layout(self) -> ParameterLayout:
+        """Layout of ``acting_parameter_names``."""
+        if self._layout is None:
+            self._layout = ParameterLayout.of(self, self.acting_parameter_names())
+        return self._layout
+
+    def _arrange(self, arrays: list[np.ndarray]) -> Any:
+        return arrays
+
+
+class UniformFirstPolicy(ActingPolicy):
+    """Acts as ``policy`` does, or uniformly at random as long as its learner says so (``set_uniform``).
+
+    What is said is an acting parameter that no gradient reaches: 1 for actions that are uniform in the bounds of the
+    space, 0 for those of ``policy``, whose noise it is that is used. An entry without bounds is uniform in [-1, 1].
+    Rollouts that act deterministically are those of ``policy``.
+
+    Args:
+        policy: Any policy of metaroll for a Box of actions with normal noise for each of its entries.
+
+    Raises:
+        TypeError: ``policy`` is none of metaroll, its actions are no Box, or it has too little noise.
+    """
+
+    acts_in_bounds = True
+
+    def __init__(self, policy: ActingPolicy) -> None:
+        _check_inner(policy, type(self).__name__)
+        check_box(policy.env_spec, type(self).__name__)
+        if policy.noise_kind != "normal" or policy.noise_dim < policy.act_dim:
+            raise TypeError(
+                f"policy must draw normal noise for each of the {policy.act_dim} entries of an action, which "
+                f"{type(policy).__name__} does not: put it in a GaussianNoisePolicy first"
+            )
+        super().__init__(policy.env_spec, replace(policy.info, runs_on_torch=False))
+        self.uniform = nn.Parameter(torch.zeros(1), requires_grad=False)
+        self.policy = policy
+        self._scaling = ActionScaling.of(policy.env_spec.action_space)
+        self._split = _Split(self, 1)
+
+    def set_uniform(self, uniform: bool) -> None:
+        """Act uniformly at random from now on, or as ``policy``."""
+        with torch.no_grad():
+            self.uniform.fill_(float(uniform))
+
+    def initial_state(
+        self,
+        contexts: Sequence[Context | None],
+        generators: Sequence[np.random.Generator],
+        domain_params: Sequence[Mapping[str, Any] | None] | None = None,
+    ) -> PolicyState:
+        """State rows of ``policy``."""
+        return self.policy.initial_state(contexts, generators, domain_params)
+
+    def act(
+        self,
+        obs: np.ndarray,
+        state: PolicyState,
+        noise: np.ndarray,
+        deterministic: bool | np.ndarray = False,
+        parameters: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
+        """See ``types.Policy.act``; infos are those of ``policy``."""
+        uniform, inner = self._split.of(parameters, len(obs))
+        action, state, infos = self.policy.act(obs, state, noise, deterministic, inner)
+        if deterministic is True or not uniform.any():
+            return action, state, infos
+        drawn = 2.0 * special.ndtr(np.asarray(noise[:, : self.act_dim], dtype=np.float64)) - 1.0
+        anywhere = drawn.astype(np.float32)
+        anywhere = anywhere if self._scaling is None else self._scaling.scaled(anywhere)
+        random = (uniform > 0.5) & ~np.reshape(deterministic, (-1, 1))
+        return np.where(random, anywhere, action), state, infos
+
+    def with_actions_taken(self, state: PolicyState, actions: np.ndarray) -> PolicyState:
+        """As ``policy``."""
+        return self.policy.with_actions_taken(state, actions)
+
+    def acting_parameter_names(self) -> tuple[str, ...]:
+        """``uniform``, and the names of the parameters of ``policy`` within this module."""
+        return ("uniform", *(f"policy.{name}" for name in self.policy.acting_parameter_names()))
+
+    def parameter_layout(self) -> ParameterLayout:
+        """Layout of ``acting_parameter_names``."""
+        if self._layout is None:
+            self._layout = ParameterLayout.of(self, self.acting_parameter_names())
+        return self._layout
+
+    def _arrange(self, arrays: list[np.ndarray]) -> Any:
+        return arrays
+
+
+class _Split:
+    """Cuts flat parameters into the first ones, of a policy around another one, and those of the other.
+
+    Args:
+        outer: The policy around; its parameters come first.
+        num_own: How many these are.
+    """
+
+    def __init__(self, outer: ActingPolicy, num_own: int) -> None:
+        self._outer, self._num_own = outer, num_own
+        self._known: tuple[Any, Any] = (None, None)
+
+    def of(self, parameters: np.ndarray | None, num_rows: int) -> tuple[np.ndarray, np.ndarray | None]:
+        """Own parameters ``(num_own,)`` or ``(N, num_own)``, and those of the other policy: views."""
+        if parameters is None:
+            return self._outer._live_weights()[0], None
+        if self._known[0] is not parameters:
+            flat = np.asarray(parameters, dtype=np.float32)
+            parts = flat[..., : self._num_own], flat[..., self._num_own :]
+            if flat is not parameters:  # a copy would not follow changes in place
+                return per_row(parts[0], num_rows), parts[1]
+            self._known = (parameters, parts)
+        own, inner = self._known[1]
+        return per_row(own, num_rows), inner
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_known": (None, None)}
+
+
+def _check_inner(policy: Any, outer: str) -> None:
+    if not isinstance(policy, ActingPolicy):
+        raise TypeError(f"policy must be a policy of metaroll, got {type(policy).__name__}; {outer} acts around one")
+
+
+def _half_range(policy: ActingPolicy) -> np.ndarray:
+    """Half the range of each entry of an action, ``(act_dim,)``; 1 for those without bounds."""
+    scaling = ActionScaling.of(policy.env_spec.action_space)
+    return np.ones(policy.act_dim, np.float32) if scaling is None else scaling.half_range
+
+
+def _clipped(space: Any, actions: np.ndarray) -> np.ndarray:
+    return np.clip(actions, space.low.reshape(-1), space.high.reshape(-1))

@@ -24,6 +24,7 @@ __all__ = [
     "MLPEncoder",
     "QFunction",
     "activation_name",
+    "activation_on_torch",
     "empty_linear",
     "initialize_linear",
 ]
@@ -35,7 +36,7 @@ _ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "sigmoid": torch.sigmoid,
     "identity": lambda x: x,
 }
-_INITS = ("xavier_uniform", "oyster", "orthogonal")
+_INITS = ("xavier_uniform", "oyster", "orthogonal", "fan_in")
 
 
 def activation_name(activation: str | Callable[..., Any] | None) -> str:
@@ -53,6 +54,11 @@ def activation_name(activation: str | Callable[..., Any] | None) -> str:
     if name not in _ACTIVATIONS:
         raise unknown_name("activation", name, _ACTIVATIONS)
     return name
+
+
+def activation_on_torch(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
+    """The activation that ``activation_name`` calls ``name``."""
+    return _ACTIVATIONS[name]
 
 
 @final
@@ -87,6 +93,7 @@ def initialize_linear(
             ``"oyster"`` (the reference implementation of PEARL): hidden weights within ``1 / sqrt(out)``, bias 0.1;
             last layer, bias too, within ``last_bound``. ``"orthogonal"`` (usual for PPO): orthogonal rows or columns of
             length ``sqrt(2)``, in the last layer ``last_gain``; bias 0 (Saxe et al. 2014, arXiv:1312.6120).
+            ``"fan_in"`` (usual for off-policy learners; PyTorch does it): weights and bias within ``1 / sqrt(in)``.
         last: Whether this is the output layer.
         heads: Number of equal outputs side by side in the layer, each initialized as a layer of its own.
         last_bound: See ``init``.
@@ -110,6 +117,10 @@ def initialize_linear(
             elif init == "orthogonal":
                 _orthogonal(weight, last_gain if last else math.sqrt(2.0), generator)
                 bias.zero_()
+            elif init == "fan_in":
+                bound = 1.0 / math.sqrt(num_in)
+                _uniform(weight, bound, generator)
+                _uniform(bias, bound, generator)
             elif last:
                 _uniform(weight, last_bound, generator)
                 _uniform(bias, last_bound, generator)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Annotated, Any, Literal
 from metaroll.cli import options as cli
 from metaroll.cli.options import AsTrained, Newest, Output, parse_command, unset
 from metaroll.cli.runs import seed_group
-from metaroll.errors import UsageError, blame_input
+from metaroll.errors import UnknownNameError, UsageError, blame_input
 from metaroll.training.algorithms.other_names import GIVEN, swapped_names
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, example_envs, get_algorithm
 from metaroll.training.session import run_config
@@ -23,6 +24,8 @@ __all__ = ["demo", "evaluate", "resume", "train"]
 
 _AsBefore = Annotated[int | None, unset("INT", "as before")]
 _YesOrNo = Annotated[bool | None, unset("{True,False}", "as in training")]
+_SnapshotMode = Literal["all", "last", "gap", "gap_overwrite", "gap_and_last", "none"]
+_SNAPSHOT_MODES = "{all,last,gap,gap_overwrite,gap_and_last,none}"
 _Engine = Literal["auto", "serial", "process", "ray"]
 _MISSING = "the folder of the run is missing"
 _SECTIONS = ("run", "algorithm", "evaluation")
@@ -75,6 +78,51 @@ class _DemoArguments:
     output: Output = field(default_factory=Output)
 
 
+_TextAsBefore = unset("TEXT|none", "as before")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Services:
+    """When the run ends, what it keeps, and how often it evaluates: as of train, from now on."""
+
+    stop_at: Annotated[str | None, unset("FLOAT|none", "as before")] = None
+    """End where the number of --stop-metric is at least this."""
+    stop_metric: Annotated[str | None, unset("TEXT", "as before")] = None
+    """The number: return or success (those of evaluations), or any name in metrics.jsonl, as train/return."""
+    stop_mean_of: _AsBefore = None
+    """Number of newest values of it that are averaged."""
+    budget: Annotated[str | None, _TextAsBefore] = None
+    """End after the epoch in which training has taken so long in all, as 90s, 10m, 1h30m or 2d; what it took before
+    counts."""
+    keep_best: Annotated[str | None, _TextAsBefore] = None
+    """Keep the snapshot with the highest value of this number, too."""
+    keep_last: _AsBefore = None
+    """How many newest snapshots are kept."""
+    snapshot_mode: Annotated[
+        _SnapshotMode | None, unset("{all,last,gap,gap_overwrite,gap_and_last,none}", "as before")
+    ] = None
+    """Which snapshots are kept."""
+    snapshot_gap: _AsBefore = None
+    """Epochs between snapshots, for the modes with a gap."""
+    evaluate_every: _AsBefore = None
+    """Evaluate after every so many epochs; 0 means never."""
+
+    def changes(self) -> dict[str, Any]:
+        """What that changes in the options of the run."""
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        given |= {name: None for name in ("stop_at", "budget", "keep_best") if given.get(name, "").lower() == "none"}
+        if given.get("stop_at") is not None:
+            given["stop_at"] = _number("--stop-at", given["stop_at"])
+        return given
+
+
+def _number(flag: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"{flag} must be a number, or none, got {text!r}") from None
+
+
 @dataclass(frozen=True, kw_only=True)
 class _ResumeArguments:
     epochs: _AsBefore = None
@@ -85,6 +133,7 @@ class _ResumeArguments:
     """Go on after this epoch; newer snapshots are set aside."""
     jobs: _AsBefore = None
     """Of a group of runs (train --seeds): runs at a time, in a process each."""
+    services: _Services = field(default_factory=_Services)
     where: _Where = field(default_factory=_Where)
     output: Output = field(default_factory=Output)
 
@@ -215,9 +264,14 @@ def resume(arguments: Sequence[str]) -> None:
         "Continues as if the run had never been interrupted. RUN may be the folder of a group "
         "(train --seeds): those that have begun are continued, the others started."
     )
-    names, given = parse_command(_ResumeArguments, arguments, "metaroll resume RUN [options]", about, _MISSING)
-    changes = {name: getattr(given, name) for name in ("epochs", "num_workers") if getattr(given, name) is not None}
-    changes |= given.where.changes()
+    try:
+        names, given = parse_command(_ResumeArguments, arguments, "metaroll resume RUN [options]", about, _MISSING)
+    except UnknownNameError as error:
+        _refuse_lasting(arguments)
+        raise error
+    changes = {"epochs": given.epochs, "num_workers": given.num_workers}
+    changes = {name: value for name, value in changes.items() if value is not None}
+    changes |= {**given.services.changes(), **given.where.changes()}
     from metaroll.training.session.experiments import require_at_least
     from metaroll.training.session.sessions import continue_run
 
@@ -236,9 +290,30 @@ def resume(arguments: Sequence[str]) -> None:
         return
     with blame_input():
         folder = run_folder.find_run(names[0])
-        config = run_folder.read_config(folder)
-        config["run"] = {**config["run"], **changes}
+        config = run_config.changed(run_folder.read_config(folder), changes)
     _print_json(continue_run(config, folder, console, given.from_epoch), given.output)
+
+
+def _refuse_lasting(arguments: Sequence[str]) -> None:
+    """Error if something is to change in a run that cannot: an option of ``train`` that decides what it learns."""
+    names, rest = cli.take_positionals(arguments, 1, cli.flags_of(_ResumeArguments, valued_only=True))
+    folder = Path(names[0]) if names else Path()
+    file = run_folder.GROUP_FILE if (folder / run_folder.GROUP_FILE).is_file() else run_folder.CONFIG_FILE
+    if not (folder / file).is_file():
+        return
+    from metaroll.training.session.experiments import run_options
+
+    config = run_folder.read_config(folder, file)
+    fixed = {flag: option for option in run_options(config["algo"]) for flag in cli.flags_for(option)}
+    fixed = {flag: option for flag, option in fixed.items() if flag not in cli.flags_of(_ResumeArguments)}
+    typed = (argument.split("=")[0].replace("_", "-") for argument in rest)
+    if (flag := next((flag for flag in typed if flag in fixed), None)) is not None:
+        kept = config[fixed[flag].section].get(fixed[flag].name)
+        raise UsageError(
+            f"{flag} cannot change in a run that goes on, it is {kept!r} in {folder / file}: `metaroll train "
+            f"{config['algo']} {shlex.quote(config['env'])} --config {shlex.quote(str(folder / file))} {flag} ... "
+            "--out DIR` trains another run with it"
+        )
 
 
 def evaluate(arguments: Sequence[str]) -> None:

@@ -144,7 +144,7 @@ def _head(folder: Path) -> dict[str, Any]:
 
 
 def _film_run(
-    folder: Path, num_tasks: int, first_task: int = 0, from_epoch: int | None = None
+    folder: Path, num_tasks: int, first_task: int = 0, from_epoch: str | None = None
 ) -> tuple[list[list[Panel]], int]:
     """What the agent of a snapshot does in held-out tasks, and the number of epochs of the snapshot."""
     from metaroll.training.figures.video import record_video, tasks_to_film

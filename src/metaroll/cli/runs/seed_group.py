@@ -16,15 +16,19 @@ from metaroll.cli.runs.group_display import GroupDisplay
 from metaroll.errors import MetarollError, RunExistsError, SnapshotError
 from metaroll.training.display.consoles import escape
 from metaroll.training.session.machine import processors
-from metaroll.training.session.run_config import SeedGroup, read_group
+from metaroll.training.session.run_config import SeedGroup, changed, read_group
 from metaroll.training.store import run_folder
 from metaroll.training.store.run_folder import GROUP_FILE
 
 __all__ = ["SeedsFailedError", "refuse_existing_group", "resume_group", "train_group"]
 
 _POLL_SECONDS = 0.2
-_FLAGS = {"epochs": "--epochs", "num_workers": "--num-workers", "transport": "--engine", "ray_address": "--ray-address"}
-"""Options of a run that may change when it goes on, and their flags."""
+_FLAGS = {"transport": "--engine"}
+"""Flags of options of a run that may change when it goes on, where they are not their names."""
+
+
+_ENDS = {"stop_at", "stop_metric", "stop_mean_of", "budget"}
+"""Options that end a run before its last epoch."""
 
 
 class SeedsFailedError(MetarollError, RuntimeError):
@@ -67,6 +71,7 @@ def resume_group(group: SeedGroup, changes: Mapping[str, Any], console: Console)
     for folder in group.folders:
         known = read_run(folder)
         done = known.state == "finished" and (folder / "summary.json").is_file()
+        done = done and not (known.ended_early and changes.keys() & _ENDS)  # which may go on now
         if done and (known.epochs_total or 0) >= group.config["run"]["epochs"]:
             console.print(f"{escape(str(folder))} is finished", soft_wrap=True)
         else:
@@ -108,7 +113,7 @@ def _train_here(group: SeedGroup, folder: Path, changes: Mapping[str, Any], cons
         go_on, config, changes = start, group.config, {**changes, "seed": group.seeds[group.folders.index(folder)]}
     else:
         go_on, (config, changes) = continue_run, _resumed(group, folder, changes)
-    go_on({**config, "run": {**config["run"], **changes}}, folder, console)
+    go_on(changed(config, changes), folder, console)
 
 
 def _begin(group: SeedGroup, folder: Path, changes: Mapping[str, Any]) -> Child:
@@ -123,7 +128,12 @@ def _begin(group: SeedGroup, folder: Path, changes: Mapping[str, Any]) -> Child:
     else:
         arguments, changes = ["resume", str(folder)], _resumed(group, folder, changes)[1]
     # Where a run goes on, an engine without a cluster leaves out the address by itself.
-    pairs = [(_FLAGS[name], str(value)) for name, value in changes.items() if begins or value is not None]
+    kept = {name: value for name, value in changes.items() if begins or (name, value) != ("ray_address", None)}
+    nothing = "None" if begins else "none"
+    pairs = [
+        (_FLAGS.get(name, "--" + name.replace("_", "-")), nothing if value is None else str(value))
+        for name, value in kept.items()
+    ]
     return Child([*arguments, *(text for pair in pairs for text in pair)], folder, folder / run_folder.LOG_FILE)
 
 

@@ -129,7 +129,8 @@ class CEM(Search[CEMState]):
         return math.sqrt(float(np.square(state.std).mean()) + self.extra_variance(state.generation))
 
     def _learned(self, state: CEMState, candidates: np.ndarray, fitness: np.ndarray) -> CEMState:
-        chosen = candidates[best_first(fitness)[: self.num_best]]
+        order = best_first(fitness)[: self.num_best]
+        chosen = candidates[order[~np.isnan(fitness[order])]]  # nothing is known of the others
         mean = chosen.mean(axis=0)
         directions = chosen - mean if self.covariance == "full" else state.directions
         return replace(state, mean=mean, std=chosen.std(axis=0), directions=directions)

@@ -86,6 +86,10 @@ _OPTIONS: dict[tuple[str, ...], _Other] = {
     ("callback", "callbacks"): _Other((), "", "agent.learn(..., callbacks=[mine])"),
     ("config",): _Other((), "", "every option is a keyword: metaroll.agent(algo, env, **options)"),
     ("checkpoint", "step", "epoch_to_load"): _Other(("from_epoch",)),
+    ("save_total_limit", "max_to_keep", "keep_checkpoints"): _Other(("keep_last",)),
+    ("save_best", "best_model_save_path", "keep_best_model"): _Other(("keep_best",), "as in --keep-best return"),
+    ("target", "target_return", "reward_threshold", "stop_return", "stop_reward", "early_stop"): _Other(("stop_at",)),
+    ("max_time", "time_budget", "max_seconds", "max_hours", "wall_time"): _Other(("budget",), "as in --budget 10m"),
     ("track", "use_wandb", "wandb_project"): _Other(("wandb",), "with the name of a project"),
 }
 """Names elsewhere -> what stands for them here."""

@@ -192,8 +192,8 @@ class Evaluator(ABC):
     # -- helpers -------------------------------------------------------------------------------------------------------
 
     def _step_limit(self, algo: RLAlgorithm | None = None) -> int | None:
-        if algo is not None and algo.max_path_length is not None:
-            self._algorithms_limit = algo.max_path_length  # for references, which come without an algorithm
+        if algo is not None and algo.evaluation_limit is not None:
+            self._algorithms_limit = algo.evaluation_limit  # for references, which come without an algorithm
         limit = self._algorithms_limit if self.max_path_length is None else self.max_path_length
         if limit is None:
             name = type(self).__name__

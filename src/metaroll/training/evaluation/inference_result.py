@@ -36,6 +36,7 @@ class InferenceOptions:
         hold_out: Rollouts that inference does not see, on which its predictions are judged.
         seed: Seed of everything.
         num_workers: Processes that simulate; results do not depend on it.
+        torch_threads: Threads that learn the posterior; its networks are small, and wait for each other with more.
         checks: Check the posterior: calibration, coverage, whether the simulator can be right at all.
     """
 
@@ -48,12 +49,13 @@ class InferenceOptions:
     hold_out: int = 1
     seed: int = 0
     num_workers: int = 1
+    torch_threads: int = 1
     checks: bool = True
 
     def __post_init__(self) -> None:
         for name, low in (("every", 1), ("segment_length", 2), ("num_simulations", 50), ("rounds", 1)):
             check_whole(name, getattr(self, name), low)
-        for name, low in (("hold_out", 0), ("seed", 0), ("num_workers", 1)):
+        for name, low in (("hold_out", 0), ("seed", 0), ("num_workers", 1), ("torch_threads", 1)):
             check_whole(name, getattr(self, name), low)
         for name, known in (("method", METHODS), ("features", FEATURES)):
             if getattr(self, name) not in known:

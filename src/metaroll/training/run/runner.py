@@ -64,7 +64,8 @@ class LocalRunner(RunnerServices):
             at most how far the ``"warm-up"``, ``"sampling"`` (both in environment steps, or in rollouts where the
             algorithm asks for a number of these), ``"updates"`` (gradient steps) or ``"evaluation"`` (episodes) of the
             epoch is. A ``TrainingDisplay`` is one. Training ends where ``on_epoch_end`` returns ``False`` (not
-            ``None``), after the snapshot of that epoch.
+            ``None``), after the snapshot of that epoch. A ``RunCallback`` (``EvaluateEvery``, ``StopAt``,
+            ``TimeBudget``, ``KeepBest``) is asked before the snapshot, which keeps what it remembers.
         config: Kept in snapshots and ``config.yaml``.
         engine_args: Further arguments for the ``RolloutEngine`` of training (``slots_per_unit``,
             ``on_invalid``, ``on_error``).
@@ -106,6 +107,7 @@ class LocalRunner(RunnerServices):
         self._epoch_started = self._saved_at = time.perf_counter()
         self._saving_seconds = 0.0
         self._stopped_after: int | None = None
+        self._stop_reason: str | None = None
 
     # -- the life of a run ---------------------------------------------------------------------------------------------
 
@@ -171,6 +173,7 @@ class LocalRunner(RunnerServices):
         self._fix_test_tasks(algo)  # may refuse them: before an old run is overwritten
         self._store.begin(self._exist_ok, self._config)
         self._args, self._restored = args, None
+        self._callbacks.begin()
         self.save(0)  # from here on the run can be killed at any moment
         self._store.metrics.loggers.open(self.run_dir, 0)
         return self._run(algo)
@@ -183,7 +186,18 @@ class LocalRunner(RunnerServices):
         store_paths: bool | None = None,
         pause_for_plot: bool | None = None,
     ) -> Any:
-        """Go on where the restored snapshot was written; arguments that are not given stay as they were saved."""
+        """Go on where the restored snapshot was written; arguments that are not given stay as they were saved.
+
+        Training ends at once where a callback has a reason to (see ``stop_reason``): the same target is reached still.
+
+        Args:
+            n_epochs: Number of epochs, those that are finished among them; fewer than these train nothing.
+            batch_size, plot, store_paths, pause_for_plot: As of ``train``, from now on.
+
+        Raises:
+            NotSetupError: Nothing was restored.
+            ValueError: An argument makes no sense.
+        """
         if self._restored is None or self._args is None:
             raise NotSetupError("resume needs restore(from_dir) first (and before it the same setup(algo, env))")
         algo = self._require_setup("resume").algo
@@ -198,7 +212,9 @@ class LocalRunner(RunnerServices):
         self._check_can_write(algo, args)
         snapshot, from_dir = self._restored
         self._args, self._restored = args, None
-        if self._store.go_on_from(snapshot, from_dir, self._exist_ok, self._config):
+        moved = self._store.go_on_from(snapshot, from_dir, self._exist_ok, self._config)
+        self._callbacks.keep_among({snapshot.iteration, *self._store.snapshots})
+        if moved:
             self.save(snapshot.iteration)
         self._store.metrics.loggers.open(self.run_dir, self._total_env_steps)
         return self._run(algo)
@@ -211,7 +227,7 @@ class LocalRunner(RunnerServices):
 
         Args:
             from_dir: Folder of the run.
-            from_epoch: Number of finished epochs, ``"last"`` or ``"first"``.
+            from_epoch: Number of finished epochs, ``"last"``, ``"first"`` or ``"best"`` (see ``KeepBest``).
         """
         source = self._require_setup("restore")
         algo = source.algo
@@ -224,8 +240,12 @@ class LocalRunner(RunnerServices):
         self._bind_evaluator(algo)
         self._evaluator.load_state_dict(state["evaluator"])
         source.load_live_state(state.get("live"))
+        self._callbacks.load_state_dict(state.get("callbacks", {}))
         if self._store.run_dir is None:
-            self._store = RunStore(from_dir, state["snapshot_mode"], state["snapshot_gap"], self._loggers)
+            keep_last = state.get("keep_last", 1)
+            self._store = RunStore(
+                from_dir, state["snapshot_mode"], state["snapshot_gap"], self._loggers, keep_last=keep_last
+            )
         self._args = TrainArgs(**{**state["train_args"], "start_epoch": snapshot.iteration})
         self._restored = (snapshot, from_dir)
         return replace(self._args)
@@ -235,6 +255,9 @@ class LocalRunner(RunnerServices):
         source = self._require_setup("save")
         algo = source.algo
         snapshotter = self._store.snapshotter
+        best = self._callbacks.best
+        if snapshotter is not None:
+            snapshotter.pinned = None if best is None else best["iteration"]
         if snapshotter is None or not snapshotter.wants(epoch):
             self._store.metrics.flush()
             return None
@@ -248,14 +271,17 @@ class LocalRunner(RunnerServices):
             "train_tasks": plain_train_tasks(algo),
             "evaluator": self._evaluator.state_dict(),
             "live": source.live_state(),
+            "callbacks": self._callbacks.state_dict(),
             "snapshot_mode": snapshotter.snapshot_mode,
             "snapshot_gap": snapshotter.snapshot_gap,
+            "keep_last": snapshotter.keep_last,
         }
         manifest = {
             "algorithm": algo.info.name,
             "fingerprint": self._fingerprint,
             "spaces": space_texts(algo),
             "config": None if self._config is None else to_plain(self._config),
+            "best": best,
         }
         return self._store.save(epoch, {"runner": state, **trees_of(algo)}, manifest)
 
@@ -279,12 +305,14 @@ class LocalRunner(RunnerServices):
         if self._args is None:
             raise NotSetupError("step_epochs is for algorithms while they train: call runner.train(n_epochs)")
         epoch = self._args.start_epoch
+        if epoch and self._stops(epoch, self._callbacks.stop_reason(self)):
+            return
         while epoch < self._args.n_epochs:  # which callbacks may change
             self._log.start(epoch)
             self._progress.forget()
             self._epoch_started, steps = time.perf_counter(), self._total_env_steps
             yield epoch
-            self._end_epoch(epoch, time.perf_counter() - self._epoch_started, self._total_env_steps - steps)
+            self._end_epoch(epoch, self._total_env_steps - steps)
             if self._stopped_after is not None:
                 return
             epoch += 1
@@ -293,6 +321,21 @@ class LocalRunner(RunnerServices):
     def stopped_after(self) -> int | None:
         """Number of finished epochs at which a callback has ended training; ``None`` if none has."""
         return self._stopped_after
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why that was, in words."""
+        return self._stop_reason
+
+    @property
+    def total_seconds(self) -> float:
+        """Seconds of training in all finished epochs, those before a resume among them."""
+        return self._seconds
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """``iteration``, ``metric`` and ``value`` of the best snapshot, where a ``KeepBest`` keeps one."""
+        return self._callbacks.best
 
     @property
     def algo(self) -> Any:
@@ -315,6 +358,8 @@ class LocalRunner(RunnerServices):
     def _check_can_write(self, algo: RLAlgorithm, args: TrainArgs) -> None:
         if self._store.saves:
             check_can_save(algo)
+        elif self._callbacks.keeps_best:
+            raise ValueError("KeepBest needs snapshots: give a run_dir, and a snapshot_mode other than 'none'")
         if args.plot:
             if self._store.run_dir is None:
                 raise ValueError("plot=True needs a run folder to draw into: LocalRunner(run_dir=...)")
@@ -331,10 +376,11 @@ class LocalRunner(RunnerServices):
         """A copy of the given evaluator (that of an earlier algorithm is bound to its tasks), or one that suits."""
         if self._has_own_evaluator or algo.info.adapts:
             return copy.copy(self._given_evaluator)
-        return PolicyEvaluator(seed=self._given_evaluator.seed)
+        episodes: dict[str, Any] = {} if algo.n_eval_trajs is None else {"num_episodes": algo.n_eval_trajs}
+        return PolicyEvaluator(seed=self._given_evaluator.seed, **episodes)
 
     def _run(self, algo: RLAlgorithm) -> Any:
-        self._stopped_after = None
+        self._stopped_after = self._stop_reason = None
         if self._source is not None and self._args is not None and self._args.start_epoch < self._args.n_epochs:
             self._source.start_workers()
         result = algo.train(self)
@@ -354,7 +400,9 @@ class LocalRunner(RunnerServices):
         self._saved_at = time.perf_counter()
         self._saving_seconds = self._saved_at - now
 
-    def _end_epoch(self, epoch: int, seconds: float, steps: int) -> None:
+    def _end_epoch(self, epoch: int, steps: int) -> None:
+        self._callbacks.before_save(self, epoch, self._log.numbers)  # which may evaluate
+        seconds = time.perf_counter() - self._epoch_started
         self._seconds += seconds
         times = {
             "epoch_seconds": seconds,
@@ -363,8 +411,15 @@ class LocalRunner(RunnerServices):
         }
         self.log({f"time/{name}": value for name, value in times.items()})
         self.save(epoch + 1)
-        if self._notify("on_epoch_end", epoch, dict(self._log.numbers)):
-            self._stopped_after = epoch + 1
+        ended = self._notify("on_epoch_end", epoch, dict(self._log.numbers))
+        said_so = "on_epoch_end of a callback returned False" if ended else None
+        self._stops(epoch + 1, self._callbacks.stop_reason(self) or said_so)
+
+    def _stops(self, epochs: int, reason: str | None) -> bool:
+        """Take note of the reason to end after so many finished epochs, if there is one."""
+        if reason is not None:
+            self._stopped_after, self._stop_reason = epochs, reason
+        return reason is not None
 
 
 def _make_store(
@@ -377,7 +432,7 @@ def _make_store(
         raise ValueError(
             f"run_dir and snapshot_config.snapshot_dir must be the same folder, got {run_dir} and {config.snapshot_dir}"
         )
-    return RunStore(config.snapshot_dir, config.snapshot_mode, config.snapshot_gap, loggers)
+    return RunStore(config.snapshot_dir, config.snapshot_mode, config.snapshot_gap, loggers, keep_last=config.keep_last)
 
 
 def _make_evaluator(evaluator: Evaluator | Mapping[str, Any] | None, seed: int) -> Evaluator:

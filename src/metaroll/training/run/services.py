@@ -21,6 +21,7 @@ from metaroll.learners.foreign import as_algorithm
 from metaroll.tasks.task_sampler import TaskSampler
 from metaroll.training.evaluation.evaluation_result import EvaluationResult, PolicyEvaluation
 from metaroll.training.evaluation.evaluator import Evaluator
+from metaroll.training.run.callbacks import CallbackGroup
 from metaroll.training.run.progress import PhaseProgress
 from metaroll.training.run.rollout_source import RolloutSource, SampleRequest
 from metaroll.training.run.run_state import TrainArgs
@@ -81,7 +82,7 @@ class RunnerServices(ABC):
         self._given_evaluator: Evaluator = evaluator
         self._evaluator: Evaluator = evaluator
         self._has_own_sampler = evaluator.test_task_sampler is not None
-        self._callbacks = tuple(callbacks)
+        self._callbacks = CallbackGroup(callbacks)
         self._env: Any = None
         self._source: RolloutSource | None = None
         self._args: TrainArgs | None = None
@@ -348,13 +349,11 @@ class RunnerServices(ABC):
 
     def _bind_evaluator(self, algo: RLAlgorithm, task_sampler: Any = None) -> None:
         task_sampler = algo.test_env_sampler if task_sampler is None else task_sampler
-        self._evaluator.bind(task_sampler, algo.max_path_length, algo.num_test_tasks)
+        self._evaluator.bind(task_sampler, algo.evaluation_limit, algo.num_test_tasks)
 
     def _notify(self, event: str, *args: Any) -> bool:
         """Tell every callback; whether one of them has answered ``False``."""
-        methods = (getattr(callback, event, None) for callback in self._callbacks)  # of the user, with any of the four
-        answers = [method(self, *args) for method in methods if method is not None]
-        return any(answer is False for answer in answers)
+        return self._callbacks.notify(self, event, *args)
 
 
 _PARTS_AT_FIRST = 16

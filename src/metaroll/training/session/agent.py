@@ -35,12 +35,12 @@ from metaroll.training.session import experiments, sessions
 from metaroll.training.session.adapting import AdaptedAgent, TaskProtocol
 from metaroll.training.session.run_config import default_run_dir
 from metaroll.training.store import run_folder
-from metaroll.training.store.snapshots import latest, load_snapshot
+from metaroll.training.store.snapshots import latest, load_snapshot, snapshots_of
 from metaroll.types import EnvSpec, EnvUpdate, Policy
 
 __all__ = ["Agent", "agent", "load"]
 
-_EVENTS = ("on_epoch_end", "on_evaluation", "on_progress", "on_train_end")
+_EVENTS = ("on_epoch_end", "on_evaluation", "on_progress", "on_train_end", "before_save")
 
 
 def agent(
@@ -84,7 +84,7 @@ def agent(
     return Agent._made(algo, name, given, run_dir)
 
 
-def load(path: str | Path, env: Any = None, *, algo: str | None = None) -> Agent:
+def load(path: str | Path, env: Any = None, *, algo: str | None = None, from_epoch: int | str | None = None) -> Agent:
     """The agent of a run: one that was saved, or any that the command line or a ``LocalRunner`` of it has trained.
 
     Args:
@@ -92,6 +92,8 @@ def load(path: str | Path, env: Any = None, *, algo: str | None = None) -> Agent
         env: The environment, for an agent that was made with one that its configuration cannot name (``given:...``):
             itself, what makes one, or the name of one; its spaces must be those that the agent has learned in.
         algo: Name of the algorithm that it must be of.
+        from_epoch: The agent as it was after so many epochs, ``"best"`` (see ``KeepBest``) or ``"first"``; ``None``
+            means the newest. Its ``learn`` goes on from there.
 
     Returns:
         The agent. The folder stays as it is: its ``learn`` goes on in a copy, in a folder of its own (``run_dir``).
@@ -122,7 +124,7 @@ def load(path: str | Path, env: Any = None, *, algo: str | None = None) -> Agent
             raise ValueError(f"{folder} holds an agent of {saved!r}, got env {config['env']!r}: load it without env")
     if latest(folder) is None:
         raise SnapshotError(f"{folder} holds no snapshot: its run ended before the first, or kept none; learn anew")
-    return Agent._of_run(config, folder)
+    return Agent._of_run(config, folder, from_epoch)
 
 
 @final
@@ -156,6 +158,8 @@ class Agent(Actor):
         self._experiment, self._options = experiment, dict(options)
         self._wanted: Path | None = None
         self._owned = owned
+        self._from_epoch: int | None = None
+        """Epochs of the snapshot that a loaded agent is of, if not the newest."""
         """Whether ``run_dir`` is this agent's to go on in: the folder of a loaded one stays as it is."""
         self._explored = 0
         self._policy: Policy | None = None
@@ -169,9 +173,11 @@ class Agent(Actor):
         return made
 
     @classmethod
-    def _of_run(cls, config: Mapping[str, Any], folder: Path) -> Agent:
-        with sessions.restored_run(config, folder) as (checked, experiment, _):
-            return cls(checked, experiment, {}, folder, owned=False)
+    def _of_run(cls, config: Mapping[str, Any], folder: Path, from_epoch: int | str | None = None) -> Agent:
+        with sessions.restored_run(config, folder, from_epoch) as (checked, experiment, epoch):
+            loaded = cls(checked, experiment, {}, folder, owned=False)
+            loaded._from_epoch = None if from_epoch is None else epoch
+            return loaded
 
     # -- what it is ----------------------------------------------------------------------------------------------------
 
@@ -212,7 +218,7 @@ class Agent(Actor):
         head = f"Agent({self.config['algo']!r}, {self.config['env']!r}, seed={self.config['run']['seed']}"
         if self.run_dir is None:
             return f"{head}): nothing learned yet, call learn()"
-        done = latest(self.run_dir)
+        done = latest(self.run_dir) if self._from_epoch is None else self._from_epoch
         learned = "no snapshot" if done is None else f"{done} epoch{'' if done == 1 else 's'} learned"
         acts = "adapt(explore(env)).act(obs)" if self._adapts else "act(obs)"
         return f"{head}): {learned}, in {self.run_dir}; next: {acts}"
@@ -295,7 +301,7 @@ class Agent(Actor):
         self._adopt(folder)
 
     def _adopt(self, folder: Path) -> None:
-        self.run_dir, self._owned = folder, True
+        self.run_dir, self._owned, self._from_epoch = folder, True, None
         self.config = run_folder.read_config(folder)
 
     def _use(self, experiment: experiments.Experiment) -> None:
@@ -324,7 +330,7 @@ class Agent(Actor):
             return folder
         run_folder.refuse_unsaved(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        copy, old = _copied(self.run_dir, temporary_path(folder)), temporary_path(folder)
+        copy, old = _copied(self.run_dir, temporary_path(folder), self._from_epoch), temporary_path(folder)
         run_folder.mark_saved(copy)
         if folder.exists():
             folder.rename(old)  # there is a whole agent at every moment, under one name or the other
@@ -337,7 +343,7 @@ class Agent(Actor):
             raise ValueError("there is no run to go on with")
         folder = _free_folder(self.config)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        _copied(self.run_dir, temporary_path(folder)).rename(folder)
+        _copied(self.run_dir, temporary_path(folder), self._from_epoch).rename(folder)
         return folder
 
     # -- judging -------------------------------------------------------------------------------------------------------
@@ -369,7 +375,9 @@ class Agent(Actor):
         with contextlib.closing(experiments.build_evaluator(self.config, tasks, **changes)) as evaluator:
             measured = sessions.measure(evaluator, self.algo, console, shots=[0] if folder is None else None)
             if folder is not None:
-                epoch = 0 if self.run_dir is None else latest(self.run_dir) or 0
+                epoch = self._from_epoch or 0
+                if self.run_dir is not None and self._from_epoch is None:
+                    epoch = latest(self.run_dir) or 0
                 sessions.write_evaluation(self.config, self.algo, evaluator, measured, epoch, folder)
         return measured[0]
 
@@ -493,12 +501,14 @@ def _free_folder(config: Mapping[str, Any]) -> Path:
     return next(folder for folder in itertools.chain([usual], others) if not folder.exists())
 
 
-def _copied(run: Path, folder: Path) -> Path:
-    """A copy of a run, without its lock."""
+def _copied(run: Path, folder: Path, epochs: int | None = None) -> Path:
+    """A copy of a run, without its lock; only of so many ``epochs`` of it, if that is said."""
     try:
-        return Path(
-            shutil.copytree(run, folder, ignore=shutil.ignore_patterns(run_folder.LOCK_FILE, run_folder.SAVED_FILE))
-        )
+        shutil.copytree(run, folder, ignore=shutil.ignore_patterns(run_folder.LOCK_FILE, run_folder.SAVED_FILE))
+        for iteration, snapshot in snapshots_of(folder).items():
+            if epochs is not None and iteration > epochs:
+                shutil.rmtree(snapshot)
+        return folder
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import os
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ import gymnasium
 import torch
 from threadpoolctl import threadpool_limits
 
+from metaroll.checks import check_number
 from metaroll.envs.base.task_family import USUAL_TEST_TASKS, USUAL_TRAIN_TASKS
 from metaroll.envs.lookup.name_hints import refuse_misread
 from metaroll.envs.lookup.registry import (
@@ -47,6 +49,7 @@ from metaroll.training.algorithms.registry import (
 )
 from metaroll.training.evaluation.evaluator import PolicyEvaluator
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
+from metaroll.training.run.callbacks import EVALUATED, KeepBest, RunCallback, StopAt, TimeBudget
 from metaroll.training.run.runner import LocalRunner
 from metaroll.training.session.machine import memory
 from metaroll.training.store.loggers import (
@@ -56,7 +59,7 @@ from metaroll.training.store.loggers import (
     require_tensorboard,
     require_wandb,
 )
-from metaroll.training.store.snapshots import SnapshotConfig, SnapshotMode
+from metaroll.training.store.snapshots import SnapshotConfig, SnapshotMode, Snapshotter
 from metaroll.types import EnvUpdate
 
 __all__ = [
@@ -95,8 +98,8 @@ class RunOptions:
         task_seed: Seed of the training and held-out tasks (null: the seed of the run).
         epochs: Number of epochs.
         hidden_sizes: Hidden layers of the policy, the Q-functions and the value function.
-        init: How weights are initialized: xavier_uniform, oyster (that of the reference code of PEARL) or orthogonal
-            (usual for PPO).
+        init: How weights are initialized: xavier_uniform, oyster (that of the reference code of PEARL), orthogonal
+            (usual for PPO) or fan_in (usual for off-policy learners).
         num_workers: Rollout worker processes; results do not depend on it.
         transport: How rollouts are run: in this process, in processes, on a Ray cluster, or as the number of workers
             suggests.
@@ -109,6 +112,13 @@ class RunOptions:
             on idle cores; beside other busy programs one thread is much faster.
         snapshot_mode: Which snapshots are kept; without any the run cannot be resumed.
         snapshot_gap: Epochs between snapshots, for the modes with a gap.
+        keep_last: How many newest snapshots are kept, by the modes last, gap_overwrite and gap_and_last.
+        keep_best: Keep the snapshot with the highest value of this number, too, for --from-epoch best: return or
+            success (those of evaluations), or any name in metrics.jsonl, as train/return.
+        stop_at: End the training where the number of stop_metric is at least this (null: never).
+        stop_metric: The number: return or success (those of evaluations), or any name in metrics.jsonl.
+        stop_mean_of: Number of newest values of it that are averaged.
+        budget: End the training after the epoch in which it has taken so long in all, as 90s, 10m, 1h30m or 2d.
         tensorboard: Write the numbers for TensorBoard, too, into the folder tensorboard of the run.
         wandb: Send the numbers to this project of Weights & Biases, too (WANDB_MODE=offline keeps them here).
     """
@@ -118,7 +128,7 @@ class RunOptions:
     task_seed: int | None = None
     epochs: int = 500
     hidden_sizes: Sequence[int] = (300, 300, 300)
-    init: Literal["xavier_uniform", "oyster", "orthogonal"] = "xavier_uniform"
+    init: Literal["xavier_uniform", "oyster", "orthogonal", "fan_in"] = "xavier_uniform"
     num_workers: int = 1
     transport: Literal["auto", "serial", "process", "ray"] = "auto"
     ray_address: str | None = None
@@ -128,6 +138,12 @@ class RunOptions:
     torch_threads: int | None = None
     snapshot_mode: SnapshotMode = "last"
     snapshot_gap: int = 1
+    keep_last: int = 1
+    keep_best: str | None = None
+    stop_at: float | None = None
+    stop_metric: str = "return"
+    stop_mean_of: int = 1
+    budget: str | None = None
     tensorboard: bool = False
     wandb: str | None = None
 
@@ -161,7 +177,32 @@ class RunOptions:
         if self.wandb is not None:
             require_wandb()
         PoolTimeouts(step_s=self.step_timeout, reset_s=self.reset_timeout)  # says what is wrong with them
+        require_at_least({"keep_last": self.keep_last, "stop_mean_of": self.stop_mean_of}, 1)
+        if self.stop_at is not None:
+            check_number("stop_at", self.stop_at, -math.inf)
+        Snapshotter("", self.snapshot_mode, self.snapshot_gap, self.keep_last)
+        services_of(vars(self))
+        if self.keep_best is not None and self.snapshot_mode == "none":
+            raise ValueError(
+                f"keep_best {self.keep_best!r} needs snapshots, got snapshot_mode 'none': use "
+                + option_text("snapshot_mode", "last")
+            )
         _check_device(self.device)
+
+
+def services_of(run: Mapping[str, Any]) -> list[RunCallback]:
+    """What stops the run, and keeps its best snapshot, as its options say.
+
+    Raises:
+        ValueError: One of them makes no sense.
+    """
+    stop = StopAt(
+        0.0 if run["stop_at"] is None else run["stop_at"], run["stop_metric"], window=run["stop_mean_of"]
+    )  # which also says what is wrong with options that are not used
+    found: list[RunCallback] = [] if run["stop_at"] is None else [stop]
+    found += [] if run["budget"] is None else [TimeBudget(run["budget"])]
+    found += [] if run["keep_best"] is None else [KeepBest(run["keep_best"])]
+    return found
 
 
 def require_at_least(values: Mapping[str, int | None], low: int) -> None:
@@ -323,6 +364,7 @@ def build(config: Mapping[str, Any], run_dir: Path | None = None, callbacks: Seq
     description, given = get_algorithm(config["algo"]), BuildOptions.of(config)
     env = description.environment(given, train_tasks)
     _check_reward_keys(config, env)
+    _check_evaluations(config)
     algo = _built(description, given, train_tasks, test_tasks)
     evaluator = build_evaluator(config, test_tasks)
     run = config["run"]
@@ -331,20 +373,32 @@ def build(config: Mapping[str, Any], run_dir: Path | None = None, callbacks: Seq
     loggers: list[MetricLogger] = [TensorBoardLogger()] if run["tensorboard"] else []
     loggers += [] if run["wandb"] is None else [WandbLogger(run["wandb"], config)]
     runner = LocalRunner(
-        SnapshotConfig(run_dir, run["snapshot_mode"], run["snapshot_gap"]) if run_dir else None,
+        SnapshotConfig(run_dir, run["snapshot_mode"], run["snapshot_gap"], run["keep_last"]) if run_dir else None,
         seed=run["seed"],
         num_workers=run["num_workers"],
         transport=run["transport"],
         address=run["ray_address"],
         evaluator=evaluator,
         exist_ok=config["command"] == "demo",  # its folder has been cleared, and may hold files of others
-        callbacks=tuple(callbacks),
+        callbacks=(*(services_of(run) if run_dir else ()), *callbacks),
         config=config,
         timeouts=PoolTimeouts(step_s=run["step_timeout"], reset_s=run["reset_timeout"]),
         loggers=loggers if run_dir else (),
     )
     runner.setup(algo, env)
     return Experiment(runner, algo, env, evaluator)
+
+
+def _check_evaluations(config: Mapping[str, Any]) -> None:
+    """Error if something waits for evaluations, and there are none."""
+    run = config["run"]
+    waiting = {"keep_best": run["keep_best"], "stop_metric": run["stop_metric"] if run["stop_at"] is not None else None}
+    for name, metric in waiting.items():
+        if metric in EVALUATED and config["algorithm"].get("evaluate_every") == 0:
+            raise ValueError(
+                f"{name} {metric!r} is a number of evaluations, and evaluate_every is 0: use "
+                f"{option_text('evaluate_every', 1)}, or a number of training, {option_text(name, 'train/return')} say"
+            )
 
 
 def _built(description: AlgorithmDescription, given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> Any:
@@ -399,13 +453,13 @@ def _check_reward_keys(config: Mapping[str, Any], env: Any) -> None:
 
 
 @contextlib.contextmanager
-def torch_threads(config: Mapping[str, Any]) -> Iterator[None]:
-    """Inside, torch and NumPy's products compute with the threads of ``config``.
+def torch_threads(wanted: int | None) -> Iterator[None]:
+    """Inside, torch and NumPy's products compute with ``wanted`` threads; ``None`` changes nothing.
 
     Bits of a run then depend on its configuration, and not on ``OMP_NUM_THREADS``; and runs beside one another do not
     wait for each other's threads.
     """
-    before, wanted = torch.get_num_threads(), config["run"]["torch_threads"]
+    before = torch.get_num_threads()
     if wanted is None:
         yield
         return

@@ -40,6 +40,7 @@ from metaroll.tasks.domain_access import check_param_names, read_domain_params
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.training.algorithms.building import parse_ranges
 from metaroll.training.evaluation.inference_result import Inference, InferenceOptions, Traces
+from metaroll.training.session.experiments import torch_threads
 from metaroll.training.store.files import write_json
 from metaroll.types import EnvSpec, RolloutPlan
 
@@ -110,7 +111,7 @@ def infer(
     seen, held_out = _split(rollouts, options.hold_out)
     source = EnvSource.of(env)
     start = _starts(source, seen, initial_state)
-    with _sampler(env, seen, prior, options, start) as sampler:
+    with torch_threads(options.torch_threads), _sampler(env, seen, prior, options, start) as sampler:
         kept = {
             "prior": prior,
             "rounds": options.rounds,

@@ -14,7 +14,7 @@ from metaroll.training.store import run_folder
 from metaroll.training.store.run_folder import CONFIG_FILE, CONFIG_FORMAT, CONFIG_SECTIONS, GROUP_FILE
 from metaroll.training.store.yaml_files import read_yaml
 
-__all__ = ["SeedGroup", "check_same_run", "default_run_dir", "file_values", "flat_values", "read_group"]
+__all__ = ["SeedGroup", "changed", "check_same_run", "default_run_dir", "file_values", "flat_values", "read_group"]
 
 _NOT_OPTIONS = ("metaroll_run", "command", "versions", "algo", "env", "seeds", "jobs")
 # What a run may change when it goes on; all else of these sections decides what its snapshots hold.
@@ -108,6 +108,20 @@ def read_group(folder: Path) -> SeedGroup | None:
     if not isinstance(seeds, list) or not seeds or not all(isinstance(n, int) for n in [*seeds, jobs]) or jobs < 1:
         raise SnapshotError(f"seeds in {path} is {seeds!r}, jobs {jobs!r}: restore the file from a copy, or train anew")
     return SeedGroup(folder, document, tuple(seeds), jobs)
+
+
+def changed(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """``config`` with other values of options that may change when a run goes on; they stay in their sections.
+
+    Raises:
+        ValueError: The algorithm has no such option.
+    """
+    sections = {name: dict(config[name]) for name in CONFIG_SECTIONS}
+    for name, value in changes.items():
+        if name in _CHANGEABLE and name not in sections["algorithm"]:
+            raise ValueError(f"{option_text(name)} is no option of {config['algo']}: leave it out")
+        sections["algorithm" if name in _CHANGEABLE else "run"][name] = value
+    return {**config, **sections}
 
 
 def check_same_run(config: Mapping[str, Any], saved: Mapping[str, Any] | None, folder: Path) -> None:

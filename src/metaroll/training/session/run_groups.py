@@ -25,6 +25,7 @@ __all__ = ["RunGroup", "RunScores", "compared_groups", "scores_of"]
 _OF_ONE_RUN = (
     *("seed", "task_seed", "epochs", "num_workers", "transport", "ray_address", "step_timeout", "reset_timeout"),
     *("device", "torch_threads", "snapshot_mode", "snapshot_gap", "memory_limit"),
+    *("keep_last", "keep_best", "stop_at", "stop_metric", "stop_mean_of", "budget"),
     "size",  # the values that it stands for are compared themselves
 )
 # Packages that decide what is measured, rather than how fast or to which last bit.

@@ -110,7 +110,7 @@ def continue_run(
     config: Mapping[str, Any],
     folder: Path,
     console: Console,
-    from_epoch: int | None = None,
+    from_epoch: int | str | None = None,
     *,
     callbacks: Sequence[Any] = (),
     built: Callable[[experiments.Experiment], None] | None = None,
@@ -167,7 +167,7 @@ def evaluate_run(
     console: Console,
     num_tasks: int | None,
     changes: Mapping[str, Any],
-    from_epoch: int | None,
+    from_epoch: int | str | None,
     out: Path,
 ) -> dict[str, Any]:
     """Evaluate a snapshot in ``folder``, and write the results to ``out``; the run itself is not changed.
@@ -178,7 +178,7 @@ def evaluate_run(
         console: Where to show the results.
         num_tasks: Number of held-out tasks; ``None`` means as in training.
         changes: Arguments of the evaluator that replace those of the run.
-        from_epoch: Finished epochs of the snapshot; ``None`` means the newest.
+        from_epoch: Finished epochs of the snapshot, or ``"best"``; ``None`` means the newest.
         out: Folder of the results.
     """
     with contextlib.ExitStack() as stack:
@@ -246,16 +246,16 @@ def write_evaluation(
 
 @contextlib.contextmanager
 def restored_run(
-    config: Mapping[str, Any], folder: Path, from_epoch: int | None = None
+    config: Mapping[str, Any], folder: Path, from_epoch: int | str | None = None
 ) -> Iterator[tuple[dict[str, Any], experiments.Experiment, int]]:
     """The checked configuration, the experiment as a snapshot in ``folder`` has it, and its number of epochs.
 
-    The run perhaps is training still, and then replaces its snapshot by a newer one.
+    The run perhaps is training still, and then replaces its snapshot (the best one, too) by a newer one.
     """
     checked = _checked(config, folder)
     with blame_input():
         experiment = experiments.build(checked)
-    with contextlib.closing(experiment.runner), experiments.torch_threads(checked):
+    with contextlib.closing(experiment.runner), experiments.torch_threads(checked["run"]["torch_threads"]):
         epoch = None
         while epoch is None:
             newest = latest(folder)
@@ -264,7 +264,7 @@ def restored_run(
                     done = _check_snapshot(checked, folder, from_epoch).iteration
                     epoch = experiment.runner.restore(folder, done).start_epoch
             except (SnapshotError, UsageError):
-                if from_epoch is not None or latest(folder) == newest:
+                if from_epoch not in (None, "best") or latest(folder) == newest:
                     raise
         yield checked, experiment, epoch
 
@@ -277,7 +277,7 @@ def _checked(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         return experiments.resolve(config["algo"], config["env"], layers, config.get("command", "train"))
 
 
-def _check_snapshot(config: Mapping[str, Any], folder: Path, from_epoch: int | None) -> Snapshot:
+def _check_snapshot(config: Mapping[str, Any], folder: Path, from_epoch: int | str | None) -> Snapshot:
     """The snapshot to use, which must be of the run that ``config`` describes."""
     snapshot = load_snapshot(folder, "last" if from_epoch is None else from_epoch)
     check_same_run(config, snapshot.manifest.get("config"), folder)
@@ -376,7 +376,7 @@ def _training(config: Mapping[str, Any], folder: Path, experiment: experiments.E
         with (
             watched(head_address, lost) if on_ray else contextlib.nullcontext(),
             contextlib.closing(experiment.runner),
-            experiments.torch_threads(config),
+            experiments.torch_threads(config["run"]["torch_threads"]),
         ):
             yield
     except SnapshotError:
@@ -442,10 +442,15 @@ def _finish(
                 result = evaluator.evaluate(experiment.algo, progress=told)
     stopped = experiment.runner.stopped_after
     ended = get_algorithm(config["algo"]).ended_early(experiment.algo)
-    ended = ended if stopped is None else (stopped, "on_epoch_end of a callback returned False")
+    ended = ended if stopped is None else (stopped, experiment.runner.stop_reason)
     if ended is not None and ended[0] < epochs:
         epochs, more = ended[0], {**more, "ended_early": True}
-        console.print(f"ended after {epochs} epochs: {ended[1]}")
+        console.print(f"ended after {epochs} epochs: {ended[1]}", markup=False)
+    if (best := experiment.runner.best) is not None:
+        more["best"] = best
+        how = said("metaroll.load(..., from_epoch='best')", "--from-epoch best")
+        found = f"best {best['metric']}, {best['value']:.6g}, after {best['iteration']} epochs"
+        console.print(f"{found}: {how} takes that one", markup=False)
     steps, seconds = int(experiment.runner.total_env_steps), round(display.seconds, 2)
     more = {**more, "protocol": evaluator.protocol(experiment.algo), "env_steps": steps, "seconds": seconds}
     summary = _summary(config, result, split, epochs=epochs, **more)

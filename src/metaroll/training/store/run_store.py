@@ -29,14 +29,21 @@ class RunStore:
         run_dir: Folder of the run; ``None`` writes nothing.
         mode: See ``Snapshotter``.
         gap: See ``Snapshotter``.
+        keep_last: See ``Snapshotter``.
         loggers: Who gets the numbers of the run, too.
     """
 
     def __init__(
-        self, run_dir: str | Path | None, mode: str = "last", gap: int = 1, loggers: Sequence[MetricLogger] = ()
+        self,
+        run_dir: str | Path | None,
+        mode: str = "last",
+        gap: int = 1,
+        loggers: Sequence[MetricLogger] = (),
+        *,
+        keep_last: int = 1,
     ) -> None:
         self.run_dir = None if run_dir is None else Path(run_dir)
-        self.snapshotter = None if run_dir is None else Snapshotter(run_dir, mode, gap)
+        self.snapshotter = None if run_dir is None else Snapshotter(run_dir, mode, gap, keep_last)
         self.metrics = MetricsLog(run_dir, loggers)
         self._lock: RunLock | None = None
 
@@ -44,6 +51,11 @@ class RunStore:
     def saves(self) -> bool:
         """Whether any snapshot is ever written."""
         return self.snapshotter is not None and self.snapshotter.snapshot_mode != "none"
+
+    @property
+    def snapshots(self) -> list[int]:
+        """Numbers of finished epochs of the snapshots that there are."""
+        return [] if self.run_dir is None else list(snapshots_of(self.run_dir))
 
     def begin(self, exist_ok: bool, config: Mapping[str, Any] | None) -> None:
         """Make the folder of a new run.

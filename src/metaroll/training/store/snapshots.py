@@ -7,14 +7,14 @@ import os
 import re
 import shutil
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from metaroll.checks import check_whole
 from metaroll.data.atomic_files import checksum, flush_folder
-from metaroll.errors import SnapshotError, option_text
+from metaroll.errors import SnapshotError, option_text, said
 from metaroll.training.store.files import load_tree, read_json, save_tree, to_plain, write_json
 from metaroll.training.store.metrics_log import FILE_NAME as METRICS_FILE
 from metaroll.training.store.run_folder import CONFIG_FILE, SUMMARY_FILE, package_versions
@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 SnapshotMode = Literal["all", "last", "gap", "gap_overwrite", "gap_and_last", "none"]
+_REPLACING = ("last", "gap_overwrite", "gap_and_last")
 BUFFERS = "buffers"
 """Name of the tree that only the newest snapshot keeps."""
 
@@ -49,6 +50,7 @@ class SnapshotConfig(NamedTuple):
     snapshot_dir: str | Path
     snapshot_mode: str = "last"
     snapshot_gap: int = 1
+    keep_last: int = 1
 
 
 def snapshots_of(run_dir: str | Path) -> dict[int, Path]:
@@ -99,7 +101,8 @@ def load_snapshot(run_dir: str | Path, iteration: int | str = "last") -> Snapsho
 
     Args:
         run_dir: Folder of the run.
-        iteration: ``"last"``, ``"first"``, or a number of finished epochs (also as digits).
+        iteration: ``"last"``, ``"first"``, ``"best"`` (see ``KeepBest``), or a number of finished epochs (also as
+            digits).
     """
     found = snapshots_of(run_dir)
     if not found:
@@ -141,14 +144,34 @@ def _choose(found: Mapping[int, Path], iteration: int | str, run_dir: str | Path
         return max(found)
     if iteration == "first":
         return min(found)
+    if iteration == "best":
+        return _best_of(found, run_dir)
     digits = isinstance(iteration, str) and iteration.isdecimal()
     if isinstance(iteration, bool) or not (digits or isinstance(iteration, int)):
-        raise ValueError(f"from_epoch must be 'last', 'first' or a number of finished epochs, got {iteration!r}")
+        raise ValueError(
+            f"{said('from_epoch', '--from-epoch')} must be 'last', 'first' or a number of finished epochs, or 'best' "
+            f"where that is kept, got {iteration!r}"
+        )
     if int(iteration) not in found:
         raise SnapshotError(
             f"{run_dir} has no snapshot after {iteration} epochs; choose one of {', '.join(map(str, found))}"
         )
     return int(iteration)
+
+
+def _best_of(found: Mapping[int, Path], run_dir: str | Path) -> int:
+    """The best snapshot, of which the newest one knows."""
+    newest = max(found)
+    best = _read_manifest(found[newest], newest).get("best")
+    if not isinstance(best, dict) or not isinstance(best.get("iteration"), int):
+        how = said("callbacks=[metaroll.KeepBest()] or keep_best='return'", "--keep-best return")
+        raise SnapshotError(f"{run_dir} keeps no best snapshot (yet): train or resume it with {how}")
+    if best["iteration"] not in found:
+        raise SnapshotError(
+            f"the best snapshot of {run_dir}, after {best['iteration']} epochs, is gone; choose one of "
+            f"{', '.join(map(str, found))}"
+        )
+    return best["iteration"]
 
 
 def _read_manifest(folder: Path, iteration: int) -> dict[str, Any]:
@@ -205,15 +228,23 @@ class Snapshotter:
 
     Modes (k is the number of finished epochs): ``all`` keeps every one; ``last`` the newest; ``gap`` one every
     ``snapshot_gap`` epochs; ``gap_overwrite`` the newest of those; ``gap_and_last`` those of ``gap`` and the newest;
-    ``none`` writes nothing. Replay buffers are kept in the newest snapshot only.
+    ``none`` writes nothing. Replay buffers are kept in the newest snapshot only. Old snapshots are removed only when
+    the new one is on disk, so that a kill at any moment leaves as many as are to be kept.
 
     Args:
         snapshot_dir: Folder of the run.
         snapshot_mode: One of the modes above.
         snapshot_gap: Epochs between snapshots in the gap modes.
+        keep_last: How many newest ones are kept where the mode keeps the newest: of ``last``, ``gap_overwrite`` and
+            ``gap_and_last``.
+
+    Attributes:
+        pinned: Number of epochs after which a snapshot is written, and kept, whatever the mode says; ``None`` for none.
     """
 
-    def __init__(self, snapshot_dir: str | Path, snapshot_mode: str = "last", snapshot_gap: int = 1) -> None:
+    def __init__(
+        self, snapshot_dir: str | Path, snapshot_mode: str = "last", snapshot_gap: int = 1, keep_last: int = 1
+    ) -> None:
         if snapshot_mode not in get_args(SnapshotMode):
             known = ", ".join(get_args(SnapshotMode))
             raise ValueError(f"snapshot_mode must be one of {known}, got {snapshot_mode!r}")
@@ -222,14 +253,25 @@ class Snapshotter:
             raise ValueError(f"snapshot_mode 'last' needs snapshot_gap=1, got {snapshot_gap}; use 'gap_overwrite'")
         if snapshot_mode == "gap_overwrite" and snapshot_gap == 1:
             raise ValueError("snapshot_mode 'gap_overwrite' needs a snapshot_gap above 1, got 1; use 'last'")
+        if check_whole("keep_last", keep_last) > 1 and snapshot_mode not in _REPLACING:
+            what = "writes none" if snapshot_mode == "none" else "keeps all that it writes"
+            raise ValueError(
+                f"keep_last is for snapshot_mode {' or '.join(map(repr, _REPLACING))}, got {keep_last} with "
+                f"{snapshot_mode!r}, which {what}"
+            )
         self.snapshot_dir = Path(snapshot_dir)
         self.snapshot_mode = snapshot_mode
         self.snapshot_gap = snapshot_gap
+        self.keep_last = keep_last
+        self.pinned: int | None = None
 
     def wants(self, iteration: int) -> bool:
-        """Whether the mode asks for a snapshot after ``iteration`` epochs."""
+        """Whether there is to be a snapshot after ``iteration`` epochs."""
         if self.snapshot_mode == "none":
             return False
+        return iteration == self.pinned or self._mode_wants(iteration)
+
+    def _mode_wants(self, iteration: int) -> bool:
         return self.snapshot_mode in ("all", "last", "gap_and_last") or iteration % self.snapshot_gap == 0
 
     def save(self, iteration: int, trees: Mapping[str, Any], manifest: Mapping[str, Any]) -> Path | None:
@@ -285,11 +327,12 @@ class Snapshotter:
         flush_folder(folder)
 
     def _tidy(self, newest: int) -> None:
-        for iteration, path in snapshots_of(self.snapshot_dir).items():
+        found = snapshots_of(self.snapshot_dir)
+        kept = {newest, self.pinned, *self._kept([iteration for iteration in found if iteration <= newest])}
+        for iteration, path in found.items():
             if iteration >= newest:
                 continue
-            is_kept = self.snapshot_mode == "all" or iteration % self.snapshot_gap == 0
-            if self.snapshot_mode in ("last", "gap_overwrite") or not is_kept:
+            if iteration not in kept:
                 # Renamed first: a removal that is interrupted leaves no folder that looks like a snapshot.
                 doomed = path.with_name(f".tmp-{iteration:06d}")
                 shutil.rmtree(doomed, ignore_errors=True)
@@ -299,6 +342,14 @@ class Snapshotter:
                 (path / f"{BUFFERS}.json").unlink(missing_ok=True)
                 (path / f"{BUFFERS}.safetensors").unlink(missing_ok=True)
         self._remove_replaced()
+
+    def _kept(self, found: Sequence[int]) -> list[int]:
+        """Those of ``found``, oldest first, that the mode keeps."""
+        wanted = [iteration for iteration in found if self._mode_wants(iteration)]
+        if self.snapshot_mode not in _REPLACING:
+            return wanted
+        lasting = [i for i in wanted if self.snapshot_mode == "gap_and_last" and i % self.snapshot_gap == 0]
+        return lasting + wanted[-self.keep_last :]
 
     def _remove_replaced(self) -> None:
         valid = set(snapshots_of(self.snapshot_dir).values())

@@ -1,0 +1,134 @@
+"""Targets and losses of learners that fit action values to replayed steps, as pure functions of tensors.
+
+B counts the steps of a batch, K the critics. Where a formula is the same for all of them, shapes are ``(...)``. Rewards
+may be sums of several (n-step returns); ``discounts`` then say what the value of the successor counts: ``gamma^n``, 0
+after a termination. A time limit is no termination.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+__all__ = [
+    "bootstrapped",
+    "critic_loss",
+    "critics_loss",
+    "q_target",
+    "smoothed_actions",
+    "soft_policy_loss",
+    "soft_update",
+    "soft_values",
+    "temperature_loss",
+    "value_loss",
+    "value_target",
+]
+
+
+def bootstrapped(rewards: Tensor, discounts: Tensor, next_values: Tensor, reward_scale: float = 1.0) -> Tensor:
+    """What action values are fitted to: ``y = c r + discounts V(s')``, ``(...)`` as the arguments.
+
+    Watkins 1989; Lillicrap et al. 2016, arXiv:1509.02971, equation 5; with rewards scaled by ``c``.
+    """
+    return reward_scale * rewards + discounts * next_values
+
+
+def q_target(
+    rewards: Tensor, terminated: Tensor, next_values: Tensor, discount: float, reward_scale: float = 1.0
+) -> Tensor:
+    """``y = c r + (1 - d) gamma V'(s')``; shape ``(B, 1)``.
+
+    Haarnoja et al. 2018, arXiv:1801.01290, equation 8, with rewards scaled by ``c``. ``terminated`` is the end of the
+    decision process only.
+
+    Args:
+        rewards: shape ``(B, 1)``.
+        terminated: 1 where the process ended, else 0, shape ``(B, 1)``.
+        next_values: Values of the successor states by the target network, shape ``(B, 1)``.
+    """
+    return bootstrapped(rewards, (1.0 - terminated) * discount, next_values, reward_scale)
+
+
+def critic_loss(q1: Tensor, q2: Tensor, target: Tensor) -> Tensor:
+    """``mean((Q1 - y)^2) + mean((Q2 - y)^2)``, scalar (Rakelly et al. 2019, arXiv:1903.08254, equation 2; no 1/2)."""
+    return torch.nn.functional.mse_loss(q1, target) + torch.nn.functional.mse_loss(q2, target)
+
+
+def critics_loss(values: Tensor, target: Tensor, weights: Tensor | None = None) -> Tensor:
+    """``sum_k mean_b w_b (Q_k - y)^2 / 2``, scalar: the sum of the losses of K critics.
+
+    Fujimoto et al. 2018, arXiv:1802.09477, algorithm 1 (with the factor 1/2, as in equation 5 of Haarnoja 2018).
+
+    Args:
+        values: What the critics say, ``(K, B)``.
+        target: What they are fitted to, without gradient, ``(B,)``.
+        weights: What each step counts (importance weights of prioritized replay), ``(B,)``; ``None`` for 1.
+    """
+    squares = (values - target).square()
+    return 0.5 * (squares if weights is None else squares * weights).mean(dim=-1).sum()
+
+
+def value_target(min_q: Tensor, log_prob: Tensor) -> Tensor:
+    """``min(Q1, Q2)(s, a', z) - ln pi(a' | s, z)`` with ``a'`` from the policy, without gradient; shape ``(B, 1)``.
+
+    Haarnoja 2018, equation 3 (soft value of a state, one sample).
+    """
+    return soft_values(min_q, log_prob, 1.0).detach()
+
+
+def value_loss(values: Tensor, target: Tensor) -> Tensor:
+    """``mean((V - target)^2)``, scalar (Haarnoja 2018, equation 5 without its factor 1/2)."""
+    return torch.nn.functional.mse_loss(values, target)
+
+
+def smoothed_actions(actions: Tensor, noise: Tensor, std: float, clip: float) -> Tensor:
+    """``clip(a + clip(std n, -c, c), -1, 1)``: the actions of a target policy, so that values vary little around them.
+
+    Fujimoto 2018, equation 14.
+
+    Args:
+        actions: Actions in [-1, 1], ``(B, act_dim)``.
+        noise: Standard normal numbers of the same shape.
+        std: Standard deviation.
+        clip: The bound c of the noise.
+    """
+    return (actions + (std * noise).clamp(-clip, clip)).clamp(-1.0, 1.0)
+
+
+def soft_values(min_q: Tensor, log_prob: Tensor, temperature: Tensor | float) -> Tensor:
+    """``min_k Q_k(s, a) - alpha ln pi(a | s)`` with ``a`` from the policy, ``(...)``.
+
+    Haarnoja et al. 2018b, arXiv:1812.05905, equation 3 (one sample).
+    """
+    return min_q - temperature * log_prob
+
+
+def soft_policy_loss(log_prob: Tensor, min_q: Tensor, temperature: Tensor | float) -> Tensor:
+    """``mean(alpha ln pi(a | s) - min_k Q_k(s, a))``, scalar; the gradient flows through ``a`` into ``min_q``.
+
+    Haarnoja 2018b, equation 7.
+    """
+    return -soft_values(min_q, log_prob, temperature).mean()
+
+
+def temperature_loss(log_temperature: Tensor, log_prob: Tensor, target_entropy: float) -> Tensor:
+    """``-mean(ln alpha (ln pi(a | s) + H))``, scalar: alpha falls while the entropy is over ``H``.
+
+    Haarnoja 2018b, equation 18, with ``ln alpha`` in place of ``alpha``, as in the authors' code: the sign of the
+    gradient is the same, and alpha stays positive.
+
+    Args:
+        log_temperature: ``ln alpha``, ``(1,)`` or ``()``.
+        log_prob: Log-densities of actions of the policy, without gradient, ``(B,)``.
+        target_entropy: The entropy ``H`` that is aimed at.
+    """
+    return -(log_temperature * (log_prob + target_entropy)).mean()
+
+
+@torch.no_grad()
+def soft_update(target: Iterable[Tensor], source: Iterable[Tensor], tau: float) -> None:
+    """Move ``target`` toward ``source`` in place: ``t <- (1 - tau) t + tau s`` (Lillicrap 2016, algorithm 1)."""
+    # One call for all tensors: a loop would cost more than the arithmetic.
+    torch._foreach_lerp_(list(target), [tensor.detach() for tensor in source], tau)  # pyright: ignore[reportPrivateImportUsage]

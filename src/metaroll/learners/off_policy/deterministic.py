@@ -1,0 +1,336 @@
+"""DDPG and TD3: a deterministic policy that climbs the values of its actions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Unpack, final, get_args
+
+import torch
+from torch import Tensor
+
+from metaroll.checks import check_number, check_unit_interval, check_whole
+from metaroll.errors import unknown_name
+from metaroll.functional.gradients.actor_critic import bootstrapped, critics_loss, smoothed_actions, soft_update
+from metaroll.learners.off_policy.base import CollectionOptions, OffPolicyRLAlgorithm
+from metaroll.learners.off_policy.exploring import BoxExploration
+from metaroll.learners.off_policy.networks import Critics, critics_of, target_of
+from metaroll.learners.off_policy.replay import TransitionBatch
+from metaroll.learners.off_policy.setup import buffer_for, check_policy, device_of, require_box
+from metaroll.learners.off_policy.trainer import CRITIC_LOSSES, CriticLosses, ReplayTrainer, Trained
+from metaroll.learners.snapshots import described
+from metaroll.policies.acting import ActingPolicy
+from metaroll.policies.deterministic import DeterministicMLPPolicy
+from metaroll.policies.exploration import GaussianNoisePolicy, OrnsteinUhlenbeckPolicy
+from metaroll.seeding import derive_seed, fresh_seed, torch_generator
+from metaroll.types import EnvSpec
+
+__all__ = [
+    "DDPG",
+    "TD3",
+    "DeterministicNetworks",
+    "DeterministicSettings",
+    "DeterministicTrainer",
+    "critic_losses",
+    "policy_loss",
+]
+
+Noise = Literal["gaussian", "ornstein-uhlenbeck"]
+
+_CHOOSING = "ppo and dqn learn choices"
+
+POLICY_LOSSES = ("policy_loss",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeterministicSettings:
+    """How a gradient step is made.
+
+    Attributes:
+        target_update_tau: How far target networks move in one step.
+        policy_lr, qf_lr: Step sizes of Adam.
+        policy_delay: Gradient steps of the critics for each of the policy and the target networks.
+        smoothing_std: Standard deviation of the noise in actions of the target policy; 0 for none.
+        smoothing_clip: Bound of that noise.
+    """
+
+    target_update_tau: float = 0.005
+    policy_lr: float = 1e-3
+    qf_lr: float = 1e-3
+    policy_delay: int = 1
+    smoothing_std: float = 0.0
+    smoothing_clip: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_unit_interval("target_update_tau", self.target_update_tau)
+        for name in ("policy_lr", "qf_lr", "smoothing_clip"):
+            check_number(name, vars(self)[name], 0.0, above_low=True)
+        check_whole("policy_delay", self.policy_delay)
+        check_number("smoothing_std", self.smoothing_std, 0.0)
+
+
+class DeterministicNetworks(NamedTuple):
+    """A policy ``(B, obs_dim) -> (B, act_dim)`` in [-1, 1], its critics, and the targets of both."""
+
+    policy: DeterministicMLPPolicy
+    critics: Critics
+    target_policy: DeterministicMLPPolicy
+    target_critics: Critics
+
+
+def critic_losses(
+    networks: DeterministicNetworks, batch: TransitionBatch, noise: Tensor | None, settings: DeterministicSettings
+) -> CriticLosses:
+    """The loss of the critics of DDPG (Lillicrap 2016, equation 4) or TD3 (Fujimoto 2018, algorithm 1).
+
+    Args:
+        networks: Policy, critics, and their targets.
+        batch: Transitions.
+        noise: Standard normal numbers ``(B, act_dim)``; ``None`` where ``smoothing_std`` is 0.
+        settings: How.
+    """
+    with torch.no_grad():
+        actions = networks.target_policy(batch.next_observations)
+        if noise is not None:
+            actions = smoothed_actions(actions, noise, settings.smoothing_std, settings.smoothing_clip)
+        values = networks.target_critics(batch.next_observations, actions).amin(dim=0)
+        target = bootstrapped(batch.rewards, batch.discounts, values)
+    predicted = networks.critics(batch.observations, batch.actions)
+    loss, first = critics_loss(predicted, target, batch.weights), predicted.detach()[0]
+    return CriticLosses(loss, torch.stack([loss.detach(), first.mean()]), target - first)
+
+
+def policy_loss(networks: DeterministicNetworks, batch: TransitionBatch) -> Tensor:
+    """``-mean Q_1(s, pi(s))``: the negated objective of the policy (Silver et al. 2014; Lillicrap 2016, equation 6)."""
+    chosen = networks.policy(batch.observations)
+    return -networks.critics(batch.observations, chosen, fixed=True, first=True).mean()
+
+
+@final
+class DeterministicTrainer(ReplayTrainer):
+    """Steps down ``critic_losses`` and ``policy_loss``; target networks follow. The host waits for nothing.
+
+    Args:
+        policy: What is trained.
+        critics: Its values.
+        exploration: What acts.
+        settings: How.
+        seed: Seed of the noise of gradient steps.
+        device: Where they run.
+    """
+
+    def __init__(
+        self,
+        policy: DeterministicMLPPolicy,
+        critics: Critics,
+        exploration: BoxExploration,
+        settings: DeterministicSettings,
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        self.settings = settings
+        self.networks = DeterministicNetworks(policy, critics, target_of(policy), target_of(critics))
+        rates = {"policy": settings.policy_lr, "critics": settings.qf_lr}
+        super().__init__(exploration, Trained(self.networks._asdict(), rates, device), seed, device)
+        self._num_steps = 0
+
+    def step(self, batch: TransitionBatch) -> Tensor:
+        """See ``ReplayTrainer``."""
+        settings = self.settings
+        self._num_steps += 1
+        noise = self.draw_noise(*batch.actions.shape) if settings.smoothing_std else None
+        found = critic_losses(self.networks, batch, noise, settings)
+        self.trained.step("critics", found.loss)
+        self.means.add(CRITIC_LOSSES, found.seen)
+        if self._num_steps % settings.policy_delay == 0:
+            loss = policy_loss(self.networks, batch)
+            self.trained.step("policy", loss)
+            self.means.add(POLICY_LOSSES, loss.detach()[None])
+            policy, critics, target_policy, target_critics = self.networks
+            soft_update(target_critics.parameters(), critics.parameters(), settings.target_update_tau)
+            soft_update(target_policy.parameters(), policy.parameters(), settings.target_update_tau)
+        return found.errors
+
+    def described(self) -> Sequence[str]:
+        """See ``ReplayTrainer``."""
+        return [described(self.settings)]
+
+    def state_dict(self) -> dict[str, Any]:
+        """See ``ReplayTrainer``."""
+        return {**super().state_dict(), "steps": self._num_steps}
+
+    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+        """See ``ReplayTrainer``."""
+        super().load_state_dict(tree)
+        self._num_steps = int(tree["steps"])
+
+
+@final
+class DDPG(OffPolicyRLAlgorithm):
+    """Deep deterministic policy gradient (Lillicrap et al. 2016, arXiv:1509.02971).
+
+    Args:
+        env_spec: Environment or spec; actions are a Box.
+        policy: What is learned; ``None`` means a ``DeterministicMLPPolicy``.
+        qf: A ``QFunction``, or ``Critics`` of one; ``None`` means one of two layers of 256.
+        replay_buffer: See ``OffPolicyRLAlgorithm``; ``None`` means a ``ReplayBuffer`` of ``replay_size`` steps.
+        exploration_policy: What acts in training; ``None`` means the policy with ``exploration_noise``.
+        replay_size: Steps that the replay buffer keeps.
+        target_update_tau: How far target networks move in one step.
+        policy_lr: Step size of Adam for the policy.
+        qf_lr: Step size of Adam for the Q functions.
+        exploration_noise: Noise without memory, or a process with memory.
+        exploration_sigma: Its size, where actions lie in [-1, 1].
+        uniform_steps: Environment steps at first with actions at random.
+        seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
+        device: Where the networks live; ``None`` means the CPU.
+        collection: See ``OffPolicyRLAlgorithm``.
+
+    Raises:
+        TypeError: Actions are no Box, or a network is of another kind.
+    """
+
+    def __init__(
+        self,
+        env_spec: Any,
+        policy: Any = None,
+        qf: Any = None,
+        replay_buffer: Any = None,
+        *,
+        exploration_policy: Any = None,
+        replay_size: int = 1_000_000,
+        target_update_tau: float = 0.005,
+        policy_lr: float = 1e-3,
+        qf_lr: float = 1e-3,
+        exploration_noise: Noise = "ornstein-uhlenbeck",
+        exploration_sigma: float = 0.2,
+        uniform_steps: int = 0,
+        seed: int | None = None,
+        device: str | torch.device | None = None,
+        **collection: Unpack[CollectionOptions],
+    ) -> None:
+        settings = DeterministicSettings(target_update_tau=target_update_tau, policy_lr=policy_lr, qf_lr=qf_lr)
+        spec, seed = require_box(env_spec, "DDPG", _CHOOSING), fresh_seed() if seed is None else int(seed)
+        buffer = buffer_for(spec, replay_buffer, replay_size, collection)
+        policy, critics = _networks(spec, policy, qf, 1, seed)
+        acting = exploration_policy or _noisy(policy, exploration_noise, exploration_sigma)
+        explorer = BoxExploration(acting, uniform_steps)
+        self.trainer = DeterministicTrainer(policy, critics, explorer, settings, seed, device_of(device))
+        super().__init__(
+            spec,
+            policy,
+            critics,
+            buffer,
+            use_target=True,
+            exploration_policy=explorer.policy,
+            seed=seed,
+            device=device,
+            **collection,
+        )
+
+    def train_once(self, itr: int, paths: Sequence[Mapping[str, Any]]) -> float:
+        """See ``OffPolicyRLAlgorithm.improve``."""
+        return self.improve()
+
+
+@final
+class TD3(OffPolicyRLAlgorithm):
+    """Twin delayed deep deterministic policy gradient (Fujimoto et al. 2018, arXiv:1802.09477).
+
+    Args:
+        env_spec: Environment or spec; actions are a Box.
+        policy: What is learned; ``None`` means a ``DeterministicMLPPolicy``.
+        qf: A ``QFunction``, beside which a second one is drawn, or ``Critics`` of two; ``None`` means two of two layers
+            of 256.
+        replay_buffer: See ``OffPolicyRLAlgorithm``; ``None`` means a ``ReplayBuffer`` of ``replay_size`` steps.
+        exploration_policy: What acts in training; ``None`` means the policy with ``exploration_noise``.
+        replay_size: Steps that the replay buffer keeps.
+        target_update_tau: How far target networks move in one step.
+        policy_lr: Step size of Adam for the policy.
+        qf_lr: Step size of Adam for the Q functions.
+        policy_delay: Gradient steps of the Q functions for each of the policy and the target networks.
+        smoothing_std: Standard deviation of the noise in actions of the target policy, which lie in [-1, 1].
+        smoothing_clip: Bound of that noise.
+        exploration_noise: Noise without memory, or a process with memory.
+        exploration_sigma: Its size, where actions lie in [-1, 1].
+        uniform_steps: Environment steps at first with actions at random.
+        seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
+        device: Where the networks live; ``None`` means the CPU.
+        collection: See ``OffPolicyRLAlgorithm``.
+
+    Raises:
+        TypeError: Actions are no Box, or a network is of another kind.
+    """
+
+    def __init__(
+        self,
+        env_spec: Any,
+        policy: Any = None,
+        qf: Any = None,
+        replay_buffer: Any = None,
+        *,
+        exploration_policy: Any = None,
+        replay_size: int = 1_000_000,
+        target_update_tau: float = 0.005,
+        policy_lr: float = 1e-3,
+        qf_lr: float = 1e-3,
+        policy_delay: int = 2,
+        smoothing_std: float = 0.2,
+        smoothing_clip: float = 0.5,
+        exploration_noise: Noise = "gaussian",
+        exploration_sigma: float = 0.1,
+        uniform_steps: int = 0,
+        seed: int | None = None,
+        device: str | torch.device | None = None,
+        **collection: Unpack[CollectionOptions],
+    ) -> None:
+        settings = DeterministicSettings(
+            target_update_tau=target_update_tau,
+            policy_lr=policy_lr,
+            qf_lr=qf_lr,
+            policy_delay=policy_delay,
+            smoothing_std=smoothing_std,
+            smoothing_clip=smoothing_clip,
+        )
+        spec, seed = require_box(env_spec, "TD3", _CHOOSING), fresh_seed() if seed is None else int(seed)
+        buffer = buffer_for(spec, replay_buffer, replay_size, collection)
+        policy, critics = _networks(spec, policy, qf, 2, seed)
+        acting = exploration_policy or _noisy(policy, exploration_noise, exploration_sigma)
+        explorer = BoxExploration(acting, uniform_steps)
+        self.trainer = DeterministicTrainer(policy, critics, explorer, settings, seed, device_of(device))
+        super().__init__(
+            spec,
+            policy,
+            critics,
+            buffer,
+            use_target=True,
+            exploration_policy=explorer.policy,
+            seed=seed,
+            device=device,
+            **collection,
+        )
+
+    def train_once(self, itr: int, paths: Sequence[Mapping[str, Any]]) -> float:
+        """See ``OffPolicyRLAlgorithm.improve``."""
+        return self.improve()
+
+
+def _networks(
+    spec: EnvSpec, policy: Any, qf: Any, num_critics: int, seed: int
+) -> tuple[DeterministicMLPPolicy, Critics]:
+    generator = torch_generator(derive_seed("deterministic networks", seed))
+    if policy is None:
+        policy = DeterministicMLPPolicy(spec, init="fan_in", generator=generator)
+    check_policy(policy, DeterministicMLPPolicy, spec)
+    if qf is None:
+        qf = Critics(spec, num_critics, init="fan_in", generator=generator)
+    return policy, critics_of(qf, spec, num_critics, generator)
+
+
+def _noisy(policy: DeterministicMLPPolicy, kind: str, sigma: float) -> ActingPolicy:
+    """``policy`` with noise of size ``sigma``, where actions lie in [-1, 1]."""
+    if kind == "gaussian":
+        return GaussianNoisePolicy(policy, sigma)
+    if kind != "ornstein-uhlenbeck":
+        raise unknown_name("exploration_noise", kind, get_args(Noise))
+    return OrnsteinUhlenbeckPolicy(policy, sigma, dt=1.0, relative=True)

@@ -1,0 +1,71 @@
+"""What acts while networks are trained, and in which units its actions are stored."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from metaroll.checks import check_whole
+from metaroll.learners.off_policy.networks import as_one_vector
+from metaroll.policies.acting import ActingPolicy
+from metaroll.policies.exploration import UniformFirstPolicy
+from metaroll.policies.scaling import ActionScaling
+
+__all__ = ["BoxExploration", "Exploration"]
+
+
+class Exploration(ABC):
+    """What acts while networks are trained.
+
+    Attributes:
+        policy: It acts.
+    """
+
+    policy: ActingPolicy
+
+    @abstractmethod
+    def prepare(self, num_env_steps: int) -> None:
+        """Set what a schedule says after ``num_env_steps``: it is part of the acting parameters."""
+
+    @abstractmethod
+    def vector(self) -> np.ndarray:
+        """Flat parameters that act now."""
+
+    @abstractmethod
+    def stored(self, actions: Any) -> Any:
+        """Actions of the environment in the units of the policy."""
+
+
+class BoxExploration(Exploration):
+    """Exploration where actions are a Box: uniform at first, then that of a policy with noise.
+
+    Args:
+        policy: Acts with noise around the policy that is trained.
+        uniform_steps: Environment steps with actions at random.
+    """
+
+    def __init__(self, policy: ActingPolicy, uniform_steps: int) -> None:
+        self._uniform_steps = check_whole("uniform_steps", uniform_steps, 0)
+        self.policy = UniformFirstPolicy(policy) if self._uniform_steps else policy
+        self._scaling = ActionScaling.of_squashed(policy.env_spec.action_space)
+        self._vector: Tensor | None = None
+
+    def prepare(self, num_env_steps: int) -> None:
+        """See ``Exploration``."""
+        if isinstance(self.policy, UniformFirstPolicy):
+            self.policy.set_uniform(num_env_steps < self._uniform_steps)
+
+    def vector(self) -> np.ndarray:
+        """See ``Exploration``; on the CPU they are no copy."""
+        if self._vector is None:
+            self._vector = as_one_vector(self.policy, self.policy.acting_parameter_names())
+        return self._vector.cpu().numpy()
+
+    def stored(self, actions: Any) -> Any:
+        """See ``Exploration``: in [-1, 1]."""
+        rows = np.asarray(actions, dtype=np.float32)
+        rows = rows.reshape(len(rows), -1)
+        return rows if self._scaling is None else self._scaling.unscaled(rows)

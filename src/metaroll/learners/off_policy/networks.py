@@ -1,0 +1,149 @@
+"""Critics as one batched network, parameters in one vector, and gradients that stop where they are not wanted."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from metaroll.checks import check_whole
+from metaroll.errors import ShapeError
+from metaroll.policies.networks import MLP, activation_name, activation_on_torch
+from metaroll.policies.parameters import ParameterLayout
+from metaroll.types import EnvSpec
+
+__all__ = ["Critics", "as_one_vector", "critics_of", "target_of"]
+
+_INPLACE: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu_, "tanh": torch.tanh_}
+"""Activations that need not keep what they got."""
+
+
+class Critics(nn.Module):
+    """K action values ``Q_k(s, a)`` of perceptrons of one shape, computed together.
+
+    Layer l of all of them is one weight ``(K, out, in)`` and one bias ``(K, out)``, so that K critics take one product
+    of matrices per layer.
+
+    Args:
+        env_spec: Spaces; observations and actions side by side are the input.
+        count: Number of critics K.
+        hidden_sizes: Widths of the hidden layers.
+        hidden_nonlinearity: See ``MLP``.
+        init: See ``initialize_linear``; each critic draws weights of its own.
+        generator: Source of the initial weights; ``None`` means fresh entropy.
+    """
+
+    def __init__(
+        self,
+        env_spec: EnvSpec,
+        count: int = 2,
+        hidden_sizes: Sequence[int] = (256, 256),
+        hidden_nonlinearity: str | Callable[..., Any] | None = "relu",
+        *,
+        init: str = "xavier_uniform",
+        generator: torch.Generator | None = None,
+    ) -> None:
+        spec, count = EnvSpec.from_env(env_spec), check_whole("count", count)
+        width = spec.obs_dim + spec.act_dim
+        self._build(
+            [MLP(width, 1, hidden_sizes, hidden_nonlinearity, init=init, generator=generator) for _ in range(count)]
+        )
+
+    @classmethod
+    def of(cls, qf: MLP, count: int, generator: torch.Generator) -> Critics:
+        """``qf`` as the first of ``count`` critics, the others with weights that are drawn anew."""
+        others = [copy.deepcopy(qf) for _ in range(count - 1)]
+        for other in others:
+            other.reinitialize(generator)
+        critics = cls.__new__(cls)
+        critics._build([qf, *others])
+        return critics
+
+    def _build(self, single: Sequence[MLP]) -> None:
+        super().__init__()
+        self.count, self.input_dim = len(single), single[0].input_dim
+        self.hidden_nonlinearity = activation_name(single[0].hidden_nonlinearity)
+        layers = [cast("list[nn.Linear]", list(network.layers)) for network in single]
+        self.weights = nn.ParameterList(_stack([each[k].weight for each in layers]) for k in range(len(layers[0])))
+        self.biases = nn.ParameterList(_stack([each[k].bias for each in layers]) for k in range(len(layers[0])))
+        self._activation = _INPLACE.get(self.hidden_nonlinearity) or activation_on_torch(self.hidden_nonlinearity)
+
+    def forward(self, observations: Tensor, actions: Tensor, *, fixed: bool = False, first: bool = False) -> Tensor:
+        """Values ``(K, B)`` for ``observations (B, obs_dim)`` and ``actions (B, act_dim)`` in [-1, 1].
+
+        Args:
+            observations: Flat.
+            actions: In the policy's units.
+            fixed: No gradient for the weights: only one for the actions (a third of a backward pass less).
+            first: Only the first critic: ``(1, B)``.
+        """
+        weights, biases = list(self.weights), list(self.biases)
+        if fixed:
+            weights, biases = [w.detach() for w in weights], [b.detach() for b in biases]
+        if first:
+            weights, biases = [w[:1] for w in weights], [b[:1] for b in biases]
+        x = torch.cat((observations, actions), dim=-1)
+        last, single = len(weights) - 1, len(weights[0]) == 1
+        if not single:
+            x = x.expand(len(weights[0]), *x.shape)
+        for k, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+            # A batch of one product is slower than the product.
+            x = F.linear(x, weight[0], bias[0]) if single else torch.baddbmm(bias[:, None], x, weight.transpose(1, 2))
+            if k < last:
+                x = self._activation(x)
+        return x[None, :, 0] if single else x[..., 0]
+
+
+def _stack(parameters: Sequence[Tensor]) -> nn.Parameter:
+    return nn.Parameter(torch.stack([parameter.detach() for parameter in parameters]))
+
+
+def critics_of(qf: Any, env_spec: EnvSpec, count: int, generator: torch.Generator) -> Critics:
+    """What was given as ``qf`` as ``count`` critics.
+
+    Raises:
+        ShapeError: It is of another width.
+        TypeError: It is something else than ``Critics`` or a ``QFunction``.
+        ValueError: There are so many critics in it already, but another number.
+    """
+    if isinstance(qf, MLP):
+        qf = Critics.of(qf, count, generator)
+    if not isinstance(qf, Critics):
+        raise TypeError(f"qf must be a QFunction, or Critics, got {type(qf).__name__}")
+    width = env_spec.obs_dim + env_spec.act_dim
+    if qf.input_dim != width:
+        raise ShapeError(f"qf must be built for env_spec: {width} inputs (observation and action), got {qf.input_dim}")
+    if qf.count != count:
+        raise ValueError(f"qf must hold {count} critics, got {qf.count}")
+    return qf
+
+
+def target_of(module: nn.Module) -> Any:
+    """A copy without gradients: a target network, equal to ``module`` now."""
+    return copy.deepcopy(module).requires_grad_(False)
+
+
+@torch.no_grad()
+def as_one_vector(module: nn.Module, names: Sequence[str] | None = None) -> Tensor:
+    """Make the parameters of ``module`` views of one vector ``(P,)``, which is returned, and follows them.
+
+    Optimizers that are made before lose nothing: parameters stay the same objects.
+
+    Args:
+        module: All its parameters must be of one dtype, on one device.
+        names: Those to take, in this order; ``None`` means all.
+    """
+    layout = ParameterLayout.of(module, names)
+    parameters = dict(module.named_parameters())
+    vector = torch.cat([parameters[name].detach().reshape(-1) for name in layout.names])
+    begin = 0
+    for name, shape in zip(layout.names, layout.shapes, strict=True):
+        end = begin + math.prod(shape)
+        parameters[name].data = vector[begin:end].view(shape)
+        begin = end
+    return vector

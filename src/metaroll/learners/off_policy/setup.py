@@ -1,0 +1,66 @@
+"""What learners of this folder are built from: checked spaces and networks, a buffer, a device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import torch
+
+from metaroll.data.replay import ReplayBuffer
+from metaroll.errors import ShapeError
+from metaroll.learners.off_policy.base import CollectionOptions
+from metaroll.policies.acting import ActingPolicy
+from metaroll.types import EnvSpec
+
+__all__ = ["buffer_for", "check_policy", "device_of", "require_box"]
+
+
+def require_box(env_spec: Any, learner: str, choosing: str) -> EnvSpec:
+    """The spec, if its actions are a Box.
+
+    Args:
+        env_spec: Environment or spec.
+        learner: Name of the learner, for the error.
+        choosing: What learns choices instead.
+
+    Raises:
+        TypeError: They are choices.
+    """
+    spec = EnvSpec.from_env(env_spec)
+    if not isinstance(spec.action_space, gymnasium.spaces.Box):
+        raise TypeError(f"{learner} learns actions that are a Box of numbers, got {spec.action_space}: {choosing}")
+    return spec
+
+
+def check_policy(policy: Any, kind: type[ActingPolicy], spec: EnvSpec) -> None:
+    """Raise unless ``policy`` is of ``kind``, for the spaces of ``spec``.
+
+    Raises:
+        ShapeError: It is for other spaces.
+        TypeError: It is of another kind.
+    """
+    if not isinstance(policy, kind):
+        raise TypeError(f"policy must be a {kind.__name__}, got {type(policy).__name__}")
+    if (policy.obs_dim, policy.act_dim) != (spec.obs_dim, spec.act_dim):
+        raise ShapeError(
+            f"policy must be built for the spaces of env_spec ({spec.obs_dim} observations, {spec.act_dim} actions), "
+            f"got {policy.obs_dim} and {policy.act_dim}"
+        )
+
+
+def buffer_for(spec: EnvSpec, given: Any, replay_size: int, collection: CollectionOptions) -> Any:
+    """``given``, or a ``ReplayBuffer`` for the rollouts that go on side by side.
+
+    Raises:
+        ValueError: Observations are of a kind that no buffer holds.
+    """
+    if given is not None:
+        return given
+    num_slots = collection.get("rollout_batch_size", 1)
+    return ReplayBuffer(spec.observation_space, spec.action_space, replay_size, num_slots=num_slots)
+
+
+def device_of(device: str | torch.device | None) -> torch.device:
+    """``device``; ``None`` means the CPU."""
+    return torch.device("cpu" if device is None else device)

@@ -1,0 +1,149 @@
+"""What a learner of this folder trains: networks, their optimizers, and the noise of gradient steps."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from metaroll.errors import DivergedError
+from metaroll.functional.gradients.optimizers import fast_optimizer
+from metaroll.learners.off_policy.exploring import Exploration
+from metaroll.learners.off_policy.replay import TransitionBatch
+from metaroll.learners.snapshots import load_optimizer_tree, optimizer_tree, shapes_of, weights_of
+from metaroll.seeding import torch_generator
+
+__all__ = ["CRITIC_LOSSES", "CriticLosses", "LossMeans", "ReplayTrainer", "Trained"]
+
+
+CRITIC_LOSSES = ("qf_loss", "q_mean")
+
+
+class CriticLosses(NamedTuple):
+    """What a gradient step of the critics is made of: ``loss``, ``CRITIC_LOSSES``, and errors of the first ``(B,)``."""
+
+    loss: Tensor
+    seen: Tensor
+    errors: Tensor
+
+
+class LossMeans:
+    """Averages of numbers that stay on their device until they are asked for."""
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[str, ...], tuple[Tensor, int]] = {}
+
+    def add(self, names: tuple[str, ...], values: Tensor) -> None:
+        """Count ``values (len(names),)``, without gradient."""
+        total, count = self._sums.get(names, (None, 0))
+        self._sums[names] = values if total is None else total.add_(values), count + 1
+
+    def take(self) -> dict[str, float]:
+        """Averages since the last call, by name (one copy from the device for each group)."""
+        found: dict[str, float] = {}
+        for names, (total, count) in self._sums.items():
+            found.update(zip(names, (total / count).tolist(), strict=True))
+        self._sums = {}
+        return found
+
+
+class Trained:
+    """Networks that a snapshot holds, and the optimizers of some of them.
+
+    Args:
+        networks: By name; deep copies of one another (target networks) are networks like any other.
+        learning_rates: By name of a network: that of its optimizer, Adam.
+        device: Where the networks go.
+    """
+
+    def __init__(
+        self, networks: Mapping[str, nn.Module], learning_rates: Mapping[str, float], device: torch.device
+    ) -> None:
+        self._networks = dict(networks)
+        for network in self._networks.values():
+            network.to(device)
+        self.optimizers = {
+            name: fast_optimizer(
+                torch.optim.Adam, [p for p in self._networks[name].parameters() if p.requires_grad], lr
+            )
+            for name, lr in learning_rates.items()
+        }
+
+    def step(self, name: str, loss: Tensor) -> None:
+        """One step of the optimizer of a network down ``loss``."""
+        optimizer = self.optimizers[name]
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+
+    @torch.no_grad()
+    def check_finite(self, losses: Mapping[str, float], reward_scale: float) -> None:
+        """``DivergedError`` if losses or weights hold NaN or Inf (one copy from the device)."""
+        parameters = [p for network in self._networks.values() for p in network.parameters()]
+        if not all(map(math.isfinite, losses.values())):
+            what = f"the losses are not finite any more ({dict(losses)})"
+        elif not bool(torch.stack([p.isfinite().all() for p in parameters]).all()):
+            what = "weights are not finite any more"
+        else:
+            return
+        raise DivergedError.of(what, {"reward_scale": reward_scale})
+
+    def shapes(self) -> list[str]:
+        """Names and shapes of all that a snapshot holds."""
+        return [f"{name}.{shape}" for name, network in self._networks.items() for shape in shapes_of(network)]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Weights and optimizers."""
+        return {
+            "networks": {name: weights_of(network) for name, network in self._networks.items()},
+            "optimizers": {name: optimizer_tree(optimizer) for name, optimizer in self.optimizers.items()},
+        }
+
+    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+        """Restore ``state_dict`` in place."""
+        for name, network in self._networks.items():
+            network.load_state_dict(dict(tree["networks"][name]))
+        for name, optimizer in self.optimizers.items():
+            load_optimizer_tree(optimizer, tree["optimizers"][name])
+
+
+class ReplayTrainer(ABC):
+    """Gradient steps on replayed transitions.
+
+    Args:
+        exploration: What acts.
+        trained: Networks and optimizers.
+        seed: Seed of the noise of gradient steps.
+        device: Where they run.
+    """
+
+    def __init__(self, exploration: Exploration, trained: Trained, seed: int, device: torch.device) -> None:
+        self.exploration, self.trained, self.device = exploration, trained, device
+        self.noise = torch_generator(seed, device)
+        self.means = LossMeans()
+
+    @abstractmethod
+    def step(self, batch: TransitionBatch) -> Tensor | None:
+        """One gradient step; the errors of the values ``(B,)`` where somebody may want them."""
+
+    @abstractmethod
+    def described(self) -> Sequence[str]:
+        """What a snapshot must agree with, beside the shapes of the networks."""
+
+    def draw_noise(self, *shape: int) -> Tensor:
+        """Standard normal numbers for a gradient step."""
+        return torch.randn(shape, generator=self.noise, device=self.device)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Networks, optimizers and the generator of noise."""
+        return {**self.trained.state_dict(), "noise": self.noise.get_state(), "device": self.device.type}
+
+    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+        """Restore ``state_dict``; on another kind of device the noise begins anew."""
+        self.trained.load_state_dict(tree)
+        if tree["device"] == self.device.type:
+            self.noise.set_state(tree["noise"].cpu())

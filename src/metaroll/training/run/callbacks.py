@@ -1,0 +1,374 @@
+"""Services of a run: evaluate every n epochs, stop at a target or when the time is up, keep the best snapshot."""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Protocol, final
+
+from metaroll.checks import check_number, check_whole, described
+from metaroll.errors import UnknownNameError
+
+__all__ = [
+    "EVALUATED",
+    "CallbackGroup",
+    "EvaluateEvery",
+    "KeepBest",
+    "RunCallback",
+    "RunInProgress",
+    "StopAt",
+    "TimeBudget",
+    "parse_duration",
+]
+
+EVALUATED = {"return": ("return_after", "return_mean"), "success": ("SuccessRate",)}
+"""Names for numbers of evaluations, whatever their phase -> what they are called in the log."""
+
+_UNITS = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
+_PARTS = re.compile(r"(\d+(?:\.\d+)?)\s*([dhms])")
+
+
+class RunInProgress(Protocol):
+    """The runner, as callbacks of this module need it; ``LocalRunner`` is one."""
+
+    @property
+    def algo(self) -> Any: ...
+
+    @property
+    def total_seconds(self) -> float: ...
+
+    def evaluate(self, algo: Any, task_sampler: Any = None) -> float: ...
+
+
+class RunCallback(ABC):
+    """A callback that is part of its run: what it remembers is in every snapshot, and comes back with it.
+
+    It is asked before the snapshot of an epoch is written, so that a run that is killed and resumed decides as if it
+    had never stopped. A subclass may also have the methods of other callbacks (``on_evaluation``, say).
+    """
+
+    best: Mapping[str, Any] | None = None
+    """``iteration`` (number of finished epochs), ``metric`` and ``value`` of a snapshot that is to be kept, if any."""
+
+    keeps_best = False
+    """Whether ``best`` is ever set, which needs snapshots."""
+
+    @abstractmethod
+    def before_save(self, runner: RunInProgress, epoch: int, metrics: Mapping[str, float]) -> None:
+        """An epoch has ended, and its snapshot comes next.
+
+        Args:
+            runner: May evaluate and log now.
+            epoch: The epoch, counted from 0.
+            metrics: Its numbers by name, ``<phase>/<metric>`` but for those of training.
+        """
+
+    def stop_reason(self, runner: RunInProgress) -> str | None:
+        """Why training ends here, in words, or ``None``; asked before every snapshot, and where a run is resumed."""
+        return None
+
+    def reset(self) -> None:
+        """Forget everything: a run begins."""
+        self.load_state_dict({})
+
+    def state_dict(self) -> dict[str, Any]:
+        """What it remembers, as plain data."""
+        return {}
+
+    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+        """Remember ``state_dict`` (that of this class is empty); nothing, where ``tree`` is empty."""
+        self.best = None
+
+    def forget_best(self) -> None:
+        """The snapshot that ``best`` names is gone: the best of what follows is kept."""
+        self.best = None
+
+
+@final
+class EvaluateEvery(RunCallback):
+    """Evaluates after every ``every``-th epoch, for algorithms that do not do so by themselves.
+
+    An epoch that the algorithm has evaluated is not evaluated again.
+
+    Args:
+        every: Number of epochs.
+        task_sampler: Sampler of held-out tasks; ``None`` means that of the algorithm, see ``LocalRunner.evaluate``.
+    """
+
+    def __init__(self, every: int = 1, task_sampler: Any = None) -> None:
+        self._every, self._task_sampler = check_whole("every", every), task_sampler
+
+    def before_save(self, runner: RunInProgress, epoch: int, metrics: Mapping[str, float]) -> None:
+        """Evaluate, where it is time to."""
+        if (epoch + 1) % self._every == 0 and _evaluated(metrics, "return") is None:
+            runner.evaluate(runner.algo, self._task_sampler)
+
+
+@final
+class StopAt(RunCallback):
+    """Ends the training where a number reaches a target; the epoch is saved, and the run can go on.
+
+    Args:
+        target: The value to reach.
+        metric: ``"return"`` or ``"success"`` (mean return, share of successful episodes) of evaluations, after
+            adaptation if the algorithm adapts; or any name in ``metrics.jsonl``, as ``"train/return"``.
+        window: How many of the newest values are averaged.
+        minimize: The number is to fall to the target.
+
+    Raises:
+        TypeError: ``target`` is no number, ``metric`` no text, or ``window`` no whole number.
+        ValueError: ``target`` is not finite, ``metric`` empty, or ``window`` below 1.
+    """
+
+    def __init__(self, target: float, metric: str = "return", *, window: int = 1, minimize: bool = False) -> None:
+        self._target = check_number("target", target, -math.inf)
+        self._mean, self._minimize = _MetricMean(metric, window), minimize
+
+    def before_save(self, runner: RunInProgress, epoch: int, metrics: Mapping[str, float]) -> None:
+        """Take the number, if the epoch has one."""
+        self._mean.add(epoch, metrics)
+
+    def stop_reason(self, runner: RunInProgress) -> str | None:
+        """That the target is reached, with the number."""
+        value = self._mean.value
+        if value is None or not (value <= self._target if self._minimize else value >= self._target):
+            return None
+        return f"{self._mean} is {value:.6g}, the target {self._target:.6g}"
+
+    def state_dict(self) -> dict[str, Any]:
+        """The newest values."""
+        return self._mean.state_dict()
+
+    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+        """Restore ``state_dict``; values of another metric do not count."""
+        self._mean.load_state_dict(tree)
+
+    def on_train_end(self, runner: RunInProgress) -> None:
+        """Warn if the number never was there."""
+        self._mean.warn_if_missing("StopAt")
+
+
+@final
+class TimeBudget(RunCallback):
+    """Ends the training after the epoch in which it has taken so much time; the epoch is saved, and the run can go on.
+
+    Time of training counts from the beginning of the run, in all of its parts: that before a resume, too, but not
+    what an epoch had taken that a kill has cut off, nor the time in between.
+
+    Args:
+        budget: Seconds, or a text such as ``"90s"``, ``"10m"``, ``"1h30m"`` or ``"2d"``.
+
+    Raises:
+        TypeError: ``budget`` is neither a number nor a text.
+        ValueError: It is no time above 0.
+    """
+
+    def __init__(self, budget: float | str) -> None:
+        self._text, self._seconds = str(budget), parse_duration("budget", budget)
+
+    def before_save(self, runner: RunInProgress, epoch: int, metrics: Mapping[str, float]) -> None:
+        """Nothing: the runner knows the time."""
+
+    def stop_reason(self, runner: RunInProgress) -> str | None:
+        """That the time is up."""
+        if runner.total_seconds < self._seconds:
+            return None
+        return f"the time budget of {self._text} is used up ({runner.total_seconds:.0f} s of training)"
+
+
+@final
+class KeepBest(RunCallback):
+    """Keeps the snapshot of the epoch with the best number, beside those that the snapshot mode keeps.
+
+    ``restore(folder, "best")``, ``metaroll.load(folder, from_epoch="best")`` and ``--from-epoch best`` find it. Of
+    equal values the first counts.
+
+    Args:
+        metric, window, minimize: As of ``StopAt``. An epoch that has no such number is not the best one.
+
+    Raises:
+        TypeError: ``metric`` is no text, or ``window`` no whole number.
+        ValueError: ``metric`` is empty, or ``window`` below 1.
+    """
+
+    keeps_best = True
+
+    def __init__(self, metric: str = "return", *, window: int = 1, minimize: bool = False) -> None:
+        self._mean, self._minimize = _MetricMean(metric, window), minimize
+
+    def before_save(self, runner: RunInProgress, epoch: int, metrics: Mapping[str, float]) -> None:
+        """Take the number, if the epoch has one: it may be the best so far."""
+        value = self._mean.value if self._mean.add(epoch, metrics) else None
+        if value is None or math.isnan(value):
+            return
+        known = None if self.best is None else float(self.best["value"])
+        if known is None or (value < known if self._minimize else value > known):
+            self.best = {"iteration": epoch + 1, "metric": str(self._mean), "value": value}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The best value, its epoch, and the newest values."""
+        return {"mean": self._mean.state_dict(), "best": None if self.best is None else dict(self.best)}
+
+    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+        """Restore ``state_dict``; the best of another metric does not count."""
+        best = tree.get("best")
+        self._mean.load_state_dict(tree.get("mean", {}))
+        self.best = best if best is not None and best["metric"] == str(self._mean) else None
+
+    def on_train_end(self, runner: RunInProgress) -> None:
+        """Warn if the number never was there."""
+        self._mean.warn_if_missing("KeepBest")
+
+
+@final
+class CallbackGroup:
+    """All callbacks of a run, told and asked together.
+
+    Args:
+        callbacks: ``RunCallback``s, and objects with any of the methods that ``LocalRunner`` names.
+
+    Raises:
+        ValueError: Two of them keep a best snapshot.
+    """
+
+    def __init__(self, callbacks: Sequence[Any]) -> None:
+        self._all = tuple(callbacks)
+        self._services: dict[str, RunCallback] = {}
+        for callback in self._all:
+            if isinstance(callback, RunCallback):
+                kind = type(callback).__name__
+                count = sum(type(other).__name__ == kind for other in self._services.values())
+                self._services[f"{kind}-{count + 1}" if count else kind] = callback
+        if sum(service.keeps_best for service in self._services.values()) > 1:
+            raise ValueError("callbacks must hold at most one that keeps a best snapshot (KeepBest), got several")
+
+    def notify(self, runner: Any, event: str, *args: Any) -> bool:
+        """Tell every callback; whether one of them has answered ``False``."""
+        methods = (getattr(callback, event, None) for callback in self._all)  # of the user, with any of them
+        answers = [method(runner, *args) for method in methods if method is not None]
+        return any(answer is False for answer in answers)
+
+    @property
+    def keeps_best(self) -> bool:
+        """Whether a best snapshot is to be kept."""
+        return any(service.keeps_best for service in self._services.values())
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """What is known of the best snapshot, see ``RunCallback.best``."""
+        return next((dict(service.best) for service in self._services.values() if service.best is not None), None)
+
+    def keep_among(self, iterations: Collection[int]) -> None:
+        """Forget a best snapshot that is not among those that there are."""
+        best = self.best
+        if best is not None and best["iteration"] not in iterations:
+            for service in self._services.values():
+                service.forget_best()
+
+    def begin(self) -> None:
+        """A run begins."""
+        for service in self._services.values():
+            service.reset()
+
+    def before_save(self, runner: Any, epoch: int, metrics: Mapping[str, float]) -> None:
+        """Tell all services of an epoch; ``metrics`` may grow meanwhile, and the next one sees that."""
+        for service in self._services.values():
+            service.before_save(runner, epoch, dict(metrics))
+
+    def stop_reason(self, runner: Any) -> str | None:
+        """The first reason to end the training."""
+        reasons = (service.stop_reason(runner) for service in self._services.values())
+        return next((reason for reason in reasons if reason is not None), None)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What services remember, by name."""
+        return {name: service.state_dict() for name, service in self._services.items()}
+
+    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+        """Restore ``state_dict``; a service that was not there before begins anew."""
+        for name, service in self._services.items():
+            service.load_state_dict(tree.get(name, {}))
+
+
+def parse_duration(name: str, value: float | str) -> float:
+    """Seconds of a number, or of a text as ``"1h30m"``.
+
+    Raises:
+        TypeError: It is neither a number nor a text.
+        ValueError: It is no time above 0.
+    """
+    if not isinstance(value, str):
+        return check_number(name, value, 0.0, above_low=True)
+    text = value.strip().lower()
+    parts = _PARTS.findall(text)
+    if re.fullmatch(r"\d+(\.\d+)?", text):
+        seconds = float(text)
+    else:
+        whole = "".join(f"{number}{unit}" for number, unit in parts) == re.sub(r"\s+", "", text)
+        seconds = sum(float(number) * _UNITS[unit] for number, unit in parts) if whole else 0.0
+    if not 0.0 < seconds < math.inf:
+        raise ValueError(f"{name} must be a time above 0, as 90s, 10m, 1h30m or 2d, got {value!r}")
+    return seconds
+
+
+class _MetricMean:
+    """Mean of the newest values of a logged number; ``None`` before there are as many as it takes."""
+
+    def __init__(self, metric: str, window: int) -> None:
+        if not isinstance(metric, str):
+            raise TypeError(f"metric must be the name of a number in the log, got {described(metric)}")
+        self._name = metric.strip().removeprefix("train/")
+        if not self._name:
+            raise ValueError(f"metric must be the name of a number in the log, got {metric!r}")
+        self._is_alias = metric.strip() in EVALUATED
+        self._window = check_whole("window", window)
+        self._newest: list[float] = []
+
+    def __str__(self) -> str:
+        name = self._name if self._is_alias or "/" in self._name else f"train/{self._name}"
+        return name if self._window == 1 else f"{name} (mean of {self._window})"
+
+    @property
+    def value(self) -> float | None:
+        return sum(self._newest) / self._window if len(self._newest) == self._window else None
+
+    def add(self, epoch: int, metrics: Mapping[str, float]) -> bool:
+        """Take the number of an epoch, if there is one."""
+        value = _evaluated(metrics, self._name) if self._is_alias else metrics.get(self._name)
+        if value is not None:
+            self._newest = [*self._newest, float(value)][-self._window :]
+        elif not self._newest:
+            self._refuse_unknown(epoch, metrics)
+        return value is not None
+
+    def _refuse_unknown(self, epoch: int, metrics: Mapping[str, float]) -> None:
+        """Error if the epoch has numbers of the same phase, and this is none of them."""
+        phase = self._name.rpartition("/")[0]
+        known = [name for name in metrics if name.rpartition("/")[0] == phase]
+        if self._is_alias:
+            known = [] if _evaluated(metrics, "return") is None else [name for name in metrics if "/" in name]
+        if known:
+            names = ", ".join(name if "/" in name else f"train/{name}" for name in sorted(known))
+            raise UnknownNameError(f"metric {str(self)!r} is not among the numbers of epoch {epoch + 1}: {names}")
+
+    def warn_if_missing(self, who: str) -> None:
+        if not self._newest:
+            hint = "evaluate (evaluate_every, or EvaluateEvery), or name a number of training, train/return say"
+            warnings.warn(f"{who} never saw {self} in this run: {hint}", RuntimeWarning, stacklevel=2)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"metric": self._name, "newest": list(self._newest)}
+
+    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+        same = tree.get("metric") == self._name
+        self._newest = [float(value) for value in tree["newest"]][-self._window :] if same else []
+
+
+def _evaluated(metrics: Mapping[str, float], name: str) -> float | None:
+    """The number of an evaluation in ``metrics`` that ``name`` means, see ``EVALUATED``."""
+    wanted = EVALUATED[name]
+    found = (value for key, value in metrics.items() if "/" in key and key.rpartition("/")[2] in wanted)
+    return next(found, None)

@@ -1,0 +1,106 @@
+"""Services of a run on the command line: what train takes, what resume may change, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import metaroll
+from metaroll.cli.main import main
+from metaroll.training.store.run_folder import read_config
+from metaroll.training.store.snapshots import load_snapshot, snapshots_of
+
+TINY = ["cmaes", "CartPole-v1", "--max-path-length", "15", "--n-samples", "4", "--num-episodes", "2", "--quiet"]
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("metaroll.training.session.sessions.draw_pictures", lambda *arguments, **more: [])
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    status = main(arguments)
+    captured = capsys.readouterr()
+    return status, captured.out, " ".join(captured.err.split())
+
+
+def test_a_run_stops_keeps_its_best_and_goes_on_with_other_values(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path("r")
+    options = ["--stop-at", "1", "--stop-metric", "train/return", "--stop-mean-of", "2", "--keep-best", "train/return"]
+    status, out, _ = run(capsys, "train", *TINY, "--epochs", "9", "--out", "r", "--keep-last", "2", *options, "--json")
+    summary = json.loads(out)
+    assert (status, summary["epochs"], summary["ended_early"]) == (0, 2, True)
+    assert summary["best"]["metric"] == "train/return"
+    best = summary["best"]["iteration"]
+    assert set(snapshots_of(folder)) == {best, 1, 2}
+
+    status, out, _ = run(capsys, "evaluate", "r", "--from-epoch", "best", "--quiet", "--json")
+    assert (status, json.loads(out)["epoch"]) == (0, best)
+    assert load_snapshot(folder, "best").iteration == best
+
+    status, _, err = run(capsys, "resume", "r", "--quiet")  # the target is reached: nothing is trained
+    assert (status, err, max(snapshots_of(folder))) == (0, "", 2)
+    changes = ["--stop-at", "none", "--epochs", "4", "--keep-last", "1", "--keep-best", "none", "--evaluate-every", "3"]
+    assert run(capsys, "resume", "r", "--quiet", *changes)[0] == 0
+    assert list(snapshots_of(folder)) == [4]
+    config = read_config(folder)
+    assert (config["run"]["stop_at"], config["run"]["keep_best"], config["run"]["epochs"]) == (None, None, 4)
+    assert config["algorithm"]["evaluate_every"] == 3
+    assert run(capsys, "resume", "r", "--quiet", "--epochs", "9", "--budget", "0.001s")[0] == 0
+    assert list(snapshots_of(folder)) == [4]  # what the run has taken before counts
+
+
+def test_what_may_not_change_is_refused_and_nothing_is_touched(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "train", *TINY, "--epochs", "1", "--out", "r")[0] == 0
+    before = {path: path.read_bytes() for path in Path("r").rglob("*") if path.is_file()}
+    for arguments, message in (
+        (
+            ["--sigma0", "0.1"],
+            "--sigma0 cannot change in a run that goes on, it is 0.5 in r/config.yaml: `metaroll train ",
+        ),
+        (["--seed=3"], "--seed cannot change in a run that goes on, it is 0 in r/config.yaml"),
+        (["--nonsense", "1"], "unknown option --nonsense"),
+        (["--stop-at", "high"], "--stop-at must be a number, or none, got 'high'"),
+        (["--stop-mean-of", "0"], "stop_mean_of must be at least 1, got 0"),
+        (["--budget", "soon"], "budget must be a time above 0, as 90s, 10m, 1h30m or 2d, got 'soon'"),
+        (["--keep-last", "3", "--snapshot-mode", "all"], "keep_last is for snapshot_mode 'last' or"),
+        (["--keep-best", "return", "--evaluate-every", "0"], "keep_best 'return' is a number of evaluations"),
+        (["--epochs", "0"], "must be at least 1"),
+    ):
+        status, _, err = run(capsys, "resume", "r", *arguments)
+        assert (status, message in err) == (2, True), err
+    assert {path: path.read_bytes() for path in Path("r").rglob("*") if path.is_file()} == before
+
+
+def test_an_algorithm_without_the_option_refuses_it(capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, err = run(capsys, "train", *TINY, "--keep-best", "return", "--snapshot-mode", "none", "--out", "r")
+    assert (status, "keep_best 'return' needs snapshots" in err) == (2, True)
+    status, _, err = run(capsys, "train", "pearl", "point-robot", "--target", "3")
+    assert status == 2 and "--stop-at" in err
+    assert not Path("r").exists()
+
+
+def test_groups_of_runs_go_on_with_other_values(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--epochs", "3", "--stop-at", "1", "--stop-metric", "train/return", "--seeds", "2", "--out", "g"]
+    assert run(capsys, "train", *TINY, *options)[0] == 0
+    assert [max(snapshots_of(f"g/seed-{seed}")) for seed in (0, 1)] == [1, 1]
+    assert run(capsys, "resume", "g", "--quiet")[0] == 0  # both have ended
+    assert run(capsys, "resume", "g", "--quiet", "--stop-at", "none")[0] == 0
+    assert [max(snapshots_of(f"g/seed-{seed}")) for seed in (0, 1)] == [3, 3]
+
+
+def test_an_agent_is_loaded_from_its_best_snapshot_and_goes_on_from_there() -> None:
+    sizes = {"max_path_length": 15, "n_samples": 4, "num_episodes": 2}
+    agent = metaroll.agent("cmaes", "CartPole-v1", keep_best="train/return", run_dir="r", **sizes)
+    agent.learn(epochs=4, progress=False)
+    best = load_snapshot("r", "best")
+    loaded = metaroll.load("r", from_epoch="best")
+    assert loaded.algo.num_epochs == best.iteration
+    assert f"{best.iteration} epoch" in repr(loaded)
+    assert load_snapshot(loaded.save("copy")).iteration == best.iteration
+    loaded.learn(epochs=1, progress=False)
+    assert loaded.algo.num_epochs == best.iteration + 1
+    assert max(snapshots_of("r")) == 4  # the folder stays as it is

@@ -1,0 +1,239 @@
+"""The replay memory of off-policy learners: what it keeps, how it is sampled, what it refuses."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import pytest
+
+from live_pieces import LivePieces
+from metaroll import GaussianMLPPolicy, ReplayBuffer, RolloutEngine, RolloutPlan, StepSequence
+from metaroll.data.rollouts import RolloutColumns, Rollouts
+from metaroll.envs.point.point_robot import PointRobotEnv
+from metaroll.errors import DataError, ShapeError
+from metaroll.types import EnvSpec
+
+spaces = gymnasium.spaces
+BOX = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+IMAGE = spaces.Box(0, 255, (4, 4, 3), np.uint8)
+
+
+def piece(
+    observations: np.ndarray,
+    rewards: list[float],
+    *,
+    terminated: bool = False,
+    truncated: bool = False,
+    complete: bool = False,
+    first: int = 0,
+    plan: int = 0,
+    actions: np.ndarray | None = None,
+) -> Rollouts:
+    count = len(rewards)
+    flags = np.zeros((2, count), dtype=bool)
+    flags[:, -1] = terminated, truncated
+    acted = np.zeros((count, 1), dtype=np.float32) if actions is None else actions
+    fields = {"rewards": np.array(rewards), "observations": observations, "actions": acted}
+    plans = [RolloutPlan(index=plan, seed=(0, 0, plan), max_steps=99)]
+    bounds, firsts = np.array([0, count]), np.array([first])
+    return Rollouts([RolloutColumns(fields, *flags, bounds, np.array([complete]), [{}], None, plans, firsts=firsts)])
+
+
+def column(*values: float) -> np.ndarray:
+    return np.array(values, dtype=np.float32)[:, None]
+
+
+def steps_of(buffer: ReplayBuffer, n_step: int = 1) -> dict[float, tuple[float, float, float]]:
+    """Observation -> sum of rewards, next observation, discount, of all steps that are stored."""
+    batch = buffer.sample(300, 0, n_step=n_step, discount=0.5)
+    rows = zip(batch.observations, batch.rewards, batch.next_observations, batch.discounts, strict=True)
+    return {float(o[0]): (float(r), float(following[0]), float(d)) for o, r, following, d in rows}
+
+
+def test_pieces_are_joined_and_endings_count_as_what_they_are() -> None:
+    buffer = ReplayBuffer(BOX, BOX, 100)
+    assert buffer.add(piece(column(1, 2, 3), [1, 2])) == 2
+    assert buffer.add(piece(column(3, 4), [4], terminated=True, complete=True, first=2)) == 1
+    buffer.add(piece(column(10, 11), [8], truncated=True, complete=True, plan=1))
+    buffer.add(piece(column(20, 21), [16], plan=2))  # goes on
+    assert buffer.n_transitions_stored == len(buffer) == 5
+    ends = {10.0: (8.0, 11.0, 0.5), 20.0: (16.0, 21.0, 0.5)}
+    assert steps_of(buffer) == {1.0: (1.0, 2.0, 0.5), 2.0: (2.0, 3.0, 0.5), 3.0: (4.0, 4.0, 0.0), **ends}
+    assert steps_of(buffer, 2) == {1.0: (2.0, 3.0, 0.25), 2.0: (4.0, 4.0, 0.0), 3.0: (4.0, 4.0, 0.0), **ends}
+    assert steps_of(buffer, 9) == {1.0: (3.0, 4.0, 0.0), 2.0: (4.0, 4.0, 0.0), 3.0: (4.0, 4.0, 0.0), **ends}
+    # A piece of another rollout cuts the one before; what lay between them is not made up.
+    buffer.add(piece(column(30, 31), [32], plan=2, first=7))
+    assert steps_of(buffer, 9)[20.0] == (16.0, 21.0, 0.5)
+    assert steps_of(buffer)[30.0] == (32.0, 31.0, 0.5)
+    buffer.clear()
+    assert buffer.n_transitions_stored == 0
+
+
+def test_live_collection_is_stored_whole() -> None:
+    policy = GaussianMLPPolicy(EnvSpec.from_env(PointRobotEnv()), hidden_sizes=(4,))
+    spec = EnvSpec.from_env(PointRobotEnv())
+    buffer = ReplayBuffer(spec.observation_space, spec.action_space, 1000, num_slots=3)
+    known: dict[bytes, tuple[bytes, bytes, float]] = {}
+    plan = lambda n: RolloutPlan(index=n, seed=(0, 0, n), max_steps=5)  # noqa: E731
+    with RolloutEngine(PointRobotEnv, policy) as engine, engine.open(plan, num_slots=3) as live:
+        for count in (3, 4, 1, 7):
+            pieces = live.advance(count)
+            assert buffer.add(pieces) == 3 * count
+            for one in pieces:
+                for t in range(len(one)):
+                    after = one.observations[t + 1].tobytes()
+                    known[one.observations[t].tobytes()] = (one.actions[t].tobytes(), after, float(one.rewards[t]))
+    assert buffer.n_transitions_stored == 45 == len(known)
+    batch = buffer.sample(400, 0)
+    for seen, action, reward, after in zip(*batch[:4], strict=True):
+        acted, following, rewarded = known[seen.tobytes()]
+        assert (acted, following) == (action.tobytes(), after.tobytes()) and reward == np.float32(rewarded)
+    assert (batch.discounts == np.float32(0.99)).all() and (batch.weights == 1).all()
+
+
+def test_observations_keep_their_dtypes_and_are_stored_once() -> None:
+    space = spaces.Dict({"image": IMAGE, "state": spaces.Tuple([BOX, spaces.Discrete(5, start=2)])})
+    buffer = ReplayBuffer(space, spaces.Discrete(3), 10)
+    assert buffer.memory_estimate(space, spaces.Discrete(3), 10) == 10 * (48 + 4 + 8 + 8 + 4 + 1 + 4)
+    images = np.arange(3 * 48, dtype=np.uint8).reshape(3, 4, 4, 3)
+    seen = {"image": images, "state": (column(1, 2, 3), np.array([2, 3, 4]))}
+    buffer.add(piece(seen, [1, 2], actions=np.array([2, 1]), truncated=True, complete=True))
+    batch = buffer.sample(50, 0)
+    assert batch.observations["image"].dtype == np.uint8 and batch.actions.dtype == np.int64
+    for i, image in enumerate(batch.observations["image"]):
+        row = int(image[0, 0, 0]) // 48
+        assert (image == images[row]).all() and (batch.next_observations["image"][i] == images[row + 1]).all()
+        assert batch.next_observations["state"][1][i] == row + 3 and batch.actions[i] == 2 - row
+
+
+def test_actions_may_be_given_in_other_units() -> None:
+    buffer = ReplayBuffer(BOX, BOX, 10)
+    buffer.add(piece(column(1, 2, 3), [0, 0]), actions=column(0.25, 0.5))
+    assert set(buffer.sample(30, 0).actions[:, 0].tolist()) == {0.25, 0.5}
+
+
+@pytest.mark.parametrize("broken", ["observations", "actions", "rewards"])
+def test_what_is_not_finite_is_refused_and_nothing_changes(broken: str) -> None:
+    buffer = ReplayBuffer(BOX, BOX, 10)
+    buffer.add(piece(column(1, 2), [5]))
+    values = {"observations": column(2, 3, 4), "actions": column(0, 0), "rewards": column(1, 1)}
+    values[broken][1] = np.nan
+    bad = piece(values["observations"], values["rewards"][:, 0].tolist(), actions=values["actions"], first=1)
+    with pytest.raises(DataError, match=f"{broken} of rollout 0 holds NaN or Inf at step 1"):
+        buffer.add(bad)
+    assert steps_of(buffer) == {1.0: (5.0, 2.0, 0.5)}
+    buffer.add(piece(column(2, 3), [6], first=1))
+    assert steps_of(buffer, 2)[1.0] == (8.0, 3.0, 0.25)
+
+
+def test_bad_input() -> None:
+    for capacity in (0, -1, 2.0, True):
+        with pytest.raises((ValueError, TypeError), match="capacity must be an integer of at least 1"):
+            ReplayBuffer(BOX, BOX, capacity)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"observation_space\['a'\] must be a Box.*got Text"):
+        ReplayBuffer(spaces.Dict({"a": spaces.Text(3)}), BOX, 10)
+    with pytest.raises(ValueError, match="action_space must be a Box"):
+        ReplayBuffer(BOX, spaces.Dict({"a": BOX}), 10)
+    with pytest.raises(ValueError, match="memory_map must be the name of a folder that exists"):
+        ReplayBuffer(BOX, BOX, 10, memory_map="/nowhere")
+    buffer = ReplayBuffer(BOX, BOX, 10)
+    with pytest.raises(ValueError, match="the buffer is empty"):
+        buffer.sample(3)
+    assert buffer.add([]) == 0
+    with pytest.raises(ShapeError, match="observations must have one row per slot"):
+        buffer.add(piece(np.zeros((2, 3), np.float32), [1]))
+    with pytest.raises(TypeError, match="observations must fit into float32"):
+        buffer.add(piece(np.zeros((2, 1), complex), [1]))
+    with pytest.raises(TypeError, match="rollouts must be"):
+        buffer.add([3])  # type: ignore[list-item]
+    lacking = StepSequence(observations=column(1), actions=column(1), rewards=[1.0], complete=False)
+    with pytest.raises(ShapeError, match="observation after its last step"):
+        buffer.add([lacking])
+    buffer.add(piece(column(1, 2), [5]))
+    with pytest.raises(ValueError, match="n_step must be an integer of at least 1"):
+        buffer.sample(3, n_step=0)
+    with pytest.raises(ValueError, match=r"discount must lie in \[0, 1\]"):
+        buffer.sample(3, discount=1.5)
+
+
+def test_the_estimate_comes_before_the_memory() -> None:
+    needed = 10**9 * (4 * 4 * 3 + 4 + 4 + 1 + 4)
+    with pytest.raises(ValueError, match=rf"needs {needed:,} bytes .*set its capacity to at most 16,393,442"):
+        ReplayBuffer(IMAGE, BOX, 10**9, memory_limit=10**9)
+    assert ReplayBuffer(IMAGE, BOX, 10**9, memory_limit=10**9, planned_steps=1000).capacity == 10**9
+    with pytest.raises(ValueError, match=r"bytes in .* left; choose a smaller capacity"):
+        ReplayBuffer(IMAGE, BOX, 10**15, memory_map=".")
+
+
+def test_planned_steps_are_all_kept() -> None:
+    buffer = ReplayBuffer(BOX, BOX, 10**9, planned_steps=20)
+    for i in range(20):  # rollouts of one step: as many final observations as steps
+        buffer.add(piece(column(i, i + 0.5), [1], terminated=True, complete=True, plan=i))
+    assert buffer.n_transitions_stored == 20 and set(steps_of(buffer)) == set(map(float, range(20)))
+
+
+def test_files_hold_the_same(tmp_path) -> None:
+    buffers = [ReplayBuffer(BOX, BOX, 20, num_slots=2, memory_map=where) for where in (None, tmp_path)]
+    pieces = LivePieces(2, np.random.default_rng(0))
+    for _ in range(9):
+        batch = pieces.advance(3)
+        for buffer in buffers:
+            buffer.add(batch)
+    for mine, theirs in zip(*(buffer.sample(40, 1) for buffer in buffers), strict=True):
+        assert mine.tobytes() == theirs.tobytes()
+    assert not list(tmp_path.iterdir())  # nothing is left of them, however a process ends
+
+
+def test_as_garage_uses_it() -> None:
+    buffer = ReplayBuffer(BOX, BOX, 50)
+    path = {
+        "observation": column(1, 2),
+        "action": column(5, 6),
+        "reward": column(7, 8),
+        "next_observation": column(2, 3),
+        "terminal": np.array([[False], [True]]),
+    }
+    buffer.add_path(path)
+    buffer.add_path({**path, "terminal": np.zeros((2, 1))})
+    assert buffer.n_transitions_stored == 4
+    found = buffer.sample_transitions(80, 0)
+    rows = set(zip(*(found[key][:, 0].tolist() for key in path), strict=True))
+    assert rows == {(1, 5, 7, 2, 0), (2, 6, 8, 3, 1), (2, 6, 8, 3, 0)}
+    with pytest.raises(ShapeError, match="must be the observation after it"):
+        buffer.add_path({**path, "observation": column(1, 5)})
+    with pytest.raises(DataError, match="'terminal' is missing"):
+        buffer.add_path({key: value for key, value in path.items() if key != "terminal"})
+
+
+def test_states_that_do_not_fit_are_refused() -> None:
+    buffer = ReplayBuffer(BOX, BOX, 10, num_slots=2)
+    buffer.add(LivePieces(2, np.random.default_rng(0)).advance(4))
+    state = buffer.state_dict()
+    before = buffer.sample(20, 0)
+    for other, message in (
+        (ReplayBuffer(BOX, BOX, 11, num_slots=2), "of a buffer of 10 steps, this has 11"),
+        (ReplayBuffer(BOX, BOX, 10), "of 2 slots, this buffer has 1"),
+        (ReplayBuffer(IMAGE, BOX, 10, num_slots=2), "the state has observations of float32"),
+        (ReplayBuffer(spaces.Dict({"a": BOX}), BOX, 10, num_slots=2), "no 'observations.a' in slot 0"),
+    ):
+        with pytest.raises((ValueError, DataError), match=message):
+            other.load_state_dict(state)
+    with pytest.raises(DataError, match="not the state of a ReplayBuffer: 'capacity' is missing"):
+        buffer.load_state_dict({})
+    assert all((a == b).all() for a, b in zip(before, buffer.sample(20, 0), strict=True))
+
+
+def test_a_longer_plan_takes_over_the_state_of_a_shorter_one() -> None:
+    pieces = LivePieces(2, np.random.default_rng(0))
+    short, long = (ReplayBuffer(BOX, BOX, 10**6, num_slots=2, planned_steps=steps) for steps in (20, 400))
+    for _ in range(5):
+        batch = pieces.advance(2)
+        short.add(batch)
+        long.add(batch)
+    other = ReplayBuffer(BOX, BOX, 10**6, num_slots=2, planned_steps=400)
+    other.load_state_dict(short.state_dict())
+    for _ in range(20):
+        batch = pieces.advance(3)
+        long.add(batch)
+        other.add(batch)
+    assert all((a == b).all() for a, b in zip(long.sample(50, 0), other.sample(50, 0), strict=True))

@@ -1,0 +1,538 @@
+"""Off-policy learners: what their base collects and stores, gradient steps by hand, resume, bad input, learning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from torch import tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from metaroll.data.replay import PathBuffer, ReplayBuffer
+from metaroll.errors import ShapeError, SnapshotError, UnknownNameError
+from metaroll.functional.distributions import squashed_sample, tanh_gaussian_log_prob
+from metaroll.learners.off_policy import deterministic, soft
+from metaroll.learners.off_policy.base import OffPolicyRLAlgorithm
+from metaroll.learners.off_policy.deterministic import DDPG, TD3, DeterministicSettings
+from metaroll.learners.off_policy.networks import Critics
+from metaroll.learners.off_policy.replay import TransitionBatch
+from metaroll.learners.off_policy.soft import SAC, SoftSettings, SoftTrainer
+from metaroll.policies.deterministic import DeterministicMLPPolicy
+from metaroll.policies.exploration import GaussianNoisePolicy, OrnsteinUhlenbeckPolicy
+from metaroll.policies.gaussian import GaussianMLPPolicy, TanhGaussianMLPPolicy
+from metaroll.policies.networks import QFunction
+from metaroll.seeding import torch_generator
+from metaroll.training.run.runner import LocalRunner
+from metaroll.types import EnvSpec
+
+Box = gymnasium.spaces.Box
+
+
+class Counting(gymnasium.Env):
+    """Shows the number of steps since the reset, rewards the action, ends after 5 steps; actions lie in [0, 10]."""
+
+    observation_space = Box(0, 99, (1,), np.float32)
+    action_space = Box(0.0, 10.0, (1,), np.float32)
+
+    def __init__(self, ends_at: int = 5) -> None:
+        self.ends_at, self.count = ends_at, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.count = 0
+        return self._seen(), {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.count += 1
+        return self._seen(), float(action[0]), self.count >= self.ends_at, False, {"success": self.count % 2 == 0}
+
+    def _seen(self) -> np.ndarray:
+        return np.array([self.count], np.float32)
+
+
+class Aim(gymnasium.Env):
+    """Shows a target, and rewards ``-(action - 3 target)^2``; four steps; actions lie in [-4, 2]."""
+
+    observation_space = Box(-1, 1, (1,), np.float32)
+    action_space = Box(-4.0, 2.0, (1,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._next(), {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action)
+        reward = -float((action[0] - 3.0 * self.target - 0.0) ** 2)
+        self.steps += 1
+        return self._next(), reward, False, self.steps >= 4, {}
+
+    def _next(self) -> np.ndarray:
+        self.target = float(self.np_random.uniform(-1, 0.6))
+        return np.array([self.target], np.float32)
+
+
+COUNTING = EnvSpec(Counting.observation_space, Counting.action_space, 8)
+AIM = EnvSpec(Aim.observation_space, Aim.action_space, 4)
+TINY: dict[str, Any] = {"steps_per_epoch": 3, "n_train_steps": 4, "buffer_batch_size": 8, "min_buffer_size": 8}
+
+
+class Plain(OffPolicyRLAlgorithm):
+    """Remembers what it was called with."""
+
+    def __init__(self, policy: Any, **options: Any) -> None:
+        self.calls: list[tuple[int, list[dict[str, Any]]]] = []
+        self.batches: list[TransitionBatch] = []
+        self.prepared, self.told = 0, 0
+        spec = options.pop("env_spec", COUNTING)
+        buffer = options.pop("replay_buffer", None)
+        buffer = ReplayBuffer(spec.observation_space, spec.action_space, 100, num_slots=2) if buffer is None else buffer
+        usual = {**TINY, "rollout_batch_size": 2, "discount": 0.9, "seed": 0, "evaluate_every": 0}
+        super().__init__(spec, policy, self, buffer, **{**usual, **options})
+
+    def init_opt(self) -> None:
+        self.prepared += 1
+
+    def train_once(self, itr: int, paths: Sequence[Mapping[str, Any]]) -> float:
+        self.calls.append((itr, [dict(path) for path in paths]))
+        if self.is_filled:
+            self.batches.append(self.sample_batch())
+        return self.average_return
+
+    def log_diagnostics(self, paths: Sequence[Mapping[str, Any]]) -> None:
+        self.told += len(paths)
+        self.qf = None
+        super().log_diagnostics(paths)
+
+
+def fixed_policy(spec: EnvSpec = COUNTING) -> DeterministicMLPPolicy:
+    """Always the middle of the range."""
+    policy = DeterministicMLPPolicy(spec, ())
+    policy.set_param_values(np.zeros(policy.get_param_values().size, np.float32))
+    return policy
+
+
+def trained(algo: Any, env: Any, epochs: int = 2, **options: Any) -> LocalRunner:
+    runner = LocalRunner(seed=1, **options)
+    with runner:
+        runner.setup(algo, env)
+        runner.train(epochs)
+    return runner
+
+
+# ------------------------------------------------------------------------------------------------------------ the base
+def test_cycles_collect_and_are_numbered() -> None:
+    """specs/meta.md 2.6: one train_once call per cycle, paths that go on over calls, running totals, process_samples"""
+    algo = Plain(fixed_policy(), max_path_length=8)
+    runner = trained(algo, Counting)
+    assert algo.prepared == 1 and [itr for itr, _ in algo.calls] == list(range(6))
+    assert algo.env_steps_per_cycle == 4 and runner.total_env_steps == algo.num_env_steps == 24
+    paths = [path for _, paths in algo.calls for path in paths]
+    assert [len(path["rewards"]) for path in paths[:2]] == [2, 2]
+    # Episodes of 5 steps, 2 slots, calls of 2 steps: the third call has the end, and the first step of the next.
+    third = algo.calls[2][1]
+    assert [len(path["rewards"]) for path in third] == [1, 1, 1, 1]
+    ended = [path for path in third if path["dones"][-1]]
+    assert [path["undiscounted_return"] for path in ended] == [25.0, 25.0]
+    assert [path["running_length"] for path in ended] == [5, 5]
+    told = algo.process_samples(0, third)
+    assert told["complete"].count(True) == 2
+    assert set(told["success_history"]) == {2 / 5, 0.0} and set(told["undiscounted_returns"]) == {25.0, 5.0}
+    assert algo.average_return == 25.0 and algo.told == len(algo.calls[2][1]) + len(algo.calls[5][1])
+
+
+def test_what_is_stored_of_an_end() -> None:
+    """specs/meta.md 2.6, Q-24: a time limit is no terminal, and the observation after the last step is the final one"""
+    terminal = Plain(fixed_policy())
+    trained(terminal, Counting, 4)
+    limited = Plain(fixed_policy(), max_path_length=3)
+    trained(limited, lambda: Counting(99), 4)
+    for algo, last, ends in ((terminal, 5, True), (limited, 3, False)):
+        for batch in algo.batches:
+            seen, after = batch.observations[:, 0], batch.next_observations[:, 0]
+            assert torch.equal(after, seen + 1) and after.max() <= last
+            expected = torch.where((after == last) & tensor(ends), 0.0, 0.9)
+            torch.testing.assert_close(batch.discounts, expected.float())
+        assert any((batch.next_observations == last).any() for batch in algo.batches)
+
+
+def test_rewards_are_scaled_as_they_enter_the_update() -> None:
+    """specs/meta.md 2.6, Q-25"""
+    algo = Plain(fixed_policy(), reward_scale=0.1)
+    trained(algo, Counting)
+    assert all((batch.rewards == 0.5).all() for batch in algo.batches) and algo.batches
+    assert (algo.replay_buffer.sample(20, 0).rewards == 5.0).all() and algo.calls[0][1][0]["rewards"][0] == 5.0
+
+
+def test_exploration_goes_on_until_its_episode_ends() -> None:
+    """specs/meta.md 2.6, Q-26: the process of each rollout begins at 0, and is not begun anew between calls"""
+    policy = fixed_policy()
+    noisy = OrnsteinUhlenbeckPolicy(policy, sigma=0.5, theta=0.0, dt=1.0)
+    algo = Plain(policy, exploration_policy=noisy)
+    trained(algo, Counting, 6)
+    whole = _episodes([path for _, paths in algo.calls for path in paths])
+    assert len(whole) >= 10
+    steps = np.array([np.diff(np.concatenate([[5.0], actions])) for actions in whole])
+    # Independent steps of deviation 0.5 from the middle, 5: a process that began anew would fall back to it.
+    assert steps.std() == pytest.approx(0.5, rel=0.3)
+    assert np.array([actions[-1] - 5.0 for actions in whole]).std() > 0.75  # sqrt(5) * 0.5 = 1.1
+
+
+def _episodes(paths: Sequence[Mapping[str, Any]]) -> list[np.ndarray]:
+    """Actions of whole episodes; the pieces of two slots alternate, and carry on where the count says."""
+    open_ones: list[dict[str, Any]] = []
+    whole = []
+    for path in paths:
+        first = int(path["observations"][0, 0])
+        found = next((one for one in open_ones if first and one["count"] == first), None)
+        if found is None:
+            found = {"count": 0, "actions": []}
+            open_ones.append(found)
+        open_ones.remove(found)
+        found["actions"].extend(path["actions"][:, 0].tolist())
+        found["count"] += len(path["rewards"])
+        if path["dones"][-1]:
+            whole.append(np.array(found["actions"]))
+        else:
+            open_ones.append(found)
+    return whole
+
+
+def test_evaluations_act_without_noise() -> None:
+    """specs/meta.md 2.6, Q-27: the same score again, in n_eval_trajs episodes with a limit of their own"""
+    policy = fixed_policy()
+    noisy = GaussianNoisePolicy(policy, 1.0)
+    options: dict[str, Any] = {"n_eval_trajs": 3, "max_eval_path_length": 4, "evaluate_every": 1}
+    algo = Plain(policy, exploration_policy=noisy, **options)
+    found: list[Any] = []
+
+    class Notes:
+        def on_evaluation(self, runner: Any, result: Any) -> None:
+            found.append(result)
+
+    trained(algo, Counting, 4, callbacks=[Notes()])
+    assert len(found) >= 3 and all((result.returns == 20.0).all() for result in found)
+    assert found[0].returns.shape == (1, 3)
+    rewards = np.concatenate([path["rewards"] for _, paths in algo.calls for path in paths])
+    assert rewards.std() > 1.0
+
+
+def test_smooth_return_counts_all_episodes() -> None:
+    rough = Plain(fixed_policy(), smooth_return=False)
+    trained(rough, Counting, 1)
+    rough._counts.begin_epoch()
+    assert np.isnan(rough.average_return)
+    smooth = Plain(fixed_policy())
+    trained(smooth, Counting, 1)
+    smooth._counts.begin_epoch()
+    assert smooth.average_return == 25.0
+
+
+def test_a_path_buffer_serves_as_documented() -> None:
+    """specs/meta.md 5.6: garage's buffers have add_path and sample_transitions"""
+    algo = Plain(fixed_policy(), replay_buffer=PathBuffer(100))
+    trained(algo, Counting, 4)
+    batch = algo.batches[-1]
+    assert torch.equal(batch.next_observations, batch.observations + 1)
+    torch.testing.assert_close(batch.discounts, torch.where(batch.next_observations[:, 0] == 5, 0.0, 0.9))
+    with pytest.raises(ValueError, match="n_step must be 1 with a PathBuffer"):
+        Plain(fixed_policy(), replay_buffer=PathBuffer(100), n_step=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "about"),
+    [
+        ({"buffer_batch_size": 101, "min_buffer_size": 0}, ValueError, "replay_buffer must hold at least one batch"),
+        ({"min_buffer_size": 101}, ValueError, "min_buffer_size must be at most the capacity"),
+        ({"n_train_steps": 3}, ValueError, "must be a whole multiple of rollout_batch_size=2"),
+        ({"update_to_data": 8.0}, ValueError, "must be a whole multiple of rollout_batch_size=2, got 4 / 8"),
+        ({"replay_buffer": []}, TypeError, "replay_buffer must be a ReplayBuffer"),
+        ({"discount": 1.5}, ValueError, "discount must lie in"),
+        ({"reward_scale": 0.0}, ValueError, "reward_scale must lie in"),
+        ({"env_spec": EnvSpec(COUNTING.observation_space, COUNTING.action_space)}, ValueError, "max_path_length is"),
+    ],
+)
+def test_bad_arguments_of_the_base(options: dict[str, Any], error: type[Exception], about: str) -> None:
+    with pytest.raises(error, match=about):
+        Plain(fixed_policy(), **options)
+
+
+# -------------------------------------------------------------------------------------------------- one gradient step
+def small_networks(count: int, learning_rate: float = 0.1, **settings: Any) -> Any:
+    """Linear critics ``Q_k = (k + 1) s + a + 0.5`` and a policy ``tanh(0.5 s)``."""
+    spec = EnvSpec(Box(-9, 9, (1,)), Box(-3, 3, (1,)))
+    policy = DeterministicMLPPolicy(spec, ())
+    policy.set_param_values(np.array([0.5, 0.0], np.float32))
+    critics = Critics(spec, count, ())
+    with torch.no_grad():
+        critics.weights[0].copy_(tensor([[[k + 1.0, 1.0]] for k in range(count)]))
+        critics.biases[0].fill_(0.5)
+    made = DeterministicSettings(policy_lr=learning_rate, qf_lr=learning_rate, target_update_tau=0.25, **settings)
+    explorer = deterministic.BoxExploration(GaussianNoisePolicy(policy), 0)
+    return deterministic.DeterministicTrainer(policy, critics, explorer, made, 0, torch.device("cpu"))
+
+
+BATCH = TransitionBatch(tensor([[2.0]]), tensor([[1.0]]), tensor([3.0]), tensor([[0.0]]), tensor([0.9]))
+
+
+def test_a_step_of_ddpg_by_hand() -> None:
+    trainer = small_networks(1)
+    errors = trainer.step(BATCH)
+    networks = trainer.networks
+    # s' = 0: a' = tanh(0) = 0, Q' = 0.5; y = 3 + 0.9 * 0.5 = 3.45; Q = 2 + 1 + 0.5 = 3.5; error -0.05, loss 0.00125
+    assert errors.item() == pytest.approx(-0.05)
+    # The first step of Adam is the learning rate against the sign of the gradient, (Q - y) (s, a, 1) = (+, +, +).
+    torch.testing.assert_close(networks.critics.weights[0], tensor([[[0.9, 0.9]]]))
+    torch.testing.assert_close(networks.critics.biases[0], tensor([[0.4]]))
+    # The policy climbs dQ/da = 0.9 > 0 with s = 2 > 0: weight and bias go up.
+    assert networks.policy.get_param_values() == pytest.approx([0.6, 0.1])
+    # Targets: a quarter of the way.
+    torch.testing.assert_close(networks.target_critics.weights[0], tensor([[[0.975, 0.975]]]))
+    assert networks.target_policy.get_param_values() == pytest.approx([0.525, 0.025])
+    losses = trainer.means.take()
+    assert losses["qf_loss"] == pytest.approx(0.00125, rel=1e-3) and losses["q_mean"] == pytest.approx(3.5)
+    # Q of the new critic at a = tanh(0.5 * 2) = 0.7616: 0.9 * 2 + 0.9 * 0.7616 + 0.4
+    assert losses["policy_loss"] == pytest.approx(-(1.8 + 0.9 * 0.76159 + 0.4), rel=1e-4)
+
+
+def test_a_step_of_td3_by_hand() -> None:
+    trainer = small_networks(2, policy_delay=2, smoothing_std=0.2, smoothing_clip=0.5)
+    before = trainer.networks.policy.get_param_values()
+    noise = torch.randn(1, 1, generator=torch_generator(0)).item()
+    errors = trainer.step(BATCH._replace(next_observations=tensor([[1.0]])))
+    # a' = tanh(0.5) + clip(0.2 n, 0.5); Q'_1 = 1 + a' + 0.5 < Q'_2 = 2 + a' + 0.5
+    action = min(max(np.tanh(0.5) + np.clip(0.2 * noise, -0.5, 0.5), -1.0), 1.0)
+    assert errors.item() == pytest.approx(3 + 0.9 * (1.5 + action) - 3.5, rel=1e-5)
+    # The policy and the targets wait for the second step.
+    assert np.array_equal(trainer.networks.policy.get_param_values(), before)
+    assert trainer.networks.target_critics.biases[0].tolist() == [[0.5], [0.5]]
+    assert trainer.networks.critics.biases[0].tolist() != [[0.5], [0.5]]
+    trainer.step(BATCH)
+    assert not np.array_equal(trainer.networks.policy.get_param_values(), before)
+    assert trainer.networks.target_critics.biases[0].tolist() != [[0.5], [0.5]]
+
+
+def test_critics_are_perceptrons_side_by_side() -> None:
+    spec = EnvSpec(Box(-9, 9, (3,)), Box(-3, 3, (2,)))
+    first = QFunction(spec, (8, 7), "relu", generator=torch_generator(0))
+    critics = Critics.of(first, 3, torch_generator(1))
+    obs, act = (torch.randn(5, width, generator=torch_generator(2)) for width in (3, 2))
+    values = critics(obs, act)
+    torch.testing.assert_close(values[0], first(obs, act)[:, 0])
+    torch.testing.assert_close(values[:1], critics(obs, act, first=True))
+    assert values.shape == (3, 5) and (values[0] != values[1]).all() and (values[1] != values[2]).all()
+    act.requires_grad_()
+    critics(obs, act, fixed=True).sum().backward()
+    assert act.grad is not None and all(p.grad is None for p in critics.parameters())
+
+
+def test_a_step_of_sac_by_hand() -> None:
+    spec = EnvSpec(Box(-9, 9, (1,)), Box(-3, 3, (1,)))
+    policy = TanhGaussianMLPPolicy(spec, ())
+    policy.set_param_values(np.array([0.5, 0.0, 0.0, np.log(0.5)], np.float32))  # mean 0.5 s, deviation 0.5
+    critics = Critics(spec, 2, ())
+    with torch.no_grad():
+        critics.weights[0].copy_(tensor([[[k + 1.0, 1.0]] for k in range(2)]))
+        critics.biases[0].fill_(0.5)
+    settings = SoftSettings(target_entropy=-1.0, init_temperature=0.2, policy_lr=0.1, qf_lr=0.1, temperature_lr=0.1)
+    trainer = SoftTrainer(policy, critics, deterministic.BoxExploration(policy, 0), settings, 0, torch.device("cpu"))
+    noise = torch.randn(2, 1, 1, generator=torch_generator(0)).flatten().tolist()
+
+    def drawn(mean: float, n: float) -> tuple[float, float]:
+        u = mean + 0.5 * n
+        normal = -0.5 * n * n - np.log(0.5) - 0.5 * np.log(2 * np.pi)
+        return np.tanh(u), normal - np.log(1 - np.tanh(u) ** 2)
+
+    errors = trainer.step(BATCH._replace(next_observations=tensor([[1.0]])))
+    # s' = 1: a' from N(0.5, 0.5^2); V' = min(Q'_1, Q'_2) - 0.2 ln pi = 1 + a' + 0.5 - 0.2 ln pi; Q_1 = 3.5
+    action, log_prob = drawn(0.5, noise[0])
+    assert errors.item() == pytest.approx(3 + 0.9 * (1.5 + action - 0.2 * log_prob) - 3.5, rel=1e-5)
+    losses = trainer.means.take()
+    # s = 2, a from N(1, 0.5^2), with the critics after their step: Adam's first one is 0.1 against the gradient's sign.
+    action, log_prob = drawn(1.0, noise[1])
+    assert losses["log_prob"] == pytest.approx(log_prob, rel=1e-4)
+    target = 3 + 0.9 * (1.5 + drawn(0.5, noise[0])[0] - 0.2 * drawn(0.5, noise[0])[1])
+    steps = [0.1 * np.sign(target - q) for q in (3.5, 5.5)]
+    values = [(k + 1 + step) * 2 + (1 + step) * action + 0.5 + step for k, step in enumerate(steps)]
+    assert losses["policy_loss"] == pytest.approx(0.2 * log_prob - min(values), rel=1e-4)
+    # The gradient for ln alpha is -(ln pi - 1): alpha falls where ln pi < 1, and 0.2 goes to 0.2 exp(-0.1) or exp(0.1).
+    assert losses["temperature"] == pytest.approx(0.2 * np.exp(0.1 * np.sign(log_prob - 1)), rel=1e-4)
+
+
+def test_draws_of_a_squashed_gaussian_have_its_density() -> None:
+    mean, log_std, noise = torch.randn(3, 50, 2, generator=torch_generator(0))
+    action, log_prob = squashed_sample(mean, log_std, noise)
+    pre_tanh = mean + log_std.exp() * noise
+    torch.testing.assert_close(action, pre_tanh.tanh())
+    torch.testing.assert_close(log_prob, tanh_gaussian_log_prob(pre_tanh, mean, log_std), rtol=1e-4, atol=1e-4)
+
+
+def test_a_gradient_step_of_sac_waits_for_nothing() -> None:
+    trainer = make(SAC).trainer
+    drawn = torch.zeros(8, 1)
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        batch = TransitionBatch(*(mode.from_tensor(part) for part in (drawn, drawn, drawn[:, 0], drawn, drawn[:, 0])))
+        noise = mode.from_tensor(drawn)
+        critic, policy = (losses(trainer.networks, batch, noise) for losses in (soft.critic_losses, soft.policy_losses))
+        torch.autograd.grad(critic.loss, list(trainer.networks.critics.parameters()))
+        torch.autograd.grad(policy.loss, list(trainer.networks.policy.parameters()))
+    assert isinstance(critic.errors, FakeTensor) and isinstance(policy.log_prob, FakeTensor)
+
+
+@pytest.mark.parametrize("learner", [DDPG, TD3])
+def test_a_gradient_step_waits_for_nothing(learner: Any) -> None:
+    algo = learner(AIM, replay_size=50, seed=0, **{**TINY, "min_buffer_size": 8})
+    trainer = algo.trainer
+    drawn = torch.zeros(8, 1)
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        batch = TransitionBatch(*(mode.from_tensor(part) for part in (drawn, drawn, drawn[:, 0], drawn, drawn[:, 0])))
+        noise = mode.from_tensor(drawn) if trainer.settings.smoothing_std else None
+        found = deterministic.critic_losses(trainer.networks, batch, noise, trainer.settings)
+        chosen = deterministic.policy_loss(trainer.networks, batch)
+        torch.autograd.grad(found.loss, list(trainer.networks.critics.parameters()))
+        torch.autograd.grad(chosen, list(trainer.networks.policy.parameters()))
+    assert isinstance(found.loss, FakeTensor) and isinstance(found.errors, FakeTensor)
+
+
+# -------------------------------------------------------------------------------------------------------- the learners
+def make(learner: Any, **options: Any) -> Any:
+    usual: dict[str, Any] = {
+        **TINY,
+        "replay_size": 2000,
+        "uniform_steps": 10,
+        "rollout_batch_size": 2,
+        "seed": 3,
+        "evaluate_every": 0,
+    }
+    spec = options.pop("env_spec", AIM)
+    generator = torch_generator(0)
+    kind = TanhGaussianMLPPolicy if learner is SAC else DeterministicMLPPolicy
+    policy = kind(spec, (16,), generator=generator)
+    qf = QFunction(spec, (16,), generator=generator)
+    return learner(spec, policy, qf, **{**usual, **options})
+
+
+LEARNERS = [DDPG, TD3, SAC]
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_it_learns_where_actions_are_not_within_one(learner: Any) -> None:
+    algo = make(
+        learner,
+        steps_per_epoch=10,
+        n_train_steps=24,
+        update_to_data=1.0,
+        buffer_batch_size=64,
+        min_buffer_size=100,
+        uniform_steps=100,
+        discount=0.0,
+        policy_lr=5e-3,
+        qf_lr=1e-2,
+        evaluate_every=3,
+        **({"temperature": 0.1} if learner is SAC else {"exploration_sigma": 0.3}),
+    )
+    runner = trained(algo, Aim, 3)
+    assert runner.last_evaluation is not None and runner.last_evaluation.score > -1.5  # at random: about -25
+    stored = algo.replay_buffer.sample(200, 0).actions
+    assert np.abs(stored).max() <= 1.0 and stored.min() < -0.8 and stored.max() > 0.8  # in the policy's units
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_a_resumed_run_goes_on_in_the_middle_of_episodes(learner: Any, tmp_path: Path) -> None:
+    def run(epochs: int, folder: Path | None, resume: bool = False) -> Any:
+        algo = make(learner, n_train_steps=6, env_spec=COUNTING, n_step=2)
+        with LocalRunner(seed=5, run_dir=folder) as runner:
+            runner.setup(algo, Counting)
+            if resume:
+                runner.restore(tmp_path / "run")
+                runner.resume(epochs)
+            else:
+                runner.train(epochs)
+        return algo
+
+    whole = run(5, None)
+    run(2, tmp_path / "run")
+    run(3, None, resume=True)
+    again = run(5, None, resume=True)
+    assert whole.num_gradient_steps == again.num_gradient_steps > 50
+    assert _flat(whole.state_dict()) == _flat(again.state_dict())
+    assert _flat(whole.buffers_state_dict()) == _flat(again.buffers_state_dict())
+
+
+def test_the_same_bits_with_workers() -> None:
+    states = []
+    for num_workers in (1, 2):
+        algo = make(TD3, rollout_batch_size=6, n_train_steps=6)
+        trained(algo, Aim, 2, num_workers=num_workers)
+        states.append(_flat(algo.state_dict()))
+    assert states[0] == states[1]
+
+
+def _flat(tree: Any, path: str = "") -> dict[str, Any]:
+    if isinstance(tree, Mapping):
+        found: dict[str, Any] = {}
+        for name, value in tree.items():
+            found |= _flat(value, f"{path}.{name}")
+        return found
+    if isinstance(tree, np.ndarray | torch.Tensor):
+        return {path: (np.asarray(tree).dtype.str, np.asarray(tree).shape, np.asarray(tree).tobytes())}
+    return {path: tree}
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_a_state_that_does_not_fit_changes_nothing(learner: Any) -> None:
+    algo = make(learner)
+    before = _flat(algo.state_dict())
+    broken = algo.state_dict()
+    broken["trainer"]["networks"]["critics"] = {"weights.0": torch.zeros(2)}
+    with pytest.raises(SnapshotError, match="nothing was changed"):
+        algo.load_state_dict(broken)
+    assert _flat(algo.state_dict()) == before
+    assert algo.fingerprint() != make(learner, qf_lr=0.5).fingerprint()
+    assert make(DDPG).fingerprint() != make(TD3).fingerprint()
+
+
+def test_a_snapshot_of_another_learner_is_refused(tmp_path: Path) -> None:
+    trained(make(DDPG), Aim, 1, run_dir=tmp_path / "run")
+    with LocalRunner(seed=5) as runner:
+        runner.setup(make(TD3), Aim)
+        with pytest.raises(SnapshotError, match="was written by DDPG"):
+            runner.restore(tmp_path / "run")
+
+
+def test_noise_of_another_kind_is_refused() -> None:
+    with pytest.raises(UnknownNameError, match="exploration_noise"):
+        TD3(AIM, exploration_noise="pink", **TINY)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize(
+    ("options", "error", "about"),
+    [
+        ({"env_spec": EnvSpec.from_env(gymnasium.make("CartPole-v1"))}, TypeError, "learns actions that are a Box"),
+        ({"env_spec": EnvSpec(gymnasium.spaces.Text(3), AIM.action_space, 4)}, ValueError, "observation_space must be"),
+        ({"target_update_tau": 2.0}, ValueError, "target_update_tau must lie in"),
+        ({"replay_size": 4}, ValueError, "replay_buffer must hold at least one batch"),
+    ],
+)
+def test_bad_arguments(learner: Any, options: dict[str, Any], error: type[Exception], about: str) -> None:
+    with pytest.raises(error, match=about):
+        learner(**{"env_spec": AIM, **TINY, **options})
+
+
+def test_networks_for_other_spaces() -> None:
+    with pytest.raises(TypeError, match="policy must be a DeterministicMLPPolicy, got GaussianMLPPolicy"):
+        DDPG(AIM, GaussianMLPPolicy(AIM))
+    with pytest.raises(ShapeError, match="policy must be built for the spaces"):
+        DDPG(AIM, DeterministicMLPPolicy(EnvSpec(Box(-1, 1, (2,)), AIM.action_space)))
+    with pytest.raises(ShapeError, match="qf must be built for env_spec: 2 inputs"):
+        DDPG(AIM, qf=QFunction(EnvSpec(Box(-1, 1, (2,)), AIM.action_space)))
+    with pytest.raises(ValueError, match="qf must hold 2 critics, got 3"):
+        TD3(AIM, qf=Critics(AIM, 3))
+    with pytest.raises(TypeError, match="qf must be a QFunction, or Critics"):
+        DDPG(AIM, qf=[])  # type: ignore[arg-type]
