@@ -6,7 +6,9 @@ import functools
 import json
 import warnings
 from dataclasses import replace
+from typing import ClassVar
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -249,6 +251,40 @@ def test_ranges_grow_where_the_policy_copes_and_shrink_where_not() -> None:
         easy.on_epoch_end(_Runner(), epoch, {})
     low, high = easy.ranges["pole_mass"]
     assert 0.999 < low < 1.0 < high < 1.001
+
+
+class _Knows:
+    """In place of NPDR: a posterior next to ``truth``, which nothing is simulated for."""
+
+    truth: ClassVar[dict[str, float]] = TRUE
+
+    def __init__(self, prior, **kept) -> None:
+        self.prior, self.description = prior, {"simulator": kept["simulator"], "num_failed": 0}
+
+    def infer(self, simulate, observed, num_simulations) -> Posterior:
+        near = np.random.default_rng(0).normal([self.truth[name] for name in self.prior.names], 1e-6, (50, 1))
+        return Posterior(self.prior, observed, draws=near, description=self.description)
+
+
+@pytest.mark.parametrize("wrapped", ["a scale", "a delay", "Gymnasium's"])
+def test_predictions_play_the_actions_that_simulations_play(wrapped: str, tmp_path, monkeypatch) -> None:
+    def made(**params: float) -> gymnasium.Env:
+        env = PendulumEnv(domain_param=params, max_steps=40)
+        if wrapped == "a scale":
+            return metaroll.ActNormWrapper(env)
+        if wrapped == "a delay":
+            return metaroll.ActDelayWrapper(env, delay=3)
+        return gymnasium.wrappers.RescaleAction(env, np.full(1, -0.5), np.full(1, 0.5))
+
+    robot, generator = made(pole_mass=0.8), np.random.default_rng(0)
+    log = [metaroll.rollout(robot, lambda obs: generator.uniform(-0.5, 0.5, 1), max_steps=40) for _ in range(2)]
+    monkeypatch.setattr(inferring, "NPDR", _Knows)
+    options = InferenceOptions(segment_length=40, checks=False)
+    prior = {"pole_mass": (0.5, 1.5)}
+    found = infer(made, log, prior, tmp_path, options)
+    assert found.errors()["posterior"] < 1e-3 < found.errors()["nominal"]
+    with inferring.segment_sampler(made, log, as_prior(prior), options) as sampler:
+        np.testing.assert_allclose(sampler([[0.8]]), sampler.target_features(), rtol=1e-4)
 
 
 class _Told(Exception):

@@ -17,6 +17,7 @@ from metaroll.envs.base.env_state import state_from_observation, time_step_of
 from metaroll.envs.lookup.posteriors import INFERENCE
 from metaroll.envs.lookup.randomization import default_randomizer
 from metaroll.envs.lookup.source import EnvSource
+from metaroll.envs.wrappers.base import changes_actions
 from metaroll.errors import option_text
 from metaroll.inference.checks import check_posterior
 from metaroll.inference.embeddings import (
@@ -35,6 +36,7 @@ from metaroll.inference.simulations import Simulate
 from metaroll.policies.playback import IdlePolicy, PlaybackPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.samplers.sbi import RolloutSamplerForSBI, SimRolloutSamplerForSBI
+from metaroll.rollouts.samplers.series_features import applied_field
 from metaroll.seeding import derive_seed
 from metaroll.tasks.domain_access import check_param_names, read_domain_params
 from metaroll.tasks.domain_params import DomainParamUpdate
@@ -71,7 +73,7 @@ def usual_prior(env: Any, params: Sequence[str] = ()) -> Prior:
     except ValueError as error:
         how = option_text("param", ["NAME=LOW:HIGH"])
         raise ValueError(f"{env} has no usual ranges of parameters: say which are unknown, {how}") from error
-    values = _nominal(source, names)
+    values, _ = _nominal(source, names)
     return as_prior({name: (0.5 * value, 1.5 * value) for name, value in values.items() if value > 0.0})
 
 
@@ -139,10 +141,10 @@ def infer(
         if options.checks:
             unseen = _sampler(env, held_out, prior, options, start) if held_out else None
             checks = _checks(posterior, simulate, unseen, options)
-    nominal = _nominal(source, prior.names)
+    nominal, as_given = _nominal(source, prior.names)
     traces = [
-        *_traces(source, held_out, posterior, nominal, options, start, held_out=True),
-        *_traces(source, seen[:1], posterior, nominal, options, start, held_out=False),
+        *_traces(source, held_out, posterior, nominal, options, start, held_out=True, as_given=as_given),
+        *_traces(source, seen[:1], posterior, nominal, options, start, held_out=False, as_given=as_given),
     ]
     found = Inference(str(name or env), posterior, nominal, traces, failed, options, folder, checks)
     write_json(folder / INFERENCE, found.to_dict())
@@ -245,10 +247,12 @@ def _embedding(options: InferenceOptions, spec: EnvSpec, length: int, has_states
     return plain[options.features](spec, dim_data, **every)
 
 
-def _nominal(source: EnvSource, names: Sequence[str]) -> dict[str, float]:
+def _nominal(source: EnvSource, names: Sequence[str]) -> tuple[dict[str, float], bool]:
+    """The simulator's own parameters, and whether it takes actions as they were given, since it changes them itself."""
     made = source.make()
     try:
-        return {name: float(value) for name, value in read_domain_params(made, list(names)).items()}
+        values = {name: float(value) for name, value in read_domain_params(made, list(names)).items()}
+        return values, changes_actions(made)
     finally:
         source.close(made)
 
@@ -262,6 +266,7 @@ def _traces(
     options: InferenceOptions,
     start: Callable[[StepSequence], Any] | None,
     held_out: bool,
+    as_given: bool,
 ) -> list[Traces]:
     """What draws of the posterior, and the nominal parameters, say of recorded rollouts."""
     if not rollouts:
@@ -271,7 +276,7 @@ def _traces(
     sets = [dict(zip(posterior.names, row, strict=True)) for row in posterior.draws[::step][:_DRAWS_SHOWN].tolist()]
     sets.append(dict(nominal))
     field_name = "states" if "states" in rollouts[0].data_names else "observations"
-    played = "actions_applied" if "actions_applied" in rollouts[0].data_names else "actions"
+    played = applied_field(rollouts, as_given)
     policy = PlaybackPolicy(spec, [np.asarray(rollout.get_data_values(played)) for rollout in rollouts])
     segments = range(0, len(rollouts[0]), options.segment_length)
     plans = [
