@@ -291,7 +291,9 @@ class _Told(Exception):
     """Ends an inference before it simulates."""
 
 
-def test_simulations_are_kept_by_recordings_segments_features_and_time_step(tmp_path, monkeypatch) -> None:
+def test_simulations_are_kept_by_recordings_segments_features_and_what_the_simulator_does(
+    tmp_path, monkeypatch
+) -> None:
     def stop(**kept):
         raise _Told(kept["simulator"])
 
@@ -315,6 +317,8 @@ def test_simulations_are_kept_by_recordings_segments_features_and_time_step(tmp_
         mark(plain[:1]),
         mark(seen[:1], start=lambda segment: np.zeros(2)),
         mark(seen[:1], functools.partial(PendulumEnv, dt=0.01)),
+        mark(seen[:1], functools.partial(PendulumEnv, domain_param={"gravity_const": 12.0})),
+        mark(seen[:1], PendulumEnv(domain_param={"gravity_const": 20.0})),
     ]
     assert len({json.dumps(told, sort_keys=True) for told in marks}) == len(marks)
     assert mark(seen[:2], hold_out=1) == mark(seen[:1], num_workers=2) == marks[0]

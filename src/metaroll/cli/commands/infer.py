@@ -31,7 +31,7 @@ class _InferArguments:
     """Recorded rollouts: a folder of metaroll import-log, or of metaroll.save_rollouts."""
     out: Annotated[str | None, unset("DIR", "runs/infer-SIM-SEED")] = None
     """Folder of the posterior, the simulations and the page; simulations of the same recordings and settings that are
-    there are used again."""
+    there are used again, unless the simulator was changed."""
     param: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=LOW:HIGH")] = ()
     """A parameter that is not known, and its range; may be given several times. Without any: what the simulator usually
     varies, half to one and a half times of its value."""
@@ -155,7 +155,10 @@ def _show(console: Console, found: Any, truth: Any = None) -> None:
     if told["num_reused"]:
         console.print(f"{told['num_reused']:,} simulations were there already, and were used again")
     elif told["num_foreign_parts"]:
-        text = "the simulations that were in the folder are of other recordings or settings: all were made anew"
+        text = (
+            "the simulations that were in the folder are of other recordings or settings, or of a simulator that was "
+            "changed since: all were made anew"
+        )
         console.print(f"[yellow]{text}[/]", soft_wrap=True)
     if found.failed:
         console.print(f"[yellow]{found.failed} simulations failed and were left out[/]")

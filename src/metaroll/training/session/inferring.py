@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import hashlib
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -49,6 +52,9 @@ from metaroll.types import EnvSpec, RolloutPlan
 __all__ = ["infer", "segment_sampler", "usual_prior"]
 
 _DRAWS_SHOWN = 100
+_PROBES = 3
+_ATTEMPTS = 5
+"""Sets of parameters that tell one simulator from another, and how often others are tried where all of them fail."""
 
 
 def usual_prior(env: Any, params: Sequence[str] = ()) -> Prior:
@@ -98,7 +104,8 @@ def infer(
         rollouts: Recorded ones.
         prior: Any form that ``as_prior`` takes.
         folder: Where the posterior (``posterior/``), all simulations and ``inference.json`` go; simulations of the same
-            recordings, segments and features that are there are used again.
+            recordings, segments and features that are there are used again, as long as the simulator makes of some
+            parameters what it made of them then.
         options: How.
         name: What reports call the simulator.
         initial_state: From a recorded segment to the state in which its simulation starts.
@@ -125,6 +132,7 @@ def infer(
                 "every": options.every,
                 "dt": _time_step(source),
                 "recordings": sampler.target_digest(),
+                "behavior": _behavior(sampler, prior),
             },
             "progress": progress,
         }
@@ -183,6 +191,19 @@ def _sampler(
         clip_actions=True,
         num_workers=options.num_workers,
     )
+
+
+def _behavior(sampler: SimRolloutSamplerForSBI, prior: Prior) -> str:
+    """Of what the simulator makes of some parameters: a simulator that was changed has another one, under any name."""
+    probe = copy.copy(sampler)  # simulates by itself: the seeds and failures of the other one stay as they are
+    probe.failed = []
+    with probe, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "all .* simulations failed")
+        for attempt in range(_ATTEMPTS):
+            features = probe(prior.sample(_PROBES, derive_seed("probes", attempt)))
+            if features.isfinite().any():  # failures are alike
+                break
+    return hashlib.sha256(features.numpy().tobytes()).hexdigest()[:16]
 
 
 def _checks(
