@@ -291,7 +291,7 @@ class _Told(Exception):
     """Ends an inference before it simulates."""
 
 
-def test_simulations_are_kept_by_recordings_segments_features_and_what_the_simulator_does(
+def test_simulations_are_kept_by_settings_and_what_the_simulator_does(
     tmp_path, monkeypatch
 ) -> None:
     def stop(**kept):
