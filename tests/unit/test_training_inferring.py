@@ -6,7 +6,7 @@ import functools
 import json
 import warnings
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -18,6 +18,7 @@ from metaroll.data.recordings import save_rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.posteriors import posterior_family, posterior_name
 from metaroll.envs.lookup.registry import get_family, is_varied
+from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.sims.catalog import PendulumEnv
 from metaroll.errors import DataError, PosteriorError, UnknownNameError
 from metaroll.inference.posterior import Posterior
@@ -27,7 +28,8 @@ from metaroll.tasks.posterior_sampler import PosteriorTaskSampler
 from metaroll.training.evaluation.inference_result import InferenceOptions
 from metaroll.training.report.inference_page import write_inference_page
 from metaroll.training.session import inferring
-from metaroll.training.session.inferring import infer, usual_prior
+from metaroll.training.session.comparable import comparable
+from metaroll.training.session.inferring import infer, segment_sampler, usual_prior
 from metaroll.training.session.randomization_baselines import AutomaticRandomization, sim_opt
 from metaroll.training.session.run_config import default_run_dir
 
@@ -283,17 +285,85 @@ def test_predictions_play_the_actions_that_simulations_play(wrapped: str, tmp_pa
     prior = {"pole_mass": (0.5, 1.5)}
     found = infer(made, log, prior, tmp_path, options)
     assert found.errors()["posterior"] < 1e-3 < found.errors()["nominal"]
-    with inferring.segment_sampler(made, log, as_prior(prior), options) as sampler:
+    with segment_sampler(made, log, as_prior(prior), options) as sampler:
         np.testing.assert_allclose(sampler([[0.8]]), sampler.target_features(), rtol=1e-4)
+
+
+def as_logged(recorded: StepSequence, **changes) -> StepSequence:
+    """What a robot's log tells of a rollout: no states, nothing of what was applied, and columns with names."""
+    spec = metaroll.EnvSpec.from_env(PendulumEnv())
+    told = {name: recorded.get_data_values(name) for name in ("rewards", "observations", "actions", "time")}
+    info = {"env_spec": changes.pop("spec", spec)}
+    return StepSequence(**{**told, **changes}, rollout_info=info)
+
+
+@pytest.mark.parametrize("field", ["observations", "states"])
+def test_columns_in_another_order_are_brought_into_that_of_the_simulator(field: str) -> None:
+    [seen] = recordings(1, 20)
+    kept = {} if field == "observations" else {"states": seen.states}
+    spec, order = metaroll.EnvSpec.from_env(PendulumEnv()), [1, 0, 2] if field == "observations" else [1, 0]
+    name = "observation_labels" if field == "observations" else "state_labels"
+    turned = replace(spec, **{name: tuple(getattr(spec, name)[i] for i in order)})
+    swapped = as_logged(seen, **{**kept, field: seen.get_data_values(field)[:, order]}, spec=turned)
+    options = InferenceOptions(hold_out=0, segment_length=10)
+    told = []
+    for log in (as_logged(seen, **kept), swapped):
+        with segment_sampler("pend", [log], as_prior(PRIOR), options) as sampler:
+            told.append((sampler.target_features().tolist(), sampler.target_digest()))
+    assert told[0] == told[1]
+    with pytest.raises(DataError, match="initial_state reads segments as they were recorded"):
+        infer("pend", [swapped], PRIOR, "never", options, initial_state=lambda segment: np.zeros(2))
+    misnamed = as_logged(seen, **kept, spec=replace(turned, **{name: ("other", *getattr(turned, name)[1:])}))
+    with pytest.raises(DataError, match="name the columns as the simulator does"):
+        infer("pend", [misnamed], PRIOR, "never", options)
+    elsewhere = replace(spec, **{name: tuple(f"{label}_measured" for label in getattr(spec, name))})
+    with pytest.warns(UserWarning, match="_measured.*columns are taken by their places"):
+        segment_sampler("pend", [as_logged(seen, **kept, spec=elsewhere)], as_prior(PRIOR), options)
+
+
+def test_recordings_that_cannot_be_compared_with_the_simulator_are_refused(tmp_path) -> None:
+    options, whole = InferenceOptions(hold_out=0, segment_length=10), recordings(2, 20)
+    logs = [as_logged(one) for one in whole]
+
+    def told_by(*rollouts: StepSequence, env: Any = "pend") -> str:
+        with pytest.raises((ValueError, DataError)) as refused:
+            infer(env, rollouts, PRIOR, tmp_path / "never", options)
+        return str(refused.value)
+
+    slow = as_logged(whole[1], time=0.025 * np.arange(21))
+    text = told_by(logs[0], slow)
+    assert all(part in text for part in ("0.02 s", "rollout 1", "0.025 s", "import-log", "dt=0.02"))
+    assert comparable(EnvSource.of("pend"), [slow], ["dt"]) == [slow]  # what is inferred is not known
+    untimed = StepSequence(**{name: slow.get_data_values(name) for name in ("rewards", "observations", "actions")})
+    untimed.rollout_info = {"dt": 0.05}
+    assert "take 0.05 s" in told_by(untimed)
+    text, bound = told_by(as_logged(whole[0], actions=100.0 * whole[0].actions)), PendulumEnv().action_space.high[0]
+    assert "'torque' reaches" in text and f"outside of [-{bound:g}, {bound:g}]" in text and "outside: clip" in text
+    assert not (tmp_path / "never").exists()
+
+
+def test_a_few_actions_beyond_the_bounds_are_told_and_clocks_need_not_be_exact() -> None:
+    options, [seen, other] = InferenceOptions(hold_out=0, segment_length=10), recordings(2, 20)
+    late = as_logged(other, time=0.02 * np.arange(21) + np.where(np.arange(21) == 15, 0.005, 0.0))
+    few = as_logged(seen, actions=np.where(np.arange(20)[:, None] == 7, 9.0, seen.actions))
+    bound = PendulumEnv().action_space.high[0]
+    told = rf"'torque' reaches 9, outside of \[-{bound:g}, {bound:g}\], and is outside in 2.5 % of the steps"
+    with pytest.warns(UserWarning, match=told):
+        segment_sampler("pend", [few, late], as_prior(PRIOR), options)
+
+    def delayed() -> metaroll.ActDelayWrapper:
+        return metaroll.ActDelayWrapper(PendulumEnv(), delay=1)
+
+    # Who recorded this has clipped the actions, too.
+    clipped = as_logged(seen, actions=100.0 * seen.actions, actions_applied=seen.actions_applied)
+    segment_sampler(delayed, [clipped], as_prior(PRIOR), options)
 
 
 class _Told(Exception):
     """Ends an inference before it simulates."""
 
 
-def test_simulations_are_kept_by_settings_and_what_the_simulator_does(
-    tmp_path, monkeypatch
-) -> None:
+def test_simulations_are_kept_by_settings_and_what_the_simulator_does(tmp_path, monkeypatch) -> None:
     def stop(**kept):
         raise _Told(kept["simulator"])
 

@@ -45,6 +45,7 @@ from metaroll.tasks.domain_access import check_param_names, read_domain_params
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.training.algorithms.building import parse_ranges
 from metaroll.training.evaluation.inference_result import Inference, InferenceOptions, Traces
+from metaroll.training.session.comparable import comparable
 from metaroll.training.session.experiments import torch_threads
 from metaroll.training.store.files import write_json
 from metaroll.types import EnvSpec, RolloutPlan
@@ -96,8 +97,9 @@ def infer(
 ) -> Inference:
     """The posterior of a simulator's parameters after recorded rollouts.
 
-    Rollouts of unequal length are cut to the shortest. Where they have no states, the simulator's own inverse of what
-    is observed says where segments start (``SimEnv.state_from_observation``).
+    Rollouts of unequal length are cut to the shortest. Columns whose labels are the simulator's, in another order, are
+    brought into its order; actions beyond its bounds are clipped, with a warning. Where rollouts have no states, the
+    simulator's own inverse of what is observed says where segments start (``SimEnv.state_from_observation``).
 
     Args:
         env: Simulator, as for ``RolloutEngine``.
@@ -112,13 +114,14 @@ def infer(
         progress: Told of every batch of simulations and every training.
 
     Raises:
-        ValueError: There are too few rollouts, or too few simulations worked.
-        DataError: A rollout lacks a field, or the simulator a parameter.
+        ValueError: There are too few rollouts, or too few simulations worked; rollouts have another time step than the
+            simulator; or most of their actions are out of its bounds.
+        DataError: A rollout lacks a field, or the simulator a parameter, or columns cannot be brought into its order.
     """
     options = InferenceOptions() if options is None else options
     folder, prior = Path(folder), as_prior(prior)
-    seen, held_out = _split(rollouts, options.hold_out)
     source = EnvSource.of(env)
+    seen, held_out = _split(source, rollouts, prior, options, own_start=initial_state is not None)
     start = _starts(source, seen, initial_state)
     with torch_threads(options.torch_threads), _sampler(env, seen, prior, options, start) as sampler:
         kept = {
@@ -166,8 +169,9 @@ def segment_sampler(
 
     The arguments are those of ``infer``; held-out rollouts are left out.
     """
-    seen, _ = _split(rollouts, options.hold_out)
-    return _sampler(env, seen, prior, options, _starts(EnvSource.of(env), seen, None))
+    source = EnvSource.of(env)
+    seen, _ = _split(source, rollouts, prior, options)
+    return _sampler(env, seen, prior, options, _starts(source, seen, None))
 
 
 def _sampler(
@@ -221,9 +225,15 @@ def _checks(
 
 
 # ----------------------------------------------------------------------------------------------------------- recordings
-def _split(rollouts: Sequence[StepSequence], hold_out: int) -> tuple[list[StepSequence], list[StepSequence]]:
-    """What inference sees, and the held-out rest, all of one length."""
-    listed = list(rollouts)
+def _split(
+    source: EnvSource,
+    rollouts: Sequence[StepSequence],
+    prior: Prior,
+    options: InferenceOptions,
+    own_start: bool = False,
+) -> tuple[list[StepSequence], list[StepSequence]]:
+    """What inference sees, and the held-out rest, all of one length, as the simulator shows it."""
+    listed, hold_out = list(rollouts), options.hold_out
     if not listed:
         raise ValueError("rollouts must hold at least one recorded rollout, got none")
     for number, rollout in enumerate(listed):
@@ -234,6 +244,7 @@ def _split(rollouts: Sequence[StepSequence], hold_out: int) -> tuple[list[StepSe
             f"hold_out must leave a rollout to learn from, got {hold_out} of {len(listed)}: "
             + option_text("hold_out", max(0, len(listed) - 1))
         )
+    listed = comparable(source, listed, prior.names, own_start=own_start)
     shortest = min(map(len, listed))
     cut = [rollout if len(rollout) == shortest else rollout[:shortest] for rollout in listed]
     return cut[: len(cut) - hold_out], cut[len(cut) - hold_out :]
