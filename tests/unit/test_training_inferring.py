@@ -337,6 +337,8 @@ def test_recordings_that_cannot_be_compared_with_the_simulator_are_refused(tmp_p
     untimed = StepSequence(**{name: slow.get_data_values(name) for name in ("rewards", "observations", "actions")})
     untimed.rollout_info = {"dt": 0.05}
     assert "take 0.05 s" in told_by(untimed)
+    assert "those at 1 (counted from 0) have none" in told_by(whole[0], logs[1])
+    assert "those at 0 (counted from 0) have none" in told_by(logs[0], whole[1])
     text, bound = told_by(as_logged(whole[0], actions=100.0 * whole[0].actions)), PendulumEnv().action_space.high[0]
     assert "'torque' reaches" in text and f"outside of [-{bound:g}, {bound:g}]" in text and "outside: clip" in text
     assert not (tmp_path / "never").exists()

@@ -45,7 +45,7 @@ def comparable(
         own_start: Whether a function of the user reads recorded segments, in the order of the recording.
 
     Raises:
-        DataError: Columns have the simulator's names in other places and lack one.
+        DataError: Some have states and others not, or columns have the simulator's names in other places and lack one.
         ValueError: They have another time step than the simulator, or most of their actions are out of its bounds.
     """
     made = source.make()
@@ -53,6 +53,7 @@ def comparable(
         spec, dt, as_given = EnvSpec.from_env(made), time_step_of(made), changes_actions(made)
     finally:
         source.close(made)
+    _check_states(rollouts)
     if dt is not None and TIME_STEP not in params:
         _check_time_steps(rollouts, dt)
     played = applied_field(rollouts, as_given)
@@ -62,6 +63,16 @@ def comparable(
     if played == "actions_applied" or not all("actions_applied" in one.data_names for one in rollouts):
         _check_bounds(ordered, played, spec)
     return ordered
+
+
+def _check_states(rollouts: Sequence[StepSequence]) -> None:
+    lacking = [number for number, rollout in enumerate(rollouts) if "states" not in rollout.data_names]
+    if lacking and len(lacking) < len(rollouts):
+        raise DataError(
+            f"rollouts must all have a field 'states', or none of them (then observations are compared), but of "
+            f"{len(rollouts)} rollouts those at {', '.join(map(str, lacking))} (counted from 0) have none; leave them "
+            "out, or record all in the same way"
+        )
 
 
 # ------------------------------------------------------------------------------------------------------------ time step
