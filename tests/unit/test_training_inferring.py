@@ -25,7 +25,7 @@ from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import as_prior
 from metaroll.inference.simulations import SimulationStore
 from metaroll.tasks.posterior_sampler import PosteriorTaskSampler
-from metaroll.training.evaluation.inference_result import InferenceOptions
+from metaroll.training.evaluation.inference_result import PAGE, InferenceOptions
 from metaroll.training.report.inference_page import write_inference_page
 from metaroll.training.session import inferring
 from metaroll.training.session.comparable import comparable
@@ -266,6 +266,31 @@ class _Knows:
     def infer(self, simulate, observed, num_simulations) -> Posterior:
         near = np.random.default_rng(0).normal([self.truth[name] for name in self.prior.names], 1e-6, (50, 1))
         return Posterior(self.prior, observed, draws=near, description=self.description)
+
+
+def test_the_verdict_on_an_earlier_posterior_does_not_stand_beside_a_new_one(tmp_path, monkeypatch) -> None:
+    def judged(*given, **options):
+        return {"passed": True, "too_wide": False, "text": "passed", "lines": []}
+
+    def killed(*given, **options):
+        raise KeyboardInterrupt
+
+    log, options = recordings(1, 12), InferenceOptions(hold_out=0, segment_length=6)
+    monkeypatch.setattr(inferring, "NPDR", _Knows)
+    monkeypatch.setattr(inferring, "_checks", judged)
+    found = infer("pend", log, {"pole_mass": (0.5, 1.5)}, tmp_path, options)
+    write_inference_page(found, tmp_path / PAGE)
+    assert told_of(f"pend@{tmp_path}") == []
+    monkeypatch.setattr(inferring, "_checks", killed)
+    with pytest.raises(KeyboardInterrupt):
+        infer("pend", log, {"pole_length": (0.5, 1.5)}, tmp_path, options)
+    assert Posterior.load(tmp_path).names == ("pole_length",)
+    assert not (tmp_path / "inference.json").exists() and not (tmp_path / PAGE).exists()
+    [doubt] = told_of(f"pend@{tmp_path}")
+    assert "there is no inference.json beside it" in doubt and "run metaroll infer again" in doubt
+    monkeypatch.setattr(inferring, "_checks", judged)
+    infer("pend", log, {"pole_length": (0.5, 1.5)}, tmp_path, options)
+    assert told_of(f"pend@{tmp_path}") == []
 
 
 @pytest.mark.parametrize("wrapped", ["a scale", "a delay", "Gymnasium's"])

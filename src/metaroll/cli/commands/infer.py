@@ -17,12 +17,10 @@ from rich.table import Table
 from metaroll.cli.options import Output, parse, parse_command, unset
 from metaroll.errors import UsageError, blame_input
 from metaroll.training.display.consoles import escape
-from metaroll.training.evaluation.inference_result import InferenceOptions
+from metaroll.training.evaluation.inference_result import PAGE, InferenceOptions
 from metaroll.training.session.sim2real import LoopOptions
 
 __all__ = ["infer", "sim2real"]
-
-_PAGE = "report.html"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +72,7 @@ def infer(arguments: Sequence[str]) -> None:
         require_sbi()
         _about(console, rollouts, prior)
         found = run(names[0], rollouts, prior, folder, options, progress=_told(console))
-        page = write_inference_page(found, folder / _PAGE)
+        page = write_inference_page(found, folder / PAGE)
     _show(console, found)
     console.print(f"page {escape(str(page))}", soft_wrap=True)
     when = "train on it" if found.trusted else "not before the checks pass, train on it"
@@ -209,4 +207,4 @@ def _write_loop_page(result: Any) -> Path:
         chart = robustness_chart(found.to_dict())
         shown.append(figure(dataclasses.replace(chart, title=f"Robustness of {name}")))
     more = [section("On the robot", figures(shown))]
-    return write_inference_page(result.inference, result.folder / _PAGE, result.truth, more)
+    return write_inference_page(result.inference, result.folder / PAGE, result.truth, more)

@@ -44,7 +44,7 @@ from metaroll.seeding import derive_seed
 from metaroll.tasks.domain_access import check_param_names, read_domain_params
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.training.algorithms.building import parse_ranges
-from metaroll.training.evaluation.inference_result import Inference, InferenceOptions, Traces
+from metaroll.training.evaluation.inference_result import PAGE, Inference, InferenceOptions, Traces
 from metaroll.training.session.comparable import comparable
 from metaroll.training.session.experiments import torch_threads
 from metaroll.training.store.files import write_json
@@ -147,6 +147,8 @@ def infer(
 
         posterior = method.infer(simulate, observed, num_simulations=options.num_simulations)
         failed = len(sampler.failed)
+        for told in (INFERENCE, PAGE):  # of an earlier posterior, which this one replaces
+            (folder / told).unlink(missing_ok=True)
         posterior.save(folder / POSTERIOR)
         checks: dict[str, Any] = {}
         if options.checks:
