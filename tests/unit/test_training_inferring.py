@@ -21,6 +21,7 @@ from metaroll.envs.lookup.registry import get_family, is_varied
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.sims.catalog import PendulumEnv
 from metaroll.errors import DataError, PosteriorError, UnknownNameError
+from metaroll.inference.estimators import EstimatorConfig
 from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import as_prior
 from metaroll.inference.simulations import SimulationStore
@@ -266,6 +267,19 @@ class _Knows:
     def infer(self, simulate, observed, num_simulations) -> Posterior:
         near = np.random.default_rng(0).normal([self.truth[name] for name in self.prior.names], 1e-6, (50, 1))
         return Posterior(self.prior, observed, draws=near, description=self.description)
+
+
+def test_failed_simulations_are_sets_of_parameters_also_of_an_earlier_run(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(inferring, "_config", lambda options: EstimatorConfig(model="maf", max_epochs=2))
+    log, options = recordings(2, 12), InferenceOptions(segment_length=3, num_simulations=60, rounds=1, checks=False)
+    counts = []
+    for _ in range(2):
+        found = infer("pend", log, {"pole_mass": (-0.5, 0.5)}, tmp_path, options)
+        [part] = (tmp_path / "simulations").iterdir()
+        with np.load(part) as kept:
+            counts.append((found.failed, found.to_dict()["failed_simulations"], int((kept["thetas"] <= 0.0).sum())))
+    assert found.posterior.description["num_reused"] == 60
+    assert len(set(counts)) == 1 and len(set(counts[0])) == 1 and 10 < counts[0][0] < 50
 
 
 def test_the_verdict_on_an_earlier_posterior_does_not_stand_beside_a_new_one(tmp_path, monkeypatch) -> None:

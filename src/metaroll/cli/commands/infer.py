@@ -159,7 +159,7 @@ def _show(console: Console, found: Any, truth: Any = None) -> None:
         )
         console.print(f"[yellow]{text}[/]", soft_wrap=True)
     if found.failed:
-        console.print(f"[yellow]{found.failed} simulations failed and were left out[/]")
+        console.print(f"[yellow]{found.failed:,} of the simulated sets of parameters failed and were left out[/]")
 
 
 def _loop_panel(result: Any) -> Panel:

@@ -93,7 +93,7 @@ class Inference:
         posterior: Over its parameters.
         nominal: Name -> value before.
         traces: Predictions, the held-out rollouts first.
-        failed: Simulations without result.
+        failed: Sets of parameters whose simulation gave no result, also where it was made by an earlier run.
         options: How it was made.
         folder: Where all of it is.
         checks: Verdicts of the checks, JSON types.

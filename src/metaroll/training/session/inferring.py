@@ -146,7 +146,6 @@ def infer(
             return sampler(thetas).numpy()
 
         posterior = method.infer(simulate, observed, num_simulations=options.num_simulations)
-        failed = len(sampler.failed)
         for told in (INFERENCE, PAGE):  # of an earlier posterior, which this one replaces
             (folder / told).unlink(missing_ok=True)
         posterior.save(folder / POSTERIOR)
@@ -159,6 +158,7 @@ def infer(
         *_traces(source, held_out, posterior, nominal, options, start, held_out=True, as_given=as_given),
         *_traces(source, seen[:1], posterior, nominal, options, start, held_out=False, as_given=as_given),
     ]
+    failed = int(posterior.description["num_failed"])
     found = Inference(str(name or env), posterior, nominal, traces, failed, options, folder, checks)
     write_json(folder / INFERENCE, found.to_dict())
     return found
