@@ -125,6 +125,7 @@ def test_one_log_may_hold_many_rollouts_with_states_and_endings(tmp_path):
     assert (first.terminated[-1], first.truncated[-1]) == (True, False) and second.truncated[-1]
     assert second.rollout_info["log"] == {"file": "runs.csv", "rows": [5, 7], "episode": "b"}
     assert second.states[:, 0].tolist() == [4.0, 5.0, 6.0]
+    assert second.rollout_info["env_spec"].state_labels == ("place",)
     columns["run"] = ["a", "a", "b", "b", "b", "a", "a"]
     with pytest.raises(LogError, match=r"row 6 \(line 8\), column 'run': rollout a goes on .* started in row 1; sort"):
         load_log(write_csv(tmp_path / "mixed.csv", columns), mapping)

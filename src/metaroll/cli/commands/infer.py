@@ -17,12 +17,10 @@ from rich.table import Table
 from metaroll.cli.options import Output, parse, parse_command, unset
 from metaroll.errors import UsageError, blame_input
 from metaroll.training.display.consoles import escape
-from metaroll.training.evaluation.inference_result import InferenceOptions
+from metaroll.training.evaluation.inference_result import PAGE, InferenceOptions
 from metaroll.training.session.sim2real import LoopOptions
 
 __all__ = ["infer", "sim2real"]
-
-_PAGE = "report.html"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +29,7 @@ class _InferArguments:
     """Recorded rollouts: a folder of metaroll import-log, or of metaroll.save_rollouts."""
     out: Annotated[str | None, unset("DIR", "runs/infer-SIM-SEED")] = None
     """Folder of the posterior, the simulations and the page; simulations of the same recordings and settings that are
-    there are used again."""
+    there are used again, unless the simulator was changed."""
     param: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=LOW:HIGH")] = ()
     """A parameter that is not known, and its range; may be given several times. Without any: what the simulator usually
     varies, half to one and a half times of its value."""
@@ -74,7 +72,7 @@ def infer(arguments: Sequence[str]) -> None:
         require_sbi()
         _about(console, rollouts, prior)
         found = run(names[0], rollouts, prior, folder, options, progress=_told(console))
-        page = write_inference_page(found, folder / _PAGE)
+        page = write_inference_page(found, folder / PAGE)
     _show(console, found)
     console.print(f"page {escape(str(page))}", soft_wrap=True)
     when = "train on it" if found.trusted else "not before the checks pass, train on it"
@@ -155,10 +153,13 @@ def _show(console: Console, found: Any, truth: Any = None) -> None:
     if told["num_reused"]:
         console.print(f"{told['num_reused']:,} simulations were there already, and were used again")
     elif told["num_foreign_parts"]:
-        text = "the simulations that were in the folder are of other recordings or settings: all were made anew"
+        text = (
+            "the simulations that were in the folder are of other recordings or settings, or of a simulator that was "
+            "changed since: all were made anew"
+        )
         console.print(f"[yellow]{text}[/]", soft_wrap=True)
     if found.failed:
-        console.print(f"[yellow]{found.failed} simulations failed and were left out[/]")
+        console.print(f"[yellow]{found.failed:,} of the simulated sets of parameters failed and were left out[/]")
 
 
 def _loop_panel(result: Any) -> Panel:
@@ -206,4 +207,4 @@ def _write_loop_page(result: Any) -> Path:
         chart = robustness_chart(found.to_dict())
         shown.append(figure(dataclasses.replace(chart, title=f"Robustness of {name}")))
     more = [section("On the robot", figures(shown))]
-    return write_inference_page(result.inference, result.folder / _PAGE, result.truth, more)
+    return write_inference_page(result.inference, result.folder / PAGE, result.truth, more)

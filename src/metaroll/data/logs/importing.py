@@ -174,7 +174,7 @@ class _Reader:
         self._observations = _ordered(mapping.observations, env_spec, "observation")
         self._actions = _ordered(mapping.actions, env_spec, "action")
         self._states = _ordered(mapping.states, env_spec, "state") if mapping.states else {}
-        self._spec = env_spec or _spec(self._observations, self._actions)
+        self._spec = env_spec or _spec(self._observations, self._actions, self._states)
         self._time = "row" if mapping.time is None else mapping.time.column
         names = {column.column: entry for entry, column in mapping.columns.items()}
         names |= {name: "episode" for name in [mapping.episode] if name is not None}
@@ -344,15 +344,19 @@ def _bounds(column: LogColumn, spec: EnvSpec, position: int) -> tuple[float, flo
     return float(space.low.flat[position]), float(space.high.flat[position])
 
 
-def _spec(observations: Mapping[str, LogColumn], actions: Mapping[str, LogColumn]) -> EnvSpec:
+def _spec(
+    observations: Mapping[str, LogColumn], actions: Mapping[str, LogColumn], states: Mapping[str, LogColumn]
+) -> EnvSpec:
     """What the columns alone say."""
     bounds = [(-np.inf, np.inf) if one.bounds is None else one.bounds for one in actions.values()]
     low, high = np.array(bounds).T
     return EnvSpec(
         Box(-np.inf, np.inf, (len(observations),), np.float64),
         Box(low, high, dtype=np.float64),
+        state_space=Box(-np.inf, np.inf, (len(states),), np.float64) if states else None,
         observation_labels=tuple(observations),
         action_labels=tuple(actions),
+        state_labels=tuple(states) or None,
     )
 
 

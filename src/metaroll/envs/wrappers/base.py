@@ -31,6 +31,7 @@ __all__ = [
     "WrappedSlots",
     "all_envs",
     "box_of",
+    "changes_actions",
     "check_wrapped",
     "inner_env",
     "remove_envs",
@@ -55,6 +56,14 @@ def all_envs(env: Any) -> list[Any]:
 def inner_env(env: Any) -> Any:
     """The environment inside all wrappers."""
     return all_envs(env)[-1]
+
+
+def changes_actions(env: Any) -> bool:
+    """Whether a wrapper makes other actions of those that are given: a delay, another scale."""
+    return any(
+        layer.changes_actions if isinstance(layer, ChainWrapper) else isinstance(layer, gymnasium.ActionWrapper)
+        for layer in env_layers(env)
+    )
 
 
 def typed_env(env: Any, kind: type | tuple[type, ...]) -> Any:

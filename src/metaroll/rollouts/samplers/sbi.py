@@ -20,7 +20,7 @@ from metaroll.data.recordings import load_rollout, recordings_in
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.base.env_state import state_from_observation
 from metaroll.envs.lookup.source import EnvSource, is_env_instance
-from metaroll.envs.wrappers.base import ChainWrapper, all_envs
+from metaroll.envs.wrappers.base import changes_actions
 from metaroll.envs.wrappers.domain_rand import outermost_dr_wrapper
 from metaroll.errors import RecordingError
 from metaroll.policies.playback import PlaybackPolicy
@@ -368,8 +368,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
                     "remove_all_dr_wrappers(env)"
                 )
             check_param_names(instance, self._names)
-            chain = [layer for layer in all_envs(instance) if isinstance(layer, ChainWrapper)]
-            self._changes_actions = any(layer.changes_actions for layer in chain)
+            self._changes_actions = changes_actions(instance)
             return EnvSpec.from_env(instance)
         finally:
             self._source.close(instance)
