@@ -112,6 +112,24 @@ def test_rows_at_the_times_of_steps_keep_their_bits():
         assert len(found) == (49 if every == 1 else 24)
 
 
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+@pytest.mark.parametrize("kind", ["m8[ns]", "m8[us]", "M8[ms]"])
+def test_time_stamps_and_durations_are_seconds(tmp_path, suffix, kind):
+    seconds = np.round(1e3 * 0.02 * np.arange(30)).astype("m8[ms]")
+    stamps = seconds.astype(kind) if kind[0] == "m" else (np.datetime64("2026-01-01", "ms") + seconds).astype(kind)
+    path = write(tmp_path / f"run{suffix}", {**table(), "t": stamps})
+    [found] = load_log(path, {**COLUMNS, "time": "t"}, dt=0.02)
+    np.testing.assert_allclose(found.time, 0.02 * np.arange(30), atol=1e-12)
+    with pytest.raises(LogError, match=rf"time needs no unit, since column 't' holds .*{kind[-3:-1]}"):
+        load_log(path, COLUMNS)  # says that they are ms
+
+
+def test_time_in_another_unit_is_no_million_of_steps(tmp_path):
+    columns = {**table(), "t": 1e5 * np.arange(30.0)}
+    with pytest.raises(LogError, match=r"rows are 100000 s apart, which are too many steps of 0.02 s .* unit of 't'"):
+        load_log(write(tmp_path / "run.npz", columns), {**COLUMNS, "time": "t"}, dt=0.02)
+
+
 def test_one_log_may_hold_many_rollouts_with_states_and_endings(tmp_path):
     columns = {
         "run": ["a"] * 4 + ["b"] * 3,

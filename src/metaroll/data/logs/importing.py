@@ -187,6 +187,12 @@ class _Reader:
         self._num_rows = table.rows(full)
         numbers = {column.column: f"{entry}" for entry, column in mapping.columns.items()}
         self._numbers = {name: self._column(name, what) for name, what in numbers.items()}
+        for entry, column in mapping.columns.items():
+            if table.is_time(column.column) and column.unit not in ("", "s"):
+                raise LogError(
+                    f"{table.source}: {entry} needs no unit, since column {column.column!r} holds "
+                    f"{table.columns[column.column].dtype}, which is read in seconds, got {column.unit!r}"
+                )
         self._ended = None if mapping.terminated is None else self._column(mapping.terminated, "terminated")
 
     def _column(self, name: str, what: str) -> np.ndarray:

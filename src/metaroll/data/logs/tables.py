@@ -51,17 +51,24 @@ class LogTable:
             raise LogError(f"{self.source}: {what}: {unknown_name('column', name, self.columns)}")
         return self.columns[name]
 
+    def is_time(self, name: str) -> bool:
+        """Whether a column holds time stamps or durations, which need no unit."""
+        values = self.columns[name]
+        return isinstance(values, np.ndarray) and values.dtype.kind in "mM"
+
     def numbers(self, name: str, what: str) -> np.ndarray:
-        """The entries of a column as numbers ``(rows,)``, NaN where they are missing; time stamps as seconds.
+        """The entries of a column as numbers ``(rows,)``, NaN where they are missing; time in seconds.
+
+        Time stamps count from the first one.
 
         Raises:
             LogError: One is no number; names row and column.
         """
         values = self.column(name, what)
         array = values if isinstance(values, np.ndarray) else None
-        if array is not None and array.dtype.kind == "M":
-            seconds = (array - array[:1]) / np.timedelta64(1, "ns") * 1e-9
-            return seconds.astype(np.float64)
+        if array is not None and array.dtype.kind in "mM":
+            durations = array - array[:1] if array.dtype.kind == "M" else array
+            return (durations / np.timedelta64(1, "ns") * 1e-9).astype(np.float64)
         if array is not None and array.dtype.kind in "biuf":
             return array.astype(np.float64)
         try:
