@@ -432,7 +432,12 @@ def test_a_log_is_resampled_where_its_own_clock_jitters_and_a_hole_is_said(tmp_p
     with pytest.warns(UserWarning, match=r"hole.jsonl: from line 6 on all comes 0.1 s later .* lines are missing"):
         [found] = load_log(written("hole.jsonl", [1, 2, 3, 5, 6, 7, 8]), dt=0.1)
     np.testing.assert_allclose(found.observations[:, 0], 0.1 * np.arange(9), atol=1e-12)
-    load_log(written("slow.jsonl", [1, 2, 3, 5, 6, 7, 8], overrun=0.02))  # that step took too long
+    slow = written("slow.jsonl", [1, 2, 3, 5, 6, 7, 8], overrun=0.02)  # that step took too long
+    with pytest.warns(
+        UserWarning, match=r"its 7 steps of 0.1 s took 0.85 s: .* from line 6 on; resample it \(dt=0.1\)"
+    ):
+        load_log(slow)
+    assert len(load_log(slow, dt=0.1)[0]) == 8  # without a warning
     load_log(written("end.jsonl", [1, 2, 3, 4, 5, 6, 8]))  # the last observation came late, for all one can tell
 
 

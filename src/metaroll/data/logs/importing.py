@@ -86,7 +86,7 @@ def _robot_rollouts(
 ) -> list[StepSequence]:
     """The rollout of a real environment, as it is, or resampled; observations that were lost are gaps then."""
     info = logged.rollout_info
-    _tell_hole(logged, info)
+    _tell_hole(logged, info, resampled=dt is not None or (mapping is not None and mapping.dt is not None))
     if mapping is None and (dt is None or (dt == info[TIME_STEP] and _on_time(logged, dt))):
         return [logged]
     if mapping is None:
@@ -120,8 +120,11 @@ def _on_time(logged: StepSequence, dt: float) -> bool:
     return bool(np.abs(off[~logged.repeated]).max(initial=0.0) <= _PUNCTUAL * dt)
 
 
-def _tell_hole(logged: StepSequence, info: Mapping[str, Any]) -> None:
-    """Warn where all that follows comes a step later than the clock says, and no step that took too long tells why."""
+def _tell_hole(logged: StepSequence, info: Mapping[str, Any], resampled: bool) -> None:
+    """Warn where all that follows comes a step later than the clock says.
+
+    Where steps that took too long tell why, nothing is lost, and a log that is resampled tells what happened when.
+    """
     dt, times = info[TIME_STEP], logged.time
     late = times - times[0] - dt * np.arange(len(times))
     always = np.minimum.accumulate(late[::-1])[::-1][:-1]  # a single late one means nothing, the last one either
@@ -132,6 +135,15 @@ def _tell_hole(logged: StepSequence, info: Mapping[str, Any]) -> None:
         warnings.warn(
             f"{info['log']['file']}: from line {first + 2} on all comes {always[first]:.3g} s later than steps of "
             f"{dt:g} s say: lines are missing before it; cut the log there, or resample it (dt)",
+            stacklevel=4,
+        )
+        return
+    slow = np.flatnonzero(always > _A_STEP * dt)
+    if slow.size and not resampled:
+        first = int(slow[0])
+        warnings.warn(
+            f"{info['log']['file']}: its {len(late) - 1} steps of {dt:g} s took {times[-1] - times[0]:.4g} s: some "
+            f"were longer, and all comes too late from line {first + 2} on; resample it (dt={dt:g})",
             stacklevel=4,
         )
 
