@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ __all__ = ["LOG_SUFFIXES", "LogTable", "array_table", "read_table"]
 
 LOG_SUFFIXES = (".csv", ".npz", ".parquet")
 _MISSING = {"", "nan", "null", "none", "na", "n/a", "-"}
+_STAMP = re.compile(r"\d{4}-\d\d-\d\d|\d\d?:\d\d")
+"""How time stamps begin: a date, or a time of day."""
 _DELIMITERS = ",;\t"
 
 
@@ -82,7 +85,10 @@ class LogTable:
         try:
             return float(value)
         except (TypeError, ValueError):
-            hint = "; write numbers with a point" if isinstance(value, str) and "," in value else ""
+            text = value if isinstance(value, str) else ""
+            hint = "; write numbers with a point" if "," in text else ""
+            if _STAMP.match(text.strip()):
+                hint = "; write seconds, or save time stamps in a .parquet or .npz file as such"
             raise LogError(f"{self.place(row, column)}: {value!r} is no number{hint}") from None
 
     def rows(self, names: Mapping[str, str]) -> int:
