@@ -205,6 +205,7 @@ _MODULES = {
     "learners.off_policy.base": ["OffPolicyRLAlgorithm"],
     "learners.off_policy.deterministic": ["DDPG", "TD3"],
     "learners.off_policy.networks": ["Critics"],
+    "learners.off_policy.soft": ["SAC"],
     "learners.pearl": ["PEARL"],
     "learners.ppo": ["PPO"],
     "learners.rl2": ["RL2"],

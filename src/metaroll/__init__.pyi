@@ -124,6 +124,7 @@ from metaroll.learners.maml.outer import DICEOuter, EMAMLOuter, ProMPOuter, TRPO
 from metaroll.learners.off_policy.base import OffPolicyRLAlgorithm
 from metaroll.learners.off_policy.deterministic import DDPG, TD3
 from metaroll.learners.off_policy.networks import Critics
+from metaroll.learners.off_policy.soft import SAC
 from metaroll.learners.pearl import PEARL
 from metaroll.learners.ppo import PPO
 from metaroll.learners.rl2 import RL2
@@ -228,6 +229,7 @@ __all__ = [
     "PGPE",
     "PPO",
     "RL2",
+    "SAC",
     "SNES",
     "TD3",
     "AbsErr",

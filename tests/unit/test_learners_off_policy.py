@@ -15,14 +15,16 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from metaroll.data.replay import PathBuffer, ReplayBuffer
 from metaroll.errors import ShapeError, SnapshotError, UnknownNameError
-from metaroll.learners.off_policy import deterministic
+from metaroll.functional.distributions import squashed_sample, tanh_gaussian_log_prob
+from metaroll.learners.off_policy import deterministic, soft
 from metaroll.learners.off_policy.base import OffPolicyRLAlgorithm
 from metaroll.learners.off_policy.deterministic import DDPG, TD3, DeterministicSettings
 from metaroll.learners.off_policy.networks import Critics
 from metaroll.learners.off_policy.replay import TransitionBatch
+from metaroll.learners.off_policy.soft import SAC, SoftSettings, SoftTrainer
 from metaroll.policies.deterministic import DeterministicMLPPolicy
 from metaroll.policies.exploration import GaussianNoisePolicy, OrnsteinUhlenbeckPolicy
-from metaroll.policies.gaussian import GaussianMLPPolicy
+from metaroll.policies.gaussian import GaussianMLPPolicy, TanhGaussianMLPPolicy
 from metaroll.policies.networks import QFunction
 from metaroll.seeding import torch_generator
 from metaroll.training.run.runner import LocalRunner
@@ -223,11 +225,11 @@ def test_evaluations_act_without_noise() -> None:
 def test_smooth_return_counts_all_episodes() -> None:
     rough = Plain(fixed_policy(), smooth_return=False)
     trained(rough, Counting, 1)
-    rough._ended = []
+    rough._counts.begin_epoch()
     assert np.isnan(rough.average_return)
     smooth = Plain(fixed_policy())
     trained(smooth, Counting, 1)
-    smooth._ended = []
+    smooth._counts.begin_epoch()
     assert smooth.average_return == 25.0
 
 
@@ -329,6 +331,59 @@ def test_critics_are_perceptrons_side_by_side() -> None:
     assert act.grad is not None and all(p.grad is None for p in critics.parameters())
 
 
+def test_a_step_of_sac_by_hand() -> None:
+    spec = EnvSpec(Box(-9, 9, (1,)), Box(-3, 3, (1,)))
+    policy = TanhGaussianMLPPolicy(spec, ())
+    policy.set_param_values(np.array([0.5, 0.0, 0.0, np.log(0.5)], np.float32))  # mean 0.5 s, deviation 0.5
+    critics = Critics(spec, 2, ())
+    with torch.no_grad():
+        critics.weights[0].copy_(tensor([[[k + 1.0, 1.0]] for k in range(2)]))
+        critics.biases[0].fill_(0.5)
+    settings = SoftSettings(target_entropy=-1.0, init_temperature=0.2, policy_lr=0.1, qf_lr=0.1, temperature_lr=0.1)
+    trainer = SoftTrainer(policy, critics, deterministic.BoxExploration(policy, 0), settings, 0, torch.device("cpu"))
+    noise = torch.randn(2, 1, 1, generator=torch_generator(0)).flatten().tolist()
+
+    def drawn(mean: float, n: float) -> tuple[float, float]:
+        u = mean + 0.5 * n
+        normal = -0.5 * n * n - np.log(0.5) - 0.5 * np.log(2 * np.pi)
+        return np.tanh(u), normal - np.log(1 - np.tanh(u) ** 2)
+
+    errors = trainer.step(BATCH._replace(next_observations=tensor([[1.0]])))
+    # s' = 1: a' from N(0.5, 0.5^2); V' = min(Q'_1, Q'_2) - 0.2 ln pi = 1 + a' + 0.5 - 0.2 ln pi; Q_1 = 3.5
+    action, log_prob = drawn(0.5, noise[0])
+    assert errors.item() == pytest.approx(3 + 0.9 * (1.5 + action - 0.2 * log_prob) - 3.5, rel=1e-5)
+    losses = trainer.means.take()
+    # s = 2, a from N(1, 0.5^2), with the critics after their step: Adam's first one is 0.1 against the gradient's sign.
+    action, log_prob = drawn(1.0, noise[1])
+    assert losses["log_prob"] == pytest.approx(log_prob, rel=1e-4)
+    target = 3 + 0.9 * (1.5 + drawn(0.5, noise[0])[0] - 0.2 * drawn(0.5, noise[0])[1])
+    steps = [0.1 * np.sign(target - q) for q in (3.5, 5.5)]
+    values = [(k + 1 + step) * 2 + (1 + step) * action + 0.5 + step for k, step in enumerate(steps)]
+    assert losses["policy_loss"] == pytest.approx(0.2 * log_prob - min(values), rel=1e-4)
+    # The gradient for ln alpha is -(ln pi - 1): alpha falls where ln pi < 1, and 0.2 goes to 0.2 exp(-0.1) or exp(0.1).
+    assert losses["temperature"] == pytest.approx(0.2 * np.exp(0.1 * np.sign(log_prob - 1)), rel=1e-4)
+
+
+def test_draws_of_a_squashed_gaussian_have_its_density() -> None:
+    mean, log_std, noise = torch.randn(3, 50, 2, generator=torch_generator(0))
+    action, log_prob = squashed_sample(mean, log_std, noise)
+    pre_tanh = mean + log_std.exp() * noise
+    torch.testing.assert_close(action, pre_tanh.tanh())
+    torch.testing.assert_close(log_prob, tanh_gaussian_log_prob(pre_tanh, mean, log_std), rtol=1e-4, atol=1e-4)
+
+
+def test_a_gradient_step_of_sac_waits_for_nothing() -> None:
+    trainer = make(SAC).trainer
+    drawn = torch.zeros(8, 1)
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        batch = TransitionBatch(*(mode.from_tensor(part) for part in (drawn, drawn, drawn[:, 0], drawn, drawn[:, 0])))
+        noise = mode.from_tensor(drawn)
+        critic, policy = (losses(trainer.networks, batch, noise) for losses in (soft.critic_losses, soft.policy_losses))
+        torch.autograd.grad(critic.loss, list(trainer.networks.critics.parameters()))
+        torch.autograd.grad(policy.loss, list(trainer.networks.policy.parameters()))
+    assert isinstance(critic.errors, FakeTensor) and isinstance(policy.log_prob, FakeTensor)
+
+
 @pytest.mark.parametrize("learner", [DDPG, TD3])
 def test_a_gradient_step_waits_for_nothing(learner: Any) -> None:
     algo = learner(AIM, replay_size=50, seed=0, **{**TINY, "min_buffer_size": 8})
@@ -356,12 +411,13 @@ def make(learner: Any, **options: Any) -> Any:
     }
     spec = options.pop("env_spec", AIM)
     generator = torch_generator(0)
-    policy = DeterministicMLPPolicy(spec, (16,), generator=generator)
+    kind = TanhGaussianMLPPolicy if learner is SAC else DeterministicMLPPolicy
+    policy = kind(spec, (16,), generator=generator)
     qf = QFunction(spec, (16,), generator=generator)
     return learner(spec, policy, qf, **{**usual, **options})
 
 
-LEARNERS = [DDPG, TD3]
+LEARNERS = [DDPG, TD3, SAC]
 
 
 @pytest.mark.parametrize("learner", LEARNERS)
@@ -377,8 +433,8 @@ def test_it_learns_where_actions_are_not_within_one(learner: Any) -> None:
         discount=0.0,
         policy_lr=5e-3,
         qf_lr=1e-2,
-        exploration_sigma=0.3,
         evaluate_every=3,
+        **({"temperature": 0.1} if learner is SAC else {"exploration_sigma": 0.3}),
     )
     runner = trained(algo, Aim, 3)
     assert runner.last_evaluation is not None and runner.last_evaluation.score > -1.5  # at random: about -25
@@ -449,6 +505,11 @@ def test_a_snapshot_of_another_learner_is_refused(tmp_path: Path) -> None:
             runner.restore(tmp_path / "run")
 
 
+def test_noise_of_another_kind_is_refused() -> None:
+    with pytest.raises(UnknownNameError, match="exploration_noise"):
+        TD3(AIM, exploration_noise="pink", **TINY)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("learner", LEARNERS)
 @pytest.mark.parametrize(
     ("options", "error", "about"),
@@ -456,7 +517,6 @@ def test_a_snapshot_of_another_learner_is_refused(tmp_path: Path) -> None:
         ({"env_spec": EnvSpec.from_env(gymnasium.make("CartPole-v1"))}, TypeError, "learns actions that are a Box"),
         ({"env_spec": EnvSpec(gymnasium.spaces.Text(3), AIM.action_space, 4)}, ValueError, "observation_space must be"),
         ({"target_update_tau": 2.0}, ValueError, "target_update_tau must lie in"),
-        ({"exploration_noise": "pink"}, UnknownNameError, "exploration_noise"),
         ({"replay_size": 4}, ValueError, "replay_buffer must hold at least one batch"),
     ],
 )

@@ -26,6 +26,7 @@ __all__ = [
     "gaussian_kl_to_standard",
     "gaussian_log_prob",
     "product_of_gaussians",
+    "squashed_sample",
     "tanh_gaussian_log_prob",
     "tanh_log_det",
 ]
@@ -59,6 +60,21 @@ def tanh_gaussian_log_prob(pre_tanh: torch.Tensor, mean: torch.Tensor, log_std: 
     Change of variables: ``log p(a) = log N(u) - sum log(1 - tanh(u)^2)`` (Haarnoja et al. 2018, arXiv:1801.01290).
     """
     return gaussian_log_prob(pre_tanh, mean, log_std) - tanh_log_det(pre_tanh)
+
+
+def squashed_sample(
+    mean: torch.Tensor, log_std: torch.Tensor, noise: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """``a = tanh(u)``, ``u = mean + exp(log_std) n``, ``(..., act_dim)``, and its log-density ``(...)``.
+
+    Reparameterized. It is ``tanh_gaussian_log_prob``: with ``u`` a function of ``n`` its square term is ``-n^2 / 2``, a
+    constant.
+    """
+    pre_tanh = mean + log_std.exp() * noise
+    log_normal = -0.5 * noise.square() - log_std - _HALF_LOG_2PI
+    # Both terms in one sum over the entries; see tanh_log_det.
+    log_det = 2.0 * (_LOG_2 - pre_tanh - F.softplus(-2.0 * pre_tanh))
+    return torch.tanh(pre_tanh), (log_normal - log_det).sum(-1)
 
 
 def product_of_gaussians(

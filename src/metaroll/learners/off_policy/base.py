@@ -14,7 +14,7 @@ from metaroll.checks import check_number, check_unit_interval, check_whole
 from metaroll.data.rollouts import Rollouts
 from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.foreign import as_runner
-from metaroll.learners.off_policy.episodes import RunningEpisodes
+from metaroll.learners.off_policy.episodes import Counts, RunningEpisodes
 from metaroll.learners.off_policy.replay import TransitionBatch, as_replay, tensors_of
 from metaroll.learners.off_policy.trainer import ReplayTrainer
 from metaroll.learners.on_policy_training import TrainingTasks, horizon_of
@@ -154,9 +154,7 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
 
         self._episodes = RunningEpisodes(self.rollout_batch_size)
         self._generator = np.random.default_rng(derive_seed("off-policy batches", self.seed))
-        self._returns = (0, 0.0)  # of episodes that have ended: number and sum
-        self._ended: list[tuple[float, int]] = []  # of this epoch: return and length
-        self._num_cycles = self._num_env_steps = self._num_gradient_steps = 0
+        self._counts = Counts()
         self.init_opt()
 
     # -- what a subclass says ------------------------------------------------------------------------------------------
@@ -193,24 +191,23 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
         if self.trainer is not None and self.is_filled:
             for _ in range(self.n_train_steps):
                 self.trainer.step(self.sample_batch())
-            self._num_gradient_steps += self.n_train_steps
+            self._counts.gradient_steps += self.n_train_steps
         return self.average_return
 
     @property
     def average_return(self) -> float:
         """Average return of the episodes that have ended, NaN as long as none has (see ``smooth_return``)."""
-        count, total = self._returns if self.smooth_return else (len(self._ended), sum(r for r, _ in self._ended))
-        return total / count if count else math.nan
+        return self._counts.average_return(self.smooth_return)
 
     @property
     def num_env_steps(self) -> int:
         """Environment steps so far."""
-        return self._num_env_steps
+        return self._counts.env_steps
 
     @property
     def num_gradient_steps(self) -> int:
         """Gradient steps of ``improve`` so far."""
-        return self._num_gradient_steps
+        return self._counts.gradient_steps
 
     # -- training ------------------------------------------------------------------------------------------------------
 
@@ -222,12 +219,12 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
         """
         runner, average = as_runner(runner), None
         for epoch in runner.step_epochs():
-            self._ended = []
+            self._counts.begin_epoch()
             paths: Sequence[Mapping[str, Any]] = []
             for cycle in range(self.steps_per_epoch):
                 paths = self.collect(runner)
-                average = self.train_once(self._num_cycles, paths)
-                self._num_cycles += 1
+                average = self.train_once(self._counts.cycles, paths)
+                self._counts.cycles += 1
                 runner.progress("updates" if self.is_filled else "warm-up", cycle + 1, self.steps_per_epoch)
             self.log_diagnostics(paths)
             runner.log(self._numbers_of_epoch())
@@ -239,7 +236,7 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
         """Take the environment steps of a cycle, and store them; the paths of ``train_once``."""
         exploration = None if self.trainer is None else self.trainer.exploration
         if exploration is not None:
-            exploration.prepare(self._num_env_steps)
+            exploration.prepare(self._counts.env_steps)
         pieces = Rollouts.of(
             runner.advance(
                 self.env_steps_per_cycle // self.rollout_batch_size,
@@ -248,14 +245,10 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
                 parameters=None if exploration is None else exploration.vector(),
             )
         )
-        self._num_env_steps += int(pieces.bounds[-1])
+        self._counts.env_steps += int(pieces.bounds[-1])
         self._replay.add(pieces, None if exploration is None else exploration.stored(pieces.column("actions")))
         paths = self._episodes.paths(pieces)
-        told = self.process_samples(self._num_cycles, paths)
-        for path, complete in zip(paths, told["complete"], strict=True):
-            if complete:
-                self._ended.append((path["undiscounted_return"], path["running_length"]))
-                self._returns = (self._returns[0] + 1, self._returns[1] + path["undiscounted_return"])
+        self._counts.note(paths, self.process_samples(self._counts.cycles, paths)["complete"])
         return paths
 
     def process_samples(self, itr: int, paths: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
@@ -283,18 +276,11 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
                 tell(paths)
 
     def _numbers_of_epoch(self) -> dict[str, float]:
-        numbers = {
-            "replay_steps": float(self._replay.n_transitions_stored),
-            "gradient_steps": float(self._num_gradient_steps),
-            "episodes": float(len(self._ended)),
-        }
+        numbers = {**self._counts.numbers(), "replay_steps": float(self._replay.n_transitions_stored)}
         if self.trainer is not None:
             losses = self.trainer.means.take()
             self.trainer.trained.check_finite(losses, self.reward_scale)
             numbers |= losses
-        if self._ended:
-            returns, lengths = zip(*self._ended, strict=True)
-            numbers["return"], numbers["episode_length"] = float(np.mean(returns)), float(np.mean(lengths))
         return numbers
 
     # -- snapshots -----------------------------------------------------------------------------------------------------
@@ -305,10 +291,7 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
             "trainer": None if self.trainer is None else self.trainer.state_dict(),
             "collection": {
                 "seed": self.seed,
-                "cycles": self._num_cycles,
-                "env_steps": self._num_env_steps,
-                "gradient_steps": self._num_gradient_steps,
-                "returns": list(self._returns),
+                "counts": self._counts.state_dict(),
                 "episodes": self._episodes.state_dict(),
                 "batches": self._generator.bit_generator.state,
                 "tasks": self._tasks.state_dict(),
@@ -330,9 +313,7 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
             self.trainer.load_state_dict(tree["trainer"])
         told = tree["collection"]
         self.seed = int(told["seed"])
-        self._num_cycles, self._num_env_steps = int(told["cycles"]), int(told["env_steps"])
-        self._num_gradient_steps = int(told["gradient_steps"])
-        self._returns = (int(told["returns"][0]), float(told["returns"][1]))
+        self._counts.load_state_dict(told["counts"])
         self._episodes.load_state_dict(told["episodes"])
         self._generator.bit_generator.state = told["batches"]
         self._tasks.load_state_dict(told["tasks"])

@@ -17,7 +17,7 @@ from metaroll.learners.off_policy.exploring import BoxExploration
 from metaroll.learners.off_policy.networks import Critics, critics_of, target_of
 from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.off_policy.setup import buffer_for, check_policy, device_of, require_box
-from metaroll.learners.off_policy.trainer import ReplayTrainer, Trained
+from metaroll.learners.off_policy.trainer import CRITIC_LOSSES, CriticLosses, ReplayTrainer, Trained
 from metaroll.learners.snapshots import described
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.deterministic import DeterministicMLPPolicy
@@ -39,7 +39,6 @@ Noise = Literal["gaussian", "ornstein-uhlenbeck"]
 
 _CHOOSING = "ppo and dqn learn choices"
 
-CRITIC_LOSSES = ("qf_loss", "q_mean")
 POLICY_LOSSES = ("policy_loss",)
 
 
@@ -77,14 +76,6 @@ class DeterministicNetworks(NamedTuple):
     critics: Critics
     target_policy: DeterministicMLPPolicy
     target_critics: Critics
-
-
-class CriticLosses(NamedTuple):
-    """What a gradient step of the critics is made of: ``loss``, ``CRITIC_LOSSES``, and errors of the first ``(B,)``."""
-
-    loss: Tensor
-    seen: Tensor
-    errors: Tensor
 
 
 def critic_losses(

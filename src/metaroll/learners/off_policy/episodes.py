@@ -1,15 +1,16 @@
-"""Pieces of rollouts as garage's paths: what is known of an episode that is cut into the pieces of many calls."""
+"""Pieces of rollouts as garage's paths, what is known of episodes that are cut into them, and how far a run is."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from metaroll.data.rollouts import Rollouts
 
-__all__ = ["RunningEpisodes"]
+__all__ = ["Counts", "RunningEpisodes"]
 
 
 class RunningEpisodes:
@@ -70,6 +71,54 @@ class RunningEpisodes:
     def load_state_dict(self, tree: Mapping[str, Any]) -> None:
         """Go on where ``state_dict`` was taken."""
         self._sums = {int(s): (int(v[0]), float(v[1]), int(v[2]), float(v[3])) for s, v in tree.items()}
+
+
+class Counts:
+    """How far a run is, and the returns of its episodes.
+
+    Attributes:
+        cycles, env_steps, gradient_steps: So far.
+    """
+
+    def __init__(self) -> None:
+        self.cycles = self.env_steps = self.gradient_steps = 0
+        self._all = (0, 0.0)  # episodes that have ended: number and sum of returns
+        self._ended: list[tuple[float, int]] = []  # of this epoch: return and length
+
+    def begin_epoch(self) -> None:
+        """Forget the episodes of the epoch before."""
+        self._ended = []
+
+    def note(self, paths: Sequence[Mapping[str, Any]], complete: Sequence[bool]) -> None:
+        """Count the episodes that ended with ``paths``."""
+        for path, ends in zip(paths, complete, strict=True):
+            if ends:
+                self._ended.append((path["undiscounted_return"], path["running_length"]))
+                self._all = (self._all[0] + 1, self._all[1] + path["undiscounted_return"])
+
+    def average_return(self, smooth: bool) -> float:
+        """Average return of all episodes, or (not ``smooth``) those of the epoch; NaN without any."""
+        count, total = self._all if smooth else (len(self._ended), sum(told for told, _ in self._ended))
+        return total / count if count else math.nan
+
+    def numbers(self) -> dict[str, float]:
+        """What a log tells of the epoch."""
+        numbers = {"gradient_steps": float(self.gradient_steps), "episodes": float(len(self._ended))}
+        if self._ended:
+            returns, lengths = zip(*self._ended, strict=True)
+            numbers["return"], numbers["episode_length"] = float(np.mean(returns)), float(np.mean(lengths))
+        return numbers
+
+    def state_dict(self) -> dict[str, Any]:
+        """All counts, at the end of an epoch."""
+        steps = {"cycles": self.cycles, "env_steps": self.env_steps, "gradient_steps": self.gradient_steps}
+        return {**steps, "returns": list(self._all)}
+
+    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+        """Go on where ``state_dict`` was taken."""
+        self.cycles, self.env_steps = int(tree["cycles"]), int(tree["env_steps"])
+        self.gradient_steps = int(tree["gradient_steps"])
+        self._all = (int(tree["returns"][0]), float(tree["returns"][1]))
 
 
 def _steps(seen: Any, rows: slice) -> Any:

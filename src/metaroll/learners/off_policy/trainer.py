@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,18 @@ from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.snapshots import load_optimizer_tree, optimizer_tree, shapes_of, weights_of
 from metaroll.seeding import torch_generator
 
-__all__ = ["LossMeans", "ReplayTrainer", "Trained"]
+__all__ = ["CRITIC_LOSSES", "CriticLosses", "LossMeans", "ReplayTrainer", "Trained"]
+
+
+CRITIC_LOSSES = ("qf_loss", "q_mean")
+
+
+class CriticLosses(NamedTuple):
+    """What a gradient step of the critics is made of: ``loss``, ``CRITIC_LOSSES``, and errors of the first ``(B,)``."""
+
+    loss: Tensor
+    seen: Tensor
+    errors: Tensor
 
 
 class LossMeans:

@@ -29,6 +29,7 @@ __all__ = [
     "common_arguments",
     "env_sizes",
     "family_sizes",
+    "is_continuous",
     "make_policy",
     "network_generator",
     "own_arguments",
@@ -95,6 +96,11 @@ def spec_of(env: str) -> EnvSpec:
     """Spaces and time limit of an environment."""
     with contextlib.closing(make_env(env)) as made:
         return EnvSpec.from_env(made)
+
+
+def is_continuous(spec: EnvSpec) -> bool:
+    """Whether actions are a Box."""
+    return isinstance(spec.action_space, gymnasium.spaces.Box)
 
 
 def family_sizes(env: str) -> dict[str, Any]:
@@ -210,7 +216,7 @@ def make_policy(
     """
     sizes: tuple[int, ...] = given.hidden_sizes
     options: dict[str, Any] = {"init": given.init, "generator": generator}
-    continuous = isinstance(spec.action_space, gymnasium.spaces.Box)
+    continuous = is_continuous(spec)
     if continuous:
         options |= of_box
     if network == "gru":

@@ -1,0 +1,141 @@
+"""Off-policy learners by name: their networks, and what they train in."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, final
+
+import torch
+
+from metaroll.learners.off_policy.base import OffPolicyRLAlgorithm
+from metaroll.learners.off_policy.deterministic import DDPG, TD3
+from metaroll.learners.off_policy.networks import Critics
+from metaroll.learners.off_policy.soft import SAC
+from metaroll.policies.acting import ActingPolicy
+from metaroll.policies.deterministic import DeterministicMLPPolicy
+from metaroll.policies.gaussian import TanhGaussianMLPPolicy
+from metaroll.training.algorithms import building
+from metaroll.training.algorithms.building import BuildOptions
+from metaroll.training.algorithms.description import AlgorithmDescription, Work
+from metaroll.types import EnvSpec, EnvUpdate
+
+__all__ = ["OFF_POLICY", "OffPolicySetup"]
+
+Networks = tuple[ActingPolicy | None, torch.nn.Module | None]
+"""A policy and its Q function."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OffPolicySetup:
+    """What off-policy learners take beside the arguments of their constructors.
+
+    Args:
+        hidden_nonlinearity: Activation of the hidden layers.
+        randomize: Train in, and evaluate on, random domain parameters: the usual ones of a simulated system, or half as
+            wide. A task family has draws of its own.
+        randomize_param: A domain parameter that is uniform on a range, NAME=LOW:HIGH; may be given several times, and
+            replaces randomize.
+        num_train_tasks: Number of training tasks of a task family.
+        num_test_tasks: Number of held-out tasks, or of held-out sets of domain parameters (null: 20 of them).
+    """
+
+    hidden_nonlinearity: Literal["relu", "tanh"] = "relu"
+    randomize: Literal["none", "default", "conservative"] = "none"
+    randomize_param: Sequence[str] = ()
+    num_train_tasks: int | None = None
+    num_test_tasks: int | None = None
+
+
+class _OffPolicyDescription(AlgorithmDescription, ABC):
+    """What they share: how they collect, and that all networks are alike."""
+
+    option_sources: ClassVar[Sequence[tuple[type, Collection[str]]]] = (
+        (OffPolicyRLAlgorithm, ("use_target", "n_eval_trajs")),
+        (OffPolicySetup, ()),
+    )
+
+    def build(self, given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> OffPolicyRLAlgorithm:
+        setup, spec = building.setup_of(OffPolicySetup, given.values), building.spec_of(given.env)
+        generator = building.network_generator(given)
+        options = {"init": given.init, "generator": generator}
+        collection = building.own_arguments(OffPolicyRLAlgorithm, given.values)
+        return self.learner(
+            spec,
+            *self._networks(spec, given.hidden_sizes, setup.hidden_nonlinearity, options),
+            task_sampler=train,
+            device=given.device,
+            **building.common_arguments(given, test),
+            **{**collection, **building.own_arguments(self.learner, given.values)},
+        )
+
+    @abstractmethod
+    def _networks(self, spec: EnvSpec, sizes: tuple[int, ...], activation: str, options: Mapping[str, Any]) -> Networks:
+        """Policy and Q function; ``None`` where the learner then says what is wrong with the spaces."""
+
+    def work(self, values: Mapping[str, Any]) -> Work:
+        updates = values["steps_per_epoch"] * values["n_train_steps"]
+        return Work(0, max(1, round(updates / values["update_to_data"])), updates)
+
+    def largest_batch(self, values: Mapping[str, Any]) -> int:
+        return values["buffer_batch_size"]
+
+    def amount(self, algo: OffPolicyRLAlgorithm, values: Mapping[str, Any]) -> str:
+        work = self.work(values)
+        return (
+            f"{work.epoch_steps} steps and {work.epoch_updates} gradient steps per epoch, "
+            f"from step {algo.min_buffer_size} on"
+        )
+
+
+def _box_networks(
+    policy: type[DeterministicMLPPolicy | TanhGaussianMLPPolicy],
+    num_critics: int,
+    spec: EnvSpec,
+    sizes: tuple[int, ...],
+    activation: str,
+    options: Mapping[str, Any],
+) -> Networks:
+    if not building.is_continuous(spec):
+        return None, None
+    return policy(spec, sizes, activation, **options), Critics(spec, num_critics, sizes, activation, **options)
+
+
+@final
+class DDPGDescription(_OffPolicyDescription):
+    """DDPG, in one environment, in random domains of it, or in the tasks of a family."""
+
+    name: ClassVar[str] = "ddpg"
+    learner: ClassVar[type] = DDPG
+
+    def _networks(self, spec: EnvSpec, *how: Any) -> Networks:
+        return _box_networks(DeterministicMLPPolicy, 1, spec, *how)
+
+
+@final
+class TD3Description(_OffPolicyDescription):
+    """TD3, in one environment, in random domains of it, or in the tasks of a family."""
+
+    name: ClassVar[str] = "td3"
+    learner: ClassVar[type] = TD3
+
+    def _networks(self, spec: EnvSpec, *how: Any) -> Networks:
+        return _box_networks(DeterministicMLPPolicy, 2, spec, *how)
+
+
+@final
+class SACDescription(_OffPolicyDescription):
+    """SAC, in one environment, in random domains of it, or in the tasks of a family."""
+
+    name: ClassVar[str] = "sac"
+    learner: ClassVar[type] = SAC
+
+    def _networks(self, spec: EnvSpec, *how: Any) -> Networks:
+        return _box_networks(TanhGaussianMLPPolicy, 2, spec, *how)
+
+
+OFF_POLICY: dict[str, type[AlgorithmDescription]] = {
+    kind.name: kind for kind in (DDPGDescription, TD3Description, SACDescription)
+}
+"""Descriptions by name."""
