@@ -16,7 +16,7 @@ from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.encoders import FixedEncoder, ObservationEncoder, holds_images
 from metaroll.types import EnvSpec
 
-__all__ = ["buffer_for", "check_policy", "device_of", "encoders_of", "require_box"]
+__all__ = ["buffer_for", "check_policy", "device_of", "encoders_of", "require_box", "require_choices"]
 
 
 def require_box(env_spec: Any, learner: str, choosing: str) -> EnvSpec:
@@ -33,6 +33,23 @@ def require_box(env_spec: Any, learner: str, choosing: str) -> EnvSpec:
     spec = EnvSpec.from_env(env_spec)
     if not isinstance(spec.action_space, gymnasium.spaces.Box):
         raise TypeError(f"{learner} learns actions that are a Box of numbers, got {spec.action_space}: {choosing}")
+    return spec
+
+
+def require_choices(env_spec: Any, learner: str, others: str) -> EnvSpec:
+    """The spec, if its actions are Discrete.
+
+    Args:
+        env_spec: Environment or spec.
+        learner: Name of the learner, for the error.
+        others: What learns other actions.
+
+    Raises:
+        TypeError: They are something else.
+    """
+    spec = EnvSpec.from_env(env_spec)
+    if not isinstance(spec.action_space, gymnasium.spaces.Discrete):
+        raise TypeError(f"{learner} learns values of Discrete actions, got {spec.action_space}: {others}")
     return spec
 
 
@@ -69,7 +86,13 @@ def encoders_of(spec: EnvSpec, qf: Any, generator: torch.Generator) -> tuple[nn.
     return encoder, None if encoder is None else FixedEncoder(encoder)
 
 
-def buffer_for(spec: EnvSpec, given: Any, replay_size: int, collection: CollectionOptions) -> Any:
+def buffer_for(
+    spec: EnvSpec,
+    given: Any,
+    replay_size: int,
+    collection: CollectionOptions,
+    priority_exponent: float | None = None,
+) -> Any:
     """``given``, or a ``ReplayBuffer`` for the rollouts that go on side by side.
 
     Raises:
@@ -78,7 +101,8 @@ def buffer_for(spec: EnvSpec, given: Any, replay_size: int, collection: Collecti
     if given is not None:
         return given
     num_slots = collection.get("rollout_batch_size", 1)
-    return ReplayBuffer(spec.observation_space, spec.action_space, replay_size, num_slots=num_slots)
+    options: dict[str, Any] = {"num_slots": num_slots, "priority_exponent": priority_exponent}
+    return ReplayBuffer(spec.observation_space, spec.action_space, replay_size, **options)
 
 
 def device_of(device: str | torch.device | None) -> torch.device:
