@@ -20,7 +20,7 @@ import pytest
 import rich.live  # noqa: F401 (loaded here since rich draws from Python's random while it is imported)
 import torch
 
-from metaroll.rollouts.workers.pool import SamplerPool
+from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
 
 # The same examples in every run, and no time limit per example: a busy machine is not a failure.
 hypothesis.settings.register_profile("metaroll", deadline=None, derandomize=True, print_blob=True)
@@ -37,6 +37,14 @@ gc.disable()
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def disks_do_not_wait() -> Iterator[None]:
+    """What tests write need not survive a power failure; waiting for disks takes longer than many tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
 
 
 GRACE_SECONDS = 5.0
@@ -108,13 +116,17 @@ class SharedPools:
     """
 
     def __init__(self) -> None:
-        self._running: dict[int, _SharedPool] = {}
+        self._running: dict[tuple[int, PoolTimeouts | None], _SharedPool] = {}
 
     def __getitem__(self, num_workers: int) -> SamplerPool:
-        if num_workers not in self._running:
-            pool = self._running[num_workers] = _SharedPool(num_workers, transport="process")
+        return self.with_timeouts(num_workers, None)
+
+    def with_timeouts(self, num_workers: int, timeouts: PoolTimeouts | None) -> SamplerPool:
+        key = num_workers, timeouts
+        if key not in self._running:
+            pool = self._running[key] = _SharedPool(num_workers, transport="process", timeouts=timeouts)
             pool.invoke_all(bool)  # so that all of them have started
-        return self._running[num_workers]
+        return self._running[key]
 
     def processes(self) -> set[int]:
         return {worker.pid for pool in self._running.values() for worker in pool.describe_workers()}

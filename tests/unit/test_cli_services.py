@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,6 @@ TINY = ["cmaes", "CartPole-v1", "--max-path-length", "15", "--n-samples", "4", "
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     monkeypatch.setattr("metaroll.training.session.sessions.draw_pictures", lambda *arguments, **more: [])
 
 

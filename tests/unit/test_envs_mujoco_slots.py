@@ -262,6 +262,8 @@ def test_threads_change_nothing(threads: int) -> None:
 
 
 def test_idle_threads_end_with_their_slots() -> None:
+    gc.collect()
+    wait_for_threads()  # of slots of other tests
     before = threading.active_count()
     with physics_threads(3):
         slots: Any = make_slots("InvertedPendulum-v5", 4)
@@ -272,10 +274,14 @@ def test_idle_threads_end_with_their_slots() -> None:
     del slots
     gc.collect()
     assert gone() is None
+    wait_for_threads()
+    assert threading.active_count() == before
+
+
+def wait_for_threads() -> None:
     for thread in threading.enumerate():
         if thread.name == "metaroll-physics":
             thread.join(5)
-    assert threading.active_count() == before
 
 
 def test_every_slot_is_worked_on_once() -> None:

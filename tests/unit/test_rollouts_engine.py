@@ -250,21 +250,15 @@ def test_a_plan_without_seed_gets_fresh_recorded_entropy():
 # -- faults --------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def impatient_pool():
-    with SamplerPool(2, timeouts=PoolTimeouts(step_s=1.5, reset_s=1.5)) as pool:
-        pool.invoke_all(bool)
-        yield pool
-
-
 @pytest.mark.parametrize(("kind", "at_step"), [("kill", 5), ("exit", -1), ("exit", 3), ("stop", 4), ("hang", 2)])
-def test_a_lost_worker_changes_no_bit(kind, at_step, tmp_path, impatient_pool):
+def test_a_lost_worker_changes_no_bit(kind, at_step, tmp_path, shared_pools):
     marker = str(tmp_path / "done")
     many = [RolloutPlan(index=i, seed=(0, 0, i), max_steps=15) for i in range(16)]
     policy = gaussian()
     with RolloutEngine(lambda: Trouble("none"), policy) as engine:
         expected = engine.run(many)
-    with RolloutEngine(lambda: Trouble(kind, at_step, marker), policy, pool=impatient_pool) as engine:
+    pool = shared_pools.with_timeouts(2, PoolTimeouts(step_s=1.5, reset_s=1.5))
+    with RolloutEngine(lambda: Trouble(kind, at_step, marker), policy, pool=pool) as engine:
         begun = time.monotonic()
         assert same(engine.run(many), expected)
         assert time.monotonic() - begun < 60

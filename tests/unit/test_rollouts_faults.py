@@ -16,6 +16,7 @@ import psutil
 import pytest
 import torch
 from engine_envs import Drift, SetDrift, Trouble
+from pool_functions import double, pids
 
 from metaroll.data.compare import rollouts_equal
 from metaroll.envs.lookup.source import make_slots
@@ -43,14 +44,6 @@ def plans(count, **changes):
 
 def still():
     return Drift(end=0.0)
-
-
-def pids(G):
-    return os.getpid()
-
-
-def double(G, x):
-    return 2 * x
 
 
 def nap(G, x):

@@ -10,53 +10,11 @@ import time
 
 import numpy as np
 import pytest
-import torch
+from pool_functions import dies_once_at, double, draws, fails_at, five, nap, pids, random_amount
 
 from metaroll.errors import NotPicklableError, WorkerLost
 from metaroll.rollouts.workers.pool import GlobalNamespace, PoolTimeouts, SamplerPool
 from metaroll.rollouts.workers.schedule import WorkerStatus, format_workers
-
-
-def pids(G):
-    return os.getpid()
-
-
-def double(G, x):
-    return 2 * x
-
-
-def random_amount(G, number):
-    """Between 5 and 15 samples, a function of the run's number alone."""
-    count = int(np.random.default_rng(number).integers(5, 16))
-    return count, count
-
-
-def five(G, number, scale, *, offset=0):
-    return scale * number + offset, 5
-
-
-def fails_at(G, number, bad, count, first_waits=0.0):
-    if number == 1:
-        time.sleep(first_waits)
-    if number == bad:
-        raise KeyError(f"run {number}")
-    return number, count
-
-
-def dies_once_at(G, number, bad, marker):
-    if number == bad and not os.path.exists(marker):
-        open(marker, "w").close()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return number, 1
-
-
-def draws(G, count=2):
-    return [random.random(), *np.random.rand(count).tolist(), torch.rand(1).item()]
-
-
-def nap(G, x):
-    time.sleep(x)
-    return x
 
 
 @pytest.fixture(scope="module")
@@ -239,6 +197,8 @@ def test_stop_ends_the_workers():
 
 def test_set_seed_seeds_worker_i_with_seed_plus_i_and_the_stream_goes_on(pools):
     """specs/sampling.md 10: worker i gets set_seed(seed + i); nothing of the caller's generators changes."""
+    import torch
+
     pool = pools["2"]
     pool.set_seed(3)
     first, second = pool.invoke_all(draws), pool.invoke_all(draws)

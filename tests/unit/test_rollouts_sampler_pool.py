@@ -10,58 +10,10 @@ import time
 
 import numpy as np
 import pytest
+from pool_functions import add_base, die_always, die_once, double, fail_on_three, pids, set_base, sleepy, slow_large
 
 from metaroll.errors import NotPicklableError, WorkerLost
 from metaroll.rollouts.workers.pool import PoolTimeouts, RemoteError, SamplerPool
-
-
-def double(G, x):
-    return 2 * x
-
-
-def set_base(G, base):
-    G.base = base
-    return os.getpid()
-
-
-def add_base(G, x):
-    return G.base + x
-
-
-def fail_on_three(G, x):
-    if x == 3:
-        raise KeyError("three")
-    return x
-
-
-def pids(G):
-    return os.getpid()
-
-
-def die_once(G, args):
-    """Ends its process the first time that it meets the marker file's name."""
-    x, marker = args
-    if x == 2 and not os.path.exists(marker):
-        open(marker, "w").close()
-        os._exit(7)
-    return x
-
-
-def die_always(G, x):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def slow_large(G, args):
-    size, marker = args
-    if not os.path.exists(marker):
-        with open(marker, "w") as file:
-            file.write(str(os.getpid()))
-    return np.arange(size)
-
-
-def sleepy(G, x):
-    time.sleep(x)
-    return x
 
 
 @pytest.mark.parametrize(("workers", "transport"), [(1, "serial"), (1, "process"), (2, "process")])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,11 +19,6 @@ from metaroll.training.store.metrics_log import read_metrics
 from metaroll.training.store.snapshots import SnapshotConfig, load_snapshot, snapshots_of
 
 SCORES = (1.0, 5.0, 3.0, 7.0, 7.0, 2.0, 4.0)
-
-
-@pytest.fixture(autouse=True)
-def fast_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 class Scripted(RLAlgorithm):

@@ -30,11 +30,6 @@ from metaroll.training.store.snapshots import Snapshot, SnapshotConfig, snapshot
 pytestmark = pytest.mark.usefixtures("lent_pools")
 
 
-@pytest.fixture(autouse=True)
-def fast_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-
-
 def make_runner(run_dir: Path | None, learner: GoalLearner | None = None, **arguments: Any) -> LocalRunner:
     options = {"seed": 4, "evaluator": {"n_exploration_traj": 1, "deterministic": False}, **arguments}
     runner = LocalRunner(run_dir=run_dir, **options)

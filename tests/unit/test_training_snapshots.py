@@ -18,12 +18,6 @@ from metaroll.training.store.snapshots import Snapshotter, latest, load_snapshot
 MANIFEST = {"algorithm": "Toy", "fingerprint": "x", "metrics_offset": 0}
 
 
-@pytest.fixture(autouse=True)
-def fast_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waiting for the disk is no part of what is tested here."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-
-
 def write(snapshotter: Snapshotter, iteration: int) -> Path | None:
     trees = {"algorithm": {"epochs": iteration, "w": np.full(3, iteration)}, "buffers": {"data": np.arange(iteration)}}
     return snapshotter.save(iteration, trees, MANIFEST)

@@ -243,21 +243,11 @@ class SearchLearner(RLAlgorithm):
     def _fitness(self, paths: Sequence[Any]) -> float:
         if not len(paths):
             return math.nan
-        if isinstance(paths[0], Mapping):
-            rewards = [np.asarray(path["rewards"], dtype=np.float64) for path in paths]
-            returns = np.array([each.sum() for each in rewards])
-            discounted = [each @ self.discount ** np.arange(len(each)) for each in rewards]
-            self._metrics["discounted_return"] += float(np.mean(discounted))
-            seen = [np.asarray(path["observations"]) for path in paths]
-        else:
-            found = Rollouts.of(paths)
-            returns = found.discounted_returns(1.0)
-            self._metrics["discounted_return"] += float(found.discounted_returns(self.discount).mean())
-            seen = [found.steps_and_final("observations")[0]] if self.policy.normalize_observations else []
+        returns, discounted, seen = _told_by(paths, self.discount, self.policy.normalize_observations)
+        self._metrics["discounted_return"] += discounted
         self._metrics["episodes"] += len(returns)
-        if self.policy.normalize_observations:
-            for rows in seen:
-                self._moments = add_rows(self._moments, rows.reshape(len(rows), -1))
+        for rows in seen:
+            self._moments = add_rows(self._moments, rows.reshape(len(rows), -1))
         return math.nan if np.isnan(returns).any() else conditional_value_at_risk(returns, self.trials.epsilon)
 
     def _finish_epoch(self) -> float:
@@ -575,6 +565,18 @@ class CMAES(SearchLearner):
         """Whether only the diagonal of the covariance is learned."""
         run = self._state if isinstance(self._state, CMAState) else self._state.run
         return run.covariance.ndim == 1
+
+
+def _told_by(paths: Sequence[Any], discount: float, observed: bool) -> tuple[np.ndarray, float, list[np.ndarray]]:
+    """Return of each path ``(n,)``, mean discounted return, and, where ``observed``, observations ``(N, ...)``."""
+    if isinstance(paths[0], Mapping):
+        rewards = [np.asarray(path["rewards"], dtype=np.float64) for path in paths]
+        discounted = float(np.mean([each @ discount ** np.arange(len(each)) for each in rewards]))
+        seen = [np.asarray(path["observations"]) for path in paths] if observed else []
+        return np.array([each.sum() for each in rewards]), discounted, seen
+    found = Rollouts.of(paths)
+    seen = [found.steps_and_final("observations")[0]] if observed else []
+    return found.discounted_returns(1.0), float(found.discounted_returns(discount).mean()), seen
 
 
 def _like(own: np.ndarray, saved: Any) -> np.ndarray:
