@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from metaroll.policies.greedy import GreedyQPolicy
 from metaroll.policies.networks import QFunction
 from metaroll.seeding import torch_generator
 from metaroll.training.run.runner import LocalRunner
+from metaroll.training.session.experiments import build, resolve
 from metaroll.types import EnvSpec
 
 Box = gymnasium.spaces.Box
@@ -700,3 +702,18 @@ def test_goals_in_hindsight_are_learned_from_a_dict_observation() -> None:
     batch = buffer.sample(200, 0)
     assert (batch.rewards == 0).mean() > 0.05  # at random, a goal is hardly ever reached
     assert algo.sample_batch().observations.shape == (8, 6)
+
+
+def test_goals_in_hindsight_are_an_option_of_a_run() -> None:
+    values = {"epochs": 3, "steps_per_epoch": 2, "n_train_steps": 16, "min_buffer_size": 16}
+    experiment = build(resolve("td3", "point-goal", [("a test", values)]))
+    with contextlib.closing(experiment.runner):
+        experiment.runner.train(3)
+    buffer = experiment.algo.replay_buffer
+    assert buffer.n_transitions_stored == 96 and (buffer.sample(300, 0).rewards == 0).mean() > 0.02
+    plain = build(resolve("td3", "point-goal", [("a test", {**values, "hindsight_ratio": 0.0})]))
+    plain.runner.close()
+    with pytest.raises(ValueError, match="hindsight_ratio is for environments with compute_reward"):
+        build(resolve("td3", "Pendulum-v1", [("a test", {"hindsight_ratio": 0.5})]))
+    with pytest.raises(ValueError, match=r"the replay buffer needs .* more than memory_limit=1,000"):
+        build(resolve("td3", "Pendulum-v1", [("a test", {"memory_limit": 1000})]))

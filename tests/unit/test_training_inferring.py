@@ -6,7 +6,9 @@ import functools
 import json
 import warnings
 from dataclasses import replace
+from typing import Any, ClassVar
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -16,16 +18,19 @@ from metaroll.data.recordings import save_rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.posteriors import posterior_family, posterior_name
 from metaroll.envs.lookup.registry import get_family, is_varied
+from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.sims.catalog import PendulumEnv
 from metaroll.errors import DataError, PosteriorError, UnknownNameError
+from metaroll.inference.estimators import EstimatorConfig
 from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import as_prior
 from metaroll.inference.simulations import SimulationStore
 from metaroll.tasks.posterior_sampler import PosteriorTaskSampler
-from metaroll.training.evaluation.inference_result import InferenceOptions
+from metaroll.training.evaluation.inference_result import PAGE, InferenceOptions
 from metaroll.training.report.inference_page import write_inference_page
 from metaroll.training.session import inferring
-from metaroll.training.session.inferring import infer, usual_prior
+from metaroll.training.session.comparable import comparable
+from metaroll.training.session.inferring import infer, segment_sampler, usual_prior
 from metaroll.training.session.randomization_baselines import AutomaticRandomization, sim_opt
 from metaroll.training.session.run_config import default_run_dir
 
@@ -251,11 +256,155 @@ def test_ranges_grow_where_the_policy_copes_and_shrink_where_not() -> None:
     assert 0.999 < low < 1.0 < high < 1.001
 
 
+class _Knows:
+    """In place of NPDR: a posterior next to ``truth``, which nothing is simulated for."""
+
+    truth: ClassVar[dict[str, float]] = TRUE
+
+    def __init__(self, prior, **kept) -> None:
+        self.prior, self.description = prior, {"simulator": kept["simulator"], "num_failed": 0}
+
+    def infer(self, simulate, observed, num_simulations) -> Posterior:
+        near = np.random.default_rng(0).normal([self.truth[name] for name in self.prior.names], 1e-6, (50, 1))
+        return Posterior(self.prior, observed, draws=near, description=self.description)
+
+
+def test_failed_simulations_are_sets_of_parameters_also_of_an_earlier_run(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(inferring, "_config", lambda options: EstimatorConfig(model="maf", max_epochs=2))
+    log, options = recordings(2, 12), InferenceOptions(segment_length=3, num_simulations=60, rounds=1, checks=False)
+    counts = []
+    for _ in range(2):
+        found = infer("pend", log, {"pole_mass": (-0.5, 0.5)}, tmp_path, options)
+        [part] = (tmp_path / "simulations").iterdir()
+        with np.load(part) as kept:
+            counts.append((found.failed, found.to_dict()["failed_simulations"], int((kept["thetas"] <= 0.0).sum())))
+    assert found.posterior.description["num_reused"] == 60
+    assert len(set(counts)) == 1 and len(set(counts[0])) == 1 and 10 < counts[0][0] < 50
+
+
+def test_the_verdict_on_an_earlier_posterior_does_not_stand_beside_a_new_one(tmp_path, monkeypatch) -> None:
+    def judged(*given, **options):
+        return {"passed": True, "too_wide": False, "text": "passed", "lines": []}
+
+    def killed(*given, **options):
+        raise KeyboardInterrupt
+
+    log, options = recordings(1, 12), InferenceOptions(hold_out=0, segment_length=6)
+    monkeypatch.setattr(inferring, "NPDR", _Knows)
+    monkeypatch.setattr(inferring, "_checks", judged)
+    found = infer("pend", log, {"pole_mass": (0.5, 1.5)}, tmp_path, options)
+    write_inference_page(found, tmp_path / PAGE)
+    assert told_of(f"pend@{tmp_path}") == []
+    monkeypatch.setattr(inferring, "_checks", killed)
+    with pytest.raises(KeyboardInterrupt):
+        infer("pend", log, {"pole_length": (0.5, 1.5)}, tmp_path, options)
+    assert Posterior.load(tmp_path).names == ("pole_length",)
+    assert not (tmp_path / "inference.json").exists() and not (tmp_path / PAGE).exists()
+    [doubt] = told_of(f"pend@{tmp_path}")
+    assert "there is no inference.json beside it" in doubt and "run metaroll infer again" in doubt
+    monkeypatch.setattr(inferring, "_checks", judged)
+    infer("pend", log, {"pole_length": (0.5, 1.5)}, tmp_path, options)
+    assert told_of(f"pend@{tmp_path}") == []
+
+
+@pytest.mark.parametrize("wrapped", ["a scale", "a delay", "Gymnasium's"])
+def test_predictions_play_the_actions_that_simulations_play(wrapped: str, tmp_path, monkeypatch) -> None:
+    def made(**params: float) -> gymnasium.Env:
+        env = PendulumEnv(domain_param=params, max_steps=40)
+        if wrapped == "a scale":
+            return metaroll.ActNormWrapper(env)
+        if wrapped == "a delay":
+            return metaroll.ActDelayWrapper(env, delay=3)
+        return gymnasium.wrappers.RescaleAction(env, np.full(1, -0.5), np.full(1, 0.5))
+
+    robot, generator = made(pole_mass=0.8), np.random.default_rng(0)
+    log = [metaroll.rollout(robot, lambda obs: generator.uniform(-0.5, 0.5, 1), max_steps=40) for _ in range(2)]
+    monkeypatch.setattr(inferring, "NPDR", _Knows)
+    options = InferenceOptions(segment_length=40, checks=False)
+    prior = {"pole_mass": (0.5, 1.5)}
+    found = infer(made, log, prior, tmp_path, options)
+    assert found.errors()["posterior"] < 1e-3 < found.errors()["nominal"]
+    with segment_sampler(made, log, as_prior(prior), options) as sampler:
+        np.testing.assert_allclose(sampler([[0.8]]), sampler.target_features(), rtol=1e-4)
+
+
+def as_logged(recorded: StepSequence, **changes) -> StepSequence:
+    """What a robot's log tells of a rollout: no states, nothing of what was applied, and columns with names."""
+    spec = metaroll.EnvSpec.from_env(PendulumEnv())
+    told = {name: recorded.get_data_values(name) for name in ("rewards", "observations", "actions", "time")}
+    info = {"env_spec": changes.pop("spec", spec)}
+    return StepSequence(**{**told, **changes}, rollout_info=info)
+
+
+@pytest.mark.parametrize("field", ["observations", "states"])
+def test_columns_in_another_order_are_brought_into_that_of_the_simulator(field: str) -> None:
+    [seen] = recordings(1, 20)
+    kept = {} if field == "observations" else {"states": seen.states}
+    spec, order = metaroll.EnvSpec.from_env(PendulumEnv()), [1, 0, 2] if field == "observations" else [1, 0]
+    name = "observation_labels" if field == "observations" else "state_labels"
+    turned = replace(spec, **{name: tuple(getattr(spec, name)[i] for i in order)})
+    swapped = as_logged(seen, **{**kept, field: seen.get_data_values(field)[:, order]}, spec=turned)
+    options = InferenceOptions(hold_out=0, segment_length=10)
+    told = []
+    for log in (as_logged(seen, **kept), swapped):
+        with segment_sampler("pend", [log], as_prior(PRIOR), options) as sampler:
+            told.append((sampler.target_features().tolist(), sampler.target_digest()))
+    assert told[0] == told[1]
+    with pytest.raises(DataError, match="initial_state reads segments as they were recorded"):
+        infer("pend", [swapped], PRIOR, "never", options, initial_state=lambda segment: np.zeros(2))
+    misnamed = as_logged(seen, **kept, spec=replace(turned, **{name: ("other", *getattr(turned, name)[1:])}))
+    with pytest.raises(DataError, match="name the columns as the simulator does"):
+        infer("pend", [misnamed], PRIOR, "never", options)
+    elsewhere = replace(spec, **{name: tuple(f"{label}_measured" for label in getattr(spec, name))})
+    with pytest.warns(UserWarning, match="_measured.*columns are taken by their places"):
+        segment_sampler("pend", [as_logged(seen, **kept, spec=elsewhere)], as_prior(PRIOR), options)
+
+
+def test_recordings_that_cannot_be_compared_with_the_simulator_are_refused(tmp_path) -> None:
+    options, whole = InferenceOptions(hold_out=0, segment_length=10), recordings(2, 20)
+    logs = [as_logged(one) for one in whole]
+
+    def told_by(*rollouts: StepSequence, env: Any = "pend") -> str:
+        with pytest.raises((ValueError, DataError)) as refused:
+            infer(env, rollouts, PRIOR, tmp_path / "never", options)
+        return str(refused.value)
+
+    slow = as_logged(whole[1], time=0.025 * np.arange(21))
+    text = told_by(logs[0], slow)
+    assert all(part in text for part in ("0.02 s", "rollout 1", "0.025 s", "import-log", "dt=0.02"))
+    assert comparable(EnvSource.of("pend"), [slow], ["dt"]) == [slow]  # what is inferred is not known
+    untimed = StepSequence(**{name: slow.get_data_values(name) for name in ("rewards", "observations", "actions")})
+    untimed.rollout_info = {"dt": 0.05}
+    assert "take 0.05 s" in told_by(untimed)
+    assert "those at 1 (counted from 0) have none" in told_by(whole[0], logs[1])
+    assert "those at 0 (counted from 0) have none" in told_by(logs[0], whole[1])
+    text, bound = told_by(as_logged(whole[0], actions=100.0 * whole[0].actions)), PendulumEnv().action_space.high[0]
+    assert "'torque' reaches" in text and f"outside of [-{bound:g}, {bound:g}]" in text and "outside: clip" in text
+    assert not (tmp_path / "never").exists()
+
+
+def test_a_few_actions_beyond_the_bounds_are_told_and_clocks_need_not_be_exact() -> None:
+    options, [seen, other] = InferenceOptions(hold_out=0, segment_length=10), recordings(2, 20)
+    late = as_logged(other, time=0.02 * np.arange(21) + np.where(np.arange(21) == 15, 0.005, 0.0))
+    few = as_logged(seen, actions=np.where(np.arange(20)[:, None] == 7, 9.0, seen.actions))
+    bound = PendulumEnv().action_space.high[0]
+    told = rf"'torque' reaches 9, outside of \[-{bound:g}, {bound:g}\], and is outside in 2.5 % of the steps"
+    with pytest.warns(UserWarning, match=told):
+        segment_sampler("pend", [few, late], as_prior(PRIOR), options)
+
+    def delayed() -> metaroll.ActDelayWrapper:
+        return metaroll.ActDelayWrapper(PendulumEnv(), delay=1)
+
+    # Who recorded this has clipped the actions, too.
+    clipped = as_logged(seen, actions=100.0 * seen.actions, actions_applied=seen.actions_applied)
+    segment_sampler(delayed, [clipped], as_prior(PRIOR), options)
+
+
 class _Told(Exception):
     """Ends an inference before it simulates."""
 
 
-def test_simulations_are_kept_by_recordings_segments_features_and_time_step(tmp_path, monkeypatch) -> None:
+def test_simulations_are_kept_by_settings_and_what_the_simulator_does(tmp_path, monkeypatch) -> None:
     def stop(**kept):
         raise _Told(kept["simulator"])
 
@@ -279,6 +428,8 @@ def test_simulations_are_kept_by_recordings_segments_features_and_time_step(tmp_
         mark(plain[:1]),
         mark(seen[:1], start=lambda segment: np.zeros(2)),
         mark(seen[:1], functools.partial(PendulumEnv, dt=0.01)),
+        mark(seen[:1], functools.partial(PendulumEnv, domain_param={"gravity_const": 12.0})),
+        mark(seen[:1], PendulumEnv(domain_param={"gravity_const": 20.0})),
     ]
     assert len({json.dumps(told, sort_keys=True) for told in marks}) == len(marks)
     assert mark(seen[:2], hold_out=1) == mark(seen[:1], num_workers=2) == marks[0]

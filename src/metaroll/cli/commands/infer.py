@@ -17,12 +17,10 @@ from rich.table import Table
 from metaroll.cli.options import Output, parse, parse_command, unset
 from metaroll.errors import UsageError, blame_input
 from metaroll.training.display.consoles import escape
-from metaroll.training.evaluation.inference_result import InferenceOptions
+from metaroll.training.evaluation.inference_result import PAGE, InferenceOptions
 from metaroll.training.session.sim2real import LoopOptions
 
 __all__ = ["infer", "sim2real"]
-
-_PAGE = "report.html"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +29,7 @@ class _InferArguments:
     """Recorded rollouts: a folder of metaroll import-log, or of metaroll.save_rollouts."""
     out: Annotated[str | None, unset("DIR", "runs/infer-SIM-SEED")] = None
     """Folder of the posterior, the simulations and the page; simulations of the same recordings and settings that are
-    there are used again."""
+    there are used again, unless the simulator was changed."""
     param: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=LOW:HIGH")] = ()
     """A parameter that is not known, and its range; may be given several times. Without any: what the simulator usually
     varies, half to one and a half times of its value."""
@@ -74,7 +72,7 @@ def infer(arguments: Sequence[str]) -> None:
         require_sbi()
         _about(console, rollouts, prior)
         found = run(names[0], rollouts, prior, folder, options, progress=_told(console))
-        page = write_inference_page(found, folder / _PAGE)
+        page = write_inference_page(found, folder / PAGE)
     _show(console, found)
     console.print(f"page {escape(str(page))}", soft_wrap=True)
     when = "train on it" if found.trusted else "not before the checks pass, train on it"
@@ -130,7 +128,8 @@ def _told(console: Console) -> Any:
 def _show(console: Console, found: Any, truth: Any = None) -> None:
     table = Table(title="parameters", title_justify="left")
     for name in ("parameter", "prior", "nominal", "posterior", "of the prior's spread", *(["true"] if truth else [])):
-        table.add_column(name, justify="left" if name == "parameter" else "right")
+        named = name == "parameter"  # in narrow terminals numbers are broken, names stay whole
+        table.add_column(name, justify="left" if named else "right", no_wrap=named)
     for row in found.rows():
         cells = [
             escape(row["name"]),
@@ -155,24 +154,29 @@ def _show(console: Console, found: Any, truth: Any = None) -> None:
     if told["num_reused"]:
         console.print(f"{told['num_reused']:,} simulations were there already, and were used again")
     elif told["num_foreign_parts"]:
-        text = "the simulations that were in the folder are of other recordings or settings: all were made anew"
+        text = (
+            "the simulations that were in the folder are of other recordings or settings, or of a simulator that was "
+            "changed since: all were made anew"
+        )
         console.print(f"[yellow]{text}[/]", soft_wrap=True)
     if found.failed:
-        console.print(f"[yellow]{found.failed} simulations failed and were left out[/]")
+        console.print(f"[yellow]{found.failed:,} of the simulated sets of parameters failed and were left out[/]")
 
 
 def _loop_panel(result: Any) -> Panel:
     from metaroll.training.session.sim2real import POLICIES
 
     bounds = {name: result.interval(name) for name in result.returns}
-    better = bounds["oracle"][0] > bounds["nominal"][1]
+    better = result.solved and bounds["oracle"][0] > bounds["nominal"][1]
     lines = []
     for name, values in result.returns.items():
         low, high = bounds[name]
         between = better and name not in ("nominal", "oracle")
         share = f"  {100 * result.score(name):.0f} % of the way to the oracle" if between else ""
         lines.append(f"{name:10} {values.mean():8.4g} [{low:.4g}, {high:.4g}]  {POLICIES[name]}{share}")
-    if not better:
+    if not result.solved:
+        lines.append("not even the oracle swings up: these trainings were too short to be compared (--epochs)")
+    elif not better:
         lines.append("the oracle is not surely better than nominal: there is no way between them to have a share of")
     return Panel("\n".join(lines), title="return on the robot", title_align="left", expand=False)
 
@@ -206,4 +210,4 @@ def _write_loop_page(result: Any) -> Path:
         chart = robustness_chart(found.to_dict())
         shown.append(figure(dataclasses.replace(chart, title=f"Robustness of {name}")))
     more = [section("On the robot", figures(shown))]
-    return write_inference_page(result.inference, result.folder / _PAGE, result.truth, more)
+    return write_inference_page(result.inference, result.folder / PAGE, result.truth, more)

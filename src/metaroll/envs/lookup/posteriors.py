@@ -23,6 +23,9 @@ AT = "@"
 INFERENCE = "inference.json"
 """What a run of ``metaroll infer`` has found, beside the folder of its posterior; the verdict on that, too."""
 
+_RECORDINGS = "recordings"
+"""Entry for the simulator in the description of a posterior of ``metaroll infer``, which writes its verdict beside."""
+
 _families: dict[str, tuple[tuple[int, int], TaskFamily]] = {}
 
 
@@ -36,7 +39,8 @@ def posterior_name(env: str, folder: str | Path) -> str:
 def posterior_family(name: str) -> TaskFamily:
     """The family that ``posterior_name`` names; draws are split into training and held-out ones by their values.
 
-    There is a warning where the posterior is of another simulator, or its checks said not to train on it.
+    There is a warning where the posterior is of another simulator, its checks said not to train on it, or the run that
+    made it has not finished.
 
     Raises:
         UnknownNameError: A part of the name is missing.
@@ -67,8 +71,7 @@ def posterior_family(name: str) -> TaskFamily:
 
 def _other_simulator(env: str, folder: str, place: Path) -> list[str]:
     """That the posterior was inferred with another simulator than ``env``, where its folder says so."""
-    told = (read_description(place).get("training") or {}).get("simulator")
-    inferred = told.get("env") if isinstance(told, Mapping) else None
+    inferred = _simulator_of(place).get("env")
     if inferred is None or inferred == env:
         return []
     with contextlib.suppress(Exception):  # whatever an environment that cannot be made here raises
@@ -78,6 +81,12 @@ def _other_simulator(env: str, folder: str, place: Path) -> list[str]:
         f"the posterior in {folder} is of the simulator {inferred!r}, and tasks are made of {env!r}: parameters of one "
         "name may be other things there; train in the simulator that was compared with the recordings"
     ]
+
+
+def _simulator_of(place: Path) -> Mapping[str, Any]:
+    """What the posterior's folder says of the simulator that it was inferred with."""
+    told = (read_description(place).get("training") or {}).get("simulator")
+    return told if isinstance(told, Mapping) else {}
 
 
 def _innermost(name: str) -> type:
@@ -90,11 +99,18 @@ def _innermost(name: str) -> type:
 
 
 def _failed_checks(folder: str, place: Path) -> list[str]:
-    """What the run that made the posterior said of it, where that was not to train on it."""
+    """What the run that made the posterior said of it, where that was not to train on it; that it did not finish."""
+    if place.name != POSTERIOR:
+        return []
     checks: Any = None
-    if place.name == POSTERIOR:
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            checks = json.loads((place.parent / INFERENCE).read_bytes()).get("checks")
+    try:
+        checks = json.loads((place.parent / INFERENCE).read_bytes()).get("checks")
+    except (OSError, ValueError, AttributeError):
+        if _RECORDINGS in _simulator_of(place):
+            return [
+                f"nothing says whether to train on the posterior in {folder}: there is no {INFERENCE} beside it, so "
+                "the run that made it has not finished; run metaroll infer again, which goes on where it was"
+            ]
     if not isinstance(checks, Mapping) or checks.get("passed", True) or checks.get("too_wide", False):
         return []
     return [f"{folder}: {checks.get('text', 'the posterior failed its checks')}"]

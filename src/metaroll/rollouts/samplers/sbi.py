@@ -20,7 +20,7 @@ from metaroll.data.recordings import load_rollout, recordings_in
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.base.env_state import state_from_observation
 from metaroll.envs.lookup.source import EnvSource, is_env_instance
-from metaroll.envs.wrappers.base import ChainWrapper, all_envs
+from metaroll.envs.wrappers.base import changes_actions
 from metaroll.envs.wrappers.domain_rand import outermost_dr_wrapper
 from metaroll.errors import RecordingError
 from metaroll.policies.playback import PlaybackPolicy
@@ -30,7 +30,7 @@ from metaroll.rollouts.engine.reduction import Reduction
 from metaroll.rollouts.failures import DroppedRollout, what_failed
 from metaroll.rollouts.samplers.param_sets import (
     FailedSimulation,
-    check_domain_params,
+    check_taken_over,
     checked_names,
     checked_values,
     seed_of_values,
@@ -294,7 +294,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         Raises:
             ShapeError: There are more or fewer than d parameters.
             TypeError: They are no numbers.
-            ValueError: The environment does not take over the parameters.
+            ValueError: The environment does not take over the parameters (a wrapper that says so may round them).
         """
         values = checked_values(dp_values, self._names)
         call, self._calls = self._calls, self._calls + 1
@@ -368,8 +368,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
                     "remove_all_dr_wrappers(env)"
                 )
             check_param_names(instance, self._names)
-            chain = [layer for layer in all_envs(instance) if isinstance(layer, ChainWrapper)]
-            self._changes_actions = any(layer.changes_actions for layer in chain)
+            self._changes_actions = changes_actions(instance)
             return EnvSpec.from_env(instance)
         finally:
             self._source.close(instance)
@@ -430,8 +429,8 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
             return
         rollouts = engine.run([plans[0].with_(max_steps=1)])
         engine.dropped.clear()
-        if len(rollouts) and "domain_param" in rollouts[0].rollout_info:
-            check_domain_params(rollouts[0], values, self._names)
+        if len(rollouts):
+            check_taken_over(rollouts[0], self._source, values, self._names)
         self._reached = bool(len(rollouts))
 
     def _note_failed(self, dropped: list[DroppedRollout], rows: np.ndarray, values: np.ndarray, call: int) -> None:

@@ -82,8 +82,13 @@ def segment_lengths(length: int, num_segments: int | None, len_segments: int | N
     return tuple(length // num_segments + (i < length % num_segments) for i in range(num_segments))
 
 
-def applied_field(rollouts: Sequence[StepSequence]) -> str:
-    """Which actions to use: those that were applied, where all rollouts tell them; choices as they were made."""
+def applied_field(rollouts: Sequence[StepSequence], as_given: bool = False) -> str:
+    """Which actions to use: those that were applied, where all rollouts tell them; choices as they were made.
+
+    With ``as_given`` those that were given: what plays them changes them itself.
+    """
+    if as_given:
+        return "actions"
     choices = any(not _is_floating(r.actions) for r in rollouts)
     told = all("actions_applied" in r.data_names for r in rollouts)
     return "actions_applied" if told and not choices else "actions"

@@ -66,7 +66,7 @@ class TargetRecordings:
         """
         listed = checked_recordings(rollouts)
         names = [f"rollouts_real[{number}]" for number in range(len(listed))]
-        fields = (state_field, "actions" if as_given else applied_field(listed))
+        fields = (state_field, applied_field(listed, as_given))
         series = [series_of(recorded, *fields, name) for recorded, name in zip(listed, names, strict=True)]
         _check_widths(series, names, spec, fields)
         segments = cut(len(listed[0]))

@@ -12,10 +12,12 @@ import numpy as np
 from metaroll.checks import check_whole
 from metaroll.inference.posterior import Posterior
 
-__all__ = ["FEATURES", "METHODS", "Inference", "InferenceOptions", "Traces"]
+__all__ = ["FEATURES", "METHODS", "PAGE", "Inference", "InferenceOptions", "Traces"]
 
 METHODS = ("npdr", "bayessim", "nle", "fmpe")
 FEATURES = ("bayessim", "all-steps", "delta-steps", "last-step", "dtw")
+PAGE = "report.html"
+"""The page about an inference, in its folder."""
 _IDENTIFIED = 0.5
 """Share of the prior's deviation below which data counts as telling something of a parameter."""
 
@@ -91,7 +93,7 @@ class Inference:
         posterior: Over its parameters.
         nominal: Name -> value before.
         traces: Predictions, the held-out rollouts first.
-        failed: Simulations without result.
+        failed: Sets of parameters whose simulation gave no result, also where it was made by an earlier run.
         options: How it was made.
         folder: Where all of it is.
         checks: Verdicts of the checks, JSON types.

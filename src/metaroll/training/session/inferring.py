@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import hashlib
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +20,7 @@ from metaroll.envs.base.env_state import state_from_observation, time_step_of
 from metaroll.envs.lookup.posteriors import INFERENCE
 from metaroll.envs.lookup.randomization import default_randomizer
 from metaroll.envs.lookup.source import EnvSource
+from metaroll.envs.wrappers.base import changes_actions
 from metaroll.errors import option_text
 from metaroll.inference.checks import check_posterior
 from metaroll.inference.embeddings import (
@@ -35,11 +39,13 @@ from metaroll.inference.simulations import Simulate
 from metaroll.policies.playback import IdlePolicy, PlaybackPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.samplers.sbi import RolloutSamplerForSBI, SimRolloutSamplerForSBI
+from metaroll.rollouts.samplers.series_features import applied_field
 from metaroll.seeding import derive_seed
 from metaroll.tasks.domain_access import check_param_names, read_domain_params
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.training.algorithms.building import parse_ranges
-from metaroll.training.evaluation.inference_result import Inference, InferenceOptions, Traces
+from metaroll.training.evaluation.inference_result import PAGE, Inference, InferenceOptions, Traces
+from metaroll.training.session.comparable import comparable
 from metaroll.training.session.experiments import torch_threads
 from metaroll.training.store.files import write_json
 from metaroll.types import EnvSpec, RolloutPlan
@@ -47,6 +53,9 @@ from metaroll.types import EnvSpec, RolloutPlan
 __all__ = ["infer", "segment_sampler", "usual_prior"]
 
 _DRAWS_SHOWN = 100
+_PROBES = 3
+_ATTEMPTS = 5
+"""Sets of parameters that tell one simulator from another, and how often others are tried where all of them fail."""
 
 
 def usual_prior(env: Any, params: Sequence[str] = ()) -> Prior:
@@ -71,7 +80,7 @@ def usual_prior(env: Any, params: Sequence[str] = ()) -> Prior:
     except ValueError as error:
         how = option_text("param", ["NAME=LOW:HIGH"])
         raise ValueError(f"{env} has no usual ranges of parameters: say which are unknown, {how}") from error
-    values = _nominal(source, names)
+    values, _ = _nominal(source, names)
     return as_prior({name: (0.5 * value, 1.5 * value) for name, value in values.items() if value > 0.0})
 
 
@@ -88,28 +97,31 @@ def infer(
 ) -> Inference:
     """The posterior of a simulator's parameters after recorded rollouts.
 
-    Rollouts of unequal length are cut to the shortest. Where they have no states, the simulator's own inverse of what
-    is observed says where segments start (``SimEnv.state_from_observation``).
+    Rollouts of unequal length are cut to the shortest. Columns whose labels are the simulator's, in another order, are
+    brought into its order; actions beyond its bounds are clipped, with a warning. Where rollouts have no states, the
+    simulator's own inverse of what is observed says where segments start (``SimEnv.state_from_observation``).
 
     Args:
         env: Simulator, as for ``RolloutEngine``.
         rollouts: Recorded ones.
         prior: Any form that ``as_prior`` takes.
         folder: Where the posterior (``posterior/``), all simulations and ``inference.json`` go; simulations of the same
-            recordings, segments and features that are there are used again.
+            recordings, segments and features that are there are used again, as long as the simulator makes of some
+            parameters what it made of them then.
         options: How.
         name: What reports call the simulator.
         initial_state: From a recorded segment to the state in which its simulation starts.
         progress: Told of every batch of simulations and every training.
 
     Raises:
-        ValueError: There are too few rollouts, or too few simulations worked.
-        DataError: A rollout lacks a field, or the simulator a parameter.
+        ValueError: There are too few rollouts, or too few simulations worked; rollouts have another time step than the
+            simulator; or most of their actions are out of its bounds.
+        DataError: A rollout lacks a field, or the simulator a parameter, or columns cannot be brought into its order.
     """
     options = InferenceOptions() if options is None else options
     folder, prior = Path(folder), as_prior(prior)
-    seen, held_out = _split(rollouts, options.hold_out)
     source = EnvSource.of(env)
+    seen, held_out = _split(source, rollouts, prior, options, own_start=initial_state is not None)
     start = _starts(source, seen, initial_state)
     with torch_threads(options.torch_threads), _sampler(env, seen, prior, options, start) as sampler:
         kept = {
@@ -123,6 +135,7 @@ def infer(
                 "every": options.every,
                 "dt": _time_step(source),
                 "recordings": sampler.target_digest(),
+                "behavior": _behavior(sampler, prior),
             },
             "progress": progress,
         }
@@ -133,17 +146,19 @@ def infer(
             return sampler(thetas).numpy()
 
         posterior = method.infer(simulate, observed, num_simulations=options.num_simulations)
-        failed = len(sampler.failed)
+        for told in (INFERENCE, PAGE):  # of an earlier posterior, which this one replaces
+            (folder / told).unlink(missing_ok=True)
         posterior.save(folder / POSTERIOR)
         checks: dict[str, Any] = {}
         if options.checks:
             unseen = _sampler(env, held_out, prior, options, start) if held_out else None
             checks = _checks(posterior, simulate, unseen, options)
-    nominal = _nominal(source, prior.names)
+    nominal, as_given = _nominal(source, prior.names)
     traces = [
-        *_traces(source, held_out, posterior, nominal, options, start, held_out=True),
-        *_traces(source, seen[:1], posterior, nominal, options, start, held_out=False),
+        *_traces(source, held_out, posterior, nominal, options, start, held_out=True, as_given=as_given),
+        *_traces(source, seen[:1], posterior, nominal, options, start, held_out=False, as_given=as_given),
     ]
+    failed = int(posterior.description["num_failed"])
     found = Inference(str(name or env), posterior, nominal, traces, failed, options, folder, checks)
     write_json(folder / INFERENCE, found.to_dict())
     return found
@@ -156,8 +171,9 @@ def segment_sampler(
 
     The arguments are those of ``infer``; held-out rollouts are left out.
     """
-    seen, _ = _split(rollouts, options.hold_out)
-    return _sampler(env, seen, prior, options, _starts(EnvSource.of(env), seen, None))
+    source = EnvSource.of(env)
+    seen, _ = _split(source, rollouts, prior, options)
+    return _sampler(env, seen, prior, options, _starts(source, seen, None))
 
 
 def _sampler(
@@ -183,6 +199,19 @@ def _sampler(
     )
 
 
+def _behavior(sampler: SimRolloutSamplerForSBI, prior: Prior) -> str:
+    """Of what the simulator makes of some parameters: a simulator that was changed has another one, under any name."""
+    probe = copy.copy(sampler)  # simulates by itself: the seeds and failures of the other one stay as they are
+    probe.failed = []
+    with probe, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "all .* simulations failed")
+        for attempt in range(_ATTEMPTS):
+            features = probe(prior.sample(_PROBES, derive_seed("probes", attempt)))
+            if features.isfinite().any():  # failures are alike
+                break
+    return hashlib.sha256(features.numpy().tobytes()).hexdigest()[:16]
+
+
 def _checks(
     posterior: Posterior, simulate: Simulate, unseen: SimRolloutSamplerForSBI | None, options: InferenceOptions
 ) -> dict[str, Any]:
@@ -198,9 +227,15 @@ def _checks(
 
 
 # ----------------------------------------------------------------------------------------------------------- recordings
-def _split(rollouts: Sequence[StepSequence], hold_out: int) -> tuple[list[StepSequence], list[StepSequence]]:
-    """What inference sees, and the held-out rest, all of one length."""
-    listed = list(rollouts)
+def _split(
+    source: EnvSource,
+    rollouts: Sequence[StepSequence],
+    prior: Prior,
+    options: InferenceOptions,
+    own_start: bool = False,
+) -> tuple[list[StepSequence], list[StepSequence]]:
+    """What inference sees, and the held-out rest, all of one length, as the simulator shows it."""
+    listed, hold_out = list(rollouts), options.hold_out
     if not listed:
         raise ValueError("rollouts must hold at least one recorded rollout, got none")
     for number, rollout in enumerate(listed):
@@ -211,6 +246,7 @@ def _split(rollouts: Sequence[StepSequence], hold_out: int) -> tuple[list[StepSe
             f"hold_out must leave a rollout to learn from, got {hold_out} of {len(listed)}: "
             + option_text("hold_out", max(0, len(listed) - 1))
         )
+    listed = comparable(source, listed, prior.names, own_start=own_start)
     shortest = min(map(len, listed))
     cut = [rollout if len(rollout) == shortest else rollout[:shortest] for rollout in listed]
     return cut[: len(cut) - hold_out], cut[len(cut) - hold_out :]
@@ -245,10 +281,12 @@ def _embedding(options: InferenceOptions, spec: EnvSpec, length: int, has_states
     return plain[options.features](spec, dim_data, **every)
 
 
-def _nominal(source: EnvSource, names: Sequence[str]) -> dict[str, float]:
+def _nominal(source: EnvSource, names: Sequence[str]) -> tuple[dict[str, float], bool]:
+    """The simulator's own parameters, and whether it takes actions as they were given, since it changes them itself."""
     made = source.make()
     try:
-        return {name: float(value) for name, value in read_domain_params(made, list(names)).items()}
+        values = {name: float(value) for name, value in read_domain_params(made, list(names)).items()}
+        return values, changes_actions(made)
     finally:
         source.close(made)
 
@@ -262,6 +300,7 @@ def _traces(
     options: InferenceOptions,
     start: Callable[[StepSequence], Any] | None,
     held_out: bool,
+    as_given: bool,
 ) -> list[Traces]:
     """What draws of the posterior, and the nominal parameters, say of recorded rollouts."""
     if not rollouts:
@@ -271,7 +310,7 @@ def _traces(
     sets = [dict(zip(posterior.names, row, strict=True)) for row in posterior.draws[::step][:_DRAWS_SHOWN].tolist()]
     sets.append(dict(nominal))
     field_name = "states" if "states" in rollouts[0].data_names else "observations"
-    played = "actions_applied" if "actions_applied" in rollouts[0].data_names else "actions"
+    played = applied_field(rollouts, as_given)
     policy = PlaybackPolicy(spec, [np.asarray(rollout.get_data_values(played)) for rollout in rollouts])
     segments = range(0, len(rollouts[0]), options.segment_length)
     plans = [

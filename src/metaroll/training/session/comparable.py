@@ -1,0 +1,173 @@
+"""Recorded rollouts and the simulator that shall explain them: the same columns, time step and bounds, or an error."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.spaces import Box
+
+from metaroll.data.rollouts import TIME_STEP
+from metaroll.data.step_sequence import StepSequence
+from metaroll.envs.base.env_state import time_step_of
+from metaroll.envs.lookup.source import EnvSource
+from metaroll.envs.wrappers.base import changes_actions
+from metaroll.errors import DataError
+from metaroll.rollouts.samplers.series_features import applied_field
+from metaroll.types import EnvSpec
+
+__all__ = ["comparable"]
+
+_SAME_STEP = 5e-3
+"""Share by which time steps may differ and count as one: clocks of robots, and time stamps with few digits."""
+_ROUNDED = 1e-3
+"""Share of their range by which actions may lie outside of it: few digits in a log."""
+_MOST = 0.5
+_KINDS = {"observations": "observation", "states": "state", "actions": "action", "actions_applied": "action"}
+
+
+def comparable(
+    source: EnvSource, rollouts: Sequence[StepSequence], params: Sequence[str], *, own_start: bool = False
+) -> list[StepSequence]:
+    """Rollouts with columns in the order of the simulator's; those given are not changed.
+
+    There is a warning where columns have other names than the simulator's and are taken by their places, and where it
+    will clip actions.
+
+    Args:
+        source: The simulator.
+        rollouts: What was recorded; each may say in ``rollout_info`` what its columns are (``env_spec``), and by ``dt``
+            or its ``time`` how long a step was.
+        params: What is inferred; where ``dt`` is among it, time steps are not compared.
+        own_start: Whether a function of the user reads recorded segments, in the order of the recording.
+
+    Raises:
+        DataError: Some have states and others not, or columns have the simulator's names in other places and lack one.
+        ValueError: They have another time step than the simulator, or most of their actions are out of its bounds.
+    """
+    made = source.make()
+    try:
+        spec, dt, as_given = EnvSpec.from_env(made), time_step_of(made), changes_actions(made)
+    finally:
+        source.close(made)
+    _check_states(rollouts)
+    if dt is not None and TIME_STEP not in params:
+        _check_time_steps(rollouts, dt)
+    played = applied_field(rollouts, as_given)
+    fields = ("states" if "states" in rollouts[0].data_names else "observations", played)
+    ordered = [_ordered(rollout, number, fields, spec, own_start) for number, rollout in enumerate(rollouts)]
+    # Where what was applied is told as well, whoever recorded it has limited the given actions as the simulator will.
+    if played == "actions_applied" or not all("actions_applied" in one.data_names for one in rollouts):
+        _check_bounds(ordered, played, spec)
+    return ordered
+
+
+def _check_states(rollouts: Sequence[StepSequence]) -> None:
+    lacking = [number for number, rollout in enumerate(rollouts) if "states" not in rollout.data_names]
+    if lacking and len(lacking) < len(rollouts):
+        raise DataError(
+            f"rollouts must all have a field 'states', or none of them (then observations are compared), but of "
+            f"{len(rollouts)} rollouts those at {', '.join(map(str, lacking))} (counted from 0) have none; leave them "
+            "out, or record all in the same way"
+        )
+
+
+# ------------------------------------------------------------------------------------------------------------ time step
+def _check_time_steps(rollouts: Sequence[StepSequence], dt: float) -> None:
+    for number, rollout in enumerate(rollouts):
+        own = _time_step(rollout)
+        if own is not None and abs(own - dt) > _SAME_STEP * dt:
+            raise ValueError(
+                f"recorded rollouts must have the time step of the simulator, {dt:g} s, but steps of rollout {number} "
+                f"(counted from 0) take {own:.4g} s. Resample the log, metaroll import-log LOG --env SIM (or --dt "
+                f"{dt:g}; in Python load_log(..., dt={dt:g})), or infer in a simulator with dt={own:.4g}"
+            )
+
+
+def _time_step(rollout: StepSequence) -> float | None:
+    """Seconds per step: the slope of ``time``, which single late steps do not move; else what the log says."""
+    if "time" in rollout.data_names and rollout.continuous and rollout.rollout_count == 1:
+        times = np.asarray(rollout.get_data_values("time"), dtype=np.float64).reshape(-1)
+        if len(times) > 1 and np.isfinite(times).all():
+            return float(np.polyfit(np.arange(len(times)), times - times[0], 1)[0])
+    told = (rollout.rollout_info or {}).get(TIME_STEP)
+    return None if told is None else float(told)
+
+
+# -------------------------------------------------------------------------------------------------------------- columns
+def _ordered(rollout: StepSequence, number: int, fields: Sequence[str], spec: EnvSpec, own_start: bool) -> StepSequence:
+    """A rollout with the columns of ``fields`` in the order of ``spec``."""
+    own = (rollout.rollout_info or {}).get("env_spec")
+    if not isinstance(own, EnvSpec):
+        return rollout
+    for field in fields:
+        name = f"{_KINDS[field]}_labels"
+        recorded, wanted = _labels(own, field), _labels(spec, field)
+        if recorded is None or wanted is None or recorded == wanted or len(recorded) != len(wanted):
+            continue  # other widths are an error of their own
+        told = f"rollout {number} (counted from 0) has {name} {list(recorded)}, the simulator {list(wanted)}"
+        if set(recorded) != set(wanted):
+            if any(wanted.index(label) != recorded.index(label) for label in set(recorded) & set(wanted)):
+                raise DataError(f"{told}: name the columns as the simulator does (metaroll import-log --env SIM)")
+            if not number:
+                warnings.warn(f"{told}: columns are taken by their places", stacklevel=4)
+            continue
+        if own_start:
+            raise DataError(
+                f"{told}: bring them into its order before (metaroll import-log --env SIM), since initial_state reads "
+                "segments as they were recorded"
+            )
+        rollout = _permuted(rollout, field, [recorded.index(label) for label in wanted])
+    return rollout
+
+
+def _labels(spec: EnvSpec, field: str) -> tuple[str, ...] | None:
+    by_kind = {
+        "observation": spec.observation_labels,
+        "state": spec.state_labels,
+        "action": spec.action_labels,
+    }
+    found = by_kind[_KINDS[field]]
+    return None if found is None else tuple(found)
+
+
+def _permuted(rollout: StepSequence, field: str, order: list[int]) -> StepSequence:
+    def columns(values: Any) -> Any:
+        return values[:, order]
+
+    return StepSequence.process_data(
+        rollout, columns, "values", fcn_arg_types=(np.ndarray, torch.Tensor), include_fields=[field]
+    )
+
+
+# --------------------------------------------------------------------------------------------------------------- bounds
+def _check_bounds(rollouts: Sequence[StepSequence], field: str, spec: EnvSpec) -> None:
+    """Say which actions the simulator will clip."""
+    space = spec.action_space
+    if not isinstance(space, Box):
+        return
+    low, high = (bound.reshape(-1).astype(np.float64) for bound in (space.low, space.high))
+    values = [np.asarray(one.get_data_values(field), dtype=np.float64)[: len(one)] for one in rollouts]
+    if any(one.size != len(one) * len(low) for one in values):
+        return  # other widths are an error of their own
+    actions = np.concatenate([one.reshape(len(one), -1) for one in values])
+    slack = _ROUNDED * np.where(np.isfinite(high - low), high - low, 1.0)
+    shares = ((actions < low - slack) | (actions > high + slack)).mean(axis=0)
+    labels = spec.action_labels or tuple(f"action {i}" for i in range(len(low)))
+    for column in np.flatnonzero(shares).tolist():
+        beyond = np.maximum(low[column] - actions[:, column], actions[:, column] - high[column])
+        farthest = actions[np.nanargmax(beyond), column]
+        told = (
+            f"{field} of the recorded rollouts must lie within the bounds of the simulator, which clips them: "
+            f"{labels[column]!r} reaches {farthest:.4g}, outside of [{low[column]:.4g}, {high[column]:.4g}], and is "
+            f"outside in {100 * shares[column]:.2g} % of the steps"
+        )
+        if shares[column] > _MOST:
+            raise ValueError(
+                f"{told}. Check its unit and scale (metaroll import-log --env SIM does); where the robot clips them, "
+                "too, clip them in the log (outside: clip in its mapping)"
+            )
+        warnings.warn(f"{told}; check its unit and scale, unless the robot clips it, too", stacklevel=4)
