@@ -56,8 +56,8 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
     says how it learns: ``sample_batch()`` draws from the buffer. Its own attributes must exist before it calls the
     constructor here, which ends with ``init_opt()``.
 
-    Only what the environment itself ends is stored as terminal, a time limit is not. The observation after the last step
-    of an episode is its own. What exploration remembers begins anew with each episode. Evaluations act without noise.
+    Only what the environment itself ends is stored as terminal, a time limit is not; the observation after the last
+    step of an episode is its own. What exploration remembers begins anew with each. Evaluations act without noise.
 
     Attributes:
         trainer: Networks and optimizers of a learner of this library, for ``improve``; ``None``: a subclass keeps, and
@@ -169,7 +169,7 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
             paths: What was collected since: pieces of rollouts as dicts (``RunningEpisodes.paths``).
 
         Returns:
-            The average return (``average_return``).
+            ``average_return``.
         """
 
     def init_opt(self) -> None:
@@ -227,10 +227,9 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
         Returns:
             The average return in the last cycle.
         """
-        runner, average = as_runner(runner), None
+        runner, average, paths = as_runner(runner), None, []
         for epoch in runner.step_epochs():
             self._counts.begin_epoch()
-            paths: Sequence[Mapping[str, Any]] = []
             for cycle in range(self.steps_per_epoch):
                 paths = self.collect(runner)
                 average = self.train_once(self._counts.cycles, paths)
@@ -279,8 +278,7 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
 
     def log_diagnostics(self, paths: Sequence[Mapping[str, Any]]) -> None:
         """Let policy and Q function log what they want to say of ``paths``, if they have ``log_diagnostics(paths)``."""
-        for part in (self.policy, self.qf):
-            tell = getattr(part, "log_diagnostics", None)  # of the user
+        for tell in (getattr(part, "log_diagnostics", None) for part in (self.policy, self.qf)):  # of the user
             if callable(tell):
                 tell(paths)
 
