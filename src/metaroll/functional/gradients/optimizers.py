@@ -40,7 +40,7 @@ class Adam:
     def step(self, gradients: Sequence[Tensor]) -> None:
         """One step against ``gradients``, one for each parameter; the host waits for nothing."""
         self._count += 1
-        torch._fused_adam_(  # pyright: ignore[reportPrivateImportUsage]
+        torch._fused_adam_(  # pyright: ignore[reportPrivateImportUsage, reportCallIssue]
             self.parameters,
             list(gradients),
             *self._moments,

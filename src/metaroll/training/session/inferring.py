@@ -205,10 +205,11 @@ def _behavior(sampler: SimRolloutSamplerForSBI, prior: Prior) -> str:
     probe.failed = []
     with probe, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "all .* simulations failed")
-        for attempt in range(_ATTEMPTS):
-            features = probe(prior.sample(_PROBES, derive_seed("probes", attempt)))
+        features = probe(prior.sample(_PROBES, derive_seed("probes", 0)))
+        for attempt in range(1, _ATTEMPTS):
             if features.isfinite().any():  # failures are alike
                 break
+            features = probe(prior.sample(_PROBES, derive_seed("probes", attempt)))
     return hashlib.sha256(features.numpy().tobytes()).hexdigest()[:16]
 
 
