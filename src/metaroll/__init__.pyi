@@ -5,7 +5,7 @@ from metaroll.data.logs.importing import load_log
 from metaroll.data.logs.mapping import LogColumn, LogMapping
 from metaroll.data.paths import TimeStep, TrajectoryBatch
 from metaroll.data.recordings import load_rollout, load_rollouts, save_rollout, save_rollouts
-from metaroll.data.replay import PathBuffer, ReplayBatch, ReplayBuffer
+from metaroll.data.replay import PathBuffer, ReplayBatch, ReplayBuffer, SegmentBatch
 from metaroll.data.rollout_values import check_act_equal, discounted_value, discounted_values, gae_returns
 from metaroll.data.step_sequence import DictIndexProxy, Step, StepSequence
 from metaroll.diagnostics.report import TaskCheck, TaskEnvReport
@@ -122,6 +122,7 @@ from metaroll.learners.hill_climbing import HillClimbing
 from metaroll.learners.maml.learner import MAML
 from metaroll.learners.maml.outer import DICEOuter, EMAMLOuter, ProMPOuter, TRPOOuter, VPGDICEOuter, VPGOuter
 from metaroll.learners.off_policy.base import OffPolicyRLAlgorithm
+from metaroll.learners.off_policy.choosing import DQN
 from metaroll.learners.off_policy.deterministic import DDPG, TD3
 from metaroll.learners.off_policy.networks import Critics
 from metaroll.learners.off_policy.soft import SAC
@@ -133,8 +134,14 @@ from metaroll.policies.adapters import ScriptedPolicy, as_policy
 from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.controllers import BallBalancerController, CartPoleController, QubeController
 from metaroll.policies.deterministic import DeterministicMLPPolicy
-from metaroll.policies.exploration import GaussianNoisePolicy, OrnsteinUhlenbeckPolicy, UniformFirstPolicy
+from metaroll.policies.exploration import (
+    EpsilonGreedyPolicy,
+    GaussianNoisePolicy,
+    OrnsteinUhlenbeckPolicy,
+    UniformFirstPolicy,
+)
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy, TanhGaussianMLPPolicy
+from metaroll.policies.greedy import GreedyQPolicy
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUCritic, GRUGaussianPolicy
 from metaroll.policies.last_action import LastActionPolicy
 from metaroll.policies.networks import MLPEncoder, QFunction
@@ -221,6 +228,7 @@ __all__ = [
     "CMA",
     "CMAES",
     "DDPG",
+    "DQN",
     "MAML",
     "MW_TASKS_PER_ENV",
     "NOP",
@@ -276,6 +284,7 @@ __all__ = [
     "EnvPoolSampler",
     "EnvSpec",
     "EnvUpdate",
+    "EpsilonGreedyPolicy",
     "EstimatorConfig",
     "EvaluateEvery",
     "Evolution",
@@ -291,6 +300,7 @@ __all__ = [
     "GaussianNoisePolicy",
     "GaussianObsNoiseWrapper",
     "GlobalNamespace",
+    "GreedyQPolicy",
     "HillClimbing",
     "Identification",
     "IdlePolicy",
@@ -372,6 +382,7 @@ __all__ = [
     "SamplerPool",
     "ScaledExpQuadrErr",
     "ScriptedPolicy",
+    "SegmentBatch",
     "SetTaskSampler",
     "SetTaskUpdate",
     "SimBatch",

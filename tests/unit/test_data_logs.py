@@ -112,6 +112,37 @@ def test_rows_at_the_times_of_steps_keep_their_bits():
         assert len(found) == (49 if every == 1 else 24)
 
 
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+@pytest.mark.parametrize("kind", ["m8[ns]", "m8[us]", "M8[ms]"])
+def test_time_stamps_and_durations_are_seconds(tmp_path, suffix, kind):
+    seconds = np.round(1e3 * 0.02 * np.arange(30)).astype("m8[ms]")
+    stamps = seconds.astype(kind) if kind[0] == "m" else (np.datetime64("2026-01-01", "ms") + seconds).astype(kind)
+    path = write(tmp_path / f"run{suffix}", {**table(), "t": stamps})
+    [found] = load_log(path, {**COLUMNS, "time": "t"}, dt=0.02)
+    np.testing.assert_allclose(found.time, 0.02 * np.arange(30), atol=1e-12)
+    with pytest.raises(LogError, match=rf"time needs no unit, since column 't' holds .*{kind[-3:-1]}"):
+        load_log(path, COLUMNS)  # says that they are ms
+
+
+def test_an_angle_that_jumps_by_turns_is_said(tmp_path):
+    path = write(tmp_path / "run.npz", table())
+    plain = {"theta": {"column": "angle", "unit": "deg"}, "theta_dot": "speed"}
+    mapping = {**COLUMNS, "observations": plain}
+    with pytest.warns(UserWarning, match=r"row 13, column 'angle': the angle 'theta' jumps by 6.196 rad; set unwrap"):
+        load_log(path, mapping, dt=0.007)
+    whole = {**plain, "theta": {**plain["theta"], "unwrap": True}}
+    [found] = load_log(path, {**mapping, "observations": whole}, dt=0.007)  # without a warning
+    np.testing.assert_allclose(np.diff(found.observations[:, 0]), np.radians(500.0) * 0.007, atol=1e-9)
+    with pytest.warns(UserWarning, match="the angle 'theta' jumps"):
+        load_log(path, {**COLUMNS, "states": plain})
+
+
+def test_time_in_another_unit_is_no_million_of_steps(tmp_path):
+    columns = {**table(), "t": 1e5 * np.arange(30.0)}
+    with pytest.raises(LogError, match=r"rows are 100000 s apart, which are too many steps of 0.02 s .* unit of 't'"):
+        load_log(write(tmp_path / "run.npz", columns), {**COLUMNS, "time": "t"}, dt=0.02)
+
+
 def test_one_log_may_hold_many_rollouts_with_states_and_endings(tmp_path):
     columns = {
         "run": ["a"] * 4 + ["b"] * 3,
@@ -153,6 +184,7 @@ GOOD = {"t": [0.0, 0.1, 0.2, 0.3, 0.4], "x": [0.0, 1.0, 2.0, 3.0, 4.0], "u": [0.
     [
         ({"x": [0.0, 1.0, "fast", 3.0, 4.0]}, r"row 3 \(line 5\), column 'x': 'fast' is no number"),
         ({"x": [0.0, 1.0, "2,5", 3.0, 4.0]}, "has 4 cells|has 3 cells"),
+        ({"t": ["2026-11-23T05:00:00", 1, 2, 3, 4]}, "row 1 .* is no number; write seconds, or save time stamps in a"),
         ({"t": [0.0, 0.1, 0.1, 0.3, 0.4]}, r"row 3 \(line 5\), column 't': .* is the same as 0.1 s; sort"),
         (
             {"t": [0.0, 0.1, 0.2, 0.0, 0.1]},
@@ -188,6 +220,10 @@ def test_what_is_wrong_is_named_with_row_and_column(tmp_path, changes, message):
         ({"observations": {"x": {"column": "x", "unit": "degree"}}}, r"observations.x 'degree'; did you mean 'deg'"),
         ({"observations": {"x_dot": {"column": "x", "unit": "kg"}}}, "x_dot must be one of rad/s, .* speed, got 'kg'"),
         ({"observations": {"x": {"column": "x", "unit": "m", "function": "sin"}}}, "the sin is of an angle, got 'm'"),
+        ({"observations": {"alpha_dot": {"column": "x", "unit": "mm/s"}}}, "deg/s, rpm, since .* speed of an angle"),
+        ({"observations": {"theta_x": {"column": "x", "unit": "m"}}}, "rad, deg, rev, since it is an angle, got 'm'"),
+        ({"actions": {"torque": {"column": "u", "unit": "rpm"}}}, "one of .*N m, .* since it is a torque, got 'rpm'"),
+        ({"actions": {"voltage_x": {"column": "u", "unit": "kg"}}}, "V, mV, since it is a voltage, got 'kg'"),
         ({"time": {"column": "t", "unit": "deg"}}, "unit of time must be one of s, ms, .*got 'deg'"),
         ({"observations": {"x": {"colum": "x"}}}, "unknown entry of observations.x 'colum'"),
         ({"observations": {"x": {"column": "x", "unwrap": "yes"}}}, "unwrap must be true or false"),

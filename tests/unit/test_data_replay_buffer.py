@@ -237,3 +237,107 @@ def test_a_longer_plan_takes_over_the_state_of_a_shorter_one() -> None:
         long.add(batch)
         other.add(batch)
     assert all((a == b).all() for a, b in zip(long.sample(50, 0), other.sample(50, 0), strict=True))
+
+
+# ---- priorities ------------------------------------------------------------------------------------------------------
+
+
+def test_priorities_by_hand() -> None:
+    buffer = ReplayBuffer(BOX, BOX, 10, priority_exponent=0.5)
+    buffer.add(piece(column(0, 1, 2, 3, 4), [0, 1, 2, 3], truncated=True, complete=True))
+    buffer.add(piece(column(5, 6), [5], plan=1))  # row 4 is no step; all steps have priority 1 at first
+    first = buffer.sample(5, 0)
+    assert sorted(first.observations[:, 0].tolist()) == [0, 1, 2, 3, 5] and (first.weights == 1).all()
+    # Priorities sqrt(0), sqrt(1), sqrt(4), sqrt(9), and that of row 5 is 1 still: shares 0, 1/7, 2/7, 3/7, 1/7.
+    buffer.update_priorities(np.array([0, 1, 3, 2, 3]), np.array([0.0, 1.0, 77.0, -4.0, 9.0]))
+    batch = buffer.sample(7000, 0, weight_exponent=1.0)
+    counts = np.bincount(batch.observations[:, 0].astype(int), minlength=6)
+    assert np.abs(counts - [1, 1000, 2000, 3000, 0, 1000]).max() <= 2  # one from each of 7000 equal shares
+    # Weights are 1 / (5 P), divided by the largest.
+    expected = {1: 1.0, 2: 1 / 2, 3: 1 / 3, 5: 1.0}
+    weights = buffer.sample(7, 1, weight_exponent=1.0)
+    for seen, weight in zip(weights.observations[:, 0], weights.weights, strict=True):
+        assert weight == pytest.approx(expected[int(seen)], rel=1e-3)
+    buffer.add(piece(column(6, 7), [6], plan=1, first=1))  # a new one has the largest, sqrt(77)
+    assert buffer.sample(1000, 2).observations[:, 0].tolist().count(6) > 500
+
+
+def test_priorities_survive_a_snapshot() -> None:
+    pieces = LivePieces(2, np.random.default_rng(0))
+    buffer, other = (ReplayBuffer(BOX, BOX, 20, num_slots=2, priority_exponent=0.6) for _ in range(2))
+    for _ in range(8):
+        buffer.add(pieces.advance(3))
+        batch = buffer.sample(16, 1)
+        buffer.update_priorities(batch.indices, batch.rewards)
+    other.load_state_dict(buffer.state_dict())
+    more = pieces.advance(2)
+    for one in (buffer, other):
+        one.add(more)
+    for mine, theirs in zip(buffer.sample(40, 1), other.sample(40, 1), strict=True):
+        assert mine.tobytes() == theirs.tobytes()
+    with pytest.raises(ValueError, match="draws by priorities, the other uniformly"):
+        ReplayBuffer(BOX, BOX, 20, num_slots=2).load_state_dict(buffer.state_dict())
+    with pytest.raises(ShapeError, match="errors must be a finite number for each of 3 indices"):
+        buffer.update_priorities(np.arange(3), np.array([1, np.nan, 2]))
+    with pytest.raises(ValueError, match="this buffer draws uniformly"):
+        ReplayBuffer(BOX, BOX, 20).update_priorities(np.arange(3), np.ones(3))
+    with pytest.raises(ValueError, match="priority_exponent"):
+        ReplayBuffer(BOX, BOX, 20, priority_exponent=-1.0)
+
+
+# ---- goals in hindsight ----------------------------------------------------------------------------------------------
+
+GOALS = spaces.Dict({"observation": BOX, "achieved_goal": BOX, "desired_goal": BOX})
+
+
+def reached(achieved: np.ndarray, desired: np.ndarray, infos: object) -> np.ndarray:
+    return -(achieved != desired)[:, 0].astype(np.float32)
+
+
+def test_goals_in_hindsight_by_hand() -> None:
+    buffer = ReplayBuffer(GOALS, BOX, 10, compute_reward=reached, hindsight_ratio=1.0)
+    seen = {"observation": column(0, 1, 2), "achieved_goal": column(10, 11, 12), "desired_goal": column(9, 9, 9)}
+    buffer.add(piece(seen, [-1, -1], truncated=True, complete=True))
+    batch = buffer.sample(200, 0)
+    rows = np.column_stack([batch.observations["observation"], batch.observations["desired_goal"], batch.rewards])
+    # From the first step 11 was reached at once, 12 only later; from the second one 12 at once.
+    assert {tuple(row) for row in rows.tolist()} == {(0, 11, 0), (0, 12, -1), (1, 12, 0)}
+    share = (rows[rows[:, 0] == 0, 1] == 11).mean()
+    assert 0.3 < share < 0.7
+    assert (batch.next_observations["desired_goal"] == batch.observations["desired_goal"]).all()
+    none = ReplayBuffer(GOALS, BOX, 10, compute_reward=reached, hindsight_ratio=0.0)
+    none.add(piece(seen, [-1, -1], truncated=True, complete=True))
+    assert (none.sample(50, 0).observations["desired_goal"] == 9).all()
+    assert (buffer.sample(50, 0).observations["desired_goal"] != 9).all()  # what is stored stays as it was
+
+
+def test_goals_need_goals() -> None:
+    for space in (BOX, spaces.Dict({"achieved_goal": BOX}), spaces.Dict({"achieved_goal": BOX, "desired_goal": IMAGE})):
+        with pytest.raises(ValueError, match="need a Dict observation space with 'achieved_goal' and 'desired_goal'"):
+            ReplayBuffer(space, BOX, 10, compute_reward=reached)
+    buffer = ReplayBuffer(GOALS, BOX, 10, compute_reward=lambda achieved, desired, infos: 0.0)
+    buffer.add(piece({key: column(1, 2) for key in GOALS}, [1]))
+    with pytest.raises(ShapeError, match="compute_reward must return a finite number for each of"):
+        buffer.sample(20, 0)
+
+
+# ---- segments --------------------------------------------------------------------------------------------------------
+
+
+def test_segments_by_hand() -> None:
+    buffer = ReplayBuffer(BOX, BOX, 10)
+    buffer.add(piece(column(1, 2, 3), [1, 2], terminated=True, complete=True))
+    buffer.add(piece(column(4, 5), [4], plan=1))
+    batch = buffer.sample_segments(1, 0, length=3, burn_in=1, discount=0.5)
+    assert batch.observations[0, :, 0].tolist() == [1, 2, 3, 4, 5]
+    assert batch.mask.tolist() == [[False, True, False, True]]
+    assert batch.starts.tolist() == [[True, False, False, True, False]]
+    assert batch.discounts[0, [0, 1, 3]].tolist() == [0.5, 0.0, 0.5] and batch.rewards[0, [0, 1, 3]].tolist() == [
+        1,
+        2,
+        4,
+    ]
+    with pytest.raises(ValueError, match=r"a segment of 5 steps .* is longer than anything stored: .* holds 4"):
+        buffer.sample_segments(1, 0, length=5)
+    with pytest.raises(ValueError, match="burn_in must be an integer of at least 0"):
+        buffer.sample_segments(1, 0, length=2, burn_in=-1)

@@ -129,6 +129,13 @@ def test_few_simulations_still_find_what_cannot_be(num):
     assert {"within reach of the simulator", "reproduces the observed"} <= set(verdict.failed), str(verdict)
 
 
+def test_intervals_that_miss_every_truth_are_not_called_too_wide():
+    verdict = check_posterior(Posterior(PRIOR, OBSERVED, estimator=Exact(shift=30.0)), simulate, num_calibration=60)
+    for name in ("calibration", "calibration at the observed"):
+        assert all(verdict[name].values["deviations"][param] == ["shifted"] for param in ("a", "b")), str(verdict)
+    assert verdict["calibration"].values["coverage"]["a"] == 0.0 and not verdict.too_wide
+
+
 def test_many_held_out_rollouts_of_which_one_is_off():
     held_out = simulate(TRUTH + np.linspace(0.0, 0.1, 10)[:, None] * [[0, 0, 1]])
     posterior = Posterior(PRIOR, OBSERVED, Exact().sample(500, OBSERVED[None], 0)[0])

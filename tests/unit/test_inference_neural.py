@@ -17,8 +17,9 @@ from metaroll.functional.posteriors.random_features import (
     median_distance,
     random_fourier_features,
 )
+from metaroll.inference.checks import check_posterior
 from metaroll.inference.estimators import EstimatorConfig, FeatureMap
-from metaroll.inference.neural import NPDR, BayesSim
+from metaroll.inference.neural import NPDR, BayesSim, truncated_normals
 from metaroll.inference.posterior import Posterior
 from metaroll.seeding import isolated_rng
 
@@ -81,6 +82,40 @@ def test_near_the_exact_posterior_and_the_same_from_its_folder(make, tmp_path):
     np.testing.assert_array_equal(back.sample(5, seed=9), posterior.sample(5, seed=9))
     np.testing.assert_array_equal(back.log_prob(rows), posterior.log_prob(rows))
     assert posterior.log_prob([[0.0, 4.1]])[0] == -np.inf
+
+
+def test_a_prior_that_excludes_the_truth_ends_in_a_posterior_and_its_verdict():
+    def simulate(thetas):
+        return thetas + 0.05 * np.sin(1e6 * thetas)
+
+    prior = {"a": (-2.0, 2.0), "b": (-4.0, 4.0)}
+    posterior = BayesSim(prior, 1, config=MIXTURE, rounds=2).infer(simulate, [12.0, 40.0], 200)
+    np.testing.assert_allclose(posterior.mean, [2.0, 4.0], rtol=1e-3)  # as near as the prior allows
+    verdict = check_posterior(posterior, simulate, num_calibration=60, num_draws=40, num_predictive=40)
+    assert {"within reach of the simulator", "reproduces the observed"} <= set(verdict.failed)
+    assert "the prior excludes the truth" in str(verdict) and "time step" in str(verdict)
+
+
+def test_the_region_of_a_posterior_beyond_the_prior_is_what_is_nearest_to_it():
+    class Beyond:
+        """A posterior that lies where no draw of the prior does."""
+
+        event_shape = (1,)
+
+        def sample(self, num, features, seed):
+            return self.center + 0.3 * np.random.default_rng(seed).standard_normal((1, num, 2))
+
+        def log_prob(self, normals, features):
+            return -0.5 * np.square((normals - self.center) / 0.3).sum(axis=-1)[None]
+
+    Beyond.center = np.array([-20.0, 9.0])
+    found = truncated_normals(Beyond(), 2, np.zeros(1), 1000, 0)
+    assert len(np.unique(found, axis=0)) == 1000
+    nearest = np.sort(np.random.default_rng(0).standard_normal((100_000, 2)) @ [-20.0, 9.0])[-1000:].mean()
+    assert abs((found @ [-20.0, 9.0]).mean() / nearest - 1.0) < 0.05  # all but a hundredth of the prior is left out
+    Beyond.center = np.array([-4.0, 3.9])  # narrow, and far out, but where the prior draws: as it is
+    found = truncated_normals(Beyond(), 2, np.zeros(1), 1000, 0)
+    assert np.abs(found - Beyond.center).max() < 1.5 and len(np.unique(found, axis=0)) > 100
 
 
 @pytest.mark.parametrize("model", ["nsf", "autoregressive_nsf"])

@@ -25,6 +25,7 @@ from metaroll.seeding import torch_generator
 from metaroll.training.evaluation.evaluator import PolicyEvaluator
 from metaroll.training.run.runner import LocalRunner
 from metaroll.training.store.metrics_log import read_metrics
+from metaroll.training.store.snapshots import load_snapshot
 from metaroll.types import EnvSpec
 
 pytestmark = pytest.mark.usefixtures("lent_pools")
@@ -339,22 +340,34 @@ def test_a_search_that_reaches_its_target_ends():
 
 
 # ------------------------------------------------------------------------------------------------------------- by name
-@pytest.mark.parametrize(("algo", "option"), [("cmaes", "--n-samples=4"), ("ars", "--num-directions=2")])
-def test_the_command_trains_and_resumes(tmp_path, capsys, algo, option):
-    run = str(tmp_path / "run")
-    options = ["--epochs", "1", "--max-path-length", "10", "--evaluate-every", "0", "--num-episodes", "2"]
-    options += [option, "--torch-threads", "1"]
-    if algo == "ars":
-        options += ["--num-best", "2", "--randomize", "default", "--tasks-per-epoch", "2"]
+SMALL = {
+    "cmaes": ["--n-samples=4"],
+    "cem": ["--n-samples=4"],
+    "ars": ["--num-directions=2", "--num-best=2", "--randomize=default", "--tasks-per-epoch=2"],
+    "es": ["--population=4"],
+    "pgpe": ["--num-pairs=2"],
+    "snes": ["--population=4"],
+}
+
+
+@pytest.mark.parametrize("algo", SMALL)
+def test_the_command_trains_and_resumes_to_the_same_bits(tmp_path, capsys, algo):
     env = "qcp-st" if algo == "ars" else "CartPole-v1"
-    assert main(["train", algo, env, *options, "--out", run, "--json", "--quiet"]) == 0
-    summary = json.loads(capsys.readouterr().out)
-    assert summary["epochs"] == 1
-    assert main(["resume", run, "--epochs", "2", "--quiet"]) == 0
-    (candidates,) = {row["value"] for row in read_metrics(run, phase="train", metric="candidates")}
-    assert candidates == 4.0
-    episodes = {row["value"] for row in read_metrics(run, phase="train", metric="episodes")}
-    assert episodes == {8.0 if algo == "ars" else 4.0}
+    options = ["--max-path-length", "10", "--evaluate-every", "0", "--num-episodes", "2", "--torch-threads", "1"]
+    options += SMALL[algo]
+    states = []
+    for name, epochs in (("straight", 2), ("stopped", 1)):
+        run = str(tmp_path / name)
+        assert main(["train", algo, env, "--epochs", str(epochs), *options, "--out", run, "--json", "--quiet"]) == 0
+        assert json.loads(capsys.readouterr().out)["epochs"] == epochs
+        if epochs == 1:
+            assert main(["resume", run, "--epochs", "2", "--quiet"]) == 0
+        states.append(repr(load_snapshot(run).tree("algorithm")))
+        (candidates,) = {row["value"] for row in read_metrics(run, phase="train", metric="candidates")}
+        assert candidates == 4.0
+        episodes = {row["value"] for row in read_metrics(run, phase="train", metric="episodes")}
+        assert episodes == {8.0 if algo == "ars" else 4.0}
+    assert states[0] == states[1]
 
 
 # ----------------------------------------------------------------------------------------------------------- bad input
@@ -380,6 +393,19 @@ def test_a_state_that_does_not_fit_changes_nothing():
             learner.load_state_dict(other.state_dict())
         assert repr(learner.state_dict()) == before
     assert cem_of().fingerprint() == learner.fingerprint() != cem_of(n_samples=6).fingerprint()
+
+
+@pytest.mark.parametrize("other", [lambda: cmaes_of(trials=ONCE), lambda: cem_of(trials=ONCE, n_samples=6)])
+def test_a_run_of_another_search_is_refused_and_left_as_it_is(tmp_path, other):
+    with runner_of(cem_of(trials=ONCE, max_path_length=5), tmp_path) as runner:
+        runner.train(1)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with runner_of(other(), tmp_path) as runner:
+        parameters = runner.algo.policy.acting_parameters()
+        with pytest.raises(SnapshotError, match=r"CEM"):
+            runner.restore(tmp_path)
+        assert np.array_equal(runner.algo.policy.acting_parameters(), parameters)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 def test_a_state_within_an_epoch_goes_on_there():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,20 +15,25 @@ from torch import tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from metaroll.data.replay import PathBuffer, ReplayBuffer
+from metaroll.envs.point.point_goal import PointGoalEnv
+from metaroll.envs.point.point_pixels import PointRobotPixelsEnv
 from metaroll.errors import ShapeError, SnapshotError, UnknownNameError
 from metaroll.functional.distributions import squashed_sample, tanh_gaussian_log_prob
-from metaroll.learners.off_policy import deterministic, soft
+from metaroll.learners.off_policy import choosing, deterministic, soft
 from metaroll.learners.off_policy.base import OffPolicyRLAlgorithm
+from metaroll.learners.off_policy.choosing import DQN, ValueSettings, ValueTrainer
 from metaroll.learners.off_policy.deterministic import DDPG, TD3, DeterministicSettings
 from metaroll.learners.off_policy.networks import Critics
 from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.off_policy.soft import SAC, SoftSettings, SoftTrainer
 from metaroll.policies.deterministic import DeterministicMLPPolicy
-from metaroll.policies.exploration import GaussianNoisePolicy, OrnsteinUhlenbeckPolicy
+from metaroll.policies.exploration import EpsilonGreedyPolicy, GaussianNoisePolicy, OrnsteinUhlenbeckPolicy
 from metaroll.policies.gaussian import GaussianMLPPolicy, TanhGaussianMLPPolicy
+from metaroll.policies.greedy import GreedyQPolicy
 from metaroll.policies.networks import QFunction
 from metaroll.seeding import torch_generator
 from metaroll.training.run.runner import LocalRunner
+from metaroll.training.session.experiments import build, resolve
 from metaroll.types import EnvSpec
 
 Box = gymnasium.spaces.Box
@@ -77,6 +83,28 @@ class Aim(gymnasium.Env):
         return np.array([self.target], np.float32)
 
 
+class Pick(gymnasium.Env):
+    """Shows one of three things, and rewards the action of its number; four steps."""
+
+    observation_space = Box(0, 1, (3,), np.float32)
+    action_space = gymnasium.spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._next(), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        reward = float(action == self.shown)
+        self.steps += 1
+        return self._next(), reward, False, self.steps >= 4, {}
+
+    def _next(self) -> np.ndarray:
+        self.shown = int(self.np_random.integers(3))
+        return np.eye(3, dtype=np.float32)[self.shown]
+
+
+PICK = EnvSpec(Pick.observation_space, Pick.action_space, 4)
 COUNTING = EnvSpec(Counting.observation_space, Counting.action_space, 8)
 AIM = EnvSpec(Aim.observation_space, Aim.action_space, 4)
 TINY: dict[str, Any] = {"steps_per_epoch": 3, "n_train_steps": 4, "buffer_batch_size": 8, "min_buffer_size": 8}
@@ -364,6 +392,93 @@ def test_a_step_of_sac_by_hand() -> None:
     assert losses["temperature"] == pytest.approx(0.2 * np.exp(0.1 * np.sign(log_prob - 1)), rel=1e-4)
 
 
+def dqn_trainer(**settings: Any) -> ValueTrainer:
+    """Values ``(s, 2 s, 0)``, and those of the target ``(3 s, s, 0)``."""
+    spec = EnvSpec(Box(-9, 9, (1,)), gymnasium.spaces.Discrete(3))
+    policy = GreedyQPolicy(spec, ())
+    explorer = choosing.EpsilonGreedy(EpsilonGreedyPolicy(policy), 1.0, 0.1, 10)
+    trainer = ValueTrainer(policy, explorer, ValueSettings(qf_lr=0.1, **settings), 0, torch.device("cpu"))
+    policy.set_param_values(np.array([1.0, 2.0, 0.0, 0.0, 0.0, 0.0], np.float32))
+    trainer.networks.target.set_param_values(np.array([3.0, 1.0, 0.0, 0.0, 0.0, 0.0], np.float32))
+    return trainer
+
+
+CHOICE = TransitionBatch(tensor([[2.0]]), tensor([1]), tensor([3.0]), tensor([[1.0]]), tensor([0.9]))
+
+
+@pytest.mark.parametrize(("double", "value"), [(True, 1.0), (False, 3.0)])
+def test_a_step_of_dqn_by_hand(double: bool, value: float) -> None:
+    """s' = 1: the online values are (1, 2, 0), those of the target (3, 1, 0)."""
+    trainer = dqn_trainer(double=double, target_update_steps=2, max_grad_norm=None)
+    errors = trainer.step(CHOICE)
+    # y = 3 + 0.9 * value = 3.9 or 5.7; Q(2, 1) = 4
+    assert errors.item() == pytest.approx(3 + 0.9 * value - 4)
+    error = 4 - (3 + 0.9 * value)
+    loss = error**2 / 2 if abs(error) <= 1 else abs(error) - 0.5
+    assert trainer.means.take()["qf_loss"] == pytest.approx(loss, rel=1e-5)
+    # Adam goes 0.1 against the sign of the gradient, in the row of the action alone.
+    step = -0.1 * np.sign(error)
+    expected = [1.0, 2.0 + step, 0.0, 0.0, step, 0.0]
+    assert trainer.networks.policy.get_param_values() == pytest.approx(expected)
+    assert trainer.networks.target.get_param_values()[0] == 3.0
+    trainer.step(CHOICE)
+    assert np.array_equal(trainer.networks.target.get_param_values(), trainer.networks.policy.get_param_values())
+
+
+def test_dueling_values_and_actions() -> None:
+    policy = GreedyQPolicy(PICK, (8,), dueling=True, generator=torch_generator(0))
+    obs = torch.eye(3)
+    outputs = policy.net(obs)
+    expected = outputs[:, :1] + outputs[:, 1:] - outputs[:, 1:].mean(dim=1, keepdim=True)
+    torch.testing.assert_close(policy(obs), expected)
+    action, _, _ = policy.act(obs.numpy(), {}, np.zeros((3, 0)))
+    assert action.tolist() == expected.argmax(dim=1).tolist()
+
+
+def test_epsilon_is_an_acting_parameter_that_falls() -> None:
+    policy = GreedyQPolicy(PICK, (8,), generator=torch_generator(0))
+    greedy, _, _ = policy.act(np.eye(3, dtype=np.float32)[[0] * 4000], {}, np.zeros((4000, 0)))
+    noisy = EpsilonGreedyPolicy(policy)
+    explorer = choosing.EpsilonGreedy(noisy, 1.0, 0.1, 100)
+    noise = np.random.default_rng(0).random((4000, 2))
+    for steps, epsilon in ((0, 1.0), (50, 0.55), (100, 0.1), (1000, 0.1)):
+        explorer.prepare(steps)
+        assert explorer.vector()[0] == pytest.approx(epsilon)
+        found, _, _ = noisy.act(np.eye(3, dtype=np.float32)[[0] * 4000], {}, noise, False, explorer.vector())
+        assert (found != greedy).mean() == pytest.approx(epsilon * 2 / 3, abs=0.03)
+        assert np.array_equal(noisy.act(np.eye(3, dtype=np.float32)[[0] * 4000], {}, noise, True)[0], greedy)
+
+
+def test_a_gradient_step_of_dqn_waits_for_nothing() -> None:
+    trainer = dqn_trainer()
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        batch = TransitionBatch(*(mode.from_tensor(part) for part in CHOICE[:5]))
+        found = choosing.value_losses(trainer.networks, batch, True)
+        torch.autograd.grad(found.loss, list(trainer.networks.policy.parameters()))
+    assert isinstance(found.errors, FakeTensor)
+
+
+def test_dqn_learns_from_what_surprised_it() -> None:
+    algo = make(
+        DQN,
+        steps_per_epoch=10,
+        n_train_steps=20,
+        update_to_data=1.0,
+        buffer_batch_size=32,
+        min_buffer_size=50,
+        epsilon_steps=200,
+        discount=0.0,
+        qf_lr=1e-2,
+        target_update_steps=50,
+        dueling=True,
+        priority_exponent=0.6,
+        evaluate_every=3,
+    )
+    runner = trained(algo, Pick, 3)
+    assert runner.last_evaluation is not None and runner.last_evaluation.score == 4.0
+    assert (algo.replay_buffer.sample(50, 0, weight_exponent=1.0).weights < 1.0).any()
+
+
 def test_draws_of_a_squashed_gaussian_have_its_density() -> None:
     mean, log_std, noise = torch.randn(3, 50, 2, generator=torch_generator(0))
     action, log_prob = squashed_sample(mean, log_std, noise)
@@ -404,13 +519,17 @@ def make(learner: Any, **options: Any) -> Any:
     usual: dict[str, Any] = {
         **TINY,
         "replay_size": 2000,
-        "uniform_steps": 10,
         "rollout_batch_size": 2,
         "seed": 3,
         "evaluate_every": 0,
     }
-    spec = options.pop("env_spec", AIM)
     generator = torch_generator(0)
+    if learner is DQN:
+        spec = options.pop("env_spec", PICK)
+        policy = GreedyQPolicy(spec, (16,), dueling=options.get("dueling", False), generator=generator)
+        return DQN(spec, policy, **{**usual, **options})
+    usual["uniform_steps"] = 10
+    spec = options.pop("env_spec", AIM)
     kind = TanhGaussianMLPPolicy if learner is SAC else DeterministicMLPPolicy
     policy = kind(spec, (16,), generator=generator)
     qf = QFunction(spec, (16,), generator=generator)
@@ -418,6 +537,7 @@ def make(learner: Any, **options: Any) -> Any:
 
 
 LEARNERS = [DDPG, TD3, SAC]
+ALL = [*LEARNERS, DQN]
 
 
 @pytest.mark.parametrize("learner", LEARNERS)
@@ -442,12 +562,13 @@ def test_it_learns_where_actions_are_not_within_one(learner: Any) -> None:
     assert np.abs(stored).max() <= 1.0 and stored.min() < -0.8 and stored.max() > 0.8  # in the policy's units
 
 
-@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize("learner", ALL)
 def test_a_resumed_run_goes_on_in_the_middle_of_episodes(learner: Any, tmp_path: Path) -> None:
     def run(epochs: int, folder: Path | None, resume: bool = False) -> Any:
-        algo = make(learner, n_train_steps=6, env_spec=COUNTING, n_step=2)
+        options = {"priority_exponent": 0.6} if learner is DQN else {"env_spec": COUNTING}
+        algo = make(learner, n_train_steps=6, n_step=2, **options)
         with LocalRunner(seed=5, run_dir=folder) as runner:
-            runner.setup(algo, Counting)
+            runner.setup(algo, Pick if learner is DQN else Counting)
             if resume:
                 runner.restore(tmp_path / "run")
                 runner.resume(epochs)
@@ -484,12 +605,12 @@ def _flat(tree: Any, path: str = "") -> dict[str, Any]:
     return {path: tree}
 
 
-@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize("learner", ALL)
 def test_a_state_that_does_not_fit_changes_nothing(learner: Any) -> None:
     algo = make(learner)
     before = _flat(algo.state_dict())
     broken = algo.state_dict()
-    broken["trainer"]["networks"]["critics"] = {"weights.0": torch.zeros(2)}
+    broken["trainer"]["networks"]["policy"] = {"net.layers.0.weight": torch.zeros(2)}
     with pytest.raises(SnapshotError, match="nothing was changed"):
         algo.load_state_dict(broken)
     assert _flat(algo.state_dict()) == before
@@ -525,6 +646,17 @@ def test_bad_arguments(learner: Any, options: dict[str, Any], error: type[Except
         learner(**{"env_spec": AIM, **TINY, **options})
 
 
+def test_dqn_learns_choices_only() -> None:
+    with pytest.raises(TypeError, match=r"DQN learns values of Discrete actions, got Box.*: ddpg, td3 and sac learn"):
+        DQN(AIM, **TINY)
+    with pytest.raises(TypeError, match="policy must be a GreedyQPolicy"):
+        DQN(PICK, fixed_policy(), **TINY)
+    with pytest.raises(ValueError, match="qf must be the policy"):
+        DQN(PICK, qf=QFunction(AIM), **TINY)
+    with pytest.raises(ValueError, match="min_epsilon must lie in"):
+        DQN(PICK, min_epsilon=2.0, **TINY)
+
+
 def test_networks_for_other_spaces() -> None:
     with pytest.raises(TypeError, match="policy must be a DeterministicMLPPolicy, got GaussianMLPPolicy"):
         DDPG(AIM, GaussianMLPPolicy(AIM))
@@ -536,3 +668,52 @@ def test_networks_for_other_spaces() -> None:
         TD3(AIM, qf=Critics(AIM, 3))
     with pytest.raises(TypeError, match="qf must be a QFunction, or Critics"):
         DDPG(AIM, qf=[])  # type: ignore[arg-type]
+
+
+# ---- images and goals ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [TD3, SAC])
+def test_images_are_seen_through_an_encoder_that_critics_learn(kind: Any) -> None:
+    spec = EnvSpec.from_env(PointRobotPixelsEnv())
+    algo = kind(spec, seed=0, replay_size=100, max_path_length=4, **{**TINY, "n_train_steps": 8})
+    encoder, target = algo.qf.encoder, algo.trainer.networks.target_critics.encoder
+    assert algo.policy.encoder.encoder is encoder and target is not encoder
+    before = [[p.detach().clone() for p in module.parameters()] for module in (encoder, target)]
+    runner = LocalRunner(seed=0)
+    runner.setup(algo, PointRobotPixelsEnv)
+    with runner:
+        runner.train(1)
+    for module, weights in zip((encoder, target), before, strict=True):
+        assert all(not torch.equal(p, old) for p, old in zip(module.parameters(), weights, strict=True))
+    assert not algo.policy.features(algo.sample_batch().observations).requires_grad
+
+
+def test_goals_in_hindsight_are_learned_from_a_dict_observation() -> None:
+    env = PointGoalEnv()
+    spec = EnvSpec.from_env(env)
+    space = spec.observation_space
+    buffer = ReplayBuffer(space, spec.action_space, 500, num_slots=2, compute_reward=env.compute_reward)
+    algo = SAC(spec, replay_buffer=buffer, seed=0, rollout_batch_size=2, max_path_length=10, **TINY)
+    runner = LocalRunner(seed=0)
+    runner.setup(algo, PointGoalEnv)
+    with runner:
+        runner.train(2)
+    batch = buffer.sample(200, 0)
+    assert (batch.rewards == 0).mean() > 0.05  # at random, a goal is hardly ever reached
+    assert algo.sample_batch().observations.shape == (8, 6)
+
+
+def test_goals_in_hindsight_are_an_option_of_a_run() -> None:
+    values = {"epochs": 3, "steps_per_epoch": 2, "n_train_steps": 16, "min_buffer_size": 16}
+    experiment = build(resolve("td3", "point-goal", [("a test", values)]))
+    with contextlib.closing(experiment.runner):
+        experiment.runner.train(3)
+    buffer = experiment.algo.replay_buffer
+    assert buffer.n_transitions_stored == 96 and (buffer.sample(300, 0).rewards == 0).mean() > 0.02
+    plain = build(resolve("td3", "point-goal", [("a test", {**values, "hindsight_ratio": 0.0})]))
+    plain.runner.close()
+    with pytest.raises(ValueError, match="hindsight_ratio is for environments with compute_reward"):
+        build(resolve("td3", "Pendulum-v1", [("a test", {"hindsight_ratio": 0.5})]))
+    with pytest.raises(ValueError, match=r"the replay buffer needs .* more than memory_limit=1,000"):
+        build(resolve("td3", "Pendulum-v1", [("a test", {"memory_limit": 1000})]))

@@ -19,7 +19,9 @@ from series_embeddings import Distance, Flat, Moments, Wrong
 import metaroll
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.source import make_env
+from metaroll.envs.wrappers.actions import ActDelayWrapper
 from metaroll.envs.wrappers.domain_rand import DomainRandWrapperLive
+from metaroll.envs.wrappers.transforms import DomainParamTransformWrapper
 from metaroll.errors import DataError, RecordingError, ShapeError
 from metaroll.policies.playback import DummyPolicy, IdlePolicy, TimePolicy
 from metaroll.rollouts.samplers.param_sets import check_domain_params
@@ -398,6 +400,34 @@ def test_an_environment_that_takes_nothing_over_is_found_out():
         SimRolloutSamplerForSBI(
             Stubborn(), lambda obs: [0.0], {0: "mass"}, Moments(2, 1), 1, rollouts_real=real, seed=0
         )([2.0])
+
+
+def test_a_wrapper_that_says_that_it_rounds_may_and_a_simulator_that_clamps_may_not(env, real):
+    class Clamped(Started):
+        @property
+        def domain_param(self):
+            return dict(self._params)
+
+        @domain_param.setter
+        def domain_param(self, params):
+            self._params.update(params, mass=min(params["mass"], 1.5))
+
+    def rows(simulation, name, values, recordings):
+        mapping = {0: "act_delay", 1: name}
+        given = SimRolloutSamplerForSBI(
+            simulation, idle(simulation), mapping, Moments(2, 1), 1, rollouts_real=recordings, seed=0
+        )
+        return given(np.array(values))
+
+    delayed = ActDelayWrapper(pendulum(), round_delay=True)
+    found = rows(delayed, "pole_mass", [[2.3, 1.2], [2.0, 1.2], [2.6, 1.2]], real)  # sbi draws real numbers
+    torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)
+    assert found.isfinite().all() and not torch.equal(found[0], found[2])
+    scaled = DomainParamTransformWrapper(delayed, {"act_delay": "sqrt"})
+    torch.testing.assert_close(rows(scaled, "pole_mass", [[2.3**0.5, 1.2]], real), found[:1], rtol=0, atol=0)
+    clamped = ActDelayWrapper(Clamped(), round_delay=True)
+    with pytest.raises(ValueError, match=r"must run with mass = 2.0, as commanded, but ran with 1.5"):
+        rows(clamped, "mass", [[2.3, 2.0]], recorded_list(Started()))
 
 
 # -- bad input ---------------------------------------------------------------------------------------------------------

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from metaroll import EstimatorConfig
-from metaroll.cli.commands.infer import _loop_panel
+from metaroll.cli.commands.infer import _loop_panel, _show
 from metaroll.cli.main import main
 from metaroll.data.recordings import save_rollouts
 from metaroll.inference.posterior import Posterior
@@ -66,13 +68,29 @@ def test_the_loop_says_why_it_goes_on_with_a_posterior_that_failed(tmp_path, mon
 
 
 @pytest.mark.parametrize(
-    ("oracle", "shown"),
-    [(0.004, ["50 % of the way", "0.002 [0.002, 0.002]"]), (-0.004, ["not surely better", "-0.004"])],
+    ("nominal", "oracle", "shown"),
+    [
+        (0.0, 204.0, ["50 % of the way", "102 [102, 102]"]),
+        (220.0, 204.0, ["not surely better", "212 [212, 212]"]),
+        (0.0, 0.004, ["not even the oracle swings up", "0.002 [0.002, 0.002]"]),
+    ],
 )
-def test_small_returns_have_digits_and_no_share_of_a_way_that_there_is_not(tmp_path, oracle, shown) -> None:
-    returns = {"nominal": np.full(4, 0.0), "posterior": np.full(4, oracle / 2), "oracle": np.full(4, oracle)}
+def test_small_returns_have_digits_and_no_share_of_a_way_that_there_is_not(tmp_path, nominal, oracle, shown) -> None:
+    half = (nominal + oracle) / 2
+    returns = {"nominal": np.full(4, nominal), "posterior": np.full(4, half), "oracle": np.full(4, oracle)}
     text = str(_loop_panel(LoopResult({}, None, returns, tmp_path, LoopOptions())).renderable)
-    assert all(part in text for part in shown) and ("of the way" in text) == (oracle > 0)
+    assert all(part in text for part in shown) and ("of the way" in text) == (nominal < 1.0 < oracle)
+
+
+def test_names_stay_whole_in_a_narrow_terminal(tmp_path, monkeypatch) -> None:
+    prior = unknown_prior()
+    posterior = Posterior(prior, draws=prior.sample(20, 0), description={"num_reused": 0, "num_foreign_parts": 0})
+    nominal = dict.fromkeys(prior.names, 1.0)
+    monkeypatch.setattr(Inference, "errors", lambda self: {"posterior": 0.1, "nominal": 0.2})
+    console = Console(width=80, file=io.StringIO())
+    _show(console, Inference("sim", posterior, nominal, [], 0, InferenceOptions(), tmp_path, {}), nominal)
+    text = console.file.getvalue()
+    assert all(name in text for name in prior.names) and "…" not in text
 
 
 def test_without_sbi_nothing_is_done(tmp_path, capsys, monkeypatch) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from metaroll.data.replay.ring_rows import History, RingRows
 from metaroll.errors import SnapshotError
 from metaroll.training.store.snapshots import Snapshotter, latest, load_snapshot, snapshots_of
 
@@ -229,7 +230,7 @@ def die_after(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
 
         return call
 
-    for name in ("replace", "unlink", "mkdir", "rmdir", "truncate"):
+    for name in ("replace", "unlink", "mkdir", "rmdir", "truncate", "link"):
         monkeypatch.setattr(os, name, guarded(getattr(os, name)))
     monkeypatch.setattr(shutil, "rmtree", guarded(shutil.rmtree))
     monkeypatch.setattr(Path, "unlink", guarded(Path.unlink))
@@ -291,3 +292,97 @@ def test_half_of_the_newest_buffers_is_damage_and_none_of_them_is_not(tmp_path: 
         load_snapshot(tmp_path)
     (path / "buffers.safetensors").unlink()
     assert load_snapshot(tmp_path).buffers is None
+
+
+# ---- rows of replay memories -----------------------------------------------------------------------------------------
+
+
+def ring_of(count: int, history: History, size: int = 40) -> RingRows:
+    """A ring of rows of 1 KiB each, after ``count`` of them came in."""
+    memory = np.zeros((size, 1024), dtype=np.uint8)
+    for number in range(count):
+        memory[number % size] = number % 251
+    return RingRows.of(memory[: min(count, size)], count, history)
+
+
+def write_ring(snapshotter: Snapshotter, iteration: int, rows: RingRows) -> Path:
+    path = snapshotter.save(iteration, {"algorithm": {}, "buffers": {"data": rows, "n": iteration}}, MANIFEST)
+    assert path is not None
+    return path
+
+
+def written_anew(path: Path) -> set[int]:
+    """Blocks that only this snapshot holds."""
+    files = path.glob("buffers-0-*.rows")
+    return {int(file.stem.rpartition("-")[2]) for file in files if file.stat().st_nlink == 1}
+
+
+def test_snapshots_write_only_the_rows_that_are_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("metaroll.training.store.row_files._BLOCK", 4096)  # 4 rows
+    snapshotter, history = Snapshotter(tmp_path, "last"), History()
+    first = write_ring(snapshotter, 1, ring_of(18, history))
+    assert written_anew(first) == {0, 1, 2, 3, 4}
+    kept = tmp_path / "kept"  # as "last" removes the snapshot before
+    for iteration, count, new in (
+        (2, 18, {4}),  # the newest row may have got its action since
+        (3, 26, {4, 5, 6}),
+        (4, 40, {6, 7, 8, 9}),
+        (5, 45, {9, 0, 1}),  # the ring begins anew
+        (6, 200, set(range(10))),
+    ):
+        shutil.rmtree(kept, ignore_errors=True)
+        shutil.copytree(tmp_path / "snapshots" / f"{iteration - 1:06d}", kept, copy_function=os.link)
+        path = write_ring(snapshotter, iteration, ring_of(count, history))
+        assert written_anew(path) == new
+        buffers = load_snapshot(tmp_path).buffers
+        assert buffers["n"] == iteration and type(buffers["data"]) is np.ndarray
+        assert (buffers["data"] == np.asarray(ring_of(count, history))).all()
+    # Another past, a new process, and a snapshot that somebody took away: everything is written.
+    assert written_anew(write_ring(snapshotter, 7, ring_of(200, History()))) == set(range(10))
+    other = Snapshotter(tmp_path, "last")
+    assert written_anew(write_ring(other, 8, ring_of(200, history))) == set(range(10))
+    shutil.rmtree(tmp_path / "snapshots" / "000008")
+    assert written_anew(write_ring(other, 9, ring_of(201, history))) == set(range(10))
+    assert (load_snapshot(tmp_path).buffers["data"] == np.asarray(ring_of(201, history))).all()
+
+
+def test_older_snapshots_give_their_rows_up_and_damage_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("metaroll.training.store.row_files._BLOCK", 4096)
+    snapshotter, history = Snapshotter(tmp_path, "all"), History()
+    first = write_ring(snapshotter, 1, ring_of(18, history))
+    second = write_ring(snapshotter, 2, ring_of(20, history))
+    assert not list(first.glob("buffers*")) and load_snapshot(tmp_path, 1).buffers is None
+    block = second / "buffers-0-2.rows"
+    whole = block.read_bytes()
+    block.write_bytes(whole[:-1] + b"x")
+    with pytest.raises(SnapshotError, match=r"buffers-0-2.rows is damaged \(its checksum"):
+        _ = load_snapshot(tmp_path).buffers
+    block.write_bytes(whole[:-1])
+    with pytest.raises(SnapshotError, match="has 4095 bytes instead of 4096"):
+        load_snapshot(tmp_path)
+    block.unlink()
+    with pytest.raises(SnapshotError, match=r"buffers-0-2.rows is missing"):
+        load_snapshot(tmp_path)
+
+
+def test_a_kill_while_rows_are_written_leaves_a_whole_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("metaroll.training.store.row_files._BLOCK", 4096)
+    for count in range(200):
+        run, history = tmp_path / str(count), History()
+        snapshotter = Snapshotter(run, "all")
+        write_ring(snapshotter, 1, ring_of(18, history))
+        with monkeypatch.context() as patch:
+            die_after(patch, count)
+            try:
+                write_ring(snapshotter, 2, ring_of(26, history))
+                finished = True
+            except Killed:
+                finished = False
+        snapshot = load_snapshot(run)
+        rows = ring_of({1: 18, 2: 26}[snapshot.iteration], history)
+        assert (snapshot.buffers["data"] == np.asarray(rows)).all()
+        if finished:
+            return
+    raise AssertionError("it never came to its end")

@@ -171,7 +171,8 @@ def _encode_array(value: np.ndarray, path: _Path, arrays: _Arrays) -> Any:
         name, count = "/".join(map(str, path)), 2
         while name in arrays:  # the keys "a/b" and "a" -> "b" give the same path
             name, count = f"{'/'.join(map(str, path))}~{count}", count + 1
-        arrays[name] = np.require(value, value.dtype.newbyteorder("="), "C")
+        as_it_is = value.flags.c_contiguous and value.dtype.isnative
+        arrays[name] = value if as_it_is else np.require(value, value.dtype.newbyteorder("="), "C")
         return {"$": "stored", "name": name}
     data = base64.b64encode(value.tobytes()).decode("ascii")
     return {"$": "array", "dtype": value.dtype.str, "shape": list(value.shape), "data": data}

@@ -147,7 +147,9 @@ class _Judged(NamedTuple):
         """Those that matter, in words."""
         shifted = abs(self.shift) >= _SHIFT
         held = self.centered if shifted else self.coverage
-        found = ["too narrow"] if held < _NARROW else ["too wide"] if held > _WIDE else []
+        # Nobody calls intervals too wide that miss the truth: of those all that is sure is that they are shifted.
+        wide = held > _WIDE and self.coverage >= _NARROW
+        found = ["too narrow"] if held < _NARROW else ["too wide"] if wide else []
         found += [_SHIFTED] if shifted else []
         return tuple(found) or (("of another shape",) if self.distance >= _DISTANCE else ())
 
@@ -292,19 +294,25 @@ class _JudgedThere(NamedTuple):
     def deviations(self) -> tuple[str, ...]:
         """Those that matter and are sure, in words."""
         error = _SURE * self.error
+        least = min(_LEAST_SPREAD, 1.0 - self.spread * error / np.sqrt(2.0))
         kinds = {
             "too narrow": self.spread > max(_MOST_SPREAD, 1.0 + error / np.sqrt(2.0)),
-            "too wide": self.spread < min(_LEAST_SPREAD, 1.0 - self.spread * error / np.sqrt(2.0)),
+            "too wide": self.spread < least and self.held >= _NARROW,
             _SHIFTED: abs(self.shift) >= max(_SHIFT, error * self.spread),
         }
         return tuple(kind for kind, is_so in kinds.items() if is_so)
 
     @property
+    def held(self) -> float:
+        """Share of truths in an interval that should hold ``_LEVEL``."""
+        edge = ndtri(0.5 + 0.5 * _LEVEL)
+        return float(ndtr((edge - self.shift) / self.spread) - ndtr((-edge - self.shift) / self.spread))
+
+    @property
     def careful(self) -> bool:
         """Whether it is at most too wide: where it is shifted, its interval holds the truth too often all the same."""
-        kinds, edge = set(self.deviations), ndtri(0.5 + 0.5 * _LEVEL)
-        held = ndtr((edge - self.shift) / self.spread) - ndtr((-edge - self.shift) / self.spread)
-        return kinds == {"too wide"} or (kinds == {"too wide", _SHIFTED} and bool(held > _WIDE))
+        kinds = set(self.deviations)
+        return kinds == {"too wide"} or (kinds == {"too wide", _SHIFTED} and self.held > _WIDE)
 
 
 def _judged_there(scores: np.ndarray, weights: np.ndarray) -> list[_JudgedThere]:

@@ -178,7 +178,8 @@ def _reachable(posterior: Posterior, made: Simulations | None, alpha: float) -> 
     words = f"the features lie among {len(cloud)} simulated ones (p = {p_value:.3g})"
     if p_value < alpha:
         words = (
-            f"no simulation comes near these features (p = {p_value:.3g}): the simulator lacks something, or the prior"
+            f"no simulation comes near these features (p = {p_value:.3g}): the prior excludes the truth, or the "
+            "simulator lacks something, such as the time step of the log"
         )
     values = {"p_mahalanobis": far, "p_neighbors": lonely}
     return Check(name, "failed" if p_value < alpha else "passed", words, p_value, values)

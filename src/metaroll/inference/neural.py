@@ -28,6 +28,10 @@ _LEAST_ACCEPTED = 1e-3
 _CANDIDATES = 50_000
 _OUTSIDE = 1e-4
 """Mass of a posterior that lies outside the region to which the next round is truncated."""
+_REACH = 5.0
+"""Deviations of a standard normal beyond which no draws of the prior lie (6e-7 of them)."""
+_FEWEST_WITHIN, _NEAREST = 100, 0.01
+"""Draws of a posterior within reach below which the region is the nearest hundredth of the prior."""
 
 
 class InferenceProgress(NamedTuple):
@@ -313,7 +317,9 @@ def truncated_normals(estimator: Estimator, dim: int, observed: np.ndarray, num:
     """``num`` draws of the prior within the region that holds all but 1e-4 of a posterior, on the normal scale.
 
     Draws of the prior outside the region are rejected; where next to none lie inside, draws of the posterior are drawn
-    again by their weight instead (Deistler, Goncalves and Macke 2022, sections 3 and A.6.3).
+    again by their weight instead (Deistler, Goncalves and Macke 2022, sections 3 and A.6.3). Where the posterior, far
+    from all simulations, lies beyond the bounds of the prior, the region is that hundredth of the prior which it holds
+    most likely: all its own draws would be one and the same point of the bounds.
 
     Args:
         estimator: Tells the posterior.
@@ -335,10 +341,21 @@ def truncated_normals(estimator: Estimator, dim: int, observed: np.ndarray, num:
         tried, found = tried + _CANDIDATES, found + len(inside)
     if found >= num:
         return np.concatenate(accepted)[:num]
-    inside = densities >= border
-    weights = -0.5 * (drawn[inside] ** 2).sum(axis=1) - densities[inside]
+    within = (densities >= border) & (np.abs(drawn) <= _REACH).all(axis=1)
+    if within.sum() < _FEWEST_WITHIN:
+        return _nearest(estimator, dim, observed, num, generator)
+    weights = -0.5 * (drawn[within] ** 2).sum(axis=1) - densities[within]
     weights = np.exp(weights - weights.max())
-    return drawn[inside][generator.choice(int(inside.sum()), size=num, p=weights / weights.sum())]
+    return drawn[within][generator.choice(int(within.sum()), size=num, p=weights / weights.sum())]
+
+
+def _nearest(
+    estimator: Estimator, dim: int, observed: np.ndarray, num: int, generator: np.random.Generator
+) -> np.ndarray:
+    """``num`` draws of the prior, of the share that the estimator holds most likely."""
+    candidates = generator.standard_normal((max(_CANDIDATES, math.ceil(num / _NEAREST)), dim))
+    best = np.argsort(-estimator.log_prob(candidates, observed[None])[0], kind="stable")
+    return candidates[np.sort(best[: int(_NEAREST * len(candidates))])][:num]
 
 
 def _like_features(observed: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

@@ -15,7 +15,7 @@ from torch import nn
 from metaroll.errors import ShapeError
 from metaroll.functional.distributions import ActionDistribution
 from metaroll.functional.linear import BLOCK, block_rows, matmul_rows
-from metaroll.policies.parameters import FlatParameters, ParameterLayout
+from metaroll.policies.parameters import FlatParameters, ParameterLayout, part_of
 from metaroll.seeding import as_generator
 from metaroll.types import EnvSpec, Policy, PolicyInfo
 
@@ -105,18 +105,24 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
     Args:
         env_spec: Spaces of the environment.
         info: What the policy is.
+        encoder: Makes features ``(..., encoder.output_dim)`` of observations ``(..., obs_dim)``, on torch (an
+            ``ObservationEncoder``); ``None``: observations are features.
     """
 
     acts_in_bounds = False
     """Whether actions keep the bounds of the space by themselves, so that nothing needs to scale them."""
 
-    def __init__(self, env_spec: EnvSpec, info: PolicyInfo) -> None:
+    def __init__(self, env_spec: EnvSpec, info: PolicyInfo, encoder: Any = None) -> None:
         super().__init__()
+        self.encoder = encoder
+        if encoder is not None:  # which computes other last bits for other numbers of rows
+            info = replace(info, width_independent=False, parameter_blocks=False)
         # A class that acts otherwise in NumPy than the one that it comes from does not act so on a device.
         runs_on_torch = info.runs_on_torch and _definer(type(self), "act") >= _definer(type(self), "act_on_torch")
         self._info = replace(info, runs_on_torch=runs_on_torch)
         self.env_spec = EnvSpec.from_env(env_spec)
         self.obs_dim, self.act_dim = self.env_spec.obs_dim, self.env_spec.act_dim
+        self.feature_dim = self.obs_dim if encoder is None else int(encoder.output_dim)
         self._layout: ParameterLayout | None = None
         self._sources: list[tuple[dict[str, Any], str]] = []
         self._flat_cache: tuple[np.ndarray | None, Any] = (None, None)
@@ -180,6 +186,32 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
             self._layout = ParameterLayout.of(self)
         return self._layout
 
+    # -- features ----------------------------------------------------------------------------------------------------
+
+    def features(self, obs: torch.Tensor, parameters: Mapping[str, torch.Tensor] | None = None) -> torch.Tensor:
+        """What the encoder makes of ``obs (..., obs_dim)``, with its own weights or those among ``parameters``."""
+        if self.encoder is None:
+            return obs
+        if parameters is None:
+            return self.encoder(obs)
+        return torch.func.functional_call(self.encoder, part_of(parameters, "encoder"), (obs,))
+
+    def _feature_rows(self, obs: np.ndarray, parameters: np.ndarray | None) -> np.ndarray:
+        """``features`` of NumPy's rows, float32 ``(N, feature_dim)``."""
+        if self.encoder is None:
+            return obs
+        if parameters is not None and parameters.ndim != 1:
+            raise ShapeError(
+                f"a policy with an encoder takes one set of parameters (P,) for all rows, got {parameters.shape}"
+            )
+        own = next(self.encoder.parameters(), None)
+        rows = torch.from_numpy(np.ascontiguousarray(obs) if obs.flags.writeable else np.array(obs))
+        with torch.no_grad():
+            if parameters is None:
+                return self.features(rows if own is None else rows.to(own.device)).cpu().numpy()
+            flat = torch.from_numpy(parameters if parameters.flags.writeable else np.array(parameters))
+            return self.features(rows, self.parameter_layout().torch_views(flat)).numpy()
+
     # -- one row, for scripts and foreign loops --------------------------------------------------------------------
 
     def get_action(
@@ -231,7 +263,7 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         # Rows may lie apart (a part of a stack), as long as each is contiguous.
         usable = flat.dtype == np.float32 and (flat.flags.c_contiguous or flat.strides[-1] == flat.itemsize)
         own = flat if usable else np.ascontiguousarray(flat, dtype=np.float32)
-        weights = self._arrange(self.parameter_layout().numpy_views(own))
+        weights = self._arrange(self._beyond_encoder(self.parameter_layout().numpy_views(own)))
         if own is parameters:
             # Views: they follow changes in place. (A converted copy would not, so it is not kept.)
             object.__setattr__(self, "_flat_cache", (parameters, weights))
@@ -244,20 +276,28 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         key = [tensor.data_ptr() for tensor in tensors]
         if key == self._live_cache[0]:
             return self._live_cache[1]
-        weights = self._arrange([tensor.detach().to("cpu", torch.float32).numpy() for tensor in tensors])
+        arrays = [tensor.detach().to("cpu", torch.float32).numpy() for tensor in tensors]
+        weights = self._arrange(self._beyond_encoder(arrays))
         if all(tensor.dtype == torch.float32 and tensor.device.type == "cpu" for tensor in tensors):
             object.__setattr__(self, "_live_cache", (key, weights))
         return weights
 
+    def _beyond_encoder(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        """What ``_arrange`` lays out: all but the weights of the encoder."""
+        if self.encoder is None:
+            return arrays
+        names = self.acting_parameter_names()
+        return [array for name, array in zip(names, arrays, strict=True) if not name.startswith("encoder.")]
+
     def _rows(self, obs: np.ndarray, parameters: np.ndarray | None) -> np.ndarray:
-        """Observations ``(N, obs_dim)`` as float32 rows ``(B, 8, obs_dim)``; ``(N, 1, obs_dim)`` with a set per row."""
+        """Features of ``obs (N, obs_dim)`` as float32 rows ``(B, 8, F)``; ``(N, 1, F)`` with a set for each row."""
         if obs.ndim != 2 or obs.shape[1] != self.obs_dim:
             raise ShapeError(f"obs must have shape (N, {self.obs_dim}), got {obs.shape}")
-        obs = np.ascontiguousarray(obs, dtype=np.float32)
+        obs = np.ascontiguousarray(self._feature_rows(obs, parameters), dtype=np.float32)
         if parameters is None or parameters.ndim == 1:
             return block_rows(obs)
         if self._info.parameter_blocks and BLOCK * len(parameters) == len(obs):
-            return obs.reshape(-1, BLOCK, self.obs_dim)
+            return obs.reshape(-1, BLOCK, self.feature_dim)
         if len(parameters) != len(obs):
             raise ShapeError(
                 f"stacked parameters must have one row per observation ({len(obs)}, P), got {parameters.shape}"

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from metaroll.policies.acting import NUMPY_ACTIVATIONS, ActingPolicy, check_box, lay_out, mlp_rows
 from metaroll.policies.networks import MLP
@@ -26,6 +27,7 @@ class DeterministicMLPPolicy(ActingPolicy):
         hidden_sizes: Widths of the hidden layers.
         hidden_nonlinearity: See ``MLP``.
         init: See ``initialize_linear``.
+        encoder: See ``ActingPolicy``.
         generator: Source of the initial weights; ``None`` means fresh entropy.
     """
 
@@ -38,13 +40,14 @@ class DeterministicMLPPolicy(ActingPolicy):
         hidden_nonlinearity: str | Callable[..., Any] | None = "relu",
         *,
         init: str = "xavier_uniform",
+        encoder: nn.Module | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
         spec = EnvSpec.from_env(env_spec)
         check_box(spec, type(self).__name__)
-        super().__init__(spec, PolicyInfo(0, parameter_blocks=True, draws=False, runs_on_torch=True))
+        super().__init__(spec, PolicyInfo(0, parameter_blocks=True, draws=False, runs_on_torch=True), encoder)
         self.net = MLP(
-            spec.obs_dim,
+            self.feature_dim,
             spec.act_dim,
             hidden_sizes,
             hidden_nonlinearity,
@@ -57,7 +60,7 @@ class DeterministicMLPPolicy(ActingPolicy):
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
         """Actions ``(..., act_dim)`` in the policy's own units, [-1, 1], for ``obs (..., obs_dim)``."""
-        return self.net(obs)
+        return self.net(self.features(obs))
 
     def _arrange(self, arrays: list[np.ndarray]) -> Any:
         layers = [lay_out(*pair) for pair in zip(arrays[::2], arrays[1::2], strict=True)]
@@ -81,5 +84,5 @@ class DeterministicMLPPolicy(ActingPolicy):
         self, obs: Any, state: Mapping[str, Any], noise: Any, deterministic: Any = False
     ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
         """See ``types.Policy.act_on_torch``."""
-        action = self.net(obs.to(torch.float32))
+        action = self(obs.to(torch.float32))
         return action if self._scaling is None else self._scaling.scaled_on_torch(action), dict(state), {}

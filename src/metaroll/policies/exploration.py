@@ -13,13 +13,14 @@ from gymnasium.spaces import Box
 from scipy import special
 from torch import nn
 
-from metaroll.checks import check_number
+from metaroll.checks import check_number, check_unit_interval
 from metaroll.policies.acting import ActingPolicy, check_box, per_row
+from metaroll.policies.greedy import check_discrete
 from metaroll.policies.parameters import ParameterLayout
 from metaroll.policies.scaling import ActionScaling
 from metaroll.types import Context, PolicyState
 
-__all__ = ["GaussianNoisePolicy", "OrnsteinUhlenbeckPolicy", "UniformFirstPolicy"]
+__all__ = ["EpsilonGreedyPolicy", "GaussianNoisePolicy", "OrnsteinUhlenbeckPolicy", "UniformFirstPolicy"]
 
 _STATE = "ornstein_uhlenbeck"
 
@@ -252,6 +253,77 @@ class UniformFirstPolicy(ActingPolicy):
     def acting_parameter_names(self) -> tuple[str, ...]:
         """``uniform``, and the names of the parameters of ``policy`` within this module."""
         return ("uniform", *(f"policy.{name}" for name in self.policy.acting_parameter_names()))
+
+    def parameter_layout(self) -> ParameterLayout:
+        """Layout of ``acting_parameter_names``."""
+        if self._layout is None:
+            self._layout = ParameterLayout.of(self, self.acting_parameter_names())
+        return self._layout
+
+    def _arrange(self, arrays: list[np.ndarray]) -> Any:
+        return arrays
+
+
+class EpsilonGreedyPolicy(ActingPolicy):
+    """Acts as ``policy`` does, or (with probability epsilon at each step) uniformly at random.
+
+    Epsilon is an acting parameter that no gradient reaches: a learner that lets it fall sets it (``set_epsilon``), and
+    it travels with the others to whoever acts. Rollouts that act deterministically are those of ``policy``.
+
+    Args:
+        policy: Any policy of metaroll for Discrete actions that draws nothing itself.
+        epsilon: The probability.
+
+    Raises:
+        TypeError: ``policy`` is none of metaroll, its actions are not Discrete, or it draws noise.
+    """
+
+    def __init__(self, policy: ActingPolicy, epsilon: float = 0.1) -> None:
+        _check_inner(policy, type(self).__name__)
+        self._num_actions = check_discrete(policy.env_spec, type(self).__name__)
+        if policy.noise_dim:
+            raise TypeError(f"policy must act without noise, which {type(policy).__name__} does not")
+        super().__init__(policy.env_spec, replace(policy.info, noise_dim=2, noise_kind="uniform"))
+        self.epsilon = nn.Parameter(torch.tensor([check_unit_interval("epsilon", epsilon)]), requires_grad=False)
+        self.policy = policy
+        self._split = _Split(self, 1)
+
+    def set_epsilon(self, epsilon: float) -> None:
+        """Act with this probability at random from now on."""
+        with torch.no_grad():
+            self.epsilon.fill_(check_unit_interval("epsilon", epsilon))
+
+    def initial_state(
+        self,
+        contexts: Sequence[Context | None],
+        generators: Sequence[np.random.Generator],
+        domain_params: Sequence[Mapping[str, Any] | None] | None = None,
+    ) -> PolicyState:
+        """State rows of ``policy``."""
+        return self.policy.initial_state(contexts, generators, domain_params)
+
+    def act(
+        self,
+        obs: np.ndarray,
+        state: PolicyState,
+        noise: np.ndarray,
+        deterministic: bool | np.ndarray = False,
+        parameters: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
+        """See ``types.Policy.act``; infos are those of ``policy``."""
+        epsilon, inner = self._split.of(parameters, len(obs))
+        nothing = np.zeros((len(obs), 0), dtype=np.float32)
+        action, state, infos = self.policy.act(obs, state, nothing, True, inner)
+        if deterministic is True:
+            return action, state, infos
+        drawn = np.asarray(noise, dtype=np.float64)
+        random = (drawn[:, 0] < np.reshape(epsilon, -1)) & ~np.asarray(deterministic)
+        anything = np.minimum((drawn[:, 1] * self._num_actions).astype(np.int64), self._num_actions - 1)
+        return np.where(random, anything, action), state, infos
+
+    def acting_parameter_names(self) -> tuple[str, ...]:
+        """``epsilon``, and the names of the parameters of ``policy`` within this module."""
+        return ("epsilon", *(f"policy.{name}" for name in self.policy.acting_parameter_names()))
 
     def parameter_layout(self) -> ParameterLayout:
         """Layout of ``acting_parameter_names``."""

@@ -216,6 +216,7 @@ class TanhGaussianMLPPolicy(ActingPolicy):
         hidden_nonlinearity: See ``MLP``.
         init: See ``initialize_linear``; with ``"oyster"`` the last layer lies within 1e-3.
         log_std_bounds: ``log_std`` is clamped to these.
+        encoder: See ``ActingPolicy``.
         generator: Source of the initial weights; ``None`` means fresh entropy.
     """
 
@@ -229,6 +230,7 @@ class TanhGaussianMLPPolicy(ActingPolicy):
         *,
         init: str = "xavier_uniform",
         log_std_bounds: tuple[float, float] = (LOG_STD_MIN, LOG_STD_MAX),
+        encoder: nn.Module | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
         spec = EnvSpec.from_env(env_spec)
@@ -236,9 +238,10 @@ class TanhGaussianMLPPolicy(ActingPolicy):
         low, high = log_std_bounds
         if not low < high:
             raise ValueError(f"log_std_bounds must be (low, high) with low < high, got {log_std_bounds}")
-        super().__init__(spec, PolicyInfo(spec.act_dim, parameter_blocks=True, draws=False, runs_on_torch=True))
+        info = PolicyInfo(spec.act_dim, parameter_blocks=True, draws=False, runs_on_torch=True)
+        super().__init__(spec, info, encoder)
         self.net = MLP(
-            spec.obs_dim,
+            self.feature_dim,
             2 * spec.act_dim,
             hidden_sizes,
             hidden_nonlinearity,
@@ -253,7 +256,7 @@ class TanhGaussianMLPPolicy(ActingPolicy):
 
     def distribution(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean and log standard deviation ``(..., act_dim)`` of the Gaussian before squashing."""
-        mean, log_std = self.net(obs).chunk(2, dim=-1)
+        mean, log_std = self.net(self.features(obs)).chunk(2, dim=-1)
         return mean, log_std.clamp(*self.log_std_bounds)
 
     def forward(
@@ -280,7 +283,8 @@ class TanhGaussianMLPPolicy(ActingPolicy):
 
     def action_distribution(self, parameters: Mapping[str, torch.Tensor], obs: torch.Tensor) -> SquashedGaussian:
         """See ``ActingPolicy.action_distribution``."""
-        mean, log_std = self.net.outputs(part_of(parameters, "net"), obs).chunk(2, dim=-1)
+        features = self.features(obs, parameters)
+        mean, log_std = self.net.outputs(part_of(parameters, "net"), features).chunk(2, dim=-1)
         return SquashedGaussian(mean, log_std.clamp(*self.log_std_bounds), *self._center_and_half_range(mean))
 
     def _center_and_half_range(self, like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

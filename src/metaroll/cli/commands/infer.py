@@ -128,7 +128,8 @@ def _told(console: Console) -> Any:
 def _show(console: Console, found: Any, truth: Any = None) -> None:
     table = Table(title="parameters", title_justify="left")
     for name in ("parameter", "prior", "nominal", "posterior", "of the prior's spread", *(["true"] if truth else [])):
-        table.add_column(name, justify="left" if name == "parameter" else "right")
+        named = name == "parameter"  # in narrow terminals numbers are broken, names stay whole
+        table.add_column(name, justify="left" if named else "right", no_wrap=named)
     for row in found.rows():
         cells = [
             escape(row["name"]),
@@ -166,14 +167,16 @@ def _loop_panel(result: Any) -> Panel:
     from metaroll.training.session.sim2real import POLICIES
 
     bounds = {name: result.interval(name) for name in result.returns}
-    better = bounds["oracle"][0] > bounds["nominal"][1]
+    better = result.solved and bounds["oracle"][0] > bounds["nominal"][1]
     lines = []
     for name, values in result.returns.items():
         low, high = bounds[name]
         between = better and name not in ("nominal", "oracle")
         share = f"  {100 * result.score(name):.0f} % of the way to the oracle" if between else ""
         lines.append(f"{name:10} {values.mean():8.4g} [{low:.4g}, {high:.4g}]  {POLICIES[name]}{share}")
-    if not better:
+    if not result.solved:
+        lines.append("not even the oracle swings up: these trainings were too short to be compared (--epochs)")
+    elif not better:
         lines.append("the oracle is not surely better than nominal: there is no way between them to have a share of")
     return Panel("\n".join(lines), title="return on the robot", title_align="left", expand=False)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -252,9 +253,9 @@ def _show_overview(console: Console, folder: Path) -> None:
     table.add_row("algorithms", ", ".join(ALGORITHM_NAMES))
     table.add_row("families of tasks", ", ".join(family_names()))
     table.add_row("other environments", "any Gymnasium id; your own, as my_env:family; Meta-World (docs/metaworld.md)")
-    for algo in ALGORITHM_NAMES:
-        if preset_names(algo):
-            table.add_row(f"presets of {algo}", ", ".join(preset_names(algo)))
+    for envs, algos in itertools.groupby(filter(preset_names, ALGORITHM_NAMES), preset_names):
+        first, *more = algos  # the label of the longest row decides how much room there is
+        table.add_row(f"presets of {first}", ", ".join(envs) + f" ({', '.join(more)} too)" * bool(more))
     table.add_row("sizes", ", ".join(SIZES) + " (--size of metaroll train)")
     console.print(table)
     console.print(f"\nmore: metaroll list {'|'.join(_SECTIONS)}\n", style="dim", soft_wrap=True)

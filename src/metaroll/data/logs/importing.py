@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box
 
-from metaroll.data.logs.mapping import UNITS, LogColumn, LogMapping
+from metaroll.data.logs.mapping import UNITS, LogColumn, LogMapping, names_angle
 from metaroll.data.logs.minari_sets import find_minari, minari_rollouts, minari_tables
 from metaroll.data.logs.resampling import Grid, checked_times, filled, held, lines, make_grid, unwrapped
 from metaroll.data.logs.robot_log import ROBOT_LOG_SUFFIX, read_robot_log
@@ -29,6 +30,7 @@ _BEYOND = 1e-6
 _PUNCTUAL, _A_STEP = 0.01, 0.9
 """Shares of a step by which observations may be off it and count as on time, and from which a step is missing."""
 
+_ANGLE_UNITS = ("rad", "deg", "rev")
 _FUNCTIONS = {"sin": np.sin, "cos": np.cos}
 
 
@@ -86,7 +88,7 @@ def _robot_rollouts(
 ) -> list[StepSequence]:
     """The rollout of a real environment, as it is, or resampled; observations that were lost are gaps then."""
     info = logged.rollout_info
-    _tell_hole(logged, info)
+    _tell_hole(logged, info, resampled=dt is not None or (mapping is not None and mapping.dt is not None))
     if mapping is None and (dt is None or (dt == info[TIME_STEP] and _on_time(logged, dt))):
         return [logged]
     if mapping is None:
@@ -120,8 +122,11 @@ def _on_time(logged: StepSequence, dt: float) -> bool:
     return bool(np.abs(off[~logged.repeated]).max(initial=0.0) <= _PUNCTUAL * dt)
 
 
-def _tell_hole(logged: StepSequence, info: Mapping[str, Any]) -> None:
-    """Warn where all that follows comes a step later than the clock says, and no step that took too long tells why."""
+def _tell_hole(logged: StepSequence, info: Mapping[str, Any], resampled: bool) -> None:
+    """Warn where all that follows comes a step later than the clock says.
+
+    Where steps that took too long tell why, nothing is lost, and a log that is resampled tells what happened when.
+    """
     dt, times = info[TIME_STEP], logged.time
     late = times - times[0] - dt * np.arange(len(times))
     always = np.minimum.accumulate(late[::-1])[::-1][:-1]  # a single late one means nothing, the last one either
@@ -132,6 +137,15 @@ def _tell_hole(logged: StepSequence, info: Mapping[str, Any]) -> None:
         warnings.warn(
             f"{info['log']['file']}: from line {first + 2} on all comes {always[first]:.3g} s later than steps of "
             f"{dt:g} s say: lines are missing before it; cut the log there, or resample it (dt)",
+            stacklevel=4,
+        )
+        return
+    slow = np.flatnonzero(always > _A_STEP * dt)
+    if slow.size and not resampled:
+        first = int(slow[0])
+        warnings.warn(
+            f"{info['log']['file']}: its {len(late) - 1} steps of {dt:g} s took {times[-1] - times[0]:.4g} s: some "
+            f"were longer, and all comes too late from line {first + 2} on; resample it (dt={dt:g})",
             stacklevel=4,
         )
 
@@ -187,6 +201,12 @@ class _Reader:
         self._num_rows = table.rows(full)
         numbers = {column.column: f"{entry}" for entry, column in mapping.columns.items()}
         self._numbers = {name: self._column(name, what) for name, what in numbers.items()}
+        for entry, column in mapping.columns.items():
+            if table.is_time(column.column) and column.unit not in ("", "s"):
+                raise LogError(
+                    f"{table.source}: {entry} needs no unit, since column {column.column!r} holds "
+                    f"{table.columns[column.column].dtype}, which is read in seconds, got {column.unit!r}"
+                )
         self._ended = None if mapping.terminated is None else self._column(mapping.terminated, "terminated")
 
     def _column(self, name: str, what: str) -> np.ndarray:
@@ -226,7 +246,8 @@ class _Reader:
         grid = make_grid(times, dt, table, first, self._time)
 
         def series(columns: Mapping[str, LogColumn]) -> np.ndarray:
-            return np.stack([self._lines(one, first, end, times, grid) for one in columns.values()], axis=1)
+            found = [self._lines(label, one, first, end, times, grid) for label, one in columns.items()]
+            return np.stack(found, axis=1)
 
         actions = [self._held(one, first, end, times, grid, i) for i, one in enumerate(self._actions.items())]
         rewards = np.zeros(len(grid.times) - 1)
@@ -268,13 +289,27 @@ class _Reader:
         stamps = _converted(self._numbers[mapping.time.column][first:end], mapping.time)
         return checked_times(stamps, self._table, first, mapping.time.column, mapping.max_gap)
 
-    def _lines(self, column: LogColumn, first: int, end: int, times: np.ndarray, grid: Grid) -> np.ndarray:
+    def _lines(self, label: str, column: LogColumn, first: int, end: int, times: np.ndarray, grid: Grid) -> np.ndarray:
         values = _converted(self._numbers[column.column][first:end], column)
         if column.is_angle:
             values = unwrapped(values)
+        elif column.unit in _ANGLE_UNITS or names_angle(label):
+            self._tell_jump(values, label, column, first)
         gap = self._mapping.max_gap
         found = lines(filled(values, times, gap, False, self._table, first, column.column), times, grid)
         return found if column.function is None else _FUNCTIONS[column.function](found)
+
+    def _tell_jump(self, values: np.ndarray, label: str, column: LogColumn, first: int) -> None:
+        """Warn of an angle that jumps by more than half a turn: lines would run through all that lies between."""
+        known = np.flatnonzero(np.isfinite(values))
+        jumps = np.abs(np.diff(values[known]))
+        if jumps.size and jumps.max() > math.pi:
+            row = int(known[int(np.argmax(jumps > math.pi)) + 1])
+            warnings.warn(
+                f"{self._table.place(first + row, column.column)}: the angle {label!r} jumps by {jumps.max():.4g} rad; "
+                "set unwrap: true, so that it goes on beyond a full turn, as the angles of the simulators do",
+                stacklevel=6,
+            )
 
     def _held(
         self,

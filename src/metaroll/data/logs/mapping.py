@@ -14,7 +14,7 @@ import yaml
 from metaroll.checks import check_number
 from metaroll.errors import LogError, unknown_name
 
-__all__ = ["UNITS", "LogColumn", "LogMapping"]
+__all__ = ["UNITS", "LogColumn", "LogMapping", "names_angle"]
 
 _RAD_PER_DEG = math.pi / 180.0
 UNITS = {
@@ -56,8 +56,18 @@ _ANY = ("", "1")
 _OF_TIME = (*_ANY, "s", "ms", "us", "ns", "min")
 _OF_ANGLES = (*_ANY, "rad", "deg", "rev")
 _OF_RATES = (*_ANY, "rad/s", "deg/s", "rpm", "m/s", "cm/s", "mm/s")
+_OF_TURNING = (*_ANY, "rad/s", "deg/s", "rpm")
+_OF_COMMANDS = {
+    "torque": (*_ANY, "%", "N m", "mN m", "N mm"),
+    "force": (*_ANY, "%", "N", "mN"),
+    "voltage": (*_ANY, "%", "V", "mV"),
+    "current": (*_ANY, "%", "A", "mA"),
+}
+"""What labels of simulators begin with -> units."""
 _RATE = "_dot"
 """How labels of simulators end that are speeds."""
+_ANGLES = ("theta", "alpha", "beta", "phi", "psi")
+"""What labels of simulators begin with that are angles, or (with ``_RATE``) their speeds."""
 
 _COLUMNS = ("observations", "actions", "states")
 
@@ -191,6 +201,11 @@ class LogMapping:
         return found if self.rewards is None else {**found, "rewards": self.rewards}
 
 
+def names_angle(label: str) -> bool:
+    """Whether a label of a simulator is that of an angle."""
+    return label.partition("_")[0] in _ANGLES and not label.endswith(_RATE)
+
+
 def _columns(name: str, data: Any) -> dict[str, LogColumn]:
     if isinstance(data, list):  # labels that are the names of the columns
         data = {column: column for column in data}
@@ -230,13 +245,20 @@ def _column(name: str, data: Any) -> LogColumn:
 
 def _check_unit(name: str, label: str, column: LogColumn) -> None:
     """``ValueError`` for a unit of something else than what the column must be."""
-    if column.function is not None and column.unit not in _OF_ANGLES:
+    first = label.partition("_")[0]
+    if column.function is not None:
         what, known = f"the {column.function} is of an angle", _OF_ANGLES
-    elif column.function is None and label.endswith(_RATE) and column.unit not in _OF_RATES:
-        what, known = "it is a speed", _OF_RATES
+    elif label.endswith(_RATE):
+        turning = first in _ANGLES
+        what, known = ("it is the speed of an angle", _OF_TURNING) if turning else ("it is a speed", _OF_RATES)
+    elif names_angle(label):
+        what, known = "it is an angle", _OF_ANGLES
+    elif first in _OF_COMMANDS:
+        what, known = f"it is a {first}", _OF_COMMANDS[first]
     else:
         return
-    raise ValueError(f"unit of {name} must be one of {_listed(known)}, since {what}, got {column.unit!r}")
+    if column.unit not in known:
+        raise ValueError(f"unit of {name} must be one of {_listed(known)}, since {what}, got {column.unit!r}")
 
 
 def _listed(units: tuple[str, ...]) -> str:

@@ -16,6 +16,8 @@ _LONG_PAUSE = 5.0
 """A pause between rows is an error when it is longer than this many of the usual ones, and than ``max_gap``."""
 _SAME_TIME = 1e-6
 """Rows are at the times of steps if they are off by less than this share of a step."""
+_TOO_SLOW = 100.0
+"""Pauses between rows of this many steps are no log of these steps, but time in another unit."""
 _UNEVEN = 0.5
 """Rows may be off the usual pause by this share of it, if they become steps as they are."""
 
@@ -80,7 +82,7 @@ def make_grid(times: np.ndarray, dt: float | None, table: LogTable, first: int, 
     """The steps of ``dt`` seconds that rows at ``times (rows,)`` cover; ``None``: the rows are the steps.
 
     Raises:
-        LogError: They cover none, or are too uneven to be steps themselves.
+        LogError: They cover none, are far longer apart, or are too uneven to be steps themselves.
     """
     if len(times) < 2:
         raise LogError(f"{table.source}: a rollout needs at least two rows, got {len(times)} at row {first + 1}")
@@ -94,6 +96,12 @@ def make_grid(times: np.ndarray, dt: float | None, table: LogTable, first: int, 
                 f"{usual:.6g} s; set dt, so that the log is resampled"
             )
         return Grid(times, np.arange(len(times)), usual)
+    usual = float(np.median(pauses))
+    if usual > _TOO_SLOW * dt:
+        raise LogError(
+            f"{table.source}: rows are {usual:.6g} s apart, which are too many steps of {dt:g} s to tell them; check "
+            f"the unit of {column!r}, or give a longer dt"
+        )
     num_steps = int(times[-1] / dt + _SAME_TIME)
     if num_steps < 1:
         raise LogError(f"{table.source}: {times[-1]:.6g} s from row {first + 1} on are less than one step of {dt:g} s")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ __all__ = ["LOG_SUFFIXES", "LogTable", "array_table", "read_table"]
 
 LOG_SUFFIXES = (".csv", ".npz", ".parquet")
 _MISSING = {"", "nan", "null", "none", "na", "n/a", "-"}
+_STAMP = re.compile(r"\d{4}-\d\d-\d\d|\d\d?:\d\d")
+"""How time stamps begin: a date, or a time of day."""
 _DELIMITERS = ",;\t"
 
 
@@ -51,17 +54,24 @@ class LogTable:
             raise LogError(f"{self.source}: {what}: {unknown_name('column', name, self.columns)}")
         return self.columns[name]
 
+    def is_time(self, name: str) -> bool:
+        """Whether a column holds time stamps or durations, which need no unit."""
+        values = self.columns[name]
+        return isinstance(values, np.ndarray) and values.dtype.kind in "mM"
+
     def numbers(self, name: str, what: str) -> np.ndarray:
-        """The entries of a column as numbers ``(rows,)``, NaN where they are missing; time stamps as seconds.
+        """The entries of a column as numbers ``(rows,)``, NaN where they are missing; time in seconds.
+
+        Time stamps count from the first one.
 
         Raises:
             LogError: One is no number; names row and column.
         """
         values = self.column(name, what)
         array = values if isinstance(values, np.ndarray) else None
-        if array is not None and array.dtype.kind == "M":
-            seconds = (array - array[:1]) / np.timedelta64(1, "ns") * 1e-9
-            return seconds.astype(np.float64)
+        if array is not None and array.dtype.kind in "mM":
+            durations = array - array[:1] if array.dtype.kind == "M" else array
+            return (durations / np.timedelta64(1, "ns") * 1e-9).astype(np.float64)
         if array is not None and array.dtype.kind in "biuf":
             return array.astype(np.float64)
         try:
@@ -75,7 +85,10 @@ class LogTable:
         try:
             return float(value)
         except (TypeError, ValueError):
-            hint = "; write numbers with a point" if isinstance(value, str) and "," in value else ""
+            text = value if isinstance(value, str) else ""
+            hint = "; write numbers with a point" if "," in text else ""
+            if _STAMP.match(text.strip()):
+                hint = "; write seconds, or save time stamps in a .parquet or .npz file as such"
             raise LogError(f"{self.place(row, column)}: {value!r} is no number{hint}") from None
 
     def rows(self, names: Mapping[str, str]) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from metaroll.checks import check_whole
+from metaroll.data.replay.ring_rows import History, RingRows
 from metaroll.errors import DataError, ShapeError
 from metaroll.seeding import as_generator
 
@@ -53,6 +54,7 @@ class PathBuffer:
 
     def clear(self) -> None:
         """Forget everything, and free the memory."""
+        self._history = History()
         self._arrays: dict[str, np.ndarray] = {}
         self._num_added = 0  # transitions that ever came in; transition k lies in row k % capacity
         self._paths: deque[tuple[int, int]] = deque()  # (number of the first transition, length) of the whole paths
@@ -210,14 +212,17 @@ class PathBuffer:
 
         Args:
             copy: False gives views, which change with the buffer: for writing to a file at once without taking the
-                memory a second time.
+                memory a second time. They say which of their rows are new (``RingRows``).
         """
-        stored = self.n_transitions_stored
+        stored, added = self.n_transitions_stored, self._num_added
         return {
             "capacity": self._capacity,
             "num_added": self._num_added,
             "paths": np.array(self._paths, dtype=np.int64).reshape(-1, 2),
-            "data": {key: array[:stored].copy() if copy else array[:stored] for key, array in self._arrays.items()},
+            "data": {
+                key: array[:stored].copy() if copy else RingRows.of(array[:stored], added, self._history)
+                for key, array in self._arrays.items()
+            },
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
@@ -10,15 +10,26 @@ import gymnasium
 import numpy as np
 
 from metaroll.checks import check_unit_interval, check_whole
-from metaroll.data.data_format import map_leaves
-from metaroll.data.replay.streams import STEP, TERMINATED, TRUNCATED, StepStreams, check_spaces, row_bytes
+from metaroll.data.replay.hindsight import DESIRED, HindsightGoals
+from metaroll.data.replay.priorities import Priorities
+from metaroll.data.replay.streams import (
+    START,
+    STEP,
+    TERMINATED,
+    TRUNCATED,
+    StepStreams,
+    check_spaces,
+    row_bytes,
+    rows_of,
+    take,
+)
 from metaroll.data.rollouts import RolloutColumns, Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import DataError, ShapeError
 from metaroll.functional.returns import n_step_sums
 from metaroll.seeding import as_generator
 
-__all__ = ["ReplayBatch", "ReplayBuffer"]
+__all__ = ["ReplayBatch", "ReplayBuffer", "SegmentBatch"]
 
 _PATH = ("observation", "action", "reward", "next_observation", "terminal")
 
@@ -46,6 +57,28 @@ class ReplayBatch(NamedTuple):
     weights: np.ndarray
 
 
+class SegmentBatch(NamedTuple):
+    """N stretches of T rows that follow one another, T = burn-in and length.
+
+    Attributes:
+        observations: And the one after them, ``(N, T + 1, ...)``.
+        actions: ``(N, T, ...)``.
+        rewards: float32 ``(N, T)``.
+        discounts: What the next observation counts: the discount factor, 0 after a termination; float32 ``(N, T)``.
+        starts: Where an episode begins, so that a memory must be empty before, bool ``(N, T + 1)``.
+        mask: Rows to learn from: steps after the burn-in, bool ``(N, T)``; what the others hold means nothing.
+        indices: Where each begins, ``(N,)``.
+    """
+
+    observations: Any
+    actions: np.ndarray
+    rewards: np.ndarray
+    discounts: np.ndarray
+    starts: np.ndarray
+    mask: np.ndarray
+    indices: np.ndarray
+
+
 @final
 class ReplayBuffer:
     """Steps of live collection, of which the newest are kept; each observation is stored once, in its own dtype.
@@ -62,6 +95,12 @@ class ReplayBuffer:
         planned_steps: Steps that will be taken at most, if that is known: room is made for no more.
         memory_limit: Refuse a buffer that could outgrow so many bytes; ``None`` means no limit.
         memory_map: Folder of the files that are to hold the data in place of main memory; they vanish with the process.
+        priority_exponent: Draw steps in proportion to this power of their priorities (``update_priorities``); new ones
+            have the largest so far. ``None``: uniformly.
+        compute_reward: Give steps goals in hindsight, with rewards
+            ``compute_reward(achieved (N, ...), desired (N, ...), {}) -> (N,)``: observations are a Dict with
+            ``achieved_goal`` and ``desired_goal``. ``None``: goals stay as they are.
+        hindsight_ratio: Share of the steps that get such goals, from later in their episodes.
 
     Raises:
         ValueError: A number is too small, a space is of another kind, or the memory would not do; says the estimate.
@@ -77,22 +116,23 @@ class ReplayBuffer:
         planned_steps: int | None = None,
         memory_limit: int | None = None,
         memory_map: str | Path | None = None,
+        priority_exponent: float | None = None,
+        compute_reward: Callable[[Any, Any, Any], Any] | None = None,
+        hindsight_ratio: float = 0.8,
     ) -> None:
         self._capacity = check_whole("capacity", capacity)
         check_whole("num_slots", num_slots)
         check_spaces(observation_space, action_space)
+        goals = compute_reward and HindsightGoals(observation_space, compute_reward, hindsight_ratio)
         needed = self.memory_estimate(observation_space, action_space, capacity, planned_steps)
-        if memory_limit is not None and memory_map is None and needed > memory_limit:
-            each = row_bytes(observation_space, action_space)
-            raise ValueError(
-                f"the replay buffer needs {needed:,} bytes ({needed // each:,} steps of {each:,} bytes), more than "
-                f"memory_limit={memory_limit:,}; set its capacity to at most {memory_limit // each:,}, name a folder "
-                "with memory_map, or raise memory_limit"
-            )
+        if memory_limit is not None and memory_map is None:
+            _check_memory(needed, row_bytes(observation_space, action_space), memory_limit)
         # Every rollout has an observation more than steps; memory that is not written to costs nothing.
         rows = capacity if planned_steps is None else min(capacity, 2 * planned_steps)
         num_rows = -(-rows // num_slots) + 1
         self._streams = StepStreams(observation_space, action_space, num_slots, num_rows, memory_map)
+        self._goals = goals or None
+        self._priorities = None if priority_exponent is None else Priorities(num_slots * num_rows, priority_exponent)
 
     @staticmethod
     def memory_estimate(
@@ -127,6 +167,8 @@ class ReplayBuffer:
     def clear(self) -> None:
         """Forget everything."""
         self._streams.clear()
+        if self._priorities is not None:
+            self._priorities.clear()
 
     def add(self, rollouts: Rollouts | Iterable[StepSequence], actions: Any = None) -> int:
         """Store rollouts, or pieces of them as ``runner.advance`` returns them; number of steps.
@@ -142,7 +184,12 @@ class ReplayBuffer:
             TypeError: Something is no rollout, or of another dtype. Whatever is raised, nothing was stored.
         """
         pieces = Rollouts.of(rollouts)
-        return len(self._streams.add(pieces, actions)) if len(pieces) else 0
+        if not len(pieces):
+            return 0
+        rows = self._streams.add(pieces, actions)
+        if self._priorities is not None:
+            self._priorities.begin(rows, self._are_steps(rows))
+        return int(pieces.bounds[-1])
 
     def sample(
         self,
@@ -151,45 +198,119 @@ class ReplayBuffer:
         *,
         n_step: int = 1,
         discount: float = 0.99,
+        weight_exponent: float = 0.0,
     ) -> ReplayBatch:
-        """``n`` steps, drawn uniformly with replacement.
+        """``n`` steps with replacement: drawn uniformly, or one from each of ``n`` equal shares of all priorities.
 
         Args:
             n: How many.
             generator: What draws.
             n_step: Rewards to sum, as far as the rollout goes.
             discount: Discount factor.
+            weight_exponent: How far weights make up for priorities, from 0 (not at all) to 1.
 
         Raises:
             ValueError: Nothing is stored, or an argument is out of range.
         """
         self._require_steps()
+        check_whole("n", n)
         check_whole("n_step", n_step)
-        discount = check_unit_interval("discount", discount)
-        rows = self._streams.draw(check_whole("n", n), as_generator(generator))
-        return self._batch(rows, n_step, discount, np.ones(n, dtype=np.float32))
-
-    def _batch(self, rows: np.ndarray, n_step: int, discount: float, weights: np.ndarray) -> ReplayBatch:
-        streams, columns = self._streams, self._streams.columns
-        if n_step == 1:
-            rewards, last = columns.rewards.take(rows), 1
-            discounts = np.where(columns.flags.take(rows) & TERMINATED, 0.0, discount)
+        check_unit_interval("weight_exponent", weight_exponent)
+        discount, generator = check_unit_interval("discount", discount), as_generator(generator)
+        if self._priorities is None:
+            rows, weights = self._streams.draw(n, generator), np.ones(n, dtype=np.float32)
         else:
-            window = streams.ahead(rows[:, None], np.arange(n_step + 1))
-            flags = columns.flags.take(window)
-            terminated = flags[:, :-1] & TERMINATED != 0
+            rows, weights = self._priorities.draw(n, generator, len(self), weight_exponent)
+        return self._batch(rows, weights, n_step, discount, generator)
+
+    def _batch(
+        self, rows: np.ndarray, weights: np.ndarray, n_step: int, discount: float, generator: np.random.Generator
+    ) -> ReplayBatch:
+        streams, columns, n = self._streams, self._streams.columns, len(rows)
+        window = streams.ahead(rows[:, None], np.arange(n_step + 1))
+        rewards, flags = columns.rewards.take(window[:, :-1]), columns.flags.take(window)
+        goals = self._goals and self._goals.relabel(streams, window, rewards, generator)
+        terminated = flags[:, :-1] & TERMINATED != 0
+        if n_step == 1:
+            sums, last, discounts = rewards[:, 0], window[:, 1], np.where(terminated[:, 0], 0.0, discount)
+        else:
             goes_on = (flags[:, 1:] & STEP != 0) & (flags[:, :-1] & (TERMINATED | TRUNCATED) == 0)
-            rewards, last, discounts = n_step_sums(columns.rewards.take(window[:, :-1]), terminated, goes_on, discount)
-        seen = streams.observations(np.concatenate([rows, streams.ahead(rows, last)]))
-        observations, successors = _halves(seen, len(rows))
+            sums, counts, discounts = n_step_sums(rewards, terminated, goes_on, discount)
+            last = window[np.arange(n), counts]
+        seen = take(columns.observations, np.concatenate([rows, last]))
+        if goals is not None:
+            for half in (seen[DESIRED][:n], seen[DESIRED][n:]):
+                half[goals[0]] = goals[1]
         return ReplayBatch(
-            observations,
+            rows_of(seen, slice(n)),
             columns.actions.take(rows, axis=0),
-            rewards.astype(np.float32, copy=False),
-            successors,
+            sums.astype(np.float32, copy=False),
+            rows_of(seen, slice(n, None)),
             discounts.astype(np.float32),
             rows,
             weights,
+        )
+
+    def update_priorities(self, indices: np.ndarray, errors: np.ndarray) -> None:
+        """Set priorities of steps that were drawn, before others are added.
+
+        Args:
+            indices: ``batch.indices (N,)``; of one that comes twice, the last counts.
+            errors: How surprising each was: temporal difference errors, whatever their signs, ``(N,)``.
+
+        Raises:
+            ShapeError: There is not one finite number for each index.
+            ValueError: The buffer draws uniformly.
+        """
+        if self._priorities is None:
+            raise ValueError("this buffer draws uniformly; give it a priority_exponent (0.6, say)")
+        self._priorities.update(indices, errors, self._are_steps(indices))
+
+    def _are_steps(self, rows: np.ndarray) -> np.ndarray:
+        return self._streams.columns.flags.take(rows) & STEP != 0
+
+    def sample_segments(
+        self,
+        n: int,
+        generator: np.random.Generator | int | None = None,
+        *,
+        length: int,
+        burn_in: int = 0,
+        discount: float = 0.99,
+    ) -> SegmentBatch:
+        """``n`` stretches of steps that follow one another in a slot, for learners with a memory, drawn uniformly.
+
+        They may lead over the end of an episode: its last observation has a row without a step, which ``mask`` leaves
+        out, and the next row begins anew (``starts``).
+
+        Args:
+            n: How many.
+            generator: What draws.
+            length: Rows to learn from.
+            burn_in: Rows before these, which only bring the memory up.
+            discount: Discount factor.
+
+        Raises:
+            ValueError: It is longer than anything stored, or an argument is out of range.
+        """
+        self._require_steps()
+        check_whole("n", n)
+        discount = check_unit_interval("discount", discount)
+        count = check_whole("length", length) + check_whole("burn_in", burn_in, low=0)
+        columns = self._streams.columns
+        window = self._streams.segments(n, count, as_generator(generator))
+        flags = columns.flags.take(window)
+        steps = flags[:, :-1]
+        mask = steps & STEP != 0
+        mask[:, :burn_in] = False
+        return SegmentBatch(
+            take(columns.observations, window),
+            columns.actions.take(window[:, :-1], axis=0),
+            columns.rewards.take(window[:, :-1]),
+            np.where(steps & TERMINATED, 0.0, discount).astype(np.float32),
+            flags & START != 0,
+            mask,
+            window[:, 0],
         )
 
     def _require_steps(self) -> None:
@@ -229,7 +350,10 @@ class ReplayBuffer:
             copy: False gives views, which change with the buffer: for writing to a file at once. They say which of
                 their rows are new (``RingRows``).
         """
-        return {"capacity": self._capacity, "streams": self._streams.state_dict(copy)}
+        state = {"capacity": self._capacity, "streams": self._streams.state_dict(copy)}
+        if self._priorities is not None:
+            state["priorities"] = self._priorities.state_dict(self._streams.rows_in_order())
+        return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Put the buffer into the state that ``state_dict`` returned: it samples the same, and pieces go on.
@@ -242,13 +366,21 @@ class ReplayBuffer:
             raise DataError(f"this is not the state of a ReplayBuffer: {sorted(missing)[0]!r} is missing")
         if int(state["capacity"]) != self._capacity:
             raise ValueError(f"the state is of a buffer of {state['capacity']} steps, this has {self._capacity}")
+        saved = state.get("priorities")
+        if (saved is None) != (self._priorities is None):
+            raise ValueError("one of the state and this buffer draws by priorities, the other uniformly")
         self._streams.load_state_dict(state["streams"])
+        if self._priorities is not None:
+            self._priorities.load_state_dict(state["priorities"], self._streams.rows_in_order())
 
 
-def _halves(tree: Any, count: int) -> tuple[Any, Any]:
-    if tree.__class__ is np.ndarray:
-        return tree[:count], tree[count:]
-    return map_leaves(lambda leaf, path: leaf[:count], tree), map_leaves(lambda leaf, path: leaf[count:], tree)
+def _check_memory(needed: int, each: int, limit: int) -> None:
+    if needed > limit:
+        raise ValueError(
+            f"the replay buffer needs {needed:,} bytes ({needed // each:,} steps of {each:,} bytes), more than "
+            f"memory_limit={limit:,}; set its capacity to at most {limit // each:,}, name a folder with memory_map, "
+            "or raise memory_limit"
+        )
 
 
 def _columns_of_path(path: Mapping[str, Any]) -> RolloutColumns:

@@ -19,7 +19,18 @@ from metaroll.data.rollouts import Rollouts
 from metaroll.data.space_batches import check_elements
 from metaroll.errors import DataError, ShapeError
 
-__all__ = ["START", "STEP", "TERMINATED", "TRUNCATED", "Columns", "StepStreams", "check_spaces", "row_bytes"]
+__all__ = [
+    "START",
+    "STEP",
+    "TERMINATED",
+    "TRUNCATED",
+    "Columns",
+    "StepStreams",
+    "check_spaces",
+    "row_bytes",
+    "rows_of",
+    "take",
+]
 
 STEP = 1
 """Flag of a row: a step was taken there. Others are the last observations of their episodes, so far."""
@@ -92,7 +103,7 @@ def _action_entry(space: gymnasium.Space) -> tuple[tuple[int, ...], Any]:
 
 
 class _Placed(NamedTuple):
-    """Where the observations of pieces go, ``(sum T + N,)``, and what the slots are like afterwards."""
+    """Where the observations of pieces go, ``(sum T + N,)``, and what the slots and the ends of episodes then are."""
 
     rows: np.ndarray
     kept: np.ndarray
@@ -101,6 +112,7 @@ class _Placed(NamedTuple):
     written: list[int]
     newest: list[int]
     waiting: list[tuple[int, int] | None]
+    ends: dict[int, int]
 
 
 @final
@@ -143,6 +155,7 @@ class StepStreams:
             room((), np.uint8),
             room((), np.int32),
         )
+        self._ends = np.zeros(total, np.int64)  # place of the newest row of an episode, at its number % num_rows
         self.clear()
 
     def clear(self) -> None:
@@ -162,14 +175,43 @@ class StepStreams:
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
+    def rows_in_order(self) -> list[np.ndarray]:
+        """The rows of each slot, from the oldest to the newest."""
+        found = []
+        for slot, (written, stored) in enumerate(zip(self.written, self.stored, strict=True)):
+            found.append(slot * self.num_rows + np.arange(written - stored, written) % self.num_rows)
+        return found
+
     def ahead(self, rows: np.ndarray, steps: int | np.ndarray) -> np.ndarray:
         """The rows that lie ``steps`` after (before, if negative) ``rows`` in their slots."""
         places = rows % self.num_rows
         return rows + ((places + steps) % self.num_rows - places)
 
-    def observations(self, rows: np.ndarray) -> Any:
-        """Copies of observations."""
-        return take(self.columns.observations, rows)
+    def steps_left(self, rows: np.ndarray) -> np.ndarray:
+        """Steps from each of ``rows`` to the last observation of its episode so far."""
+        episodes = self.columns.episodes.take(rows) % self.num_rows
+        places = rows % self.num_rows
+        return (self._ends.take(rows - places + episodes) - places) % self.num_rows
+
+    def segments(self, n: int, length: int, generator: np.random.Generator) -> np.ndarray:
+        """Rows ``(n, length + 1)`` that follow one another in a slot, drawn uniformly from all there are.
+
+        Raises:
+            ValueError: No slot holds so many.
+        """
+        stored = np.array(self.stored)
+        counts = np.maximum(stored - length, 0)
+        starts = np.cumsum([0, *counts])
+        if not starts[-1]:
+            raise ValueError(
+                f"a segment of {length} steps (with its burn-in) is longer than anything stored: the longest slot "
+                f"holds {max(0, stored.max() - 1)}; collect more steps first, or ask for shorter segments"
+            )
+        numbers = generator.integers(starts[-1], size=n)
+        slots = starts.searchsorted(numbers, side="right") - 1
+        oldest = (np.array(self.written) - stored)[slots]
+        firsts = slots * self.num_rows + (oldest + numbers - starts[slots]) % self.num_rows
+        return self.ahead(firsts[:, None], np.arange(length + 1))
 
     def draw(self, n: int, generator: np.random.Generator) -> np.ndarray:
         """Rows of ``n`` steps, drawn uniformly with replacement; there must be one."""
@@ -192,7 +234,7 @@ class StepStreams:
     # -- adding ------------------------------------------------------------------------------------------------------
 
     def add(self, pieces: Rollouts, actions: Any = None) -> np.ndarray:
-        """Store rollouts, and pieces of them that follow what was stored before; rows of the steps that are new.
+        """Store rollouts, and pieces of them that follow what was stored before; the rows that were written.
 
         Raises:
             DataError: Something is NaN or infinite.
@@ -221,7 +263,8 @@ class StepStreams:
         self.columns.episodes[rows[kept]] = placed.episodes[kept]
         self.num_steps += len(step_rows) - before
         self.written, self._newest, self._waiting = placed.written, placed.newest, placed.waiting
-        return step_rows
+        self._ends[list(placed.ends)] = list(placed.ends.values())
+        return rows[kept]
 
     def _place(self, pieces: Rollouts, is_step: np.ndarray) -> _Placed:
         lengths, complete, firsts = pieces.lengths.tolist(), pieces.complete.tolist(), pieces.firsts.tolist()
@@ -229,6 +272,7 @@ class StepStreams:
         written, newest, waiting = list(self.written), list(self._newest), list(self._waiting)
         begins, episodes, follows = [], [], []
         last_of: dict[int, int] = {}
+        ends: dict[int, int] = {}
         slots = [number % self.num_slots for number in numbers]
         kept = np.ones(len(is_step), dtype=bool)
         finals = np.flatnonzero(~is_step)
@@ -243,6 +287,7 @@ class StepStreams:
             written[slot] = begins[-1] + lengths[i] + 1
             waiting[slot] = None if complete[i] else (number, firsts[i] + lengths[i])
             last_of[slot] = i
+            ends[slot * self.num_rows + newest[slot] % self.num_rows] = (written[slot] - 1) % self.num_rows
         rows_of = np.asarray(lengths) + 1
         edges = np.cumsum(rows_of) - rows_of
         place = np.repeat(np.array(begins) - edges, rows_of) + np.arange(len(is_step))
@@ -260,6 +305,7 @@ class StepStreams:
             written,
             newest,
             waiting,
+            ends,
         )
 
     def _plan_numbers(self, pieces: Rollouts) -> list[int]:
@@ -331,6 +377,9 @@ class StepStreams:
             self.written[slot], self._newest[slot] = written, int(entry["newest_episode"])
             waiting = entry["waiting"]
             self._waiting[slot] = None if waiting is None else (int(waiting[0]), int(waiting[1]))
+            episodes = self.columns.episodes[mine]
+            last = np.append(np.diff(episodes) != 0, True)[: len(mine)]
+            self._ends[slot * self.num_rows + episodes[last] % self.num_rows] = numbers[last] % self.num_rows
         self.num_steps = int(np.count_nonzero(self.columns.flags & STEP))
 
     def _checked_state(self, state: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], int]:
@@ -366,6 +415,11 @@ def take(tree: Any, rows: np.ndarray) -> Any:
     if tree.__class__ is np.ndarray:
         return tree.take(rows, axis=0)
     return map_leaves(lambda leaf, path: leaf.take(rows, axis=0), tree)
+
+
+def rows_of(tree: Any, rows: slice) -> Any:
+    """Views of rows of an array, or of a dict or tuple of arrays."""
+    return map_leaves(lambda leaf, path: leaf[rows], tree)
 
 
 def _tree(space: gymnasium.Space, function: Any) -> Any:

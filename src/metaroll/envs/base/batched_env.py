@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Discrete
 
-from metaroll.envs.base.simulator import Simulator
+from metaroll.envs.base.simulator import Simulator, map_rows
 from metaroll.envs.base.simulator_slots import SimulatorRows, SimulatorSlots, check_choices
 from metaroll.errors import ShapeError, SlotError
 from metaroll.types import EnvUpdate
@@ -19,6 +19,10 @@ from metaroll.types import EnvUpdate
 __all__ = ["BatchedEnv", "SettableTask"]
 
 _ROW = np.zeros(1, dtype=np.int64)
+
+
+def _only_row(rows: np.ndarray) -> np.ndarray:
+    return rows[0]
 
 
 class BatchedEnv(gymnasium.Env, ABC):
@@ -68,7 +72,7 @@ class BatchedEnv(gymnasium.Env, ABC):
     def current_observation(self) -> np.ndarray:
         """What is seen now."""
         self.check_started("current_observation()")
-        return self._rows.observe()[0]
+        return map_rows(_only_row, self._rows.observe())
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """One step."""
@@ -86,7 +90,7 @@ class BatchedEnv(gymnasium.Env, ABC):
         self.on_step()
         infos = {name: values[0].item() if values.ndim == 1 else values[0] for name, values in found.infos.items()}
         endings = bool(found.terminated[0]), bool(found.truncated[0])
-        return observations[0], float(found.rewards[0]), *endings, infos
+        return map_rows(_only_row, observations), float(found.rewards[0]), *endings, infos
 
     def on_step(self, begins: bool = False) -> None:
         """Called after every step, and where an episode ``begins``, for pictures that show what has been.

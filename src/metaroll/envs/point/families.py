@@ -10,7 +10,9 @@ from metaroll.envs.point.point_corners import (
     PointMomentumEnv,
     PointWallsEnv,
 )
+from metaroll.envs.point.point_goal import PointGoalEnv
 from metaroll.envs.point.point_navigation import PointNavigationEnv
+from metaroll.envs.point.point_pixels import PointRobotPixelsEnv
 from metaroll.envs.point.point_robot import PointRobotEnv, SparsePointRobotEnv
 
 __all__: list[str] = []
@@ -38,6 +40,12 @@ _CORNERS = {
 
 for name, (kind, text) in _GOALS.items():
     register_family(TaskFamily(name, kind, 80, 20, 20, text))
+register_family(
+    TaskFamily("point-robot-pixels", PointRobotPixelsEnv, 80, 20, 20, "the point of point-robot, seen in 64x64 pixels")
+)
+register_family(
+    TaskFamily("point-goal", PointGoalEnv, 80, 20, 50, "a point that is told its goal (a Dict observation), sparse")
+)
 for name, (kind, text) in _DRAWN.items():
     register_family(TaskFamily(name, kind, 100, 40, 100, text, test_share=0.2))
 for name, (kind, text) in _CORNERS.items():  # of the four corners, of which there are no more, one is held out

@@ -109,7 +109,10 @@ class DrawnPlane:
         if begins or self.render_mode is not None:
             self._trail.append(self._rows.state[0][0, :2].copy())
 
+    def shown_goal(self) -> np.ndarray:
+        """The goal that is drawn, ``(2,)``: that of the task."""
+        return self.simulator.task["goal"]
+
     def picture(self) -> np.ndarray:
         """The plane from above, uint8 ``(360, 360, 3)``."""
-        goal = self.simulator.task["goal"]
-        return draw_plane(self._trail, goal, self.drawn_reach, self.goal_radius, self.walls())
+        return draw_plane(self._trail, self.shown_goal(), self.drawn_reach, self.goal_radius, self.walls())

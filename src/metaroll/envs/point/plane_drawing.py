@@ -1,4 +1,7 @@
-"""Pictures of a point in the plane, its way, its goal, and the walls around it (needs Pillow, the extra ``plot``)."""
+"""Pictures of a point in the plane: with its way, its goal and the walls around it, or many small ones of points alone.
+
+Those with ways need Pillow, the extra ``plot``.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from metaroll.envs.base.canvas import BLUE, GRAY, GREEN, INK, PALE, RED, Canvas, Point
+from metaroll.envs.base.canvas import BLUE, GRAY, GREEN, INK, PALE, PAPER, RED, Canvas, Point
 
-__all__ = ["SIDE", "Wall", "draw_plane"]
+__all__ = ["PIXELS", "SIDE", "Wall", "draw_plane", "plane_pixels"]
 
 SIDE = 360
+PIXELS = 64
+"""Side of the small pictures."""
+_DISC = 4.0  # radius of the point in them, in pixels
 _MARGIN = 24.0
 _GOAL_GROUND = (214, 233, 220)
 
@@ -65,3 +71,29 @@ def _arc(radius: float, gap: np.ndarray, nearness: float) -> list[Point]:
     begin = math.atan2(gap[1], gap[0]) + half
     angles = np.linspace(begin, begin + 2.0 * (math.pi - half), 65)
     return [(radius * math.cos(angle), radius * math.sin(angle)) for angle in angles.tolist()]
+
+
+def plane_pixels(points: np.ndarray, reach: float) -> np.ndarray:
+    """Small pictures of the square [-reach, reach]^2 with a point each, uint8 ``(N, 64, 64, 3)``.
+
+    A disc as ``Canvas`` draws it, computed for all at once: the share of a pixel that it covers is taken from the
+    distance of the middles. Points outside of the square are put at its border.
+
+    Args:
+        points: Shape ``(N, 2)``.
+        reach: Half of the square's side.
+    """
+    border, half = _DISC + 1.0, math.ceil(_DISC) + 1
+    scaled = (points / reach + 1.0) * (PIXELS / 2)
+    place = np.minimum(np.maximum(np.nan_to_num(scaled, posinf=PIXELS, neginf=0.0), border), PIXELS - border)
+    columns, rows = place[:, 0], PIXELS - place[:, 1]  # rows go down
+    around = np.arange(-half, half)
+    xs, ys = (np.floor(axis).astype(np.int64)[:, None] + around for axis in (columns, rows))
+    to_x, to_y = xs + 0.5 - columns[:, None], ys + 0.5 - rows[:, None]
+    distance = np.sqrt(to_x[:, None, :] ** 2 + to_y[:, :, None] ** 2)
+    share = np.minimum(np.maximum(_DISC + 0.5 - distance, 0.0), 1.0)[..., None]
+    pictures = np.empty((len(points), PIXELS, PIXELS, 3), dtype=np.uint8)
+    pictures[:] = PAPER
+    seen = np.rint(np.array(PAPER) * (1.0 - share) + np.array(RED) * share).astype(np.uint8)
+    pictures[np.arange(len(points))[:, None, None], ys[:, :, None], xs[:, None, :]] = seen
+    return pictures

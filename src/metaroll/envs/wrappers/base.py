@@ -36,6 +36,7 @@ __all__ = [
     "inner_env",
     "remove_envs",
     "spec_of",
+    "taken_params",
     "typed_env",
 ]
 
@@ -69,6 +70,16 @@ def changes_actions(env: Any) -> bool:
 def typed_env(env: Any, kind: type | tuple[type, ...]) -> Any:
     """The outermost layer that is a ``kind``, or ``None``."""
     return next((layer for layer in env_layers(env) if isinstance(layer, kind)), None)
+
+
+def taken_params(env: Any, params: Mapping[str, float]) -> dict[str, Any]:
+    """What our wrappers say that they make of domain parameters that are set; the others as they are.
+
+    Raises:
+        ValueError: A wrapper refuses a value.
+    """
+    outermost = typed_env(env, ChainWrapper)
+    return dict(params) if outermost is None else outermost.taken_params(params)
 
 
 def remove_envs(env: Any, kind: type | tuple[type, ...]) -> Any:
@@ -193,6 +204,10 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
         if self.changes_observations:
             raise NotImplementedError(f"what {type(self).__name__} does to observations cannot be undone")
         return observations
+
+    def taken_params(self, params: Mapping[str, float]) -> dict[str, Any]:
+        """Domain parameters that are set here, as ``row_params`` tells them of episodes: a delay is rounded, say."""
+        return taken_params(self.env, params)
 
     def row_params(self, params: dict[str, Any] | None, memory: Memory, row: int) -> dict[str, Any] | None:
         """Domain parameters as they are counted here, of those inside."""

@@ -87,6 +87,11 @@ class OwnParamsWrapper(ChainWrapper, ABC):
         found = read_domain_params(self.env, [name for name in names if name not in own])
         return {**found, **{name: float(own[name]) for name in names if name in own}}
 
+    def taken_params(self, params: Mapping[str, float]) -> dict[str, Any]:
+        """The own ones among ``params`` as they are used here, all others as they are inside."""
+        own, rest = self.split_params(params)
+        return {**super().taken_params(rest), **{name: own[name] for name in params if name in own}}
+
     def split_params(self, params: Mapping[str, float]) -> tuple[dict[str, Any], dict[str, float]]:
         """The own parameters with the values of ``params``, and the rest of these."""
         own, rest = dict(self._own), {}

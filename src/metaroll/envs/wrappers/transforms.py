@@ -91,6 +91,10 @@ class DomainParamTransformWrapper(ChainWrapper):
             return table
         return table.with_updates(table.map_updates(self._inner_update))
 
+    def taken_params(self, params: Mapping[str, float]) -> dict[str, Any]:
+        """What is made inside of those that are given transformed, transformed again."""
+        return self.forward(super().taken_params(self.inverse(params)))
+
     def row_params(self, params: dict[str, Any] | None, memory: Memory, row: int) -> dict[str, Any] | None:
         """Those inside, transformed."""
         return None if params is None else self.forward(params)

@@ -14,8 +14,11 @@ from torch import Tensor
 
 __all__ = [
     "bootstrapped",
+    "chosen_values",
     "critic_loss",
     "critics_loss",
+    "greedy_values",
+    "huber_loss",
     "q_target",
     "smoothed_actions",
     "soft_policy_loss",
@@ -68,6 +71,38 @@ def critics_loss(values: Tensor, target: Tensor, weights: Tensor | None = None) 
     """
     squares = (values - target).square()
     return 0.5 * (squares if weights is None else squares * weights).mean(dim=-1).sum()
+
+
+def chosen_values(values: Tensor, actions: Tensor) -> Tensor:
+    """The values ``(B,)`` of the chosen actions, integers ``(B,)``, among those of all, ``(B, n)``."""
+    return values.gather(-1, actions[..., None])[..., 0]
+
+
+def greedy_values(target: Tensor, online: Tensor | None = None) -> Tensor:
+    """Values of the best actions, ``(B,)``.
+
+    ``max_a Q'(s, a)`` (Mnih et al. 2015), or ``Q'(s, argmax_a Q(s, a))`` with what the ``online`` network says (double
+    Q-learning, van Hasselt et al. 2016, arXiv:1509.06461, equation 4).
+
+    Args:
+        target: By the target network, ``(B, n)``.
+        online: By the network that is learned, ``(B, n)``.
+    """
+    return target.amax(dim=-1) if online is None else chosen_values(target, online.argmax(dim=-1))
+
+
+def huber_loss(values: Tensor, target: Tensor, weights: Tensor | None = None) -> Tensor:
+    """``mean_b w_b h(Q - y)`` with ``h(e) = e^2 / 2`` for ``|e| <= 1``, else ``|e| - 1/2``, scalar.
+
+    The error clipping of Mnih et al. 2015 (Huber 1964).
+
+    Args:
+        values: ``(B,)``.
+        target: Without gradient, ``(B,)``.
+        weights: What each step counts, ``(B,)``; ``None`` for 1.
+    """
+    losses = torch.nn.functional.smooth_l1_loss(values, target, reduction="none")
+    return (losses if weights is None else losses * weights).mean()
 
 
 def value_target(min_q: Tensor, log_prob: Tensor) -> Tensor:

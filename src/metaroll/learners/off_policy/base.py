@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from metaroll.checks import check_number, check_unit_interval, check_whole
+from metaroll.data.replay import ReplayBatch
 from metaroll.data.rollouts import Rollouts
 from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.foreign import as_runner
@@ -62,6 +63,7 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
     Attributes:
         trainer: Networks and optimizers of a learner of this library, for ``improve``; ``None``: a subclass keeps, and
             saves, its own.
+        weight_exponent: How far weights make up for the priorities of a buffer that has any; ``None``: it has none.
 
     Args:
         env_spec: Environment or spec.
@@ -96,6 +98,7 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
     """
 
     trainer: ReplayTrainer | None = None
+    weight_exponent: float | None = None
 
     def __init__(
         self,
@@ -183,14 +186,24 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
 
     def sample_batch(self) -> TransitionBatch:
         """``buffer_batch_size`` steps from the buffer, rewards scaled."""
-        found = self._replay.sample(self.buffer_batch_size, self._generator, n_step=self.n_step, discount=self.discount)
-        return tensors_of(found, self.env_spec.observation_space, self._device, self.reward_scale, False)
+        return self._draw()[1]
+
+    def _draw(self) -> tuple[ReplayBatch, TransitionBatch]:
+        exponent = self.weight_exponent
+        options: dict[str, Any] = {} if exponent is None else {"weight_exponent": exponent}
+        sizes = {"n_step": self.n_step, "discount": self.discount}
+        drawn = self._replay.sample(self.buffer_batch_size, self._generator, **sizes, **options)
+        space = self.env_spec.observation_space
+        return drawn, tensors_of(drawn, space, self._device, self.reward_scale, exponent is not None)
 
     def improve(self) -> float:
         """``n_train_steps`` gradient steps of ``trainer``, as soon as the buffer is filled; ``average_return``."""
         if self.trainer is not None and self.is_filled:
             for _ in range(self.n_train_steps):
-                self.trainer.step(self.sample_batch())
+                drawn, batch = self._draw()
+                errors = self.trainer.step(batch)
+                if self.weight_exponent is not None:
+                    self._replay.update_priorities(drawn.indices, errors.cpu().numpy())
             self._counts.gradient_steps += self.n_train_steps
         return self.average_return
 

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from metaroll.checks import check_number, check_unit_interval, check_whole
 from metaroll.errors import unknown_name
-from metaroll.functional.gradients.actor_critic import bootstrapped, critics_loss, smoothed_actions, soft_update
+from metaroll.functional.gradients.actor_critic import bootstrapped, critics_loss, smoothed_actions
 from metaroll.learners.off_policy.base import CollectionOptions, OffPolicyRLAlgorithm
 from metaroll.learners.off_policy.exploring import BoxExploration
-from metaroll.learners.off_policy.networks import Critics, critics_of, target_of
+from metaroll.learners.off_policy.networks import Critics, critics_of, outputs_of, target_of
 from metaroll.learners.off_policy.replay import TransitionBatch
-from metaroll.learners.off_policy.setup import buffer_for, check_policy, device_of, require_box
+from metaroll.learners.off_policy.setup import buffer_for, check_policy, device_of, encoders_of, require_box
 from metaroll.learners.off_policy.trainer import CRITIC_LOSSES, CriticLosses, ReplayTrainer, Trained
 from metaroll.learners.snapshots import described
 from metaroll.policies.acting import ActingPolicy
@@ -90,7 +90,7 @@ def critic_losses(
         settings: How.
     """
     with torch.no_grad():
-        actions = networks.target_policy(batch.next_observations)
+        actions = _actions(networks.target_policy, batch.next_observations)
         if noise is not None:
             actions = smoothed_actions(actions, noise, settings.smoothing_std, settings.smoothing_clip)
         values = networks.target_critics(batch.next_observations, actions).amin(dim=0)
@@ -102,8 +102,13 @@ def critic_losses(
 
 def policy_loss(networks: DeterministicNetworks, batch: TransitionBatch) -> Tensor:
     """``-mean Q_1(s, pi(s))``: the negated objective of the policy (Silver et al. 2014; Lillicrap 2016, equation 6)."""
-    chosen = networks.policy(batch.observations)
+    chosen = _actions(networks.policy, batch.observations)
     return -networks.critics(batch.observations, chosen, fixed=True, first=True).mean()
+
+
+def _actions(policy: DeterministicMLPPolicy, observations: Tensor) -> Tensor:
+    """Actions in [-1, 1]."""
+    return outputs_of(policy.net, policy.features(observations))
 
 
 @final
@@ -130,7 +135,7 @@ class DeterministicTrainer(ReplayTrainer):
     ) -> None:
         self.settings = settings
         self.networks = DeterministicNetworks(policy, critics, target_of(policy), target_of(critics))
-        rates = {"policy": settings.policy_lr, "critics": settings.qf_lr}
+        rates = {"critics": settings.qf_lr, "policy": settings.policy_lr}
         super().__init__(exploration, Trained(self.networks._asdict(), rates, device), seed, device)
         self._num_steps = 0
 
@@ -146,9 +151,8 @@ class DeterministicTrainer(ReplayTrainer):
             loss = policy_loss(self.networks, batch)
             self.trained.step("policy", loss)
             self.means.add(POLICY_LOSSES, loss.detach()[None])
-            policy, critics, target_policy, target_critics = self.networks
-            soft_update(target_critics.parameters(), critics.parameters(), settings.target_update_tau)
-            soft_update(target_policy.parameters(), policy.parameters(), settings.target_update_tau)
+            self.trained.follow("target_critics", "critics", settings.target_update_tau)
+            self.trained.follow("target_policy", "policy", settings.target_update_tau)
         return found.errors
 
     def described(self) -> Sequence[str]:
@@ -319,11 +323,12 @@ def _networks(
     spec: EnvSpec, policy: Any, qf: Any, num_critics: int, seed: int
 ) -> tuple[DeterministicMLPPolicy, Critics]:
     generator = torch_generator(derive_seed("deterministic networks", seed))
+    critics_see, policy_sees = encoders_of(spec, qf, generator)
     if policy is None:
-        policy = DeterministicMLPPolicy(spec, init="fan_in", generator=generator)
+        policy = DeterministicMLPPolicy(spec, init="fan_in", encoder=policy_sees, generator=generator)
     check_policy(policy, DeterministicMLPPolicy, spec)
     if qf is None:
-        qf = Critics(spec, num_critics, init="fan_in", generator=generator)
+        qf = Critics(spec, num_critics, init="fan_in", encoder=critics_see, generator=generator)
     return policy, critics_of(qf, spec, num_critics, generator)
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from metaroll.checks import check_whole
+from metaroll.checks import check_unit_interval, check_whole
 from metaroll.learners.off_policy.networks import as_one_vector
 from metaroll.policies.acting import ActingPolicy
-from metaroll.policies.exploration import UniformFirstPolicy
+from metaroll.policies.exploration import EpsilonGreedyPolicy, UniformFirstPolicy
 from metaroll.policies.scaling import ActionScaling
 
-__all__ = ["BoxExploration", "Exploration"]
+__all__ = ["BoxExploration", "EpsilonGreedy", "Exploration"]
 
 
 class Exploration(ABC):
@@ -37,6 +37,38 @@ class Exploration(ABC):
     @abstractmethod
     def stored(self, actions: Any) -> Any:
         """Actions of the environment in the units of the policy."""
+
+
+class EpsilonGreedy(Exploration):
+    """Actions at random with a probability that falls linearly, else the best ones.
+
+    Args:
+        policy: Acts with that probability at random; of another class, it is left as it is.
+        first, last: The probability at first, and in the end.
+        num_steps: Environment steps that the fall takes.
+    """
+
+    def __init__(self, policy: ActingPolicy, first: float, last: float, num_steps: int) -> None:
+        self.policy = policy
+        self._first, self._last = check_unit_interval("max_epsilon", first), check_unit_interval("min_epsilon", last)
+        self._num_steps = check_whole("epsilon_steps", num_steps, 0)
+        self._vector: Tensor | None = None
+
+    def prepare(self, num_env_steps: int) -> None:
+        """See ``Exploration``."""
+        if isinstance(self.policy, EpsilonGreedyPolicy):
+            share = min(1.0, num_env_steps / self._num_steps) if self._num_steps else 1.0
+            self.policy.set_epsilon(self._first + share * (self._last - self._first))
+
+    def vector(self) -> np.ndarray:
+        """See ``Exploration``; on the CPU they are no copy."""
+        if self._vector is None:
+            self._vector = as_one_vector(self.policy, self.policy.acting_parameter_names())
+        return self._vector.cpu().numpy()
+
+    def stored(self, actions: Any) -> Any:
+        """See ``Exploration``: indices from 0."""
+        return actions
 
 
 class BoxExploration(Exploration):

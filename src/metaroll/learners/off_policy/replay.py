@@ -32,8 +32,16 @@ class Replay(Protocol):
         ...
 
     def sample(
-        self, n: int, generator: np.random.Generator | int | None = None, *, n_step: int = 1, discount: float = 0.99
+        self,
+        n: int,
+        generator: np.random.Generator | int | None = None,
+        *,
+        n_step: int = 1,
+        discount: float = 0.99,
+        weight_exponent: float = 0.0,
     ) -> ReplayBatch: ...
+
+    def update_priorities(self, indices: np.ndarray, errors: np.ndarray) -> None: ...
 
     def state_dict(self, copy: bool = True) -> Mapping[str, Any]: ...
 
@@ -66,8 +74,8 @@ def tensors_of(
     def seen(observations: Any) -> Tensor:
         rows = observations
         if rows.__class__ is not np.ndarray or rows.ndim != 2 or rows.dtype != np.float32:
-            rows = np.asarray(flatten_batch(space, observations), dtype=np.float32)
-        return torch.from_numpy(rows).to(device)
+            rows = flatten_batch(space, observations)
+        return torch.from_numpy(rows).to(device).to(torch.float32)  # images travel as bytes
 
     def told(column: np.ndarray) -> Tensor:
         return torch.from_numpy(column).to(device)
@@ -146,9 +154,15 @@ class PathReplay:
             )
 
     def sample(
-        self, n: int, generator: np.random.Generator | int | None = None, *, n_step: int = 1, discount: float = 0.99
+        self,
+        n: int,
+        generator: np.random.Generator | int | None = None,
+        *,
+        n_step: int = 1,
+        discount: float = 0.99,
+        weight_exponent: float = 0.0,
     ) -> ReplayBatch:
-        """See ``ReplayBuffer.sample``; ``n_step`` is 1."""
+        """See ``ReplayBuffer.sample``; ``n_step`` is 1, and all weights are."""
         found = self.buffer.sample_transitions(n, generator)
         terminal = np.asarray(found["terminal"]).reshape(-1).astype(bool)
         return ReplayBatch(
@@ -160,6 +174,9 @@ class PathReplay:
             np.arange(n),
             np.ones(n, dtype=np.float32),
         )
+
+    def update_priorities(self, indices: np.ndarray, errors: np.ndarray) -> None:
+        self._own("update_priorities")(indices, errors)
 
     def state_dict(self, copy: bool = True) -> Mapping[str, Any]:
         return self._own("state_dict")(copy)
@@ -173,5 +190,5 @@ class PathReplay:
     def _own(self, name: str) -> Callable[..., Any]:
         method = getattr(self.buffer, name, None)
         if not callable(method):
-            raise TypeError(f"{type(self.buffer).__name__} needs {name}() for snapshots: use a ReplayBuffer")
+            raise TypeError(f"{type(self.buffer).__name__} needs {name}(), which a ReplayBuffer has")
         return method

@@ -6,14 +6,17 @@ from typing import Any
 
 import gymnasium
 import torch
+from torch import nn
 
 from metaroll.data.replay import ReplayBuffer
 from metaroll.errors import ShapeError
 from metaroll.learners.off_policy.base import CollectionOptions
+from metaroll.learners.off_policy.networks import Critics
 from metaroll.policies.acting import ActingPolicy
+from metaroll.policies.encoders import FixedEncoder, ObservationEncoder, holds_images
 from metaroll.types import EnvSpec
 
-__all__ = ["buffer_for", "check_policy", "device_of", "require_box"]
+__all__ = ["buffer_for", "check_policy", "device_of", "encoders_of", "require_box", "require_choices"]
 
 
 def require_box(env_spec: Any, learner: str, choosing: str) -> EnvSpec:
@@ -33,6 +36,23 @@ def require_box(env_spec: Any, learner: str, choosing: str) -> EnvSpec:
     return spec
 
 
+def require_choices(env_spec: Any, learner: str, others: str) -> EnvSpec:
+    """The spec, if its actions are Discrete.
+
+    Args:
+        env_spec: Environment or spec.
+        learner: Name of the learner, for the error.
+        others: What learns other actions.
+
+    Raises:
+        TypeError: They are something else.
+    """
+    spec = EnvSpec.from_env(env_spec)
+    if not isinstance(spec.action_space, gymnasium.spaces.Discrete):
+        raise TypeError(f"{learner} learns values of Discrete actions, got {spec.action_space}: {others}")
+    return spec
+
+
 def check_policy(policy: Any, kind: type[ActingPolicy], spec: EnvSpec) -> None:
     """Raise unless ``policy`` is of ``kind``, for the spaces of ``spec``.
 
@@ -49,7 +69,30 @@ def check_policy(policy: Any, kind: type[ActingPolicy], spec: EnvSpec) -> None:
         )
 
 
-def buffer_for(spec: EnvSpec, given: Any, replay_size: int, collection: CollectionOptions) -> Any:
+def encoders_of(spec: EnvSpec, qf: Any, generator: torch.Generator) -> tuple[nn.Module | None, FixedEncoder | None]:
+    """What critics see images through, and what a policy does: the same, which no gradient reaches from there.
+
+    Args:
+        spec: Spaces.
+        qf: What was given; ``Critics`` have an encoder of their own, or none.
+        generator: Source of the initial weights; without images, nothing is drawn.
+
+    Returns:
+        Two encoders; ``None``, where observations are taken as they are.
+    """
+    encoder = qf.encoder if isinstance(qf, Critics) else None
+    if qf is None and holds_images(spec.observation_space):
+        encoder = ObservationEncoder(spec.observation_space, generator=generator)
+    return encoder, None if encoder is None else FixedEncoder(encoder)
+
+
+def buffer_for(
+    spec: EnvSpec,
+    given: Any,
+    replay_size: int,
+    collection: CollectionOptions,
+    priority_exponent: float | None = None,
+) -> Any:
     """``given``, or a ``ReplayBuffer`` for the rollouts that go on side by side.
 
     Raises:
@@ -58,7 +101,8 @@ def buffer_for(spec: EnvSpec, given: Any, replay_size: int, collection: Collecti
     if given is not None:
         return given
     num_slots = collection.get("rollout_batch_size", 1)
-    return ReplayBuffer(spec.observation_space, spec.action_space, replay_size, num_slots=num_slots)
+    options: dict[str, Any] = {"num_slots": num_slots, "priority_exponent": priority_exponent}
+    return ReplayBuffer(spec.observation_space, spec.action_space, replay_size, **options)
 
 
 def device_of(device: str | torch.device | None) -> torch.device:

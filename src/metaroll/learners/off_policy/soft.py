@@ -16,15 +16,14 @@ from metaroll.functional.gradients.actor_critic import (
     bootstrapped,
     critics_loss,
     soft_policy_loss,
-    soft_update,
     soft_values,
     temperature_loss,
 )
 from metaroll.learners.off_policy.base import CollectionOptions, OffPolicyRLAlgorithm
 from metaroll.learners.off_policy.exploring import BoxExploration
-from metaroll.learners.off_policy.networks import Critics, critics_of, target_of
+from metaroll.learners.off_policy.networks import Critics, critics_of, outputs_of, target_of
 from metaroll.learners.off_policy.replay import TransitionBatch
-from metaroll.learners.off_policy.setup import buffer_for, check_policy, device_of, require_box
+from metaroll.learners.off_policy.setup import buffer_for, check_policy, device_of, encoders_of, require_box
 from metaroll.learners.off_policy.trainer import CRITIC_LOSSES, CriticLosses, ReplayTrainer, Trained
 from metaroll.learners.snapshots import described
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
@@ -107,7 +106,7 @@ def critic_losses(networks: SoftNetworks, batch: TransitionBatch, noise: Tensor)
         noise: Standard normal numbers for the next actions, ``(B, act_dim)``.
     """
     with torch.no_grad():
-        actions, log_prob = squashed_sample(*networks.policy.distribution(batch.next_observations), noise)
+        actions, log_prob = _sampled(networks.policy, batch.next_observations, noise)
         values = networks.target_critics(batch.next_observations, actions).amin(dim=0)
         values = soft_values(values, log_prob, networks.temperature())
         target = bootstrapped(batch.rewards, batch.discounts, values)
@@ -124,10 +123,16 @@ def policy_losses(networks: SoftNetworks, batch: TransitionBatch, noise: Tensor)
         batch: Transitions, of which the observations count.
         noise: Standard normal numbers for the actions, ``(B, act_dim)``.
     """
-    actions, log_prob = squashed_sample(*networks.policy.distribution(batch.observations), noise)
+    actions, log_prob = _sampled(networks.policy, batch.observations, noise)
     values = networks.critics(batch.observations, actions, fixed=True).amin(dim=0)
     loss, log_prob_told = soft_policy_loss(log_prob, values, networks.temperature()), log_prob.detach()
     return PolicyLosses(loss, torch.stack([loss.detach(), log_prob_told.mean()]), log_prob_told)
+
+
+def _sampled(policy: TanhGaussianMLPPolicy, observations: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Actions in [-1, 1] and their log-densities, reparameterized."""
+    mean, log_std = outputs_of(policy.net, policy.features(observations)).chunk(2, dim=-1)
+    return squashed_sample(mean, log_std.clamp(*policy.log_std_bounds), noise)
 
 
 @final
@@ -156,7 +161,7 @@ class SoftTrainer(ReplayTrainer):
         fixed = settings.temperature
         temperature = Temperature(settings.init_temperature if fixed is None else fixed)
         self.networks = SoftNetworks(policy, critics, target_of(critics), temperature)
-        rates = {"policy": settings.policy_lr, "critics": settings.qf_lr}
+        rates = {"critics": settings.qf_lr, "policy": settings.policy_lr}
         if fixed is None:
             rates["temperature"] = settings.temperature_lr
         super().__init__(exploration, Trained(self.networks._asdict(), rates, device), seed, device)
@@ -173,7 +178,7 @@ class SoftTrainer(ReplayTrainer):
             loss = temperature_loss(networks.temperature.log, policy.log_prob, settings.target_entropy)
             self.trained.step("temperature", loss)
             self.means.add(TEMPERATURE_LOSSES, networks.temperature())
-        soft_update(networks.target_critics.parameters(), networks.critics.parameters(), settings.target_update_tau)
+        self.trained.follow("target_critics", "critics", settings.target_update_tau)
         self.means.add(CRITIC_LOSSES, critic.seen)
         self.means.add(POLICY_LOSSES, policy.seen)
         return critic.errors
@@ -247,11 +252,12 @@ class SAC(OffPolicyRLAlgorithm):
         )
         buffer = buffer_for(spec, replay_buffer, replay_size, collection)
         generator = torch_generator(derive_seed("soft networks", seed))
+        critics_see, policy_sees = encoders_of(spec, qf, generator)
         if policy is None:
-            policy = TanhGaussianMLPPolicy(spec, (256, 256), init="fan_in", generator=generator)
+            policy = TanhGaussianMLPPolicy(spec, (256, 256), init="fan_in", encoder=policy_sees, generator=generator)
         check_policy(policy, TanhGaussianMLPPolicy, spec)
         if qf is None:
-            qf = Critics(spec, 2, init="fan_in", generator=generator)
+            qf = Critics(spec, 2, init="fan_in", encoder=critics_see, generator=generator)
         critics = critics_of(qf, spec, 2, generator)
         explorer = BoxExploration(policy if exploration_policy is None else exploration_policy, uniform_steps)
         self.trainer = SoftTrainer(policy, critics, explorer, settings, seed, device_of(device))

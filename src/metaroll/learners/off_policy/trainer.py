@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from metaroll.errors import DivergedError
-from metaroll.functional.gradients.optimizers import fast_optimizer
+from metaroll.functional.gradients.actor_critic import soft_update
+from metaroll.functional.gradients.optimizers import Adam
 from metaroll.learners.off_policy.exploring import Exploration
 from metaroll.learners.off_policy.replay import TransitionBatch
-from metaroll.learners.snapshots import load_optimizer_tree, optimizer_tree, shapes_of, weights_of
+from metaroll.learners.snapshots import shapes_of, weights_of
 from metaroll.seeding import torch_generator
 
 __all__ = ["CRITIC_LOSSES", "CriticLosses", "LossMeans", "ReplayTrainer", "Trained"]
@@ -56,7 +57,8 @@ class Trained:
 
     Args:
         networks: By name; deep copies of one another (target networks) are networks like any other.
-        learning_rates: By name of a network: that of its optimizer, Adam.
+        learning_rates: By name of a network: that of its optimizer, Adam. What two networks share (an encoder) is
+            learned with the first of them.
         device: Where the networks go.
     """
 
@@ -66,24 +68,31 @@ class Trained:
         self._networks = dict(networks)
         for network in self._networks.values():
             network.to(device)
-        self.optimizers = {
-            name: fast_optimizer(
-                torch.optim.Adam, [p for p in self._networks[name].parameters() if p.requires_grad], lr
-            )
-            for name, lr in learning_rates.items()
-        }
+        self._parameters = {name: list(network.parameters()) for name, network in self._networks.items()}
+        self.optimizers: dict[str, Adam] = {}
+        taken: set[int] = set()
+        for name, lr in learning_rates.items():
+            own = [p for p in self._parameters[name] if id(p) not in taken]
+            taken.update(map(id, own))
+            self.optimizers[name] = Adam(own, lr)
 
-    def step(self, name: str, loss: Tensor) -> None:
-        """One step of the optimizer of a network down ``loss``."""
+    def step(self, name: str, loss: Tensor, max_grad_norm: float | None = None) -> None:
+        """One step of the optimizer of a network down ``loss``, with a gradient of at most that norm."""
         optimizer = self.optimizers[name]
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        optimizer.step()
+        gradients = torch.autograd.grad(loss, optimizer.parameters)
+        if max_grad_norm is not None:
+            norm = torch.stack([gradient.norm() for gradient in gradients]).norm()
+            gradients = [gradient * (max_grad_norm / (norm + 1e-6)).clamp(max=1.0) for gradient in gradients]
+        optimizer.step(gradients)
+
+    def follow(self, target: str, source: str, tau: float) -> None:
+        """Move a target network toward another one (``soft_update``)."""
+        soft_update(self._parameters[target], self._parameters[source], tau)
 
     @torch.no_grad()
     def check_finite(self, losses: Mapping[str, float], reward_scale: float) -> None:
         """``DivergedError`` if losses or weights hold NaN or Inf (one copy from the device)."""
-        parameters = [p for network in self._networks.values() for p in network.parameters()]
+        parameters = [p for parameters in self._parameters.values() for p in parameters]
         if not all(map(math.isfinite, losses.values())):
             what = f"the losses are not finite any more ({dict(losses)})"
         elif not bool(torch.stack([p.isfinite().all() for p in parameters]).all()):
@@ -100,7 +109,7 @@ class Trained:
         """Weights and optimizers."""
         return {
             "networks": {name: weights_of(network) for name, network in self._networks.items()},
-            "optimizers": {name: optimizer_tree(optimizer) for name, optimizer in self.optimizers.items()},
+            "optimizers": {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()},
         }
 
     def load_state_dict(self, tree: Mapping[str, Any]) -> None:
@@ -108,7 +117,7 @@ class Trained:
         for name, network in self._networks.items():
             network.load_state_dict(dict(tree["networks"][name]))
         for name, optimizer in self.optimizers.items():
-            load_optimizer_tree(optimizer, tree["optimizers"][name])
+            optimizer.load_state_dict(tree["optimizers"][name])
 
 
 class ReplayTrainer(ABC):

@@ -393,6 +393,7 @@ class RolloutEngine:
         settings = {**self._settings, "record": not by_hand}
         pool, key = self._pool, self._key
         source, policy, build = self._env_source, self.policy, acting_build(self.policy)
+        shape = policy.acting_parameters().shape
         here = GlobalNamespace()
         vars(here)["_unit_runners"] = {key: self._local}
 
@@ -405,10 +406,12 @@ class RolloutEngine:
                 raise RuntimeError(
                     f"{changed} of the engine has changed since this collection was opened; open another one"
                 )
-            own = self.policy.acting_parameters()
-            shared = own if parameters is None else array_of("parameters", parameters, "an array of numbers (P,)")
-            if shared.shape != own.shape:
-                raise ShapeError(f"parameters must have shape {own.shape}, got {shared.shape}")
+            if parameters is None:
+                shared = self.policy.acting_parameters()
+            else:
+                shared = array_of("parameters", parameters, "an array of numbers (P,)")
+                if shared.shape != shape:
+                    raise ShapeError(f"parameters must have shape {shape}, got {shared.shape}")
             if pool.is_serial:
                 self._local.parameters = shared
                 return [advance_shard(here, key, work) for work in works]

@@ -12,9 +12,18 @@ from torch import Tensor
 
 from metaroll.checks import array_of, check_whole, described
 from metaroll.data.step_sequence import StepSequence
+from metaroll.envs.lookup.source import EnvSource
+from metaroll.envs.wrappers.base import taken_params
 from metaroll.errors import DataError, ShapeError
 
-__all__ = ["FailedSimulation", "check_domain_params", "checked_names", "checked_values", "seed_of_values"]
+__all__ = [
+    "FailedSimulation",
+    "check_domain_params",
+    "check_taken_over",
+    "checked_names",
+    "checked_values",
+    "seed_of_values",
+]
 
 _RTOL = 1e-5
 """How far a parameter may be from what was commanded: NumPy's doubles go through float32 in ``sbi``."""
@@ -120,3 +129,29 @@ def check_domain_params(
                     f"rollout {number} must run with {name} = {value!r}, as commanded, but ran with {actual!r}; the "
                     "environment, or a wrapper, does not take it over"
                 )
+
+
+def check_taken_over(found: StepSequence, source: EnvSource, values: np.ndarray, names: Sequence[str]) -> None:
+    """Whether a rollout ran with a set of parameters, as far as it says so.
+
+    A wrapper that says what it makes of a parameter (a delay that it rounds) is held to that; a value that a simulator
+    ignores or clamps without a word is an error.
+
+    Args:
+        found: The rollout.
+        source: Of the environment in which it was made.
+        values: What was commanded, ``(d,)``.
+        names: The d names.
+
+    Raises:
+        ValueError: A parameter has another value.
+        DataError: The rollout tells parameters, but not this one.
+    """
+    if "domain_param" not in (found.rollout_info or {}):
+        return
+    instance = source.make()
+    try:
+        taken = taken_params(instance, dict(zip(names, values.tolist(), strict=True)))
+    finally:
+        source.close(instance)
+    check_domain_params(found, [taken[name] for name in names], names)

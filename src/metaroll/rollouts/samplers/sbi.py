@@ -30,7 +30,7 @@ from metaroll.rollouts.engine.reduction import Reduction
 from metaroll.rollouts.failures import DroppedRollout, what_failed
 from metaroll.rollouts.samplers.param_sets import (
     FailedSimulation,
-    check_domain_params,
+    check_taken_over,
     checked_names,
     checked_values,
     seed_of_values,
@@ -294,7 +294,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         Raises:
             ShapeError: There are more or fewer than d parameters.
             TypeError: They are no numbers.
-            ValueError: The environment does not take over the parameters.
+            ValueError: The environment does not take over the parameters (a wrapper that says so may round them).
         """
         values = checked_values(dp_values, self._names)
         call, self._calls = self._calls, self._calls + 1
@@ -429,8 +429,8 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
             return
         rollouts = engine.run([plans[0].with_(max_steps=1)])
         engine.dropped.clear()
-        if len(rollouts) and "domain_param" in rollouts[0].rollout_info:
-            check_domain_params(rollouts[0], values, self._names)
+        if len(rollouts):
+            check_taken_over(rollouts[0], self._source, values, self._names)
         self._reached = bool(len(rollouts))
 
     def _note_failed(self, dropped: list[DroppedRollout], rows: np.ndarray, values: np.ndarray, call: int) -> None:

@@ -30,6 +30,7 @@ __all__ = [
     "env_sizes",
     "family_sizes",
     "is_continuous",
+    "is_discrete",
     "make_policy",
     "network_generator",
     "own_arguments",
@@ -101,6 +102,11 @@ def spec_of(env: str) -> EnvSpec:
 def is_continuous(spec: EnvSpec) -> bool:
     """Whether actions are a Box."""
     return isinstance(spec.action_space, gymnasium.spaces.Box)
+
+
+def is_discrete(spec: EnvSpec) -> bool:
+    """Whether actions are one choice."""
+    return isinstance(spec.action_space, gymnasium.spaces.Discrete)
 
 
 def family_sizes(env: str) -> dict[str, Any]:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, final
 
 import torch
 
+from metaroll.data.replay import ReplayBuffer
+from metaroll.envs.base.constructors import make_env
 from metaroll.learners.off_policy.base import OffPolicyRLAlgorithm
+from metaroll.learners.off_policy.choosing import DQN
 from metaroll.learners.off_policy.deterministic import DDPG, TD3
 from metaroll.learners.off_policy.networks import Critics
+from metaroll.learners.off_policy.setup import encoders_of
 from metaroll.learners.off_policy.soft import SAC
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.deterministic import DeterministicMLPPolicy
+from metaroll.policies.encoders import holds_images
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
+from metaroll.policies.greedy import GreedyQPolicy
+from metaroll.tasks.updates import layer_with
 from metaroll.training.algorithms import building
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.description import AlgorithmDescription, Work
@@ -39,6 +47,9 @@ class OffPolicySetup:
             replaces randomize.
         num_train_tasks: Number of training tasks of a task family.
         num_test_tasks: Number of held-out tasks, or of held-out sets of domain parameters (null: 20 of them).
+        hindsight_ratio: Share of replayed steps that get a goal which was reached later in their episode (0.8, say), in
+            an environment with goals in its observations and compute_reward(achieved, desired, info).
+        memory_limit: Refuse a replay buffer that could outgrow so many bytes; null means no limit.
     """
 
     hidden_nonlinearity: Literal["relu", "tanh"] = "relu"
@@ -46,6 +57,8 @@ class OffPolicySetup:
     randomize_param: Sequence[str] = ()
     num_train_tasks: int | None = None
     num_test_tasks: int | None = None
+    hindsight_ratio: float = 0.0
+    memory_limit: int | None = None
 
 
 class _OffPolicyDescription(AlgorithmDescription, ABC):
@@ -57,22 +70,37 @@ class _OffPolicyDescription(AlgorithmDescription, ABC):
     )
 
     def build(self, given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> OffPolicyRLAlgorithm:
-        setup, spec = building.setup_of(OffPolicySetup, given.values), building.spec_of(given.env)
-        generator = building.network_generator(given)
-        options = {"init": given.init, "generator": generator}
+        spec = building.spec_of(given.env)
         collection = building.own_arguments(OffPolicyRLAlgorithm, given.values)
         return self.learner(
             spec,
-            *self._networks(spec, given.hidden_sizes, setup.hidden_nonlinearity, options),
+            *self._networks(spec, given),
+            self._buffer(given, spec),
             task_sampler=train,
             device=given.device,
             **building.common_arguments(given, test),
             **{**collection, **building.own_arguments(self.learner, given.values)},
         )
 
+    def _buffer(self, given: BuildOptions, spec: EnvSpec) -> ReplayBuffer:
+        """As large as it will be filled, if it is known how long training lasts."""
+        setup = building.setup_of(OffPolicySetup, given.values)
+        planned = None if given.epochs is None else given.epochs * self.work(given.values).epoch_steps
+        return ReplayBuffer(
+            spec.observation_space,
+            spec.action_space,
+            given.values["replay_size"],
+            num_slots=given.values["rollout_batch_size"],
+            planned_steps=planned,
+            memory_limit=setup.memory_limit,
+            priority_exponent=given.values.get("priority_exponent"),
+            compute_reward=_goal_rewards(given.env) if setup.hindsight_ratio else None,
+            hindsight_ratio=setup.hindsight_ratio,
+        )
+
     @abstractmethod
-    def _networks(self, spec: EnvSpec, sizes: tuple[int, ...], activation: str, options: Mapping[str, Any]) -> Networks:
-        """Policy and Q function; ``None`` where the learner then says what is wrong with the spaces."""
+    def _networks(self, spec: EnvSpec, given: BuildOptions) -> Networks:
+        """Policy and Q function; ``None``: the learner's own, or it says what is wrong with the spaces."""
 
     def work(self, values: Mapping[str, Any]) -> Work:
         updates = values["steps_per_epoch"] * values["n_train_steps"]
@@ -89,17 +117,33 @@ class _OffPolicyDescription(AlgorithmDescription, ABC):
         )
 
 
+def _how(given: BuildOptions) -> tuple[tuple[int, ...], str, dict[str, Any]]:
+    """Hidden layers of networks, their activation, and where their weights come from."""
+    activation = building.setup_of(OffPolicySetup, given.values).hidden_nonlinearity
+    return given.hidden_sizes, activation, {"init": given.init, "generator": building.network_generator(given)}
+
+
 def _box_networks(
-    policy: type[DeterministicMLPPolicy | TanhGaussianMLPPolicy],
-    num_critics: int,
-    spec: EnvSpec,
-    sizes: tuple[int, ...],
-    activation: str,
-    options: Mapping[str, Any],
+    policy: type[DeterministicMLPPolicy | TanhGaussianMLPPolicy], num_critics: int, spec: EnvSpec, given: BuildOptions
 ) -> Networks:
     if not building.is_continuous(spec):
-        return None, None
-    return policy(spec, sizes, activation, **options), Critics(spec, num_critics, sizes, activation, **options)
+        return None, None  # the learner says what is wrong
+    sizes, activation, options = _how(given)
+    critics_see, policy_sees = encoders_of(spec, None, options["generator"])
+    acting = policy(spec, sizes, activation, encoder=policy_sees, **options)
+    return acting, Critics(spec, num_critics, sizes, activation, encoder=critics_see, **options)
+
+
+def _goal_rewards(env: str) -> Callable[..., Any]:
+    """What rewards an environment gives for goals."""
+    with contextlib.closing(make_env(env)) as made:
+        layer = layer_with(made, "compute_reward")
+    if layer is None:
+        raise ValueError(
+            f"hindsight_ratio is for environments with compute_reward(achieved_goal, desired_goal, info), which {env} "
+            "has not: leave it out"
+        )
+    return layer.compute_reward
 
 
 @final
@@ -109,8 +153,8 @@ class DDPGDescription(_OffPolicyDescription):
     name: ClassVar[str] = "ddpg"
     learner: ClassVar[type] = DDPG
 
-    def _networks(self, spec: EnvSpec, *how: Any) -> Networks:
-        return _box_networks(DeterministicMLPPolicy, 1, spec, *how)
+    def _networks(self, spec: EnvSpec, given: BuildOptions) -> Networks:
+        return _box_networks(DeterministicMLPPolicy, 1, spec, given)
 
 
 @final
@@ -120,8 +164,8 @@ class TD3Description(_OffPolicyDescription):
     name: ClassVar[str] = "td3"
     learner: ClassVar[type] = TD3
 
-    def _networks(self, spec: EnvSpec, *how: Any) -> Networks:
-        return _box_networks(DeterministicMLPPolicy, 2, spec, *how)
+    def _networks(self, spec: EnvSpec, given: BuildOptions) -> Networks:
+        return _box_networks(DeterministicMLPPolicy, 2, spec, given)
 
 
 @final
@@ -131,11 +175,25 @@ class SACDescription(_OffPolicyDescription):
     name: ClassVar[str] = "sac"
     learner: ClassVar[type] = SAC
 
-    def _networks(self, spec: EnvSpec, *how: Any) -> Networks:
-        return _box_networks(TanhGaussianMLPPolicy, 2, spec, *how)
+    def _networks(self, spec: EnvSpec, given: BuildOptions) -> Networks:
+        return _box_networks(TanhGaussianMLPPolicy, 2, spec, given)
+
+
+@final
+class DQNDescription(_OffPolicyDescription):
+    """DQN, in one environment, in random domains of it, or in the tasks of a family."""
+
+    name: ClassVar[str] = "dqn"
+    learner: ClassVar[type] = DQN
+
+    def _networks(self, spec: EnvSpec, given: BuildOptions) -> Networks:
+        if not building.is_discrete(spec) or holds_images(spec.observation_space):
+            return None, None
+        sizes, activation, options = _how(given)
+        return GreedyQPolicy(spec, sizes, activation, dueling=given.values["dueling"], **options), None
 
 
 OFF_POLICY: dict[str, type[AlgorithmDescription]] = {
-    kind.name: kind for kind in (DDPGDescription, TD3Description, SACDescription)
+    kind.name: kind for kind in (DQNDescription, DDPGDescription, TD3Description, SACDescription)
 }
 """Descriptions by name."""

@@ -60,11 +60,12 @@ def pair_fields(names: Sequence[str], draws: np.ndarray) -> list[Field]:
     for i, j in itertools.combinations(range(len(names)), 2):
         counts, x, y = np.histogram2d(draws[:, i], draws[:, j], bins=_PAIR_BINS)
         nothing = np.full_like(counts, math.nan)
-        correlation = float(np.corrcoef(draws[:, i], draws[:, j])[0, 1])
+        varying = draws[:, i].std() > 0.0 < draws[:, j].std()  # else all lies at one point of a bound of the prior
+        correlation = f", correlation {np.corrcoef(draws[:, i], draws[:, j])[0, 1]:.2f}" if varying else ""
         fields.append(
             Field(
                 f"{names[i]} and {names[j]}",
-                f"share of {len(draws):,} draws, correlation {correlation:.2f}",
+                f"share of {len(draws):,} draws{correlation}",
                 "share",
                 {names[i]: 0.5 * (x[1:] + x[:-1]), names[j]: 0.5 * (y[1:] + y[:-1])},
                 counts / len(draws),

@@ -251,7 +251,9 @@ class RolloutSource:
         if self._choice.sampler_cls is not None:
             raise ValueError("advance needs the rollout engine: setup with sampler_cls None or LocalSampler")
         engine = self._training_engine()
-        own = use_policy(engine, self.agent)
+        # A learner that gives parameters calls often: what acts is the same object then.
+        told = parameters is not None and engine.policy is self.agent
+        own = None if told else use_policy(engine, self.agent)
         arguments = {"num_slots": num_slots, "env_updates": env_updates, "deterministic": deterministic}
         before_opening, opened = self._live_state, self._live is None
         if self._live is None:

@@ -78,7 +78,8 @@ POLICIES = {
     "oracle": "trained on the true parameters",
 }
 _SIM_OPT_ITERATIONS = 6
-_ADR = {"low": 50.0, "high": 100.0, "step": 0.34, "num_episodes": 4}
+_COPES = 50.0
+_ADR = {"low": _COPES, "high": 100.0, "step": 0.34, "num_episodes": 4}
 """A policy that swings up and balances earns 200 and more; each of ten ends is tried some ten times in a training."""
 
 
@@ -145,6 +146,11 @@ class LoopResult:
         means = {policy: float(values.mean()) for policy, values in self.returns.items()}
         way = means["oracle"] - means["nominal"]
         return (means[name] - means["nominal"]) / way if way else math.nan
+
+    @property
+    def solved(self) -> bool:
+        """Whether the oracle swings up at all: else no policy has learned anything that could be compared."""
+        return bool(self.returns["oracle"].mean() >= _COPES)
 
     def interval(self, name: str) -> tuple[float, float]:
         """95 % bootstrap interval of the mean return."""

@@ -18,6 +18,7 @@ from safetensors.numpy import load_file, save_file
 from metaroll.data.atomic_files import checksum, write_atomic, write_files
 from metaroll.data.plain_data import decode, encode
 from metaroll.errors import RecordingError, SnapshotError
+from metaroll.training.store.row_files import RowFiles, load_rows
 
 __all__ = [
     "is_tree",
@@ -76,7 +77,7 @@ def read_json(path: str | Path, hint: str = "restore it from a copy, or write it
         raise SnapshotError(f"{path} is damaged ({error}); {hint}") from error
 
 
-def save_tree(folder: str | Path, name: str, tree: Any) -> dict[str, dict[str, int]]:
+def save_tree(folder: str | Path, name: str, tree: Any, row_files: RowFiles | None = None) -> dict[str, dict[str, int]]:
     """Write a state tree as ``<name>.safetensors`` (arrays) and ``<name>.json`` (all else); file name -> checksum.
 
     The JSON comes last and holds the checksum of the arrays, so that a half-written pair is recognized.
@@ -86,6 +87,7 @@ def save_tree(folder: str | Path, name: str, tree: Any) -> dict[str, dict[str, i
         name: Name of the tree.
         tree: Nested dicts, lists, tuples and sets of tensors, arrays, numbers, texts, bytes, bools and ``None``.
             Tensors come back on the CPU.
+        row_files: Takes rows of replay memories (``RingRows``), if there are many.
 
     Raises:
         TypeError: Something in it cannot be saved.
@@ -97,6 +99,8 @@ def save_tree(folder: str | Path, name: str, tree: Any) -> dict[str, dict[str, i
     except RecordingError as error:
         raise TypeError(f"a state cannot be saved: {error}") from error
     arrays_path = folder / f"{name}.safetensors"
+    rows = {path: array for path, array in arrays.items() if row_files is not None and row_files.takes(array)}
+    arrays = {path: array for path, array in arrays.items() if path not in rows}
     sums: dict[str, dict[str, int]] = {}
 
     def write(file: BinaryIO) -> None:
@@ -111,6 +115,14 @@ def save_tree(folder: str | Path, name: str, tree: Any) -> dict[str, dict[str, i
     except SafetensorError as error:  # it hides the error of the operating system, such as a full disk
         raise OSError(f"{arrays_path} cannot be written: {error}") from error
     document = {"format": _FORMAT, "arrays": sums[arrays_path.name], "tree": structure}
+    if row_files is not None and rows:
+        stems = (f"{name}-{number}" for number in range(len(rows)))
+        entries = {
+            path: row_files.write(path, stem, array) for stem, (path, array) in zip(stems, rows.items(), strict=True)
+        }
+        document["rows"] = entries
+        for file in (file for entry in entries.values() for file in entry["files"]):
+            sums[file["name"]] = {"size": file["size"], "crc32": file["crc32"]}
     json_path = folder / f"{name}.json"
     data = json.dumps(document, allow_nan=False, separators=(",", ":")).encode()
     write_atomic(json_path, data)
@@ -137,7 +149,10 @@ def load_tree(folder: str | Path, name: str, hint: str = _CURE) -> Any:
             why = f"{found['size']} bytes instead of {expected['size']}"
         raise SnapshotError(f"{arrays_path} is damaged ({why}); {hint}")
     try:
-        return decode(document["tree"], load_file(arrays_path))
+        rows = {path: load_rows(Path(folder), entry, hint) for path, entry in document.get("rows", {}).items()}
+        return decode(document["tree"], {**load_file(arrays_path), **rows})
+    except SnapshotError:
+        raise
     except (SafetensorError, KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise SnapshotError(f"{json_path} does not fit {arrays_path.name} ({error!r}); {hint}") from error
 

@@ -17,6 +17,7 @@ from metaroll.data.atomic_files import checksum, flush_folder
 from metaroll.errors import SnapshotError, option_text, said
 from metaroll.training.store.files import load_tree, read_json, save_tree, to_plain, write_json
 from metaroll.training.store.metrics_log import FILE_NAME as METRICS_FILE
+from metaroll.training.store.row_files import RowFiles
 from metaroll.training.store.run_folder import CONFIG_FILE, SUMMARY_FILE, package_versions
 
 __all__ = [
@@ -228,8 +229,9 @@ class Snapshotter:
 
     Modes (k is the number of finished epochs): ``all`` keeps every one; ``last`` the newest; ``gap`` one every
     ``snapshot_gap`` epochs; ``gap_overwrite`` the newest of those; ``gap_and_last`` those of ``gap`` and the newest;
-    ``none`` writes nothing. Replay buffers are kept in the newest snapshot only. Old snapshots are removed only when
-    the new one is on disk, so that a kill at any moment leaves as many as are to be kept.
+    ``none`` writes nothing. Replay buffers are kept in the newest snapshot only; of large ones, each snapshot writes
+    what is new, and links the files of the one before for all else (in blocks of 4 MiB). Old snapshots are removed only
+    when the new one is on disk, so that a kill at any moment leaves as many as are to be kept.
 
     Args:
         snapshot_dir: Folder of the run.
@@ -264,6 +266,7 @@ class Snapshotter:
         self.snapshot_gap = snapshot_gap
         self.keep_last = keep_last
         self.pinned: int | None = None
+        self._rows: RowFiles | None = None
 
     def wants(self, iteration: int) -> bool:
         """Whether there is to be a snapshot after ``iteration`` epochs."""
@@ -289,8 +292,9 @@ class Snapshotter:
         temporary = root / f".tmp-{iteration:06d}"
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
+        rows = RowFiles(temporary, self._rows)
         try:
-            self._write(temporary, iteration, trees, manifest)
+            self._write(temporary, iteration, trees, manifest, rows)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
@@ -300,17 +304,22 @@ class Snapshotter:
             shutil.rmtree(replaced, ignore_errors=True)
             os.replace(target, replaced)
         os.replace(temporary, target)
+        rows.settle(target)
+        self._rows = rows
         flush_folder(root)
         self._tidy(iteration)
         return target
 
     @staticmethod
-    def _write(folder: Path, iteration: int, trees: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:
+    def _write(
+        folder: Path, iteration: int, trees: Mapping[str, Any], manifest: Mapping[str, Any], rows: RowFiles
+    ) -> None:
         files: dict[str, Any] = {}
         buffers: dict[str, Any] = {}
         for name, tree in trees.items():
             if tree is not None:
-                (buffers if name == BUFFERS else files).update(save_tree(folder, name, tree))
+                is_buffer = name == BUFFERS
+                (buffers if is_buffer else files).update(save_tree(folder, name, tree, rows if is_buffer else None))
         versions = dict(package_versions())
         document = {
             "format": _FORMAT,
@@ -341,6 +350,8 @@ class Snapshotter:
             else:
                 (path / f"{BUFFERS}.json").unlink(missing_ok=True)
                 (path / f"{BUFFERS}.safetensors").unlink(missing_ok=True)
+                for rows in path.glob(f"{BUFFERS}-*.rows"):
+                    rows.unlink(missing_ok=True)
         self._remove_replaced()
 
     def _kept(self, found: Sequence[int]) -> list[int]:

@@ -1,0 +1,206 @@
+"""CMA-ES, CEM and augmented random search on four control problems, with their presets.
+
+    python benchmarks/evolution_control.py                                        # all of them, five seeds
+    python benchmarks/evolution_control.py --algo ars --env Swimmer-v5 --seeds 3  # a part, appended to the results
+    python benchmarks/evolution_control.py --summary                              # over the lines that are there
+    python benchmarks/evolution_control.py --check   # one seed (Swimmer: none), appending nothing; status 1 if it fails
+
+What ``metaroll train ALGO ENV`` does, ended before the environment steps of training can exceed the budget. Reported is
+the mean return of the last mean of the search over episodes without noise, whose seeds follow from the run's and which
+no training sees. ``published_value`` is that of one agent of SB3-zoo's ARS within the same budget. Presets were chosen
+on seeds from 100.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from _reporting import read_results, report, versions
+
+from metaroll.training.session.experiments import build, resolve
+
+NAME = "evolution_control"
+PACKAGES = ("metaroll", "numpy", "torch", "gymnasium", "mujoco")
+ALGOS = ("cmaes", "cem", "ars")
+SEEDS = (0, 1, 2, 3, 4)
+QUICK: Mapping[str, Any] = {"epochs": 1}
+
+
+class Demand(NamedTuple):
+    """What is asked of an environment.
+
+    Attributes:
+        steps: Budget of training, in environment steps.
+        least: Mean return of the seeds.
+        solved: How many seeds must reach ``least`` instead; ``None``: their mean must.
+        published: Return of SB3-zoo's ARS.
+        episodes: Number of episodes of the evaluation.
+    """
+
+    steps: int
+    least: float
+    solved: int | None
+    published: float
+    episodes: int
+
+
+DEMANDS: Mapping[str, Demand] = {
+    "CartPole-v1": Demand(50_000, 500.0, 4, 500.0, 100),
+    "Pendulum-v1": Demand(2_000_000, -230.0, None, -212.5, 100),
+    "MountainCarContinuous-v0": Demand(500_000, 90.0, None, 96.7, 100),
+    "Swimmer-v5": Demand(2_000_000, 300.0, None, 355.0, 20),
+}
+FAILURES_ALLOWED: Mapping[str, int] = {"cmaes": 0, "cem": 1, "ars": 0}
+"""Environments in which an algorithm may fall short."""
+
+
+class Budget:
+    """A callback that ends training before the steps of an epoch could exceed the budget."""
+
+    def __init__(self, steps: int) -> None:
+        self._steps = steps
+
+    def on_epoch_end(self, runner: Any, epoch: int, metrics: Mapping[str, float]) -> bool:
+        algo = runner.algo
+        next_one = algo.num_candidates * algo.trials.rollouts_per_candidate * algo.max_path_length
+        return runner.total_env_steps + next_one <= self._steps
+
+
+def train(algo: str, env: str, seed: int, quick: bool) -> dict[str, Any]:
+    """Returns of the evaluation, and what training took."""
+    demand = DEMANDS[env]
+    fixed = {"seed": seed, "evaluate_every": 0, "torch_threads": 1, "num_episodes": 1 if quick else demand.episodes}
+    config = resolve(algo, env, [("the benchmark", {**(QUICK if quick else {}), **fixed})])
+    experiment = build(config, callbacks=[Budget(demand.steps)])
+    with contextlib.closing(experiment.runner):
+        begun = time.perf_counter()
+        experiment.runner.train(config["run"]["epochs"])
+        seconds = time.perf_counter() - begun
+        steps = experiment.runner.total_env_steps
+        experiment.runner.evaluate(experiment.algo)
+        found: Any = experiment.runner.last_evaluation
+    return {
+        "returns": found.returns[0],
+        "seconds": seconds,
+        "env_steps": int(steps),
+        "epochs": experiment.algo.num_epochs,
+        "best_return": experiment.algo.best_return,
+    }
+
+
+def measure(algo: str, env: str, seed: int, quick: bool, saves: bool) -> dict[str, Any]:
+    """Train and report one agent."""
+    found = train(algo, env, seed, quick)
+    returns = found["returns"]
+    line = report(
+        NAME,
+        not saves,
+        peer="published",
+        metric="final_return",
+        value=float(returns.mean()),
+        unit="return without noise",
+        config={"algo": algo, "env": env, "seed": seed, "episodes": len(returns), "budget": DEMANDS[env].steps},
+        published_value=DEMANDS[env].published,
+        returns_range=[round(float(returns.min()), 1), round(float(returns.max()), 1)],
+        env_steps=found["env_steps"],
+        epochs=found["epochs"],
+        best_return=round(found["best_return"], 2),
+        seconds=round(found["seconds"], 1),
+        versions=versions(*PACKAGES),
+    )
+    print(f"{algo} {env} seed {seed}: {returns.mean():.1f}, {found['env_steps']} steps", file=sys.stderr, flush=True)
+    return line
+
+
+def holds(env: str, lines: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the runs of one algorithm in ``env`` are what is demanded."""
+    demand, values = DEMANDS[env], np.array([line["value"] for line in lines])
+    if any(line["env_steps"] > demand.steps for line in lines):
+        return False
+    if demand.solved is None:
+        return bool(values.mean() >= demand.least)
+    return bool((values >= demand.least).mean() >= demand.solved / len(SEEDS))
+
+
+def summarize(algo: str, env: str, seeds: Sequence[int]) -> bool | None:
+    """Report the mean over the newest lines of ``seeds``, whether it is what is demanded; ``None`` without all."""
+    found = {}
+    for line in read_results(NAME):
+        config = line["config"]
+        if line["metric"] == "final_return" and (config["algo"], config["env"]) == (algo, env):
+            found[config["seed"]] = line
+    lines = [found[seed] for seed in seeds if seed in found]
+    if len(lines) < len(seeds):
+        print(f"{algo} {env}: {len(lines)} of {len(seeds)} seeds are in the results", file=sys.stderr)
+        return None
+    values, demand, good = np.array([line["value"] for line in lines]), DEMANDS[env], holds(env, lines)
+    report(
+        NAME,
+        False,
+        peer="published",
+        metric="final_return_mean",
+        value=float(values.mean()),
+        unit="return without noise",
+        config={"algo": algo, "env": env, "seed": list(seeds), "budget": demand.steps},
+        values=[round(float(value), 1) for value in values],
+        published_value=demand.published,
+        demanded=demand.least,
+        seeds_above=int((values >= demand.least).sum()),
+        holds=good,
+        env_steps=max(line["env_steps"] for line in lines),
+        versions=versions(*PACKAGES),
+    )
+    return good
+
+
+def check() -> bool:
+    """One new seed of each algorithm where training takes seconds; nothing is appended."""
+    good = True
+    for algo in ALGOS:
+        short = [
+            env for env in DEMANDS if env != "Swimmer-v5" and not holds(env, [measure(algo, env, 5, False, False)])
+        ]
+        if len(short) > FAILURES_ALLOWED[algo]:
+            print(f"{algo} falls short in {', '.join(short)}", file=sys.stderr)
+            good = False
+    return good
+
+
+def main() -> int:
+    about, _, more = (__doc__ or "").partition("\n")
+    parser = argparse.ArgumentParser(
+        description=about, epilog=more, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--algo", nargs="+", choices=ALGOS, default=list(ALGOS))
+    parser.add_argument("--env", nargs="+", choices=sorted(DEMANDS), default=list(DEMANDS))
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
+    parser.add_argument("--summary", action="store_true", help="train nothing: only the summary of the results")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="one epoch of one seed, nothing appended")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    if args.check:
+        return int(not check())
+    for env in args.env:
+        for algo in args.algo:
+            if args.summary:
+                summarize(algo, env, args.seeds)
+            else:
+                for seed in args.seeds[:1] if args.quick else args.seeds:
+                    measure(algo, env, seed, args.quick, not args.quick)
+    return 0
+
+
+if __name__ == "__main__":
+    # Matrix products of NumPy read this when they are first loaded.
+    if os.environ.get("OMP_NUM_THREADS") != "1":
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "OMP_NUM_THREADS": "1"})
+    sys.exit(main())

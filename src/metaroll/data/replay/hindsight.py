@@ -1,0 +1,76 @@
+"""Goals in hindsight for steps that were drawn: what was reached later stands for what was wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, final
+
+import gymnasium
+import numpy as np
+
+from metaroll.checks import check_unit_interval
+from metaroll.data.replay.streams import StepStreams
+from metaroll.errors import ShapeError
+from metaroll.functional.replay.hindsight import hindsight_draws
+
+__all__ = ["ACHIEVED", "DESIRED", "HindsightGoals"]
+
+ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
+"""Keys of an observation, as Gymnasium's goal environments name them."""
+
+
+@final
+class HindsightGoals:
+    """Replaces desired goals by goals that were reached later in the episode, and computes the rewards anew.
+
+    Args:
+        observation_space: A Dict space with the keys ``achieved_goal`` and ``desired_goal``.
+        compute_reward: ``compute_reward(achieved (N, ...), desired (N, ...), infos) -> (N,)``, as the environment's;
+            ``infos`` is an empty dict.
+        ratio: Share of the steps whose goals are replaced.
+
+    Raises:
+        ValueError: The space has no goals, or the ratio is no share.
+    """
+
+    def __init__(
+        self, observation_space: gymnasium.Space, compute_reward: Callable[[Any, Any, Any], Any], ratio: float
+    ) -> None:
+        parts = observation_space.spaces if isinstance(observation_space, gymnasium.spaces.Dict) else {}
+        if not {ACHIEVED, DESIRED} <= parts.keys() or parts[ACHIEVED].shape != parts[DESIRED].shape:
+            raise ValueError(
+                f"goals in hindsight (compute_reward) need a Dict observation space with {ACHIEVED!r} and {DESIRED!r} "
+                f"of one shape, got {observation_space}; leave compute_reward out for an environment without goals"
+            )
+        self._compute_reward, self._ratio = compute_reward, check_unit_interval("hindsight_ratio", ratio)
+
+    def relabel(
+        self, streams: StepStreams, window: np.ndarray, rewards: np.ndarray, generator: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Choose other goals for some of N steps, and give them the rewards of these.
+
+        Args:
+            streams: Where they lie.
+            window: Rows of each step and those that follow it, ``(N, K + 1)``.
+            rewards: Of the K steps, ``(N, K)``; changed.
+            generator: What draws.
+
+        Returns:
+            Which of the N ``(M,)``, and their goals ``(M, ...)``.
+
+        Raises:
+            ShapeError: ``compute_reward`` does not return a finite number for each pair.
+        """
+        is_chosen, later = hindsight_draws(streams.steps_left(window[:, 0]), self._ratio, generator)
+        chosen, count = np.flatnonzero(is_chosen), rewards.shape[1]
+        achieved = streams.columns.observations[ACHIEVED]
+        goals = achieved.take(streams.ahead(window[chosen, 0], later[chosen]), axis=0)
+        reached = achieved.take(window[chosen, 1:].reshape(-1), axis=0)
+        found = np.asarray(self._compute_reward(reached, np.repeat(goals, count, axis=0), {}), dtype=np.float32)
+        if found.shape != (len(reached),) or not np.isfinite(found).all():
+            raise ShapeError(
+                f"compute_reward must return a finite number for each of {len(reached)} pairs of goals, got shape "
+                f"{found.shape}: {found}"
+            )
+        rewards[chosen] = found.reshape(-1, count)
+        return chosen, goals

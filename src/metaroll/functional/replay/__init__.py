@@ -1,0 +1,1 @@
+"""Formulas of replay memories: priorities, and goals chosen in hindsight."""

@@ -1,0 +1,128 @@
+"""Rows of replay memories in snapshots: blocks in files of their own, which the next snapshot shares."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+import numpy as np
+
+from metaroll.data.replay.ring_rows import History, RingRows
+from metaroll.errors import SnapshotError
+
+__all__ = ["RowFiles", "load_rows"]
+
+_BLOCK = 1 << 22
+"""Bytes of a block, about; what is smaller is written with everything else."""
+
+
+class _Known(NamedTuple):
+    """What was written of an array: its past, rows that had come in, rows of a block, and the entry of each file."""
+
+    history: History | None
+    num_written: int
+    block: int
+    files: list[dict[str, Any]]
+
+
+@final
+class RowFiles:
+    """Writes the arrays of one snapshot that are rows of rings, and links the blocks that have not changed.
+
+    Args:
+        folder: Of the snapshot; set anew when it gets its final name.
+        before: Those of the snapshot before, in the same process; ``None``: everything is written.
+    """
+
+    def __init__(self, folder: Path, before: RowFiles | None = None) -> None:
+        self.folder = folder
+        self._known: dict[str, _Known] = {}
+        self._before = None if before is None else (before.folder, before._known)
+
+    def settle(self, folder: Path) -> None:
+        """The snapshot is whole, and has its final name."""
+        self.folder, self._before = folder, None
+
+    def takes(self, array: np.ndarray) -> bool:
+        """Whether an array is one for files of its own."""
+        return isinstance(array, RingRows) and array.history is not None and array.nbytes > _BLOCK
+
+    def write(self, path: str, stem: str, rows: RingRows) -> dict[str, Any]:
+        """Write an array.
+
+        Args:
+            path: Its place in the tree.
+            stem: Beginning of the names of its files.
+            rows: The array.
+
+        Returns:
+            Its entry for ``load_rows``.
+        """
+        block = max(1, _BLOCK // max(1, rows[:1].nbytes))
+        changed = self._changed(path, rows, block)
+        files = []
+        for number, begin in enumerate(range(0, len(rows), block)):
+            name = f"{stem}-{number}.rows"
+            entry = None if changed is None or changed[number] else self._link(path, number, name)
+            files.append(entry or self._write_block(name, rows[begin : begin + block]))
+        self._known[path] = _Known(rows.history, rows.num_written, block, files)
+        return {"dtype": rows.dtype.str, "shape": list(rows.shape), "files": files}
+
+    def _changed(self, path: str, rows: RingRows, block: int) -> np.ndarray | None:
+        """Which blocks have changed since the snapshot before; ``None`` where that is not known."""
+        known = self._before[1].get(path) if self._before is not None else None
+        if known is None or known.history is not rows.history or known.block != block:
+            return None
+        blocks = np.ones(-(-len(rows) // block), dtype=bool)
+        since = rows.num_written - max(known.num_written - 1, 0)
+        if since < len(rows):
+            blocks[:] = False
+            blocks[(np.arange(rows.num_written - since, rows.num_written) % len(rows)) // block] = True
+        blocks[len(known.files) :] = True
+        return blocks
+
+    def _link(self, path: str, number: int, name: str) -> dict[str, Any] | None:
+        assert self._before is not None
+        folder, known = self._before
+        entry = known[path].files[number]
+        source = folder / entry["name"]
+        try:
+            if source.stat().st_size != entry["size"]:
+                return None
+            os.link(source, self.folder / name)
+        except OSError:  # the snapshot is gone, or the file system knows no links
+            return None
+        return {**entry, "name": name}
+
+    def _write_block(self, name: str, rows: np.ndarray) -> dict[str, Any]:
+        data = np.ascontiguousarray(rows).view(np.ndarray).reshape(-1).view(np.uint8)
+        with open(self.folder / name, "wb") as file:
+            file.write(data.data)
+            file.flush()
+            os.fsync(file.fileno())
+        return {"name": name, "size": data.nbytes, "crc32": zlib.crc32(data.data)}
+
+
+def load_rows(folder: Path, entry: Mapping[str, Any], hint: str) -> np.ndarray:
+    """The array of which ``RowFiles.write`` returned the entry.
+
+    Raises:
+        SnapshotError: A file is missing or damaged; says ``hint``.
+    """
+    array = np.empty(entry["shape"], np.dtype(entry["dtype"]))
+    data, begin = array.reshape(-1).view(np.uint8), 0
+    for known in entry["files"]:
+        path = folder / known["name"]
+        if not path.is_file():
+            raise SnapshotError(f"{path} is missing: the snapshot is incomplete; {hint}")
+        found = np.fromfile(path, np.uint8)
+        if len(found) != known["size"] or zlib.crc32(found.data) != known["crc32"]:
+            raise SnapshotError(f"{path} is damaged (its checksum differs from the one that was written down); {hint}")
+        data[begin : begin + len(found)] = found
+        begin += len(found)
+    if begin != len(data):
+        raise SnapshotError(f"{folder} holds {begin} bytes of rows instead of {len(data)}; {hint}")
+    return array
