@@ -56,9 +56,8 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
     says how it learns: ``sample_batch()`` draws from the buffer. Its own attributes must exist before it calls the
     constructor here, which ends with ``init_opt()``.
 
-    Only what the environment itself ends is stored as terminal: a time limit is not, and the observation after the last
-    step of an episode is that of the episode, not of the next one. What exploration remembers begins anew with each
-    episode, and goes on in all others. Evaluations act without noise.
+    Only what the environment itself ends is stored as terminal, a time limit is not; the observation after the last
+    step of an episode is its own. What exploration remembers begins anew with each. Evaluations act without noise.
 
     Attributes:
         trainer: Networks and optimizers of a learner of this library, for ``improve``; ``None``: a subclass keeps, and
@@ -84,7 +83,7 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
         exploration_policy: What acts in training; ``None`` means the policy itself.
         update_to_data: Gradient steps per environment step.
         n_step: Rewards to sum before the value of an observation counts.
-        n_eval_trajs: Episodes of an evaluation, where the runner was given no evaluator; ``None`` means the runner's.
+        n_eval_trajs: Episodes of an evaluation, where the runner was given no evaluator.
         evaluate_every: Evaluate after every so many epochs; 0 means never.
         task_sampler: Variations of the environment to train in: a list of ``EnvUpdate``, or a sampler; ``None`` means
             the nominal environment.
@@ -93,7 +92,6 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
         device: Where the networks live; ``None`` means the CPU.
 
     Raises:
-        TypeError: An argument is of another kind.
         ValueError: An argument is out of range, the buffer is too small, or the steps of a cycle are no whole number.
     """
 
@@ -171,7 +169,7 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
             paths: What was collected since: pieces of rollouts as dicts (``RunningEpisodes.paths``).
 
         Returns:
-            The average return (``average_return``).
+            ``average_return``.
         """
 
     def init_opt(self) -> None:
@@ -189,12 +187,11 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
         return self._draw()[1]
 
     def _draw(self) -> tuple[ReplayBatch, TransitionBatch]:
-        exponent = self.weight_exponent
-        options: dict[str, Any] = {} if exponent is None else {"weight_exponent": exponent}
-        sizes = {"n_step": self.n_step, "discount": self.discount}
-        drawn = self._replay.sample(self.buffer_batch_size, self._generator, **sizes, **options)
-        space = self.env_spec.observation_space
-        return drawn, tensors_of(drawn, space, self._device, self.reward_scale, exponent is not None)
+        weighted = self.weight_exponent is not None
+        options: dict[str, Any] = {"weight_exponent": self.weight_exponent} if weighted else {}
+        options |= {"n_step": self.n_step, "discount": self.discount}
+        drawn = self._replay.sample(self.buffer_batch_size, self._generator, **options)
+        return drawn, tensors_of(drawn, self.env_spec.observation_space, self._device, self.reward_scale, weighted)
 
     def improve(self) -> float:
         """``n_train_steps`` gradient steps of ``trainer``, as soon as the buffer is filled; ``average_return``."""
@@ -230,10 +227,9 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
         Returns:
             The average return in the last cycle.
         """
-        runner, average = as_runner(runner), None
+        runner, average, paths = as_runner(runner), None, []
         for epoch in runner.step_epochs():
             self._counts.begin_epoch()
-            paths: Sequence[Mapping[str, Any]] = []
             for cycle in range(self.steps_per_epoch):
                 paths = self.collect(runner)
                 average = self.train_once(self._counts.cycles, paths)
@@ -272,8 +268,7 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
             paths: As ``train_once`` gets them.
 
         Returns:
-            ``undiscounted_returns``, ``success_history`` (share of steps with success), and ``complete`` (whether the
-            episode has ended), a list with an entry for each path.
+            For each path ``undiscounted_returns``, ``success_history`` (share of steps with success), and ``complete``.
         """
         return {
             "undiscounted_returns": [path["undiscounted_return"] for path in paths],
@@ -283,8 +278,7 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
 
     def log_diagnostics(self, paths: Sequence[Mapping[str, Any]]) -> None:
         """Let policy and Q function log what they want to say of ``paths``, if they have ``log_diagnostics(paths)``."""
-        for part in (self.policy, self.qf):
-            tell = getattr(part, "log_diagnostics", None)  # of the user
+        for tell in (getattr(part, "log_diagnostics", None) for part in (self.policy, self.qf)):  # of the user
             if callable(tell):
                 tell(paths)
 

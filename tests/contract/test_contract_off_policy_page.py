@@ -1,0 +1,45 @@
+"""What docs/off_policy.md says works when it is pasted, and at the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from doc_pages import page, python_blocks
+
+from metaroll.cli.main import main
+
+
+def test_a_learner_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = python_blocks(page("off_policy.md"))
+    exec(compile(block, "off_policy.md", "exec"), {"__name__": "page"})
+    assert capsys.readouterr().out.split()[-2:] == ["400", "True"]
+
+
+SMALL = ["--epochs", "1", "--steps-per-epoch", "3", "--n-train-steps", "20", "--min-buffer-size", "20"]
+SMALL += [
+    "--buffer-batch-size",
+    "8",
+    "--hidden-sizes",
+    "8",
+    "--num-episodes",
+    "1",
+    "--torch-threads",
+    "1",
+    "--update-to-data",
+    "1",
+]
+
+
+@pytest.mark.parametrize(
+    ("algo", "env", "more"),
+    [
+        ("td3", "Pendulum-v1", ["--uniform-steps", "10", "--randomize-param", "g=9:11", "--num-test-tasks", "2"]),
+        ("dqn", "CartPole-v1", ["--priority-exponent", "0.6", "--dueling"]),
+        ("sac", "point-robot", ["--uniform-steps", "10", "--num-train-tasks", "3", "--num-test-tasks", "2"]),
+    ],
+)
+def test_by_name(algo: str, env: str, more: list[str], tmp_path: Path, capfd: Any) -> None:
+    assert main(["train", algo, env, *SMALL, *more, "--out", str(tmp_path / "run")]) == 0
+    assert "60 environment steps" in capfd.readouterr().out.replace("\n", " ")
