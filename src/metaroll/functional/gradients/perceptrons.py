@@ -65,7 +65,7 @@ class _Perceptrons(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> Any:
+    def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         saved, depth = ctx.saved_tensors, ctx.depth
         x, hidden, weights = saved[0], saved[1:-depth], saved[-depth:]
         needs_x, needs_parameters = ctx.needs_input_grad[1], any(ctx.needs_input_grad[2:])
