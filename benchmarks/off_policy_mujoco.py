@@ -32,6 +32,7 @@ NAME, ENV = "off_policy_mujoco", "HalfCheetah-v5"
 PACKAGES = ("metaroll", "numpy", "torch", "gymnasium", "mujoco")
 STEPS, EPISODES, EPOCH, CYCLE = 100_000, 10, 5000, 10
 SEEDS = (0, 1, 2)
+UNIT = "return without noise"
 MEAN, WORST = 4500.0, 3500.0
 PUBLISHED = {"td3": 5514.0, "sac": None}
 CHECK_STEPS, CHECK_UNIFORM, CHECK_BAR = 6000, 2000, 0.0
@@ -103,7 +104,7 @@ def measure(algorithm: str, seed: int, folder: Path) -> None:
         peer="published" if PUBLISHED[algorithm] else "none",
         metric="return",
         value=found["return"],
-        unit="return without noise",
+        unit=UNIT,
         ratio=found["return"] / PUBLISHED[algorithm] if PUBLISHED[algorithm] else None,
         config={
             "algorithm": algorithm,
@@ -141,17 +142,25 @@ def check() -> bool:
             "steps_per_epoch": CHECK_STEPS // CYCLE,
         }
         found = train("td3", 0, CHECK_STEPS, Path(folder) / "run", **short)
-    report(
-        NAME,
-        True,
-        peer="none",
-        metric="return",
-        value=found["return"],
-        unit="return without noise",
-        config={"algorithm": "td3", "env": ENV, "seed": 0, "env_steps": found["env_steps"], "episodes": EPISODES},
-        versions=versions(*PACKAGES),
-    )
+    report_short("td3", found)
     return found["return"] > CHECK_BAR
+
+
+def quick() -> None:
+    """Some hundred steps of each algorithm: only that it runs."""
+    for algorithm in SETTINGS:
+        with tempfile.TemporaryDirectory() as folder:
+            short = {"uniform_steps": 300, "min_buffer_size": 300, "steps_per_epoch": 40}
+            found = train(algorithm, 0, 400, Path(folder) / "run", **short)
+        report_short(algorithm, found)
+
+
+def report_short(algorithm: str, found: dict[str, Any]) -> None:
+    """A line that is printed, and not stored."""
+    told = {"algorithm": algorithm, "env": ENV, "seed": 0, "env_steps": found["env_steps"], "episodes": EPISODES}
+    known = versions(*PACKAGES)
+    value = found["return"]
+    report(NAME, True, peer="none", metric="return", value=value, unit=UNIT, config=told, versions=known)
 
 
 def main() -> None:
@@ -161,10 +170,14 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("runs/off_policy_mujoco"), help="of the runs, which go on")
     parser.add_argument("--summary", action="store_true")
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="some hundred steps: only that it runs")
     args = parser.parse_args()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     if args.check:
         sys.exit(0 if check() else 1)
+    if args.quick:
+        quick()
+        return
     if not args.summary:
         for seed in args.seeds:
             for algorithm in args.algorithms:

@@ -73,7 +73,7 @@ def has_generator(call: ast.Call) -> bool:
 
 # --------------------------------------------------------------------------------------------------------- the rules
 SLOT_LOOP = "rollouts/engine/slot_loop.py"
-STEPS_OF_TRAINING = ("optim", "scheduler")
+STEPS_OF_TRAINING = ("optim", "scheduler", "trainer", "trained")
 STEPPING_ENVS = {
     # Slots over environments, and what stands for other Slots or resumes one environment.
     "envs/slots/gym_slots.py",

@@ -418,6 +418,8 @@ def test_simulations_are_kept_by_settings_and_what_the_simulator_does(tmp_path, 
         return told.value.args[0]
 
     plain = [StepSequence(rewards=one.rewards, observations=one.observations, actions=one.actions) for one in seen]
+    fields = ("rewards", "observations", "actions", "actions_applied", "states")
+    untimed = StepSequence(**{field: seen[0].get_data_values(field) for field in fields})
     marks = [
         mark(seen[:1]),
         mark(seen[1:2]),
@@ -427,7 +429,7 @@ def test_simulations_are_kept_by_settings_and_what_the_simulator_does(tmp_path, 
         mark(seen[:1], features="all-steps"),
         mark(plain[:1]),
         mark(seen[:1], start=lambda segment: np.zeros(2)),
-        mark(seen[:1], functools.partial(PendulumEnv, dt=0.01)),
+        mark([untimed], functools.partial(PendulumEnv, dt=0.01)),
         mark(seen[:1], functools.partial(PendulumEnv, domain_param={"gravity_const": 12.0})),
         mark(seen[:1], PendulumEnv(domain_param={"gravity_const": 20.0})),
     ]

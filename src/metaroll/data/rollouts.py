@@ -317,13 +317,8 @@ class Rollouts(Sequence[StepSequence]):
     @property
     def firsts(self) -> np.ndarray:
         """Steps that each rollout had taken before, where these are pieces, ``(N,)``."""
-        return _joined(
-            [
-                np.zeros(stop - first, dtype=np.int64) if part.firsts is None else part.firsts[first:stop]
-                for part, first, stop in self._spans
-            ],
-            np.int64,
-        )
+        parts = [np.zeros(b - a, int) if part.firsts is None else part.firsts[a:b] for part, a, b in self._spans]
+        return _joined(parts, np.int64)
 
     @property
     def complete(self) -> np.ndarray:
@@ -389,18 +384,7 @@ class Rollouts(Sequence[StepSequence]):
                 raise KeyError(f"there are no rollouts here, so there is no {name!r}")
             if name not in _FLAGS and any(name not in part.fields for part in known):
                 raise KeyError(f"not all rollouts have {name!r}; all have {self._names()}")
-            trees = [
-                part.column(name)
-                if stop - first == len(part)
-                else _cut(part.column(name), part.rows(name, first, stop))
-                for part, first, stop in self._spans
-            ]
-            if len(trees) == 1:
-                return trees[0]
-            if trees[0].__class__ is np.ndarray:
-                return np.concatenate(trees)
-            leaves = [dict(iterate_leaves(tree)) for tree in trees]
-            return map_leaves(lambda _, path: np.concatenate([found[path] for found in leaves]), trees[0])
+            return _joined_trees([_column_of(part, name, first, stop) for part, first, stop in self._spans])
 
         return self._cached(f"column {name}", found)
 
@@ -548,6 +532,20 @@ def _cut(value: Any, rows: slice | np.ndarray) -> Any:
     if value.__class__ is np.ndarray:
         return value[rows]
     return map_leaves(lambda leaf, path: leaf[rows], value)
+
+
+def _column_of(part: RolloutColumns, name: str, first: int, stop: int) -> Any:
+    whole = part.column(name)
+    return whole if stop - first == len(part) else _cut(whole, part.rows(name, first, stop))
+
+
+def _joined_trees(trees: list[Any]) -> Any:
+    if len(trees) == 1:
+        return trees[0]
+    if trees[0].__class__ is np.ndarray:
+        return np.concatenate(trees)
+    leaves = [dict(iterate_leaves(tree)) for tree in trees]
+    return map_leaves(lambda _, path: np.concatenate([found[path] for found in leaves]), trees[0])
 
 
 def _joined(arrays: Sequence[np.ndarray], dtype: Any) -> np.ndarray:

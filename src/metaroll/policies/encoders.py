@@ -100,7 +100,8 @@ class ImageEncoder(nn.Module):
     def reinitialize(self, generator: torch.Generator | None = None) -> None:
         """Draw all weights anew, in place; ``None`` means fresh entropy."""
         generator = torch_generator(fresh_seed()) if generator is None else generator
-        for part in (*self.convolutions, self.layer):
+        parts: list[Any] = [*self.convolutions, self.layer]
+        for part in parts:
             flat = empty_linear(part.weight[0].numel(), len(part.weight))
             initialize_linear(flat, generator, "orthogonal")
             with torch.no_grad():

@@ -254,8 +254,8 @@ def _show_overview(console: Console, folder: Path) -> None:
     table.add_row("families of tasks", ", ".join(family_names()))
     table.add_row("other environments", "any Gymnasium id; your own, as my_env:family; Meta-World (docs/metaworld.md)")
     for envs, algos in itertools.groupby(filter(preset_names, ALGORITHM_NAMES), preset_names):
-        first, *more = algos  # the label of the longest row decides how much room there is
-        table.add_row(f"presets of {first}", ", ".join(envs) + f" ({', '.join(more)} too)" * bool(more))
+        first, *more = algos  # the longest label decides how much room there is
+        table.add_row(f"{first} presets", ", ".join(envs) + f" (+ {', '.join(more)})" * bool(more))
     table.add_row("sizes", ", ".join(SIZES) + " (--size of metaroll train)")
     console.print(table)
     console.print(f"\nmore: metaroll list {'|'.join(_SECTIONS)}\n", style="dim", soft_wrap=True)

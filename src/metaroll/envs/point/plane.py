@@ -91,7 +91,7 @@ class DrawnPlane:
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 (Gymnasium's own)
     drawn_reach: ClassVar[float]
     """The square [-drawn_reach, drawn_reach]^2 is drawn."""
-    goal_radius: ClassVar[float] = 0.0
+    goal_radius: float = 0.0
     """Where the goal counts as reached; 0 draws no such area."""
     simulator: Any
     render_mode: str | None

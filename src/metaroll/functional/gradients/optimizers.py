@@ -40,7 +40,7 @@ class Adam:
     def step(self, gradients: Sequence[Tensor]) -> None:
         """One step against ``gradients``, one for each parameter; the host waits for nothing."""
         self._count += 1
-        torch._fused_adam_(  # pyright: ignore[reportCallIssue, reportPrivateImportUsage]
+        torch._fused_adam_(  # pyright: ignore[reportPrivateImportUsage, reportCallIssue]
             self.parameters,
             list(gradients),
             *self._moments,
@@ -50,8 +50,6 @@ class Adam:
             amsgrad=False,
             maximize=False,
             **self._numbers,
-            grad_scale=None,
-            found_inf=None,
         )
 
     def state_dict(self) -> dict[str, Any]:

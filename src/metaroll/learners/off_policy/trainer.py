@@ -136,8 +136,8 @@ class ReplayTrainer(ABC):
         self.means = LossMeans()
 
     @abstractmethod
-    def step(self, batch: TransitionBatch) -> Tensor | None:
-        """One gradient step; the errors of the values ``(B,)`` where somebody may want them."""
+    def step(self, batch: TransitionBatch) -> Tensor:
+        """One gradient step; the errors of the values ``(B,)``, for priorities."""
 
     @abstractmethod
     def described(self) -> Sequence[str]:

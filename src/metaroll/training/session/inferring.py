@@ -203,13 +203,14 @@ def _behavior(sampler: SimRolloutSamplerForSBI, prior: Prior) -> str:
     """Of what the simulator makes of some parameters: a simulator that was changed has another one, under any name."""
     probe = copy.copy(sampler)  # simulates by itself: the seeds and failures of the other one stay as they are
     probe.failed = []
+    found: list[np.ndarray] = []
     with probe, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "all .* simulations failed")
         for attempt in range(_ATTEMPTS):
-            features = probe(prior.sample(_PROBES, derive_seed("probes", attempt)))
-            if features.isfinite().any():  # failures are alike
+            found.append(probe(prior.sample(_PROBES, derive_seed("probes", attempt))).numpy())
+            if np.isfinite(found[-1]).any():  # failures are alike
                 break
-    return hashlib.sha256(features.numpy().tobytes()).hexdigest()[:16]
+    return hashlib.sha256(np.concatenate(found).tobytes()).hexdigest()[:16]
 
 
 def _checks(

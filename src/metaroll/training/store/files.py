@@ -17,6 +17,7 @@ from safetensors.numpy import load_file, save_file
 
 from metaroll.data.atomic_files import checksum, write_atomic, write_files
 from metaroll.data.plain_data import decode, encode
+from metaroll.data.replay.ring_rows import RingRows
 from metaroll.errors import RecordingError, SnapshotError
 from metaroll.training.store.row_files import RowFiles, load_rows
 
@@ -99,7 +100,9 @@ def save_tree(folder: str | Path, name: str, tree: Any, row_files: RowFiles | No
     except RecordingError as error:
         raise TypeError(f"a state cannot be saved: {error}") from error
     arrays_path = folder / f"{name}.safetensors"
-    rows = {path: array for path, array in arrays.items() if row_files is not None and row_files.takes(array)}
+    rows: dict[str, RingRows] = {}
+    if row_files is not None:
+        rows = {path: array for path, array in arrays.items() if row_files.takes(array)}
     arrays = {path: array for path, array in arrays.items() if path not in rows}
     sums: dict[str, dict[str, int]] = {}
 

@@ -6,7 +6,7 @@ import os
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, TypeGuard, final
 
 import numpy as np
 
@@ -46,7 +46,7 @@ class RowFiles:
         """The snapshot is whole, and has its final name."""
         self.folder, self._before = folder, None
 
-    def takes(self, array: np.ndarray) -> bool:
+    def takes(self, array: np.ndarray) -> TypeGuard[RingRows]:
         """Whether an array is one for files of its own."""
         return isinstance(array, RingRows) and array.history is not None and array.nbytes > _BLOCK
 
