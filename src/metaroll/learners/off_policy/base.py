@@ -199,7 +199,7 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
             for _ in range(self.n_train_steps):
                 drawn, batch = self._draw()
                 errors = self.trainer.step(batch)
-                if self.weight_exponent is not None and errors is not None:
+                if self.weight_exponent is not None:
                     self._replay.update_priorities(drawn.indices, errors.cpu().numpy())
             self._counts.gradient_steps += self.n_train_steps
         return self.average_return
