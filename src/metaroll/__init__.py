@@ -48,7 +48,8 @@ _MODULES = {
     "data.logs.mapping": ["LogColumn", "LogMapping"],
     "data.recordings": ["load_rollout", "load_rollouts", "save_rollout", "save_rollouts"],
     "data.paths": ["TimeStep", "TrajectoryBatch"],
-    "data.replay": ["PathBuffer", "ReplayBatch", "ReplayBuffer", "SegmentBatch"],
+    "data.replay.path_buffer": ["PathBuffer"],
+    "data.replay.replay_buffer": ["ReplayBatch", "ReplayBuffer", "SegmentBatch"],
     "tasks.updates": ["ExistingEnvUpdate", "NewEnvUpdate", "SetTaskUpdate"],
     "tasks.domain_params": ["DomainParamUpdate"],
     "tasks.distributions": [

@@ -5,7 +5,8 @@ from metaroll.data.logs.importing import load_log
 from metaroll.data.logs.mapping import LogColumn, LogMapping
 from metaroll.data.paths import TimeStep, TrajectoryBatch
 from metaroll.data.recordings import load_rollout, load_rollouts, save_rollout, save_rollouts
-from metaroll.data.replay import PathBuffer, ReplayBatch, ReplayBuffer, SegmentBatch
+from metaroll.data.replay.path_buffer import PathBuffer
+from metaroll.data.replay.replay_buffer import ReplayBatch, ReplayBuffer, SegmentBatch
 from metaroll.data.rollout_values import check_act_equal, discounted_value, discounted_values, gae_returns
 from metaroll.data.step_sequence import DictIndexProxy, Step, StepSequence
 from metaroll.diagnostics.report import TaskCheck, TaskEnvReport

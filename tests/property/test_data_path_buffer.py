@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaroll.data.replay import PathBuffer
+from metaroll.data.replay.path_buffer import PathBuffer
 
 
 @given(st.integers(1, 12), st.lists(st.integers(1, 12), min_size=1, max_size=12), st.integers(0, 3))

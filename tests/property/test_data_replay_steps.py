@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from live_pieces import LivePieces, Step
-from metaroll.data.replay import ReplayBuffer
+from metaroll.data.replay.replay_buffer import ReplayBuffer
 from metaroll.functional.replay.priorities import sum_tree, tree_find, tree_set
 
 spaces = gymnasium.spaces

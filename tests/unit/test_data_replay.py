@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from metaroll.data.replay import PathBuffer, memory_estimate
+from metaroll.data.replay.path_buffer import PathBuffer, memory_estimate
 from metaroll.errors import DataError, ShapeError
 
 

@@ -14,7 +14,8 @@ import torch
 from torch import tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from metaroll.data.replay import PathBuffer, ReplayBuffer
+from metaroll.data.replay.path_buffer import PathBuffer
+from metaroll.data.replay.replay_buffer import ReplayBuffer
 from metaroll.envs.point.point_goal import PointGoalEnv
 from metaroll.envs.point.point_pixels import PointRobotPixelsEnv
 from metaroll.errors import ShapeError, SnapshotError, UnknownNameError

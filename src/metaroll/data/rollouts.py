@@ -308,22 +308,13 @@ class Rollouts(Sequence[StepSequence]):
     @property
     def lengths(self) -> np.ndarray:
         """Steps of each rollout, ``(N,)``."""
-
-        def found() -> np.ndarray:
-            return _joined([np.diff(part.bounds[first : stop + 1]) for part, first, stop in self._spans], np.int64)
-
-        return self._cached("lengths", found)
+        parts = (np.diff(part.bounds[first : stop + 1]) for part, first, stop in self._spans)
+        return self._cached("lengths", lambda: _joined(list(parts), np.int64))
 
     @property
     def firsts(self) -> np.ndarray:
         """Steps that each rollout had taken before, where these are pieces, ``(N,)``."""
-        return _joined(
-            [
-                np.zeros(stop - first, dtype=np.int64) if part.firsts is None else part.firsts[first:stop]
-                for part, first, stop in self._spans
-            ],
-            np.int64,
-        )
+        return _joined([_firsts_of(part)[first:stop] for part, first, stop in self._spans], np.int64)
 
     @property
     def complete(self) -> np.ndarray:
@@ -548,6 +539,10 @@ def _cut(value: Any, rows: slice | np.ndarray) -> Any:
     if value.__class__ is np.ndarray:
         return value[rows]
     return map_leaves(lambda leaf, path: leaf[rows], value)
+
+
+def _firsts_of(part: RolloutColumns) -> np.ndarray:
+    return np.zeros(len(part), dtype=np.int64) if part.firsts is None else part.firsts
 
 
 def _joined(arrays: Sequence[np.ndarray], dtype: Any) -> np.ndarray:

@@ -19,7 +19,7 @@ import numpy as np
 from torch import Tensor
 
 from metaroll.data.data_format import map_leaves
-from metaroll.data.replay import PathBuffer, memory_estimate
+from metaroll.data.replay.path_buffer import PathBuffer, memory_estimate
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.space_batches import flatten_batch
 from metaroll.data.step_sequence import StepSequence

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from metaroll.checks import check_number, check_unit_interval, check_whole
-from metaroll.data.replay import ReplayBatch
+from metaroll.data.replay.replay_buffer import ReplayBatch
 from metaroll.data.rollouts import Rollouts
 from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.foreign import as_runner

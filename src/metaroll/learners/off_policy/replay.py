@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from metaroll.data.replay import ReplayBatch
+from metaroll.data.replay.replay_buffer import ReplayBatch
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.space_batches import flatten_batch
 

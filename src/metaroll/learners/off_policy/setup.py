@@ -8,7 +8,7 @@ import gymnasium
 import torch
 from torch import nn
 
-from metaroll.data.replay import ReplayBuffer
+from metaroll.data.replay.replay_buffer import ReplayBuffer
 from metaroll.errors import ShapeError
 from metaroll.learners.off_policy.base import CollectionOptions
 from metaroll.learners.off_policy.networks import Critics

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, final
 
 import torch
 
-from metaroll.data.replay import ReplayBuffer
+from metaroll.data.replay.replay_buffer import ReplayBuffer
 from metaroll.envs.base.constructors import make_env
 from metaroll.learners.off_policy.base import OffPolicyRLAlgorithm
 from metaroll.learners.off_policy.choosing import DQN
