@@ -90,7 +90,7 @@ ROWS = [
     Mistake("train pearl Pendulum-v1", "Pendulum-v1", "adapt to tasks", "--randomize-param"),
     Mistake("train ppo ALE/Pong-v5", "ALE/Pong-v5", "ale-py registers it", "pip install ale-py"),
     Mistake("train point-robot pearl", "point-robot", "the algorithm comes first", "metaroll train pearl point-robot"),
-    Mistake("train sac Pendulum-v1", "sac", "Known: pearl,", "ppo may be what you want"),
+    Mistake("train trpo Pendulum-v1", "trpo", "Known: pearl,", "ppo may be what you want"),
     Mistake("train ppo Pendulum-v1 --lr 0.1", "--lr", "--learning-rate", "did you mean"),
     Mistake("train pearl point-robot --lr 0.1", "--lr", "--policy-lr or --qf-lr", "did you mean"),
     Mistake(

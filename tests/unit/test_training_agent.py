@@ -843,7 +843,7 @@ def test_names_that_are_not_there_are_told_what_is() -> None:
     for name, hint in (
         ("evaluate_policy", r"agent\.evaluate\(\)"),
         ("make_vec_env", "num_workers=4"),
-        ("SAC", r"metaroll\.agent\(algo, env\)"),
+        ("TRPO", r"metaroll\.agent\(algo, env\)"),
         ("RolloutEngin", "did you mean 'RolloutEngine'"),
     ):
         with pytest.raises(AttributeError, match=f"module 'metaroll' has no attribute '{name}': .*{hint}"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -253,9 +252,9 @@ def _show_overview(console: Console, folder: Path) -> None:
     table.add_row("algorithms", ", ".join(ALGORITHM_NAMES))
     table.add_row("families of tasks", ", ".join(family_names()))
     table.add_row("other environments", "any Gymnasium id; your own, as my_env:family; Meta-World (docs/metaworld.md)")
-    for envs, algos in itertools.groupby(filter(preset_names, ALGORITHM_NAMES), preset_names):
-        first, *more = algos  # the longest label decides how much room there is
-        table.add_row(f"{first} presets", ", ".join(envs) + f" (+ {', '.join(more)})" * bool(more))
+    tuned = {env for algo in ALGORITHM_NAMES for env in preset_names(algo)}
+    counts = ", ".join(f"{algo} {len(preset_names(algo))}" for algo in ALGORITHM_NAMES if preset_names(algo))
+    table.add_row("presets", f"{counts}; in {len(tuned)} environments (metaroll list presets)")
     table.add_row("sizes", ", ".join(SIZES) + " (--size of metaroll train)")
     console.print(table)
     console.print(f"\nmore: metaroll list {'|'.join(_SECTIONS)}\n", style="dim", soft_wrap=True)
