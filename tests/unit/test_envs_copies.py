@@ -21,8 +21,6 @@ from metaroll.types import EnvSpec
 
 pytestmark = pytest.mark.usefixtures("lent_pools")
 
-pytest.importorskip("mujoco")
-
 PLANS = [RolloutPlan(i, (0, 0, i), max_steps=30) for i in range(2)]
 
 
