@@ -46,6 +46,7 @@ CASES = [
     Case("dqn", "MountainCar-v0", 120_000, -125.0, 4),
     *(Case(algorithm, "Pendulum-v1", 20_000, -175.0) for algorithm in ("ddpg", "td3", "sac")),
     *(Case(algorithm, "InvertedPendulum-v5", 50_000, 1000.0, 4) for algorithm in ("td3", "sac")),
+    Case("ddpg", "InvertedPendulum-v5", 50_000, 1000.0, 0),
 ]
 
 
