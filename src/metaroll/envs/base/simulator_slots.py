@@ -447,6 +447,8 @@ def check_choices(space: Discrete, choices: np.ndarray, active: np.ndarray | Non
     Raises:
         SlotError: One is no index of ``space``.
     """
+    if active is None and choices.dtype == np.int64 and choices.min() >= 0 and choices.max() < space.n:
+        return choices  # the usual case, in a tenth of the time
     right = (choices >= 0) & (choices < space.n)
     if choices.dtype.kind not in "iu":
         right &= choices == np.floor(choices)

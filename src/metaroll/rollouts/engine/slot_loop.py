@@ -101,7 +101,8 @@ class SlotLoop:
             SlotPlans(plans, slots.num_slots) if callable(plans) else PlansInOrder(plans)
         )
         self._full = _FULL if isinstance(self._source, PlansInOrder) else 1.0
-        self._rows = PolicyRows(policy, slots.num_slots, parameters)
+        keeps_infos = record and record_infos and (fields is None or "policy_infos" in fields)
+        self._rows = PolicyRows(policy, slots.num_slots, parameters, with_infos=keeps_infos)
         self._sees_structure = policy.info.structured
         self._past_end = slots.info.steps_past_end and policy.info.width_independent and record
         self._recorder = Recorder(memory, with_infos=record_infos, fields=fields)
@@ -122,6 +123,9 @@ class SlotLoop:
         self._limits = np.full(slots.num_slots, NO_LIMIT)
         self._stops = np.ones(slots.num_slots, dtype=bool)
         self._active = np.zeros(slots.num_slots, dtype=bool)
+        self._begun = np.zeros(slots.num_slots, dtype=bool)
+        """Which slots have ever run a rollout: those that may be stepped past endings all are, which costs less than to
+        leave some out."""
         self._until_limit = 0
         """Lock-steps before the first rollout can reach its limit."""
         self._ended: list[np.ndarray] = []
@@ -353,7 +357,8 @@ class SlotLoop:
             if not running.any():
                 return None
         try:
-            result = self.slots.step(actions, running)  # look: ok the only step of new work
+            stepped = self._begun if self._past_end else running
+            result = self.slots.step(actions, stepped)  # look: ok the only step of new work
         except FAILURES as error:
             raise self._failure(error, running, counts) from error
         counts += running
@@ -455,7 +460,7 @@ class SlotLoop:
         self.slots.keep(rows)
         self._rows.keep(rows)
         self.num_slots = len(rows)
-        for name in ("_positions", "_ages", "_packed", "_limits", "_stops", "_active"):
+        for name in ("_positions", "_ages", "_packed", "_limits", "_stops", "_active", "_begun"):
             self.__dict__[name] = self.__dict__[name][rows]
         self._obs = map_leaves(lambda leaf, path: leaf[rows], self._obs)
 
@@ -471,7 +476,7 @@ class SlotLoop:
         )
         self._ages[slots] = self._packed[slots] = 0
         self._stops[slots] = plans.stop_on_done
-        self._active[slots] = True
+        self._active[slots] = self._begun[slots] = True
         starting = np.zeros(self.num_slots, dtype=bool)
         starting[slots] = True
         try:
