@@ -7,6 +7,7 @@ number is the C library's ``pow``, whose last bit is not always that of ``x * x`
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ from gymnasium.spaces import Box, Discrete
 
 from metaroll.envs.base.batching import is_as_defined, unwrapped_and_limit
 from metaroll.envs.base.simulator import Columns, NextState, Rows, Simulator, stacked
+from metaroll.functional.kernels import compiled
 from metaroll.tasks.domain_access import derived_attributes, warn_out_of_reach
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.types import EnvSpec, EnvUpdate
@@ -158,8 +160,7 @@ class _Pendulum(ClassicSimulator):
         gravity, torque, dt, fastest, strongest = constants
         torque, strongest = torque.astype(np.float32), strongest.astype(np.float32)  # as Python numbers become
         push = np.minimum(np.maximum(actions, -strongest), strongest)
-        push_squared = np.fromiter([number**2 for number in push], np.float32)
-        costs = _squares((angle + _PI) % (2 * _PI) - _PI) + 0.1 * _squares(speed) + 0.001 * push_squared
+        costs = _squares((angle + _PI) % (2 * _PI) - _PI) + 0.1 * _squares(speed) + 0.001 * _squares(push)
         speed = speed + (gravity * np.sin(angle) + torque * push) * dt
         speed = np.minimum(np.maximum(speed, -fastest), fastest)
         return NextState((angle + speed * dt, speed), -costs)
@@ -367,16 +368,34 @@ def _wrapped(angles: np.ndarray) -> np.ndarray:
 
 
 def _squares(values: np.ndarray) -> np.ndarray:
-    """``x**2`` as of one number at a time."""
+    """``x**2`` as of one number at a time, in the precision of ``values``."""
+    single = values.dtype == np.float32
+    loop = compiled("single_powers" if single else "powers", 8 * len(values))
+    if loop is not None:
+        squares = np.empty(len(values), dtype=values.dtype)
+        loop(np.ascontiguousarray(values), 2.0, squares)
+        return squares
     try:
-        return np.fromiter(map(math.pow, values.tolist(), repeat(2.0)), np.float64)
+        if not single:
+            return np.fromiter(map(math.pow, values.tolist(), repeat(2.0)), np.float64)
     except OverflowError:  # which is an infinity in Gymnasium
-        return np.fromiter([number**2 for number in values], np.float64)
+        pass
+    return np.fromiter([number**2 for number in values], values.dtype)
 
 
 def _cosines(values: np.ndarray) -> np.ndarray:
-    """``math.cos`` of one number at a time."""
+    """``math.cos`` of one number at a time, in double precision."""
+    if _numpy_takes_cosines_of_c():
+        return np.cos(values.astype(np.float64, copy=False))
     return np.fromiter(map(math.cos, values.tolist()), np.float64)
+
+
+@functools.cache
+def _numpy_takes_cosines_of_c() -> bool:
+    """Whether NumPy has no cosine of its own here (such have other last bits at one point in a hundred or more)."""
+    points = np.linspace(-8.0, 8.0, 1 << 14)
+    return bool((np.cos(points) == np.fromiter(map(math.cos, points.tolist()), np.float64)).all())
+
 
 
 _SIMULATORS: dict[str, type[ClassicSimulator]] = {
