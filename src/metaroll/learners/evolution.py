@@ -164,6 +164,13 @@ class SearchLearner(RLAlgorithm):
                 raise error
             return found
 
+    @property
+    def _looks_at(self) -> tuple[str, ...] | None:
+        """Columns of rollouts that are looked at; all, where a subclass has a ``train_once`` of its own."""
+        if type(self).train_once is not SearchLearner.train_once:
+            return None
+        return ("rewards", "observations") if self.policy.normalize_observations else ("rewards",)
+
     def _tried_alone(self, runner: Runner, sets: np.ndarray, updates: list[Any]) -> Sequence[Any]:
         try:
             return self._tried(runner, sets, updates)[0]
@@ -180,7 +187,7 @@ class SearchLearner(RLAlgorithm):
         alike = trials.common_random_numbers and not self._in_tasks and not self._search.measures_noise
         if rollouts is not None and alike:
             return runner.sample_parameters(
-                sets, num_init_states_per_domain=rollouts, deterministic=trials.deterministic
+                sets, num_init_states_per_domain=rollouts, deterministic=trials.deterministic, fields=self._looks_at
             )
         each = len(updates)
         groups = runner.obtain_samples(
@@ -576,7 +583,7 @@ def _told_by(paths: Sequence[Any], discount: float, observed: bool) -> tuple[np.
         return np.array([each.sum() for each in rewards]), discounted, seen
     found = Rollouts.of(paths)
     seen = [found.steps_and_final("observations")[0]] if observed else []
-    return found.discounted_returns(1.0), float(found.discounted_returns(discount).mean()), seen
+    return found.returns, float(found.discounted_sums(discount).mean()), seen
 
 
 def _like(own: np.ndarray, saved: Any) -> np.ndarray:
