@@ -46,7 +46,7 @@ class ClassicSimulator(Simulator):
         params: Attributes that may have any value, and differ between rows.
         fixed: Attributes that must have this value, or the formulas do not speak for the environment.
         class_name: Of the environment.
-        state_dim: Numbers in the environment's ``state``; flags may follow them, 0 where an episode starts.
+        state_dim: Numbers in the environment's ``state``; flags may follow them, false where an episode starts.
     """
 
     seeds_as_gymnasium = True
@@ -92,7 +92,7 @@ class ClassicSimulator(Simulator):
 
     def initial_state(self, uniforms: Columns, constants: Any, xp: Any) -> Columns:
         count = len(constants["dt"])
-        return (*self.start(uniforms, count), *(np.zeros(count) for _ in range(self.num_flags)))
+        return (*self.start(uniforms, count), *(np.zeros(count, dtype=bool) for _ in range(self.num_flags)))
 
     def state_rows(self, state: Columns, xp: Any) -> Any:
         return stacked(state[: self.state_dim], len(state[0]), np.float64, xp)
@@ -167,7 +167,7 @@ class _Pendulum(ClassicSimulator):
 
 
 class _CartPole(ClassicSimulator):
-    """The flag is 1 once the pole has fallen."""
+    """The flag is true once the pole has fallen."""
 
     class_name = "CartPoleEnv"
     runs_on_torch = True
@@ -204,9 +204,9 @@ class _CartPole(ClassicSimulator):
         x_acc = temp - moment * theta_acc * cosine / mass
         x, x_dot = x + tau * x_dot, x_dot + tau * x_acc
         theta, theta_dot = theta + tau * theta_dot, theta_dot + tau * theta_acc
-        terminated = (x < -most_x) | (x > most_x) | (theta < -most_theta) | (theta > most_theta)
-        rewards = 1.0 - terminated * fallen
-        return NextState((x, x_dot, theta, theta_dot, xp.where(terminated, 1.0, fallen)), rewards, terminated)
+        terminated = (xp.abs(x) > most_x) | (xp.abs(theta) > most_theta)
+        rewards = 1.0 - xp.astype(terminated & fallen, x.dtype)
+        return NextState((x, x_dot, theta, theta_dot, terminated | fallen), rewards, terminated)
 
 
 class _MountainCar(ClassicSimulator):
@@ -233,7 +233,7 @@ class _MountainCar(ClassicSimulator):
 
 
 class _MountainCarContinuous(ClassicSimulator):
-    """An episode starts in double precision and goes on in single precision; the flag is 1 from then on."""
+    """An episode starts in double precision and goes on in single precision; the flag is true from then on."""
 
     class_name = "Continuous_MountainCarEnv"
     num_uniforms = 1
@@ -258,7 +258,7 @@ class _MountainCarContinuous(ClassicSimulator):
         return _within(-0.6, -0.4, uniforms[0]), np.zeros(count)
 
     def follow(self, state: Columns, actions: Any, constants: Columns, xp: Any) -> NextState:
-        power, first = constants[0], state[2] == 0
+        power, first = constants[0], ~state[2]
         at, speed = state[0], state[1]
         position, velocity = _move_car(at.astype(np.float32), speed.astype(np.float32), actions, power)
         if first.any():
@@ -266,7 +266,7 @@ class _MountainCarContinuous(ClassicSimulator):
             position[first], velocity[first] = moved
         terminated = (position >= 0.45) & (velocity >= 0)
         rewards = 100.0 * terminated - np.square(actions.astype(np.float64)) * 0.1
-        following = (position.astype(np.float64), velocity.astype(np.float64), np.ones(len(first)))
+        following = (position.astype(np.float64), velocity.astype(np.float64), np.ones(len(first), dtype=bool))
         return NextState(following, rewards, terminated)
 
 

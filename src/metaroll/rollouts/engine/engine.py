@@ -516,8 +516,9 @@ class RolloutEngine:
         return Unit(number, plans, num_slots, reduce=reduce, **{**self._settings, **wanted})
 
     def _kind_of_unit(self, fields: tuple[str, ...] | None) -> str:
-        lean = self._unit_kind == "batched" and fields is not None
-        return "lean" if lean else self._unit_kind
+        if self._unit_kind != "batched" or fields is None:
+            return self._unit_kind
+        return "slim" if set(fields) <= {"rewards"} else "lean"
 
     def _run_here(
         self, units: Sequence[Unit], parameters: np.ndarray, done: Callable[[UnitResult], None]

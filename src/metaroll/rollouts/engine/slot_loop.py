@@ -32,7 +32,10 @@ _BLOCK, _LONG_BLOCK = 16, 64
 """Lock-steps between two looks at what has ended, and where every lock-step looks: a block has a price of its own."""
 
 _FULL = 0.75
-"""Share of slots at work below which those that have ended get new plans, or are left behind."""
+"""Share of slots at work below which those that have ended get new plans."""
+
+_NEEDED = 0.95
+"""Share of slots at work below which the others are left behind, where there are no more plans."""
 
 
 class SlotLoop:
@@ -442,9 +445,11 @@ class SlotLoop:
             num_active = int(np.count_nonzero(self._active))
             if num_active == self.num_slots:
                 return
-            if num_active and (self.slots.info.resets_together or num_active > self._full * self.num_slots):
+            more = self._source.more
+            enough = (self._full if more else _NEEDED) * self.num_slots
+            if num_active and (self.slots.info.resets_together or num_active > enough):
                 return  # until more rollouts have ended
-            if not self._source.more:
+            if not more:
                 self._narrow(num_active)
                 return
             free = np.flatnonzero(~self._active)
