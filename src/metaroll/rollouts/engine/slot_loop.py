@@ -31,6 +31,9 @@ __all__ = ["SlotLoop"]
 _BLOCK, _LONG_BLOCK = 16, 64
 """Lock-steps between two looks at what has ended, and where every lock-step looks: a block has a price of its own."""
 
+_FEW_SLOTS = 1024
+"""Slots that are stepped together at hardly less cost each lock-step if some of them have ended."""
+
 _FULL = 0.75
 """Share of slots at work below which those that have ended get new plans."""
 
@@ -203,13 +206,13 @@ class SlotLoop:
             actions = check_elements("actions", self._spec.action_space, actions, self.num_slots)
         self.finished, self.columns, self.positions = Rollouts(), None, []
         left = k_steps
-        block = _BLOCK if self._past_end else _LONG_BLOCK
         try:
             while (left is None or left > 0) and self._active.any():
                 if left is None and bool((self._active & ~self._stops & (self._limits == NO_LIMIT)).any()):
                     raise ValueError(
                         "a plan with stop_on_done=False and no limit never ends; set its max_steps, or give k_steps"
                     )
+                block = self._longest_block()
                 taken = self._block(block if left is None else min(left, block), actions)
                 left = None if left is None else left - taken
         finally:
@@ -342,6 +345,11 @@ class SlotLoop:
         if self._refills:
             self.fill()
         return step
+
+    def _longest_block(self) -> int:
+        """Lock-steps of the next block at most; of the last few rows, what is done past endings costs little."""
+        last_few = self.num_slots <= _FEW_SLOTS and not self._source.more
+        return _LONG_BLOCK if last_few or not self._past_end else _BLOCK
 
     def _enough(self, ended: np.ndarray) -> bool:
         """Whether so many rollouts have ended that the block had better end, too."""
