@@ -469,7 +469,7 @@ class Policy(ABC):
         deterministic: bool | np.ndarray = False,
         parameters: np.ndarray | None = None,
     ) -> tuple[Any, PolicyState]:
-        """Actions and next state of ``act``, where nobody looks at infos: policies may leave out what only they need."""
+        """Actions and next state of ``act``, where nobody looks at infos: what only they need may be left out."""
         actions, state, _ = self.act(obs, state, noise, deterministic, parameters)
         return actions, state
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["compile_all", "compiled"]
+__all__ = ["compile_all", "compiled", "register"]
 
 _HOT = 100_000_000
 """Numbers after which a loop is compiled: NumPy takes 5 to 15 ns for each."""
@@ -34,6 +34,11 @@ def compiled(name: str, size: int) -> Callable[..., Any] | None:
             return None
         _compile(name)
     return _LOOPS[name]
+
+
+def register(name: str, source: Callable[..., None], signature: str) -> None:
+    """Add a loop of another module, as numba takes it: what knows a system has its loops, too."""
+    _SOURCES[name] = (source, signature)
 
 
 def compile_all() -> bool:

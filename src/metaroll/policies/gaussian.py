@@ -21,7 +21,6 @@ from metaroll.functional.distributions import (
 from metaroll.policies.acting import (
     NUMPY_ACTIVATIONS,
     ActingPolicy,
-    Affine,
     check_box,
     choose_action,
     choose_on_torch,

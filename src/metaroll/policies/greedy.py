@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from metaroll.policies.acting import NUMPY_ACTIVATIONS, ActingPolicy, lay_out, mlp_rows
+from metaroll.policies.acting import NUMPY_ACTIVATIONS, ActingPolicy, mlp_rows
 from metaroll.policies.networks import MLP
 from metaroll.types import EnvSpec, PolicyInfo, PolicyState
 

@@ -7,7 +7,6 @@ number is the C library's ``pow``, whose last bit is not always that of ``x * x`
 
 from __future__ import annotations
 
-import functools
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ from gymnasium.spaces import Box, Discrete
 
 from metaroll.envs.base.batching import is_as_defined, unwrapped_and_limit
 from metaroll.envs.base.simulator import Columns, NextState, Rows, Simulator, stacked
+from metaroll.envs.classic_control.loops import numpy_has_functions_of_c, stepped_cart_pole
 from metaroll.functional.kernels import compiled
 from metaroll.tasks.domain_access import derived_attributes, warn_out_of_reach
 from metaroll.tasks.domain_params import DomainParamUpdate
@@ -196,6 +196,10 @@ class _CartPole(ClassicSimulator):
 
     def follow(self, state: Columns, actions: Any, constants: Columns, xp: Any) -> NextState:
         x, x_dot, theta, theta_dot, fallen = state
+        stepped = stepped_cart_pole(state[:4], fallen, actions, constants) if xp is np else None
+        if stepped is not None:
+            following, rewards, flags = stepped
+            return NextState((*following, flags[1]), rewards, flags[0])
         gravity, masspole, mass, length, moment, strength, tau, most_theta, most_x = constants
         force = xp.where(actions == 1, strength, -strength)
         cosine, sine = xp.cos(theta), xp.sin(theta)
@@ -385,17 +389,9 @@ def _squares(values: np.ndarray) -> np.ndarray:
 
 def _cosines(values: np.ndarray) -> np.ndarray:
     """``math.cos`` of one number at a time, in double precision."""
-    if _numpy_takes_cosines_of_c():
+    if numpy_has_functions_of_c():
         return np.cos(values.astype(np.float64, copy=False))
     return np.fromiter(map(math.cos, values.tolist()), np.float64)
-
-
-@functools.cache
-def _numpy_takes_cosines_of_c() -> bool:
-    """Whether NumPy has no cosine of its own here (such have other last bits at one point in a hundred or more)."""
-    points = np.linspace(-8.0, 8.0, 1 << 14)
-    return bool((np.cos(points) == np.fromiter(map(math.cos, points.tolist()), np.float64)).all())
-
 
 
 _SIMULATORS: dict[str, type[ClassicSimulator]] = {

@@ -207,8 +207,8 @@ class RolloutEngine:
             plans: What to run. Plans without a seed get fresh entropy, recorded in ``rollout_info["plan"]``.
             parameters: Flat policy parameters ``(P,)`` for plans that bring none; ``None`` means the policy's present
                 ones.
-            fields: Names of the columns that are wanted (``("rewards",)``, say): nothing else is recorded, which takes a
-                fraction of the time and memory in batched simulators. ``None``: all, and infos.
+            fields: Names of the columns that are wanted (``("rewards",)``, say): nothing else is recorded, which
+                takes a fraction of the time and memory in batched simulators. ``None``: all, and infos.
             progress: Called as ``progress(rollouts, steps)`` with what is new whenever a unit of work is done.
 
         Raises:
@@ -489,9 +489,7 @@ class RolloutEngine:
                 more[m] = still_missing(found[m].lengths.tolist(), started[m], None, need)
         return [known[: enough(known.lengths.tolist(), None, need)] for known in found]
 
-    def _pieces(
-        self, plans: PlanTable, reduce: Reduction | None, fields: tuple[str, ...] | None
-    ) -> list[np.ndarray]:
+    def _pieces(self, plans: PlanTable, reduce: Reduction | None, fields: tuple[str, ...] | None) -> list[np.ndarray]:
         """Positions of the plans of each unit; plans with parameters of their own are in other units than the rest.
 
         A call with stacked parameters differs in the last bit from one with shared parameters, so a unit is of one
@@ -506,9 +504,7 @@ class RolloutEngine:
             size = reduce.whole_groups(size, len(plans))
         return [piece for part in (own, rest) if len(part) for piece in cut(part, size)]
 
-    def _unit(
-        self, number: int, plans: PlanTable, reduce: Reduction | None, fields: tuple[str, ...] | None
-    ) -> Unit:
+    def _unit(self, number: int, plans: PlanTable, reduce: Reduction | None, fields: tuple[str, ...] | None) -> Unit:
         num_slots = slots_of_unit(len(plans), self._kind_of_unit(fields), self._slots_per_unit)
         wanted = {"fields": fields, "may_narrow": self._slots_per_unit is None}
         if fields is not None and not _EXTRAS.intersection(fields):

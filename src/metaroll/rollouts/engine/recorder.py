@@ -143,7 +143,7 @@ class _Place:
     Attributes:
         source: Which of its K E entries are wanted; all: a slice.
         steps: Their rows among all steps, ``(n,)``, or a grid of them.
-        finals: Their rows among observations, of which each rollout has one more, likewise (of no meaning where nobody asks).
+        finals: Their rows among observations, of which each rollout has one more, likewise.
         last_source: Entries after the last step of each slot, among (K + 1) E.
         last: Their rows among observations.
     """

@@ -6,7 +6,15 @@ import numpy as np
 
 __all__ = ["cut", "list_slots", "slots_of_unit", "unit_size"]
 
-_MOST_PLANS = {"list": 256, "batched": 1024, "lean": 4096, "slim": 4096, "physics": 256, "vector": 1024, "device": 1 << 16}
+_MOST_PLANS = {
+    "list": 256,
+    "batched": 1024,
+    "lean": 4096,
+    "slim": 4096,
+    "physics": 256,
+    "vector": 1024,
+    "device": 1 << 16,
+}
 _MOST_SLOTS = {
     "list": 256,
     "batched": 1024,
@@ -15,7 +23,7 @@ _MOST_SLOTS = {
     "physics": 64,
     "vector": 1024,
     "device": 1 << 14,
-}  # a vector environment has a number of its own; lean units are batched ones that record a few fields, slim ones only rewards
+}  # a vector environment has a number of its own; lean units are batched and record little, slim ones only rewards
 
 _FEW_SLOTS = 16
 """Slots of a list of environments that take long to make (and mostly much memory)."""

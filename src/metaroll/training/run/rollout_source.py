@@ -324,9 +324,7 @@ class RolloutSource:
         if explorer is None or (explorer.num_init_states_per_domain, explorer.num_domains) != numbers:
             explorer = self._new_explorer(numbers)
         explorer.seed = seed  # that of a restored run may be another one
-        return explorer.sample_groups(
-            param_sets, eval=deterministic, number=counter, fields=fields, progress=progress
-        )
+        return explorer.sample_groups(param_sets, eval=deterministic, number=counter, fields=fields, progress=progress)
 
     def _new_explorer(self, numbers: tuple[int, int]) -> ParameterExplorationSampler:
         if self._explorer is not None:
