@@ -193,7 +193,10 @@ def test_how_candidates_are_tried():
     steps, alike, in_tasks, twice = runner.asked
     # A number of steps that the runner knows; the same initial states for all; the same tasks for all.
     assert (steps[0], steps[2]["num_rollouts"], steps[2]["env_update"]) == ("samples", None, [None] * 4)
-    assert (alike[0], alike[2]) == ("parameters", {"num_init_states_per_domain": 3, "deterministic": False})
+    assert (alike[0], alike[2]) == (
+        "parameters",
+        {"num_init_states_per_domain": 3, "deterministic": False, "fields": ("rewards",)},
+    )
     drawn = in_tasks[2]["env_update"]
     assert in_tasks[2]["num_rollouts"] == 2 and drawn[:2] * 4 == drawn and set(drawn) <= set(tasks)
     assert np.array_equal(in_tasks[1][0::2], in_tasks[1][1::2]) and len(in_tasks[1]) == 8
