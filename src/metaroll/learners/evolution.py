@@ -105,7 +105,7 @@ class SearchLearner(RLAlgorithm):
         self._search: Search[Any] = search if self.starts.starts == 1 else MultiStart(search=search, rules=self.starts)
         # The seed is in the state: a snapshot may go to a learner with another one.
         begun = self._search.start(self._parameters[self._places])
-        self._state = self._search.seeded(begun, derive_seed("restarts", self.seed))
+        self._state: Any = self._search.seeded(begun, derive_seed("restarts", self.seed))
         self._asked = np.zeros((0, len(self._places)))
         self._scores: list[float] = []
         self._metrics: dict[str, float] = {}
