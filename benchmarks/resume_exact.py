@@ -98,10 +98,10 @@ SEARCHES = {
 }
 
 # Three rollouts side by side, 20 steps of each in an epoch: snapshots lie in the middle of episodes.
-_KEPT_RETURN = "--evaluate-every 10 --num-episodes 2 --keep-last 3 --keep-best return"
-_CYCLES = "--steps-per-epoch 5 --n-train-steps 12 --rollout-batch-size 3 --update-to-data 1"
+_KEPT_RETURN = "--evaluate-every 8 --num-episodes 2 --keep-last 3 --keep-best train/return"
+_CYCLES = "--steps-per-epoch 5 --n-train-steps 6 --rollout-batch-size 3 --update-to-data 0.5"
 _BATCHES = "--min-buffer-size 200 --buffer-batch-size 32 --hidden-sizes 32 --torch-threads 1"
-_REPLAY = f"--epochs 40 {_CYCLES} {_BATCHES} {_KEPT_RETURN}"
+_REPLAY = f"--epochs 24 {_CYCLES} {_BATCHES} {_KEPT_RETURN}"
 _BOX = f"{_REPLAY} --uniform-steps 300"
 _VALUES = f"{_REPLAY} --epsilon-steps 1000 --target-update-steps 50"
 
@@ -110,20 +110,20 @@ OFF_POLICY = {
     "dqn-double": Row("dqn", "CartPole-v1", _VALUES),
     "dqn-dueling": Row("dqn", "CartPole-v1", f"{_VALUES} --dueling"),
     "dqn-n-step": Row("dqn", "CartPole-v1", f"{_VALUES} --n-step 3"),
-    "dqn-prioritized": Row("dqn", "CartPole-v1", f"{_VALUES} --n-step 3 --priority-exponent 0.6 --replay-size 1000"),
+    "dqn-prioritized": Row("dqn", "CartPole-v1", f"{_VALUES} --n-step 3 --priority-exponent 0.6 --replay-size 600"),
     "dqn-workers": Row("dqn", "FrozenLake-v1", f"{_VALUES} --rollout-batch-size 12", num_workers=2),
     "ddpg": Row("ddpg", "Pendulum-v1", f"{_BOX} --exploration-noise ornstein-uhlenbeck"),
-    "td3": Row("td3", "Pendulum-v1", f"{_BOX} --replay-size 1000"),  # the ring is filled twice
+    "td3": Row("td3", "Pendulum-v1", f"{_BOX} --replay-size 600"),  # the ring is filled twice
     "td3-mujoco": Row("td3", "InvertedPendulum-v5", _BOX),
     "td3-random": Row("td3", "Pendulum-v1", f"{_BOX} --randomize-param g=9:11 --num-test-tasks 2"),
     "td3-goals": Row("td3", "point-goal", _BOX),
     "sac": Row("sac", "Pendulum-v1", _BOX),
-    "sac-tasks": Row("sac", "point-robot", f"{_BOX} --n-train-steps 9 --num-train-tasks 5 --num-test-tasks 2"),
+    "sac-tasks": Row("sac", "point-robot", f"{_BOX} --update-to-data 0.4 --num-train-tasks 5 --num-test-tasks 2"),
     "sac-pixels": Row(  # blocks of images that snapshots share, in a ring that is filled twice
         "sac",
         "point-robot-pixels",
-        f"--epochs 30 --steps-per-epoch 3 --n-train-steps 4 --rollout-batch-size 4 --update-to-data 0.2 {_BATCHES} "
-        f"{_KEPT_RETURN} --buffer-batch-size 8 --replay-size 900 --uniform-steps 300",
+        f"--epochs 24 --steps-per-epoch 3 --n-train-steps 4 --rollout-batch-size 4 --update-to-data 0.2 {_BATCHES} "
+        f"{_KEPT_RETURN} --buffer-batch-size 8 --replay-size 600 --uniform-steps 300",
     ),
 }
 

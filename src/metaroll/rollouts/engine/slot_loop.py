@@ -100,7 +100,8 @@ class SlotLoop:
         self._source: PlansInOrder | SlotPlans = (
             SlotPlans(plans, slots.num_slots) if callable(plans) else PlansInOrder(plans)
         )
-        self._full = _FULL if isinstance(self._source, PlansInOrder) else 1.0
+        self._each_slot_goes_on = isinstance(self._source, SlotPlans)
+        self._full = 1.0 if self._each_slot_goes_on else _FULL
         self._rows = PolicyRows(policy, slots.num_slots, parameters)
         self._sees_structure = policy.info.structured
         self._past_end = slots.info.steps_past_end and policy.info.width_independent and record
@@ -339,7 +340,8 @@ class SlotLoop:
     def _enough(self, ended: np.ndarray) -> bool:
         """Whether so many rollouts have ended that the block had better end, too."""
         alive = int(np.count_nonzero(self._active & ~ended))
-        return not alive or (not self._past_end and self._source.more and alive <= self._full * self.num_slots)
+        waits = self._past_end and not self._each_slot_goes_on
+        return not alive or (not waits and self._source.more and alive <= self._full * self.num_slots)
 
     def _step(self, running: np.ndarray, given: Any, counts: np.ndarray) -> np.ndarray | None:
         """One lock-step of the slots in ``running``; which rollouts are over with it, bool ``(E,)``."""
