@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
@@ -13,6 +14,7 @@ import torch
 from metaroll.checks import check_number, check_unit_interval, check_whole
 from metaroll.data.replay.replay_buffer import ReplayBatch
 from metaroll.data.rollouts import Rollouts
+from metaroll.errors import option_text, said
 from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.foreign import as_runner
 from metaroll.learners.off_policy.episodes import Counts, RunningEpisodes
@@ -219,6 +221,11 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
         """Gradient steps of ``improve`` so far."""
         return self._counts.gradient_steps
 
+    @property
+    def log_is_complete(self) -> bool:
+        """Whether episodes have ended in the last epoch, and gradient steps been taken: its log tells of both."""
+        return self._counts.has_ended and (self.trainer is None or self._counts.steps_before > 0)
+
     # -- training ------------------------------------------------------------------------------------------------------
 
     def train(self, runner: Runner) -> float | None:
@@ -239,6 +246,13 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
             runner.log(self._numbers_of_epoch())
             if self.is_filled and self.evaluate_every and (epoch + 1) % self.evaluate_every == 0:
                 runner.evaluate(self, self.test_env_sampler)
+        if self.trainer is not None and not self.is_filled:
+            warnings.warn(
+                f"nothing was learned: gradient steps begin when {self.min_buffer_size} steps are stored "
+                f"({option_text('min_buffer_size')}), and there are {self._replay.n_transitions_stored}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         return average
 
     def collect(self, runner: Runner) -> list[dict[str, Any]]:
@@ -350,16 +364,21 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
         return None if listed is None else [update.task for update in listed]
 
 
+def _capacity_option() -> str:
+    """How the capacity of a buffer is set."""
+    return said("replay_size=..., or of replay_buffer=", "--replay-size")
+
+
 def _check_sizes(capacity: int, batch_size: int, min_buffer_size: int) -> None:
     if capacity < batch_size:
         raise ValueError(
-            f"replay_buffer must hold at least one batch, buffer_batch_size={batch_size} steps, got a capacity of "
-            f"{capacity}"
+            f"the replay buffer must hold at least one batch, buffer_batch_size={batch_size} steps, got a capacity of "
+            f"{capacity} ({_capacity_option()})"
         )
     if min_buffer_size > capacity:
         raise ValueError(
-            f"min_buffer_size must be at most the capacity of replay_buffer, {capacity}, got {min_buffer_size}: "
-            "gradient steps would never begin"
+            f"min_buffer_size must be at most the capacity of the replay buffer, {capacity} ({_capacity_option()}), "
+            f"got {min_buffer_size}: gradient steps would never begin"
         )
 
 
@@ -370,7 +389,7 @@ def _steps_of_cycle(n_train_steps: int, update_to_data: float, num_slots: int) -
     if whole < 1 or abs(steps - whole) > 1e-6 * steps or whole % num_slots:
         raise ValueError(
             f"n_train_steps / update_to_data, the environment steps of a cycle, must be a whole multiple of "
-            f"rollout_batch_size={num_slots}, got {n_train_steps} / {update_to_data:g} = {steps:g}; set n_train_steps "
-            f"to {math.ceil(update_to_data * num_slots):d}, say"
+            f"rollout_batch_size={num_slots}, got {n_train_steps} / {update_to_data:g} = {steps:g}; try "
+            f"{option_text('n_train_steps', math.ceil(update_to_data * num_slots))}"
         )
     return whole

@@ -25,14 +25,17 @@ class Exploration(ABC):
     """
 
     policy: ActingPolicy
+    _vector: Tensor | None = None
 
     @abstractmethod
     def prepare(self, num_env_steps: int) -> None:
         """Set what a schedule says after ``num_env_steps``: it is part of the acting parameters."""
 
-    @abstractmethod
     def vector(self) -> np.ndarray:
-        """Flat parameters that act now."""
+        """Flat parameters that act now; on the CPU they are no copy."""
+        if self._vector is None:
+            self._vector = as_one_vector(self.policy, self.policy.acting_parameter_names())
+        return self._vector.cpu().numpy()
 
     @abstractmethod
     def stored(self, actions: Any) -> Any:
@@ -52,19 +55,12 @@ class EpsilonGreedy(Exploration):
         self.policy = policy
         self._first, self._last = check_unit_interval("max_epsilon", first), check_unit_interval("min_epsilon", last)
         self._num_steps = check_whole("epsilon_steps", num_steps, 0)
-        self._vector: Tensor | None = None
 
     def prepare(self, num_env_steps: int) -> None:
         """See ``Exploration``."""
         if isinstance(self.policy, EpsilonGreedyPolicy):
             share = min(1.0, num_env_steps / self._num_steps) if self._num_steps else 1.0
             self.policy.set_epsilon(self._first + share * (self._last - self._first))
-
-    def vector(self) -> np.ndarray:
-        """See ``Exploration``; on the CPU they are no copy."""
-        if self._vector is None:
-            self._vector = as_one_vector(self.policy, self.policy.acting_parameter_names())
-        return self._vector.cpu().numpy()
 
     def stored(self, actions: Any) -> Any:
         """See ``Exploration``: indices from 0."""
@@ -83,18 +79,11 @@ class BoxExploration(Exploration):
         self._uniform_steps = check_whole("uniform_steps", uniform_steps, 0)
         self.policy = UniformFirstPolicy(policy) if self._uniform_steps else policy
         self._scaling = ActionScaling.of_squashed(policy.env_spec.action_space)
-        self._vector: Tensor | None = None
 
     def prepare(self, num_env_steps: int) -> None:
         """See ``Exploration``."""
         if isinstance(self.policy, UniformFirstPolicy):
             self.policy.set_uniform(num_env_steps < self._uniform_steps)
-
-    def vector(self) -> np.ndarray:
-        """See ``Exploration``; on the CPU they are no copy."""
-        if self._vector is None:
-            self._vector = as_one_vector(self.policy, self.policy.acting_parameter_names())
-        return self._vector.cpu().numpy()
 
     def stored(self, actions: Any) -> Any:
         """See ``Exploration``: in [-1, 1]."""
