@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Unpack, final
 
@@ -20,16 +20,35 @@ from metaroll.functional.gradients.actor_critic import (
     temperature_loss,
 )
 from metaroll.learners.off_policy.base import CollectionOptions, OffPolicyRLAlgorithm
-from metaroll.learners.off_policy.exploring import BoxExploration
+from metaroll.learners.off_policy.exploring import BoxExploration, Exploration
 from metaroll.learners.off_policy.networks import Critics, critics_of, outputs_of, target_of
 from metaroll.learners.off_policy.replay import TransitionBatch
-from metaroll.learners.off_policy.setup import buffer_for, check_policy, device_of, encoders_of, require_box
+from metaroll.learners.off_policy.setup import (
+    buffer_for,
+    check_policy,
+    device_of,
+    encoders_of,
+    require_box,
+    weighing,
+)
 from metaroll.learners.off_policy.trainer import CRITIC_LOSSES, CriticLosses, ReplayTrainer, Trained
 from metaroll.learners.snapshots import described
+from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
 from metaroll.seeding import derive_seed, fresh_seed, torch_generator
 
-__all__ = ["SAC", "SoftNetworks", "SoftSettings", "SoftTrainer", "Temperature", "critic_losses", "policy_losses"]
+__all__ = [
+    "SAC",
+    "PolicyLosses",
+    "SoftLosses",
+    "SoftNetworks",
+    "SoftSettings",
+    "SoftTrainer",
+    "Temperature",
+    "critic_losses",
+    "policy_losses",
+    "sampled_actions",
+]
 
 POLICY_LOSSES = ("policy_loss", "log_prob")
 TEMPERATURE_LOSSES = ("temperature",)
@@ -81,9 +100,9 @@ class Temperature(nn.Module):
 
 
 class SoftNetworks(NamedTuple):
-    """A policy, its critics and their targets, and the temperature."""
+    """A policy (of another kind with other ``SoftLosses``), its critics and their targets, and the temperature."""
 
-    policy: TanhGaussianMLPPolicy
+    policy: Any
     critics: Critics
     target_critics: Critics
     temperature: Temperature
@@ -106,7 +125,7 @@ def critic_losses(networks: SoftNetworks, batch: TransitionBatch, noise: Tensor)
         noise: Standard normal numbers for the next actions, ``(B, act_dim)``.
     """
     with torch.no_grad():
-        actions, log_prob = _sampled(networks.policy, batch.next_observations, noise)
+        actions, log_prob = sampled_actions(networks.policy, batch.next_observations, noise)
         values = networks.target_critics(batch.next_observations, actions).amin(dim=0)
         values = soft_values(values, log_prob, networks.temperature())
         target = bootstrapped(batch.rewards, batch.discounts, values)
@@ -115,29 +134,55 @@ def critic_losses(networks: SoftNetworks, batch: TransitionBatch, noise: Tensor)
     return CriticLosses(loss, torch.stack([loss.detach(), first.mean()]), target - first)
 
 
-def policy_losses(networks: SoftNetworks, batch: TransitionBatch, noise: Tensor) -> PolicyLosses:
+def smallest_value(values: Tensor) -> Tensor:
+    """``min_k Q_k``, ``(B,)`` of ``(K, B)``."""
+    return values.amin(dim=0)
+
+
+def policy_losses(
+    networks: SoftNetworks, batch: TransitionBatch, noise: Tensor, value_of: Callable[[Tensor], Tensor] = smallest_value
+) -> PolicyLosses:
     """The loss of the policy (Haarnoja 2018b, equation 9).
 
     Args:
         networks: All of them.
         batch: Transitions, of which the observations count.
         noise: Standard normal numbers for the actions, ``(B, act_dim)``.
+        value_of: One value ``(B,)`` of what the critics say.
     """
-    actions, log_prob = _sampled(networks.policy, batch.observations, noise)
-    values = networks.critics(batch.observations, actions, fixed=True).amin(dim=0)
+    actions, log_prob = sampled_actions(networks.policy, batch.observations, noise)
+    values = value_of(networks.critics(batch.observations, actions, fixed=True))
     loss, log_prob_told = soft_policy_loss(log_prob, values, networks.temperature()), log_prob.detach()
     return PolicyLosses(loss, torch.stack([loss.detach(), log_prob_told.mean()]), log_prob_told)
 
 
-def _sampled(policy: TanhGaussianMLPPolicy, observations: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+def sampled_actions(policy: TanhGaussianMLPPolicy, observations: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     """Actions in [-1, 1] and their log-densities, reparameterized."""
     mean, log_std = outputs_of(policy.net, policy.features(observations)).chunk(2, dim=-1)
     return squashed_sample(mean, log_std.clamp(*policy.log_std_bounds), noise)
 
 
+class SoftLosses(NamedTuple):
+    """What a gradient step goes down, as functions of networks, batch and noise ``(B, ...)``.
+
+    Attributes:
+        critics: That of the critics.
+        policy: That of the policy; its log-densities lead the temperature.
+        told: What a snapshot must agree with.
+    """
+
+    critics: Callable[[SoftNetworks, TransitionBatch, Tensor], CriticLosses]
+    policy: Callable[[SoftNetworks, TransitionBatch, Tensor], PolicyLosses]
+    told: str = ""
+
+
+TWIN = SoftLosses(critic_losses, policy_losses)
+"""Those of SAC."""
+
+
 @final
 class SoftTrainer(ReplayTrainer):
-    """Steps down ``critic_losses`` and ``policy_losses``, then the temperature; targets follow. The host never waits.
+    """Steps down ``SoftLosses``, critics first, then the temperature; targets follow. The host never waits.
 
     Args:
         policy: What is trained.
@@ -146,18 +191,20 @@ class SoftTrainer(ReplayTrainer):
         settings: How.
         seed: Seed of the noise of gradient steps.
         device: Where they run.
+        losses: What they go down.
     """
 
     def __init__(
         self,
-        policy: TanhGaussianMLPPolicy,
+        policy: ActingPolicy,
         critics: Critics,
-        exploration: BoxExploration,
+        exploration: Exploration,
         settings: SoftSettings,
         seed: int,
         device: torch.device,
+        losses: SoftLosses = TWIN,
     ) -> None:
-        self.settings = settings
+        self.settings, self.losses = settings, losses
         fixed = settings.temperature
         temperature = Temperature(settings.init_temperature if fixed is None else fixed)
         self.networks = SoftNetworks(policy, critics, target_of(critics), temperature)
@@ -170,9 +217,9 @@ class SoftTrainer(ReplayTrainer):
         """See ``ReplayTrainer``."""
         networks, settings = self.networks, self.settings
         noise = self.draw_noise(2, *batch.actions.shape)
-        critic = critic_losses(networks, batch, noise[0])
+        critic = self.losses.critics(networks, batch, noise[0])
         self.trained.step("critics", critic.loss)
-        policy = policy_losses(networks, batch, noise[1])
+        policy = self.losses.policy(networks, batch, noise[1])
         self.trained.step("policy", policy.loss)
         if settings.temperature is None:
             loss = temperature_loss(networks.temperature.log, policy.log_prob, settings.target_entropy)
@@ -185,14 +232,14 @@ class SoftTrainer(ReplayTrainer):
 
     def described(self) -> Sequence[str]:
         """See ``ReplayTrainer``."""
-        return [described(self.settings)]
+        return [described(self.settings), *filter(None, [self.losses.told])]
 
 
 @final
 class SAC(OffPolicyRLAlgorithm):
     """Soft actor-critic with two critics (Haarnoja et al. 2018b, arXiv:1812.05905).
 
-    What entropy counts beside rewards follows a target, unless it is fixed.
+    What entropy counts beside rewards follows a target, unless it is fixed. Discrete actions are for ``DiscreteSAC``.
 
     Args:
         env_spec: Environment or spec; actions are a Box.
@@ -202,7 +249,8 @@ class SAC(OffPolicyRLAlgorithm):
         replay_buffer: See ``OffPolicyRLAlgorithm``; ``None`` means a ``ReplayBuffer`` of ``replay_size`` steps.
         exploration_policy: What acts in training; ``None`` means the policy itself.
         replay_size: Steps that the replay buffer keeps.
-        target_entropy: The entropy that is aimed at, of actions in [-1, 1]; null means minus the entries of an action.
+        target_entropy: The entropy that is aimed at, of actions in [-1, 1]; null means minus the entries of an action
+            (0.7 ln n of n choices).
         temperature: What entropy counts beside rewards, fixed; null means that it follows ``target_entropy``.
         init_temperature: What it counts at first.
         target_update_tau: How far target networks move in one step.
@@ -210,6 +258,8 @@ class SAC(OffPolicyRLAlgorithm):
         qf_lr: Step size of Adam for the Q functions.
         temperature_lr: Step size of Adam for the temperature.
         uniform_steps: Environment steps at first with actions at random.
+        priority_exponent: Draw steps in proportion to this power of their last errors; null draws uniformly.
+        importance_exponent: How far weights make up for that, from 0 (not at all) to 1.
         seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
         device: Where the networks live; ``None`` means the CPU.
         collection: See ``OffPolicyRLAlgorithm``.
@@ -235,11 +285,13 @@ class SAC(OffPolicyRLAlgorithm):
         qf_lr: float = 3e-4,
         temperature_lr: float = 3e-4,
         uniform_steps: int = 0,
+        priority_exponent: float | None = None,
+        importance_exponent: float = 0.4,
         seed: int | None = None,
         device: str | torch.device | None = None,
         **collection: Unpack[CollectionOptions],
     ) -> None:
-        spec = require_box(env_spec, "SAC", "ppo and dqn learn choices")
+        spec = require_box(env_spec, "SAC", "DiscreteSAC, dqn and ppo learn choices")
         seed = fresh_seed() if seed is None else int(seed)
         settings = SoftSettings(
             target_entropy=-float(spec.act_dim) if target_entropy is None else target_entropy,
@@ -250,7 +302,8 @@ class SAC(OffPolicyRLAlgorithm):
             qf_lr=qf_lr,
             temperature_lr=temperature_lr,
         )
-        buffer = buffer_for(spec, replay_buffer, replay_size, collection)
+        self.weight_exponent = weighing(priority_exponent, importance_exponent)
+        buffer = buffer_for(spec, replay_buffer, replay_size, collection, priority_exponent)
         generator = torch_generator(derive_seed("soft networks", seed))
         critics_see, policy_sees = encoders_of(spec, qf, generator)
         if policy is None:
