@@ -20,8 +20,9 @@ from metaroll.learners.off_policy.exploring import ChoiceExploration
 from metaroll.learners.off_policy.networks import Critics
 from metaroll.learners.off_policy.quantile import TQC
 from metaroll.learners.off_policy.replay import TransitionBatch
-from metaroll.learners.off_policy.soft import SAC, SoftLosses, SoftSettings, SoftTrainer
+from metaroll.learners.off_policy.soft import SAC, SoftSettings
 from metaroll.learners.off_policy.soft_discrete import DiscreteSAC
+from metaroll.learners.off_policy.soft_losses import SoftLosses, SoftLossesTrainer
 from metaroll.policies.encoders import FixedEncoder, ObservationEncoder
 from metaroll.policies.gaussian import CategoricalMLPPolicy, TanhGaussianMLPPolicy
 from metaroll.policies.networks import QFunction
@@ -133,7 +134,7 @@ def test_what_tqc_refuses() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------- discrete SAC
-def discrete_trainer() -> SoftTrainer:
+def discrete_trainer() -> SoftLossesTrainer:
     """Critics ``(s, 2 s)`` and ``(3 s, s)``, and probabilities (1/4, 3/4) in every state."""
     policy = CategoricalMLPPolicy(PAIR, ())
     policy.set_param_values(np.array([0.0, 0.0, 0.0, np.log(3.0)], np.float32))
@@ -143,7 +144,7 @@ def discrete_trainer() -> SoftTrainer:
         critics.biases[0].zero_()
     settings = SoftSettings(target_entropy=0.3, init_temperature=0.5, target_update_tau=0.25, **RATES)
     losses = SoftLosses(soft_discrete.choice_critic_losses, soft_discrete.choice_policy_losses)
-    return SoftTrainer(policy, critics, ChoiceExploration(policy, 0), settings, 0, CPU, losses)
+    return SoftLossesTrainer(policy, critics, ChoiceExploration(policy, 0), settings, losses, 0, CPU)
 
 
 def test_means_over_actions_by_hand() -> None:
@@ -183,7 +184,7 @@ def test_losses_of_discrete_sac_are_means_over_draws() -> None:
     critics = Critics(policy.env_spec, 2, (8,), generator=torch_generator(1))
     settings = SoftSettings(target_entropy=0.5, init_temperature=0.3)
     losses = SoftLosses(soft_discrete.choice_critic_losses, soft_discrete.choice_policy_losses)
-    networks = SoftTrainer(policy, critics, ChoiceExploration(policy, 0), settings, 0, CPU, losses).networks
+    networks = SoftLossesTrainer(policy, critics, ChoiceExploration(policy, 0), settings, losses, 0, CPU).networks
     draw = torch_generator(2)
     seen, after = (torch.randn(6, 3, generator=draw) for _ in range(2))
     done, rewards = torch.randint(4, (6,), generator=draw), torch.randn(6, generator=draw)

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from metaroll.checks import check_whole
-from metaroll.functional.gradients.actor_critic import bootstrapped, soft_values
+from metaroll.functional.distributions import squashed_sample
+from metaroll.functional.gradients.actor_critic import bootstrapped, soft_policy_loss, soft_values
 from metaroll.functional.gradients.quantiles import quantile_huber_loss, smallest_atoms
 from metaroll.learners.off_policy.base import CollectionOptions, OffPolicyRLAlgorithm
 from metaroll.learners.off_policy.exploring import BoxExploration
-from metaroll.learners.off_policy.networks import Critics, critics_of
+from metaroll.learners.off_policy.networks import Critics, critics_of, outputs_of
 from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.off_policy.setup import (
     buffer_for,
@@ -24,15 +25,8 @@ from metaroll.learners.off_policy.setup import (
     require_box,
     weighing,
 )
-from metaroll.learners.off_policy.soft import (
-    PolicyLosses,
-    SoftLosses,
-    SoftNetworks,
-    SoftSettings,
-    SoftTrainer,
-    policy_losses,
-    sampled_actions,
-)
+from metaroll.learners.off_policy.soft import PolicyLosses, SoftNetworks, SoftSettings
+from metaroll.learners.off_policy.soft_losses import SoftLosses, SoftLossesTrainer
 from metaroll.learners.off_policy.trainer import CriticLosses
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
 from metaroll.seeding import derive_seed, fresh_seed, torch_generator
@@ -52,7 +46,7 @@ def truncated_critic_losses(
         num_dropped: Atoms that are left out, of all critics together.
     """
     with torch.no_grad():
-        actions, log_prob = sampled_actions(networks.policy, batch.next_observations, noise)
+        actions, log_prob = _sampled(networks.policy, batch.next_observations, noise)
         atoms = smallest_atoms(networks.target_critics(batch.next_observations, actions), num_dropped)
         values = soft_values(atoms, log_prob[:, None], networks.temperature())
         target = bootstrapped(batch.rewards[:, None], batch.discounts[:, None], values)
@@ -67,8 +61,23 @@ def mean_value(atoms: Tensor) -> Tensor:
 
 
 def mean_policy_losses(networks: SoftNetworks, batch: TransitionBatch, noise: Tensor) -> PolicyLosses:
-    """The loss of the policy, which no atom is left out of (Kuznetsov 2020, equation 14): see ``policy_losses``."""
-    return policy_losses(networks, batch, noise, mean_value)
+    """The loss of the policy, which no atom is left out of (Kuznetsov 2020, equation 14).
+
+    Args:
+        networks: All of them; critics say atoms.
+        batch: Transitions, of which the observations count.
+        noise: Standard normal numbers for the actions, ``(B, act_dim)``.
+    """
+    actions, log_prob = _sampled(networks.policy, batch.observations, noise)
+    values = mean_value(networks.critics(batch.observations, actions, fixed=True))
+    loss, said = soft_policy_loss(log_prob, values, networks.temperature()), log_prob.detach()
+    return PolicyLosses(loss, torch.stack([loss.detach(), said.mean()]), said)
+
+
+def _sampled(policy: TanhGaussianMLPPolicy, observations: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Actions in [-1, 1] and their log-densities, reparameterized."""
+    mean, log_std = outputs_of(policy.net, policy.features(observations)).chunk(2, dim=-1)
+    return squashed_sample(mean, log_std.clamp(*policy.log_std_bounds), noise)
 
 
 @final
@@ -163,7 +172,7 @@ class TQC(OffPolicyRLAlgorithm):
         losses = SoftLosses(
             partial(truncated_critic_losses, num_dropped=count * dropped), mean_policy_losses, f"{dropped=}"
         )
-        self.trainer = SoftTrainer(policy, critics, explorer, settings, seed, device_of(device), losses)
+        self.trainer = SoftLossesTrainer(policy, critics, explorer, settings, losses, seed, device_of(device))
         super().__init__(
             spec,
             policy,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Unpack, final
 
@@ -20,7 +20,7 @@ from metaroll.functional.gradients.actor_critic import (
     temperature_loss,
 )
 from metaroll.learners.off_policy.base import CollectionOptions, OffPolicyRLAlgorithm
-from metaroll.learners.off_policy.exploring import BoxExploration, Exploration
+from metaroll.learners.off_policy.exploring import BoxExploration
 from metaroll.learners.off_policy.networks import Critics, critics_of, outputs_of, target_of
 from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.off_policy.setup import (
@@ -33,21 +33,18 @@ from metaroll.learners.off_policy.setup import (
 )
 from metaroll.learners.off_policy.trainer import CRITIC_LOSSES, CriticLosses, ReplayTrainer, Trained
 from metaroll.learners.snapshots import described
-from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
 from metaroll.seeding import derive_seed, fresh_seed, torch_generator
 
 __all__ = [
     "SAC",
     "PolicyLosses",
-    "SoftLosses",
     "SoftNetworks",
     "SoftSettings",
     "SoftTrainer",
     "Temperature",
     "critic_losses",
     "policy_losses",
-    "sampled_actions",
 ]
 
 POLICY_LOSSES = ("policy_loss", "log_prob")
@@ -100,7 +97,7 @@ class Temperature(nn.Module):
 
 
 class SoftNetworks(NamedTuple):
-    """A policy (of another kind with other ``SoftLosses``), its critics and their targets, and the temperature."""
+    """A policy (of another kind in other learners), its critics and their targets, and the temperature."""
 
     policy: Any
     critics: Critics
@@ -125,7 +122,7 @@ def critic_losses(networks: SoftNetworks, batch: TransitionBatch, noise: Tensor)
         noise: Standard normal numbers for the next actions, ``(B, act_dim)``.
     """
     with torch.no_grad():
-        actions, log_prob = sampled_actions(networks.policy, batch.next_observations, noise)
+        actions, log_prob = _sampled(networks.policy, batch.next_observations, noise)
         values = networks.target_critics(batch.next_observations, actions).amin(dim=0)
         values = soft_values(values, log_prob, networks.temperature())
         target = bootstrapped(batch.rewards, batch.discounts, values)
@@ -134,55 +131,29 @@ def critic_losses(networks: SoftNetworks, batch: TransitionBatch, noise: Tensor)
     return CriticLosses(loss, torch.stack([loss.detach(), first.mean()]), target - first)
 
 
-def smallest_value(values: Tensor) -> Tensor:
-    """``min_k Q_k``, ``(B,)`` of ``(K, B)``."""
-    return values.amin(dim=0)
-
-
-def policy_losses(
-    networks: SoftNetworks, batch: TransitionBatch, noise: Tensor, value_of: Callable[[Tensor], Tensor] = smallest_value
-) -> PolicyLosses:
+def policy_losses(networks: SoftNetworks, batch: TransitionBatch, noise: Tensor) -> PolicyLosses:
     """The loss of the policy (Haarnoja 2018b, equation 9).
 
     Args:
         networks: All of them.
         batch: Transitions, of which the observations count.
         noise: Standard normal numbers for the actions, ``(B, act_dim)``.
-        value_of: One value ``(B,)`` of what the critics say.
     """
-    actions, log_prob = sampled_actions(networks.policy, batch.observations, noise)
-    values = value_of(networks.critics(batch.observations, actions, fixed=True))
+    actions, log_prob = _sampled(networks.policy, batch.observations, noise)
+    values = networks.critics(batch.observations, actions, fixed=True).amin(dim=0)
     loss, log_prob_told = soft_policy_loss(log_prob, values, networks.temperature()), log_prob.detach()
     return PolicyLosses(loss, torch.stack([loss.detach(), log_prob_told.mean()]), log_prob_told)
 
 
-def sampled_actions(policy: TanhGaussianMLPPolicy, observations: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+def _sampled(policy: TanhGaussianMLPPolicy, observations: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     """Actions in [-1, 1] and their log-densities, reparameterized."""
     mean, log_std = outputs_of(policy.net, policy.features(observations)).chunk(2, dim=-1)
     return squashed_sample(mean, log_std.clamp(*policy.log_std_bounds), noise)
 
 
-class SoftLosses(NamedTuple):
-    """What a gradient step goes down, as functions of networks, batch and noise ``(B, ...)``.
-
-    Attributes:
-        critics: That of the critics.
-        policy: That of the policy; its log-densities lead the temperature.
-        told: What a snapshot must agree with.
-    """
-
-    critics: Callable[[SoftNetworks, TransitionBatch, Tensor], CriticLosses]
-    policy: Callable[[SoftNetworks, TransitionBatch, Tensor], PolicyLosses]
-    told: str = ""
-
-
-TWIN = SoftLosses(critic_losses, policy_losses)
-"""Those of SAC."""
-
-
 @final
 class SoftTrainer(ReplayTrainer):
-    """Steps down ``SoftLosses``, critics first, then the temperature; targets follow. The host never waits.
+    """Steps down ``critic_losses`` and ``policy_losses``, then the temperature; targets follow. The host never waits.
 
     Args:
         policy: What is trained.
@@ -191,20 +162,18 @@ class SoftTrainer(ReplayTrainer):
         settings: How.
         seed: Seed of the noise of gradient steps.
         device: Where they run.
-        losses: What they go down.
     """
 
     def __init__(
         self,
-        policy: ActingPolicy,
+        policy: TanhGaussianMLPPolicy,
         critics: Critics,
-        exploration: Exploration,
+        exploration: BoxExploration,
         settings: SoftSettings,
         seed: int,
         device: torch.device,
-        losses: SoftLosses = TWIN,
     ) -> None:
-        self.settings, self.losses = settings, losses
+        self.settings = settings
         fixed = settings.temperature
         temperature = Temperature(settings.init_temperature if fixed is None else fixed)
         self.networks = SoftNetworks(policy, critics, target_of(critics), temperature)
@@ -217,9 +186,9 @@ class SoftTrainer(ReplayTrainer):
         """See ``ReplayTrainer``."""
         networks, settings = self.networks, self.settings
         noise = self.draw_noise(2, *batch.actions.shape)
-        critic = self.losses.critics(networks, batch, noise[0])
+        critic = critic_losses(networks, batch, noise[0])
         self.trained.step("critics", critic.loss)
-        policy = self.losses.policy(networks, batch, noise[1])
+        policy = policy_losses(networks, batch, noise[1])
         self.trained.step("policy", policy.loss)
         if settings.temperature is None:
             loss = temperature_loss(networks.temperature.log, policy.log_prob, settings.target_entropy)
@@ -232,7 +201,7 @@ class SoftTrainer(ReplayTrainer):
 
     def described(self) -> Sequence[str]:
         """See ``ReplayTrainer``."""
-        return [described(self.settings), *filter(None, [self.losses.told])]
+        return [described(self.settings)]
 
 
 @final

@@ -28,7 +28,8 @@ from metaroll.learners.off_policy.setup import (
     require_choices,
     weighing,
 )
-from metaroll.learners.off_policy.soft import PolicyLosses, SoftLosses, SoftNetworks, SoftSettings, SoftTrainer
+from metaroll.learners.off_policy.soft import PolicyLosses, SoftNetworks, SoftSettings
+from metaroll.learners.off_policy.soft_losses import SoftLosses, SoftLossesTrainer
 from metaroll.learners.off_policy.trainer import CriticLosses
 from metaroll.policies.gaussian import CategoricalMLPPolicy
 from metaroll.seeding import derive_seed, fresh_seed, torch_generator
@@ -166,7 +167,7 @@ class DiscreteSAC(OffPolicyRLAlgorithm):
         critics = critics_of(qf, spec, 2, generator)
         explorer = ChoiceExploration(policy if exploration_policy is None else exploration_policy, uniform_steps)
         losses = SoftLosses(choice_critic_losses, choice_policy_losses)
-        self.trainer = SoftTrainer(policy, critics, explorer, settings, seed, device_of(device), losses)
+        self.trainer = SoftLossesTrainer(policy, critics, explorer, settings, losses, seed, device_of(device))
         super().__init__(
             spec,
             policy,
