@@ -126,7 +126,7 @@ def test_what_tqc_refuses() -> None:
         TQC(LINE, qf=QFunction(LINE), **TINY)
     with pytest.raises(ShapeError, match="qf must say one value for each row, got 25 numbers"):
         SAC(LINE, qf=Critics(LINE, 2, num_atoms=25), **TINY)
-    with pytest.raises(TypeError, match="DiscreteSAC, dqn and ppo learn choices"):
+    with pytest.raises(TypeError, match=r"sac \(DiscreteSAC\), dqn and ppo learn choices"):
         TQC(PAIR, **TINY)
     with pytest.raises(ValueError, match="importance_exponent must lie in"):
         TQC(LINE, importance_exponent=2.0, **TINY)

@@ -144,7 +144,7 @@ class TQC(OffPolicyRLAlgorithm):
         device: str | torch.device | None = None,
         **collection: Unpack[CollectionOptions],
     ) -> None:
-        spec = require_box(env_spec, "TQC", "DiscreteSAC, dqn and ppo learn choices")
+        spec = require_box(env_spec, "TQC", "sac (DiscreteSAC), dqn and ppo learn choices")
         seed = fresh_seed() if seed is None else int(seed)
         count, dropped = check_whole("num_critics", num_critics), check_whole("dropped_atoms", dropped_atoms, 0)
         if dropped >= check_whole("num_atoms", num_atoms):
