@@ -127,7 +127,9 @@ from metaroll.learners.off_policy.base import OffPolicyRLAlgorithm
 from metaroll.learners.off_policy.choosing import DQN
 from metaroll.learners.off_policy.deterministic import DDPG, TD3
 from metaroll.learners.off_policy.networks import Critics
+from metaroll.learners.off_policy.quantile import TQC
 from metaroll.learners.off_policy.soft import SAC
+from metaroll.learners.off_policy.soft_discrete import DiscreteSAC
 from metaroll.learners.pearl import PEARL
 from metaroll.learners.ppo import PPO
 from metaroll.learners.rl2 import RL2
@@ -242,6 +244,7 @@ __all__ = [
     "SAC",
     "SNES",
     "TD3",
+    "TQC",
     "AbsErr",
     "ActDelayWrapper",
     "ActNormWrapper",
@@ -270,6 +273,7 @@ __all__ = [
     "DiceMetaSampleProcessor",
     "DiceSampleProcessor",
     "DictIndexProxy",
+    "DiscreteSAC",
     "Distillation",
     "DomainParam",
     "DomainParamTransformWrapper",

@@ -25,11 +25,13 @@ from metaroll.learners.off_policy.base import OffPolicyRLAlgorithm
 from metaroll.learners.off_policy.choosing import DQN, ValueSettings, ValueTrainer
 from metaroll.learners.off_policy.deterministic import DDPG, TD3, DeterministicSettings
 from metaroll.learners.off_policy.networks import Critics
+from metaroll.learners.off_policy.quantile import TQC
 from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.off_policy.soft import SAC, SoftSettings, SoftTrainer
+from metaroll.learners.off_policy.soft_discrete import DiscreteSAC
 from metaroll.policies.deterministic import DeterministicMLPPolicy
 from metaroll.policies.exploration import EpsilonGreedyPolicy, GaussianNoisePolicy, OrnsteinUhlenbeckPolicy
-from metaroll.policies.gaussian import GaussianMLPPolicy, TanhGaussianMLPPolicy
+from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy, TanhGaussianMLPPolicy
 from metaroll.policies.greedy import GreedyQPolicy
 from metaroll.policies.networks import QFunction
 from metaroll.seeding import torch_generator
@@ -534,15 +536,24 @@ def make(learner: Any, **options: Any) -> Any:
         policy = GreedyQPolicy(spec, (16,), dueling=options.get("dueling", False), generator=generator)
         return DQN(spec, policy, **{**usual, **options})
     usual["uniform_steps"] = 10
+    if learner is DiscreteSAC:
+        spec = options.pop("env_spec", PICK)
+        policy = CategoricalMLPPolicy(spec, (16,), generator=generator)
+        return DiscreteSAC(spec, policy, Critics(spec, 2, (16,), generator=generator), **{**usual, **options})
     spec = options.pop("env_spec", AIM)
-    kind = TanhGaussianMLPPolicy if learner is SAC else DeterministicMLPPolicy
+    kind = TanhGaussianMLPPolicy if learner in (SAC, TQC) else DeterministicMLPPolicy
     policy = kind(spec, (16,), generator=generator)
+    if learner is TQC:
+        sizes: dict[str, Any] = {"num_critics": 3, "num_atoms": 5}
+        qf: Any = Critics(spec, 3, (16,), num_atoms=5, generator=generator)
+        return TQC(spec, policy, qf, **{**usual, **sizes, **options})
     qf = QFunction(spec, (16,), generator=generator)
     return learner(spec, policy, qf, **{**usual, **options})
 
 
-LEARNERS = [DDPG, TD3, SAC]
-ALL = [*LEARNERS, DQN]
+LEARNERS = [DDPG, TD3, SAC, TQC]
+CHOOSERS = [DQN, DiscreteSAC]
+ALL = [*LEARNERS, *CHOOSERS]
 
 
 @pytest.mark.parametrize("learner", LEARNERS)
@@ -559,7 +570,7 @@ def test_it_learns_where_actions_are_not_within_one(learner: Any) -> None:
         policy_lr=5e-3,
         qf_lr=1e-2,
         evaluate_every=3,
-        **({"temperature": 0.1} if learner is SAC else {"exploration_sigma": 0.3}),
+        **({"temperature": 0.1} if learner in (SAC, TQC) else {"exploration_sigma": 0.3}),
     )
     runner = trained(algo, Aim, 3)
     assert runner.last_evaluation is not None and runner.last_evaluation.score > -1.5  # at random: about -25
@@ -570,10 +581,11 @@ def test_it_learns_where_actions_are_not_within_one(learner: Any) -> None:
 @pytest.mark.parametrize("learner", ALL)
 def test_a_resumed_run_goes_on_in_the_middle_of_episodes(learner: Any, tmp_path: Path) -> None:
     def run(epochs: int, folder: Path | None, resume: bool = False) -> Any:
-        options = {"priority_exponent": 0.6} if learner is DQN else {"env_spec": COUNTING}
+        options = {} if learner in CHOOSERS else {"env_spec": COUNTING}
+        options |= {} if learner in (DDPG, TD3) else {"priority_exponent": 0.6}
         algo = make(learner, n_train_steps=6, n_step=2, **options)
         with LocalRunner(seed=5, run_dir=folder) as runner:
-            runner.setup(algo, Pick if learner is DQN else Counting)
+            runner.setup(algo, Pick if learner in CHOOSERS else Counting)
             if resume:
                 runner.restore(tmp_path / "run")
                 runner.resume(epochs)
@@ -678,7 +690,7 @@ def test_networks_for_other_spaces() -> None:
 # ---- images and goals ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [TD3, SAC])
+@pytest.mark.parametrize("kind", [TD3, SAC, TQC])
 def test_images_are_seen_through_an_encoder_that_critics_learn(kind: Any) -> None:
     spec = EnvSpec.from_env(PointRobotPixelsEnv())
     algo = kind(spec, seed=0, replay_size=100, max_path_length=4, **{**TINY, "n_train_steps": 8})

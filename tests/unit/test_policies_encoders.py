@@ -17,7 +17,7 @@ from metaroll.errors import ShapeError
 from metaroll.policies.deterministic import DeterministicMLPPolicy
 from metaroll.policies.encoders import ImageEncoder, ObservationEncoder, is_image
 from metaroll.policies.exploration import GaussianNoisePolicy, OrnsteinUhlenbeckPolicy, UniformFirstPolicy
-from metaroll.policies.gaussian import TanhGaussianMLPPolicy
+from metaroll.policies.gaussian import CategoricalMLPPolicy, TanhGaussianMLPPolicy
 from metaroll.seeding import torch_generator
 from metaroll.types import EnvSpec
 
@@ -114,6 +114,22 @@ def test_policies_act_as_their_modules_say(kind: Any) -> None:
     flat[:100] += 1.0
     assert not np.array_equal(before, policy.act(seen, {}, noise, True, flat)[0])
     policy.act_on_torch(torch.from_numpy(seen), {}, torch.from_numpy(noise), True)
+
+
+def test_choices_are_those_of_the_features() -> None:
+    spec, encoder = EnvSpec(IMAGE, spaces.Discrete(3)), ObservationEncoder(IMAGE, 16, (4, 8, 8))
+    policy = CategoricalMLPPolicy(spec, (8,), encoder=encoder, generator=torch_generator(0))
+    rows = images(5).reshape(5, -1)
+    seen = torch.from_numpy(rows)
+    with torch.no_grad():
+        expected = torch.log_softmax(policy.net(encoder(seen)), dim=-1)
+    torch.testing.assert_close(policy(seen).detach(), expected)
+    _, _, infos = policy.act(rows, {}, np.full((5, 1), 0.5), False, policy.acting_parameters())
+    np.testing.assert_allclose(infos["prob"], expected.exp().numpy(), atol=1e-6)
+    _, _, infos = policy.act_on_torch(seen, {}, torch.full((5, 1), 0.5))
+    torch.testing.assert_close(infos["prob"].detach(), expected.exp())
+    views = policy.parameter_layout().torch_views(torch.from_numpy(policy.acting_parameters()))
+    torch.testing.assert_close(policy.action_distribution(views, seen).log_probs, expected)
 
 
 def test_the_density_is_that_of_the_features() -> None:

@@ -1,4 +1,4 @@
-"""Noise with a memory (Lillicrap et al. 2016)."""
+"""Noise with a memory (Lillicrap et al. 2016), and actions at random at first."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from metaroll import CategoricalMLPPolicy, GaussianMLPPolicy, OrnsteinUhlenbeckPolicy, RolloutEngine, RolloutPlan
+from metaroll.policies.exploration import EpsilonGreedyPolicy, UniformFirstPolicy
+from metaroll.policies.greedy import GreedyQPolicy
 from metaroll.seeding import torch_generator
 from metaroll.types import EnvSpec
 
@@ -65,3 +67,40 @@ def test_bad_input() -> None:
         policy(sigma=-1.0)
     with pytest.raises(ValueError, match="dt must lie in"):
         policy(dt=0.0)
+
+
+CHOICES = EnvSpec(gymnasium.spaces.Box(-1, 1, (3,)), gymnasium.spaces.Discrete(4))
+
+
+def test_choices_are_uniform_at_first() -> None:
+    policy = CategoricalMLPPolicy(CHOICES, (8,), generator=torch_generator(0))
+    weights = policy.get_param_values()
+    weights[-4:] = 0.0, 9.0, 0.0, 0.0
+    policy.set_param_values(weights)  # it nearly always takes the second
+    first = UniformFirstPolicy(policy)
+    obs, noise = np.zeros((4000, 3), np.float32), np.random.default_rng(0).random((4000, 1))
+    own, _, infos = policy.act(obs, {}, noise)
+    np.testing.assert_array_equal(first.act(obs, {}, noise)[0], own)
+    first.set_uniform(True)
+    acting = first.acting_parameters()
+    chosen, _, told = first.act(obs, {}, noise, False, acting)
+    np.testing.assert_allclose(np.bincount(chosen) / 4000, 0.25, atol=0.03)
+    np.testing.assert_array_equal(chosen, (noise[:, 0] * 4).astype(np.int64))
+    assert told.keys() == infos.keys() and (own == 1).mean() > 0.99
+    assert (first.act(obs, {}, noise, True)[0] == 1).all()
+    some = first.act(obs, {}, noise, np.arange(4000) % 2 == 0)[0]
+    assert (some[::2] == 1).all() and np.array_equal(some[1::2], chosen[1::2])
+    # Parameters of each row: some rows are uniform, some are not.
+    stacked = np.stack([acting] * 8)
+    stacked[::2, 0] = 0.0
+    mixed = first.act(obs[:8], {}, noise[:8], False, stacked)[0]
+    assert np.array_equal(mixed[::2], own[:8:2]) and np.array_equal(mixed[1::2], chosen[1:8:2])
+
+
+def test_choices_at_random_need_a_number() -> None:
+    with pytest.raises(TypeError, match="policy must draw a uniform number for its choice, which GreedyQPolicy does"):
+        UniformFirstPolicy(GreedyQPolicy(CHOICES, (8,)))
+    UniformFirstPolicy(EpsilonGreedyPolicy(GreedyQPolicy(CHOICES, (8,))))
+    several = EnvSpec(CHOICES.observation_space, gymnasium.spaces.MultiDiscrete([2, 3]))
+    with pytest.raises(TypeError, match="UniformFirstPolicy needs a Box action space"):
+        UniformFirstPolicy(CategoricalMLPPolicy(several))

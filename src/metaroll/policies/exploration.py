@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Discrete
 from scipy import special
 from torch import nn
 
@@ -156,10 +156,11 @@ class UniformFirstPolicy(ActingPolicy):
     Rollouts that act deterministically are those of ``policy``.
 
     Args:
-        policy: Any policy of metaroll for a Box of actions with normal noise for each of its entries.
+        policy: Any policy of metaroll for a Box of actions with normal noise for each of its entries, or for Discrete
+            actions with a uniform number for its choice.
 
     Raises:
-        TypeError: ``policy`` is none of metaroll, its actions are no Box, or it has too little noise.
+        TypeError: ``policy`` is none of metaroll, its actions are neither, or it has too little noise.
     """
 
     acts_in_bounds = True
@@ -167,13 +168,15 @@ class UniformFirstPolicy(ActingPolicy):
 
     def __init__(self, policy: ActingPolicy) -> None:
         _check_inner(policy, type(self).__name__)
-        check_box(policy.env_spec, type(self).__name__)
-        if policy.noise_kind != "normal" or policy.noise_dim < policy.act_dim:
-            raise TypeError(
-                f"policy must draw normal noise for each of the {policy.act_dim} entries of an action, which "
-                f"{type(policy).__name__} does not: put it in a GaussianNoisePolicy first"
-            )
+        space = policy.env_spec.action_space
+        num_actions = int(space.n) if isinstance(space, Discrete) else None
+        if num_actions is None:
+            check_box(policy.env_spec, type(self).__name__)
+            _check_normal_noise(policy)
+        else:
+            _check_uniform_noise(policy)
         super().__init__(policy.env_spec, replace(policy.info, runs_on_torch=False))
+        self._num_actions = num_actions
         self.uniform = nn.Parameter(torch.zeros(1), requires_grad=False)
         self.policy = policy
         self._scaling = ActionScaling.of(policy.env_spec.action_space)
@@ -196,10 +199,12 @@ class UniformFirstPolicy(ActingPolicy):
         action, state, infos = self.policy.act(obs, state, noise, deterministic, inner)
         if deterministic is True or not uniform.any():
             return action, state, infos
+        random = (uniform > 0.5) & ~np.reshape(deterministic, (-1, 1))
+        if self._num_actions is not None:
+            return np.where(random[:, 0], _any_choice(noise[:, 0], self._num_actions), action), state, infos
         drawn = 2.0 * special.ndtr(np.asarray(noise[:, : self.act_dim], dtype=np.float64)) - 1.0
         anywhere = drawn.astype(np.float32)
         anywhere = anywhere if self._scaling is None else self._scaling.scaled(anywhere)
-        random = (uniform > 0.5) & ~np.reshape(deterministic, (-1, 1))
         return np.where(random, anywhere, action), state, infos
 
 
@@ -249,13 +254,33 @@ class EpsilonGreedyPolicy(ActingPolicy):
             return action, state, infos
         drawn = np.asarray(noise, dtype=np.float64)
         random = (drawn[:, 0] < np.reshape(epsilon, -1)) & ~np.asarray(deterministic)
-        anything = np.minimum((drawn[:, 1] * self._num_actions).astype(np.int64), self._num_actions - 1)
-        return np.where(random, anything, action), state, infos
+        return np.where(random, _any_choice(drawn[:, 1], self._num_actions), action), state, infos
 
 
 def _check_inner(policy: Any, outer: str) -> None:
     if not isinstance(policy, ActingPolicy):
         raise TypeError(f"policy must be a policy of metaroll, got {type(policy).__name__}; {outer} acts around one")
+
+
+def _check_uniform_noise(policy: ActingPolicy) -> None:
+    if policy.noise_kind != "uniform" or not policy.noise_dim:
+        raise TypeError(
+            f"policy must draw a uniform number for its choice, which {type(policy).__name__} does not: see "
+            "EpsilonGreedyPolicy"
+        )
+
+
+def _check_normal_noise(policy: ActingPolicy) -> None:
+    if policy.noise_kind != "normal" or policy.noise_dim < policy.act_dim:
+        raise TypeError(
+            f"policy must draw normal noise for each of the {policy.act_dim} entries of an action, which "
+            f"{type(policy).__name__} does not: put it in a GaussianNoisePolicy first"
+        )
+
+
+def _any_choice(drawn: np.ndarray, num_actions: int) -> np.ndarray:
+    """Choices ``(N,)`` from uniform numbers ``(N,)``."""
+    return np.minimum((np.asarray(drawn, dtype=np.float64) * num_actions).astype(np.int64), num_actions - 1)
 
 
 def _half_range(policy: ActingPolicy) -> np.ndarray:

@@ -373,6 +373,7 @@ class CategoricalMLPPolicy(ActingPolicy):
         hidden_sizes: Widths of the hidden layers.
         hidden_nonlinearity: See ``MLP``.
         init: See ``initialize_linear``.
+        encoder: See ``ActingPolicy``.
         generator: Source of the initial weights; ``None`` means fresh entropy.
     """
 
@@ -383,15 +384,16 @@ class CategoricalMLPPolicy(ActingPolicy):
         hidden_nonlinearity: str | Callable[..., Any] | None = "tanh",
         *,
         init: str = "xavier_uniform",
+        encoder: nn.Module | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
         spec = EnvSpec.from_env(env_spec)
         choices = CategoricalHead(spec, type(self).__name__, "GaussianMLPPolicy")
         info = PolicyInfo(len(choices), "uniform", parameter_blocks=True, draws=False, runs_on_torch=True)
-        super().__init__(spec, info, widths=(spec.obs_dim, *hidden_sizes, spec.act_dim))
+        super().__init__(spec, info, encoder, widths=(spec.obs_dim, *hidden_sizes, spec.act_dim))
         self._choices = choices
         self.net = MLP(
-            spec.obs_dim,
+            self.feature_dim,
             spec.act_dim,
             hidden_sizes,
             hidden_nonlinearity,
@@ -402,7 +404,7 @@ class CategoricalMLPPolicy(ActingPolicy):
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
         """Log-probabilities ``(..., num_actions)``; those of several choices one after the other."""
-        return self._choices.log_probs(self.net(obs))
+        return self._choices.log_probs(self.net(self.features(obs)))
 
     def log_prob(self, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         """Log-probability ``(...)`` of integer actions ``(...)``, or ``(..., *shape)`` of a MultiDiscrete space."""
@@ -414,7 +416,8 @@ class CategoricalMLPPolicy(ActingPolicy):
 
     def action_distribution(self, parameters: Mapping[str, torch.Tensor], obs: torch.Tensor) -> Categorical:
         """See ``ActingPolicy.action_distribution``."""
-        return self._choices.distribution(self._choices.log_probs(self.net.outputs(part_of(parameters, "net"), obs)))
+        logits = self.net.outputs(part_of(parameters, "net"), self.features(obs, parameters))
+        return self._choices.distribution(self._choices.log_probs(logits))
 
     def _arrange(self, arrays: list[np.ndarray]) -> Any:
         return self._layers(arrays), NUMPY_ACTIVATIONS[self.net.hidden_nonlinearity]
@@ -454,5 +457,6 @@ class CategoricalMLPPolicy(ActingPolicy):
         self, obs: Any, state: Mapping[str, Any], noise: Any, deterministic: Any = False
     ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
         """See ``types.Policy.act_on_torch``; the info as ``act``."""
-        action, prob = self._choices.choose_on_torch(self.net(obs.to(torch.float32)), noise, deterministic)
+        logits = self.net(self.features(obs.to(torch.float32)))
+        action, prob = self._choices.choose_on_torch(logits, noise, deterministic)
         return action, dict(state), {"prob": prob}

@@ -17,6 +17,7 @@ __all__ = [
     "chosen_values",
     "critic_loss",
     "critics_loss",
+    "expected_values",
     "greedy_values",
     "huber_loss",
     "q_target",
@@ -76,6 +77,17 @@ def critics_loss(values: Tensor, target: Tensor, weights: Tensor | None = None) 
 def chosen_values(values: Tensor, actions: Tensor) -> Tensor:
     """The values ``(B,)`` of the chosen actions, integers ``(B,)``, among those of all, ``(B, n)``."""
     return values.gather(-1, actions[..., None])[..., 0]
+
+
+def expected_values(log_probs: Tensor, values: Tensor) -> Tensor:
+    """``sum_a pi(a | s) v(s, a)`` without a draw, ``(B,)`` (Christodoulou 2019, arXiv:1910.07207, equations 10 to 12).
+
+    Args:
+        log_probs: ``ln pi`` of all actions, ``(B, n)``; each must be finite.
+        values: ``(B, n)``. With those of ``soft_values`` these are the values of states, with ``log_probs`` themselves
+            what the entropy is, negated.
+    """
+    return (log_probs.exp() * values).sum(dim=-1)
 
 
 def greedy_values(target: Tensor, online: Tensor | None = None) -> Tensor:

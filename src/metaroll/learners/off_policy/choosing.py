@@ -9,13 +9,20 @@ from typing import Any, NamedTuple, Unpack, final
 import torch
 from torch import Tensor
 
-from metaroll.checks import check_number, check_unit_interval, check_whole
+from metaroll.checks import check_number, check_whole
 from metaroll.functional.gradients.actor_critic import bootstrapped, chosen_values, greedy_values, huber_loss
 from metaroll.learners.off_policy.base import CollectionOptions, OffPolicyRLAlgorithm
 from metaroll.learners.off_policy.exploring import EpsilonGreedy
 from metaroll.learners.off_policy.networks import outputs_of, target_of
 from metaroll.learners.off_policy.replay import TransitionBatch
-from metaroll.learners.off_policy.setup import buffer_for, check_policy, device_of, encoders_of, require_choices
+from metaroll.learners.off_policy.setup import (
+    buffer_for,
+    check_policy,
+    device_of,
+    encoders_of,
+    require_choices,
+    weighing,
+)
 from metaroll.learners.off_policy.trainer import CRITIC_LOSSES, CriticLosses, ReplayTrainer, Trained
 from metaroll.learners.snapshots import described
 from metaroll.policies.exploration import EpsilonGreedyPolicy
@@ -185,7 +192,7 @@ class DQN(OffPolicyRLAlgorithm):
         settings = ValueSettings(
             qf_lr=qf_lr, double=double, target_update_steps=target_update_steps, max_grad_norm=max_grad_norm
         )
-        check_unit_interval("importance_exponent", importance_exponent)
+        self.weight_exponent = weighing(priority_exponent, importance_exponent)
         buffer = buffer_for(spec, replay_buffer, replay_size, collection, priority_exponent)
         if policy is None:
             generator = torch_generator(derive_seed("value networks", seed))
@@ -196,7 +203,6 @@ class DQN(OffPolicyRLAlgorithm):
             raise ValueError(f"qf must be the policy, which has the values, or None, got {type(qf).__name__}")
         acting = EpsilonGreedyPolicy(policy, max_epsilon) if exploration_policy is None else exploration_policy
         explorer = EpsilonGreedy(acting, max_epsilon, min_epsilon, epsilon_steps)
-        self.weight_exponent = None if priority_exponent is None else importance_exponent
         self.trainer = ValueTrainer(policy, explorer, settings, seed, device_of(device))
         super().__init__(
             spec,

@@ -37,7 +37,7 @@ __all__ = [
 
 Noise = Literal["gaussian", "ornstein-uhlenbeck"]
 
-_CHOOSING = "ppo and dqn learn choices"
+_CHOOSING = "sac (DiscreteSAC), dqn and ppo learn choices"
 
 POLICY_LOSSES = ("policy_loss",)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 from torch import Tensor
@@ -14,7 +14,7 @@ from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.exploration import EpsilonGreedyPolicy, UniformFirstPolicy
 from metaroll.policies.scaling import ActionScaling
 
-__all__ = ["BoxExploration", "EpsilonGreedy", "Exploration"]
+__all__ = ["BoxExploration", "ChoiceExploration", "EpsilonGreedy", "Exploration", "UniformFirst"]
 
 
 class Exploration(ABC):
@@ -67,26 +67,43 @@ class EpsilonGreedy(Exploration):
         return actions
 
 
-class BoxExploration(Exploration):
-    """Exploration where actions are a Box: uniform at first, then that of a policy with noise.
+class UniformFirst(Exploration, ABC):
+    """Uniform at first, then as a policy.
 
     Args:
-        policy: Acts with noise around the policy that is trained.
+        policy: Acts around the policy that is trained, or is that.
         uniform_steps: Environment steps with actions at random.
     """
 
     def __init__(self, policy: ActingPolicy, uniform_steps: int) -> None:
         self._uniform_steps = check_whole("uniform_steps", uniform_steps, 0)
         self.policy = UniformFirstPolicy(policy) if self._uniform_steps else policy
-        self._scaling = ActionScaling.of_squashed(policy.env_spec.action_space)
 
     def prepare(self, num_env_steps: int) -> None:
         """See ``Exploration``."""
         if isinstance(self.policy, UniformFirstPolicy):
             self.policy.set_uniform(num_env_steps < self._uniform_steps)
 
+
+@final
+class BoxExploration(UniformFirst):
+    """Where actions are a Box."""
+
+    def __init__(self, policy: ActingPolicy, uniform_steps: int) -> None:
+        super().__init__(policy, uniform_steps)
+        self._scaling = ActionScaling.of_squashed(policy.env_spec.action_space)
+
     def stored(self, actions: Any) -> Any:
         """See ``Exploration``: in [-1, 1]."""
         rows = np.asarray(actions, dtype=np.float32)
         rows = rows.reshape(len(rows), -1)
         return rows if self._scaling is None else self._scaling.unscaled(rows)
+
+
+@final
+class ChoiceExploration(UniformFirst):
+    """Where actions are Discrete."""
+
+    def stored(self, actions: Any) -> Any:
+        """See ``Exploration``: indices from 0."""
+        return actions

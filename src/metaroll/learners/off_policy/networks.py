@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+import gymnasium
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -22,16 +23,18 @@ __all__ = ["Critics", "as_one_vector", "critics_of", "outputs_of", "target_of"]
 
 
 class Critics(nn.Module):
-    """K action values ``Q_k(s, a)`` of perceptrons of one shape, computed together.
+    """K action values ``Q_k(s, a)`` of perceptrons of one shape, computed together; or distributions of them, as atoms.
 
     Layer l of all of them is one weight ``(K, out, in)`` and one bias ``(K, out)``, so that K critics take one product
     of matrices per layer.
 
     Args:
-        env_spec: Spaces; observations and actions side by side are the input.
+        env_spec: Spaces; observations and actions side by side are the input. Discrete actions are none: critics say
+            the values of all of them.
         count: Number of critics K.
         hidden_sizes: Widths of the hidden layers.
         hidden_nonlinearity: See ``MLP``.
+        num_atoms: Numbers that each critic says of an action in a Box, whose value is their mean; ``None``: the value.
         init: See ``initialize_linear``; each critic draws weights of its own.
         encoder: Makes features of observations, for all critics (an ``ObservationEncoder``); ``None``: they take
             observations as they are.
@@ -45,16 +48,18 @@ class Critics(nn.Module):
         hidden_sizes: Sequence[int] = (256, 256),
         hidden_nonlinearity: str | Callable[..., Any] | None = "relu",
         *,
+        num_atoms: int | None = None,
         init: str = "xavier_uniform",
         encoder: nn.Module | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
         spec, count = EnvSpec.from_env(env_spec), check_whole("count", count)
-        width = _feature_dim(spec, encoder) + spec.act_dim
+        width, outputs = _widths(spec, encoder, None if num_atoms is None else check_whole("num_atoms", num_atoms))
         single = (
-            MLP(width, 1, hidden_sizes, hidden_nonlinearity, init=init, generator=generator) for _ in range(count)
+            MLP(width, outputs or 1, hidden_sizes, hidden_nonlinearity, init=init, generator=generator)
+            for _ in range(count)
         )
-        self._build(list(single), encoder)
+        self._build(list(single), encoder, outputs)
 
     @classmethod
     def of(cls, qf: MLP, count: int, generator: torch.Generator) -> Critics:
@@ -66,21 +71,25 @@ class Critics(nn.Module):
         critics._build([qf, *others], None)
         return critics
 
-    def _build(self, single: Sequence[MLP], encoder: nn.Module | None) -> None:
+    def _build(self, single: Sequence[MLP], encoder: nn.Module | None, num_outputs: int | None = None) -> None:
         super().__init__()
-        self.encoder = encoder
+        self.encoder, self.num_outputs = encoder, num_outputs
         self.count, self.input_dim = len(single), single[0].input_dim
         self.hidden_nonlinearity = activation_name(single[0].hidden_nonlinearity)
         layers = [cast("list[nn.Linear]", list(network.layers)) for network in single]
         self.weights = nn.ParameterList(_stack([each[k].weight for each in layers]) for k in range(len(layers[0])))
         self.biases = nn.ParameterList(_stack([each[k].bias for each in layers]) for k in range(len(layers[0])))
 
-    def forward(self, observations: Tensor, actions: Tensor, *, fixed: bool = False, first: bool = False) -> Tensor:
+    def forward(
+        self, observations: Tensor, actions: Tensor | None = None, *, fixed: bool = False, first: bool = False
+    ) -> Tensor:
         """Values ``(K, B)`` for ``observations (B, obs_dim)`` and ``actions (B, act_dim)`` in [-1, 1].
+
+        Atoms are ``(K, B, num_atoms)``, values of all Discrete actions ``(K, B, n)``.
 
         Args:
             observations: Flat.
-            actions: In the policy's units.
+            actions: In the policy's units; ``None`` where they are Discrete.
             fixed: No gradient for the weights: only one for the actions (a third of a backward pass less).
             first: Only the first critic: ``(1, B)``.
         """
@@ -92,8 +101,9 @@ class Critics(nn.Module):
         if self.encoder is not None:
             with torch.set_grad_enabled(torch.is_grad_enabled() and not fixed):
                 observations = self.encoder(observations)
-        x = torch.cat((observations, actions), dim=-1)
-        return _outputs(x, weights, biases, self.hidden_nonlinearity)[..., 0]
+        x = observations if actions is None else torch.cat((observations, actions), dim=-1)
+        found = _outputs(x, weights, biases, self.hidden_nonlinearity)
+        return found[..., 0] if self.num_outputs is None else found
 
 
 def outputs_of(net: MLP, x: Tensor) -> Tensor:
@@ -113,32 +123,45 @@ def _outputs(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], act
     return x
 
 
-def _feature_dim(spec: EnvSpec, encoder: Any) -> int:
-    return spec.obs_dim if encoder is None else int(encoder.output_dim)
+def _widths(spec: EnvSpec, encoder: Any, num_atoms: int | None = None) -> tuple[int, int | None]:
+    """Numbers of inputs and outputs of a critic; ``None`` for its value alone."""
+    features = spec.obs_dim if encoder is None else int(encoder.output_dim)
+    if isinstance(spec.action_space, gymnasium.spaces.Discrete):
+        return features, spec.act_dim
+    return features + spec.act_dim, num_atoms
 
 
 def _stack(parameters: Sequence[Tensor]) -> nn.Parameter:
     return nn.Parameter(torch.stack([parameter.detach() for parameter in parameters]))
 
 
-def critics_of(qf: Any, env_spec: EnvSpec, count: int, generator: torch.Generator) -> Critics:
-    """What was given as ``qf`` as ``count`` critics.
+def critics_of(
+    qf: Any, env_spec: EnvSpec, count: int, generator: torch.Generator, num_atoms: int | None = None
+) -> Critics:
+    """What was given as ``qf`` as ``count`` critics (of ``num_atoms`` each).
 
     Raises:
         ShapeError: It is of another width.
         TypeError: It is something else than ``Critics`` or a ``QFunction``.
         ValueError: There are so many critics in it already, but another number.
     """
-    if isinstance(qf, MLP):
+    single = _widths(env_spec, None, num_atoms)[1] is None
+    if isinstance(qf, MLP) and single:
         qf = Critics.of(qf, count, generator)
     if not isinstance(qf, Critics):
-        raise TypeError(f"qf must be a QFunction, or Critics, got {type(qf).__name__}")
-    width = _feature_dim(env_spec, qf.encoder) + env_spec.act_dim
+        raise TypeError(f"qf must be {'a QFunction, or ' if single else ''}Critics, got {type(qf).__name__}")
+    width, outputs = _widths(env_spec, qf.encoder, num_atoms)
     if qf.input_dim != width:
         raise ShapeError(f"qf must be built for env_spec: {width} inputs (observation and action), got {qf.input_dim}")
+    if qf.num_outputs != outputs:
+        raise ShapeError(f"qf must say {_told(outputs)} for each row, got {_told(qf.num_outputs)}")
     if qf.count != count:
         raise ValueError(f"qf must hold {count} critics, got {qf.count}")
     return qf
+
+
+def _told(num_outputs: int | None) -> str:
+    return "one value" if num_outputs is None else f"{num_outputs} numbers"
 
 
 def target_of(module: nn.Module) -> Any:

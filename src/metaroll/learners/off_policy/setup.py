@@ -8,6 +8,7 @@ import gymnasium
 import torch
 from torch import nn
 
+from metaroll.checks import check_unit_interval
 from metaroll.data.replay.replay_buffer import ReplayBuffer
 from metaroll.errors import ShapeError
 from metaroll.learners.off_policy.base import CollectionOptions
@@ -16,7 +17,7 @@ from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.encoders import FixedEncoder, ObservationEncoder, holds_images
 from metaroll.types import EnvSpec
 
-__all__ = ["buffer_for", "check_policy", "device_of", "encoders_of", "require_box", "require_choices"]
+__all__ = ["buffer_for", "check_policy", "device_of", "encoders_of", "require_box", "require_choices", "weighing"]
 
 
 def require_box(env_spec: Any, learner: str, choosing: str) -> EnvSpec:
@@ -107,6 +108,16 @@ def buffer_for(
     num_slots = collection.get("rollout_batch_size", 1)
     options: dict[str, Any] = {"num_slots": num_slots, "priority_exponent": priority_exponent}
     return ReplayBuffer(spec.observation_space, spec.action_space, replay_size, **options)
+
+
+def weighing(priority_exponent: float | None, importance_exponent: float) -> float | None:
+    """``OffPolicyRLAlgorithm.weight_exponent`` of a learner with these arguments.
+
+    Raises:
+        ValueError: ``importance_exponent`` lies outside [0, 1].
+    """
+    check_unit_interval("importance_exponent", importance_exponent)
+    return None if priority_exponent is None else importance_exponent
 
 
 def device_of(device: str | torch.device | None) -> torch.device:

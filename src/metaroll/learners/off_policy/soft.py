@@ -23,13 +23,29 @@ from metaroll.learners.off_policy.base import CollectionOptions, OffPolicyRLAlgo
 from metaroll.learners.off_policy.exploring import BoxExploration
 from metaroll.learners.off_policy.networks import Critics, critics_of, outputs_of, target_of
 from metaroll.learners.off_policy.replay import TransitionBatch
-from metaroll.learners.off_policy.setup import buffer_for, check_policy, device_of, encoders_of, require_box
+from metaroll.learners.off_policy.setup import (
+    buffer_for,
+    check_policy,
+    device_of,
+    encoders_of,
+    require_box,
+    weighing,
+)
 from metaroll.learners.off_policy.trainer import CRITIC_LOSSES, CriticLosses, ReplayTrainer, Trained
 from metaroll.learners.snapshots import described
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
 from metaroll.seeding import derive_seed, fresh_seed, torch_generator
 
-__all__ = ["SAC", "SoftNetworks", "SoftSettings", "SoftTrainer", "Temperature", "critic_losses", "policy_losses"]
+__all__ = [
+    "SAC",
+    "PolicyLosses",
+    "SoftNetworks",
+    "SoftSettings",
+    "SoftTrainer",
+    "Temperature",
+    "critic_losses",
+    "policy_losses",
+]
 
 POLICY_LOSSES = ("policy_loss", "log_prob")
 TEMPERATURE_LOSSES = ("temperature",)
@@ -81,9 +97,9 @@ class Temperature(nn.Module):
 
 
 class SoftNetworks(NamedTuple):
-    """A policy, its critics and their targets, and the temperature."""
+    """A policy (of another kind in other learners), its critics and their targets, and the temperature."""
 
-    policy: TanhGaussianMLPPolicy
+    policy: Any
     critics: Critics
     target_critics: Critics
     temperature: Temperature
@@ -192,7 +208,7 @@ class SoftTrainer(ReplayTrainer):
 class SAC(OffPolicyRLAlgorithm):
     """Soft actor-critic with two critics (Haarnoja et al. 2018b, arXiv:1812.05905).
 
-    What entropy counts beside rewards follows a target, unless it is fixed.
+    What entropy counts beside rewards follows a target, unless it is fixed. Discrete actions are for ``DiscreteSAC``.
 
     Args:
         env_spec: Environment or spec; actions are a Box.
@@ -202,7 +218,8 @@ class SAC(OffPolicyRLAlgorithm):
         replay_buffer: See ``OffPolicyRLAlgorithm``; ``None`` means a ``ReplayBuffer`` of ``replay_size`` steps.
         exploration_policy: What acts in training; ``None`` means the policy itself.
         replay_size: Steps that the replay buffer keeps.
-        target_entropy: The entropy that is aimed at, of actions in [-1, 1]; null means minus the entries of an action.
+        target_entropy: The entropy that is aimed at, of actions in [-1, 1]; null means minus the entries of an action
+            (0.7 ln n of n choices).
         temperature: What entropy counts beside rewards, fixed; null means that it follows ``target_entropy``.
         init_temperature: What it counts at first.
         target_update_tau: How far target networks move in one step.
@@ -210,6 +227,8 @@ class SAC(OffPolicyRLAlgorithm):
         qf_lr: Step size of Adam for the Q functions.
         temperature_lr: Step size of Adam for the temperature.
         uniform_steps: Environment steps at first with actions at random.
+        priority_exponent: Draw steps in proportion to this power of their last errors; null draws uniformly.
+        importance_exponent: How far weights make up for that, from 0 (not at all) to 1.
         seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
         device: Where the networks live; ``None`` means the CPU.
         collection: See ``OffPolicyRLAlgorithm``.
@@ -235,11 +254,13 @@ class SAC(OffPolicyRLAlgorithm):
         qf_lr: float = 3e-4,
         temperature_lr: float = 3e-4,
         uniform_steps: int = 0,
+        priority_exponent: float | None = None,
+        importance_exponent: float = 0.4,
         seed: int | None = None,
         device: str | torch.device | None = None,
         **collection: Unpack[CollectionOptions],
     ) -> None:
-        spec = require_box(env_spec, "SAC", "ppo and dqn learn choices")
+        spec = require_box(env_spec, "SAC", "DiscreteSAC, dqn and ppo learn choices")
         seed = fresh_seed() if seed is None else int(seed)
         settings = SoftSettings(
             target_entropy=-float(spec.act_dim) if target_entropy is None else target_entropy,
@@ -250,7 +271,8 @@ class SAC(OffPolicyRLAlgorithm):
             qf_lr=qf_lr,
             temperature_lr=temperature_lr,
         )
-        buffer = buffer_for(spec, replay_buffer, replay_size, collection)
+        self.weight_exponent = weighing(priority_exponent, importance_exponent)
+        buffer = buffer_for(spec, replay_buffer, replay_size, collection, priority_exponent)
         generator = torch_generator(derive_seed("soft networks", seed))
         critics_see, policy_sees = encoders_of(spec, qf, generator)
         if policy is None:

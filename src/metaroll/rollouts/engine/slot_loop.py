@@ -348,8 +348,8 @@ class SlotLoop:
 
     def _longest_block(self) -> int:
         """Lock-steps of the next block at most; of the last few rows, what is done past endings costs little."""
-        last_few = self.num_slots <= _FEW_SLOTS and not self._source.more
-        return _LONG_BLOCK if last_few or not self._past_end else _BLOCK
+        short = self._past_end and (self._source.more or self.num_slots > _FEW_SLOTS)
+        return _BLOCK if short else _LONG_BLOCK
 
     def _enough(self, ended: np.ndarray) -> bool:
         """Whether so many rollouts have ended that the block had better end, too."""
@@ -369,8 +369,7 @@ class SlotLoop:
             if not running.any():
                 return None
         try:
-            stepped = self._begun if self._past_end else running
-            result = self.slots.step(actions, stepped)  # look: ok the only step of new work
+            result = self.slots.step(actions, self._begun if self._past_end else running)  # look: ok, new work
         except FAILURES as error:
             raise self._failure(error, running, counts) from error
         counts += running

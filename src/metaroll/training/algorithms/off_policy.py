@@ -18,12 +18,14 @@ from metaroll.learners.off_policy.base import OffPolicyRLAlgorithm
 from metaroll.learners.off_policy.choosing import DQN
 from metaroll.learners.off_policy.deterministic import DDPG, TD3
 from metaroll.learners.off_policy.networks import Critics
+from metaroll.learners.off_policy.quantile import TQC
 from metaroll.learners.off_policy.setup import encoders_of
 from metaroll.learners.off_policy.soft import SAC
+from metaroll.learners.off_policy.soft_discrete import DiscreteSAC
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.deterministic import DeterministicMLPPolicy
 from metaroll.policies.encoders import holds_images
-from metaroll.policies.gaussian import TanhGaussianMLPPolicy
+from metaroll.policies.gaussian import CategoricalMLPPolicy, TanhGaussianMLPPolicy
 from metaroll.policies.greedy import GreedyQPolicy
 from metaroll.tasks.updates import layer_with
 from metaroll.training.algorithms import building
@@ -75,15 +77,20 @@ class _OffPolicyDescription(AlgorithmDescription, ABC):
         spec = building.spec_of(given.env)
         check_observations(spec.observation_space)
         collection = building.own_arguments(OffPolicyRLAlgorithm, given.values)
-        return self.learner(
+        learner = self._learner(spec)
+        return learner(
             spec,
             *self._networks(spec, given),
             self._buffer(given, spec),
             task_sampler=train,
             device=given.device,
             **building.common_arguments(given, test),
-            **{**collection, **building.own_arguments(self.learner, given.values)},
+            **{**collection, **building.own_arguments(learner, given.values)},
         )
+
+    def _learner(self, spec: EnvSpec) -> type[OffPolicyRLAlgorithm]:
+        """What learns these actions."""
+        return self.learner
 
     def _buffer(self, given: BuildOptions, spec: EnvSpec) -> ReplayBuffer:
         """As large as it will be filled, if it is known how long training lasts."""
@@ -127,15 +134,20 @@ def _how(given: BuildOptions) -> tuple[tuple[int, ...], str, dict[str, Any]]:
     return given.hidden_sizes, activation, {"init": given.init, "generator": building.network_generator(given)}
 
 
-def _box_networks(
-    policy: type[DeterministicMLPPolicy | TanhGaussianMLPPolicy], num_critics: int, spec: EnvSpec, given: BuildOptions
+def _networks(
+    policy: type[DeterministicMLPPolicy | TanhGaussianMLPPolicy | CategoricalMLPPolicy],
+    num_critics: int,
+    spec: EnvSpec,
+    given: BuildOptions,
+    num_atoms: int | None = None,
 ) -> Networks:
-    if not building.is_continuous(spec):
+    if not (building.is_discrete(spec) if policy is CategoricalMLPPolicy else building.is_continuous(spec)):
         return None, None  # the learner says what is wrong
     sizes, activation, options = _how(given)
     critics_see, policy_sees = encoders_of(spec, None, options["generator"])
     acting = policy(spec, sizes, activation, encoder=policy_sees, **options)
-    return acting, Critics(spec, num_critics, sizes, activation, encoder=critics_see, **options)
+    critics = Critics(spec, num_critics, sizes, activation, num_atoms=num_atoms, encoder=critics_see, **options)
+    return acting, critics
 
 
 def _goal_rewards(env: str) -> Callable[..., Any]:
@@ -158,7 +170,7 @@ class DDPGDescription(_OffPolicyDescription):
     learner: ClassVar[type] = DDPG
 
     def _networks(self, spec: EnvSpec, given: BuildOptions) -> Networks:
-        return _box_networks(DeterministicMLPPolicy, 1, spec, given)
+        return _networks(DeterministicMLPPolicy, 1, spec, given)
 
 
 @final
@@ -169,18 +181,33 @@ class TD3Description(_OffPolicyDescription):
     learner: ClassVar[type] = TD3
 
     def _networks(self, spec: EnvSpec, given: BuildOptions) -> Networks:
-        return _box_networks(DeterministicMLPPolicy, 2, spec, given)
+        return _networks(DeterministicMLPPolicy, 2, spec, given)
 
 
 @final
 class SACDescription(_OffPolicyDescription):
-    """SAC, in one environment, in random domains of it, or in the tasks of a family."""
+    """SAC, in one environment, in random domains of it, or in the tasks of a family; Discrete SAC for such actions."""
 
     name: ClassVar[str] = "sac"
     learner: ClassVar[type] = SAC
 
+    def _learner(self, spec: EnvSpec) -> type[OffPolicyRLAlgorithm]:
+        return DiscreteSAC if building.is_discrete(spec) else SAC
+
     def _networks(self, spec: EnvSpec, given: BuildOptions) -> Networks:
-        return _box_networks(TanhGaussianMLPPolicy, 2, spec, given)
+        return _networks(CategoricalMLPPolicy if building.is_discrete(spec) else TanhGaussianMLPPolicy, 2, spec, given)
+
+
+@final
+class TQCDescription(_OffPolicyDescription):
+    """TQC, in one environment, in random domains of it, or in the tasks of a family."""
+
+    name: ClassVar[str] = "tqc"
+    learner: ClassVar[type] = TQC
+
+    def _networks(self, spec: EnvSpec, given: BuildOptions) -> Networks:
+        values = given.values
+        return _networks(TanhGaussianMLPPolicy, values["num_critics"], spec, given, values["num_atoms"])
 
 
 @final
@@ -198,6 +225,6 @@ class DQNDescription(_OffPolicyDescription):
 
 
 OFF_POLICY: dict[str, type[AlgorithmDescription]] = {
-    kind.name: kind for kind in (DQNDescription, DDPGDescription, TD3Description, SACDescription)
+    kind.name: kind for kind in (DQNDescription, DDPGDescription, TD3Description, SACDescription, TQCDescription)
 }
 """Descriptions by name."""
