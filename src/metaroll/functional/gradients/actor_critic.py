@@ -17,13 +17,16 @@ __all__ = [
     "chosen_values",
     "critic_loss",
     "critics_loss",
+    "critics_loss_gradient",
     "greedy_values",
     "huber_loss",
+    "least_values_gradient",
     "q_target",
     "smoothed_actions",
     "soft_policy_loss",
     "soft_update",
     "soft_values",
+    "temperature_gradient",
     "temperature_loss",
     "value_loss",
     "value_target",
@@ -71,6 +74,18 @@ def critics_loss(values: Tensor, target: Tensor, weights: Tensor | None = None) 
     """
     squares = (values - target).square()
     return 0.5 * (squares if weights is None else squares * weights).mean(dim=-1).sum()
+
+
+def critics_loss_gradient(values: Tensor, target: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Gradient ``(K, B)`` of ``critics_loss`` with respect to ``values``: ``w_b (Q_k - y) / B``."""
+    gradient = (values - target) / values.shape[-1]
+    return gradient if weights is None else gradient * weights
+
+
+def least_values_gradient(values: Tensor, gradient: Tensor | float) -> Tensor:
+    """Gradient ``(K, B)`` with respect to ``values (K, B)``, from that ``(B,)`` of ``min_k Q_k``; ties share it."""
+    least = (values == values.amin(dim=0)).to(values.dtype)
+    return least * (gradient / least.sum(dim=0))
 
 
 def chosen_values(values: Tensor, actions: Tensor) -> Tensor:
@@ -160,6 +175,11 @@ def temperature_loss(log_temperature: Tensor, log_prob: Tensor, target_entropy: 
         target_entropy: The entropy ``H`` that is aimed at.
     """
     return -(log_temperature * (log_prob + target_entropy)).mean()
+
+
+def temperature_gradient(log_prob: Tensor, target_entropy: float) -> Tensor:
+    """Derivative ``()`` of ``temperature_loss`` with respect to ``ln alpha``: ``-mean(ln pi(a | s) + H)``."""
+    return -(log_prob.mean() + target_entropy)
 
 
 @torch.no_grad()

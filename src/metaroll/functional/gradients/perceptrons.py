@@ -19,17 +19,30 @@ __all__ = ["PERCEPTRON_ACTIVATIONS", "perceptrons"]
 
 _Activation = tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]
 
+_relu_backward = torch.ops.aten.threshold_backward.grad_input
+_tanh_backward = torch.ops.aten.tanh_backward.grad_input
+
 _ACTIVATIONS: dict[str, _Activation] = {
-    "relu": (torch.relu_, lambda grad, out: torch.ops.aten.threshold_backward(grad, out, 0.0)),
-    "tanh": (torch.tanh_, lambda grad, out: torch.ops.aten.tanh_backward(grad, out)),
+    "relu": (torch.relu_, lambda grad, out: _relu_backward(grad, out, 0.0, grad_input=grad)),
+    "tanh": (torch.tanh_, lambda grad, out: _tanh_backward(grad, out, grad_input=grad)),
 }
-"""In place, and the gradient of the input from that of the output and the output."""
+"""In place, and the gradient of the output turned into that of the input, in place, from the output."""
 
 PERCEPTRON_ACTIVATIONS = tuple(_ACTIVATIONS)
 """Activations of hidden layers that ``perceptrons`` knows."""
 
-_FEW = 64
+FEW_INPUTS = 64
 """Up to so many inputs, the gradient of a weight is faster as the transpose of its transpose."""
+
+
+def activation_forward_(activation: str) -> Callable[[Tensor], Tensor]:
+    """What one of ``PERCEPTRON_ACTIVATIONS`` does, in place."""
+    return _ACTIVATIONS[activation][0]
+
+
+def activation_backward_(activation: str) -> Callable[[Tensor, Tensor], Tensor]:
+    """Turns a gradient of what it gave into that of what it was given: ``(gradient, what it gave)``, in place."""
+    return _ACTIVATIONS[activation][1]
 
 
 def perceptrons(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], activation: str = "relu") -> Tensor:
@@ -98,7 +111,7 @@ def _weight_grad(grad: Tensor, rows: Tensor, out: Tensor) -> None:
     """``grad^T rows``, into ``out``."""
     if grad.shape[1] == 1:
         torch.mv(rows.t(), grad[:, 0], out=out[0])
-    elif rows.shape[1] <= _FEW:
+    elif rows.shape[1] <= FEW_INPUTS:
         out.copy_(torch.mm(rows.t(), grad).t())
     else:
         torch.mm(grad.t(), rows, out=out)

@@ -11,13 +11,15 @@ from torch import Tensor
 
 from metaroll.checks import check_number, check_unit_interval, check_whole
 from metaroll.errors import unknown_name
-from metaroll.functional.gradients.actor_critic import bootstrapped, critics_loss, smoothed_actions
+from metaroll.functional.gradients.actor_critic import bootstrapped, smoothed_actions
+from metaroll.functional.gradients.optimizers import Adam
 from metaroll.learners.off_policy.base import CollectionOptions, OffPolicyRLAlgorithm
+from metaroll.learners.off_policy.direct import DirectCritics, DirectNet, can_be_direct
 from metaroll.learners.off_policy.exploring import BoxExploration
 from metaroll.learners.off_policy.networks import Critics, critics_of, outputs_of, target_of
 from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.off_policy.setup import buffer_for, check_policy, device_of, encoders_of, require_box
-from metaroll.learners.off_policy.trainer import CRITIC_LOSSES, CriticLosses, ReplayTrainer, Trained
+from metaroll.learners.off_policy.trainer import CRITIC_LOSSES, CriticLosses, ReplayTrainer, Trained, critic_losses_of
 from metaroll.learners.snapshots import described
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.deterministic import DeterministicMLPPolicy
@@ -78,8 +80,17 @@ class DeterministicNetworks(NamedTuple):
     target_critics: Critics
 
 
+class DirectNetworks(NamedTuple):
+    """The same without autograd."""
+
+    policy: DirectNet
+    critics: DirectCritics
+    target_policy: DirectNet
+    target_critics: DirectCritics
+
+
 def critic_losses(
-    networks: DeterministicNetworks, batch: TransitionBatch, noise: Tensor | None, settings: DeterministicSettings
+    networks: DeterministicNetworks | DirectNetworks, batch: TransitionBatch, noise: Tensor | None, settings: DeterministicSettings
 ) -> CriticLosses:
     """The loss of the critics of DDPG (Lillicrap 2016, equation 4) or TD3 (Fujimoto 2018, algorithm 1).
 
@@ -95,9 +106,7 @@ def critic_losses(
             actions = smoothed_actions(actions, noise, settings.smoothing_std, settings.smoothing_clip)
         values = networks.target_critics(batch.next_observations, actions).amin(dim=0)
         target = bootstrapped(batch.rewards, batch.discounts, values)
-    predicted = networks.critics(batch.observations, batch.actions)
-    loss, first = critics_loss(predicted, target, batch.weights), predicted.detach()[0]
-    return CriticLosses(loss, torch.stack([loss.detach(), first.mean()]), target - first)
+    return critic_losses_of(networks.critics(batch.observations, batch.actions), target, batch.weights)
 
 
 def policy_loss(networks: DeterministicNetworks, batch: TransitionBatch) -> Tensor:
@@ -106,9 +115,33 @@ def policy_loss(networks: DeterministicNetworks, batch: TransitionBatch) -> Tens
     return -networks.critics(batch.observations, chosen, fixed=True, first=True).mean()
 
 
-def _actions(policy: DeterministicMLPPolicy, observations: Tensor) -> Tensor:
+def _descend_policy(networks: DirectNetworks, batch: TransitionBatch) -> Tensor:
+    """A step of the policy down ``policy_loss``, which is returned."""
+    chosen = _actions(networks.policy, batch.observations)
+    values = networks.critics(batch.observations, chosen, first=True)
+    grad = networks.critics.action_gradient(torch.full_like(values, -1.0 / values.numel()), chosen.shape[1])
+    networks.policy.descend(grad * (1.0 - chosen.square()))
+    return -values.mean()
+
+
+def _actions(policy: DeterministicMLPPolicy | DirectNet, observations: Tensor) -> Tensor:
     """Actions in [-1, 1]."""
+    if isinstance(policy, DirectNet):
+        return policy(observations).tanh()
     return outputs_of(policy.net, policy.features(observations))
+
+
+def _direct_networks(networks: DeterministicNetworks, optimizers: Mapping[str, Adam]) -> DirectNetworks | None:
+    """The same networks without autograd, if they can do without."""
+    policy, critics, target_policy, target_critics = networks
+    if policy.net.output_nonlinearity != "tanh" or not can_be_direct(policy, critics):
+        return None
+    return DirectNetworks(
+        DirectNet(policy.net, optimizers["policy"]),
+        DirectCritics(critics, optimizers["critics"]),
+        DirectNet(target_policy.net),
+        DirectCritics(target_critics),
+    )
 
 
 @final
@@ -137,6 +170,7 @@ class DeterministicTrainer(ReplayTrainer):
         self.networks = DeterministicNetworks(policy, critics, target_of(policy), target_of(critics))
         rates = {"critics": settings.qf_lr, "policy": settings.policy_lr}
         super().__init__(exploration, Trained(self.networks._asdict(), rates, device), seed, device)
+        self._direct = _direct_networks(self.networks, self.trained.optimizers)
         self._num_steps = 0
 
     def step(self, batch: TransitionBatch) -> Tensor:
@@ -144,12 +178,19 @@ class DeterministicTrainer(ReplayTrainer):
         settings = self.settings
         self._num_steps += 1
         noise = self.draw_noise(*batch.actions.shape) if settings.smoothing_std else None
-        found = critic_losses(self.networks, batch, noise, settings)
-        self.trained.step("critics", found.loss)
+        direct = self._direct
+        found = critic_losses(direct or self.networks, batch, noise, settings)
+        if direct is None:
+            self.trained.step("critics", found.loss)
+        else:
+            direct.critics.descend(found.gradient)
         self.means.add(CRITIC_LOSSES, found.seen)
         if self._num_steps % settings.policy_delay == 0:
-            loss = policy_loss(self.networks, batch)
-            self.trained.step("policy", loss)
+            if direct is None:
+                loss = policy_loss(self.networks, batch)
+                self.trained.step("policy", loss)
+            else:
+                loss = _descend_policy(direct, batch)
             self.means.add(POLICY_LOSSES, loss.detach()[None])
             self.trained.follow("target_critics", "critics", settings.target_update_tau)
             self.trained.follow("target_policy", "policy", settings.target_update_tau)

@@ -1,0 +1,87 @@
+"""Networks of a learner without autograd, where they are perceptrons on the CPU: gradients by hand, in kept memory.
+
+They are called as the modules whose parameters they share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast, final
+
+import torch
+from torch import Tensor, nn
+
+from metaroll.functional.gradients.optimizers import Adam
+from metaroll.functional.gradients.reused_perceptrons import ReusedPerceptrons, can_reuse
+from metaroll.learners.off_policy.networks import Critics
+from metaroll.policies.deterministic import DeterministicMLPPolicy
+from metaroll.policies.gaussian import TanhGaussianMLPPolicy
+from metaroll.policies.networks import MLP
+
+__all__ = ["DirectCritics", "DirectNet", "can_be_direct"]
+
+
+def can_be_direct(policy: DeterministicMLPPolicy | TanhGaussianMLPPolicy, critics: Critics) -> bool:
+    """Whether both are made of perceptrons on the CPU, and nothing else."""
+    if policy.encoder is not None or critics.encoder is not None:
+        return False
+    return all(can_reuse(list(net.parameters()), net.hidden_nonlinearity) for net in (policy.net, critics))
+
+
+@final
+class DirectNet:
+    """The perceptron of a policy, without the activation of its output.
+
+    Args:
+        net: Whose parameters.
+        optimizer: Of these and no others; ``None``: they are not learned.
+    """
+
+    def __init__(self, net: MLP, optimizer: Adam | None = None) -> None:
+        layers = cast("list[nn.Linear]", list(net.layers))
+        weights, biases = [layer.weight for layer in layers], [layer.bias for layer in layers]
+        self._passes = ReusedPerceptrons(weights, biases, net.hidden_nonlinearity, differentiable=optimizer is not None)
+        self._optimizer, self._order = optimizer, _order_of([*weights, *biases], optimizer)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Outputs ``(B, out)`` for rows ``x (B, in)``, overwritten by the next call."""
+        return self._passes.outputs(x)[0]
+
+    def descend(self, grad: Tensor) -> None:
+        """A step of the optimizer, from the gradient ``(B, out)`` of the outputs of the latest call."""
+        _descend(self._passes, grad[None], self._optimizer, self._order)
+
+
+@final
+class DirectCritics:
+    """Critics; see ``DirectNet``."""
+
+    def __init__(self, critics: Critics, optimizer: Adam | None = None) -> None:
+        weights, biases = list(critics.weights), list(critics.biases)
+        learned = optimizer is not None
+        self._passes = ReusedPerceptrons(weights, biases, critics.hidden_nonlinearity, differentiable=learned)
+        self._optimizer, self._order = optimizer, _order_of([*weights, *biases], optimizer)
+
+    def __call__(self, observations: Tensor, actions: Tensor, *, fixed: bool = False, first: bool = False) -> Tensor:
+        """Values ``(K, B)``, overwritten by the next call; ``fixed`` changes nothing, for ``first`` see ``Critics``."""
+        return self._passes.outputs(torch.cat((observations, actions), dim=-1), 1 if first else None)[..., 0]
+
+    def descend(self, grad: Tensor) -> None:
+        """A step of the optimizer, from the gradient ``(K, B)`` of the values of the latest call."""
+        _descend(self._passes, grad[..., None], self._optimizer, self._order)
+
+    def action_gradient(self, grad: Tensor, act_dim: int) -> Tensor:
+        """Gradient of the actions ``(B, act_dim)``, from that of the values of the latest call."""
+        return self._passes.input_gradient(grad[..., None], slice(-act_dim, None))
+
+
+def _order_of(parameters: Sequence[Tensor], optimizer: Adam | None) -> list[int]:
+    places = {id(parameter): i for i, parameter in enumerate(parameters)}
+    return [] if optimizer is None else [places[id(parameter)] for parameter in optimizer.parameters]
+
+
+def _descend(passes: ReusedPerceptrons, grad: Tensor, optimizer: Adam | None, order: Sequence[int]) -> None:
+    if optimizer is None:
+        raise RuntimeError("a network without an optimizer is not learned")
+    gradients = passes.parameter_gradients(grad)
+    optimizer.step([gradients[i] for i in order])
