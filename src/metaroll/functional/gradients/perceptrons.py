@@ -17,16 +17,16 @@ from torch.autograd.function import once_differentiable
 
 __all__ = ["PERCEPTRON_ACTIVATIONS", "perceptrons"]
 
-_Activation = tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]
+_Activation = tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor, Tensor], Tensor]]
 
 _relu_backward = torch.ops.aten.threshold_backward.grad_input
 _tanh_backward = torch.ops.aten.tanh_backward.grad_input
 
 _ACTIVATIONS: dict[str, _Activation] = {
-    "relu": (torch.relu_, lambda grad, out: _relu_backward(grad, out, 0.0, grad_input=grad)),
-    "tanh": (torch.tanh_, lambda grad, out: _tanh_backward(grad, out, grad_input=grad)),
+    "relu": (torch.relu_, lambda grad, given, into: _relu_backward(grad, given, 0.0, grad_input=into)),
+    "tanh": (torch.tanh_, lambda grad, given, into: _tanh_backward(grad, given, grad_input=into)),
 }
-"""In place, and the gradient of the output turned into that of the input, in place, from the output."""
+"""In place; and from the gradient of what it gave, and that itself, the gradient of what it was given, into a place."""
 
 PERCEPTRON_ACTIVATIONS = tuple(_ACTIVATIONS)
 """Activations of hidden layers that ``perceptrons`` knows."""
@@ -40,8 +40,8 @@ def activation_forward_(activation: str) -> Callable[[Tensor], Tensor]:
     return _ACTIVATIONS[activation][0]
 
 
-def activation_backward_(activation: str) -> Callable[[Tensor, Tensor], Tensor]:
-    """Turns a gradient of what it gave into that of what it was given: ``(gradient, what it gave)``, in place."""
+def activation_backward_(activation: str) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """``(gradient of what it gave, what it gave, into)``: the gradient of what it was given, written into the last."""
     return _ACTIVATIONS[activation][1]
 
 
@@ -92,7 +92,8 @@ class _Perceptrons(torch.autograd.Function):
                     _weight_grad(grad, inputs[k], found[k][i])
                     torch.sum(grad, dim=0, out=found[depth + k][i])
                 if k:
-                    grad = backward(_input_grad(grad, weights[k][i]), inputs[k])
+                    grad = _input_grad(grad, weights[k][i])
+                    backward(grad, inputs[k], grad)
                 elif needs_x:
                     mine = _input_grad(grad, weights[0][i])
                     grad_x = mine if grad_x is None else grad_x + mine

@@ -8,7 +8,7 @@ result, copies of biases, operations for what nobody asks for, and the books tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, final
 
 import torch
@@ -21,7 +21,7 @@ from metaroll.functional.gradients.perceptrons import (
     activation_forward_,
 )
 
-__all__ = ["ReusedPerceptrons", "can_reuse"]
+__all__ = ["Memory", "ReusedPerceptrons", "can_reuse"]
 
 
 def can_reuse(parameters: Sequence[Tensor], activation: str) -> bool:
@@ -33,7 +33,7 @@ def can_reuse(parameters: Sequence[Tensor], activation: str) -> bool:
 
 
 class _Network(NamedTuple):
-    """Views of one perceptron, layer by layer: parameters, their gradients, and what the layers gave."""
+    """Views of one perceptron, layer by layer: parameters, their gradients, and what the layers give."""
 
     weights: list[Tensor]  # (out, in)
     transposed: list[Tensor]
@@ -44,32 +44,44 @@ class _Network(NamedTuple):
     output: Tensor
 
 
+Memory = dict[tuple[str, int, int, int], Tensor]
+"""What passes write to, by purpose, a number, and shape."""
+
+
 @final
 class ReusedPerceptrons:
     """K perceptrons of one shape for the same rows, and their gradient.
 
-    What a method returns is overwritten by its next call. A gradient is that of the latest pass. Parameters are read
-    where they lie at each call.
+    What a method returns is overwritten by its next call. A gradient is that of the latest pass, and uses it up.
+    Parameters are read where they lie at each call.
 
     Args:
         weights: Of each layer, ``(K, out, in)``; or ``(out, in)`` all of them, of one perceptron (K is 1).
         biases: Of each layer, ``(K, out)``, or ``(out,)``.
         activation: Of the hidden layers, one of ``PERCEPTRON_ACTIVATIONS``.
-        differentiable: Whether gradients will be asked for; else memory of a layer serves all K.
+        differentiable: Whether gradients will be asked for.
+        memory: Where passes write to. Networks that take turns may share it, so that caches of the processor hold more
+            of it: a pass of one then uses up those of the others.
 
     Raises:
         ValueError: ``can_reuse`` says no.
     """
 
     def __init__(
-        self, weights: Sequence[Tensor], biases: Sequence[Tensor], activation: str, *, differentiable: bool = True
+        self,
+        weights: Sequence[Tensor],
+        biases: Sequence[Tensor],
+        activation: str,
+        *,
+        differentiable: bool = True,
+        memory: Memory | None = None,
     ) -> None:
         self._parameters, self._depth = [*weights, *biases], len(weights)
         if not can_reuse(self._parameters, activation):
             known = " or ".join(PERCEPTRON_ACTIVATIONS)
             raise ValueError(f"parameters must be on the CPU, of one type of float, and activation {known}")
         self._forward_, self._backward_ = activation_forward_(activation), activation_backward_(activation)
-        self._differentiable = differentiable
+        self._differentiable, self._memory = differentiable, {} if memory is None else memory
         self._places: list[int] = []
         self._networks: list[_Network] = []
         self._rows: Tensor | None = None
@@ -77,54 +89,85 @@ class ReusedPerceptrons:
     def outputs(self, x: Tensor, first: int | None = None) -> Tensor:
         """Outputs ``(K, B, out)`` for rows ``x (B, in)``; only those of the ``first`` so many, if that is given."""
         self._settle(len(x))
-        self._rows = x = x.detach()
         for net in self._networks[:first]:
-            rows = x
-            for out, weight, bias in zip(net.hidden, net.transposed, net.biases, strict=False):
-                rows = self._forward_(torch.mm(rows, weight, out=out).add_(bias))
-            _last_layer(rows, net.transposed[-1], net.biases[-1], net.output)
+            self._pass(net, net.hidden, x)
+        self._rows = x if self._differentiable else None
         return self._outputs[:first]
 
     def parameter_gradients(self, grad: Tensor) -> list[Tensor]:
         """Gradients of the weights, then of the biases, in the order and shapes in which they were given.
 
         Args:
-            grad: Gradient of the outputs of the first N rows, ``(K, N, out)``; that of all others is 0.
+            grad: Gradient of the outputs, ``(K, B, out)``.
+
+        Raises:
+            RuntimeError: There is no pass that it could be the gradient of.
         """
-        seen = self._seen(len(grad[0]))
-        for i, net in enumerate(self._networks):
-            below = grad[i]
-            for k in reversed(range(self._depth)):
-                rows = seen[i][k]
-                _weight_grad(below, rows, net.weight_grads[k], self._turned[k])
-                torch.sum(below, dim=0, out=net.bias_grads[k])
-                if k:
-                    below = self._backward_(self._row_grad(below, net, k), rows)
+        x = self._taken()
+        for net, above in zip(self._networks, grad, strict=True):
+            self._pull(net, net.hidden, x, above)
         return self._gradients
 
     def input_gradient(self, grad: Tensor, columns: slice = slice(None)) -> Tensor:
-        """Gradient of ``columns`` of the first N rows, ``(N, columns)``; see ``parameter_gradients``.
+        """Gradient of ``columns`` of the rows, ``(B, columns)``; see ``parameter_gradients``.
 
         Where ``grad`` is of fewer networks, it is that of the first ones, and 0 for the others.
         """
-        seen, found = self._seen(len(grad[0])), None
-        for i, net in enumerate(self._networks[: len(grad)]):
-            below = grad[i]
-            for k in range(self._depth - 1, 0, -1):
-                below = self._backward_(self._row_grad(below, net, k), seen[i][k])
+        x, found = self._taken(), None
+        for net, above in zip(self._networks, grad, strict=False):
+            below = self._pull(net, net.hidden, x, above, of_parameters=False)
             weight = net.weights[0][:, columns]
             found = torch.mm(below, weight) if found is None else found.addmm_(below, weight)
-        return found if found is not None else grad
+        return grad if found is None else found
 
-    def _seen(self, count: int) -> list[list[Tensor]]:
-        """What each layer of each network was given, ``count`` rows of it."""
-        if self._rows is None or not self._differentiable:
-            raise RuntimeError("there is no gradient without a pass before it, or where differentiable is False")
-        return [[rows[:count] for rows in (self._rows, *net.hidden)] for net in self._networks]
+    def outputs_and_gradients(self, x: Tensor, rule: Callable[[Tensor], Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """``outputs`` and ``parameter_gradients`` in one, one network after the other: less memory, so it is faster.
 
-    def _row_grad(self, grad: Tensor, net: _Network, k: int) -> Tensor:
-        out, weight = self._grads[k - 1][: len(grad)], net.weights[k]
-        return torch.mul(grad, weight, out=out) if len(weight) == 1 else torch.mm(grad, weight, out=out)
+        Args:
+            x: Rows.
+            rule: Makes of the outputs of one network, ``(B, out)``, their gradient.
+
+        Returns:
+            Outputs ``(K, B, out)``, and gradients.
+        """
+        self._settle(len(x))
+        hidden = self._networks[0].hidden
+        for net in self._networks:
+            self._pass(net, hidden, x)
+            self._pull(net, hidden, x, rule(net.output))
+        self._rows = None
+        return self._outputs, self._gradients
+
+    def _pass(self, net: _Network, hidden: list[Tensor], x: Tensor) -> None:
+        rows = x
+        for out, weight, bias in zip(hidden, net.transposed, net.biases, strict=False):
+            rows = self._forward_(torch.mm(rows, weight, out=out).add_(bias))
+        if net.output.shape[1] == 1:
+            torch.addmv(net.biases[-1], rows, net.transposed[-1][:, 0], out=net.output[:, 0])
+        else:
+            torch.addmm(net.biases[-1], rows, net.transposed[-1], out=net.output)
+
+    def _pull(
+        self, net: _Network, hidden: list[Tensor], x: Tensor, grad: Tensor, of_parameters: bool = True
+    ) -> Tensor:
+        """Gradient of what the first layer gave, before its activation."""
+        for k in reversed(range(self._depth)):
+            rows = hidden[k - 1] if k else x
+            if of_parameters:
+                _weight_grad(grad, rows, net.weight_grads[k], self._turned[k])
+                torch.sum(grad, dim=0, out=net.bias_grads[k])
+            if k and len(net.weights[k]) == 1:
+                grad = self._backward_(net.weights[k].expand_as(rows), rows, rows).mul_(grad)
+            elif k:
+                grad = torch.mm(grad, net.weights[k], out=self._grads[k - 1])
+                self._backward_(grad, rows, grad)
+        return grad
+
+    def _taken(self) -> Tensor:
+        rows, self._rows = self._rows, None
+        if rows is None:
+            raise RuntimeError("a gradient is of the pass before it, once; and networks must be differentiable")
+        return rows
 
     def _settle(self, count: int) -> None:
         """Memory for ``count`` rows, and views of where the parameters are now."""
@@ -132,11 +175,14 @@ class ReusedPerceptrons:
         if places == self._places:
             return
         stacked = [p.detach() if self._parameters[0].ndim == 3 else p.detach()[None] for p in self._parameters]
-        weights, kept = stacked[: self._depth], self._differentiable
+        weights, biases = stacked[: self._depth], stacked[self._depth :]
         num, new = len(weights[0]), weights[0].new_empty
+        kept = num if self._differentiable else 1
         self._outputs = new(num, count, weights[-1].shape[1])
-        hidden = [new(num if kept else 1, count, w.shape[1]) for w in weights[:-1]]
-        self._grads = [new(count, w.shape[1]) for w in weights[:-1]]
+        hidden = [[self._room("rows", k, count, w.shape[1], w)] for k, w in enumerate(weights[:-1])]
+        for rows in hidden:
+            rows += [torch.empty_like(rows[0]) for _ in range(kept - 1)]
+        self._grads = [self._room("gradient", k % 2, count, w.shape[1], w) for k, w in enumerate(weights[:-1])]
         self._turned = [new(w.shape[2], w.shape[1]) for w in weights]
         self._gradients = [torch.empty_like(p, requires_grad=False) for p in self._parameters]
         grads = [g.view(p.shape) for g, p in zip(self._gradients, stacked, strict=True)]
@@ -144,22 +190,21 @@ class ReusedPerceptrons:
             _Network(
                 [w[i] for w in weights],
                 [w[i].t() for w in weights],
-                [b[i] for b in stacked[self._depth :]],
+                [b[i] for b in biases],
                 [g[i] for g in grads[: self._depth]],
                 [g[i] for g in grads[self._depth :]],
-                [h[i if kept else 0] for h in hidden],
+                [rows[min(i, kept - 1)] for rows in hidden],
                 self._outputs[i],
             )
             for i in range(num)
         ]
         self._places = places
 
-
-def _last_layer(rows: Tensor, transposed: Tensor, bias: Tensor, out: Tensor) -> None:
-    if out.shape[1] == 1:
-        torch.addmv(bias, rows, transposed[:, 0], out=out[:, 0])
-    else:
-        torch.addmm(bias, rows, transposed, out=out)
+    def _room(self, purpose: str, number: int, count: int, width: int, like: Tensor) -> Tensor:
+        key = (purpose, number, count, width)
+        if key not in self._memory:
+            self._memory[key] = like.new_empty(count, width)
+        return self._memory[key]
 
 
 def _weight_grad(grad: Tensor, rows: Tensor, out: Tensor, turned: Tensor) -> None:

@@ -13,6 +13,7 @@ from metaroll.checks import check_number, check_unit_interval, check_whole
 from metaroll.errors import unknown_name
 from metaroll.functional.gradients.actor_critic import bootstrapped, smoothed_actions
 from metaroll.functional.gradients.optimizers import Adam
+from metaroll.functional.gradients.reused_perceptrons import Memory
 from metaroll.learners.off_policy.base import CollectionOptions, OffPolicyRLAlgorithm
 from metaroll.learners.off_policy.direct import DirectCritics, DirectNet, can_be_direct
 from metaroll.learners.off_policy.exploring import BoxExploration
@@ -34,6 +35,7 @@ __all__ = [
     "DeterministicSettings",
     "DeterministicTrainer",
     "critic_losses",
+    "critic_target",
     "policy_loss",
 ]
 
@@ -89,10 +91,14 @@ class DirectNetworks(NamedTuple):
     target_critics: DirectCritics
 
 
-def critic_losses(
-    networks: DeterministicNetworks | DirectNetworks, batch: TransitionBatch, noise: Tensor | None, settings: DeterministicSettings
-) -> CriticLosses:
-    """The loss of the critics of DDPG (Lillicrap 2016, equation 4) or TD3 (Fujimoto 2018, algorithm 1).
+@torch.no_grad()
+def critic_target(
+    networks: DeterministicNetworks | DirectNetworks,
+    batch: TransitionBatch,
+    noise: Tensor | None,
+    settings: DeterministicSettings,
+) -> Tensor:
+    """What the critics of DDPG (Lillicrap 2016, equation 5) or TD3 (Fujimoto 2018, algorithm 1) are fitted to, ``(B,)``.
 
     Args:
         networks: Policy, critics, and their targets.
@@ -100,12 +106,15 @@ def critic_losses(
         noise: Standard normal numbers ``(B, act_dim)``; ``None`` where ``smoothing_std`` is 0.
         settings: How.
     """
-    with torch.no_grad():
-        actions = _actions(networks.target_policy, batch.next_observations)
-        if noise is not None:
-            actions = smoothed_actions(actions, noise, settings.smoothing_std, settings.smoothing_clip)
-        values = networks.target_critics(batch.next_observations, actions).amin(dim=0)
-        target = bootstrapped(batch.rewards, batch.discounts, values)
+    actions = _actions(networks.target_policy, batch.next_observations)
+    if noise is not None:
+        actions = smoothed_actions(actions, noise, settings.smoothing_std, settings.smoothing_clip)
+    values = networks.target_critics(batch.next_observations, actions).amin(dim=0)
+    return bootstrapped(batch.rewards, batch.discounts, values)
+
+
+def critic_losses(networks: DeterministicNetworks, batch: TransitionBatch, target: Tensor) -> CriticLosses:
+    """The loss of the critics, which are to say ``target (B,)`` (Lillicrap 2016, equation 4)."""
     return critic_losses_of(networks.critics(batch.observations, batch.actions), target, batch.weights)
 
 
@@ -136,11 +145,12 @@ def _direct_networks(networks: DeterministicNetworks, optimizers: Mapping[str, A
     policy, critics, target_policy, target_critics = networks
     if policy.net.output_nonlinearity != "tanh" or not can_be_direct(policy, critics):
         return None
+    memory: Memory = {}
     return DirectNetworks(
-        DirectNet(policy.net, optimizers["policy"]),
-        DirectCritics(critics, optimizers["critics"]),
-        DirectNet(target_policy.net),
-        DirectCritics(target_critics),
+        DirectNet(policy.net, optimizers["policy"]),  # keeps its own, for the gradient that comes through the critics
+        DirectCritics(critics, optimizers["critics"], memory),
+        DirectNet(target_policy.net, None, memory),
+        DirectCritics(target_critics, None, memory),
     )
 
 
@@ -179,11 +189,12 @@ class DeterministicTrainer(ReplayTrainer):
         self._num_steps += 1
         noise = self.draw_noise(*batch.actions.shape) if settings.smoothing_std else None
         direct = self._direct
-        found = critic_losses(direct or self.networks, batch, noise, settings)
+        target = critic_target(direct or self.networks, batch, noise, settings)
         if direct is None:
+            found = critic_losses(self.networks, batch, target)
             self.trained.step("critics", found.loss)
         else:
-            direct.critics.descend(found.gradient)
+            found = direct.critics.fit(batch, target)
         self.means.add(CRITIC_LOSSES, found.seen)
         if self._num_steps % settings.policy_delay == 0:
             if direct is None:

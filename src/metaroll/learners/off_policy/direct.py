@@ -11,9 +11,12 @@ from typing import cast, final
 import torch
 from torch import Tensor, nn
 
+from metaroll.functional.gradients.actor_critic import critics_loss_gradient
 from metaroll.functional.gradients.optimizers import Adam
-from metaroll.functional.gradients.reused_perceptrons import ReusedPerceptrons, can_reuse
+from metaroll.functional.gradients.reused_perceptrons import Memory, ReusedPerceptrons, can_reuse
 from metaroll.learners.off_policy.networks import Critics
+from metaroll.learners.off_policy.replay import TransitionBatch
+from metaroll.learners.off_policy.trainer import CriticLosses, critic_losses_of
 from metaroll.policies.deterministic import DeterministicMLPPolicy
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
 from metaroll.policies.networks import MLP
@@ -35,12 +38,16 @@ class DirectNet:
     Args:
         net: Whose parameters.
         optimizer: Of these and no others; ``None``: they are not learned.
+        memory: See ``ReusedPerceptrons``.
     """
 
-    def __init__(self, net: MLP, optimizer: Adam | None = None) -> None:
+    def __init__(self, net: MLP, optimizer: Adam | None = None, memory: Memory | None = None) -> None:
         layers = cast("list[nn.Linear]", list(net.layers))
         weights, biases = [layer.weight for layer in layers], [layer.bias for layer in layers]
-        self._passes = ReusedPerceptrons(weights, biases, net.hidden_nonlinearity, differentiable=optimizer is not None)
+        learned = optimizer is not None
+        self._passes = ReusedPerceptrons(
+            weights, biases, net.hidden_nonlinearity, differentiable=learned, memory=memory
+        )
         self._optimizer, self._order = optimizer, _order_of([*weights, *biases], optimizer)
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -49,26 +56,33 @@ class DirectNet:
 
     def descend(self, grad: Tensor) -> None:
         """A step of the optimizer, from the gradient ``(B, out)`` of the outputs of the latest call."""
-        _descend(self._passes, grad[None], self._optimizer, self._order)
+        _step(self._optimizer, self._order, self._passes.parameter_gradients(grad[None]))
 
 
 @final
 class DirectCritics:
     """Critics; see ``DirectNet``."""
 
-    def __init__(self, critics: Critics, optimizer: Adam | None = None) -> None:
+    def __init__(self, critics: Critics, optimizer: Adam | None = None, memory: Memory | None = None) -> None:
         weights, biases = list(critics.weights), list(critics.biases)
         learned = optimizer is not None
-        self._passes = ReusedPerceptrons(weights, biases, critics.hidden_nonlinearity, differentiable=learned)
+        self._passes = ReusedPerceptrons(
+            weights, biases, critics.hidden_nonlinearity, differentiable=learned, memory=memory
+        )
         self._optimizer, self._order = optimizer, _order_of([*weights, *biases], optimizer)
 
     def __call__(self, observations: Tensor, actions: Tensor, *, fixed: bool = False, first: bool = False) -> Tensor:
         """Values ``(K, B)``, overwritten by the next call; ``fixed`` changes nothing, for ``first`` see ``Critics``."""
         return self._passes.outputs(torch.cat((observations, actions), dim=-1), 1 if first else None)[..., 0]
 
-    def descend(self, grad: Tensor) -> None:
-        """A step of the optimizer, from the gradient ``(K, B)`` of the values of the latest call."""
-        _descend(self._passes, grad[..., None], self._optimizer, self._order)
+    def fit(self, batch: TransitionBatch, target: Tensor) -> CriticLosses:
+        """A step of the optimizer down ``critics_loss``."""
+        x = torch.cat((batch.observations, batch.actions), dim=-1)
+        values, gradients = self._passes.outputs_and_gradients(
+            x, lambda found: critics_loss_gradient(found[:, 0], target, batch.weights)[:, None]
+        )
+        _step(self._optimizer, self._order, gradients)
+        return critic_losses_of(values[..., 0], target, batch.weights)
 
     def action_gradient(self, grad: Tensor, act_dim: int) -> Tensor:
         """Gradient of the actions ``(B, act_dim)``, from that of the values of the latest call."""
@@ -80,8 +94,7 @@ def _order_of(parameters: Sequence[Tensor], optimizer: Adam | None) -> list[int]
     return [] if optimizer is None else [places[id(parameter)] for parameter in optimizer.parameters]
 
 
-def _descend(passes: ReusedPerceptrons, grad: Tensor, optimizer: Adam | None, order: Sequence[int]) -> None:
+def _step(optimizer: Adam | None, order: Sequence[int], gradients: Sequence[Tensor]) -> None:
     if optimizer is None:
         raise RuntimeError("a network without an optimizer is not learned")
-    gradients = passes.parameter_gradients(grad)
     optimizer.step([gradients[i] for i in order])

@@ -20,6 +20,7 @@ from metaroll.functional.gradients.actor_critic import (
     temperature_gradient,
 )
 from metaroll.functional.gradients.optimizers import Adam
+from metaroll.functional.gradients.reused_perceptrons import Memory
 from metaroll.learners.off_policy.base import CollectionOptions, OffPolicyRLAlgorithm
 from metaroll.learners.off_policy.direct import DirectCritics, DirectNet, can_be_direct
 from metaroll.learners.off_policy.exploring import BoxExploration
@@ -31,7 +32,7 @@ from metaroll.learners.snapshots import described
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
 from metaroll.seeding import derive_seed, fresh_seed, torch_generator
 
-__all__ = ["SAC", "SoftNetworks", "SoftSettings", "SoftTrainer", "Temperature", "critic_losses", "policy_losses"]
+__all__ = ["SAC", "SoftNetworks", "SoftSettings", "SoftTrainer", "Temperature", "critic_losses", "critic_target", "policy_losses"]
 
 POLICY_LOSSES = ("policy_loss", "log_prob")
 TEMPERATURE_LOSSES = ("temperature",)
@@ -114,20 +115,24 @@ class PolicyLosses(NamedTuple):
     log_prob: Tensor
 
 
-def critic_losses(networks: SoftNetworks | DirectNetworks, batch: TransitionBatch, noise: Tensor) -> CriticLosses:
-    """The loss of the critics (Haarnoja et al. 2018b, arXiv:1812.05905, equation 5, with two of them).
+@torch.no_grad()
+def critic_target(networks: SoftNetworks | DirectNetworks, batch: TransitionBatch, noise: Tensor) -> Tensor:
+    """What the critics are fitted to, ``(B,)`` (Haarnoja 2018b, equations 3 and 5, with two critics).
 
     Args:
         networks: All of them.
         batch: Transitions.
         noise: Standard normal numbers for the next actions, ``(B, act_dim)``.
     """
-    with torch.no_grad():
-        mean, log_std = _outputs(networks, batch.next_observations)
-        actions, log_prob = squashed_sample(mean, log_std.clamp(*networks.log_std_bounds), noise)
-        values = networks.target_critics(batch.next_observations, actions).amin(dim=0)
-        values = soft_values(values, log_prob, networks.temperature())
-        target = bootstrapped(batch.rewards, batch.discounts, values)
+    mean, log_std = _outputs(networks, batch.next_observations)
+    actions, log_prob = squashed_sample(mean, log_std.clamp(*networks.log_std_bounds), noise)
+    values = networks.target_critics(batch.next_observations, actions).amin(dim=0)
+    values = soft_values(values, log_prob, networks.temperature())
+    return bootstrapped(batch.rewards, batch.discounts, values)
+
+
+def critic_losses(networks: SoftNetworks, batch: TransitionBatch, target: Tensor) -> CriticLosses:
+    """The loss of the critics, which are to say ``target (B,)`` (Haarnoja 2018b, equation 5)."""
     return critic_losses_of(networks.critics(batch.observations, batch.actions), target, batch.weights)
 
 
@@ -175,10 +180,11 @@ def _direct_networks(networks: SoftNetworks, optimizers: Mapping[str, Adam]) -> 
     policy, critics, target_critics, temperature = networks
     if policy.net.output_nonlinearity != "identity" or not can_be_direct(policy, critics):
         return None
+    memory: Memory = {}
     return DirectNetworks(
-        DirectNet(policy.net, optimizers["policy"]),
-        DirectCritics(critics, optimizers["critics"]),
-        DirectCritics(target_critics),
+        DirectNet(policy.net, optimizers["policy"]),  # keeps its own, for the gradient that comes through the critics
+        DirectCritics(critics, optimizers["critics"], memory),
+        DirectCritics(target_critics, None, memory),
         temperature,
         policy.log_std_bounds,
     )
@@ -220,13 +226,14 @@ class SoftTrainer(ReplayTrainer):
         """See ``ReplayTrainer``."""
         direct, settings = self._direct, self.settings
         noise = self.draw_noise(2, *batch.actions.shape)
-        critic = critic_losses(direct or self.networks, batch, noise[0])
+        target = critic_target(direct or self.networks, batch, noise[0])
         if direct is None:
+            critic = critic_losses(self.networks, batch, target)
             self.trained.step("critics", critic.loss)
             policy = policy_losses(self.networks, batch, noise[1])
             self.trained.step("policy", policy.loss)
         else:
-            direct.critics.descend(critic.gradient)
+            critic = direct.critics.fit(batch, target)
             policy = _descend_policy(direct, batch, noise[1])
         if settings.temperature is None:
             slope = temperature_gradient(policy.log_prob, settings.target_entropy)

@@ -11,45 +11,31 @@ import torch
 from torch import Tensor, nn
 
 from metaroll.errors import DivergedError
-from metaroll.functional.gradients.actor_critic import critics_loss, critics_loss_gradient, soft_update
+from metaroll.functional.gradients.actor_critic import critics_loss, soft_update
 from metaroll.functional.gradients.optimizers import Adam
 from metaroll.learners.off_policy.exploring import Exploration
 from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.snapshots import shapes_of, weights_of
 from metaroll.seeding import torch_generator
 
-__all__ = ["CRITIC_LOSSES", "CriticLosses", "LossMeans", "ReplayTrainer", "Trained"]
+__all__ = ["CRITIC_LOSSES", "CriticLosses", "LossMeans", "ReplayTrainer", "Trained", "critic_losses_of"]
 
 
 CRITIC_LOSSES = ("qf_loss", "q_mean")
 
 
 class CriticLosses(NamedTuple):
-    """What a gradient step of the critics is made of.
-
-    Attributes:
-        loss: With a graph where the values had one.
-        seen: ``CRITIC_LOSSES``.
-        errors: Of the first critic, ``(B,)``.
-        gradient: Of the loss, with respect to the values ``(K, B)``.
-    """
+    """What a gradient step of the critics is made of: ``loss``, ``CRITIC_LOSSES``, and errors of the first ``(B,)``."""
 
     loss: Tensor
     seen: Tensor
     errors: Tensor
-    gradient: Tensor
 
 
 def critic_losses_of(values: Tensor, target: Tensor, weights: Tensor | None) -> CriticLosses:
-    """``critics_loss`` of these arguments, and what else a gradient step makes of it."""
-    loss, told = critics_loss(values, target, weights), values.detach()
-    first = told[0]
-    return CriticLosses(
-        loss,
-        torch.stack([loss.detach(), first.mean()]),
-        target - first,
-        critics_loss_gradient(told, target, weights),
-    )
+    """``critics_loss`` of these arguments, and what else is told of it."""
+    loss, first = critics_loss(values, target, weights), values.detach()[0]
+    return CriticLosses(loss, torch.stack([loss.detach(), first.mean()]), target - first)
 
 
 class LossMeans:
