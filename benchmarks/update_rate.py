@@ -27,7 +27,7 @@ import metaroll as m
 NAME, PEER, ENV = "update_rate", "stable-baselines3", "Pendulum-v1"
 PACKAGES = ("metaroll", "numpy", "torch", "gymnasium", "stable-baselines3")
 BATCH, SIZES, WARM_UP, STEPS = 256, (256, 256), 1000, 20_000
-TURNS, SERIES = 15, 40
+TURNS, SERIES, TOGETHER = 15, 40, 10
 FASTER = 1.5
 KINDS = ("SAC", "TD3")
 
@@ -35,7 +35,7 @@ KINDS = ("SAC", "TD3")
 def ours(kind: str, seed: int) -> Any:
     """Our learner, of the size that is measured."""
     spec = m.EnvSpec.from_env(gymnasium.make(ENV))
-    rhythm = {"n_train_steps": 10, "steps_per_epoch": 100, "min_buffer_size": WARM_UP, "uniform_steps": WARM_UP}
+    rhythm = {"n_train_steps": TOGETHER, "steps_per_epoch": 100, "min_buffer_size": WARM_UP, "uniform_steps": WARM_UP}
     return getattr(m, kind)(spec, buffer_batch_size=BATCH, seed=seed, evaluate_every=0, **rhythm)
 
 
@@ -57,8 +57,8 @@ def our_steps(kind: str) -> Callable[[int], None]:
         runner.train(2)
 
     def run(count: int) -> None:
-        for _ in range(count):
-            algo.trainer.step(algo.sample_batch())
+        for _ in range(count // TOGETHER):
+            algo.improve()
 
     return run
 
@@ -83,7 +83,7 @@ def seconds(run: Callable[[int], None], count: int) -> float:
 def measure_rate(kind: str, threads: int, quick: bool) -> None:
     """Series of gradient steps that take turns."""
     mine, other = our_steps(kind), their_steps(kind)
-    turns, series = (2, 3) if quick else (TURNS, SERIES)
+    turns, series = (2, TOGETHER) if quick else (TURNS, SERIES)
     mine(3)
     other(3)
     pairs = [(seconds(mine, series), seconds(other, series)) for _ in range(turns)]

@@ -20,7 +20,6 @@ __all__ = [
     "critics_loss_gradient",
     "greedy_values",
     "huber_loss",
-    "least_values_gradient",
     "q_target",
     "smoothed_actions",
     "soft_policy_loss",
@@ -80,12 +79,6 @@ def critics_loss_gradient(values: Tensor, target: Tensor, weights: Tensor | None
     """Gradient ``(K, B)`` of ``critics_loss`` with respect to ``values``: ``w_b (Q_k - y) / B``."""
     gradient = (values - target) / values.shape[-1]
     return gradient if weights is None else gradient * weights
-
-
-def least_values_gradient(values: Tensor, gradient: Tensor | float) -> Tensor:
-    """Gradient ``(K, B)`` with respect to ``values (K, B)``, from that ``(B,)`` of ``min_k Q_k``; ties share it."""
-    least = (values == values.amin(dim=0)).to(values.dtype)
-    return least * (gradient / least.sum(dim=0))
 
 
 def chosen_values(values: Tensor, actions: Tensor) -> Tensor:

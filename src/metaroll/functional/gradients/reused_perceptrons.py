@@ -120,6 +120,27 @@ class ReusedPerceptrons:
             found = torch.mm(below, weight) if found is None else found.addmm_(below, weight)
         return grad if found is None else found
 
+    def chosen_input_gradient(self, grad: Tensor, chosen: Tensor, columns: slice = slice(None)) -> Tensor:
+        """The same, where the output of one network counts in each row: as much work as for one network.
+
+        Args:
+            grad: Gradient of the output that counts, ``(B, out)``.
+            chosen: Whose that is, integers ``(B,)``.
+            columns: Of the rows.
+        """
+        x, found = self._taken(), None
+        for i, net in enumerate(self._networks):
+            rows = (chosen == i).nonzero()[:, 0]
+            hidden = [
+                torch.index_select(h, 0, rows, out=into[: len(rows)])
+                for h, into in zip(net.hidden, self._chosen, strict=True)
+            ]
+            below = self._pull(net, hidden, x, grad.index_select(0, rows), of_parameters=False)
+            part = torch.mm(below, net.weights[0][:, columns])
+            found = part.new_empty(len(x), part.shape[1]) if found is None else found
+            found.index_copy_(0, rows, part)
+        return grad if found is None else found
+
     def outputs_and_gradients(self, x: Tensor, rule: Callable[[Tensor], Tensor]) -> tuple[Tensor, list[Tensor]]:
         """``outputs`` and ``parameter_gradients`` in one, one network after the other: less memory, so it is faster.
 
@@ -141,7 +162,7 @@ class ReusedPerceptrons:
     def _pass(self, net: _Network, hidden: list[Tensor], x: Tensor) -> None:
         rows = x
         for out, weight, bias in zip(hidden, net.transposed, net.biases, strict=False):
-            rows = self._forward_(torch.mm(rows, weight, out=out).add_(bias))
+            rows = self._forward_(torch.addmm(bias, rows, weight, out=out))
         if net.output.shape[1] == 1:
             torch.addmv(net.biases[-1], rows, net.transposed[-1][:, 0], out=net.output[:, 0])
         else:
@@ -159,7 +180,7 @@ class ReusedPerceptrons:
             if k and len(net.weights[k]) == 1:
                 grad = self._backward_(net.weights[k].expand_as(rows), rows, rows).mul_(grad)
             elif k:
-                grad = torch.mm(grad, net.weights[k], out=self._grads[k - 1])
+                grad = torch.mm(grad, net.weights[k], out=self._grads[k - 1][: len(grad)])
                 self._backward_(grad, rows, grad)
         return grad
 
@@ -183,6 +204,7 @@ class ReusedPerceptrons:
         for rows in hidden:
             rows += [torch.empty_like(rows[0]) for _ in range(kept - 1)]
         self._grads = [self._room("gradient", k % 2, count, w.shape[1], w) for k, w in enumerate(weights[:-1])]
+        self._chosen = [self._room("chosen", k, count, w.shape[1], w) for k, w in enumerate(weights[:-1])]
         self._turned = [new(w.shape[2], w.shape[1]) for w in weights]
         self._gradients = [torch.empty_like(p, requires_grad=False) for p in self._parameters]
         grads = [g.view(p.shape) for g, p in zip(self._gradients, stacked, strict=True)]

@@ -85,8 +85,12 @@ class DirectCritics:
         return critic_losses_of(values[..., 0], target, batch.weights)
 
     def action_gradient(self, grad: Tensor, act_dim: int) -> Tensor:
-        """Gradient of the actions ``(B, act_dim)``, from that of the values of the latest call."""
+        """Gradient of the actions ``(B, act_dim)``, from that ``(K, B)`` of the values of the latest call."""
         return self._passes.input_gradient(grad[..., None], slice(-act_dim, None))
+
+    def action_gradient_of_least(self, grad: Tensor, values: Tensor, act_dim: int) -> Tensor:
+        """The same from the gradient ``(B,)`` of the least of ``values (K, B)``; of equal ones the first counts."""
+        return self._passes.chosen_input_gradient(grad[:, None], values.argmin(dim=0), slice(-act_dim, None))
 
 
 def _order_of(parameters: Sequence[Tensor], optimizer: Adam | None) -> list[int]:

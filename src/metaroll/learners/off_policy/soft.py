@@ -14,7 +14,6 @@ from metaroll.checks import check_number, check_unit_interval, plain_number
 from metaroll.functional.distributions import squashed_sample, squashed_sample_gradients
 from metaroll.functional.gradients.actor_critic import (
     bootstrapped,
-    least_values_gradient,
     soft_policy_loss,
     soft_values,
     temperature_gradient,
@@ -156,7 +155,8 @@ def _descend_policy(networks: DirectNetworks, batch: TransitionBatch, noise: Ten
     bounded = log_std.clamp(*networks.log_std_bounds)
     actions, log_prob = squashed_sample(mean, bounded, noise)
     values, temperature, share = networks.critics(batch.observations, actions), networks.temperature(), 1 / len(noise)
-    grad_actions = networks.critics.action_gradient(least_values_gradient(values, -share), actions.shape[1])
+    grad_values = torch.full_like(log_prob, -share)
+    grad_actions = networks.critics.action_gradient_of_least(grad_values, values, actions.shape[1])
     grad_mean, grad_log_std = squashed_sample_gradients(bounded, noise, actions, grad_actions, temperature * share)
     networks.policy.descend(torch.cat((grad_mean, grad_log_std * (bounded == log_std)), dim=-1))
     return _policy_losses_of(log_prob, values, temperature)
