@@ -71,8 +71,9 @@ def critics_loss(values: Tensor, target: Tensor, weights: Tensor | None = None) 
         target: What they are fitted to, without gradient, ``(B,)``.
         weights: What each step counts (importance weights of prioritized replay), ``(B,)``; ``None`` for 1.
     """
-    squares = (values - target).square()
-    return 0.5 * (squares if weights is None else squares * weights).mean(dim=-1).sum()
+    if weights is None:
+        return torch.nn.functional.mse_loss(values, target.expand_as(values)) * (0.5 * len(values))
+    return 0.5 * ((values - target).square() * weights).mean(dim=-1).sum()
 
 
 def critics_loss_gradient(values: Tensor, target: Tensor, weights: Tensor | None = None) -> Tensor:

@@ -41,6 +41,15 @@ class _Network(NamedTuple):
     weight_grads: list[Tensor]
     bias_grads: list[Tensor]
     hidden: list[Tensor]  # (B, out), without the last
+    output: Tensor  # (B, out)
+    single: _Single | None
+
+
+class _Single(NamedTuple):
+    """Views of a last layer with a single output, as vectors."""
+
+    weight: Tensor
+    weight_grad: Tensor
     output: Tensor
 
 
@@ -163,8 +172,8 @@ class ReusedPerceptrons:
         rows = x
         for out, weight, bias in zip(hidden, net.transposed, net.biases, strict=False):
             rows = self._forward_(torch.addmm(bias, rows, weight, out=out))
-        if net.output.shape[1] == 1:
-            torch.addmv(net.biases[-1], rows, net.transposed[-1][:, 0], out=net.output[:, 0])
+        if net.single is not None:
+            torch.addmv(net.biases[-1], rows, net.single.weight, out=net.single.output)
         else:
             torch.addmm(net.biases[-1], rows, net.transposed[-1], out=net.output)
 
@@ -172,12 +181,16 @@ class ReusedPerceptrons:
         self, net: _Network, hidden: list[Tensor], x: Tensor, grad: Tensor, of_parameters: bool = True
     ) -> Tensor:
         """Gradient of what the first layer gave, before its activation."""
-        for k in reversed(range(self._depth)):
-            rows = hidden[k - 1] if k else x
+        last, single = self._depth - 1, net.single
+        for k in range(last, -1, -1):
+            rows, is_vector = hidden[k - 1] if k else x, single is not None and k == last
             if of_parameters:
-                _weight_grad(grad, rows, net.weight_grads[k], self._turned[k])
+                if single is not None and k == last:
+                    torch.mv(rows.t(), grad[:, 0], out=single.weight_grad)
+                else:
+                    _weight_grad(grad, rows, net.weight_grads[k], self._turned[k])
                 torch.sum(grad, dim=0, out=net.bias_grads[k])
-            if k and len(net.weights[k]) == 1:
+            if k and is_vector:
                 grad = self._backward_(net.weights[k].expand_as(rows), rows, rows).mul_(grad)
             elif k:
                 grad = torch.mm(grad, net.weights[k], out=self._grads[k - 1][: len(grad)])
@@ -208,6 +221,7 @@ class ReusedPerceptrons:
         self._turned = [new(w.shape[2], w.shape[1]) for w in weights]
         self._gradients = [torch.empty_like(p, requires_grad=False) for p in self._parameters]
         grads = [g.view(p.shape) for g, p in zip(self._gradients, stacked, strict=True)]
+        is_many = weights[-1].shape[1] > 1
         self._networks = [
             _Network(
                 [w[i] for w in weights],
@@ -217,6 +231,7 @@ class ReusedPerceptrons:
                 [g[i] for g in grads[self._depth :]],
                 [rows[min(i, kept - 1)] for rows in hidden],
                 self._outputs[i],
+                None if is_many else _Single(weights[-1][i, 0], grads[self._depth - 1][i, 0], self._outputs[i, :, 0]),
             )
             for i in range(num)
         ]
@@ -231,9 +246,7 @@ class ReusedPerceptrons:
 
 def _weight_grad(grad: Tensor, rows: Tensor, out: Tensor, turned: Tensor) -> None:
     """``grad^T rows``, into ``out``."""
-    if grad.shape[1] == 1:
-        torch.mv(rows.t(), grad[:, 0], out=out[0])
-    elif rows.shape[1] <= FEW_INPUTS:
+    if rows.shape[1] <= FEW_INPUTS:
         out.copy_(torch.mm(rows.t(), grad, out=turned).t())
     else:
         torch.mm(grad.t(), rows, out=out)
