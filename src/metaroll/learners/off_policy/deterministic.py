@@ -185,6 +185,10 @@ class DeterministicTrainer(ReplayTrainer):
 
     def step(self, batch: TransitionBatch) -> Tensor:
         """See ``ReplayTrainer``."""
+        with torch.inference_mode(self._direct is not None):
+            return self._step(batch)
+
+    def _step(self, batch: TransitionBatch) -> Tensor:
         settings = self.settings
         self._num_steps += 1
         noise = self.draw_noise(*batch.actions.shape) if settings.smoothing_std else None

@@ -224,6 +224,10 @@ class SoftTrainer(ReplayTrainer):
 
     def step(self, batch: TransitionBatch) -> Tensor:
         """See ``ReplayTrainer``."""
+        with torch.inference_mode(self._direct is not None):
+            return self._step(batch)
+
+    def _step(self, batch: TransitionBatch) -> Tensor:
         direct, settings = self._direct, self.settings
         noise = self.draw_noise(2, *batch.actions.shape)
         target = critic_target(direct or self.networks, batch, noise[0])
