@@ -177,9 +177,7 @@ class ReusedPerceptrons:
         else:
             torch.addmm(net.biases[-1], rows, net.transposed[-1], out=net.output)
 
-    def _pull(
-        self, net: _Network, hidden: list[Tensor], x: Tensor, grad: Tensor, of_parameters: bool = True
-    ) -> Tensor:
+    def _pull(self, net: _Network, hidden: list[Tensor], x: Tensor, grad: Tensor, of_parameters: bool = True) -> Tensor:
         """Gradient of what the first layer gave, before its activation."""
         last, single = self._depth - 1, net.single
         for k in range(last, -1, -1):

@@ -98,7 +98,7 @@ def critic_target(
     noise: Tensor | None,
     settings: DeterministicSettings,
 ) -> Tensor:
-    """What the critics of DDPG (Lillicrap 2016, equation 5) or TD3 (Fujimoto 2018, algorithm 1) are fitted to, ``(B,)``.
+    """What the critics of DDPG (Lillicrap 2016, equation 5) or TD3 (Fujimoto 2018, algorithm 1) fit, ``(B,)``.
 
     Args:
         networks: Policy, critics, and their targets.
@@ -158,6 +158,9 @@ def _direct_networks(networks: DeterministicNetworks, optimizers: Mapping[str, A
 class DeterministicTrainer(ReplayTrainer):
     """Steps down ``critic_losses`` and ``policy_loss``; target networks follow. The host waits for nothing.
 
+    Attributes:
+        direct: The networks without autograd, which steps are taken with; ``None``: with autograd.
+
     Args:
         policy: What is trained.
         critics: Its values.
@@ -180,19 +183,19 @@ class DeterministicTrainer(ReplayTrainer):
         self.networks = DeterministicNetworks(policy, critics, target_of(policy), target_of(critics))
         rates = {"critics": settings.qf_lr, "policy": settings.policy_lr}
         super().__init__(exploration, Trained(self.networks._asdict(), rates, device), seed, device)
-        self._direct = _direct_networks(self.networks, self.trained.optimizers)
+        self.direct = _direct_networks(self.networks, self.trained.optimizers)
         self._num_steps = 0
 
     def step(self, batch: TransitionBatch) -> Tensor:
         """See ``ReplayTrainer``."""
-        with torch.inference_mode(self._direct is not None):
+        with torch.inference_mode(self.direct is not None):
             return self._step(batch)
 
     def _step(self, batch: TransitionBatch) -> Tensor:
         settings = self.settings
         self._num_steps += 1
         noise = self.draw_noise(*batch.actions.shape) if settings.smoothing_std else None
-        direct = self._direct
+        direct = self.direct
         target = critic_target(direct or self.networks, batch, noise, settings)
         if direct is None:
             found = critic_losses(self.networks, batch, target)

@@ -31,6 +31,30 @@ def can_be_direct(policy: DeterministicMLPPolicy | TanhGaussianMLPPolicy, critic
     return all(can_reuse(list(net.parameters()), net.hidden_nonlinearity) for net in (policy.net, critics))
 
 
+class _Learned:
+    """Perceptrons and their optimizer, if they have one."""
+
+    def __init__(
+        self,
+        weights: Sequence[Tensor],
+        biases: Sequence[Tensor],
+        activation: str,
+        optimizer: Adam | None,
+        memory: Memory | None,
+    ) -> None:
+        self.passes = ReusedPerceptrons(
+            weights, biases, activation, differentiable=optimizer is not None, memory=memory
+        )
+        places = {id(parameter): i for i, parameter in enumerate([*weights, *biases])}
+        self._optimizer = optimizer
+        self._order = [] if optimizer is None else [places[id(parameter)] for parameter in optimizer.parameters]
+
+    def step(self, gradients: Sequence[Tensor]) -> None:
+        if self._optimizer is None:
+            raise RuntimeError("a network without an optimizer is not learned")
+        self._optimizer.step([gradients[i] for i in self._order])
+
+
 @final
 class DirectNet:
     """The perceptron of a policy, without the activation of its output.
@@ -44,19 +68,15 @@ class DirectNet:
     def __init__(self, net: MLP, optimizer: Adam | None = None, memory: Memory | None = None) -> None:
         layers = cast("list[nn.Linear]", list(net.layers))
         weights, biases = [layer.weight for layer in layers], [layer.bias for layer in layers]
-        learned = optimizer is not None
-        self._passes = ReusedPerceptrons(
-            weights, biases, net.hidden_nonlinearity, differentiable=learned, memory=memory
-        )
-        self._optimizer, self._order = optimizer, _order_of([*weights, *biases], optimizer)
+        self._learned = _Learned(weights, biases, net.hidden_nonlinearity, optimizer, memory)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Outputs ``(B, out)`` for rows ``x (B, in)``, overwritten by the next call."""
-        return self._passes.outputs(x)[0]
+        return self._learned.passes.outputs(x)[0]
 
     def descend(self, grad: Tensor) -> None:
         """A step of the optimizer, from the gradient ``(B, out)`` of the outputs of the latest call."""
-        _step(self._optimizer, self._order, self._passes.parameter_gradients(grad[None]))
+        self._learned.step(self._learned.passes.parameter_gradients(grad[None]))
 
 
 @final
@@ -65,40 +85,27 @@ class DirectCritics:
 
     def __init__(self, critics: Critics, optimizer: Adam | None = None, memory: Memory | None = None) -> None:
         weights, biases = list(critics.weights), list(critics.biases)
-        learned = optimizer is not None
-        self._passes = ReusedPerceptrons(
-            weights, biases, critics.hidden_nonlinearity, differentiable=learned, memory=memory
-        )
-        self._optimizer, self._order = optimizer, _order_of([*weights, *biases], optimizer)
+        self._learned = _Learned(weights, biases, critics.hidden_nonlinearity, optimizer, memory)
 
-    def __call__(self, observations: Tensor, actions: Tensor, *, fixed: bool = False, first: bool = False) -> Tensor:
-        """Values ``(K, B)``, overwritten by the next call; ``fixed`` changes nothing, for ``first`` see ``Critics``."""
-        return self._passes.outputs(torch.cat((observations, actions), dim=-1), 1 if first else None)[..., 0]
+    def __call__(self, observations: Tensor, actions: Tensor, *, first: bool = False) -> Tensor:
+        """Values ``(K, B)``, or of the first critic ``(1, B)``; overwritten by the next call."""
+        x = torch.cat((observations, actions), dim=-1)
+        return self._learned.passes.outputs(x, 1 if first else None)[..., 0]
 
     def fit(self, batch: TransitionBatch, target: Tensor) -> CriticLosses:
-        """A step of the optimizer down ``critics_loss``."""
-        x = torch.cat((batch.observations, batch.actions), dim=-1)
-        values, gradients = self._passes.outputs_and_gradients(
-            x, lambda found: critics_loss_gradient(found[:, 0], target, batch.weights)[:, None]
+        """A step of the optimizer down ``critics_loss``, with ``target (B,)``."""
+        values, gradients = self._learned.passes.outputs_and_gradients(
+            torch.cat((batch.observations, batch.actions), dim=-1),
+            lambda found: critics_loss_gradient(found[:, 0], target, batch.weights)[:, None],
         )
-        _step(self._optimizer, self._order, gradients)
+        self._learned.step(gradients)
         return critic_losses_of(values[..., 0], target, batch.weights)
 
     def action_gradient(self, grad: Tensor, act_dim: int) -> Tensor:
         """Gradient of the actions ``(B, act_dim)``, from that ``(K, B)`` of the values of the latest call."""
-        return self._passes.input_gradient(grad[..., None], slice(-act_dim, None))
+        return self._learned.passes.input_gradient(grad[..., None], slice(-act_dim, None))
 
     def action_gradient_of_least(self, grad: Tensor, values: Tensor, act_dim: int) -> Tensor:
         """The same from the gradient ``(B,)`` of the least of ``values (K, B)``; of equal ones the first counts."""
-        return self._passes.chosen_input_gradient(grad[:, None], values.argmin(dim=0), slice(-act_dim, None))
-
-
-def _order_of(parameters: Sequence[Tensor], optimizer: Adam | None) -> list[int]:
-    places = {id(parameter): i for i, parameter in enumerate(parameters)}
-    return [] if optimizer is None else [places[id(parameter)] for parameter in optimizer.parameters]
-
-
-def _step(optimizer: Adam | None, order: Sequence[int], gradients: Sequence[Tensor]) -> None:
-    if optimizer is None:
-        raise RuntimeError("a network without an optimizer is not learned")
-    optimizer.step([gradients[i] for i in order])
+        chosen, columns = values.argmin(dim=0), slice(-act_dim, None)
+        return self._learned.passes.chosen_input_gradient(grad[:, None], chosen, columns)

@@ -31,7 +31,16 @@ from metaroll.learners.snapshots import described
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
 from metaroll.seeding import derive_seed, fresh_seed, torch_generator
 
-__all__ = ["SAC", "SoftNetworks", "SoftSettings", "SoftTrainer", "Temperature", "critic_losses", "critic_target", "policy_losses"]
+__all__ = [
+    "SAC",
+    "SoftNetworks",
+    "SoftSettings",
+    "SoftTrainer",
+    "Temperature",
+    "critic_losses",
+    "critic_target",
+    "policy_losses",
+]
 
 POLICY_LOSSES = ("policy_loss", "log_prob")
 TEMPERATURE_LOSSES = ("temperature",)
@@ -194,6 +203,9 @@ def _direct_networks(networks: SoftNetworks, optimizers: Mapping[str, Adam]) -> 
 class SoftTrainer(ReplayTrainer):
     """Steps down ``critic_losses`` and ``policy_losses``, then the temperature; targets follow. The host never waits.
 
+    Attributes:
+        direct: The networks without autograd, which steps are taken with; ``None``: with autograd.
+
     Args:
         policy: What is trained.
         critics: Its values.
@@ -220,15 +232,15 @@ class SoftTrainer(ReplayTrainer):
         if fixed is None:
             rates["temperature"] = settings.temperature_lr
         super().__init__(exploration, Trained(self.networks._asdict(), rates, device), seed, device)
-        self._direct = _direct_networks(self.networks, self.trained.optimizers)
+        self.direct = _direct_networks(self.networks, self.trained.optimizers)
 
     def step(self, batch: TransitionBatch) -> Tensor:
         """See ``ReplayTrainer``."""
-        with torch.inference_mode(self._direct is not None):
+        with torch.inference_mode(self.direct is not None):
             return self._step(batch)
 
     def _step(self, batch: TransitionBatch) -> Tensor:
-        direct, settings = self._direct, self.settings
+        direct, settings = self.direct, self.settings
         noise = self.draw_noise(2, *batch.actions.shape)
         target = critic_target(direct or self.networks, batch, noise[0])
         if direct is None:
