@@ -29,6 +29,10 @@ from metaroll.types import EnvSpec
 __all__ = ["CollectionOptions", "OffPolicyRLAlgorithm"]
 
 
+_DRAWN_AT_ONCE = 2**18
+"""Numbers in observations that are drawn at once: few enough to stay in a cache."""
+
+
 class CollectionOptions(TypedDict, total=False):
     """Keyword arguments of ``OffPolicyRLAlgorithm``, where they are explained, that its learners hand on to it."""
 
@@ -188,23 +192,35 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
         """``buffer_batch_size`` steps from the buffer, rewards scaled."""
         return self._draw()[1]
 
-    def _draw(self) -> tuple[ReplayBatch, TransitionBatch]:
+    def _draw(self, count: int = 1) -> tuple[ReplayBatch, TransitionBatch]:
+        """So many batches, one after the other."""
         weighted = self.weight_exponent is not None
         options: dict[str, Any] = {"weight_exponent": self.weight_exponent} if weighted else {}
         options |= {"n_step": self.n_step, "discount": self.discount}
-        drawn = self._replay.sample(self.buffer_batch_size, self._generator, **options)
+        drawn = self._replay.sample(count * self.buffer_batch_size, self._generator, **options)
         return drawn, tensors_of(drawn, self.env_spec.observation_space, self._device, self.reward_scale, weighted)
 
     def improve(self) -> float:
         """``n_train_steps`` gradient steps of ``trainer``, as soon as the buffer is filled; ``average_return``."""
         if self.trainer is not None and self.is_filled:
-            for _ in range(self.n_train_steps):
-                drawn, batch = self._draw()
-                errors = self.trainer.step(batch)
-                if self.weight_exponent is not None:
-                    self._replay.update_priorities(drawn.indices, errors.cpu().numpy())
+            if self.weight_exponent is None:
+                self._train_uniformly(self.trainer)
+            else:
+                for _ in range(self.n_train_steps):
+                    drawn, batch = self._draw()
+                    self._replay.update_priorities(drawn.indices, self.trainer.step(batch).cpu().numpy())
             self._counts.gradient_steps += self.n_train_steps
         return self.average_return
+
+    def _train_uniformly(self, trainer: ReplayTrainer) -> None:
+        # Nothing is stored meanwhile: what costs as much for a batch as for many is done once for many.
+        at_once = max(1, _DRAWN_AT_ONCE // (self.buffer_batch_size * self.env_spec.obs_dim))
+        left = self.n_train_steps
+        while left:
+            count = min(left, at_once)
+            for batch in self._draw(count)[1].split(self.buffer_batch_size):
+                trainer.step(batch)
+            left -= count
 
     @property
     def average_return(self) -> float:
