@@ -94,6 +94,7 @@ class OrnsteinUhlenbeckPolicy(ActingPolicy):
         space = self.env_spec.action_space
         if isinstance(space, Box):
             action = np.clip(action + added, space.low.reshape(-1), space.high.reshape(-1))
+        next_state = self.policy.with_actions_taken(next_state, action)
         return action, {**next_state, _STATE: process}, infos
 
     def acting_parameter_names(self) -> tuple[str, ...]:
@@ -167,7 +168,8 @@ class GaussianNoisePolicy(ActingPolicy):
         added = sigma * self._half_range * np.asarray(noise, dtype=np.float32)
         if not isinstance(deterministic, bool):
             added = np.where(np.reshape(deterministic, (-1, 1)), np.float32(0.0), added)
-        return _clipped(self.env_spec.action_space, action + added), state, infos
+        action = _clipped(self.env_spec.action_space, action + added)
+        return action, self.policy.with_actions_taken(state, action), infos
 
     def acting_parameter_names(self) -> tuple[str, ...]:
         """``sigma``, and the names of the parameters of ``policy`` within this module."""
@@ -244,7 +246,8 @@ class UniformFirstPolicy(ActingPolicy):
         anywhere = drawn.astype(np.float32)
         anywhere = anywhere if self._scaling is None else self._scaling.scaled(anywhere)
         random = (uniform > 0.5) & ~np.reshape(deterministic, (-1, 1))
-        return np.where(random, anywhere, action), state, infos
+        action = np.where(random, anywhere, action)
+        return action, self.policy.with_actions_taken(state, action), infos
 
     def with_actions_taken(self, state: PolicyState, actions: np.ndarray) -> PolicyState:
         """As ``policy``."""
@@ -319,7 +322,8 @@ class EpsilonGreedyPolicy(ActingPolicy):
         drawn = np.asarray(noise, dtype=np.float64)
         random = (drawn[:, 0] < np.reshape(epsilon, -1)) & ~np.asarray(deterministic)
         anything = np.minimum((drawn[:, 1] * self._num_actions).astype(np.int64), self._num_actions - 1)
-        return np.where(random, anything, action), state, infos
+        action = np.where(random, anything, action)
+        return action, self.policy.with_actions_taken(state, action), infos
 
     def acting_parameter_names(self) -> tuple[str, ...]:
         """``epsilon``, and the names of the parameters of ``policy`` within this module."""
