@@ -298,8 +298,8 @@ def _require_flat(spec: EnvSpec) -> EnvSpec:
 def _checked_buffer(buffer: Any) -> ReplayBuffer:
     if not isinstance(buffer, ReplayBuffer) or not buffer.draws_plainly:
         raise TypeError(
-            "replay_buffer must be a ReplayBuffer without priorities or goals in hindsight, which segments do not have, "
-            f"got {type(buffer).__name__}"
+            "replay_buffer must be a ReplayBuffer without priorities or goals in hindsight, which segments do not "
+            f"have, got {type(buffer).__name__}"
         )
     return buffer
 

@@ -88,8 +88,8 @@ def segment_tensors(
 def features_of(cell: GRUCell, segments: SegmentTensors, burn_in: int) -> Tensor:
     """Memory and input of each row behind the burn-in, ``((T + 1) N, H + obs_dim + act_dim)``.
 
-    The burn-in only brings the memory up, from an empty one; no gradient goes there (Kapturowski et al. 2019, "Recurrent
-    experience replay in distributed reinforcement learning", section 3).
+    The burn-in only brings the memory up, from an empty one; no gradient goes there (Kapturowski et al. 2019,
+    "Recurrent experience replay in distributed reinforcement learning", section 3).
     """
     before, inputs = segments.inputs[:burn_in], segments.inputs[burn_in:]
     hidden = None
