@@ -37,6 +37,11 @@ SMALL += [
     [
         ("td3", "Pendulum-v1", ["--uniform-steps", "10", "--randomize-param", "g=9:11", "--num-test-tasks", "2"]),
         ("dqn", "CartPole-v1", ["--priority-exponent", "0.6", "--dueling"]),
+        (
+            "rsac",
+            "Pendulum-v1",
+            ["--segment-length", "4", "--burn-in", "2", "--randomize-param", "m=0.5:1.5", "--num-test-tasks", "2"],
+        ),
         ("sac", "point-robot", ["--uniform-steps", "10", "--num-train-tasks", "3", "--num-test-tasks", "2"]),
     ],
 )
