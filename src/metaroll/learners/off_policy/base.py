@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from metaroll.checks import check_number, check_unit_interval, check_whole
-from metaroll.data.replay.replay_buffer import ReplayBatch, SegmentBatch
+from metaroll.data.replay.replay_buffer import ReplayBatch
 from metaroll.data.rollouts import Rollouts
 from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.foreign import as_runner
@@ -186,8 +186,7 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
         """``buffer_batch_size`` steps from the buffer, rewards scaled."""
         return self._draw()[1]
 
-    def _draw(self) -> tuple[ReplayBatch | SegmentBatch, Any]:
-        """What was drawn, and the same as ``trainer`` takes it: ``TransitionBatch``, unless it wants something else."""
+    def _draw(self) -> tuple[ReplayBatch, TransitionBatch]:
         weighted = self.weight_exponent is not None
         options: dict[str, Any] = {"weight_exponent": self.weight_exponent} if weighted else {}
         options |= {"n_step": self.n_step, "discount": self.discount}

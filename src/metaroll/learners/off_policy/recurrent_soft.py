@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from metaroll.checks import check_whole
-from metaroll.data.replay.replay_buffer import ReplayBuffer
+from metaroll.data.replay.replay_buffer import ReplayBuffer, SegmentBatch
 from metaroll.errors import ShapeError
 from metaroll.functional.distributions import squashed_sample
 from metaroll.functional.gradients.actor_critic import (
@@ -240,7 +240,9 @@ class RecurrentSAC(OffPolicyRLAlgorithm):
         buffer = _checked_buffer(buffer_for(spec, replay_buffer, replay_size, collection))
         policy, qf = _networks(spec, policy, qf, hidden_size, torch_generator(derive_seed("soft networks", seed)))
         explorer = BoxExploration(policy if exploration_policy is None else exploration_policy, uniform_steps)
-        self.trainer = RecurrentSoftTrainer(policy.policy, qf, explorer, settings, self.sizes, seed, device_of(device))
+        self.trainer = self._trainer = RecurrentSoftTrainer(
+            policy.policy, qf, explorer, settings, self.sizes, seed, device_of(device)
+        )
         self._buffer = buffer
         super().__init__(
             spec,
@@ -272,8 +274,8 @@ class RecurrentSAC(OffPolicyRLAlgorithm):
                 f"and {self._replay.capacity}"
             )
 
-    def _draw(self) -> tuple[Any, Any]:
-        """Segments of ``buffer_batch_size`` steps, as ``SegmentTensors``."""
+    def sample_segments(self) -> tuple[SegmentBatch, SegmentTensors]:
+        """Segments of ``buffer_batch_size`` steps from the buffer, and the same as they are learned from."""
         drawn = self._buffer.sample_segments(
             self.buffer_batch_size // self.sizes.length,
             self._generator,
@@ -285,8 +287,12 @@ class RecurrentSAC(OffPolicyRLAlgorithm):
         return drawn, segment_tensors(drawn, space, self.sizes.burn_in, self._device, self.reward_scale)
 
     def train_once(self, itr: int, paths: Sequence[Mapping[str, Any]]) -> float:
-        """See ``OffPolicyRLAlgorithm.improve``."""
-        return self.improve()
+        """``n_train_steps`` gradient steps on segments, as soon as the buffer is filled; ``average_return``."""
+        if self.is_filled:
+            for _ in range(self.n_train_steps):
+                self._trainer.step(self.sample_segments()[1])
+            self._counts.gradient_steps += self.n_train_steps
+        return self.average_return
 
 
 def _require_flat(spec: EnvSpec) -> EnvSpec:
