@@ -128,6 +128,8 @@ from metaroll.learners.off_policy.choosing import DQN
 from metaroll.learners.off_policy.deterministic import DDPG, TD3
 from metaroll.learners.off_policy.networks import Critics
 from metaroll.learners.off_policy.quantile import TQC
+from metaroll.learners.off_policy.recurrent_soft import RecurrentSAC
+from metaroll.learners.off_policy.segments import RecurrentCritics
 from metaroll.learners.off_policy.soft import SAC
 from metaroll.learners.off_policy.soft_discrete import DiscreteSAC
 from metaroll.learners.pearl import PEARL
@@ -146,7 +148,7 @@ from metaroll.policies.exploration import (
 )
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy, TanhGaussianMLPPolicy
 from metaroll.policies.greedy import GreedyQPolicy
-from metaroll.policies.gru import CategoricalGRUPolicy, GRUCritic, GRUGaussianPolicy
+from metaroll.policies.gru import CategoricalGRUPolicy, GRUCritic, GRUGaussianPolicy, TanhGaussianGRUPolicy
 from metaroll.policies.last_action import LastActionPolicy
 from metaroll.policies.networks import MLPEncoder, QFunction
 from metaroll.policies.normalized import NormalizedPolicy
@@ -375,6 +377,8 @@ __all__ = [
     "RealEnv",
     "RealRolloutSamplerForSBI",
     "RecRolloutSamplerForSBI",
+    "RecurrentCritics",
+    "RecurrentSAC",
     "RenderMode",
     "ReplayBatch",
     "ReplayBuffer",
@@ -410,6 +414,7 @@ __all__ = [
     "StopKey",
     "TRPOOuter",
     "TableDomainParam",
+    "TanhGaussianGRUPolicy",
     "TanhGaussianMLPPolicy",
     "TaskCheck",
     "TaskEnvReport",

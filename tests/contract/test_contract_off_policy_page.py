@@ -39,6 +39,11 @@ SMALL += [
         ("dqn", "CartPole-v1", ["--priority-exponent", "0.6", "--dueling"]),
         ("sac", "CartPole-v1", ["--uniform-steps", "10", "--priority-exponent", "0.6", "--n-step", "2"]),
         ("tqc", "Pendulum-v1", ["--num-critics", "2", "--num-atoms", "5", "--n-step", "2"]),
+        (
+            "rsac",
+            "Pendulum-v1",
+            ["--segment-length", "4", "--burn-in", "2", "--randomize-param", "m=0.5:1.5", "--num-test-tasks", "2"],
+        ),
         ("sac", "point-robot", ["--uniform-steps", "10", "--num-train-tasks", "3", "--num-test-tasks", "2"]),
     ],
 )

@@ -94,6 +94,7 @@ class OrnsteinUhlenbeckPolicy(ActingPolicy):
         space = self.env_spec.action_space
         if isinstance(space, Box):
             action = np.clip(action + added, space.low.reshape(-1), space.high.reshape(-1))
+        next_state = self.policy.with_actions_taken(next_state, action)
         return action, {**next_state, _STATE: process}, infos
 
 
@@ -145,7 +146,8 @@ class GaussianNoisePolicy(ActingPolicy):
         added = sigma * self._half_range * np.asarray(noise, dtype=np.float32)
         if not isinstance(deterministic, bool):
             added = np.where(np.reshape(deterministic, (-1, 1)), np.float32(0.0), added)
-        return _clipped(self.env_spec.action_space, action + added), state, infos
+        action = _clipped(self.env_spec.action_space, action + added)
+        return action, self.policy.with_actions_taken(state, action), infos
 
 
 class UniformFirstPolicy(ActingPolicy):
@@ -201,11 +203,13 @@ class UniformFirstPolicy(ActingPolicy):
             return action, state, infos
         random = (uniform > 0.5) & ~np.reshape(deterministic, (-1, 1))
         if self._num_actions is not None:
-            return np.where(random[:, 0], _any_choice(noise[:, 0], self._num_actions), action), state, infos
+            action = np.where(random[:, 0], _any_choice(noise[:, 0], self._num_actions), action)
+            return action, self.policy.with_actions_taken(state, action), infos
         drawn = 2.0 * special.ndtr(np.asarray(noise[:, : self.act_dim], dtype=np.float64)) - 1.0
         anywhere = drawn.astype(np.float32)
         anywhere = anywhere if self._scaling is None else self._scaling.scaled(anywhere)
-        return np.where(random, anywhere, action), state, infos
+        action = np.where(random, anywhere, action)
+        return action, self.policy.with_actions_taken(state, action), infos
 
 
 class EpsilonGreedyPolicy(ActingPolicy):
@@ -254,7 +258,8 @@ class EpsilonGreedyPolicy(ActingPolicy):
             return action, state, infos
         drawn = np.asarray(noise, dtype=np.float64)
         random = (drawn[:, 0] < np.reshape(epsilon, -1)) & ~np.asarray(deterministic)
-        return np.where(random, _any_choice(drawn[:, 1], self._num_actions), action), state, infos
+        action = np.where(random, _any_choice(drawn[:, 1], self._num_actions), action)
+        return action, self.policy.with_actions_taken(state, action), infos
 
 
 def _check_inner(policy: Any, outer: str) -> None:

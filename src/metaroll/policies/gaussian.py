@@ -41,6 +41,9 @@ __all__ = [
     "TanhGaussianMLPPolicy",
     "TanhGaussianSample",
     "draw_normal",
+    "squashed_choice",
+    "squashed_choice_on_torch",
+    "squashed_gaussian",
 ]
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
@@ -293,28 +296,20 @@ class TanhGaussianMLPPolicy(ActingPolicy):
         log_prob = tanh_gaussian_log_prob(pre_tanh, mean, log_std)[..., None]
         action = torch.tanh(pre_tanh)
         if self._scaling is not None:
-            center, half_range = self._center_and_half_range(action)
+            center, half_range = _center_and_half_range(self._scaling, action)
             action, log_prob = center + half_range * action, log_prob - half_range.log().sum()
         return GaussianSample(action, mean, log_std, log_prob, pre_tanh)
 
     def log_prob(self, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         """Log-density ``(...)`` of ``action (..., act_dim)``; those at a bound count as the next number inside."""
         mean, log_std = self.distribution(obs)
-        return SquashedGaussian(mean, log_std, *self._center_and_half_range(action)).log_prob(action)
+        return squashed_gaussian(mean, log_std, self._scaling).log_prob(action)
 
     def action_distribution(self, parameters: Mapping[str, torch.Tensor], obs: torch.Tensor) -> SquashedGaussian:
         """See ``ActingPolicy.action_distribution``."""
         features = self.features(obs, parameters)
         mean, log_std = self.net.outputs(part_of(parameters, "net"), features).chunk(2, dim=-1)
-        return SquashedGaussian(mean, log_std.clamp(*self.log_std_bounds), *self._center_and_half_range(mean))
-
-    def _center_and_half_range(self, like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Of the interval that [-1, 1] is mapped to, ``(act_dim,)`` both, on the device of ``like``."""
-        if self._scaling is None:
-            return like.new_zeros(self.act_dim), like.new_ones(self.act_dim)
-        parts = (torch.as_tensor(part).to(like) for part in (self._scaling.center, self._scaling.half_range))
-        center, half_range = parts
-        return center, half_range
+        return squashed_gaussian(mean, log_std.clamp(*self.log_std_bounds), self._scaling)
 
     def _arrange(self, arrays: list[np.ndarray]) -> Any:
         return self._layers(arrays, last_parts=2), NUMPY_ACTIVATIONS[self.net.hidden_nonlinearity]
@@ -330,21 +325,8 @@ class TanhGaussianMLPPolicy(ActingPolicy):
         """See ``types.Policy.act``; infos: ``mean``, the deterministic action, and ``log_std`` before tanh."""
         layers, hidden = self._weights(parameters)
         x = mlp_rows(self._rows(obs, parameters), layers, hidden)
-        heads = x.reshape(2, -1, self.act_dim)
-        pre_mean, log_std = heads[0, : len(obs)], heads[1, : len(obs)]
-        low, high = self.log_std_bounds
-        np.maximum(log_std, np.float32(low), out=log_std)
-        np.minimum(log_std, np.float32(high), out=log_std)
-        mean = self._within_bounds(np.tanh(pre_mean))
-        infos = {"mean": mean, "log_std": log_std}
-        if deterministic is True:
-            return mean.copy(), state, infos
-        action = np.exp(log_std)
-        action *= np.asarray(noise, dtype=np.float32)
-        action += pre_mean
-        action = self._within_bounds(np.tanh(action, out=action))
-        if not isinstance(deterministic, bool):
-            action = choose_action(action, mean, np.asarray(deterministic))
+        heads = x.reshape(2, -1, self.act_dim)[:, : len(obs)]
+        action, infos = squashed_choice(heads, noise, deterministic, self.log_std_bounds, self._scaling)
         return action, state, infos
 
     def act_on_torch(
@@ -352,13 +334,69 @@ class TanhGaussianMLPPolicy(ActingPolicy):
     ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
         """See ``types.Policy.act_on_torch``; infos as ``act``."""
         pre_mean, log_std = self.distribution(obs.to(torch.float32))
-        mean, action = torch.tanh(pre_mean), torch.tanh(pre_mean + log_std.exp() * noise)
-        if self._scaling is not None:
-            mean, action = self._scaling.scaled_on_torch(mean), self._scaling.scaled_on_torch(action)
-        return choose_on_torch(action, mean, deterministic), dict(state), {"mean": mean, "log_std": log_std}
+        action, infos = squashed_choice_on_torch(pre_mean, log_std, noise, deterministic, self._scaling)
+        return action, dict(state), infos
 
-    def _within_bounds(self, squashed: np.ndarray) -> np.ndarray:
-        return squashed if self._scaling is None else self._scaling.scaled(squashed)
+
+def squashed_gaussian(mean: torch.Tensor, log_std: torch.Tensor, scaling: ActionScaling | None) -> SquashedGaussian:
+    """``tanh`` of a Gaussian, mapped to the bounds of a space."""
+    return SquashedGaussian(mean, log_std, *_center_and_half_range(scaling, mean))
+
+
+def _center_and_half_range(scaling: ActionScaling | None, like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of the interval that [-1, 1] is mapped to, ``(act_dim,)`` both, on the device of ``like``."""
+    if scaling is None:
+        return like.new_zeros(like.shape[-1]), like.new_ones(like.shape[-1])
+    center, half_range = (torch.as_tensor(part).to(like) for part in (scaling.center, scaling.half_range))
+    return center, half_range
+
+
+def squashed_choice(
+    heads: np.ndarray,
+    noise: np.ndarray,
+    deterministic: bool | np.ndarray,
+    log_std_bounds: tuple[float, float],
+    scaling: ActionScaling | None,
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Actions ``(N, act_dim)`` of a squashed Gaussian within their bounds, and infos as ``TanhGaussianMLPPolicy.act``.
+
+    Args:
+        heads: Mean and log standard deviation before tanh, ``(2, N, act_dim)``; the second is clamped in place.
+        noise: Standard normal numbers ``(N, act_dim)``.
+        deterministic: Whether rows act without noise.
+        log_std_bounds: What the second is clamped to.
+        scaling: From [-1, 1] to the bounds of the space; ``None``: none.
+    """
+    pre_mean, log_std = heads
+    low, high = log_std_bounds
+    np.maximum(log_std, np.float32(low), out=log_std)
+    np.minimum(log_std, np.float32(high), out=log_std)
+    mean = np.tanh(pre_mean) if scaling is None else scaling.scaled(np.tanh(pre_mean))
+    infos = {"mean": mean, "log_std": log_std}
+    if deterministic is True:
+        return mean.copy(), infos
+    action = np.exp(log_std)
+    action *= np.asarray(noise, dtype=np.float32)
+    action += pre_mean
+    np.tanh(action, out=action)
+    action = action if scaling is None else scaling.scaled(action)
+    if not isinstance(deterministic, bool):
+        action = choose_action(action, mean, np.asarray(deterministic))
+    return action, infos
+
+
+def squashed_choice_on_torch(
+    pre_mean: torch.Tensor,
+    log_std: torch.Tensor,
+    noise: torch.Tensor,
+    deterministic: Any,
+    scaling: ActionScaling | None,
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """``squashed_choice`` of tensors, with a log standard deviation that is clamped already."""
+    mean, action = torch.tanh(pre_mean), torch.tanh(pre_mean + log_std.exp() * noise)
+    if scaling is not None:
+        mean, action = scaling.scaled_on_torch(mean), scaling.scaled_on_torch(action)
+    return choose_on_torch(action, mean, deterministic), {"mean": mean, "log_std": log_std}
 
 
 class CategoricalMLPPolicy(ActingPolicy):

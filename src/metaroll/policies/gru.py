@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,14 @@ from torch import nn
 
 from metaroll.checks import check_whole
 from metaroll.errors import ShapeError
-from metaroll.functional.distributions import Categorical, DiagonalGaussian, gaussian_entropy, gaussian_log_prob
+from metaroll.functional.distributions import (
+    Categorical,
+    DiagonalGaussian,
+    SquashedGaussian,
+    gaussian_entropy,
+    gaussian_log_prob,
+)
+from metaroll.functional.gradients.recurrent import gru_memories
 from metaroll.functional.linear import block_rows, matmul_rows
 from metaroll.policies.acting import (
     NUMPY_ACTIVATIONS,
@@ -23,12 +30,21 @@ from metaroll.policies.acting import (
     choose_action,
     choose_on_torch,
     lay_out,
+    mlp_rows,
     per_row,
 )
 from metaroll.policies.categorical_head import CategoricalHead
-from metaroll.policies.gaussian import LAST_GAIN
-from metaroll.policies.networks import empty_linear, initialize_linear
+from metaroll.policies.gaussian import (
+    LAST_GAIN,
+    LOG_STD_MAX,
+    LOG_STD_MIN,
+    squashed_choice,
+    squashed_choice_on_torch,
+    squashed_gaussian,
+)
+from metaroll.policies.networks import MLP, empty_linear, initialize_linear
 from metaroll.policies.parameters import beside, part_of, stacked_linear
+from metaroll.policies.scaling import ActionScaling
 from metaroll.seeding import fresh_seed, torch_generator
 from metaroll.types import Context, EnvSpec, PolicyInfo, PolicyState
 
@@ -40,6 +56,7 @@ __all__ = [
     "GRUGaussianPolicy",
     "GRUOutput",
     "RecurrentCritic",
+    "TanhGaussianGRUPolicy",
 ]
 
 
@@ -116,6 +133,17 @@ class GRUCell(nn.Module):
         weights = [*(m.weight for m in maps), *(m.bias for m in maps)]
         hidden = x.new_zeros(1, len(x), self.hidden_map.in_features)
         return torch.gru(x, hidden, weights, True, 1, 0.0, False, False, True)[0]
+
+    def segments(self, x: torch.Tensor, keep: torch.Tensor, hidden: torch.Tensor | None = None) -> torch.Tensor:
+        """Memories ``(T, N, H)`` along segments ``x (T, N, input_size)``, in which episodes begin (``gru_memories``).
+
+        Args:
+            x: Inputs.
+            keep: 0 where an episode begins, else 1, ``(T, N, 1)``.
+            hidden: Memories before, ``(N, H)``; ``None``: empty.
+        """
+        before = x.new_zeros(x.shape[1], self.hidden_map.in_features) if hidden is None else hidden
+        return gru_memories(self.input_map(x), keep, before, self.hidden_map.weight, self.hidden_map.bias)
 
 
 class RecurrentCritic(nn.Module, ABC):
@@ -279,6 +307,124 @@ class GRUGaussianPolicy(ActingPolicy):
         return action, {**state, "hidden": hidden}, {"mean": mean, "log_std": log_std}
 
 
+class TanhGaussianGRUPolicy(ActingPolicy):
+    """``tanh`` of a diagonal Gaussian, both parts of which an MLP makes of a GRU's memory and the observation.
+
+    It acts within the bounds of the action space, as ``TanhGaussianMLPPolicy``. The memory is brought up with an
+    observation before the MLP sees both side by side. The state is ``{"hidden": (N, H)}``.
+
+    Args:
+        env_spec: Spaces; actions are a Box.
+        hidden_size: Width H of the memory.
+        hidden_sizes: Widths of the hidden layers of the MLP.
+        hidden_nonlinearity: Their activation, see ``MLP``.
+        init: See ``initialize_linear``.
+        log_std_bounds: ``log_std`` is clamped to these.
+        generator: Source of the initial weights; ``None`` means fresh entropy.
+    """
+
+    acts_in_bounds = True
+
+    def __init__(
+        self,
+        env_spec: EnvSpec,
+        hidden_size: int = 64,
+        hidden_sizes: Sequence[int] = (64,),
+        hidden_nonlinearity: str | Callable[..., Any] | None = "relu",
+        *,
+        init: str = "xavier_uniform",
+        log_std_bounds: tuple[float, float] = (LOG_STD_MIN, LOG_STD_MAX),
+        generator: torch.Generator | None = None,
+    ) -> None:
+        spec = EnvSpec.from_env(env_spec)
+        check_box(spec, type(self).__name__)
+        low, high = log_std_bounds
+        if not low < high:
+            raise ValueError(f"log_std_bounds must be (low, high) with low < high, got {log_std_bounds}")
+        info = PolicyInfo(spec.act_dim, parameter_blocks=True, recurrent=True, draws=False, runs_on_torch=True)
+        super().__init__(spec, info)
+        self.hidden_size = _checked_size(hidden_size)
+        generator = torch_generator(fresh_seed()) if generator is None else generator
+        self.cell = GRUCell(spec.obs_dim, self.hidden_size, init=init, generator=generator)
+        self.net = MLP(
+            self.hidden_size + spec.obs_dim,
+            2 * spec.act_dim,
+            hidden_sizes,
+            hidden_nonlinearity,
+            init=init,
+            output_heads=2,
+            last_bound=1e-3,
+            generator=generator,
+        )
+        self.log_std_bounds = (float(low), float(high))
+        self._scaling = ActionScaling.of_squashed(spec.action_space)
+        self.action_bounds = None if self._scaling is None else self._scaling.bounds
+
+    def forward(self, obs: torch.Tensor, hidden: torch.Tensor | None = None) -> GRUOutput:
+        """Run over sequences ``obs (..., T, obs_dim)`` from ``hidden (..., H)``; the Gaussian is that before tanh."""
+        memories = self.cell.steps(obs, hidden)
+        mean, log_std = self._heads(memories, obs)
+        return GRUOutput(mean, log_std, memories[..., -1, :])
+
+    def action_distribution(self, parameters: Mapping[str, torch.Tensor], obs: torch.Tensor) -> SquashedGaussian:
+        """See ``ActingPolicy.action_distribution``."""
+        memories = self.cell.memories(part_of(parameters, "cell"), obs)
+        outputs = self.net.outputs(part_of(parameters, "net"), torch.cat([memories, obs], dim=-1))
+        mean, log_std = outputs.chunk(2, dim=-1)
+        return squashed_gaussian(mean, log_std.clamp(*self.log_std_bounds), self._scaling)
+
+    def log_prob(self, obs: torch.Tensor, action: torch.Tensor, hidden: torch.Tensor | None = None) -> torch.Tensor:
+        """Log-densities ``(..., T)`` of actions ``(..., T, act_dim)`` along sequences ``obs (..., T, obs_dim)``."""
+        out = self(obs, hidden)
+        return squashed_gaussian(out.mean, out.log_std, self._scaling).log_prob(action)
+
+    def _heads(self, memories: torch.Tensor, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        mean, log_std = self.net(torch.cat([memories, obs], dim=-1)).chunk(2, dim=-1)
+        return mean, log_std.clamp(*self.log_std_bounds)
+
+    def initial_state(
+        self,
+        contexts: Sequence[Context | None],
+        generators: Sequence[np.random.Generator],
+        domain_params: Sequence[Mapping[str, Any] | None] | None = None,
+    ) -> PolicyState:
+        """``{"hidden": (N, H)}``: ``hidden (H,)`` of a rollout's context, where it has one, else zeros."""
+        return {"hidden": _first_memories(contexts, self.hidden_size)}
+
+    def _arrange(self, arrays: list[np.ndarray]) -> Any:
+        names = self.acting_parameter_names()
+        cell = {name: array for name, array in zip(names, arrays, strict=True) if name.startswith("cell.")}
+        rest = [array for name, array in zip(names, arrays, strict=True) if name not in cell]
+        return _cell_layers(cell), self._layers(rest, last_parts=2), NUMPY_ACTIVATIONS[self.net.hidden_nonlinearity]
+
+    def act(
+        self,
+        obs: np.ndarray,
+        state: PolicyState,
+        noise: np.ndarray,
+        deterministic: bool | np.ndarray = False,
+        parameters: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
+        """See ``types.Policy.act``; infos as ``TanhGaussianMLPPolicy.act``."""
+        maps, layers, activation = self._weights(parameters)
+        x = self._rows(obs, parameters)
+        h = _next_memories(x, state["hidden"], *maps)
+        heads = mlp_rows(np.concatenate([h, x], axis=-1), layers, activation).reshape(2, -1, self.act_dim)
+        heads = heads[:, : len(obs)]
+        action, infos = squashed_choice(heads, noise, deterministic, self.log_std_bounds, self._scaling)
+        return action, {**state, "hidden": h.reshape(-1, self.hidden_size)[: len(obs)]}, infos
+
+    def act_on_torch(
+        self, obs: Any, state: Mapping[str, Any], noise: Any, deterministic: Any = False
+    ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+        """See ``types.Policy.act_on_torch``; infos as ``act``."""
+        obs = obs.to(torch.float32)
+        hidden = self.cell(obs, state["hidden"])
+        mean, log_std = self._heads(hidden, obs)
+        action, infos = squashed_choice_on_torch(mean, log_std, noise, deterministic, self._scaling)
+        return action, {**state, "hidden": hidden}, infos
+
+
 class CategoricalGRUPolicy(ActingPolicy):
     """Chooses actions by ``softmax`` of a linear map of a GRU's memory; the state is ``{"hidden": (N, H)}``.
 
@@ -390,10 +536,14 @@ def _networks(
 
 def _layers(named: Mapping[str, np.ndarray]) -> tuple[Affine, Affine, Affine]:
     """The maps of the input, of the memory, and of the memory to the output."""
+    return (*_cell_layers(named), lay_out(named["head.weight"], named["head.bias"]))
+
+
+def _cell_layers(named: Mapping[str, np.ndarray]) -> tuple[Affine, Affine]:
+    """The maps of the input, and of the memory."""
     return (
         lay_out(named["cell.input_map.weight"], named["cell.input_map.bias"], 3),
         lay_out(named["cell.hidden_map.weight"], named["cell.hidden_map.bias"], 3),
-        lay_out(named["head.weight"], named["head.bias"]),
     )
 
 
@@ -401,18 +551,22 @@ def _remember(
     x: np.ndarray, hidden: np.ndarray, layers: tuple[Affine, Affine, Affine]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Outputs ``(N, act_dim)`` and next memories ``(N, H)`` of rows ``x (B, R, obs_dim)`` and ``hidden (N, H)``."""
-    (w_x, b_x), (w_h, b_h), (w_out, b_out) = layers
-    hidden = np.ascontiguousarray(hidden, dtype=np.float32)
     n, width = hidden.shape
+    h = _next_memories(x, hidden, layers[0], layers[1])
+    output = matmul_rows(h, layers[2][0])
+    output += layers[2][1]
+    return output.reshape(-1, output.shape[-1])[:n], h.reshape(-1, width)[:n]
+
+
+def _next_memories(x: np.ndarray, hidden: np.ndarray, input_map: Affine, hidden_map: Affine) -> np.ndarray:
+    """Next memories in blocks of rows ``(B, R, H)``, of ``x (B, R, obs_dim)`` and ``hidden (N, H)``."""
+    hidden = np.ascontiguousarray(hidden, dtype=np.float32)
     h = hidden[:, None] if x.shape[1] == 1 else block_rows(hidden)
     # Gates come first, (3, B, R, H), so that each is contiguous.
-    from_x, from_h = matmul_rows(x, w_x), matmul_rows(h, w_h)
-    from_x += b_x
-    from_h += b_h
+    from_x, from_h = matmul_rows(x, input_map[0]), matmul_rows(h, hidden_map[0])
+    from_x += input_map[1]
+    from_h += hidden_map[1]
     from_x[:2] += from_h[:2]
     reset, update = NUMPY_ACTIVATIONS["sigmoid"](from_x[:2])
     new = np.tanh(from_x[2] + reset * from_h[2])
-    h = new + update * (h - new)
-    output = matmul_rows(h, w_out)
-    output += b_out
-    return output.reshape(-1, output.shape[-1])[:n], h.reshape(-1, width)[:n]
+    return new + update * (h - new)

@@ -12,6 +12,7 @@ from gymnasium.spaces import Box, Discrete
 from metaroll.functional.distributions import ActionDistribution
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.parameters import part_of
+from metaroll.policies.scaling import ActionScaling
 from metaroll.types import Context, EnvSpec, PolicyState
 
 __all__ = ["LastActionPolicy"]
@@ -22,7 +23,8 @@ _STATE = "last_action"
 class LastActionPolicy(ActingPolicy):
     """Acts as ``policy`` does on ``(obs, last action)``; zeros at the beginning.
 
-    The entries of a last action of a Box are within [-1, 1]; one of a Discrete space is one-hot.
+    The entries of a last action of a Box are within [-1, 1]: clipped, or in the units of a ``policy`` that keeps the
+    bounds of the space by itself. One of a Discrete space is one-hot.
 
     Args:
         policy: Policy on ``policies.normalized.widened_spec(env_spec, act_dim)``, for actions of a Box or a Discrete
@@ -44,6 +46,8 @@ class LastActionPolicy(ActingPolicy):
                 f"got {policy.obs_dim}"
             )
         self.policy = policy
+        self.acts_in_bounds = policy.acts_in_bounds
+        self._scaling = ActionScaling.of_squashed(spec.action_space) if policy.acts_in_bounds else None
 
     def with_last_actions(self, obs: torch.Tensor, taken: torch.Tensor) -> torch.Tensor:
         """What ``policy`` sees along whole rollouts, ``(..., T, obs_dim + act_dim)``.
@@ -52,10 +56,8 @@ class LastActionPolicy(ActingPolicy):
             obs: Observations ``(..., T, obs_dim)``.
             taken: The action of each step ``(..., T, act_dim)``, integers ``(..., T)`` of a Discrete space.
         """
-        if self._discrete:
-            taken = (taken[..., None] == torch.arange(self.act_dim, device=taken.device)).to(obs.dtype)
-        before = torch.cat([torch.zeros_like(taken[..., :1, :]), taken[..., :-1, :].clamp(-1.0, 1.0)], dim=-2)
-        return torch.cat([obs, before], dim=-1)
+        seen = self._seen_on_torch(taken).to(obs.dtype)
+        return torch.cat([obs, torch.cat([torch.zeros_like(seen[..., :1, :]), seen[..., :-1, :]], dim=-2)], dim=-1)
 
     def forward(self, obs: torch.Tensor, taken: torch.Tensor) -> Any:
         """``policy`` along whole rollouts ``obs (N, T, obs_dim)``; see ``with_last_actions``."""
@@ -125,11 +127,7 @@ class LastActionPolicy(ActingPolicy):
         """See ``types.Policy.act_on_torch``; infos as ``act``."""
         rows = torch.cat([obs.to(torch.float32), state[_STATE]], dim=1)
         action, following, infos = self.policy.act_on_torch(rows, state, noise, deterministic)
-        if self._discrete:
-            seen = (action[:, None] == torch.arange(self.act_dim, device=action.device)).to(torch.float32)
-        else:
-            seen = action.clamp(-1.0, 1.0)
-        return action, {**following, _STATE: seen}, infos
+        return action, {**following, _STATE: self._seen_on_torch(action).to(torch.float32)}, infos
 
     def with_actions_taken(self, state: PolicyState, actions: np.ndarray) -> PolicyState:
         """``actions (N, act_dim)`` (``(N,)`` integers) are the last ones."""
@@ -139,4 +137,11 @@ class LastActionPolicy(ActingPolicy):
         """Last actions as the policy sees them, ``(N, act_dim)``."""
         if self._discrete:
             return np.eye(self.act_dim, dtype=np.float32)[np.asarray(actions)]
-        return np.clip(np.asarray(actions, dtype=np.float32), np.float32(-1.0), np.float32(1.0))
+        rows = np.asarray(actions, dtype=np.float32) if self._scaling is None else self._scaling.unscaled(actions)
+        return np.clip(rows, np.float32(-1.0), np.float32(1.0))
+
+    def _seen_on_torch(self, actions: torch.Tensor) -> torch.Tensor:
+        """``_seen`` of tensors, ``(..., act_dim)``."""
+        if self._discrete:
+            return actions[..., None] == torch.arange(self.act_dim, device=actions.device)
+        return (actions if self._scaling is None else self._scaling.unscaled_on_torch(actions)).clamp(-1.0, 1.0)

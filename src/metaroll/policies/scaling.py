@@ -64,13 +64,21 @@ class ActionScaling:
 
     def scaled_on_torch(self, raw: torch.Tensor) -> torch.Tensor:
         """``scaled`` of a tensor."""
-        if raw.device not in self._on_device:
-            parts = (self.half_range, self.center, self._low, self._high)
-            self._on_device = {raw.device: tuple(torch.as_tensor(part).to(raw.device) for part in parts)}
-        half_range, center, low, high = self._on_device[raw.device]
+        half_range, center, low, high = self._parts_on(raw.device)
         return torch.minimum(torch.maximum(raw * half_range + center, low), high)
 
     def unscaled(self, actions: np.ndarray) -> np.ndarray:
         """Actions ``(..., A)`` of the network for those of the environment, float32."""
         rows = np.asarray(actions, dtype=np.float32)
         return (rows - self.center) / np.maximum(self.half_range, _TINY)
+
+    def unscaled_on_torch(self, actions: torch.Tensor) -> torch.Tensor:
+        """``unscaled`` of a tensor."""
+        half_range, center, _, _ = self._parts_on(actions.device)
+        return (actions - center) / half_range.clamp(min=_TINY)
+
+    def _parts_on(self, device: torch.device) -> tuple[torch.Tensor, ...]:
+        if device not in self._on_device:
+            parts = (self.half_range, self.center, self._low, self._high)
+            self._on_device = {device: tuple(torch.as_tensor(part).to(device) for part in parts)}
+        return self._on_device[device]

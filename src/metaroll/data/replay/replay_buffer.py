@@ -157,6 +157,11 @@ class ReplayBuffer:
         return self._streams.num_slots
 
     @property
+    def draws_plainly(self) -> bool:
+        """Whether it draws uniformly, with the goals that were seen."""
+        return self._priorities is None and self._goals is None
+
+    @property
     def n_transitions_stored(self) -> int:
         """Number of steps that can be sampled."""
         return self._streams.num_steps
@@ -281,7 +286,7 @@ class ReplayBuffer:
         """``n`` stretches of steps that follow one another in a slot, for learners with a memory, drawn uniformly.
 
         They may lead over the end of an episode: its last observation has a row without a step, which ``mask`` leaves
-        out, and the next row begins anew (``starts``).
+        out, and the next row begins anew (``starts``). Priorities and goals in hindsight are not for them.
 
         Args:
             n: How many.

@@ -14,7 +14,6 @@ from metaroll.errors import DivergedError
 from metaroll.functional.gradients.actor_critic import critics_loss, soft_update
 from metaroll.functional.gradients.optimizers import Adam
 from metaroll.learners.off_policy.exploring import Exploration
-from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.snapshots import shapes_of, weights_of
 from metaroll.seeding import torch_generator
 
@@ -127,7 +126,7 @@ class Trained:
 
 
 class ReplayTrainer(ABC):
-    """Gradient steps on replayed transitions.
+    """Gradient steps on what was replayed.
 
     Args:
         exploration: What acts.
@@ -142,8 +141,12 @@ class ReplayTrainer(ABC):
         self.means = LossMeans()
 
     @abstractmethod
-    def step(self, batch: TransitionBatch) -> Tensor:
-        """One gradient step; the errors of the values ``(B,)``, for priorities."""
+    def step(self, batch: Any) -> Tensor:
+        """One gradient step; the errors of the values ``(B,)``, for priorities.
+
+        Args:
+            batch: ``TransitionBatch``, unless its learner draws something else (``SegmentTensors``).
+        """
 
     @abstractmethod
     def described(self) -> Sequence[str]:

@@ -19,6 +19,8 @@ from metaroll.learners.off_policy.choosing import DQN
 from metaroll.learners.off_policy.deterministic import DDPG, TD3
 from metaroll.learners.off_policy.networks import Critics
 from metaroll.learners.off_policy.quantile import TQC
+from metaroll.learners.off_policy.recurrent_soft import RecurrentSAC
+from metaroll.learners.off_policy.segments import RecurrentCritics
 from metaroll.learners.off_policy.setup import encoders_of
 from metaroll.learners.off_policy.soft import SAC
 from metaroll.learners.off_policy.soft_discrete import DiscreteSAC
@@ -27,6 +29,9 @@ from metaroll.policies.deterministic import DeterministicMLPPolicy
 from metaroll.policies.encoders import holds_images
 from metaroll.policies.gaussian import CategoricalMLPPolicy, TanhGaussianMLPPolicy
 from metaroll.policies.greedy import GreedyQPolicy
+from metaroll.policies.gru import TanhGaussianGRUPolicy
+from metaroll.policies.last_action import LastActionPolicy
+from metaroll.policies.normalized import widened_spec
 from metaroll.tasks.updates import layer_with
 from metaroll.training.algorithms import building
 from metaroll.training.algorithms.building import BuildOptions
@@ -211,6 +216,26 @@ class TQCDescription(_OffPolicyDescription):
 
 
 @final
+class RecurrentSACDescription(_OffPolicyDescription):
+    """SAC with a memory, in one environment, in random domains of it, or in the tasks of a family."""
+
+    name: ClassVar[str] = "rsac"
+    learner: ClassVar[type] = RecurrentSAC
+    option_sources: ClassVar[Sequence[tuple[type, Collection[str]]]] = (
+        (OffPolicyRLAlgorithm, ("use_target", "n_eval_trajs", "n_step")),
+        (OffPolicySetup, ("hindsight_ratio",)),
+    )
+
+    def _networks(self, spec: EnvSpec, given: BuildOptions) -> Networks:
+        if not building.is_continuous(spec) or holds_images(spec.observation_space):
+            return None, None
+        sizes, activation, options = _how(given)
+        width = given.values["hidden_size"]
+        acting = TanhGaussianGRUPolicy(widened_spec(spec, spec.act_dim), width, sizes, activation, **options)
+        return LastActionPolicy(acting, spec), RecurrentCritics(spec, 2, width, sizes, activation, **options)
+
+
+@final
 class DQNDescription(_OffPolicyDescription):
     """DQN, in one environment, in random domains of it, or in the tasks of a family."""
 
@@ -225,6 +250,14 @@ class DQNDescription(_OffPolicyDescription):
 
 
 OFF_POLICY: dict[str, type[AlgorithmDescription]] = {
-    kind.name: kind for kind in (DQNDescription, DDPGDescription, TD3Description, SACDescription, TQCDescription)
+    kind.name: kind
+    for kind in (
+        DQNDescription,
+        DDPGDescription,
+        TD3Description,
+        SACDescription,
+        TQCDescription,
+        RecurrentSACDescription,
+    )
 }
 """Descriptions by name."""

@@ -91,7 +91,7 @@ def get_algorithm(name: str) -> AlgorithmDescription:
             from metaroll.training.algorithms.evolution import SEARCHES
 
             return SEARCHES[name]()
-        case "dqn" | "ddpg" | "td3" | "sac" | "tqc":
+        case "dqn" | "ddpg" | "td3" | "sac" | "tqc" | "rsac":
             from metaroll.training.algorithms.off_policy import OFF_POLICY
 
             return OFF_POLICY[name]()

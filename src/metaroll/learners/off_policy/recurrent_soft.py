@@ -1,0 +1,332 @@
+"""Recurrent SAC: policy and critics that remember, for what one observation does not show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Unpack, final
+
+import torch
+from torch import Tensor
+
+from metaroll.checks import check_whole
+from metaroll.data.replay.replay_buffer import ReplayBuffer, SegmentBatch
+from metaroll.errors import ShapeError
+from metaroll.functional.distributions import squashed_sample
+from metaroll.functional.gradients.actor_critic import (
+    bootstrapped,
+    critics_loss,
+    soft_policy_loss,
+    soft_values,
+    temperature_loss,
+)
+from metaroll.learners.off_policy.base import CollectionOptions, OffPolicyRLAlgorithm
+from metaroll.learners.off_policy.exploring import BoxExploration
+from metaroll.learners.off_policy.networks import outputs_of, target_of
+from metaroll.learners.off_policy.segments import (
+    RecurrentCritics,
+    SegmentSizes,
+    SegmentTensors,
+    features_of,
+    segment_tensors,
+)
+from metaroll.learners.off_policy.setup import buffer_for, check_policy, device_of, require_box
+from metaroll.learners.off_policy.soft import POLICY_LOSSES, TEMPERATURE_LOSSES, SoftSettings, Temperature
+from metaroll.learners.off_policy.trainer import CRITIC_LOSSES, ReplayTrainer, Trained
+from metaroll.learners.snapshots import described
+from metaroll.policies.encoders import holds_images
+from metaroll.policies.gru import TanhGaussianGRUPolicy
+from metaroll.policies.last_action import LastActionPolicy
+from metaroll.policies.normalized import widened_spec
+from metaroll.seeding import derive_seed, fresh_seed, torch_generator
+from metaroll.types import EnvSpec
+
+__all__ = ["RecurrentNetworks", "RecurrentSAC", "RecurrentSoftTrainer", "SegmentLosses", "segment_losses"]
+
+
+class RecurrentNetworks(NamedTuple):
+    """A policy, its critics and their targets, each with a memory of its own, and the temperature."""
+
+    policy: TanhGaussianGRUPolicy
+    critics: RecurrentCritics
+    target_critics: RecurrentCritics
+    temperature: Temperature
+
+
+class SegmentLosses(NamedTuple):
+    """What a gradient step is made of: a loss and what is told of it for critics and policy, and more of M steps.
+
+    Attributes:
+        critics, policy: The losses.
+        critics_seen, policy_seen: ``CRITIC_LOSSES`` and ``POLICY_LOSSES``.
+        log_prob: Log-densities of the policy's actions, ``(M,)``.
+        errors: Of the first critic, ``(M,)``.
+    """
+
+    critics: Tensor
+    policy: Tensor
+    critics_seen: Tensor
+    policy_seen: Tensor
+    log_prob: Tensor
+    errors: Tensor
+
+
+def segment_losses(networks: RecurrentNetworks, segments: SegmentTensors, burn_in: int, noise: Tensor) -> SegmentLosses:
+    """The losses of critics and policy (Haarnoja et al. 2018b, arXiv:1812.05905, equations 5 and 9), with memories.
+
+    Policy and critics have a memory of their own each, of observations and last actions (Ni et al. 2022,
+    arXiv:2110.05038, section 4.2). Both losses are of the same weights, so that each memory is computed once: neither
+    network may be stepped before both gradients are known, but the policy, which the critics' loss does not hang on.
+
+    Args:
+        networks: All of them.
+        segments: Segments.
+        burn_in: How many of their rows only bring memories up.
+        noise: Standard normal numbers for the next actions and for those of now, ``(2, M, act_dim)``.
+    """
+    now, after = segments.rows, segments.rows + segments.inputs.shape[1]
+    seen = features_of(networks.policy.cell, segments, burn_in)
+    with torch.no_grad():
+        actions, log_prob = _sampled(networks.policy, seen[after], noise[0])
+        following = features_of(networks.target_critics.cell, segments, burn_in)[after]
+        values = networks.target_critics(following, actions).amin(dim=0)
+        values = soft_values(values, log_prob, networks.temperature())
+        target = bootstrapped(segments.rewards, segments.discounts, values)
+    judged = features_of(networks.critics.cell, segments, burn_in)[now]
+    predicted = networks.critics(judged, segments.actions)
+    critics, first = critics_loss(predicted, target), predicted.detach()[0]
+
+    actions, log_prob = _sampled(networks.policy, seen[now], noise[1])
+    values = networks.critics(judged.detach(), actions, fixed=True).amin(dim=0)
+    policy, told = soft_policy_loss(log_prob, values, networks.temperature()), log_prob.detach()
+    critics_seen = torch.stack([critics.detach(), first.mean()])
+    return SegmentLosses(
+        critics, policy, critics_seen, torch.stack([policy.detach(), told.mean()]), told, target - first
+    )
+
+
+def _sampled(policy: TanhGaussianGRUPolicy, features: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Actions in [-1, 1] and their log-densities, reparameterized."""
+    mean, log_std = outputs_of(policy.net, features).chunk(2, dim=-1)
+    return squashed_sample(mean, log_std.clamp(*policy.log_std_bounds), noise)
+
+
+@final
+class RecurrentSoftTrainer(ReplayTrainer):
+    """Steps down ``segment_losses``, then the temperature; targets follow. The host never waits.
+
+    Args:
+        policy: What is trained.
+        critics: Its values.
+        exploration: What acts.
+        settings: How.
+        sizes: Of segments.
+        seed: Seed of the noise of gradient steps.
+        device: Where they run.
+    """
+
+    def __init__(
+        self,
+        policy: TanhGaussianGRUPolicy,
+        critics: RecurrentCritics,
+        exploration: BoxExploration,
+        settings: SoftSettings,
+        sizes: SegmentSizes,
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        self.settings, self.sizes = settings, sizes
+        temperature = Temperature(settings.init_temperature if settings.temperature is None else settings.temperature)
+        self.networks = RecurrentNetworks(policy, critics, target_of(critics), temperature)
+        rates = {"critics": settings.qf_lr, "policy": settings.policy_lr}
+        if settings.temperature is None:
+            rates["temperature"] = settings.temperature_lr
+        super().__init__(exploration, Trained(self.networks._asdict(), rates, device), seed, device)
+
+    def step(self, batch: SegmentTensors) -> Tensor:
+        """See ``ReplayTrainer``."""
+        networks, settings = self.networks, self.settings
+        losses = segment_losses(networks, batch, self.sizes.burn_in, self.draw_noise(2, *batch.actions.shape))
+        self.trained.step("policy", losses.policy)  # first: see segment_losses
+        self.trained.step("critics", losses.critics)
+        if settings.temperature is None:
+            loss = temperature_loss(networks.temperature.log, losses.log_prob, settings.target_entropy)
+            self.trained.step("temperature", loss)
+            self.means.add(TEMPERATURE_LOSSES, networks.temperature())
+        self.trained.follow("target_critics", "critics", settings.target_update_tau)
+        self.means.add(CRITIC_LOSSES, losses.critics_seen)
+        self.means.add(POLICY_LOSSES, losses.policy_seen)
+        return losses.errors
+
+    def described(self) -> Sequence[str]:
+        """See ``ReplayTrainer``."""
+        return [described(self.settings), repr(self.sizes)]
+
+
+@final
+class RecurrentSAC(OffPolicyRLAlgorithm):
+    """SAC whose policy and critics remember, each with a GRU of its own over observations and last actions.
+
+    For what one observation does not show: velocities, delays, domain parameters that differ from episode to episode
+    (recurrent SAC of Yang and Nguyen 2021, arXiv:2110.12628, and Ni et al. 2022, arXiv:2110.05038). Where rewards tell
+    more than observations do, a ``TrialWrapper`` adds them. It learns from segments of episodes. Memories begin empty
+    there, and are brought up by the steps of the burn-in (Kapturowski et al. 2019, section 3): those of the critics
+    never act, so that none could be stored, and stored ones would be of networks that are no more.
+
+    Args:
+        env_spec: Environment or spec; actions are a Box.
+        policy: What is learned: a ``LastActionPolicy`` around a ``TanhGaussianGRUPolicy``; ``None`` means one of
+            ``hidden_size`` and a layer of 64.
+        qf: ``RecurrentCritics`` of two; ``None`` means such ones.
+        replay_buffer: A ``ReplayBuffer`` without priorities or goals in hindsight; ``None`` means one of
+            ``replay_size`` steps.
+        exploration_policy: What acts in training; ``None`` means the policy itself.
+        replay_size: Steps that the replay buffer keeps.
+        hidden_size: Width of the memories of a policy and of critics that are not given.
+        segment_length: Steps of a segment; ``buffer_batch_size`` steps are so many segments.
+        burn_in: Steps before these, which only bring memories up.
+        target_entropy: The entropy that is aimed at, of actions in [-1, 1]; null means minus the entries of an action.
+        temperature: What entropy counts beside rewards, fixed; null means that it follows ``target_entropy``.
+        init_temperature: What it counts at first.
+        target_update_tau: How far target networks move in one step.
+        policy_lr: Step size of Adam for the policy.
+        qf_lr: Step size of Adam for the Q functions.
+        temperature_lr: Step size of Adam for the temperature.
+        uniform_steps: Environment steps at first with actions at random.
+        seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
+        device: Where the networks live; ``None`` means the CPU.
+        collection: See ``OffPolicyRLAlgorithm``; ``n_step`` is 1.
+
+    Raises:
+        TypeError: Actions are no Box, observations hold images, or a network or buffer is of another kind.
+        ValueError: Segments do not fit into the batch or the buffer, or are not all there when learning begins.
+    """
+
+    def __init__(
+        self,
+        env_spec: Any,
+        policy: Any = None,
+        qf: Any = None,
+        replay_buffer: Any = None,
+        *,
+        exploration_policy: Any = None,
+        replay_size: int = 1_000_000,
+        hidden_size: int = 64,
+        segment_length: int = 32,
+        burn_in: int = 8,
+        target_entropy: float | None = None,
+        temperature: float | None = None,
+        init_temperature: float = 1.0,
+        target_update_tau: float = 0.005,
+        policy_lr: float = 3e-4,
+        qf_lr: float = 3e-4,
+        temperature_lr: float = 3e-4,
+        uniform_steps: int = 0,
+        seed: int | None = None,
+        device: str | torch.device | None = None,
+        **collection: Unpack[CollectionOptions],
+    ) -> None:
+        spec = _require_flat(require_box(env_spec, "RecurrentSAC", "ppo and dqn learn choices"))
+        seed = fresh_seed() if seed is None else int(seed)
+        settings = SoftSettings(
+            target_entropy=-float(spec.act_dim) if target_entropy is None else target_entropy,
+            temperature=temperature,
+            init_temperature=init_temperature,
+            target_update_tau=target_update_tau,
+            policy_lr=policy_lr,
+            qf_lr=qf_lr,
+            temperature_lr=temperature_lr,
+        )
+        self.sizes = SegmentSizes(check_whole("segment_length", segment_length), check_whole("burn_in", burn_in, 0))
+        buffer = _checked_buffer(buffer_for(spec, replay_buffer, replay_size, collection))
+        policy, qf = _networks(spec, policy, qf, hidden_size, torch_generator(derive_seed("soft networks", seed)))
+        explorer = BoxExploration(policy if exploration_policy is None else exploration_policy, uniform_steps)
+        self.trainer = self._trainer = RecurrentSoftTrainer(
+            policy.policy, qf, explorer, settings, self.sizes, seed, device_of(device)
+        )
+        self._buffer = buffer
+        super().__init__(
+            spec,
+            policy,
+            qf,
+            buffer,
+            use_target=True,
+            exploration_policy=explorer.policy,
+            seed=seed,
+            device=device,
+            **collection,
+        )
+        self._check_segments()
+
+    def _check_segments(self) -> None:
+        length, batch, rows = self.sizes.length, self.buffer_batch_size, sum(self.sizes)
+        if self.n_step != 1:
+            raise ValueError(f"n_step must be 1, since segments have the rewards of all their steps, got {self.n_step}")
+        if batch % length:
+            raise ValueError(
+                f"buffer_batch_size must be a multiple of segment_length={length}, got {batch}: it counts "
+                "replayed steps, which come in whole segments"
+            )
+        needed = rows * self.rollout_batch_size
+        if min(self.min_buffer_size, self._replay.capacity) < needed:
+            raise ValueError(
+                f"min_buffer_size and the capacity of replay_buffer must be at least {needed}, a segment of {rows} "
+                f"steps (with its burn-in) of each of {self.rollout_batch_size} rollouts, got {self.min_buffer_size} "
+                f"and {self._replay.capacity}"
+            )
+
+    def sample_segments(self) -> tuple[SegmentBatch, SegmentTensors]:
+        """Segments of ``buffer_batch_size`` steps from the buffer, and the same as they are learned from."""
+        drawn = self._buffer.sample_segments(
+            self.buffer_batch_size // self.sizes.length,
+            self._generator,
+            length=self.sizes.length,
+            burn_in=self.sizes.burn_in,
+            discount=self.discount,
+        )
+        space = self.env_spec.observation_space
+        return drawn, segment_tensors(drawn, space, self.sizes.burn_in, self._device, self.reward_scale)
+
+    def train_once(self, itr: int, paths: Sequence[Mapping[str, Any]]) -> float:
+        """``n_train_steps`` gradient steps on segments, as soon as the buffer is filled; ``average_return``."""
+        if self.is_filled:
+            for _ in range(self.n_train_steps):
+                self._trainer.step(self.sample_segments()[1])
+            self._counts.gradient_steps += self.n_train_steps
+        return self.average_return
+
+
+def _require_flat(spec: EnvSpec) -> EnvSpec:
+    if holds_images(spec.observation_space):
+        raise TypeError(f"RecurrentSAC sees numbers, no images, got {spec.observation_space}: sac has an encoder")
+    return spec
+
+
+def _checked_buffer(buffer: Any) -> ReplayBuffer:
+    if not isinstance(buffer, ReplayBuffer) or not buffer.draws_plainly:
+        raise TypeError(
+            "replay_buffer must be a ReplayBuffer without priorities or goals in hindsight, which segments do not "
+            f"have, got {type(buffer).__name__}"
+        )
+    return buffer
+
+
+def _networks(
+    spec: EnvSpec, policy: Any, qf: Any, hidden_size: int, generator: torch.Generator
+) -> tuple[LastActionPolicy, RecurrentCritics]:
+    """What was given, if it fits, or drawn."""
+    wide = widened_spec(spec, spec.act_dim)
+    options: dict[str, Any] = {"init": "fan_in", "generator": generator}
+    if policy is None:
+        policy = LastActionPolicy(TanhGaussianGRUPolicy(wide, hidden_size, **options), spec)
+    check_policy(policy, LastActionPolicy, spec)
+    check_policy(policy.policy, TanhGaussianGRUPolicy, wide)
+    if qf is None:
+        qf = RecurrentCritics(spec, 2, hidden_size, **options)
+    if not isinstance(qf, RecurrentCritics):
+        raise TypeError(f"qf must be RecurrentCritics, got {type(qf).__name__}")
+    if (qf.input_size, qf.values.count) != (wide.obs_dim, 2):
+        raise ShapeError(
+            f"qf must be 2 critics of {wide.obs_dim} inputs (observation and last action), got {qf.values.count} of "
+            f"{qf.input_size}"
+        )
+    return policy, qf
