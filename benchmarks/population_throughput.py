@@ -33,6 +33,7 @@ import torch
 from _reporting import report, report_missing, versions
 
 from metaroll.data.rollouts import Rollouts
+from metaroll.functional.kernels import compile_all
 from metaroll.learners.evolution import CEM
 from metaroll.learners.trials import Trials, searched_places
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
@@ -166,8 +167,8 @@ def ours_of(runner: LocalRunner, sets: np.ndarray, each: int) -> Callable[[], in
 
     def go() -> int:
         before = runner.total_env_steps
-        groups = runner.sample_parameters(sets, num_init_states_per_domain=each)
-        fitness = [float(Rollouts.of(group).discounted_returns(1.0).mean()) for group in groups]
+        groups = runner.sample_parameters(sets, num_init_states_per_domain=each, fields=("rewards",))
+        fitness = [float(Rollouts.of(group).returns.mean()) for group in groups]
         assert len(fitness) == len(sets)
         return runner.total_env_steps - before
 
@@ -372,6 +373,7 @@ def main() -> int:
     if args.quick:
         args.envs, args.candidates, args.repeats, args.seconds = args.envs[:3], 16, 1, 0.05
     torch.set_num_threads(1)
+    compile_all()
     good = True
     for env in args.envs:
         part = args if env in LOOPS else argparse.Namespace(**{**vars(args), "candidates": min(16, args.candidates)})

@@ -30,6 +30,7 @@ _MODULES = {
     ],
     "functional.search.cma": ["CMA"],
     "functional.search.finite_differences": ["ARS", "PGPE", "OpenAIES"],
+    "functional.search.multi_start": ["MultiStart", "Starts"],
     "functional.search.snes": ["SNES"],
     "functional.sequences": [
         "sequence",

@@ -86,6 +86,7 @@ from metaroll.functional.robust_statistics import (
 )
 from metaroll.functional.search.cma import CMA
 from metaroll.functional.search.finite_differences import ARS, PGPE, OpenAIES
+from metaroll.functional.search.multi_start import MultiStart, Starts
 from metaroll.functional.search.snes import SNES
 from metaroll.functional.sequences import (
     sequence,
@@ -332,6 +333,7 @@ __all__ = [
     "MetaSampler",
     "MetaWorldTaskSampler",
     "MujocoEnvDefinition",
+    "MultiStart",
     "MultivariateNormalDomainParam",
     "NewEnvUpdate",
     "NormalDomainParam",
@@ -401,6 +403,7 @@ __all__ = [
     "SocketEnv",
     "SplitReport",
     "SplitTaskSampler",
+    "Starts",
     "Step",
     "StepSequence",
     "StopAt",

@@ -396,6 +396,7 @@ class PolicyInfo:
             with blocks of fixed width.
         parameter_blocks: ``act`` also takes parameters ``(N / 8, P)``, one set for every eight consecutive rows; rows
             are then sorted by their parameters.
+        parameter_columns: Parameters ``(N, P)`` should lie in memory one number of all rows after the other.
         structured: ``act`` sees observations as the environment's own batch (dicts, images in uint8), not as flat rows.
         row_by_row: ``act`` is called with the rows of running rollouts only.
         recurrent: Actions depend on earlier observations, through the state rows.
@@ -410,6 +411,7 @@ class PolicyInfo:
     noise_kind: Literal["normal", "uniform"] = "normal"
     width_independent: bool = True
     parameter_blocks: bool = False
+    parameter_columns: bool = False
     structured: bool = False
     row_by_row: bool = False
     recurrent: bool = False
@@ -425,6 +427,11 @@ class Policy(ABC):
 
     Objects of other libraries and functions become policies by ``as_policy``.
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "act" in vars(cls) and "act_without_infos" not in vars(cls):  # that of a base would leave out what is new
+            cls.act_without_infos = Policy.act_without_infos
 
     @property
     @abstractmethod
@@ -453,6 +460,18 @@ class Policy(ABC):
         Returns:
             Actions ``(N, act_dim)`` (``(N,)`` integers for Discrete), next state, and infos ``(N, ...)``.
         """
+
+    def act_without_infos(
+        self,
+        obs: Any,
+        state: PolicyState,
+        noise: np.ndarray,
+        deterministic: bool | np.ndarray = False,
+        parameters: np.ndarray | None = None,
+    ) -> tuple[Any, PolicyState]:
+        """Actions and next state of ``act``, where nobody looks at infos: what only they need may be left out."""
+        actions, state, _ = self.act(obs, state, noise, deterministic, parameters)
+        return actions, state
 
     @abstractmethod
     def acting_parameters(self) -> np.ndarray:

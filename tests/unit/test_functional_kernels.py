@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from itertools import pairwise
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
 
+from metaroll.envs.classic_control.simulators import classic_simulator
 from metaroll.functional import kernels, returns
 from metaroll.functional.advantages import gae
 from metaroll.functional.philox import integers32, normals, stream_keys
@@ -175,6 +177,32 @@ def test_numba_gives_the_features_of_numpy(numba_loops, monkeypatch, dtype) -> N
         monkeypatch.setattr(kernels, "_LOOPS", numba_loops)
         for one, other in zip(ours, results(), strict=True):
             np.testing.assert_array_equal(bits(one), bits(other))
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
+def test_numba_steps_classic_control_like_numpy(env: str, numba_loops, monkeypatch) -> None:
+    simulator = classic_simulator(gymnasium.make(env))
+    assert simulator is not None
+    rng = np.random.default_rng(0)
+    constants = simulator.constants([simulator.task_of(None)] * 400, np)
+    start = simulator.initial_state(tuple(rng.random((simulator.num_uniforms, 400))), constants, np)
+    states = tuple(
+        column + rng.normal(size=400) * 3 if column.dtype != bool else rng.random(400) < 0.5 for column in start
+    )
+    actions = rng.integers(0, 2, 400) if env == "CartPole-v1" else rng.normal(size=(400, 1)).astype(np.float32) * 2
+    actions.flags.writeable = False
+
+    def results() -> list[np.ndarray]:
+        found = simulator.step(states, actions, constants, (), np)
+        return [*found.state, found.rewards, np.zeros(0) if found.terminated is None else found.terminated]
+
+    ours = results()
+    monkeypatch.setattr(kernels, "_LOOPS", numba_loops)
+    for one, other in zip(ours, results(), strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)
+    if env == "CartPole-v1":
+        assert set(ours[5]) == {0.0, 1.0} and 50 < ours[6].sum() < 400
 
 
 def test_numba_waits_until_it_pays(monkeypatch) -> None:

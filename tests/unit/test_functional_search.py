@@ -21,6 +21,7 @@ from metaroll.functional.search.cma import CMA, STOP_REASONS
 from metaroll.functional.search.cma_constants import cma_constants
 from metaroll.functional.search.finite_differences import ARS, PGPE, OpenAIES
 from metaroll.functional.search.hill_climbing import HillClimb
+from metaroll.functional.search.multi_start import MultiStart, Starts
 from metaroll.functional.search.rank_noise import rank_noise
 from metaroll.functional.search.restarts import RestartedCMA
 from metaroll.functional.search.sampling import normal_rows, reflected
@@ -33,6 +34,7 @@ SEARCHES: dict[str, Search[Any]] = {
     "separable": CMA(population=8, separable=True),
     "noisy": CMA(population=8, reevaluated=3),
     "ipop": RestartedCMA(cma=CMA(population=4, tolfun=1.0)),
+    "starts": MultiStart(search=CMA(population=8), rules=Starts(starts=3, round_length=4)),
     "cem": CEM(population=20, num_best=5, extra_std=0.5),
     "full cem": CEM(population=20, num_best=6, covariance="full", extra_std=0.1),
     "ars": ARS(step_size=0.1, noise=0.1),

@@ -16,6 +16,7 @@ from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import InvalidValueError, ShapeError, SnapshotError
 from metaroll.functional.search.base import Search
 from metaroll.functional.search.finite_differences import ARS, PGPE, OpenAIES
+from metaroll.functional.search.multi_start import Starts
 from metaroll.functional.search.snes import SNES
 from metaroll.learners.base import NOP
 from metaroll.learners.evolution import CEM, CMAES, Evolution, SearchLearner
@@ -33,6 +34,7 @@ pytestmark = pytest.mark.usefixtures("lent_pools")
 CART = EnvSpec.from_env(gymnasium.make("CartPole-v1"))
 PENDULUM = EnvSpec.from_env(gymnasium.make("Pendulum-v1"))
 ONCE = Trials(rollouts_per_candidate=1)
+THREE = Starts(starts=3, round_length=1)
 
 
 def policy_of(spec: EnvSpec = CART) -> Any:
@@ -57,6 +59,8 @@ def evolution_of(search: Search[Any], spec: EnvSpec = CART, **options: Any) -> E
 LEARNERS = {
     "cem": lambda **more: cem_of(trials=ONCE, covariance="full", **more),
     "cmaes": lambda **more: cmaes_of(trials=ONCE, restarts="bipop", **more),
+    "cmaes of three starts": lambda **more: cmaes_of(trials=ONCE, restarts="ipop", starts=THREE, **more),
+    "ars of three starts": lambda **more: evolution_of(ARS(num_directions=2), starts=THREE, **more),
     "noisy cmaes": lambda **more: cmaes_of(trials=ONCE, reevaluated=3, max_repetitions=3.0, **more),
     "ars": lambda **more: evolution_of(
         ARS(num_directions=3), trials=Trials(rollouts_per_candidate=1, normalize_observations=True), **more
@@ -154,6 +158,30 @@ def test_the_log_has_discounted_returns_of_paths():
     assert learner.tell([[path_with(2.0)], [path_with(4.0)]])["discounted_return"] == pytest.approx((1.5 + 3.0) / 2)
 
 
+def test_of_three_starts_the_best_goes_on():
+    learner = cem_of(trials=ONCE, starts=Starts(starts=3, round_length=2, reduction=3))
+    once = cem_of(trials=ONCE)
+    assert learner.fingerprint() != once.fingerprint() == cem_of(trials=ONCE, starts=Starts()).fingerprint()
+    sets = learner.ask()
+    assert (len(sets), learner.num_candidates) == (12, 12) and np.array_equal(sets[:1], once.ask()[:1])
+    scores = np.r_[np.zeros(4), [5.0, 9.0, 7.0, 1.0], np.ones(4)]
+    numbers = learner.tell([[path_with(score)] for score in scores])
+    assert (numbers["starts"], numbers["leading_start"], numbers["candidates"]) == (3.0, 0.0, 12.0)
+    assert learner.cur_mean == pytest.approx(sets[[5, 6]].mean(axis=0), rel=1e-5)
+    assert learner.cur_std == pytest.approx(sets[[5, 6]].std(axis=0), rel=1e-4, abs=1e-6)
+    assert np.array_equal(learner.policy.acting_parameters(), learner.cur_mean.astype(np.float32))
+    learner.ask()
+    assert learner.tell([[path_with(score)] for score in scores])["leading_start"] == 1.0
+    assert learner.num_candidates == 4
+    learner.ask()
+    numbers = learner.tell([[path_with(1.0)]] * 4)
+    assert (numbers["starts"], numbers["leading_start"], numbers["episodes"]) == (1.0, 1.0, 4.0)
+    before = repr(once.state_dict())
+    with pytest.raises(SnapshotError, match="nothing was changed"):
+        once.load_state_dict(learner.state_dict())
+    assert repr(once.state_dict()) == before
+
+
 @pytest.mark.parametrize("covariance", ["diagonal", "full"])
 def test_one_elite_is_warned_of(caplog, covariance):
     cem_of(best_frac=0.25, covariance=covariance)
@@ -193,7 +221,10 @@ def test_how_candidates_are_tried():
     steps, alike, in_tasks, twice = runner.asked
     # A number of steps that the runner knows; the same initial states for all; the same tasks for all.
     assert (steps[0], steps[2]["num_rollouts"], steps[2]["env_update"]) == ("samples", None, [None] * 4)
-    assert (alike[0], alike[2]) == ("parameters", {"num_init_states_per_domain": 3, "deterministic": False})
+    assert (alike[0], alike[2]) == (
+        "parameters",
+        {"num_init_states_per_domain": 3, "deterministic": False, "fields": ("rewards",)},
+    )
     drawn = in_tasks[2]["env_update"]
     assert in_tasks[2]["num_rollouts"] == 2 and drawn[:2] * 4 == drawn and set(drawn) <= set(tasks)
     assert np.array_equal(in_tasks[1][0::2], in_tasks[1][1::2]) and len(in_tasks[1]) == 8
@@ -344,7 +375,7 @@ SMALL = {
     "cmaes": ["--n-samples=4"],
     "cem": ["--n-samples=4"],
     "ars": ["--num-directions=2", "--num-best=2", "--randomize=default", "--tasks-per-epoch=2"],
-    "es": ["--population=4"],
+    "es": ["--population=2", "--starts=2", "--round-length=3"],
     "pgpe": ["--num-pairs=2"],
     "snes": ["--population=4"],
 }

@@ -10,8 +10,9 @@ import torch
 from metaroll.data.compare import first_difference
 from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.errors import ShapeError
-from metaroll.policies.gaussian import GaussianMLPPolicy, TanhGaussianMLPPolicy
+from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy, TanhGaussianMLPPolicy
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
+from metaroll.policies.normalized import NormalizedPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.engine.parameter_blocks import ParameterBlocks
 from metaroll.types import EnvSpec, RolloutPlan
@@ -20,6 +21,9 @@ SPEC = EnvSpec.from_env(PointRobotEnv())
 CHOICES = EnvSpec.from_env(gymnasium.make("CartPole-v1"))
 POLICIES = {
     "gaussian": lambda: GaussianMLPPolicy(SPEC, (12,), generator=torch.Generator().manual_seed(0)),
+    "small": lambda: GaussianMLPPolicy(SPEC, (4,), generator=torch.Generator().manual_seed(0)),
+    "linear": lambda: CategoricalMLPPolicy(CHOICES, (), generator=torch.Generator().manual_seed(0)),
+    "normalized": lambda: NormalizedPolicy(GaussianMLPPolicy(SPEC, (), generator=torch.Generator().manual_seed(0))),
     "tanh": lambda: TanhGaussianMLPPolicy(SPEC, (12,), generator=torch.Generator().manual_seed(0)),
     "gru": lambda: GRUGaussianPolicy(SPEC, 6, generator=torch.Generator().manual_seed(0)),
     "categorical gru": lambda: CategoricalGRUPolicy(CHOICES, 6, generator=torch.Generator().manual_seed(0)),
@@ -42,6 +46,39 @@ def test_own_parameters_give_the_bits_of_shared_ones(name, slots):
         for plan, found in zip(plans, together, strict=True):
             alone = engine.run([plan.with_(parameters=None)], plan.parameters)[0]
             assert first_difference(found, alone) is None
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+@pytest.mark.parametrize("name", POLICIES)
+def test_rewards_alone_are_those_of_whole_rollouts(name, deterministic):
+    policy = POLICIES[name]()
+    flat = policy.acting_parameters()
+    sets = list(flat + np.random.default_rng(0).normal(size=(3, flat.size)).astype(np.float32))
+    plans = [
+        RolloutPlan(i, (0, 0, i), parameters=sets[i % 3], deterministic=deterministic, max_steps=20 + i)
+        for i in range(40)
+    ]
+    env = PointRobotEnv if policy.env_spec == SPEC else "CartPole-v1"
+    with RolloutEngine(env, policy, record_extras=True) as engine:
+        whole, lean = engine.run(plans), engine.run(plans, fields=("rewards",))
+    np.testing.assert_array_equal(lean.rewards, whole.rewards)
+    np.testing.assert_array_equal(lean.lengths, whole.lengths)
+    np.testing.assert_array_equal(lean.returns, whole.returns)
+    assert set(lean.parts[0].fields) == {"rewards"} and len(set(whole.lengths)) > 1
+    with pytest.raises(KeyError, match="observations"):
+        lean.column("observations")
+
+
+def test_an_act_of_ones_own_is_what_acts_without_infos():
+    class Backwards(CategoricalMLPPolicy):
+        def act(self, obs, state, noise, deterministic=False, parameters=None):
+            action, state, infos = super().act(obs, state, noise, deterministic, parameters)
+            return 1 - action, state, infos
+
+    policy = Backwards(CHOICES, (), generator=torch.Generator().manual_seed(0))
+    plans = [RolloutPlan(i, (0, 0, i), deterministic=True) for i in range(4)]
+    with RolloutEngine("CartPole-v1", policy) as engine:
+        np.testing.assert_array_equal(engine.run(plans, fields=("rewards",)).lengths, engine.run(plans).lengths)
 
 
 def test_rows_are_sorted_into_blocks_of_one_set():

@@ -174,6 +174,20 @@ def test_everything_follows_from_the_seed():
         assert not same(sampler.sample(sets_of(sampler.policy, 3)), results[0][0])
 
 
+def test_groups_are_the_rollouts_of_samples():
+    wrapped = DomainRandWrapperLive(Started(), heavy_or_light())
+    with explorer(wrapped) as sampler:
+        sets = sets_of(sampler.policy, 3)
+        samples = sampler.sample(sets, number=4)
+        groups, lean = (sampler.sample_groups(sets, number=4, fields=fields) for fields in (None, ("rewards",)))
+    for sample, group, rewards in zip(samples, groups, lean, strict=True):
+        assert all(first_difference(a, b) is None for a, b in zip(sample.rollouts, group, strict=True))
+        np.testing.assert_array_equal(rewards.rewards, group.rewards)
+        assert group.num_steps == len(group.rewards) and group[1:3].indices.tolist() == rewards.indices[1:3].tolist()
+        np.testing.assert_allclose(rewards.discounted_sums(0.9), group.discounted_returns(0.9), rtol=1e-12)
+        np.testing.assert_allclose(rewards.returns.mean(), sample.mean_undiscounted_return, rtol=1e-12)
+
+
 def test_the_default_seed_is_the_last_one_that_was_set():
     """specs/sampling.md 12.3: as for the parallel sampler; without one each call draws fresh entropy."""
     sets = sets_of(gaussian(), 1)

@@ -7,13 +7,14 @@ programs never pay. Nothing is cached on disk (numba would unpickle it).
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-__all__ = ["compile_all", "compiled"]
+__all__ = ["compile_all", "compiled", "register"]
 
 _HOT = 100_000_000
 """Numbers after which a loop is compiled: NumPy takes 5 to 15 ns for each."""
@@ -33,6 +34,11 @@ def compiled(name: str, size: int) -> Callable[..., Any] | None:
             return None
         _compile(name)
     return _LOOPS[name]
+
+
+def register(name: str, source: Callable[..., None], signature: str) -> None:
+    """Add a loop of another module, as numba takes it: what knows a system has its loops, too."""
+    _SOURCES[name] = (source, signature)
 
 
 def compile_all() -> bool:
@@ -78,6 +84,12 @@ def _reverse_scan(y: np.ndarray, discount: float, bounds: np.ndarray) -> None:
     for n in range(count - count % 4, count):
         for t in range(bounds[n + 1] - 2, bounds[n] - 1, -1):
             y[t] += discount * y[t + 1]
+
+
+def _powers(x: np.ndarray, exponent: float, out: np.ndarray) -> None:
+    """``x ** exponent`` as the C library gives it for one number at a time: NumPy's own may have other last bits."""
+    for i in range(len(x)):
+        out[i] = math.pow(x[i], exponent)
 
 
 def _td_errors(
@@ -292,6 +304,8 @@ def _warp_by_moves(
 
 _SOURCES: dict[str, tuple[Callable[..., None], str]] = {
     "reverse_scan": (_reverse_scan, "void(float64[::1], float64, int64[::1])"),
+    "powers": (_powers, "void(float64[::1], float64, float64[::1])"),
+    "single_powers": (_powers, "void(float32[::1], float32, float32[::1])"),
     "td_errors": (
         _td_errors,
         "void(float64[::1], float64[::1], boolean[::1], float64[::1], int64[::1], float64, float64[::1])",

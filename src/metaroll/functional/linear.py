@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+
 import numpy as np
 
-__all__ = ["BLOCK", "block_rows", "matmul_rows"]
+__all__ = ["BLOCK", "are_small", "block_rows", "matmul_columns", "matmul_rows"]
 
 BLOCK = 8
 """Rows per matrix product. BLAS picks another kernel for other heights, and rounds differently."""
@@ -14,6 +17,26 @@ BLOCK = 8
 # threads. Wider layers are computed in column chunks below these limits; chunks depend on the layer's shape alone.
 _MAX_BLOCK_WEIGHTS = 4 * 65536 // BLOCK
 _MAX_VECTOR_WEIGHTS = 4 * 2304 - 1
+
+_SMALL = 32
+"""Weights of a layer up to which sums over columns of many rows cost less than products of many small matrices."""
+
+
+def are_small(widths: Sequence[int]) -> bool:
+    """Whether every layer of a perceptron of these widths (input, hidden layers, output) is for ``matmul_columns``."""
+    return all(0 < num_in * num_out <= _SMALL for num_in, num_out in itertools.pairwise(widths))
+
+
+def matmul_columns(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Product of ``weight (out, in, N)``, or one for all ``(out, in, 1)``, and columns ``x (in, N)``; ``(out, N)``.
+
+    It is summed up input by input, entry by entry: no row depends on how many there are, or where it is. For a few
+    thousand rows with weights of their own it takes a thirtieth of the time of small products of matrices.
+    """
+    total = weight[:, 0] * x[0]
+    for k in range(1, len(x)):
+        total += weight[:, k] * x[k]
+    return total
 
 
 def block_rows(x: np.ndarray, block: int = BLOCK) -> np.ndarray:

@@ -7,7 +7,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, final
+from typing import Any, ClassVar, Literal, TypedDict, Unpack, final
 
 import numpy as np
 
@@ -19,8 +19,9 @@ from metaroll.functional.running_moments import Moments, add_rows
 from metaroll.functional.search.base import Search, restored, state_tree
 from metaroll.functional.search.cem import CEM as CEMSearch
 from metaroll.functional.search.cem import num_elites
-from metaroll.functional.search.cma import CMA, CMAState
-from metaroll.functional.search.restarts import RESTARTS, RestartedCMA, RestartState
+from metaroll.functional.search.cma import CMA
+from metaroll.functional.search.multi_start import MultiStart, Starts
+from metaroll.functional.search.restarts import RESTARTS, RestartedCMA
 from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.on_policy_training import Progress, TrainingTasks, horizon_of, train_epochs
 from metaroll.learners.runner import Runner
@@ -30,9 +31,19 @@ from metaroll.policies.acting import ActingPolicy
 from metaroll.seeding import derive_seed, fresh_seed
 from metaroll.types import EnvSpec
 
-__all__ = ["CEM", "CMAES", "Evolution", "SearchLearner"]
+__all__ = ["CEM", "CMAES", "Evolution", "SearchLearner", "SearchOptions"]
 
 _LOG = logging.getLogger(__name__)
+
+
+class SearchOptions(TypedDict, total=False):
+    """Keyword arguments of ``SearchLearner``, where they are explained, that its learners hand on to it."""
+
+    trials: Trials | None
+    starts: Starts | None
+    task_sampler: Any
+    test_env_sampler: Any
+    seed: int | None
 
 
 class SearchLearner(RLAlgorithm):
@@ -46,9 +57,10 @@ class SearchLearner(RLAlgorithm):
     Args:
         env_spec: Environment or spec.
         policy: What is trained.
-        trials: How candidates are tried; ``None`` means the defaults.
         discount: Discount factor of ``discounted_return`` in the log; the search maximizes undiscounted returns.
         max_path_length: Maximum number of steps of a rollout; ``None`` means the environment's time limit.
+        trials: How candidates are tried; ``None`` means the defaults.
+        starts: How often the search begins, the best of which goes on; ``None`` means once.
         task_sampler: What candidates are tried in: a sampler or list of ``EnvUpdate``; ``None`` means the environment.
         test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
         seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
@@ -64,18 +76,21 @@ class SearchLearner(RLAlgorithm):
         env_spec: Any,
         policy: ActingPolicy,
         *,
-        trials: Trials | None,
         discount: float,
         max_path_length: int | None,
-        task_sampler: Any,
-        test_env_sampler: Any,
-        seed: int | None,
+        trials: Trials | None = None,
+        starts: Starts | None = None,
+        task_sampler: Any = None,
+        test_env_sampler: Any = None,
+        seed: int | None = None,
     ) -> None:
         self.env_spec = EnvSpec.from_env(env_spec)
         self.max_path_length = horizon_of(max_path_length, self.env_spec)
         self.discount, self.test_env_sampler = discount, test_env_sampler
         self.trials = Trials() if trials is None else trials
         """How candidates are tried."""
+        self.starts = Starts() if starts is None else starts
+        """How often the search begins."""
         self.evaluate_every = self.trials.evaluate_every
         self.seed = fresh_seed() if seed is None else int(seed)
         self.policy = normalized_for(policy, self.trials)
@@ -86,8 +101,11 @@ class SearchLearner(RLAlgorithm):
         self._tasks = TrainingTasks(task_sampler, derive_seed("search tasks", self.seed))
         self._in_tasks = task_sampler is not None
         self._generator = np.random.default_rng(derive_seed(self.stream, self.seed))
-        self._search = self._make_search()
-        self._state = self._search.start(self._parameters[self._places])
+        search = self._make_search()
+        self._search: Search[Any] = search if self.starts.starts == 1 else MultiStart(search=search, rules=self.starts)
+        # The seed is in the state: a snapshot may go to a learner with another one.
+        begun = self._search.start(self._parameters[self._places])
+        self._state: Any = self._search.seeded(begun, derive_seed("restarts", self.seed))
         self._asked = np.zeros((0, len(self._places)))
         self._scores: list[float] = []
         self._metrics: dict[str, float] = {}
@@ -164,6 +182,13 @@ class SearchLearner(RLAlgorithm):
                 raise error
             return found
 
+    @property
+    def _looks_at(self) -> tuple[str, ...] | None:
+        """Columns of rollouts that are looked at; all, where a subclass has a ``train_once`` of its own."""
+        if type(self).train_once is not SearchLearner.train_once:
+            return None
+        return ("rewards", "observations") if self.policy.normalize_observations else ("rewards",)
+
     def _tried_alone(self, runner: Runner, sets: np.ndarray, updates: list[Any]) -> Sequence[Any]:
         try:
             return self._tried(runner, sets, updates)[0]
@@ -180,7 +205,7 @@ class SearchLearner(RLAlgorithm):
         alike = trials.common_random_numbers and not self._in_tasks and not self._search.measures_noise
         if rollouts is not None and alike:
             return runner.sample_parameters(
-                sets, num_init_states_per_domain=rollouts, deterministic=trials.deterministic
+                sets, num_init_states_per_domain=rollouts, deterministic=trials.deterministic, fields=self._looks_at
             )
         each = len(updates)
         groups = runner.obtain_samples(
@@ -295,8 +320,10 @@ class SearchLearner(RLAlgorithm):
         layout, tried = self.policy.parameter_layout(), replace(self.trials, evaluate_every=0)
         kinds = [type(self.policy.policy).__name__, *layout.names, *layout.shapes, self.policy.action_bounds]
         kinds += [self.max_path_length, self.discount]
+        search = self._make_search()
+        more = [] if self.starts.starts == 1 else [described(self.starts)]
         return fingerprint_of(
-            self, type(self._search).__name__, described(self._search), described(tried), *map(repr, kinds)
+            self, type(search).__name__, described(search), described(tried), *map(repr, kinds), *more
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -342,12 +369,9 @@ class Evolution(SearchLearner):
         env_spec: Environment or spec.
         policy: What is trained, with the parameters that require a gradient.
         search: The search; its candidates are sets of these parameters.
-        trials: How they are tried; ``None`` means the defaults.
         discount: Discount factor of ``discounted_return`` in the log; the search maximizes undiscounted returns.
         max_path_length: Maximum number of steps of a rollout; ``None`` means the environment's time limit.
-        task_sampler: What candidates are tried in: a sampler or list of ``EnvUpdate``; ``None`` means the environment.
-        test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
-        seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
+        options: See ``SearchLearner``.
     """
 
     def __init__(
@@ -356,24 +380,12 @@ class Evolution(SearchLearner):
         policy: ActingPolicy,
         search: Search[Any],
         *,
-        trials: Trials | None = None,
         discount: float = 1.0,
         max_path_length: int | None = None,
-        task_sampler: Any = None,
-        test_env_sampler: Any = None,
-        seed: int | None = None,
+        **options: Unpack[SearchOptions],
     ) -> None:
         self._settings = search
-        super().__init__(
-            env_spec,
-            policy,
-            trials=trials,
-            discount=discount,
-            max_path_length=max_path_length,
-            task_sampler=task_sampler,
-            test_env_sampler=test_env_sampler,
-            seed=seed,
-        )
+        super().__init__(env_spec, policy, discount=discount, max_path_length=max_path_length, **options)
 
     def _make_search(self) -> Search[Any]:
         return self._settings
@@ -400,10 +412,7 @@ class CEM(SearchLearner):
         covariance: Fit a deviation for each parameter (diagonal), or how they vary together (full).
         mirrored: Draw candidates in pairs on both sides of the mean.
         elitism: Try the best candidate so far again in each epoch.
-        trials: How candidates are tried; ``None`` means the defaults.
-        task_sampler: What candidates are tried in: a sampler or list of ``EnvUpdate``; ``None`` means the environment.
-        test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
-        seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
+        options: See ``SearchLearner``.
 
     Attributes:
         n_best: Number of candidates that the distribution is fitted to.
@@ -425,10 +434,7 @@ class CEM(SearchLearner):
         covariance: Literal["diagonal", "full"] = "diagonal",
         mirrored: bool = False,
         elitism: bool = False,
-        trials: Trials | None = None,
-        task_sampler: Any = None,
-        test_env_sampler: Any = None,
-        seed: int | None = None,
+        **options: Unpack[SearchOptions],
     ) -> None:
         self.baseline, self.n_samples = baseline, check_whole("n_samples", n_samples)
         self.n_best = num_elites(self.n_samples, best_frac)
@@ -444,16 +450,7 @@ class CEM(SearchLearner):
             mirrored=mirrored,
             elitism=elitism,
         )
-        super().__init__(
-            env_spec,
-            policy,
-            trials=trials,
-            discount=discount,
-            max_path_length=max_path_length,
-            task_sampler=task_sampler,
-            test_env_sampler=test_env_sampler,
-            seed=seed,
-        )
+        super().__init__(env_spec, policy, discount=discount, max_path_length=max_path_length, **options)
 
     def _make_search(self) -> Search[Any]:
         return self._settings
@@ -461,7 +458,7 @@ class CEM(SearchLearner):
     @property
     def cur_std(self) -> np.ndarray:
         """Standard deviation of each parameter that is searched ``(P,)``, before the extra noise."""
-        return self._state.std.copy()
+        return self._search.leading(self._state).std.copy()
 
 
 @final
@@ -487,10 +484,7 @@ class CMAES(SearchLearner):
         reevaluated: How many candidates are tried twice, to measure how much chance is in their ranks.
         max_repetitions: How many times as many rollouts a candidate may get where chance decides.
         target: Return that ends the training; null means none.
-        trials: How candidates are tried; ``None`` means the defaults.
-        task_sampler: What candidates are tried in: a sampler or list of ``EnvUpdate``; ``None`` means the environment.
-        test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
-        seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
+        options: See ``SearchLearner``.
     """
 
     def __init__(
@@ -514,10 +508,7 @@ class CMAES(SearchLearner):
         reevaluated: int = 0,
         max_repetitions: float = 1.0,
         target: float | None = None,
-        trials: Trials | None = None,
-        task_sampler: Any = None,
-        test_env_sampler: Any = None,
-        seed: int | None = None,
+        **options: Unpack[SearchOptions],
     ) -> None:
         self.baseline, self.n_samples = baseline, n_samples
         if n_samples is not None:
@@ -540,19 +531,8 @@ class CMAES(SearchLearner):
             raise unknown_name("restarts", str(restarts), ("none", *RESTARTS))
         self._restarts: Literal["none", "ipop", "bipop"] = restarts
         self._max_restarts = max_restarts
-        super().__init__(
-            env_spec,
-            policy,
-            trials=trials,
-            discount=discount,
-            max_path_length=max_path_length,
-            task_sampler=task_sampler,
-            test_env_sampler=test_env_sampler,
-            seed=seed,
-        )
-        if isinstance(self._state, RestartState):  # in the state: a snapshot may go to a learner with another seed
-            self._state = replace(self._state, seed=derive_seed("restarts", self.seed))
-        if separable is None and self._settings.is_separable(len(self._places)):
+        super().__init__(env_spec, policy, discount=discount, max_path_length=max_path_length, **options)
+        if separable is None and self.is_separable:
             _LOG.info("%d parameters: only the diagonal of their covariance is learned", len(self._places))
 
     def _make_search(self) -> Search[Any]:
@@ -563,8 +543,7 @@ class CMAES(SearchLearner):
     @property
     def is_separable(self) -> bool:
         """Whether only the diagonal of the covariance is learned."""
-        run = self._state if isinstance(self._state, CMAState) else self._state.run
-        return run.covariance.ndim == 1
+        return self._settings.is_separable(len(self._places))
 
 
 def _told_by(paths: Sequence[Any], discount: float, observed: bool) -> tuple[np.ndarray, float, list[np.ndarray]]:
@@ -576,7 +555,7 @@ def _told_by(paths: Sequence[Any], discount: float, observed: bool) -> tuple[np.
         return np.array([each.sum() for each in rewards]), discounted, seen
     found = Rollouts.of(paths)
     seen = [found.steps_and_final("observations")[0]] if observed else []
-    return found.discounted_returns(1.0), float(found.discounted_returns(discount).mean()), seen
+    return found.returns, float(found.discounted_sums(discount).mean()), seen
 
 
 def _like(own: np.ndarray, saved: Any) -> np.ndarray:

@@ -143,6 +143,7 @@ class HillClimbing(SearchLearner):
             sets,
             num_domains=self.num_domains,
             num_init_states_per_domain=self.num_init_states_per_domain,
+            fields=("rewards",),
         )
 
     def tell(self, rollouts: Sequence[Sequence[Any]]) -> dict[str, float]:
@@ -163,7 +164,7 @@ class HillClimbing(SearchLearner):
             if not len(group):
                 _LOG.warning("set %d of epoch %d has no rollout: it ranks last", number, self.num_epochs)
                 continue
-            returns = Rollouts.of(group).discounted_returns(1.0)
+            returns = Rollouts.of(group).returns
             if not np.isfinite(returns).all():
                 raise InvalidValueError(f"the returns of set {number} are not finite")
             scores[number] = conditional_value_at_risk(returns, self.trials.epsilon)

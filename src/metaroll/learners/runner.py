@@ -83,10 +83,19 @@ class Runner(Protocol):
         num_domains: int = 1,
         num_init_states_per_domain: int = 1,
         deterministic: bool = True,
+        fields: tuple[str, ...] | None = None,
     ) -> list[Sequence[Any]]:
         """Whole rollouts of the policy with each set of flat parameters ``(n, P)``: n sequences of StepSequences.
 
         All sets act in the same ``num_domains * num_init_states_per_domain`` pairs of a domain and an initial state.
+
+        Args:
+            param_sets: The sets.
+            num_domains: Domains of each.
+            num_init_states_per_domain: Rollouts in each domain.
+            deterministic: Act by the deterministic policy.
+            fields: Names of the columns that the algorithm looks at, ``("rewards",)`` say, if it needs no more: others
+                are not recorded then (unless paths are stored). ``None``: all.
         """
         ...
 

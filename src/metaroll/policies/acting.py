@@ -14,7 +14,7 @@ from torch import nn
 
 from metaroll.errors import ShapeError
 from metaroll.functional.distributions import ActionDistribution
-from metaroll.functional.linear import BLOCK, block_rows, matmul_rows
+from metaroll.functional.linear import BLOCK, are_small, block_rows, matmul_columns, matmul_rows
 from metaroll.policies.parameters import FlatParameters, ParameterLayout, part_of
 from metaroll.seeding import as_generator
 from metaroll.types import EnvSpec, Policy, PolicyInfo
@@ -27,6 +27,7 @@ __all__ = [
     "choose_action",
     "choose_on_torch",
     "lay_out",
+    "lay_out_columns",
     "mlp_rows",
     "per_row",
 ]
@@ -74,15 +75,26 @@ def lay_out(weight: np.ndarray, bias: np.ndarray, parts: int | None = None) -> A
     return weight.swapaxes(-1, -2), (bias[:, None] if stack else bias)
 
 
+def lay_out_columns(weight: np.ndarray, bias: np.ndarray) -> Affine:
+    """Views of a layer for ``matmul_columns``, of arguments as of ``lay_out``."""
+    if weight.ndim == 3:
+        return weight.transpose(1, 2, 0), bias.T
+    return weight[:, :, None], bias[:, None]
+
+
 def mlp_rows(x: np.ndarray, layers: Sequence[Affine], activation: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Rows ``(B, R, in)`` through a perceptron; ``activation`` between the layers."""
-    last = len(layers) - 1
+    """Rows ``(B, R, in)`` through a perceptron, or columns ``(in, N)``; ``activation`` between the layers.
+
+    What becomes of columns are rows ``(N, out)``, too, which lie in memory as columns.
+    """
+    last, by_columns = len(layers) - 1, x.ndim == 2
+    product = matmul_columns if by_columns else matmul_rows
     for k, (weight, bias) in enumerate(layers):
-        x = matmul_rows(x, weight)
+        x = product(x, weight)
         x += bias
         if k < last:
             x = activation(x)
-    return x
+    return x.T if by_columns else x
 
 
 def choose_action(sampled: np.ndarray, mean: np.ndarray, deterministic: np.ndarray) -> np.ndarray:
@@ -107,14 +119,21 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         info: What the policy is.
         encoder: Makes features ``(..., encoder.output_dim)`` of observations ``(..., obs_dim)``, on torch (an
             ``ObservationEncoder``); ``None``: observations are features.
+        widths: Of input, hidden layers and output of a perceptron that ``_layers`` lays out; if it is small, it is
+            computed by columns.
     """
 
     acts_in_bounds = False
     """Whether actions keep the bounds of the space by themselves, so that nothing needs to scale them."""
 
-    def __init__(self, env_spec: EnvSpec, info: PolicyInfo, encoder: Any = None) -> None:
+    def __init__(
+        self, env_spec: EnvSpec, info: PolicyInfo, encoder: Any = None, *, widths: Sequence[int] | None = None
+    ) -> None:
         super().__init__()
         self.encoder = encoder
+        self._by_columns = encoder is None and widths is not None and are_small(widths)
+        if self._by_columns:
+            info = replace(info, parameter_blocks=False, parameter_columns=True)
         if encoder is not None:  # which computes other last bits for other numbers of rows
             info = replace(info, width_independent=False, parameter_blocks=False)
         # A class that acts otherwise in NumPy than the one that it comes from does not act so on a device.
@@ -253,6 +272,14 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         """
         raise NotImplementedError
 
+    def _layers(self, arrays: list[np.ndarray], last_parts: int | None = None) -> list[Affine]:
+        """Layers from ``[weight, bias, weight, bias, ...]``, the last one cut in parts."""
+        pairs = list(zip(arrays[::2], arrays[1::2], strict=True))
+        if self._by_columns:
+            return [lay_out_columns(weight, bias) for weight, bias in pairs]
+        layers = [lay_out(weight, bias) for weight, bias in pairs[:-1]]
+        return [*layers, lay_out(*pairs[-1], last_parts)]
+
     def _weights(self, parameters: np.ndarray | None) -> Any:
         """What ``_arrange`` made of ``parameters``, cached by identity; of the live module for ``None``."""
         if parameters is None:
@@ -260,8 +287,9 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         if parameters is self._flat_cache[0]:
             return self._flat_cache[1]
         flat = np.asarray(parameters)
-        # Rows may lie apart (a part of a stack), as long as each is contiguous.
-        usable = flat.dtype == np.float32 and (flat.flags.c_contiguous or flat.strides[-1] == flat.itemsize)
+        # Rows may lie apart (a part of a stack), as long as each is contiguous, or else columns.
+        lies_well = flat.flags.c_contiguous or flat.strides[-1] == flat.itemsize or self._by_columns
+        usable = flat.dtype == np.float32 and lies_well
         own = flat if usable else np.ascontiguousarray(flat, dtype=np.float32)
         weights = self._arrange(self._beyond_encoder(self.parameter_layout().numpy_views(own)))
         if own is parameters:
@@ -290,18 +318,23 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         return [array for name, array in zip(names, arrays, strict=True) if not name.startswith("encoder.")]
 
     def _rows(self, obs: np.ndarray, parameters: np.ndarray | None) -> np.ndarray:
-        """Features of ``obs (N, obs_dim)`` as float32 rows ``(B, 8, F)``; ``(N, 1, F)`` with a set for each row."""
+        """Features of ``obs (N, obs_dim)`` as float32 rows ``(B, 8, F)``; ``(N, 1, F)`` with a set for each row.
+
+        Of a small perceptron they are columns ``(F, N)``.
+        """
         if obs.ndim != 2 or obs.shape[1] != self.obs_dim:
             raise ShapeError(f"obs must have shape (N, {self.obs_dim}), got {obs.shape}")
+        if self._by_columns:
+            if parameters is not None and parameters.ndim == 2 and len(parameters) != len(obs):
+                raise _unequal(obs, parameters)
+            return np.ascontiguousarray(obs.T, dtype=np.float32)
         obs = np.ascontiguousarray(self._feature_rows(obs, parameters), dtype=np.float32)
         if parameters is None or parameters.ndim == 1:
             return block_rows(obs)
         if self._info.parameter_blocks and BLOCK * len(parameters) == len(obs):
             return obs.reshape(-1, BLOCK, self.feature_dim)
         if len(parameters) != len(obs):
-            raise ShapeError(
-                f"stacked parameters must have one row per observation ({len(obs)}, P), got {parameters.shape}"
-            )
+            raise _unequal(obs, parameters)
         return obs[:, None]
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -315,6 +348,10 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         # Views of this object's memory; the copy makes its own.
         state.update(_flat_cache=(None, None), _live_cache=(None, None), _sources=[])
         return state
+
+
+def _unequal(obs: np.ndarray, parameters: np.ndarray) -> ShapeError:
+    return ShapeError(f"stacked parameters must have one row per observation ({len(obs)}, P), got {parameters.shape}")
 
 
 def _definer(kind: type, name: str) -> int:

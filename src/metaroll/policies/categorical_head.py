@@ -14,6 +14,9 @@ from metaroll.types import EnvSpec
 
 __all__ = ["CategoricalHead"]
 
+_FEW = 16
+"""Actions among which the likeliest is found one after the other."""
+
 
 class CategoricalHead:
     """The choices that make up one action, each with a part of a network's output (the logits) to itself.
@@ -72,6 +75,14 @@ class CategoricalHead:
             return chosen[0], probs[0]
         return np.stack(chosen, axis=1).reshape(len(logits), *self._shape), np.concatenate(probs, axis=1)
 
+    def likeliest(self, logits: np.ndarray) -> np.ndarray:
+        """The likeliest actions ``(N,)`` (or ``(N, *shape)``), as ``choose`` chooses them deterministically."""
+        edges = [0, *itertools.accumulate(self.sizes)]
+        chosen = [_likeliest(logits[:, first:end].T) for first, end in itertools.pairwise(edges)]
+        if len(chosen) == 1 and not self._shape:
+            return chosen[0]
+        return np.stack(chosen, axis=1).reshape(len(logits), *self._shape)
+
     def choose_on_torch(
         self, logits: torch.Tensor, noise: torch.Tensor, deterministic: bool | torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -100,19 +111,36 @@ def _choose_on_torch(
 
 
 def _choose(logits: np.ndarray, noise: np.ndarray, deterministic: bool | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Choices ``(N,)`` and probabilities ``(N, n)`` of logits ``(N, n)``, by uniform numbers ``(N, 1)``."""
-    likeliest = logits.argmax(axis=1)
-    weight = np.exp(logits - logits.max(axis=1, keepdims=True))
-    below = np.cumsum(weight, axis=1)
-    total = below[:, -1:]
-    if deterministic is True:
-        return likeliest, weight / total
-    threshold = noise * total
+    """Choices ``(N,)`` and probabilities ``(N, n)`` of logits ``(N, n)``, by uniform numbers ``(N, 1)``.
+
+    All of it goes by columns: a loop over a few of them takes a tenth of the time of sums over short rows.
+    """
+    columns = np.ascontiguousarray(logits.T)
+    likeliest = None if deterministic is False else _likeliest(columns)
+    weight = np.exp(columns - columns.max(axis=0))
+    below = np.cumsum(weight, axis=0)
+    total = below[-1]
+    if deterministic is True and likeliest is not None:
+        return likeliest, (weight / total).T
+    threshold = noise[:, 0] * total
     # Rounding may lift the threshold to the total; the last action with a positive probability is meant then.
-    chosen = np.minimum((below <= threshold).sum(axis=1), (below < total).sum(axis=1))
-    if not isinstance(deterministic, bool):
+    chosen = np.minimum(np.count_nonzero(below <= threshold, axis=0), np.count_nonzero(below < total, axis=0))
+    if likeliest is not None:
         chosen = choose_action(chosen, likeliest, np.asarray(deterministic))
-    return chosen, weight / total
+    return chosen, (weight / total).T
+
+
+def _likeliest(columns: np.ndarray) -> np.ndarray:
+    """The first of the largest of each row, ``(N,)``, of columns ``(n, N)``."""
+    if len(columns) > _FEW:
+        return columns.argmax(axis=0)
+    best = columns[0]
+    found = np.zeros(len(best), dtype=np.int64)
+    for k in range(1, len(columns)):
+        best = best if k == 1 else np.maximum(best, columns[k - 1])
+        better = columns[k] > best
+        found = better.astype(np.int64) if k == 1 else np.where(better, k, found)
+    return found
 
 
 def _advice(space: gymnasium.Space, instead: str) -> str:

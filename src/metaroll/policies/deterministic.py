@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from metaroll.policies.acting import NUMPY_ACTIVATIONS, ActingPolicy, check_box, lay_out, mlp_rows
+from metaroll.policies.acting import NUMPY_ACTIVATIONS, ActingPolicy, check_box, mlp_rows
 from metaroll.policies.networks import MLP
 from metaroll.policies.scaling import ActionScaling
 from metaroll.types import EnvSpec, PolicyInfo, PolicyState
@@ -63,8 +63,7 @@ class DeterministicMLPPolicy(ActingPolicy):
         return self.net(self.features(obs))
 
     def _arrange(self, arrays: list[np.ndarray]) -> Any:
-        layers = [lay_out(*pair) for pair in zip(arrays[::2], arrays[1::2], strict=True)]
-        return layers, NUMPY_ACTIVATIONS[self.net.hidden_nonlinearity]
+        return self._layers(arrays), NUMPY_ACTIVATIONS[self.net.hidden_nonlinearity]
 
     def act(
         self,

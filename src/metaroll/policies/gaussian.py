@@ -21,11 +21,9 @@ from metaroll.functional.distributions import (
 from metaroll.policies.acting import (
     NUMPY_ACTIVATIONS,
     ActingPolicy,
-    Affine,
     check_box,
     choose_action,
     choose_on_torch,
-    lay_out,
     mlp_rows,
     per_row,
 )
@@ -108,7 +106,8 @@ class GaussianMLPPolicy(ActingPolicy):
         check_box(spec, type(self).__name__)
         if not 0.0 < min_std <= init_std:
             raise ValueError(f"min_std and init_std must satisfy 0 < min_std <= init_std, got {min_std}, {init_std}")
-        super().__init__(spec, PolicyInfo(spec.act_dim, parameter_blocks=True, draws=False, runs_on_torch=True))
+        info = PolicyInfo(spec.act_dim, parameter_blocks=True, draws=False, runs_on_torch=True)
+        super().__init__(spec, info, widths=(spec.obs_dim, *hidden_sizes, spec.act_dim))
         self.net = MLP(
             spec.obs_dim,
             spec.act_dim,
@@ -157,7 +156,7 @@ class GaussianMLPPolicy(ActingPolicy):
         rest = [array for name, array in zip(names, arrays, strict=True) if name != "log_std"]
         # Activations come along, since looking up a submodule costs as much as a small ufunc.
         hidden, output = NUMPY_ACTIVATIONS[self.net.hidden_nonlinearity], self.net.output_nonlinearity
-        return _layers(rest), log_std, hidden, None if output == "identity" else NUMPY_ACTIVATIONS[output]
+        return self._layers(rest), log_std, hidden, None if output == "identity" else NUMPY_ACTIVATIONS[output]
 
     def act(
         self,
@@ -168,22 +167,44 @@ class GaussianMLPPolicy(ActingPolicy):
         parameters: np.ndarray | None = None,
     ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
         """See ``types.Policy.act``; infos are ``mean`` and ``log_std``."""
+        mean, log_std = self._mean(obs, parameters)
+        log_stds = np.empty_like(mean)
+        log_stds[...] = self._deviation(log_std, len(obs))[0]
+        infos = {"mean": mean, "log_std": log_stds}
+        action = self._drawn(mean, log_std, noise, deterministic)
+        return action.copy() if action is mean else action, state, infos
+
+    def act_without_infos(
+        self,
+        obs: np.ndarray,
+        state: PolicyState,
+        noise: np.ndarray,
+        deterministic: bool | np.ndarray = False,
+        parameters: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, PolicyState]:
+        """See ``types.Policy.act_without_infos``."""
+        mean, log_std = self._mean(obs, parameters)
+        return self._drawn(mean, log_std, noise, deterministic), state
+
+    def _mean(self, obs: np.ndarray, parameters: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+        """Means ``(N, act_dim)``, fresh memory, and the parameter ``log_std``."""
         layers, log_std, hidden, output = self._weights(parameters)
         x = mlp_rows(self._rows(obs, parameters), layers, hidden)
         if output is not None:
             x = output(x)
-        mean = x.reshape(-1, self.act_dim)[: len(obs)]
-        log_std, std = self._deviation(log_std, len(obs))
-        log_stds = np.empty_like(mean)
-        log_stds[...] = log_std
-        infos = {"mean": mean, "log_std": log_stds}
+        return x.reshape(-1, self.act_dim)[: len(obs)], log_std
+
+    def _drawn(
+        self, mean: np.ndarray, log_std: np.ndarray, noise: np.ndarray, deterministic: bool | np.ndarray
+    ) -> np.ndarray:
+        """Actions ``(N, act_dim)``; where all are deterministic, ``mean`` itself."""
         if deterministic is True:
-            return mean.copy(), state, infos
-        action = std * np.asarray(noise, dtype=np.float32)
+            return mean
+        action = self._deviation(log_std, len(mean))[1] * np.asarray(noise, dtype=np.float32)
         action += mean
         if not isinstance(deterministic, bool):
             action = choose_action(action, mean, np.asarray(deterministic))
-        return action, state, infos
+        return action
 
     def act_on_torch(
         self, obs: Any, state: Mapping[str, Any], noise: Any, deterministic: Any = False
@@ -296,7 +317,7 @@ class TanhGaussianMLPPolicy(ActingPolicy):
         return center, half_range
 
     def _arrange(self, arrays: list[np.ndarray]) -> Any:
-        return _layers(arrays, last_parts=2), NUMPY_ACTIVATIONS[self.net.hidden_nonlinearity]
+        return self._layers(arrays, last_parts=2), NUMPY_ACTIVATIONS[self.net.hidden_nonlinearity]
 
     def act(
         self,
@@ -369,7 +390,7 @@ class CategoricalMLPPolicy(ActingPolicy):
         spec = EnvSpec.from_env(env_spec)
         choices = CategoricalHead(spec, type(self).__name__, "GaussianMLPPolicy")
         info = PolicyInfo(len(choices), "uniform", parameter_blocks=True, draws=False, runs_on_torch=True)
-        super().__init__(spec, info, encoder)
+        super().__init__(spec, info, encoder, widths=(spec.obs_dim, *hidden_sizes, spec.act_dim))
         self._choices = choices
         self.net = MLP(
             self.feature_dim,
@@ -399,7 +420,7 @@ class CategoricalMLPPolicy(ActingPolicy):
         return self._choices.distribution(self._choices.log_probs(logits))
 
     def _arrange(self, arrays: list[np.ndarray]) -> Any:
-        return _layers(arrays), NUMPY_ACTIVATIONS[self.net.hidden_nonlinearity]
+        return self._layers(arrays), NUMPY_ACTIVATIONS[self.net.hidden_nonlinearity]
 
     def act(
         self,
@@ -410,11 +431,27 @@ class CategoricalMLPPolicy(ActingPolicy):
         parameters: np.ndarray | None = None,
     ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
         """See ``types.Policy.act``; the info is ``prob (N, num_actions)``; deterministic is the likeliest action."""
+        action, prob = self._choices.choose(self._logits(obs, parameters), noise, deterministic)
+        return action, state, {"prob": prob}
+
+    def act_without_infos(
+        self,
+        obs: np.ndarray,
+        state: PolicyState,
+        noise: np.ndarray,
+        deterministic: bool | np.ndarray = False,
+        parameters: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, PolicyState]:
+        """See ``types.Policy.act_without_infos``."""
+        logits = self._logits(obs, parameters)
+        if deterministic is True:
+            return self._choices.likeliest(logits), state
+        return self._choices.choose(logits, noise, deterministic)[0], state
+
+    def _logits(self, obs: np.ndarray, parameters: np.ndarray | None) -> np.ndarray:
         layers, hidden = self._weights(parameters)
         x = mlp_rows(self._rows(obs, parameters), layers, hidden)
-        logits = x.reshape(-1, self.act_dim)[: len(obs)]
-        action, prob = self._choices.choose(logits, noise, deterministic)
-        return action, state, {"prob": prob}
+        return x.reshape(-1, self.act_dim)[: len(obs)]
 
     def act_on_torch(
         self, obs: Any, state: Mapping[str, Any], noise: Any, deterministic: Any = False
@@ -423,10 +460,3 @@ class CategoricalMLPPolicy(ActingPolicy):
         logits = self.net(self.features(obs.to(torch.float32)))
         action, prob = self._choices.choose_on_torch(logits, noise, deterministic)
         return action, dict(state), {"prob": prob}
-
-
-def _layers(arrays: list[np.ndarray], last_parts: int | None = None) -> list[Affine]:
-    """Layers from ``[weight, bias, weight, bias, ...]``, the last one cut in parts."""
-    pairs = list(zip(arrays[::2], arrays[1::2], strict=True))
-    layers = [lay_out(weight, bias) for weight, bias in pairs[:-1]]
-    return [*layers, lay_out(*pairs[-1], last_parts)]

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from metaroll.policies.acting import NUMPY_ACTIVATIONS, ActingPolicy, lay_out, mlp_rows
+from metaroll.policies.acting import NUMPY_ACTIVATIONS, ActingPolicy, mlp_rows
 from metaroll.policies.networks import MLP
 from metaroll.types import EnvSpec, PolicyInfo, PolicyState
 
@@ -81,8 +81,7 @@ class GreedyQPolicy(ActingPolicy):
         return outputs[..., :1] + advantages - advantages.mean(dim=-1, keepdim=True)
 
     def _arrange(self, arrays: list[np.ndarray]) -> Any:
-        layers = [lay_out(*pair) for pair in zip(arrays[::2], arrays[1::2], strict=True)]
-        return layers, NUMPY_ACTIVATIONS[self.net.hidden_nonlinearity]
+        return self._layers(arrays), NUMPY_ACTIVATIONS[self.net.hidden_nonlinearity]
 
     def act(
         self,

@@ -120,6 +120,8 @@ class PlanTable(Sequence[RolloutPlan]):
         updates: Sequence[EnvUpdate | None],
         update_of: np.ndarray,
         max_steps: np.ndarray,
+        parameter_sets: Sequence[np.ndarray] = (),
+        set_of: np.ndarray | None = None,
         contexts: Sequence[Context | None] | None = None,
         init_states: Sequence[np.ndarray | None] | None = None,
         eval: bool = False,
@@ -129,7 +131,7 @@ class PlanTable(Sequence[RolloutPlan]):
 
         Args:
             seeds: Seed triples, uint64 ``(N, 3)``.
-            updates, update_of, max_steps, contexts, init_states: See the attributes.
+            updates, update_of, max_steps, parameter_sets, set_of, contexts, init_states: See the attributes.
             eval, stop_on_done: As in ``RolloutPlan``, for all.
         """
         table, count = object.__new__(cls), len(seeds)
@@ -139,7 +141,8 @@ class PlanTable(Sequence[RolloutPlan]):
         table.stop_on_done, table.eval = np.full(count, stop_on_done), np.full(count, eval)
         table._flags, table.deterministic = np.full(count, _OPEN, dtype=np.int8), np.full(count, eval)
         table.updates, table.update_of = list(updates), update_of.astype(np.int64)
-        table.parameter_sets, table.set_of = [], np.full(count, -1, dtype=np.int64)
+        table.parameter_sets = list(parameter_sets)
+        table.set_of = np.full(count, -1, dtype=np.int64) if set_of is None else set_of.astype(np.int64)
         table.contexts = None if contexts is None else list(contexts)
         table.init_states = None if init_states is None else list(init_states)
         table._extras, table._can_make = None, True

@@ -165,9 +165,10 @@ class SimulatorRows:
     def keep(self, rows: np.ndarray) -> None:
         """Go on with ``rows (k,)`` only."""
         if self.state is not None:
-            gone = np.setdiff1d(np.flatnonzero(~self._waiting), rows)
-            if self.simulator.is_physics and gone.size:
-                self.simulator.release(rows_at(self.state, gone))
+            if self.simulator.is_physics:
+                gone = np.setdiff1d(np.flatnonzero(~self._waiting), rows)
+                if gone.size:
+                    self.simulator.release(rows_at(self.state, gone))
             self.state = rows_at(self.state, rows)
         self.constants, self.tasks = rows_at(self.constants, rows), self.tasks[rows]
         self.ages, self._waiting = self.ages[rows], self._waiting[rows]
@@ -447,6 +448,8 @@ def check_choices(space: Discrete, choices: np.ndarray, active: np.ndarray | Non
     Raises:
         SlotError: One is no index of ``space``.
     """
+    if active is None and choices.dtype == np.int64 and choices.min() >= 0 and choices.max() < space.n:
+        return choices  # the usual case, in a tenth of the time
     right = (choices >= 0) & (choices < space.n)
     if choices.dtype.kind not in "iu":
         right &= choices == np.floor(choices)

@@ -20,6 +20,8 @@ from gymnasium.spaces import Box, Discrete
 
 from metaroll.envs.base.batching import is_as_defined, unwrapped_and_limit
 from metaroll.envs.base.simulator import Columns, NextState, Rows, Simulator, stacked
+from metaroll.envs.classic_control.loops import numpy_has_functions_of_c, stepped_cart_pole
+from metaroll.functional.kernels import compiled
 from metaroll.tasks.domain_access import derived_attributes, warn_out_of_reach
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.types import EnvSpec, EnvUpdate
@@ -44,7 +46,7 @@ class ClassicSimulator(Simulator):
         params: Attributes that may have any value, and differ between rows.
         fixed: Attributes that must have this value, or the formulas do not speak for the environment.
         class_name: Of the environment.
-        state_dim: Numbers in the environment's ``state``; flags may follow them, 0 where an episode starts.
+        state_dim: Numbers in the environment's ``state``; flags may follow them, false where an episode starts.
     """
 
     seeds_as_gymnasium = True
@@ -90,7 +92,7 @@ class ClassicSimulator(Simulator):
 
     def initial_state(self, uniforms: Columns, constants: Any, xp: Any) -> Columns:
         count = len(constants["dt"])
-        return (*self.start(uniforms, count), *(np.zeros(count) for _ in range(self.num_flags)))
+        return (*self.start(uniforms, count), *(np.zeros(count, dtype=bool) for _ in range(self.num_flags)))
 
     def state_rows(self, state: Columns, xp: Any) -> Any:
         return stacked(state[: self.state_dim], len(state[0]), np.float64, xp)
@@ -158,15 +160,14 @@ class _Pendulum(ClassicSimulator):
         gravity, torque, dt, fastest, strongest = constants
         torque, strongest = torque.astype(np.float32), strongest.astype(np.float32)  # as Python numbers become
         push = np.minimum(np.maximum(actions, -strongest), strongest)
-        push_squared = np.fromiter([number**2 for number in push], np.float32)
-        costs = _squares((angle + _PI) % (2 * _PI) - _PI) + 0.1 * _squares(speed) + 0.001 * push_squared
+        costs = _squares((angle + _PI) % (2 * _PI) - _PI) + 0.1 * _squares(speed) + 0.001 * _squares(push)
         speed = speed + (gravity * np.sin(angle) + torque * push) * dt
         speed = np.minimum(np.maximum(speed, -fastest), fastest)
         return NextState((angle + speed * dt, speed), -costs)
 
 
 class _CartPole(ClassicSimulator):
-    """The flag is 1 once the pole has fallen."""
+    """The flag is true once the pole has fallen."""
 
     class_name = "CartPoleEnv"
     runs_on_torch = True
@@ -195,6 +196,10 @@ class _CartPole(ClassicSimulator):
 
     def follow(self, state: Columns, actions: Any, constants: Columns, xp: Any) -> NextState:
         x, x_dot, theta, theta_dot, fallen = state
+        stepped = stepped_cart_pole(state[:4], fallen, actions, constants) if xp is np else None
+        if stepped is not None:
+            following, rewards, flags = stepped
+            return NextState((*following, flags[1]), rewards, flags[0])
         gravity, masspole, mass, length, moment, strength, tau, most_theta, most_x = constants
         force = xp.where(actions == 1, strength, -strength)
         cosine, sine = xp.cos(theta), xp.sin(theta)
@@ -203,9 +208,9 @@ class _CartPole(ClassicSimulator):
         x_acc = temp - moment * theta_acc * cosine / mass
         x, x_dot = x + tau * x_dot, x_dot + tau * x_acc
         theta, theta_dot = theta + tau * theta_dot, theta_dot + tau * theta_acc
-        terminated = (x < -most_x) | (x > most_x) | (theta < -most_theta) | (theta > most_theta)
-        rewards = 1.0 - terminated * fallen
-        return NextState((x, x_dot, theta, theta_dot, xp.where(terminated, 1.0, fallen)), rewards, terminated)
+        terminated = (xp.abs(x) > most_x) | (xp.abs(theta) > most_theta)
+        rewards = 1.0 - xp.astype(terminated & fallen, x.dtype)
+        return NextState((x, x_dot, theta, theta_dot, terminated | fallen), rewards, terminated)
 
 
 class _MountainCar(ClassicSimulator):
@@ -232,7 +237,7 @@ class _MountainCar(ClassicSimulator):
 
 
 class _MountainCarContinuous(ClassicSimulator):
-    """An episode starts in double precision and goes on in single precision; the flag is 1 from then on."""
+    """An episode starts in double precision and goes on in single precision; the flag is true from then on."""
 
     class_name = "Continuous_MountainCarEnv"
     num_uniforms = 1
@@ -257,7 +262,7 @@ class _MountainCarContinuous(ClassicSimulator):
         return _within(-0.6, -0.4, uniforms[0]), np.zeros(count)
 
     def follow(self, state: Columns, actions: Any, constants: Columns, xp: Any) -> NextState:
-        power, first = constants[0], state[2] == 0
+        power, first = constants[0], ~state[2]
         at, speed = state[0], state[1]
         position, velocity = _move_car(at.astype(np.float32), speed.astype(np.float32), actions, power)
         if first.any():
@@ -265,7 +270,7 @@ class _MountainCarContinuous(ClassicSimulator):
             position[first], velocity[first] = moved
         terminated = (position >= 0.45) & (velocity >= 0)
         rewards = 100.0 * terminated - np.square(actions.astype(np.float64)) * 0.1
-        following = (position.astype(np.float64), velocity.astype(np.float64), np.ones(len(first)))
+        following = (position.astype(np.float64), velocity.astype(np.float64), np.ones(len(first), dtype=bool))
         return NextState(following, rewards, terminated)
 
 
@@ -367,15 +372,25 @@ def _wrapped(angles: np.ndarray) -> np.ndarray:
 
 
 def _squares(values: np.ndarray) -> np.ndarray:
-    """``x**2`` as of one number at a time."""
+    """``x**2`` as of one number at a time, in the precision of ``values``."""
+    single = values.dtype == np.float32
+    loop = compiled("single_powers" if single else "powers", 8 * len(values))
+    if loop is not None:
+        squares = np.empty(len(values), dtype=values.dtype)
+        loop(np.ascontiguousarray(values), 2.0, squares)
+        return squares
     try:
-        return np.fromiter(map(math.pow, values.tolist(), repeat(2.0)), np.float64)
+        if not single:
+            return np.fromiter(map(math.pow, values.tolist(), repeat(2.0)), np.float64)
     except OverflowError:  # which is an infinity in Gymnasium
-        return np.fromiter([number**2 for number in values], np.float64)
+        pass
+    return np.fromiter([number**2 for number in values], values.dtype)
 
 
 def _cosines(values: np.ndarray) -> np.ndarray:
-    """``math.cos`` of one number at a time."""
+    """``math.cos`` of one number at a time, in double precision."""
+    if numpy_has_functions_of_c():
+        return np.cos(values.astype(np.float64, copy=False))
     return np.fromiter(map(math.cos, values.tolist()), np.float64)
 
 

@@ -18,7 +18,7 @@ __all__ = ["Search", "SearchState", "best_first", "checked_mean", "default_popul
 
 @dataclass(frozen=True, kw_only=True)
 class SearchState:
-    """Where a search stands: arrays and numbers only, so that it is saved as it is.
+    """Where a search stands: arrays, numbers, and states of other searches (or tuples of them), saved as they are.
 
     Attributes:
         mean: Center of the next candidates ``(P,)``, float64.
@@ -102,6 +102,30 @@ class Search(ABC, Generic[StateT]):
     def spread(self, state: StateT) -> float:
         """Root mean square over the parameters of the standard deviation of the next candidates."""
 
+    def seeded(self, state: StateT, seed: int) -> StateT:
+        """``state``, which ``start`` has just given, for a search that draws beside ``ask``: from ``seed``.
+
+        Args:
+            state: What ``start`` gave.
+            seed: Source of those draws, not negative.
+        """
+        return state
+
+    def beginning(self, state: StateT, draw: np.random.Generator, std: float | None = None) -> np.ndarray:
+        """Another point to begin at ``(P,)``: normal around ``state.mean``.
+
+        Args:
+            state: Of a search that has just begun.
+            draw: Source of randomness.
+            std: Standard deviation; ``None`` means ``spread``.
+        """
+        width = self.spread(state) if std is None else std
+        return state.mean + width * draw.standard_normal(len(state.mean))
+
+    def leading(self, state: StateT) -> Any:
+        """The state of the search that ``state.mean`` is of, for a search that is made of others."""
+        return state
+
     def repetitions(self, state: StateT) -> float:
         """How many times the usual number of evaluations each candidate should get, at least 1."""
         return 1.0
@@ -156,6 +180,8 @@ def state_tree(state: SearchState) -> dict[str, Any]:
         value = getattr(state, field.name)
         if isinstance(value, SearchState):
             tree[field.name] = state_tree(value)
+        elif isinstance(value, tuple):
+            tree[field.name] = {str(number): state_tree(each) for number, each in enumerate(value)}
         else:
             tree[field.name] = value.copy() if isinstance(value, np.ndarray) else value
     return tree
@@ -177,6 +203,8 @@ def restored(like: StateT, tree: Mapping[str, Any]) -> StateT:
         own, saved = getattr(like, field.name), tree[field.name]
         if isinstance(own, SearchState):
             values[field.name] = restored(own, saved)
+        elif isinstance(own, tuple):
+            values[field.name] = tuple(restored(own[0], saved[str(number)]) for number in range(len(saved)))
         elif isinstance(own, np.ndarray):
             found = np.array(saved, dtype=own.dtype)
             begin = 1 if field.name in like.growing else 0

@@ -169,6 +169,13 @@ class CMA(Search[CMAState]):
             median_history=np.zeros(0),
         )
 
+    def beginning(self, state: CMAState, draw: np.random.Generator, std: float | None = None) -> np.ndarray:
+        """See ``Search.beginning``; within the bounds, and anywhere between them if all are finite."""
+        lower, upper = self.bounds(len(state.mean))
+        if std is None and np.isfinite(lower).all() and np.isfinite(upper).all():
+            return draw.uniform(lower, upper)
+        return np.clip(super().beginning(state, draw, std), lower, upper)
+
     def is_separable(self, num_params: int) -> bool:
         """Whether only the diagonal of the covariance is learned for so many parameters."""
         return num_params > SEPARABLE_ABOVE if self.separable is None else self.separable

@@ -82,6 +82,18 @@ class RestartedCMA(Search[RestartState]):
         origin, run = checked_mean(mean), self.cma.start(mean)
         return RestartState(mean=run.mean, best=run.best, run=run, origin=origin, seed=self.seed)
 
+    def seeded(self, state: RestartState, seed: int) -> RestartState:
+        """See ``Search.seeded``."""
+        return replace(state, seed=seed)
+
+    def beginning(self, state: RestartState, draw: np.random.Generator, std: float | None = None) -> np.ndarray:
+        """That of ``cma``."""
+        return self.cma.beginning(state.run, draw, std)
+
+    def leading(self, state: RestartState) -> CMAState:
+        """The present run."""
+        return state.run
+
     def num_candidates(self, state: RestartState) -> int:
         """Those of the present run."""
         return self.cma.num_candidates(state.run)
@@ -148,14 +160,14 @@ class RestartedCMA(Search[RestartState]):
         draw = np.random.default_rng((state.seed, state.restarts))
         small = self.rule == "bipop" and state.small_evaluations < state.large_evaluations and state.restarts > 0
         last_large = state.last_large if state.is_small else state.run.evaluations
-        usual = self.cma.start(state.origin).population
+        first = self.cma.start(state.origin)
         doublings = state.doublings + (not small)
-        sigma, population = self.cma.sigma, usual * 2**doublings
+        sigma, population = self.cma.sigma, first.population * 2**doublings
         if small:
             u = draw.uniform()
             sigma *= 10.0 ** (-2.0 * u)
-            population = max(2, int(usual * (0.5 * 2**doublings) ** (u**2)))
-        run = self.cma.start(self._beginning(state.origin, draw), sigma=sigma, population=population)
+            population = max(2, int(first.population * (0.5 * 2**doublings) ** (u**2)))
+        run = self.cma.start(self.cma.beginning(first, draw), sigma=sigma, population=population)
         return replace(
             state,
             run=run,
@@ -165,9 +177,3 @@ class RestartedCMA(Search[RestartState]):
             is_small=small,
             last_large=last_large,
         )
-
-    def _beginning(self, origin: np.ndarray, draw: np.random.Generator) -> np.ndarray:
-        lower, upper = self.cma.bounds(len(origin))
-        if np.isfinite(lower).all() and np.isfinite(upper).all():
-            return draw.uniform(lower, upper)
-        return np.clip(origin + self.cma.sigma * draw.standard_normal(len(origin)), lower, upper)

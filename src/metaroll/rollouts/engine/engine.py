@@ -16,7 +16,6 @@ import torch
 
 from metaroll.checks import array_of, check_whole, described
 from metaroll.data.rollouts import Rollouts
-from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import RolloutError, ShapeError, WorkerLost
 from metaroll.policies.adapters import as_policy
@@ -32,8 +31,10 @@ from metaroll.rollouts.engine.unit_work import (
     acting_build,
     buffers_of,
     check_variations,
+    checked_fields,
     checked_parameters,
     chosen_variations,
+    completed,
     dropped_in_order,
     forget,
     run_unit_in_worker,
@@ -42,6 +43,7 @@ from metaroll.rollouts.engine.unit_work import (
     set_policy,
     shared_or_own,
     spaces_of,
+    together,
 )
 from metaroll.rollouts.engine.units import cut, slots_of_unit, unit_size
 from metaroll.rollouts.failures import DroppedRollout, all_dropped
@@ -59,6 +61,9 @@ _HERE = "; or run the rollouts in this process (num_workers=1, with transport='a
 
 _MADE_AT_ONCE = 1 << 16
 """Plans of a generator that are made at a time."""
+
+_EXTRAS = frozenset({"actions_applied", "states", "time", "hidden_states"})
+"""Columns of ``record_extras``."""
 
 _MOST_DROPPED = 32
 """After so many rollouts of a variation without a single valid one, more are not tried."""
@@ -193,6 +198,7 @@ class RolloutEngine:
         plans: Sequence[RolloutPlan],
         parameters: np.ndarray | None = None,
         *,
+        fields: tuple[str, ...] | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> Rollouts:
         """Run plans; rollouts in the order of the plans (dropped ones are left out; ``dropped`` lists them).
@@ -201,6 +207,8 @@ class RolloutEngine:
             plans: What to run. Plans without a seed get fresh entropy, recorded in ``rollout_info["plan"]``.
             parameters: Flat policy parameters ``(P,)`` for plans that bring none; ``None`` means the policy's present
                 ones.
+            fields: Names of the columns that are wanted (``("rewards",)``, say): nothing else is recorded, which
+                takes a fraction of the time and memory in batched simulators. ``None``: all, and infos.
             progress: Called as ``progress(rollouts, steps)`` with what is new whenever a unit of work is done.
 
         Raises:
@@ -210,8 +218,8 @@ class RolloutEngine:
         """
         if not self._finalizer.alive:
             raise RuntimeError("this RolloutEngine has been closed; create a new one")
-        units, pieces, results = self._results(plans, parameters, None, progress)
-        return _together(units, results, pieces)
+        units, pieces, results = self._results(plans, parameters, None, progress, fields=fields)
+        return together(units, results, pieces)
 
     def run_reduced(
         self,
@@ -265,6 +273,7 @@ class RolloutEngine:
         reduce: Reduction | None,
         progress: Callable[[int, int], None] | None,
         rows: ReducedRows | None = None,
+        fields: tuple[str, ...] | None = None,
     ) -> tuple[list[Unit], list[np.ndarray], list[UnitResult]]:
         """Units, the places of their plans, and what came of them."""
         if not self._finalizer.alive:
@@ -273,9 +282,10 @@ class RolloutEngine:
             raise TypeError(f"progress must be a function of (rollouts, steps) or None, got {described(progress)}")
         table = resolve_plans(plans, self.policy)
         shared = checked_parameters(self.policy, parameters, table)
-        pieces = self._pieces(table, reduce)
+        fields = checked_fields(fields) if reduce is None else reduce.fields
+        pieces = self._pieces(table, reduce, fields)
         units = [
-            self._unit(number, table if len(piece) == len(table) else table.take(piece), reduce)
+            self._unit(number, table if len(piece) == len(table) else table.take(piece), reduce, fields)
             for number, piece in enumerate(pieces)
         ]
 
@@ -479,7 +489,7 @@ class RolloutEngine:
                 more[m] = still_missing(found[m].lengths.tolist(), started[m], None, need)
         return [known[: enough(known.lengths.tolist(), None, need)] for known in found]
 
-    def _pieces(self, plans: PlanTable, reduce: Reduction | None) -> list[np.ndarray]:
+    def _pieces(self, plans: PlanTable, reduce: Reduction | None, fields: tuple[str, ...] | None) -> list[np.ndarray]:
         """Positions of the plans of each unit; plans with parameters of their own are in other units than the rest.
 
         A call with stacked parameters differs in the last bit from one with shared parameters, so a unit is of one
@@ -489,19 +499,22 @@ class RolloutEngine:
         longest = int(plans.max_steps.max(initial=1))
         if longest == NO_LIMIT:
             longest = self.env_spec.max_episode_length or 1
-        size = unit_size(len(plans), self._kind_of_unit(reduce), self._pool.num_workers, longest)
+        size = unit_size(len(plans), self._kind_of_unit(fields), self._pool.num_workers, longest)
         if reduce is not None:
             size = reduce.whole_groups(size, len(plans))
         return [piece for part in (own, rest) if len(part) for piece in cut(part, size)]
 
-    def _unit(self, number: int, plans: PlanTable, reduce: Reduction | None) -> Unit:
-        num_slots = slots_of_unit(len(plans), self._kind_of_unit(reduce), self._slots_per_unit)
-        may_narrow = self._slots_per_unit is None
-        return Unit(number, plans, num_slots, reduce=reduce, may_narrow=may_narrow, **self._settings)
+    def _unit(self, number: int, plans: PlanTable, reduce: Reduction | None, fields: tuple[str, ...] | None) -> Unit:
+        num_slots = slots_of_unit(len(plans), self._kind_of_unit(fields), self._slots_per_unit)
+        wanted = {"fields": fields, "may_narrow": self._slots_per_unit is None}
+        if fields is not None and not _EXTRAS.intersection(fields):
+            wanted["record_extras"] = False
+        return Unit(number, plans, num_slots, reduce=reduce, **{**self._settings, **wanted})
 
-    def _kind_of_unit(self, reduce: Reduction | None) -> str:
-        lean = self._unit_kind == "batched" and reduce is not None and reduce.fields is not None
-        return "lean" if lean else self._unit_kind
+    def _kind_of_unit(self, fields: tuple[str, ...] | None) -> str:
+        if self._unit_kind != "batched" or fields is None:
+            return self._unit_kind
+        return "slim" if set(fields) <= {"rewards"} else "lean"
 
     def _run_here(
         self, units: Sequence[Unit], parameters: np.ndarray, done: Callable[[UnitResult], None]
@@ -512,7 +525,7 @@ class RolloutEngine:
             try:
                 results.append(self._local.run(unit))
             except RolloutError as error:
-                error.completed = _completed(units, results, error)
+                error.completed = completed(units, results, error)
                 raise
             done(results[-1])
         return results
@@ -525,7 +538,7 @@ class RolloutEngine:
         try:
             return self._pool.run_jobs(jobs, lambda job, result: done(result))
         except (RolloutError, WorkerLost) as error:
-            error.completed = _completed(units, error.completed, error)
+            error.completed = completed(units, error.completed, error)
             raise
 
     def _job(self, number: int, unit: Unit) -> Job:
@@ -561,28 +574,6 @@ def _groups(rollouts: Rollouts, count: int) -> list[Rollouts]:
     return [rollouts.take(numbers) for numbers in np.split(order, np.searchsorted(group[order], range(1, count)))][
         :count
     ]
-
-
-def _together(units: Sequence[Unit], results: Sequence[UnitResult], pieces: Sequence[np.ndarray]) -> Rollouts:
-    """The rollouts of all units in the order of their plans."""
-    parts = []
-    for unit, result in zip(units, results, strict=True):
-        if result.columns is not None:
-            every = len(result.kept) == len(unit.plans)
-            result.columns.plans = unit.plans if every else unit.plans.take(result.kept)
-            parts.append(result.columns)
-    rollouts = Rollouts(parts)
-    places = [piece[result.kept] for piece, result in zip(pieces, results, strict=True) if len(result.kept)]
-    order = np.concatenate([np.zeros(0, dtype=np.int64), *places])
-    return rollouts if bool((np.diff(order) > 0).all()) else rollouts.sorted_by(order)
-
-
-def _completed(units: Sequence[Unit], results: Sequence[UnitResult], error: Exception) -> list[StepSequence]:
-    """Rollouts of whole units, and those of the one that failed which had ended before."""
-    parts = [_together([units[r.number]], [r], [np.arange(len(units[r.number].plans))]) for r in results]
-    rollouts = [rollout for part in parts for rollout in part]
-    rollouts += error.finished if isinstance(error, RolloutError) else []
-    return sorted(rollouts, key=lambda rollout: rollout.rollout_info["plan"]["index"])
 
 
 def _release(pool: SamplerPool, owns_pool: bool, key: str, local: UnitRunner) -> None:

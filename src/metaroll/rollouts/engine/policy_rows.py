@@ -34,11 +34,13 @@ class PolicyRows:
 
     Noise is a function of a rollout's plan and the number of its step. That of all slots is made for some lock-steps at
     a time, so that one step reads one contiguous row block whatever the slots' own times are. Rollouts without noise
-    (``deterministic``) show zeros.
+    (``deterministic``) show zeros. Without ``with_infos`` nobody looks at infos, and there are none.
     """
 
-    def __init__(self, policy: Policy, num_slots: int, parameters: np.ndarray | None = None) -> None:
-        self.policy = policy
+    def __init__(
+        self, policy: Policy, num_slots: int, parameters: np.ndarray | None = None, *, with_infos: bool = True
+    ) -> None:
+        self.policy, self._with_infos = policy, with_infos
         self._num_slots = num_slots
         self._info = policy.info
         self._parameters: np.ndarray | None = None
@@ -130,7 +132,7 @@ class PolicyRows:
         flag = bool(self._deterministic[0])
         self._flag = flag if bool((self._deterministic == flag).all()) else None
         if self._stacked and self._parameters is not None:
-            self._parameters = self._parameters[slots]
+            self._parameters = self._in_order(self._parameters[slots])
         if self._blocks is not None:
             self._blocks.keep(slots)
 
@@ -151,7 +153,7 @@ class PolicyRows:
         if self._info.row_by_row and not active.all():
             return self._act_on(np.flatnonzero(active), obs, noise, deterministic)
         if self._info.width_independent:
-            action, self._state, info = self.policy.act(obs, self._state, noise, deterministic, self._parameters)
+            action, self._state, info = self._called(obs, self._state, noise, deterministic, self._parameters)
             return action, info
         return self._act_in_blocks(obs, noise, deterministic)
 
@@ -174,6 +176,17 @@ class PolicyRows:
         return self._state.get(name)
 
     # -- helpers ---------------------------------------------------------------------------------------------------
+
+    def _called(
+        self, obs: Any, state: PolicyState, noise: np.ndarray, deterministic: Any, parameters: np.ndarray | None
+    ) -> tuple[Any, PolicyState, dict[str, np.ndarray]]:
+        if self._with_infos:
+            return self.policy.act(obs, state, noise, deterministic, parameters)
+        return *self.policy.act_without_infos(obs, state, noise, deterministic, parameters), {}
+
+    def _in_order(self, stacked: np.ndarray) -> np.ndarray:
+        """Parameters ``(N, P)`` as the policy likes them to lie in memory."""
+        return np.asfortranarray(stacked) if self._info.parameter_columns else stacked
 
     def _draw(self, step: int) -> None:
         """Noise of all slots from lock-step ``step`` on."""
@@ -213,17 +226,18 @@ class PolicyRows:
             # A shared and a stacked call differ in the last bit, so one loop runs either kind.
             raise ValueError("either every plan of a unit brings parameters, or none and they are given to the loop")
         self._own_parameters = True
-        sets = [plans.parameter_sets[number] for number in plans.set_of.tolist()]
         if self._info.parameter_blocks:
+            sets = [plans.parameter_sets[number] for number in plans.set_of.tolist()]
             self._blocks = ParameterBlocks(self._num_slots) if self._blocks is None else self._blocks
             self._blocks.start(slots.tolist(), sets)
             return
-        rows = np.stack([np.asarray(values, dtype=np.float32) for values in sets])
+        used, set_of = np.unique(plans.set_of, return_inverse=True)
+        distinct = [np.asarray(plans.parameter_sets[number], dtype=np.float32) for number in used.tolist()]
         if self._parameters is None:
-            self._parameters = np.zeros((self._num_slots, rows.shape[1]), dtype=np.float32)
+            self._parameters = self._in_order(np.zeros((self._num_slots, len(distinct[0])), dtype=np.float32))
         else:
-            self._parameters = self._parameters.copy()  # policies cache by identity
-        self._parameters[slots] = rows
+            self._parameters = self._parameters.copy(order="K")  # policies cache by identity
+        self._parameters[slots] = np.stack(distinct)[set_of]
         self._stacked = True
 
     def _act_with_own_sets(
@@ -237,11 +251,11 @@ class PolicyRows:
         blocks.arrange(active)
         rows, place = blocks.source, blocks.place
         if rows is None:
-            action, self._state, info = self.policy.act(obs, self._state, noise, deterministic, blocks.sets)
+            action, self._state, info = self._called(obs, self._state, noise, deterministic, blocks.sets)
             return action, info
         flags = deterministic if isinstance(deterministic, bool) else deterministic[rows]
         state = {name: value[rows] for name, value in self._state.items()}
-        action, state, info = self.policy.act(obs[rows], state, noise[rows], flags, blocks.sets)
+        action, state, info = self._called(obs[rows], state, noise[rows], flags, blocks.sets)
         self._state = {name: value[place] for name, value in state.items()}
         return action[place], {name: value[place] for name, value in info.items()}
 
@@ -251,7 +265,7 @@ class PolicyRows:
         parameters = self._parameters[rows] if self._stacked and self._parameters is not None else self._parameters
         flags = deterministic if isinstance(deterministic, bool) else deterministic[rows]
         state = {name: value[rows] for name, value in self._state.items()}
-        action, state, info = self.policy.act(take_rows(obs, rows), state, noise[rows], flags, parameters)
+        action, state, info = self._called(take_rows(obs, rows), state, noise[rows], flags, parameters)
         for name, value in state.items():
             old = self._state.get(name, np.zeros((self._num_slots, *value.shape[1:]), value.dtype))
             self._state[name] = _scatter(value, rows, _room_for(name, value, old))
@@ -270,7 +284,7 @@ class PolicyRows:
             parameters = self._parameters[rows] if self._stacked and self._parameters is not None else self._parameters
             flags = deterministic if isinstance(deterministic, bool) else deterministic[rows]
             state = {name: value[rows] for name, value in self._state.items()}
-            parts.append(self.policy.act(take_rows(obs, rows), state, noise[rows], flags, parameters))
+            parts.append(self._called(take_rows(obs, rows), state, noise[rows], flags, parameters))
         size = self._num_slots
         self._state = {k: np.concatenate([p[1][k] for p in parts])[:size] for k in parts[0][1]}
         infos = {k: np.concatenate([p[2][k] for p in parts])[:size] for k in parts[0][2]}

@@ -155,7 +155,9 @@ class _Place:
     last: np.ndarray
 
     @classmethod
-    def of(cls, block: _Block, positions: np.ndarray, first: np.ndarray, bounds: np.ndarray) -> _Place | None:
+    def of(
+        cls, block: _Block, positions: np.ndarray, first: np.ndarray, bounds: np.ndarray, *, with_finals: bool
+    ) -> _Place | None:
         """``None`` where nothing of the block is wanted for pieces at ``positions`` that begin with step ``first``."""
         piece = np.minimum(np.searchsorted(positions, block.positions), len(positions) - 1)
         wanted = (positions[piece] == block.positions) & (block.counts > 0)
@@ -167,11 +169,13 @@ class _Place:
         source: np.ndarray | slice = slice(None)
         if not wanted.all() or bool((block.counts < block.steps).any()):
             source = np.flatnonzero((lock_steps < block.counts) & wanted)
-        whole = isinstance(source, slice)
-        steps, finals = (
-            (_Grid.of(first_rows, block.steps) if whole else None) or (first_rows + lock_steps).reshape(-1)[source]
-            for first_rows in (begin, begin + piece)
-        )
+
+        def rows(first_rows: np.ndarray) -> np.ndarray | _Grid:
+            grid = _Grid.of(first_rows, block.steps) if isinstance(source, slice) else None
+            return (first_rows + lock_steps).reshape(-1)[source] if grid is None else grid
+
+        steps = rows(begin)
+        finals = rows(begin + piece) if with_finals else steps
         slots, ends = np.flatnonzero(wanted), (begin + piece + block.counts)[wanted]
         return cls(source, steps, finals, block.counts[slots] * len(wanted) + slots, ends)
 
@@ -343,8 +347,9 @@ class Recorder:
             running: Positions of rollouts that go on: what they have recorded is kept.
         """
         bounds = np.concatenate([[0], np.cumsum(lengths)])
-        places = [_Place.of(block, positions, first, bounds) for block in self._blocks]
         names = dict.fromkeys(name for block in self._blocks for name in block.arrays)
+        finals = any(name.startswith("+") for name in names)
+        places = [_Place.of(block, positions, first, bounds, with_finals=finals) for block in self._blocks]
         own: dict[int, dict[str, Any]] = defaultdict(dict)
         flat: dict[str, np.ndarray] = {}
         for name in names:

@@ -31,8 +31,14 @@ __all__ = ["SlotLoop"]
 _BLOCK, _LONG_BLOCK = 16, 64
 """Lock-steps between two looks at what has ended, and where every lock-step looks: a block has a price of its own."""
 
+_FEW_SLOTS = 1024
+"""Slots that are stepped together at hardly less cost each lock-step if some of them have ended."""
+
 _FULL = 0.75
-"""Share of slots at work below which those that have ended get new plans, or are left behind."""
+"""Share of slots at work below which those that have ended get new plans."""
+
+_NEEDED = 0.95
+"""Share of slots at work below which the others are left behind, where there are no more plans."""
 
 
 class SlotLoop:
@@ -101,7 +107,8 @@ class SlotLoop:
             SlotPlans(plans, slots.num_slots) if callable(plans) else PlansInOrder(plans)
         )
         self._full = _FULL if isinstance(self._source, PlansInOrder) else 1.0
-        self._rows = PolicyRows(policy, slots.num_slots, parameters)
+        keeps_infos = record and record_infos and (fields is None or "policy_infos" in fields)
+        self._rows = PolicyRows(policy, slots.num_slots, parameters, with_infos=keeps_infos)
         self._sees_structure = policy.info.structured
         self._past_end = slots.info.steps_past_end and policy.info.width_independent and record
         self._recorder = Recorder(memory, with_infos=record_infos, fields=fields)
@@ -122,6 +129,9 @@ class SlotLoop:
         self._limits = np.full(slots.num_slots, NO_LIMIT)
         self._stops = np.ones(slots.num_slots, dtype=bool)
         self._active = np.zeros(slots.num_slots, dtype=bool)
+        self._begun = np.zeros(slots.num_slots, dtype=bool)
+        """Which slots have ever run a rollout: those that may be stepped past endings all are, which costs less than to
+        leave some out."""
         self._until_limit = 0
         """Lock-steps before the first rollout can reach its limit."""
         self._ended: list[np.ndarray] = []
@@ -196,13 +206,13 @@ class SlotLoop:
             actions = check_elements("actions", self._spec.action_space, actions, self.num_slots)
         self.finished, self.columns, self.positions = Rollouts(), None, []
         left = k_steps
-        block = _BLOCK if self._past_end else _LONG_BLOCK
         try:
             while (left is None or left > 0) and self._active.any():
                 if left is None and bool((self._active & ~self._stops & (self._limits == NO_LIMIT)).any()):
                     raise ValueError(
                         "a plan with stop_on_done=False and no limit never ends; set its max_steps, or give k_steps"
                     )
+                block = self._longest_block()
                 taken = self._block(block if left is None else min(left, block), actions)
                 left = None if left is None else left - taken
         finally:
@@ -336,6 +346,11 @@ class SlotLoop:
             self.fill()
         return step
 
+    def _longest_block(self) -> int:
+        """Lock-steps of the next block at most; of the last few rows, what is done past endings costs little."""
+        last_few = self.num_slots <= _FEW_SLOTS and not self._source.more
+        return _LONG_BLOCK if last_few or not self._past_end else _BLOCK
+
     def _enough(self, ended: np.ndarray) -> bool:
         """Whether so many rollouts have ended that the block had better end, too."""
         alive = int(np.count_nonzero(self._active & ~ended))
@@ -353,7 +368,8 @@ class SlotLoop:
             if not running.any():
                 return None
         try:
-            result = self.slots.step(actions, running)  # look: ok the only step of new work
+            stepped = self._begun if self._past_end else running
+            result = self.slots.step(actions, stepped)  # look: ok the only step of new work
         except FAILURES as error:
             raise self._failure(error, running, counts) from error
         counts += running
@@ -437,9 +453,11 @@ class SlotLoop:
             num_active = int(np.count_nonzero(self._active))
             if num_active == self.num_slots:
                 return
-            if num_active and (self.slots.info.resets_together or num_active > self._full * self.num_slots):
+            more = self._source.more
+            enough = (self._full if more else _NEEDED) * self.num_slots
+            if num_active and (self.slots.info.resets_together or num_active > enough):
                 return  # until more rollouts have ended
-            if not self._source.more:
+            if not more:
                 self._narrow(num_active)
                 return
             free = np.flatnonzero(~self._active)
@@ -455,7 +473,7 @@ class SlotLoop:
         self.slots.keep(rows)
         self._rows.keep(rows)
         self.num_slots = len(rows)
-        for name in ("_positions", "_ages", "_packed", "_limits", "_stops", "_active"):
+        for name in ("_positions", "_ages", "_packed", "_limits", "_stops", "_active", "_begun"):
             self.__dict__[name] = self.__dict__[name][rows]
         self._obs = map_leaves(lambda leaf, path: leaf[rows], self._obs)
 
@@ -471,7 +489,7 @@ class SlotLoop:
         )
         self._ages[slots] = self._packed[slots] = 0
         self._stops[slots] = plans.stop_on_done
-        self._active[slots] = True
+        self._active[slots] = self._begun[slots] = True
         starting = np.zeros(self.num_slots, dtype=bool)
         starting[slots] = True
         try:

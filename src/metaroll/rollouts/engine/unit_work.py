@@ -14,6 +14,7 @@ from torch import nn
 
 from metaroll.checks import array_of, described
 from metaroll.data.rollouts import RolloutColumns, Rollouts
+from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.mujoco.threads import physics_threads
 from metaroll.errors import InvalidValueError, RolloutError, ShapeError
@@ -34,8 +35,10 @@ __all__ = [
     "acting_build",
     "buffers_of",
     "check_variations",
+    "checked_fields",
     "checked_parameters",
     "chosen_variations",
+    "completed",
     "dropped_in_order",
     "forget",
     "one_torch_thread",
@@ -45,6 +48,7 @@ __all__ = [
     "set_policy",
     "shared_or_own",
     "spaces_of",
+    "together",
     "unit_runner",
 ]
 
@@ -53,7 +57,10 @@ _MOST_KEPT_SLOTS = 4
 
 @dataclass(frozen=True)
 class Unit:
-    """Plans for a number of slots. ``may_narrow``: fewer slots where these are environments that take long to make."""
+    """Plans for a number of slots. ``may_narrow``: fewer slots where these are environments that take long to make.
+
+    ``fields``: names of the columns that are wanted; ``None``: all, with what stays constant in each rollout.
+    """
 
     number: int
     plans: PlanTable
@@ -63,6 +70,7 @@ class Unit:
     record_extras: bool = False
     on_error: str = "raise"
     reduce: Reduction | None = None
+    fields: tuple[str, ...] | None = None
     may_narrow: bool = False
 
 
@@ -171,8 +179,8 @@ class UnitRunner:
                 if self.device is not None:
                     loop = DeviceLoop(slots, policy, plans, self.device, **settings)
                 else:
-                    fields = None if unit.reduce is None else unit.reduce.fields
-                    loop = SlotLoop(slots, policy, plans, begin=False, memory=self._memory, fields=fields, **settings)
+                    settings |= {"fields": unit.fields, "memory": self._memory}
+                    loop = SlotLoop(slots, policy, plans, begin=False, **settings)
                     loop.fill()
                 loop.advance()
         except BaseException as error:
@@ -287,6 +295,41 @@ def _result(
         return UnitResult(unit.number, columns, kept, dropped, num_steps=steps)
     rows, groups = unit.reduce.rows_of(columns, kept)
     return UnitResult(unit.number, None, kept, dropped, rows, groups, steps)
+
+
+def together(units: Sequence[Unit], results: Sequence[UnitResult], pieces: Sequence[np.ndarray]) -> Rollouts:
+    """The rollouts of all units in the order of their plans."""
+    parts = []
+    for unit, result in zip(units, results, strict=True):
+        if result.columns is not None:
+            every = len(result.kept) == len(unit.plans)
+            result.columns.plans = unit.plans if every else unit.plans.take(result.kept)
+            parts.append(result.columns)
+    rollouts = Rollouts(parts)
+    places = [piece[result.kept] for piece, result in zip(pieces, results, strict=True) if len(result.kept)]
+    order = np.concatenate([np.zeros(0, dtype=np.int64), *places])
+    return rollouts if bool((np.diff(order) > 0).all()) else rollouts.sorted_by(order)
+
+
+def completed(units: Sequence[Unit], results: Sequence[UnitResult], error: Exception) -> list[StepSequence]:
+    """Rollouts of whole units, and those of the one that failed which had ended before."""
+    parts = [together([units[r.number]], [r], [np.arange(len(units[r.number].plans))]) for r in results]
+    rollouts = [rollout for part in parts for rollout in part]
+    rollouts += error.finished if isinstance(error, RolloutError) else []
+    return sorted(rollouts, key=lambda rollout: rollout.rollout_info["plan"]["index"])
+
+
+def checked_fields(fields: Any) -> tuple[str, ...] | None:
+    """Names of columns.
+
+    Raises:
+        TypeError: They are something else.
+    """
+    if fields is None:
+        return None
+    if isinstance(fields, str) or not isinstance(fields, Iterable) or not all(isinstance(name, str) for name in fields):
+        raise TypeError(f'fields must be names of columns, ("rewards",) say, or None, got {described(fields)}')
+    return tuple(fields)
 
 
 def be_ready(namespace: GlobalNamespace) -> None:

@@ -6,15 +6,24 @@ import numpy as np
 
 __all__ = ["cut", "list_slots", "slots_of_unit", "unit_size"]
 
-_MOST_PLANS = {"list": 256, "batched": 1024, "lean": 4096, "physics": 256, "vector": 1024, "device": 1 << 16}
+_MOST_PLANS = {
+    "list": 256,
+    "batched": 1024,
+    "lean": 4096,
+    "slim": 4096,
+    "physics": 256,
+    "vector": 1024,
+    "device": 1 << 16,
+}
 _MOST_SLOTS = {
     "list": 256,
     "batched": 1024,
     "lean": 4096,
+    "slim": 4096,
     "physics": 64,
     "vector": 1024,
     "device": 1 << 14,
-}  # a vector environment has a number of its own; lean units are batched ones that record a few fields
+}  # a vector environment has a number of its own; lean units are batched and record little, slim ones only rewards
 
 _FEW_SLOTS = 16
 """Slots of a list of environments that take long to make (and mostly much memory)."""
@@ -22,8 +31,8 @@ _FEW_PLANS = 64
 _MAKING = 0.1
 """Seconds that making a wider list of environments may take."""
 
-_MOST_STEPS = 1 << 21
-"""Steps of a lean unit at most, unless it has few plans: what bounds the memory that it takes."""
+_MOST_STEPS = {"lean": 1 << 21, "slim": 1 << 22}
+"""Steps of a unit at most, unless it has few plans: what bounds the memory that it takes."""
 _LEAN_PLANS = 256
 
 
@@ -38,8 +47,8 @@ def unit_size(num_plans: int, kind: str, num_workers: int = 1, longest: int = 1)
     if num_plans < _FEW_PLANS and kind == "list":
         units = max(4 if num_plans >= 16 else 2, num_workers)
     most = _MOST_PLANS[kind]
-    if kind == "lean":
-        most = min(most, max(_LEAN_PLANS, _MOST_STEPS // longest))
+    if kind in _MOST_STEPS:
+        most = min(most, max(_LEAN_PLANS, _MOST_STEPS[kind] // longest))
     return min(max(1, -(-num_plans // units)), most)
 
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, final
 from metaroll.errors import option_text
 from metaroll.functional.search.base import Search
 from metaroll.functional.search.finite_differences import ARS, PGPE, OpenAIES
+from metaroll.functional.search.multi_start import Starts
 from metaroll.functional.search.snes import SNES
 from metaroll.learners.evolution import CEM, CMAES, Evolution, SearchLearner
 from metaroll.learners.trials import Trials
@@ -45,6 +46,9 @@ class EvolutionSetup:
     num_test_tasks: int | None = None
 
 
+_SHARED: tuple[tuple[type, Collection[str]], ...] = ((Trials, ()), (Starts, ()), (EvolutionSetup, ()))
+
+
 class _SearchDescription(AlgorithmDescription, ABC):
     """What searches share: a policy whose noise is not learned, and how candidates are tried.
 
@@ -66,6 +70,7 @@ class _SearchDescription(AlgorithmDescription, ABC):
         policy = building.make_policy(spec, given, "mlp", setup.hidden_nonlinearity, generator, learn_std=False)
         arguments = {
             "trials": trials,
+            "starts": building.setup_of(Starts, given.values),
             "task_sampler": train,
             **building.common_arguments(given, test),
             **building.own_arguments(self.learner, given.values),
@@ -80,10 +85,18 @@ class _SearchDescription(AlgorithmDescription, ABC):
 
     def work(self, values: Mapping[str, Any]) -> Work:
         rollouts = (values["rollouts_per_candidate"] or 1) * values["tasks_per_epoch"]
-        return Work(0, self._num_candidates(values) * rollouts * values["max_path_length"], 0)
+        steps = self._num_candidates(values) * rollouts * values["max_path_length"]
+        rounds = building.setup_of(Starts, values).rounds
+        return Work(steps * sum((starts - 1) * epochs for starts, epochs in rounds), steps, 0)
 
     def amount(self, algo: SearchLearner, values: Mapping[str, Any]) -> str:
-        return f"{algo.num_candidates} parameter vectors per epoch, {values['rollouts_per_candidate']} rollouts each"
+        found = f"{algo.num_candidates} parameter vectors per epoch, {values['rollouts_per_candidate']} rollouts each"
+        rounds = algo.starts.rounds
+        if not rounds:
+            return found
+        return (
+            f"{found}, from {rounds[0][0]} starts of which one is left after {sum(each for _, each in rounds)} epochs"
+        )
 
     def ended_early(self, algo: SearchLearner) -> tuple[int, str] | None:
         return (algo.num_epochs, f"the search has ended: {', '.join(algo.stop_reasons)}") if algo.converged else None
@@ -95,7 +108,7 @@ class CMAESDescription(_SearchDescription):
 
     name: ClassVar[str] = "cmaes"
     learner: ClassVar[type] = CMAES
-    option_sources: ClassVar[Sequence[tuple[type, Collection[str]]]] = ((Trials, ()), (EvolutionSetup, ()))
+    option_sources: ClassVar[Sequence[tuple[type, Collection[str]]]] = _SHARED
 
     def _num_candidates(self, values: Mapping[str, Any]) -> int:
         return values["n_samples"] or _USUAL_CANDIDATES
@@ -111,7 +124,7 @@ class CEMDescription(_SearchDescription):
 
     name: ClassVar[str] = "cem"
     learner: ClassVar[type] = CEM
-    option_sources: ClassVar[Sequence[tuple[type, Collection[str]]]] = ((Trials, ()), (EvolutionSetup, ()))
+    option_sources: ClassVar[Sequence[tuple[type, Collection[str]]]] = _SHARED
 
     def _num_candidates(self, values: Mapping[str, Any]) -> int:
         return values["n_samples"] or _USUAL_CANDIDATES
@@ -123,7 +136,7 @@ class ARSDescription(_SearchDescription):
 
     name: ClassVar[str] = "ars"
     search: ClassVar[type[Search[Any]] | None] = ARS
-    option_sources: ClassVar[Sequence[tuple[type, Collection[str]]]] = ((ARS, ()), (Trials, ()), (EvolutionSetup, ()))
+    option_sources: ClassVar[Sequence[tuple[type, Collection[str]]]] = ((ARS, ()), *_SHARED)
 
     def _num_candidates(self, values: Mapping[str, Any]) -> int:
         return 2 * values["num_directions"]
@@ -135,11 +148,7 @@ class OpenAIESDescription(_SearchDescription):
 
     name: ClassVar[str] = "es"
     search: ClassVar[type[Search[Any]] | None] = OpenAIES
-    option_sources: ClassVar[Sequence[tuple[type, Collection[str]]]] = (
-        (OpenAIES, ()),
-        (Trials, ()),
-        (EvolutionSetup, ()),
-    )
+    option_sources: ClassVar[Sequence[tuple[type, Collection[str]]]] = ((OpenAIES, ()), *_SHARED)
 
     def _num_candidates(self, values: Mapping[str, Any]) -> int:
         return values["population"]
@@ -151,7 +160,7 @@ class PGPEDescription(_SearchDescription):
 
     name: ClassVar[str] = "pgpe"
     search: ClassVar[type[Search[Any]] | None] = PGPE
-    option_sources: ClassVar[Sequence[tuple[type, Collection[str]]]] = ((PGPE, ()), (Trials, ()), (EvolutionSetup, ()))
+    option_sources: ClassVar[Sequence[tuple[type, Collection[str]]]] = ((PGPE, ()), *_SHARED)
 
     def _num_candidates(self, values: Mapping[str, Any]) -> int:
         return 2 * values["num_pairs"]
@@ -163,7 +172,7 @@ class SNESDescription(_SearchDescription):
 
     name: ClassVar[str] = "snes"
     search: ClassVar[type[Search[Any]] | None] = SNES
-    option_sources: ClassVar[Sequence[tuple[type, Collection[str]]]] = ((SNES, ()), (Trials, ()), (EvolutionSetup, ()))
+    option_sources: ClassVar[Sequence[tuple[type, Collection[str]]]] = ((SNES, ()), *_SHARED)
 
     def _num_candidates(self, values: Mapping[str, Any]) -> int:
         return values["population"] or _USUAL_CANDIDATES

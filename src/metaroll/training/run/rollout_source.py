@@ -312,8 +312,9 @@ class RolloutSource:
         num_domains: int,
         num_init_states_per_domain: int,
         deterministic: bool,
+        fields: tuple[str, ...] | None = None,
         progress: Callable[[int, int], None] | None = None,
-    ) -> list[Sequence[Any]]:
+    ) -> list[Rollouts]:
         """The rollouts of each set of parameters; everything is drawn from ``(seed, counter)``."""
         if self._choice.sampler_cls is not None:
             raise ValueError("sample_parameters needs the rollout engine: setup with sampler_cls None")
@@ -323,8 +324,7 @@ class RolloutSource:
         if explorer is None or (explorer.num_init_states_per_domain, explorer.num_domains) != numbers:
             explorer = self._new_explorer(numbers)
         explorer.seed = seed  # that of a restored run may be another one
-        result = explorer.sample(param_sets, eval=deterministic, number=counter, progress=progress)
-        return [Rollouts.of(sample.rollouts) for sample in result]
+        return explorer.sample_groups(param_sets, eval=deterministic, number=counter, fields=fields, progress=progress)
 
     def _new_explorer(self, numbers: tuple[int, int]) -> ParameterExplorationSampler:
         if self._explorer is not None:

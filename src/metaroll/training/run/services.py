@@ -256,12 +256,14 @@ class RunnerServices(ABC):
         num_domains: int = 1,
         num_init_states_per_domain: int = 1,
         deterministic: bool = True,
+        fields: tuple[str, ...] | None = None,
     ) -> list[Sequence[Any]]:
         """Whole rollouts of the algorithm's policy with each of n parameter vectors: n lists; see ``Runner``.
 
         Domains come from what randomizes the environment that was set up (see ``ParameterExplorationSampler``).
         """
         source = self._require_setup("sample_parameters")
+        stored = self._args is not None and self._args.store_paths
         groups = source.sample_parameters(
             param_sets,
             seed=self._seed,
@@ -269,10 +271,11 @@ class RunnerServices(ABC):
             num_domains=num_domains,
             num_init_states_per_domain=num_init_states_per_domain,
             deterministic=deterministic,
+            fields=None if stored else fields,
             progress=self._count_rollouts(None, len(param_sets) * num_domains * num_init_states_per_domain),
         )
         self._count(groups, groups)
-        return groups
+        return list(groups)
 
     def evaluate(self, algo: Any, task_sampler: Any = None) -> float:
         """Evaluate ``algo`` on held-out tasks; the result is in ``last_evaluation``.
@@ -334,7 +337,7 @@ class RunnerServices(ABC):
         self._count_steps(groups, result)
 
     def _count_steps(self, groups: Sequence[Sequence[Any]], result: Sequence[Any]) -> None:
-        self._total_env_steps += sum(_length(rollout) for group in groups for rollout in group)
+        self._total_env_steps += sum(map(_num_steps, groups))
         if self._args is not None and self._args.store_paths:
             self._last_paths = result
 
@@ -363,6 +366,10 @@ _PART_SECONDS = 5.0
 def _next_size(size: int, seconds: float) -> int:
     """How many variations to run together, when ``size`` of them took so many seconds."""
     return max(1, round(size * min(4.0, max(0.25, _PART_SECONDS / max(seconds, 1e-6)))))
+
+
+def _num_steps(group: Sequence[Any]) -> int:
+    return group.num_steps if isinstance(group, Rollouts) else sum(map(_length, group))
 
 
 def _length(rollout: Any) -> int:
