@@ -3,14 +3,16 @@
     python benchmarks/resume_exact.py --env point-robot --kills 12
     python benchmarks/resume_exact.py --env cheetah-vel --kills 2
     python benchmarks/resume_exact.py --env searches --kills 10     each search, one row after the other
+    python benchmarks/resume_exact.py --env off_policy --kills 10   each off-policy learner
     python benchmarks/resume_exact.py --env cem --kills 10
     python benchmarks/resume_exact.py --check                       the searches, without appending
 
-Through the command line, as a user would. The rows of PEARL: kill number k falls at a random moment of epoch k + 1 (the
-first also into the start). All others: kills fall at random moments of random epochs; each part of such a run is a fork
-of this process, so that it begins to train at once. What is hit is sampling, gradient steps, evaluation, writing a
-snapshot. Compared are weights, optimizers or searches, generators, replay buffers, callbacks, metrics, the snapshots
-that are kept, and the evaluation at the end. The status is 1 if anything differs.
+Through the command line, as a user would. A learner joins as a ``Row`` in ``OFF_POLICY`` or ``SEARCHES``. The rows of
+PEARL: kill number k falls at a random moment of epoch k + 1 (the first also into the start). All others: kills fall at
+random moments of random epochs; each part of such a run is a fork of this process, so that it begins to train at once.
+What is hit is sampling, gradient steps, evaluation, writing a snapshot. After each kill, every snapshot that is there
+must be readable, to its last byte. Compared are weights, optimizers or searches, generators, replay buffers, callbacks,
+metrics, the snapshots that are kept, and the evaluation at the end. The status is 1 if anything differs.
 """
 
 from __future__ import annotations
@@ -29,12 +31,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from _reporting import report, versions
 
 import metaroll.cli.commands.train
 import metaroll.cli.main
 import metaroll.training.session.sessions
 from metaroll.data.compare import trees_equal
+from metaroll.errors import MetarollError
 from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.store.snapshots import Snapshot, latest, load_snapshot, snapshots_of
 
@@ -52,6 +56,7 @@ class Row:
         env: Name of the environment.
         sizes: Options of the run.
         quick: Those of the quick form, which is killed once; ``None`` means the same.
+        num_workers: Worker processes; ``None`` means as many as the command line of this script says.
         forks: Whether parts of the run are forks of this process, killed in random epochs, rather than programs of
             their own, killed in one epoch after the other.
     """
@@ -60,13 +65,14 @@ class Row:
     env: str
     sizes: str
     quick: str | None = None
+    num_workers: int | None = None
     forks: bool = True
 
     def command(self, folder: Path, quick: bool, workers: int) -> list[str]:
         """The arguments that start the run."""
         return [
             *("train", self.algo, self.env, "--seed", "3", "--quiet"),
-            *("--num-workers", str(workers), "--out", str(folder)),
+            *("--num-workers", str(self.num_workers or workers), "--out", str(folder)),
             *(self.quick if quick and self.quick is not None else self.sizes).split(),
         ]
 
@@ -91,6 +97,38 @@ SEARCHES = {
     "hill-climbing": Row("hill-climbing", "CartPole-v1", f"{_SEARCH} --pop-size 11 --num-init-states-per-domain 1"),
 }
 
+# Three rollouts side by side, 20 steps of each in an epoch: snapshots lie in the middle of episodes.
+_KEPT_RETURN = "--evaluate-every 8 --num-episodes 2 --keep-last 3 --keep-best train/return"
+_CYCLES = "--steps-per-epoch 5 --n-train-steps 6 --rollout-batch-size 3 --update-to-data 0.5"
+_BATCHES = "--min-buffer-size 200 --buffer-batch-size 32 --hidden-sizes 32 --torch-threads 1"
+_REPLAY = f"--epochs 24 {_CYCLES} {_BATCHES} {_KEPT_RETURN}"
+_BOX = f"{_REPLAY} --uniform-steps 300"
+_VALUES = f"{_REPLAY} --epsilon-steps 1000 --target-update-steps 50"
+
+OFF_POLICY = {
+    "dqn": Row("dqn", "CartPole-v1", f"{_VALUES} --no-double"),
+    "dqn-double": Row("dqn", "CartPole-v1", _VALUES),
+    "dqn-dueling": Row("dqn", "CartPole-v1", f"{_VALUES} --dueling"),
+    "dqn-n-step": Row("dqn", "CartPole-v1", f"{_VALUES} --n-step 3"),
+    "dqn-prioritized": Row("dqn", "CartPole-v1", f"{_VALUES} --n-step 3 --priority-exponent 0.6 --replay-size 600"),
+    "dqn-workers": Row("dqn", "FrozenLake-v1", f"{_VALUES} --rollout-batch-size 12", num_workers=2),
+    "ddpg": Row("ddpg", "Pendulum-v1", f"{_BOX} --exploration-noise ornstein-uhlenbeck"),
+    "td3": Row("td3", "Pendulum-v1", f"{_BOX} --replay-size 600"),  # the ring is filled twice
+    "td3-mujoco": Row("td3", "InvertedPendulum-v5", _BOX),
+    "td3-random": Row("td3", "Pendulum-v1", f"{_BOX} --randomize-param g=9:11 --num-test-tasks 2"),
+    "td3-goals": Row("td3", "point-goal", _BOX),
+    "sac": Row("sac", "Pendulum-v1", _BOX),
+    "sac-tasks": Row("sac", "point-robot", f"{_BOX} --update-to-data 0.4 --num-train-tasks 5 --num-test-tasks 2"),
+    "sac-pixels": Row(  # blocks of images that snapshots share, in a ring that is filled twice
+        "sac",
+        "point-robot-pixels",
+        f"--epochs 24 --steps-per-epoch 3 --n-train-steps 4 --rollout-batch-size 4 --update-to-data 0.2 {_BATCHES} "
+        f"{_KEPT_RETURN} --buffer-batch-size 8 --replay-size 600 --uniform-steps 300",
+    ),
+}
+
+GROUPS = {"searches": SEARCHES, "off_policy": OFF_POLICY}
+
 # Fewer updates per iteration than the presets; on cheetah-vel everything else is the published configuration.
 ROWS = {
     "point-robot": Row(
@@ -104,6 +142,7 @@ ROWS = {
         "pearl", "cheetah-vel", "--epochs 2 --num-steps-per-epoch 20", f"--epochs 3 {_FEW}", forks=False
     ),
     **SEARCHES,
+    **OFF_POLICY,
 }
 
 TIMED = {"time"}  # phase of metrics that measure the clock
@@ -158,10 +197,45 @@ def run(row: Row, arguments: list[str], quick: bool) -> None:
         raise SystemExit(f"{arguments} ended with status {status}")
 
 
+@dataclass(frozen=True)
+class Hit:
+    """What a kill left.
+
+    Attributes:
+        newest: The newest snapshot; ``None``: there is none yet.
+        ages: Steps that the rollouts had taken which go on there.
+        unreadable: Snapshots that cannot be read, with the reason.
+    """
+
+    newest: int | None
+    ages: list[int]
+    unreadable: list[str]
+
+
+def look(folder: Path) -> Hit:
+    """Read all that there is."""
+    ages: list[int] = []
+    unreadable: list[str] = []
+    found = snapshots_of(folder)
+    for iteration in found:
+        try:
+            snapshot = load_snapshot(folder, iteration)
+            live = snapshot.tree("runner").get("live")
+            kept = snapshot.buffers  # of the newest alone
+            if snapshot.tree("algorithm") is None or (
+                iteration == max(found) and snapshot.manifest["buffers"] and not kept
+            ):
+                unreadable.append(f"{iteration}: it is not whole")
+            ages = [] if live is None else np.concatenate([s["ages"] for s in live["shards"]]).tolist()
+        except MetarollError as error:
+            unreadable.append(f"{iteration}: {error}")
+    return Hit(max(found, default=None), ages, unreadable)
+
+
 def run_killed(
     row: Row, arguments: list[str], folder: Path, kills: Sequence[tuple[int, float]], quick: bool
-) -> list[int | None]:
-    """Start; kill some seconds after a snapshot is in place; resume; the newest snapshot at each kill.
+) -> list[Hit]:
+    """Start; kill some seconds after a snapshot is in place; resume; what each kill left.
 
     Args:
         row: What is run.
@@ -170,7 +244,7 @@ def run_killed(
         kills: The epochs of the snapshots, and the seconds after each.
         quick: Finish in this process.
     """
-    hits: list[int | None] = []
+    hits: list[Hit] = []
     while True:
         if quick and not row.forks and len(hits) == len(kills):
             run(row, arguments, quick)
@@ -184,7 +258,7 @@ def run_killed(
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             process.wait()
-            hits.append(latest(folder))
+            hits.append(look(folder))
             if (folder / "config.yaml").exists():
                 arguments = ["resume", str(folder), "--quiet"]
             continue
@@ -249,8 +323,10 @@ def measure(name: str, args: argparse.Namespace) -> bool:
         epochs = load_snapshot(left).iteration
         planned = moments(row, random.Random(f"{args.seed}-{name}"), kills, epochs, seconds, quick)
         hits = run_killed(row, row.command(right, quick, args.num_workers), right, planned, quick)
-        found = differences(left, right)
+        found = [*differences(left, right), *(f"snapshot {why}" for hit in hits for why in hit.unreadable)]
         steps = load_snapshot(left).tree("runner").get("total_env_steps")
+    ages = [hit.ages for hit in hits]
+    opened: dict[str, Any] = {"steps_of_open_rollouts": ages} if any(ages) else {}
     report(
         "resume_exact",
         quick or args.check,
@@ -263,11 +339,12 @@ def measure(name: str, args: argparse.Namespace) -> bool:
             "sizes": row.quick if quick and row.quick is not None else row.sizes,
             "kills": len(hits),
             "seed": args.seed,
-            "num_workers": args.num_workers,
+            "num_workers": row.num_workers or args.num_workers,
             **({"row": name, "algo": row.algo} if row.forks else {}),
         },
         differing=found,
-        snapshot_at_kill=hits,
+        snapshot_at_kill=[hit.newest for hit in hits],
+        **opened,
         seconds_after_snapshot=[round(delay, 2) for _, delay in planned],
         seconds_alone=round(seconds, 1),
         env_steps=steps,
@@ -278,15 +355,15 @@ def measure(name: str, args: argparse.Namespace) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--env", choices=[*ROWS, "searches"], help="default: point-robot; with --check searches")
-    parser.add_argument("--kills", type=int, help="default: 12, of searches 10")
+    parser.add_argument("--env", choices=[*ROWS, *GROUPS], help="default: point-robot; with --check searches")
+    parser.add_argument("--kills", type=int, help="default: 12 for point-robot and cheetah-vel, else 10")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
     parser.add_argument("--num-workers", type=int, default=1)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--check", action="store_true")
     args = parser.parse_args()
     chosen = args.env or ("searches" if args.check else "point-robot")
-    names = list(SEARCHES) if chosen == "searches" else [chosen]
+    names = list(GROUPS[chosen]) if chosen in GROUPS else [chosen]
     args.kills = (10 if ROWS[names[0]].forks else 12) if args.kills is None else args.kills
     sys.exit(not all([measure(name, args) for name in names]))
 

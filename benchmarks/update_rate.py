@@ -2,18 +2,23 @@
 
     python benchmarks/update_rate.py                   # both: rates, then the training (some minutes)
     python benchmarks/update_rate.py --skip-training
+    python benchmarks/update_rate.py --check           # 3 minutes, nothing is stored; status 1 where a bar is missed
     python benchmarks/update_rate.py --quick           # a few steps, nothing is stored
 
 Both draw batches of 256 from buffers of 1,000 steps of Pendulum-v1 and have networks of 256 x 256, in one process, with
-as many threads (--threads). Short series of gradient steps take turns, so that both share what else the machine does: a
-ratio is that of two neighbors, reported is the median. The training is that of either library with its own rhythm: ours
-takes ten steps between ten gradient steps, as its preset says; Stable-Baselines3 one step between two, its default.
+as many threads (--threads, torch's and those of NumPy's products). Short series of gradient steps take turns, so that
+both share what else the machine does: a ratio is that of two neighbors, reported is the median. The training is that of
+either library with its own rhythm: ours takes ten steps between ten gradient steps, as its preset says, and writes a
+snapshot after each 5,000 (how long that takes is reported, too, and counts); Stable-Baselines3 takes one step between
+two, its default, and writes nothing.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+import sys
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -21,21 +26,28 @@ from typing import Any
 import gymnasium
 import torch
 from _reporting import report, report_missing, versions
+from threadpoolctl import threadpool_limits
 
 import metaroll as m
 
 NAME, PEER, ENV = "update_rate", "stable-baselines3", "Pendulum-v1"
 PACKAGES = ("metaroll", "numpy", "torch", "gymnasium", "stable-baselines3")
 BATCH, SIZES, WARM_UP, STEPS = 256, (256, 256), 1000, 20_000
-TURNS, SERIES = 15, 40
-FASTER = 1.5
+TURNS, SERIES, TOGETHER = 15, 40, 10
+EPOCH, SNAPSHOT_GAP, CHECK_STEPS = 1000, 5, 5000  # environment steps, epochs, environment steps
+FASTER, SNAPSHOT_SHARE = 1.5, 0.05
 KINDS = ("SAC", "TD3")
 
 
 def ours(kind: str, seed: int) -> Any:
     """Our learner, of the size that is measured."""
     spec = m.EnvSpec.from_env(gymnasium.make(ENV))
-    rhythm = {"n_train_steps": 10, "steps_per_epoch": 100, "min_buffer_size": WARM_UP, "uniform_steps": WARM_UP}
+    rhythm = {
+        "n_train_steps": TOGETHER,
+        "steps_per_epoch": EPOCH // TOGETHER,
+        "min_buffer_size": WARM_UP,
+        "uniform_steps": WARM_UP,
+    }
     return getattr(m, kind)(spec, buffer_batch_size=BATCH, seed=seed, evaluate_every=0, **rhythm)
 
 
@@ -57,8 +69,8 @@ def our_steps(kind: str) -> Callable[[int], None]:
         runner.train(2)
 
     def run(count: int) -> None:
-        for _ in range(count):
-            algo.trainer.step(algo.sample_batch())
+        for _ in range(count // TOGETHER):
+            algo.improve()
 
     return run
 
@@ -80,16 +92,16 @@ def seconds(run: Callable[[int], None], count: int) -> float:
     return time.perf_counter() - begun
 
 
-def measure_rate(kind: str, threads: int, quick: bool) -> None:
-    """Series of gradient steps that take turns."""
+def measure_rate(kind: str, threads: int, quick: bool, turns: int) -> bool:
+    """Series of gradient steps that take turns; whether ours are so much faster as is demanded."""
     mine, other = our_steps(kind), their_steps(kind)
-    turns, series = (2, 3) if quick else (TURNS, SERIES)
-    mine(3)
-    other(3)
+    series = TOGETHER if quick else SERIES
+    mine(TOGETHER)
+    other(TOGETHER)
     pairs = [(seconds(mine, series), seconds(other, series)) for _ in range(turns)]
-    report(
+    line = report(
         NAME,
-        quick,
+        quick or turns < TURNS,
         peer=PEER,
         metric="updates_per_second",
         value=series / statistics.median(pair[0] for pair in pairs),
@@ -106,30 +118,62 @@ def measure_rate(kind: str, threads: int, quick: bool) -> None:
         ratios=[round(pair[1] / pair[0], 3) for pair in pairs],
         versions=versions(*PACKAGES),
     )
+    return line["ratio"] >= FASTER
 
 
-def measure_training(threads: int, quick: bool) -> None:
-    """20,000 steps of SAC, one after the other."""
-    steps = 1200 if quick else STEPS
-    algo = ours("SAC", 1)
-    with m.LocalRunner(seed=1) as runner:
+def train_ours(env_steps: int, folder: str, gap: int) -> tuple[float, float, int]:
+    """Seconds of a training of SAC, those of them that snapshots took, and the number of these."""
+    algo, spent = ours("SAC", 1), []
+    with m.LocalRunner(seed=1, snapshot_config=m.SnapshotConfig(folder, "gap", gap)) as runner:
         runner.setup(algo, ENV)
-        took = seconds(runner.train, max(1, steps // 1000))
-    model = theirs("SAC", 1)
-    other = seconds(model.learn, steps)
+        save = runner.save
+
+        def timed(epoch: int) -> Any:
+            begun = time.perf_counter()
+            written = save(epoch)
+            if written is not None:
+                spent.append(time.perf_counter() - begun)
+            return written
+
+        runner.save = timed
+        took = seconds(runner.train, max(1, env_steps // EPOCH))
+    return took, sum(spent), len(spent)
+
+
+def measure_training(threads: int, env_steps: int, store: bool, with_peer: bool) -> bool:
+    """So many steps of SAC with snapshots, and then of the other; whether what is demanded of both holds."""
+    gap = SNAPSHOT_GAP if env_steps >= SNAPSHOT_GAP * EPOCH else 1
+    with tempfile.TemporaryDirectory() as folder:
+        took, saving, count = train_ours(env_steps, folder, gap)
+    config = {"algorithm": "sac", "env": ENV, "env_steps": env_steps, "threads": threads}
+    known: dict[str, Any] = {"unit": "s", "config": config, "versions": versions(*PACKAGES)}
+    share = saving / (took - saving)
     report(
         NAME,
-        quick,
+        not store,
+        peer="none",
+        metric="share_of_snapshots",
+        value=share,
+        demanded=SNAPSHOT_SHARE,
+        snapshots=count,
+        **{**known, "unit": "seconds of snapshots per second without", "config": {**config, "every": gap * EPOCH}},
+    )
+    if not with_peer:
+        return share <= SNAPSHOT_SHARE
+    other = seconds(theirs("SAC", 1).learn, env_steps)
+    ratio = other / took
+    report(
+        NAME,
+        not store,
         peer=PEER,
         metric="seconds_of_training",
         value=took,
-        unit="s",
-        ratio=other / took,
-        config={"algorithm": "sac", "env": ENV, "env_steps": steps, "threads": threads},
+        ratio=ratio,
         demanded=FASTER,
         peer_value=other,
-        versions=versions(*PACKAGES),
+        **known,
     )
+    return share <= SNAPSHOT_SHARE and ratio >= FASTER
 
 
 def main() -> None:
@@ -137,20 +181,31 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--skip-training", action="store_true")
+    parser.add_argument("--check", action="store_true", help="shorter, nothing stored; status 1 where a bar is missed")
     parser.add_argument("--quick", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
+    with threadpool_limits(args.threads, user_api="blas"):
+        held = run(args.kinds, args.threads, args.quick, args.check, not args.skip_training)
+    sys.exit(0 if held or not args.check else 1)
+
+
+def run(kinds: list[str], threads: int, quick: bool, check: bool, training: bool) -> bool:
+    """All that was asked for; whether all bars hold."""
     try:
         import stable_baselines3  # noqa: F401  # pyright: ignore[reportMissingImports]
     except ImportError:
-        config = {"batch": BATCH}
-        known = {"metric": "updates_per_second", "unit": "gradient steps/s", "config": config}
+        known = {"metric": "updates_per_second", "unit": "gradient steps/s", "config": {"batch": BATCH}}
         report_missing(NAME, True, peer=PEER, reason="not installed: make bench-setup", versions=versions(), **known)
-        return
-    for kind in args.kinds:
-        measure_rate(kind, args.threads, args.quick)
-    if not args.skip_training:
-        measure_training(args.threads, args.quick)
+        kinds, with_peer = [], False
+    else:
+        with_peer = True
+    turns = 2 if quick else TURNS // 2 if check else TURNS
+    held = [measure_rate(kind, threads, quick, turns) for kind in kinds]
+    if training:
+        env_steps = 1200 if quick else CHECK_STEPS if check else STEPS
+        held.append(measure_training(threads, env_steps, not (quick or check), with_peer))
+    return all(held)
 
 
 if __name__ == "__main__":

@@ -13,11 +13,13 @@ from metaroll.errors import ShapeError
 from metaroll.functional.gradients.actor_critic import (
     bootstrapped,
     critics_loss,
+    critics_loss_gradient,
     q_target,
     smoothed_actions,
     soft_policy_loss,
     soft_update,
     soft_values,
+    temperature_gradient,
     temperature_loss,
 )
 from metaroll.functional.gradients.optimizers import Adam, fast_optimizer
@@ -36,6 +38,14 @@ def test_the_loss_of_critics_is_the_sum_of_theirs() -> None:
     # ((0 + 4) / 2 + (1 + 16) / 2) / 2 = 5.25; with weights 1 and 1/2: ((0 + 2) / 2 + (1 + 8) / 2) / 2 = 2.75
     assert critics_loss(values, target).item() == 5.25
     assert critics_loss(values, target, tensor([1.0, 0.5])).item() == 2.75
+
+
+def test_the_gradient_of_the_loss_of_critics_is_their_error() -> None:
+    values, target = tensor([[1.0, 3.0], [2.0, 5.0]], requires_grad=True), tensor([1.0, 1.0])
+    for weights, expected in ((None, [[0.0, 1.0], [0.5, 2.0]]), (tensor([1.0, 0.5]), [[0.0, 0.5], [0.5, 1.0]])):
+        found = critics_loss_gradient(values.detach(), target, weights)
+        torch.testing.assert_close(found, tensor(expected))
+        torch.testing.assert_close(found, torch.autograd.grad(critics_loss(values, target, weights), values)[0])
 
 
 def test_smoothed_actions_are_clipped_twice() -> None:
@@ -57,6 +67,7 @@ def test_the_temperature_falls_while_the_entropy_is_high() -> None:
     assert loss.item() == pytest.approx(3 * math.log(0.5))
     loss.backward()
     assert log_alpha.grad is not None and log_alpha.grad.item() == pytest.approx(3.0)
+    assert temperature_gradient(tensor([-3.0, -1.0]), -1.0).item() == pytest.approx(3.0)
 
 
 def test_against_plain_loops() -> None:

@@ -19,8 +19,8 @@ from metaroll.data.replay.replay_buffer import ReplayBuffer
 from metaroll.envs.point.point_goal import PointGoalEnv
 from metaroll.envs.point.point_pixels import PointRobotPixelsEnv
 from metaroll.errors import ShapeError, SnapshotError, UnknownNameError
-from metaroll.functional.distributions import squashed_sample, tanh_gaussian_log_prob
-from metaroll.learners.off_policy import choosing, deterministic, soft
+from metaroll.functional.distributions import squashed_sample, squashed_sample_gradients, tanh_gaussian_log_prob
+from metaroll.learners.off_policy import base, choosing, deterministic, soft
 from metaroll.learners.off_policy.base import OffPolicyRLAlgorithm
 from metaroll.learners.off_policy.choosing import DQN, ValueSettings, ValueTrainer
 from metaroll.learners.off_policy.deterministic import DDPG, TD3, DeterministicSettings
@@ -278,7 +278,11 @@ def test_a_path_buffer_serves_as_documented() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "about"),
     [
-        ({"buffer_batch_size": 101, "min_buffer_size": 0}, ValueError, "replay_buffer must hold at least one batch"),
+        (
+            {"buffer_batch_size": 101, "min_buffer_size": 0},
+            ValueError,
+            "the replay buffer must hold at least one batch",
+        ),
         ({"min_buffer_size": 101}, ValueError, "min_buffer_size must be at most the capacity"),
         ({"n_train_steps": 3}, ValueError, "must be a whole multiple of rollout_batch_size=2"),
         ({"update_to_data": 8.0}, ValueError, "must be a whole multiple of rollout_batch_size=2, got 4 / 8"),
@@ -482,6 +486,21 @@ def test_dqn_learns_from_what_surprised_it() -> None:
     assert (algo.replay_buffer.sample(50, 0, weight_exponent=1.0).weights < 1.0).any()
 
 
+@pytest.mark.parametrize("at_once", [1, 2 * 8, 2**18])
+def test_batches_of_a_cycle_are_drawn_before_they_are_used(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "_DRAWN_AT_ONCE", at_once)
+    algo = make(TD3, steps_per_epoch=4, n_train_steps=5, update_to_data=0.5, rollout_batch_size=2)
+    seen: list[TransitionBatch] = []
+    taken = algo.trainer.step
+    algo.trainer.step = lambda batch: (seen.append(batch), taken(batch))[1]
+    trained(algo, Aim, 1)
+    assert algo.num_gradient_steps == len(seen) >= 15 and len(seen) % 5 == 0
+    for batch in seen:
+        assert batch.observations.shape == batch.next_observations.shape == (8, 1) and batch.actions.shape == (8, 1)
+        assert batch.rewards.shape == batch.discounts.shape == (8,) and batch.weights is None
+    assert len({tuple(batch.rewards.tolist()) for batch in seen}) == len(seen)
+
+
 def test_draws_of_a_squashed_gaussian_have_its_density() -> None:
     mean, log_std, noise = torch.randn(3, 50, 2, generator=torch_generator(0))
     action, log_prob = squashed_sample(mean, log_std, noise)
@@ -490,13 +509,27 @@ def test_draws_of_a_squashed_gaussian_have_its_density() -> None:
     torch.testing.assert_close(log_prob, tanh_gaussian_log_prob(pre_tanh, mean, log_std), rtol=1e-4, atol=1e-4)
 
 
+def test_gradients_of_draws_of_a_squashed_gaussian_are_those_of_autograd() -> None:
+    mean, log_std, noise = torch.randn(3, 50, 2, generator=torch_generator(0), dtype=torch.float64)
+    grad_action = torch.randn(50, 2, generator=torch_generator(1), dtype=torch.float64)
+    grad_log_prob = torch.randn(50, generator=torch_generator(2), dtype=torch.float64)
+    mean.requires_grad_(), log_std.requires_grad_()
+    action, log_prob = squashed_sample(mean, log_std, noise)
+    expected = torch.autograd.grad([action, log_prob], [mean, log_std], [grad_action, grad_log_prob])
+    with torch.no_grad():
+        found = squashed_sample_gradients(log_std, noise, action, grad_action, grad_log_prob[:, None])
+    torch.testing.assert_close(found, expected)
+
+
 def test_a_gradient_step_of_sac_waits_for_nothing() -> None:
     trainer = make(SAC).trainer
     drawn = torch.zeros(8, 1)
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         batch = TransitionBatch(*(mode.from_tensor(part) for part in (drawn, drawn, drawn[:, 0], drawn, drawn[:, 0])))
         noise = mode.from_tensor(drawn)
-        critic, policy = (losses(trainer.networks, batch, noise) for losses in (soft.critic_losses, soft.policy_losses))
+        target = soft.critic_target(trainer.networks, batch, noise)
+        critic = soft.critic_losses(trainer.networks, batch, target)
+        policy = soft.policy_losses(trainer.networks, batch, noise)
         torch.autograd.grad(critic.loss, list(trainer.networks.critics.parameters()))
         torch.autograd.grad(policy.loss, list(trainer.networks.policy.parameters()))
     assert isinstance(critic.errors, FakeTensor) and isinstance(policy.log_prob, FakeTensor)
@@ -510,7 +543,8 @@ def test_a_gradient_step_waits_for_nothing(learner: Any) -> None:
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         batch = TransitionBatch(*(mode.from_tensor(part) for part in (drawn, drawn, drawn[:, 0], drawn, drawn[:, 0])))
         noise = mode.from_tensor(drawn) if trainer.settings.smoothing_std else None
-        found = deterministic.critic_losses(trainer.networks, batch, noise, trainer.settings)
+        target = deterministic.critic_target(trainer.networks, batch, noise, trainer.settings)
+        found = deterministic.critic_losses(trainer.networks, batch, target)
         chosen = deterministic.policy_loss(trainer.networks, batch)
         torch.autograd.grad(found.loss, list(trainer.networks.critics.parameters()))
         torch.autograd.grad(chosen, list(trainer.networks.policy.parameters()))
@@ -651,7 +685,7 @@ def test_noise_of_another_kind_is_refused() -> None:
         ({"env_spec": EnvSpec.from_env(gymnasium.make("CartPole-v1"))}, TypeError, "learns actions that are a Box"),
         ({"env_spec": EnvSpec(gymnasium.spaces.Text(3), AIM.action_space, 4)}, ValueError, "observation_space must be"),
         ({"target_update_tau": 2.0}, ValueError, "target_update_tau must lie in"),
-        ({"replay_size": 4}, ValueError, "replay_buffer must hold at least one batch"),
+        ({"replay_size": 4}, ValueError, "the replay buffer must hold at least one batch"),
     ],
 )
 def test_bad_arguments(learner: Any, options: dict[str, Any], error: type[Exception], about: str) -> None:

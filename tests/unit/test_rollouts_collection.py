@@ -20,12 +20,15 @@ from metaroll import RolloutEngine, SamplerPool
 from metaroll.data.rollouts import Rollouts
 from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.errors import NotPicklableError, ReplayError, RolloutError, ShapeError
+from metaroll.policies.exploration import EpsilonGreedyPolicy
+from metaroll.policies.greedy import GreedyQPolicy
 from metaroll.rollouts.engine import collection as collection_module
 from metaroll.rollouts.engine import engine as engine_module
 from metaroll.rollouts.engine import shard_record
 from metaroll.rollouts.engine.reduction import check_reduce
+from metaroll.seeding import torch_generator
 from metaroll.training.store.files import load_tree, save_tree
-from metaroll.types import RolloutPlan
+from metaroll.types import EnvSpec, RolloutPlan
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -49,6 +52,20 @@ def test_pieces_are_those_of_whole_rollouts(case: str) -> None:
         np.testing.assert_array_equal(np.concatenate([piece.actions for piece in pieces]), rollout.actions)
         np.testing.assert_array_equal(pieces[-1].observations[-1], rollout.observations[-1])
         assert not any((piece.terminated | piece.truncated).any() for piece in pieces[:-1])
+
+
+def test_a_call_steps_every_slot_as_often_as_it_says() -> None:
+    """Slots that may be stepped past an ending get their next plan at once, too."""
+    spec = EnvSpec.from_env(gymnasium.make("CartPole-v1"))
+    policy = EpsilonGreedyPolicy(GreedyQPolicy(spec, (4,), generator=torch_generator(0)), 1.0)
+    with RolloutEngine("CartPole-v1", policy) as engine, engine.open(live_plan, 3) as collection:
+        pieces = [collection.advance(10) for _ in range(8)]
+    assert [part.rewards.size for part in pieces] == [30] * 8
+    assert sum(len(part) for part in pieces) > 27  # rollouts have ended within calls
+
+
+def live_plan(number: int) -> RolloutPlan:
+    return RolloutPlan(index=number, seed=(0, 0, number))
 
 
 @pytest.mark.parametrize("num_workers", [1, 2, 3])

@@ -27,6 +27,7 @@ __all__ = [
     "gaussian_log_prob",
     "product_of_gaussians",
     "squashed_sample",
+    "squashed_sample_gradients",
     "tanh_gaussian_log_prob",
     "tanh_log_det",
 ]
@@ -75,6 +76,29 @@ def squashed_sample(
     # Both terms in one sum over the entries; see tanh_log_det.
     log_det = 2.0 * (_LOG_2 - pre_tanh - F.softplus(-2.0 * pre_tanh))
     return torch.tanh(pre_tanh), (log_normal - log_det).sum(-1)
+
+
+def squashed_sample_gradients(
+    log_std: torch.Tensor,
+    noise: torch.Tensor,
+    action: torch.Tensor,
+    grad_action: torch.Tensor,
+    grad_log_prob: torch.Tensor | float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Gradients ``(..., act_dim)`` of mean and log_std, from those of what ``squashed_sample`` gave.
+
+    ``da/du = 1 - a^2``, ``d ln p/du = 2 a``, ``du/dlog_std = exp(log_std) n`` and, with ``u`` fixed,
+    ``d ln p/dlog_std = -1``.
+
+    Args:
+        log_std: As given, ``(..., act_dim)``.
+        noise: As given, ``(..., act_dim)``.
+        action: What was drawn, ``(..., act_dim)``.
+        grad_action: Gradient of that, ``(..., act_dim)``.
+        grad_log_prob: Gradient of the log-density, ``(..., 1)`` or the same everywhere.
+    """
+    grad_mean = grad_action * (1.0 - action.square()) + (2.0 * grad_log_prob) * action
+    return grad_mean, grad_mean * (log_std.exp() * noise) - grad_log_prob
 
 
 def product_of_gaussians(

@@ -58,6 +58,7 @@ class RLAlgorithm(ABC):
         evaluation_env: What makes the environment of its evaluations; ``None`` means that which it is trained in.
         sampler_cls: garage sampler class to collect with; ``None`` means the rollout engine.
         converged: Whether further training changes nothing.
+        log_is_complete: Whether the last numbers that it logged are all that it ever logs: others are unknown then.
     """
 
     policy: Any = None
@@ -74,6 +75,7 @@ class RLAlgorithm(ABC):
     train_tasks = cast("Sequence[Any] | None", None)
     num_test_tasks = cast("int | None", None)
     converged = False
+    log_is_complete = cast("bool", True)
 
     @property
     def info(self) -> AlgorithmInfo:

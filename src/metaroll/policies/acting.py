@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import math
+from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,7 +18,7 @@ from metaroll.functional.distributions import ActionDistribution
 from metaroll.functional.linear import BLOCK, are_small, block_rows, matmul_columns, matmul_rows
 from metaroll.policies.parameters import FlatParameters, ParameterLayout, part_of
 from metaroll.seeding import as_generator
-from metaroll.types import EnvSpec, Policy, PolicyInfo
+from metaroll.types import Context, EnvSpec, Policy, PolicyInfo, PolicyState
 
 __all__ = [
     "NUMPY_ACTIVATIONS",
@@ -112,7 +113,8 @@ def choose_on_torch(sampled: torch.Tensor, mean: torch.Tensor, deterministic: bo
 class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
     """Base of own policies: a torch module for training that acts through NumPy.
 
-    Subclasses say how weights are laid out (``_arrange``) and how rows become actions (``act``).
+    Subclasses say how weights are laid out (``_arrange``) and how rows become actions (``act``). One that acts around
+    another policy hands on to it what it does not do itself (``own_parameters``).
 
     Args:
         env_spec: Spaces of the environment.
@@ -125,6 +127,12 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
 
     acts_in_bounds = False
     """Whether actions keep the bounds of the space by themselves, so that nothing needs to scale them."""
+
+    own_parameters: tuple[str, ...] | None = None
+    """Of a policy that acts around another one, ``policy``: its own acting parameters, which come before those of it;
+    ``None``: it acts around none."""
+
+    policy: ActingPolicy
 
     def __init__(
         self, env_spec: EnvSpec, info: PolicyInfo, encoder: Any = None, *, widths: Sequence[int] | None = None
@@ -146,6 +154,7 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         self._sources: list[tuple[dict[str, Any], str]] = []
         self._flat_cache: tuple[np.ndarray | None, Any] = (None, None)
         self._live_cache: tuple[Any, Any] = (None, None)
+        self._split_cache: tuple[Any, Any] = (None, None)
 
     # -- types.Policy ----------------------------------------------------------------------------------------------
 
@@ -153,6 +162,21 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
     def info(self) -> PolicyInfo:
         """What the policy is."""
         return self._info
+
+    def initial_state(
+        self,
+        contexts: Sequence[Context | None],
+        generators: Sequence[np.random.Generator],
+        domain_params: Sequence[Mapping[str, Any] | None] | None = None,
+    ) -> PolicyState:
+        """State rows of ``policy``, where it acts around one; else nothing is remembered."""
+        if self.own_parameters is None:
+            return super().initial_state(contexts, generators, domain_params)
+        return self.policy.initial_state(contexts, generators, domain_params)
+
+    def with_actions_taken(self, state: PolicyState, actions: Any) -> PolicyState:
+        """As ``policy``, where it acts around one; see ``types.Policy``."""
+        return state if self.own_parameters is None else self.policy.with_actions_taken(state, actions)
 
     def evaluate_actions(self, obs: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-densities and entropies, both ``(...)``, of ``action (..., act_dim)`` given ``obs (..., obs_dim)``.
@@ -193,7 +217,9 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
 
     def acting_parameter_names(self) -> tuple[str, ...]:
         """Names of the parameters that ``act`` uses, in the order of the flat vector."""
-        return self.parameter_layout().names
+        if self.own_parameters is None:
+            return self.parameter_layout().names
+        return (*self.own_parameters, *(f"policy.{name}" for name in self.policy.acting_parameter_names()))
 
     def acting_parameters(self) -> np.ndarray:
         """Flat float32 copy ``(P,)`` of the parameters that ``act`` uses."""
@@ -202,7 +228,8 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
     def parameter_layout(self) -> ParameterLayout:
         """Names and shapes of the acting parameters, for ``torch.func.functional_call`` and stacks."""
         if self._layout is None:
-            self._layout = ParameterLayout.of(self)
+            names = None if self.own_parameters is None else self.acting_parameter_names()
+            self._layout = ParameterLayout.of(self, names)
         return self._layout
 
     # -- features ----------------------------------------------------------------------------------------------------
@@ -265,12 +292,27 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
 
     # -- weights -----------------------------------------------------------------------------------------------------
 
-    @abstractmethod
     def _arrange(self, arrays: list[np.ndarray]) -> Any:
         """Lay out parameter views (with a leading axis N if stacked) as ``act`` wants them. Views only, no arithmetic:
         the arrays may be changed in place later.
         """
-        raise NotImplementedError
+        return arrays
+
+    def _split(self, parameters: np.ndarray | None, num_rows: int) -> tuple[Sequence[np.ndarray], np.ndarray | None]:
+        """Of a policy around another one: its own parameters ``(A,)`` or ``(N, A)``, and those of ``policy``: views."""
+        if parameters is None:
+            return self._live_weights()[: len(self.own_parameters or ())], None
+        if not self.own_parameters:
+            return (), parameters
+        if parameters is self._split_cache[0]:
+            own, inner = self._split_cache[1]
+        else:
+            flat = np.asarray(parameters, dtype=np.float32)
+            ends = np.cumsum([math.prod(shape) for shape in self.parameter_layout().shapes[: len(self.own_parameters)]])
+            *own, inner = np.split(flat, ends, axis=-1)
+            if flat is parameters:  # a copy would not follow changes in place
+                object.__setattr__(self, "_split_cache", (parameters, (own, inner)))
+        return [per_row(values, num_rows) for values in own], inner
 
     def _layers(self, arrays: list[np.ndarray], last_parts: int | None = None) -> list[Affine]:
         """Layers from ``[weight, bias, weight, bias, ...]``, the last one cut in parts."""
@@ -340,13 +382,15 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
         if isinstance(value, nn.Module | nn.Parameter):  # a part was exchanged
-            for cache, empty in (("_layout", None), ("_sources", []), ("_flat_cache", (None, None))):
-                object.__setattr__(self, cache, empty)
+            nothing = (None, None)
+            empty = {"_layout": None, "_sources": [], "_flat_cache": nothing, "_split_cache": nothing}
+            for cache, value in empty.items():
+                object.__setattr__(self, cache, value)
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
         # Views of this object's memory; the copy makes its own.
-        state.update(_flat_cache=(None, None), _live_cache=(None, None), _sources=[])
+        state.update(_flat_cache=(None, None), _live_cache=(None, None), _split_cache=(None, None), _sources=[])
         return state
 
 

@@ -14,9 +14,8 @@ from scipy import special
 from torch import nn
 
 from metaroll.checks import check_number, check_unit_interval
-from metaroll.policies.acting import ActingPolicy, check_box, per_row
+from metaroll.policies.acting import ActingPolicy, check_box
 from metaroll.policies.greedy import check_discrete
-from metaroll.policies.parameters import ParameterLayout
 from metaroll.policies.scaling import ActionScaling
 from metaroll.types import Context, PolicyState
 
@@ -45,6 +44,7 @@ class OrnsteinUhlenbeckPolicy(ActingPolicy):
     """
 
     acts_in_bounds = True
+    own_parameters = ()
 
     def __init__(
         self,
@@ -96,19 +96,6 @@ class OrnsteinUhlenbeckPolicy(ActingPolicy):
             action = np.clip(action + added, space.low.reshape(-1), space.high.reshape(-1))
         return action, {**next_state, _STATE: process}, infos
 
-    def acting_parameter_names(self) -> tuple[str, ...]:
-        """Names of the parameters of ``policy`` within this module."""
-        return tuple(f"policy.{name}" for name in self.policy.acting_parameter_names())
-
-    def parameter_layout(self) -> ParameterLayout:
-        """Layout of ``acting_parameter_names``."""
-        if self._layout is None:
-            self._layout = ParameterLayout.of(self, self.acting_parameter_names())
-        return self._layout
-
-    def _arrange(self, arrays: list[np.ndarray]) -> Any:
-        return arrays
-
 
 class GaussianNoisePolicy(ActingPolicy):
     """The mean action of ``policy`` plus normal noise, clipped to the bounds of the action space.
@@ -125,6 +112,7 @@ class GaussianNoisePolicy(ActingPolicy):
     """
 
     acts_in_bounds = True
+    own_parameters = ("sigma",)
 
     def __init__(self, policy: ActingPolicy, sigma: float = 0.1) -> None:
         _check_inner(policy, type(self).__name__)
@@ -134,21 +122,11 @@ class GaussianNoisePolicy(ActingPolicy):
         self.sigma = nn.Parameter(torch.tensor([check_number("sigma", sigma, 0.0)]), requires_grad=False)
         self.policy = policy
         self._half_range = _half_range(policy)
-        self._split = _Split(self, 1)
 
     def set_sigma(self, sigma: float) -> None:
         """Act with this standard deviation from now on."""
         with torch.no_grad():
             self.sigma.fill_(check_number("sigma", sigma, 0.0))
-
-    def initial_state(
-        self,
-        contexts: Sequence[Context | None],
-        generators: Sequence[np.random.Generator],
-        domain_params: Sequence[Mapping[str, Any] | None] | None = None,
-    ) -> PolicyState:
-        """State rows of ``policy``."""
-        return self.policy.initial_state(contexts, generators, domain_params)
 
     def act(
         self,
@@ -159,7 +137,7 @@ class GaussianNoisePolicy(ActingPolicy):
         parameters: np.ndarray | None = None,
     ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
         """See ``types.Policy.act``; infos are those of ``policy``."""
-        sigma, inner = self._split.of(parameters, len(obs))
+        (sigma,), inner = self._split(parameters, len(obs))
         nothing = np.zeros((len(obs), self.policy.noise_dim), dtype=np.float32)
         action, state, infos = self.policy.act(obs, state, nothing, True, inner)
         if deterministic is True:
@@ -168,19 +146,6 @@ class GaussianNoisePolicy(ActingPolicy):
         if not isinstance(deterministic, bool):
             added = np.where(np.reshape(deterministic, (-1, 1)), np.float32(0.0), added)
         return _clipped(self.env_spec.action_space, action + added), state, infos
-
-    def acting_parameter_names(self) -> tuple[str, ...]:
-        """``sigma``, and the names of the parameters of ``policy`` within this module."""
-        return ("sigma", *(f"policy.{name}" for name in self.policy.acting_parameter_names()))
-
-    def parameter_layout(self) -> ParameterLayout:
-        """Layout of ``acting_parameter_names``."""
-        if self._layout is None:
-            self._layout = ParameterLayout.of(self, self.acting_parameter_names())
-        return self._layout
-
-    def _arrange(self, arrays: list[np.ndarray]) -> Any:
-        return arrays
 
 
 class UniformFirstPolicy(ActingPolicy):
@@ -199,6 +164,7 @@ class UniformFirstPolicy(ActingPolicy):
     """
 
     acts_in_bounds = True
+    own_parameters = ("uniform",)
 
     def __init__(self, policy: ActingPolicy) -> None:
         _check_inner(policy, type(self).__name__)
@@ -214,21 +180,11 @@ class UniformFirstPolicy(ActingPolicy):
         self.uniform = nn.Parameter(torch.zeros(1), requires_grad=False)
         self.policy = policy
         self._scaling = ActionScaling.of(policy.env_spec.action_space)
-        self._split = _Split(self, 1)
 
     def set_uniform(self, uniform: bool) -> None:
         """Act uniformly at random from now on, or as ``policy``."""
         with torch.no_grad():
             self.uniform.fill_(float(uniform))
-
-    def initial_state(
-        self,
-        contexts: Sequence[Context | None],
-        generators: Sequence[np.random.Generator],
-        domain_params: Sequence[Mapping[str, Any] | None] | None = None,
-    ) -> PolicyState:
-        """State rows of ``policy``."""
-        return self.policy.initial_state(contexts, generators, domain_params)
 
     def act(
         self,
@@ -239,7 +195,7 @@ class UniformFirstPolicy(ActingPolicy):
         parameters: np.ndarray | None = None,
     ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
         """See ``types.Policy.act``; infos are those of ``policy``."""
-        uniform, inner = self._split.of(parameters, len(obs))
+        (uniform,), inner = self._split(parameters, len(obs))
         action, state, infos = self.policy.act(obs, state, noise, deterministic, inner)
         if deterministic is True or not uniform.any():
             return action, state, infos
@@ -250,23 +206,6 @@ class UniformFirstPolicy(ActingPolicy):
         anywhere = drawn.astype(np.float32)
         anywhere = anywhere if self._scaling is None else self._scaling.scaled(anywhere)
         return np.where(random, anywhere, action), state, infos
-
-    def with_actions_taken(self, state: PolicyState, actions: np.ndarray) -> PolicyState:
-        """As ``policy``."""
-        return self.policy.with_actions_taken(state, actions)
-
-    def acting_parameter_names(self) -> tuple[str, ...]:
-        """``uniform``, and the names of the parameters of ``policy`` within this module."""
-        return ("uniform", *(f"policy.{name}" for name in self.policy.acting_parameter_names()))
-
-    def parameter_layout(self) -> ParameterLayout:
-        """Layout of ``acting_parameter_names``."""
-        if self._layout is None:
-            self._layout = ParameterLayout.of(self, self.acting_parameter_names())
-        return self._layout
-
-    def _arrange(self, arrays: list[np.ndarray]) -> Any:
-        return arrays
 
 
 class EpsilonGreedyPolicy(ActingPolicy):
@@ -283,6 +222,8 @@ class EpsilonGreedyPolicy(ActingPolicy):
         TypeError: ``policy`` is none of metaroll, its actions are not Discrete, or it draws noise.
     """
 
+    own_parameters = ("epsilon",)
+
     def __init__(self, policy: ActingPolicy, epsilon: float = 0.1) -> None:
         _check_inner(policy, type(self).__name__)
         self._num_actions = check_discrete(policy.env_spec, type(self).__name__)
@@ -291,21 +232,11 @@ class EpsilonGreedyPolicy(ActingPolicy):
         super().__init__(policy.env_spec, replace(policy.info, noise_dim=2, noise_kind="uniform"))
         self.epsilon = nn.Parameter(torch.tensor([check_unit_interval("epsilon", epsilon)]), requires_grad=False)
         self.policy = policy
-        self._split = _Split(self, 1)
 
     def set_epsilon(self, epsilon: float) -> None:
         """Act with this probability at random from now on."""
         with torch.no_grad():
             self.epsilon.fill_(check_unit_interval("epsilon", epsilon))
-
-    def initial_state(
-        self,
-        contexts: Sequence[Context | None],
-        generators: Sequence[np.random.Generator],
-        domain_params: Sequence[Mapping[str, Any] | None] | None = None,
-    ) -> PolicyState:
-        """State rows of ``policy``."""
-        return self.policy.initial_state(contexts, generators, domain_params)
 
     def act(
         self,
@@ -316,7 +247,7 @@ class EpsilonGreedyPolicy(ActingPolicy):
         parameters: np.ndarray | None = None,
     ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
         """See ``types.Policy.act``; infos are those of ``policy``."""
-        epsilon, inner = self._split.of(parameters, len(obs))
+        (epsilon,), inner = self._split(parameters, len(obs))
         nothing = np.zeros((len(obs), 0), dtype=np.float32)
         action, state, infos = self.policy.act(obs, state, nothing, True, inner)
         if deterministic is True:
@@ -324,48 +255,6 @@ class EpsilonGreedyPolicy(ActingPolicy):
         drawn = np.asarray(noise, dtype=np.float64)
         random = (drawn[:, 0] < np.reshape(epsilon, -1)) & ~np.asarray(deterministic)
         return np.where(random, _any_choice(drawn[:, 1], self._num_actions), action), state, infos
-
-    def acting_parameter_names(self) -> tuple[str, ...]:
-        """``epsilon``, and the names of the parameters of ``policy`` within this module."""
-        return ("epsilon", *(f"policy.{name}" for name in self.policy.acting_parameter_names()))
-
-    def parameter_layout(self) -> ParameterLayout:
-        """Layout of ``acting_parameter_names``."""
-        if self._layout is None:
-            self._layout = ParameterLayout.of(self, self.acting_parameter_names())
-        return self._layout
-
-    def _arrange(self, arrays: list[np.ndarray]) -> Any:
-        return arrays
-
-
-class _Split:
-    """Cuts flat parameters into the first ones, of a policy around another one, and those of the other.
-
-    Args:
-        outer: The policy around; its parameters come first.
-        num_own: How many these are.
-    """
-
-    def __init__(self, outer: ActingPolicy, num_own: int) -> None:
-        self._outer, self._num_own = outer, num_own
-        self._known: tuple[Any, Any] = (None, None)
-
-    def of(self, parameters: np.ndarray | None, num_rows: int) -> tuple[np.ndarray, np.ndarray | None]:
-        """Own parameters ``(num_own,)`` or ``(N, num_own)``, and those of the other policy: views."""
-        if parameters is None:
-            return self._outer._live_weights()[0], None
-        if self._known[0] is not parameters:
-            flat = np.asarray(parameters, dtype=np.float32)
-            parts = flat[..., : self._num_own], flat[..., self._num_own :]
-            if flat is not parameters:  # a copy would not follow changes in place
-                return per_row(parts[0], num_rows), parts[1]
-            self._known = (parameters, parts)
-        own, inner = self._known[1]
-        return per_row(own, num_rows), inner
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_known": (None, None)}
 
 
 def _check_inner(policy: Any, outer: str) -> None:

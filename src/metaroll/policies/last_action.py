@@ -30,6 +30,8 @@ class LastActionPolicy(ActingPolicy):
         env_spec: Spec of the environment.
     """
 
+    own_parameters = ()
+
     def __init__(self, policy: ActingPolicy, env_spec: Any) -> None:
         spec = EnvSpec.from_env(env_spec)
         if not isinstance(spec.action_space, Box | Discrete):
@@ -138,6 +140,3 @@ class LastActionPolicy(ActingPolicy):
         if self._discrete:
             return np.eye(self.act_dim, dtype=np.float32)[np.asarray(actions)]
         return np.clip(np.asarray(actions, dtype=np.float32), np.float32(-1.0), np.float32(1.0))
-
-    def _arrange(self, arrays: list[np.ndarray]) -> Any:
-        return arrays

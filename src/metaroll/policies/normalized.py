@@ -14,7 +14,7 @@ from torch import nn
 from metaroll.checks import check_number, domain_row
 from metaroll.functional.distributions import ActionDistribution
 from metaroll.functional.running_moments import Moments, no_moments
-from metaroll.policies.acting import ActingPolicy, per_row
+from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.parameters import beside, part_of
 from metaroll.policies.scaling import ActionScaling
 from metaroll.types import Context, EnvSpec, PolicyState
@@ -84,14 +84,13 @@ class NormalizedPolicy(ActingPolicy):
         self.policy = policy
         self.normalize_observations, self.scale_actions = bool(normalize_observations), bool(scale_actions)
         self.clip_observations = check_number("clip_observations", clip_observations, 0.0, above_low=True)
+        self.own_parameters = ("obs_mean", "obs_scale") if self.normalize_observations else ()
         if self.normalize_observations:
             self.obs_mean = nn.Parameter(torch.zeros(self.input_dim), requires_grad=False)
             self.obs_scale = nn.Parameter(torch.ones(self.input_dim), requires_grad=False)
         scales = scale_actions and not policy.acts_in_bounds
         self._scaling = ActionScaling.of(policy.env_spec.action_space) if scales else None
         self.action_bounds = None if self._scaling is None else self._scaling.bounds
-        self._split_cache: tuple[Any, Any] = (None, None)
-        self._num_own = 2 * self.input_dim if self.normalize_observations else 0
 
     def set_observation_moments(self, mean: np.ndarray, std: np.ndarray) -> None:
         """Normalize with ``mean`` and ``std (input_dim,)`` from now on; an entry that never varied is only centered."""
@@ -194,11 +193,11 @@ class NormalizedPolicy(ActingPolicy):
         self, obs: np.ndarray, state: PolicyState, parameters: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """What ``policy`` gets: rows, and its parameters."""
-        mean, scale, inner = self._split(parameters)
+        moments, inner = self._split(parameters, len(obs))
         if self.domain_params:
             obs = np.concatenate([np.asarray(obs, dtype=np.float32), state["domain"]], axis=1)
-        if mean is not None:
-            mean, scale = per_row(mean, len(obs)), per_row(scale, len(obs))
+        if moments:
+            mean, scale = moments
             obs = _normalize(obs, mean, scale, self.clip_observations)
         return obs, inner
 
@@ -220,27 +219,6 @@ class NormalizedPolicy(ActingPolicy):
     def with_actions_taken(self, state: PolicyState, actions: np.ndarray) -> PolicyState:
         """As ``policy``, in its units; ``actions (N, act_dim)``."""
         return self.policy.with_actions_taken(state, actions if self._scaling is None else self.unscaled(actions))
-
-    def _arrange(self, arrays: list[np.ndarray]) -> Any:
-        return arrays[:2] if self.normalize_observations else [None, None]
-
-    def _split(self, parameters: np.ndarray | None) -> tuple[Any, Any, np.ndarray | None]:
-        """Mean, scale, and the parameters of ``policy``: views, so that changes in place are followed."""
-        if parameters is None:
-            mean, scale = self._live_weights()
-            return mean, scale, None
-        if not self._num_own:
-            return None, None, parameters
-        known, parts = self._split_cache
-        if known is not parameters:
-            flat = np.asarray(parameters, dtype=np.float32)
-            middle, end = self.input_dim, self._num_own
-            parts = (flat[..., :middle], flat[..., middle:end], flat[..., end:])
-            object.__setattr__(self, "_split_cache", (parameters, parts) if flat is parameters else (None, None))
-        return parts
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_split_cache": (None, None)}
 
 
 def _normalize(obs: np.ndarray, mean: np.ndarray, scale: np.ndarray, clip: float) -> np.ndarray:

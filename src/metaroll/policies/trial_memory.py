@@ -48,6 +48,8 @@ class TrialMemoryPolicy(ActingPolicy):
             where it has seen nothing of its task. It travels in the context of a rollout's plan.
     """
 
+    own_parameters = ()
+
     def __init__(self, policy: ActingPolicy, num_told: int) -> None:
         if not isinstance(policy, ActingPolicy) or not policy.info.recurrent:
             raise TypeError(f"policy must be a recurrent policy of metaroll, got {type(policy).__name__}")
@@ -118,14 +120,3 @@ class TrialMemoryPolicy(ActingPolicy):
         """As ``policy``."""
         inner = {name: rows for name, rows in state.items() if name != _TOLD}
         return {**self.policy.with_actions_taken(inner, actions), _TOLD: state[_TOLD]}
-
-    def acting_parameters(self) -> np.ndarray:
-        """Flat parameters ``(P,)`` of ``policy``."""
-        return self.policy.acting_parameters()
-
-    def acting_parameter_names(self) -> tuple[str, ...]:
-        """Names of these within this module."""
-        return tuple(f"policy.{name}" for name in self.policy.acting_parameter_names())
-
-    def _arrange(self, arrays: list[np.ndarray]) -> Any:
-        return arrays

@@ -26,6 +26,7 @@ __all__ = [
     "TRUNCATED",
     "Columns",
     "StepStreams",
+    "check_observations",
     "check_spaces",
     "row_bytes",
     "rows_of",
@@ -62,14 +63,19 @@ class Columns(NamedTuple):
     episodes: np.ndarray
 
 
-def check_spaces(observation_space: gymnasium.Space, action_space: gymnasium.Space) -> None:
-    """``ValueError`` unless elements of both are arrays of numbers, or dicts and tuples of them (observations)."""
+def check_observations(observation_space: gymnasium.Space) -> None:
+    """``ValueError`` unless elements are arrays of numbers, or dicts and tuples of them."""
     for name, space in _leaf_spaces(observation_space, "observation_space"):
         if not isinstance(space, _ARRAYS):
             raise ValueError(
                 f"{name} must be a Box, Discrete, MultiDiscrete or MultiBinary space, or a Dict or Tuple of these, "
                 f"got {space}; a wrapper can turn it into one"
             )
+
+
+def check_spaces(observation_space: gymnasium.Space, action_space: gymnasium.Space) -> None:
+    """``check_observations``, and ``ValueError`` unless actions are arrays of numbers."""
+    check_observations(observation_space)
     if not isinstance(action_space, _ARRAYS):
         raise ValueError(
             f"action_space must be a Box, Discrete, MultiDiscrete or MultiBinary space, got {action_space}"

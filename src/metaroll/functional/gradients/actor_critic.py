@@ -17,6 +17,7 @@ __all__ = [
     "chosen_values",
     "critic_loss",
     "critics_loss",
+    "critics_loss_gradient",
     "expected_values",
     "greedy_values",
     "huber_loss",
@@ -25,6 +26,7 @@ __all__ = [
     "soft_policy_loss",
     "soft_update",
     "soft_values",
+    "temperature_gradient",
     "temperature_loss",
     "value_loss",
     "value_target",
@@ -70,8 +72,15 @@ def critics_loss(values: Tensor, target: Tensor, weights: Tensor | None = None) 
         target: What they are fitted to, without gradient, ``(B,)``.
         weights: What each step counts (importance weights of prioritized replay), ``(B,)``; ``None`` for 1.
     """
-    squares = (values - target).square()
-    return 0.5 * (squares if weights is None else squares * weights).mean(dim=-1).sum()
+    if weights is None:
+        return torch.nn.functional.mse_loss(values, target.expand_as(values)) * (0.5 * len(values))
+    return 0.5 * ((values - target).square() * weights).mean(dim=-1).sum()
+
+
+def critics_loss_gradient(values: Tensor, target: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Gradient ``(K, B)`` of ``critics_loss`` with respect to ``values``: ``w_b (Q_k - y) / B``."""
+    gradient = (values - target) / values.shape[-1]
+    return gradient if weights is None else gradient * weights
 
 
 def chosen_values(values: Tensor, actions: Tensor) -> Tensor:
@@ -172,6 +181,11 @@ def temperature_loss(log_temperature: Tensor, log_prob: Tensor, target_entropy: 
         target_entropy: The entropy ``H`` that is aimed at.
     """
     return -(log_temperature * (log_prob + target_entropy)).mean()
+
+
+def temperature_gradient(log_prob: Tensor, target_entropy: float) -> Tensor:
+    """Derivative ``()`` of ``temperature_loss`` with respect to ``ln alpha``: ``-mean(ln pi(a | s) + H)``."""
+    return -(log_prob.mean() + target_entropy)
 
 
 @torch.no_grad()

@@ -17,19 +17,32 @@ from torch.autograd.function import once_differentiable
 
 __all__ = ["PERCEPTRON_ACTIVATIONS", "perceptrons"]
 
-_Activation = tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]
+_Activation = tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor, Tensor], Tensor]]
+
+_relu_backward = torch.ops.aten.threshold_backward.grad_input
+_tanh_backward = torch.ops.aten.tanh_backward.grad_input
 
 _ACTIVATIONS: dict[str, _Activation] = {
-    "relu": (torch.relu_, lambda grad, out: torch.ops.aten.threshold_backward(grad, out, 0.0)),
-    "tanh": (torch.tanh_, lambda grad, out: torch.ops.aten.tanh_backward(grad, out)),
+    "relu": (torch.relu_, lambda grad, given, into: _relu_backward(grad, given, 0.0, grad_input=into)),
+    "tanh": (torch.tanh_, lambda grad, given, into: _tanh_backward(grad, given, grad_input=into)),
 }
-"""In place, and the gradient of the input from that of the output and the output."""
+"""In place; and from the gradient of what it gave, and that itself, the gradient of what it was given, into a place."""
 
 PERCEPTRON_ACTIVATIONS = tuple(_ACTIVATIONS)
 """Activations of hidden layers that ``perceptrons`` knows."""
 
-_FEW = 64
+FEW_INPUTS = 64
 """Up to so many inputs, the gradient of a weight is faster as the transpose of its transpose."""
+
+
+def activation_forward_(activation: str) -> Callable[[Tensor], Tensor]:
+    """What one of ``PERCEPTRON_ACTIVATIONS`` does, in place."""
+    return _ACTIVATIONS[activation][0]
+
+
+def activation_backward_(activation: str) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """``(gradient of what it gave, what it gave, into)``: the gradient of what it was given, written into the last."""
+    return _ACTIVATIONS[activation][1]
 
 
 def perceptrons(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], activation: str = "relu") -> Tensor:
@@ -79,7 +92,8 @@ class _Perceptrons(torch.autograd.Function):
                     _weight_grad(grad, inputs[k], found[k][i])
                     torch.sum(grad, dim=0, out=found[depth + k][i])
                 if k:
-                    grad = backward(_input_grad(grad, weights[k][i]), inputs[k])
+                    grad = _input_grad(grad, weights[k][i])
+                    backward(grad, inputs[k], grad)
                 elif needs_x:
                     mine = _input_grad(grad, weights[0][i])
                     grad_x = mine if grad_x is None else grad_x + mine
@@ -98,7 +112,7 @@ def _weight_grad(grad: Tensor, rows: Tensor, out: Tensor) -> None:
     """``grad^T rows``, into ``out``."""
     if grad.shape[1] == 1:
         torch.mv(rows.t(), grad[:, 0], out=out[0])
-    elif rows.shape[1] <= _FEW:
+    elif rows.shape[1] <= FEW_INPUTS:
         out.copy_(torch.mm(rows.t(), grad).t())
     else:
         torch.mm(grad.t(), rows, out=out)

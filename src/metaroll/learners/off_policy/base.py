@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
@@ -13,6 +14,7 @@ import torch
 from metaroll.checks import check_number, check_unit_interval, check_whole
 from metaroll.data.replay.replay_buffer import ReplayBatch
 from metaroll.data.rollouts import Rollouts
+from metaroll.errors import option_text, said
 from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.foreign import as_runner
 from metaroll.learners.off_policy.episodes import Counts, RunningEpisodes
@@ -25,6 +27,10 @@ from metaroll.seeding import derive_seed, fresh_seed
 from metaroll.types import EnvSpec
 
 __all__ = ["CollectionOptions", "OffPolicyRLAlgorithm"]
+
+
+_DRAWN_AT_ONCE = 2**18
+"""Numbers in observations that are drawn at once: few enough to stay in a cache."""
 
 
 class CollectionOptions(TypedDict, total=False):
@@ -186,23 +192,35 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
         """``buffer_batch_size`` steps from the buffer, rewards scaled."""
         return self._draw()[1]
 
-    def _draw(self) -> tuple[ReplayBatch, TransitionBatch]:
+    def _draw(self, count: int = 1) -> tuple[ReplayBatch, TransitionBatch]:
+        """So many batches, one after the other."""
         weighted = self.weight_exponent is not None
         options: dict[str, Any] = {"weight_exponent": self.weight_exponent} if weighted else {}
         options |= {"n_step": self.n_step, "discount": self.discount}
-        drawn = self._replay.sample(self.buffer_batch_size, self._generator, **options)
+        drawn = self._replay.sample(count * self.buffer_batch_size, self._generator, **options)
         return drawn, tensors_of(drawn, self.env_spec.observation_space, self._device, self.reward_scale, weighted)
 
     def improve(self) -> float:
         """``n_train_steps`` gradient steps of ``trainer``, as soon as the buffer is filled; ``average_return``."""
         if self.trainer is not None and self.is_filled:
-            for _ in range(self.n_train_steps):
-                drawn, batch = self._draw()
-                errors = self.trainer.step(batch)
-                if self.weight_exponent is not None:
-                    self._replay.update_priorities(drawn.indices, errors.cpu().numpy())
+            if self.weight_exponent is None:
+                self._train_uniformly(self.trainer)
+            else:
+                for _ in range(self.n_train_steps):
+                    drawn, batch = self._draw()
+                    self._replay.update_priorities(drawn.indices, self.trainer.step(batch).cpu().numpy())
             self._counts.gradient_steps += self.n_train_steps
         return self.average_return
+
+    def _train_uniformly(self, trainer: ReplayTrainer) -> None:
+        # Nothing is stored meanwhile: what costs as much for a batch as for many is done once for many.
+        at_once = max(1, _DRAWN_AT_ONCE // (self.buffer_batch_size * self.env_spec.obs_dim))
+        left = self.n_train_steps
+        while left:
+            count = min(left, at_once)
+            for batch in self._draw(count)[1].split(self.buffer_batch_size):
+                trainer.step(batch)
+            left -= count
 
     @property
     def average_return(self) -> float:
@@ -218,6 +236,11 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
     def num_gradient_steps(self) -> int:
         """Gradient steps of ``improve`` so far."""
         return self._counts.gradient_steps
+
+    @property
+    def log_is_complete(self) -> bool:
+        """Whether episodes have ended in the last epoch, and gradient steps been taken: its log tells of both."""
+        return self._counts.has_ended and (self.trainer is None or self._counts.steps_before > 0)
 
     # -- training ------------------------------------------------------------------------------------------------------
 
@@ -239,6 +262,13 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
             runner.log(self._numbers_of_epoch())
             if self.is_filled and self.evaluate_every and (epoch + 1) % self.evaluate_every == 0:
                 runner.evaluate(self, self.test_env_sampler)
+        if self.trainer is not None and not self.is_filled:
+            warnings.warn(
+                f"nothing was learned: gradient steps begin when {self.min_buffer_size} steps are stored "
+                f"({option_text('min_buffer_size')}), and there are {self._replay.n_transitions_stored}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         return average
 
     def collect(self, runner: Runner) -> list[dict[str, Any]]:
@@ -350,16 +380,21 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
         return None if listed is None else [update.task for update in listed]
 
 
+def _capacity_option() -> str:
+    """How the capacity of a buffer is set."""
+    return said("replay_size=..., or of replay_buffer=", "--replay-size")
+
+
 def _check_sizes(capacity: int, batch_size: int, min_buffer_size: int) -> None:
     if capacity < batch_size:
         raise ValueError(
-            f"replay_buffer must hold at least one batch, buffer_batch_size={batch_size} steps, got a capacity of "
-            f"{capacity}"
+            f"the replay buffer must hold at least one batch, buffer_batch_size={batch_size} steps, got a capacity of "
+            f"{capacity} ({_capacity_option()})"
         )
     if min_buffer_size > capacity:
         raise ValueError(
-            f"min_buffer_size must be at most the capacity of replay_buffer, {capacity}, got {min_buffer_size}: "
-            "gradient steps would never begin"
+            f"min_buffer_size must be at most the capacity of the replay buffer, {capacity} ({_capacity_option()}), "
+            f"got {min_buffer_size}: gradient steps would never begin"
         )
 
 
@@ -370,7 +405,7 @@ def _steps_of_cycle(n_train_steps: int, update_to_data: float, num_slots: int) -
     if whole < 1 or abs(steps - whole) > 1e-6 * steps or whole % num_slots:
         raise ValueError(
             f"n_train_steps / update_to_data, the environment steps of a cycle, must be a whole multiple of "
-            f"rollout_batch_size={num_slots}, got {n_train_steps} / {update_to_data:g} = {steps:g}; set n_train_steps "
-            f"to {math.ceil(update_to_data * num_slots):d}, say"
+            f"rollout_batch_size={num_slots}, got {n_train_steps} / {update_to_data:g} = {steps:g}; try "
+            f"{option_text('n_train_steps', math.ceil(update_to_data * num_slots))}"
         )
     return whole

@@ -11,13 +11,16 @@ from torch import Tensor
 
 from metaroll.checks import check_number, check_unit_interval, check_whole
 from metaroll.errors import unknown_name
-from metaroll.functional.gradients.actor_critic import bootstrapped, critics_loss, smoothed_actions
+from metaroll.functional.gradients.actor_critic import bootstrapped, smoothed_actions
+from metaroll.functional.gradients.optimizers import Adam
+from metaroll.functional.gradients.reused_perceptrons import Memory
 from metaroll.learners.off_policy.base import CollectionOptions, OffPolicyRLAlgorithm
+from metaroll.learners.off_policy.direct import DirectCritics, DirectNet, can_be_direct
 from metaroll.learners.off_policy.exploring import BoxExploration
 from metaroll.learners.off_policy.networks import Critics, critics_of, outputs_of, target_of
 from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.off_policy.setup import buffer_for, check_policy, device_of, encoders_of, require_box
-from metaroll.learners.off_policy.trainer import CRITIC_LOSSES, CriticLosses, ReplayTrainer, Trained
+from metaroll.learners.off_policy.trainer import CRITIC_LOSSES, CriticLosses, ReplayTrainer, Trained, critic_losses_of
 from metaroll.learners.snapshots import described
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.deterministic import DeterministicMLPPolicy
@@ -32,6 +35,7 @@ __all__ = [
     "DeterministicSettings",
     "DeterministicTrainer",
     "critic_losses",
+    "critic_target",
     "policy_loss",
 ]
 
@@ -78,10 +82,23 @@ class DeterministicNetworks(NamedTuple):
     target_critics: Critics
 
 
-def critic_losses(
-    networks: DeterministicNetworks, batch: TransitionBatch, noise: Tensor | None, settings: DeterministicSettings
-) -> CriticLosses:
-    """The loss of the critics of DDPG (Lillicrap 2016, equation 4) or TD3 (Fujimoto 2018, algorithm 1).
+class DirectNetworks(NamedTuple):
+    """The same without autograd."""
+
+    policy: DirectNet
+    critics: DirectCritics
+    target_policy: DirectNet
+    target_critics: DirectCritics
+
+
+@torch.no_grad()
+def critic_target(
+    networks: DeterministicNetworks | DirectNetworks,
+    batch: TransitionBatch,
+    noise: Tensor | None,
+    settings: DeterministicSettings,
+) -> Tensor:
+    """What the critics of DDPG (Lillicrap 2016, equation 5) or TD3 (Fujimoto 2018, algorithm 1) fit, ``(B,)``.
 
     Args:
         networks: Policy, critics, and their targets.
@@ -89,15 +106,16 @@ def critic_losses(
         noise: Standard normal numbers ``(B, act_dim)``; ``None`` where ``smoothing_std`` is 0.
         settings: How.
     """
-    with torch.no_grad():
-        actions = _actions(networks.target_policy, batch.next_observations)
-        if noise is not None:
-            actions = smoothed_actions(actions, noise, settings.smoothing_std, settings.smoothing_clip)
-        values = networks.target_critics(batch.next_observations, actions).amin(dim=0)
-        target = bootstrapped(batch.rewards, batch.discounts, values)
-    predicted = networks.critics(batch.observations, batch.actions)
-    loss, first = critics_loss(predicted, target, batch.weights), predicted.detach()[0]
-    return CriticLosses(loss, torch.stack([loss.detach(), first.mean()]), target - first)
+    actions = _actions(networks.target_policy, batch.next_observations)
+    if noise is not None:
+        actions = smoothed_actions(actions, noise, settings.smoothing_std, settings.smoothing_clip)
+    values = networks.target_critics(batch.next_observations, actions).amin(dim=0)
+    return bootstrapped(batch.rewards, batch.discounts, values)
+
+
+def critic_losses(networks: DeterministicNetworks, batch: TransitionBatch, target: Tensor) -> CriticLosses:
+    """The loss of the critics, which are to say ``target (B,)`` (Lillicrap 2016, equation 4)."""
+    return critic_losses_of(networks.critics(batch.observations, batch.actions), target, batch.weights)
 
 
 def policy_loss(networks: DeterministicNetworks, batch: TransitionBatch) -> Tensor:
@@ -106,14 +124,42 @@ def policy_loss(networks: DeterministicNetworks, batch: TransitionBatch) -> Tens
     return -networks.critics(batch.observations, chosen, fixed=True, first=True).mean()
 
 
-def _actions(policy: DeterministicMLPPolicy, observations: Tensor) -> Tensor:
+def _descend_policy(networks: DirectNetworks, batch: TransitionBatch) -> Tensor:
+    """A step of the policy down ``policy_loss``, which is returned."""
+    chosen = _actions(networks.policy, batch.observations)
+    values = networks.critics(batch.observations, chosen, first=True)
+    grad = networks.critics.action_gradient(torch.full_like(values, -1.0 / values.numel()), chosen.shape[1])
+    networks.policy.descend(grad * (1.0 - chosen.square()))
+    return -values.mean()
+
+
+def _actions(policy: DeterministicMLPPolicy | DirectNet, observations: Tensor) -> Tensor:
     """Actions in [-1, 1]."""
+    if isinstance(policy, DirectNet):
+        return policy(observations).tanh()
     return outputs_of(policy.net, policy.features(observations))
+
+
+def _direct_networks(networks: DeterministicNetworks, optimizers: Mapping[str, Adam]) -> DirectNetworks | None:
+    """The same networks without autograd, if they can do without."""
+    policy, critics, target_policy, target_critics = networks
+    if policy.net.output_nonlinearity != "tanh" or not can_be_direct(policy, critics):
+        return None
+    memory: Memory = {}
+    return DirectNetworks(
+        DirectNet(policy.net, optimizers["policy"]),  # keeps its own, for the gradient that comes through the critics
+        DirectCritics(critics, optimizers["critics"], memory),
+        DirectNet(target_policy.net, None, memory),
+        DirectCritics(target_critics, None, memory),
+    )
 
 
 @final
 class DeterministicTrainer(ReplayTrainer):
     """Steps down ``critic_losses`` and ``policy_loss``; target networks follow. The host waits for nothing.
+
+    Attributes:
+        direct: The networks without autograd, which steps are taken with; ``None``: with autograd.
 
     Args:
         policy: What is trained.
@@ -137,19 +183,32 @@ class DeterministicTrainer(ReplayTrainer):
         self.networks = DeterministicNetworks(policy, critics, target_of(policy), target_of(critics))
         rates = {"critics": settings.qf_lr, "policy": settings.policy_lr}
         super().__init__(exploration, Trained(self.networks._asdict(), rates, device), seed, device)
+        self.direct = _direct_networks(self.networks, self.trained.optimizers)
         self._num_steps = 0
 
     def step(self, batch: TransitionBatch) -> Tensor:
         """See ``ReplayTrainer``."""
+        with torch.inference_mode(self.direct is not None):
+            return self._step(batch)
+
+    def _step(self, batch: TransitionBatch) -> Tensor:
         settings = self.settings
         self._num_steps += 1
         noise = self.draw_noise(*batch.actions.shape) if settings.smoothing_std else None
-        found = critic_losses(self.networks, batch, noise, settings)
-        self.trained.step("critics", found.loss)
+        direct = self.direct
+        target = critic_target(direct or self.networks, batch, noise, settings)
+        if direct is None:
+            found = critic_losses(self.networks, batch, target)
+            self.trained.step("critics", found.loss)
+        else:
+            found = direct.critics.fit(batch, target)
         self.means.add(CRITIC_LOSSES, found.seen)
         if self._num_steps % settings.policy_delay == 0:
-            loss = policy_loss(self.networks, batch)
-            self.trained.step("policy", loss)
+            if direct is None:
+                loss = policy_loss(self.networks, batch)
+                self.trained.step("policy", loss)
+            else:
+                loss = _descend_policy(direct, batch)
             self.means.add(POLICY_LOSSES, loss.detach()[None])
             self.trained.follow("target_critics", "critics", settings.target_update_tau)
             self.trained.follow("target_policy", "policy", settings.target_update_tau)

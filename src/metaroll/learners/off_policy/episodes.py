@@ -78,16 +78,17 @@ class Counts:
 
     Attributes:
         cycles, env_steps, gradient_steps: So far.
+        steps_before: Gradient steps before this epoch.
     """
 
     def __init__(self) -> None:
-        self.cycles = self.env_steps = self.gradient_steps = 0
+        self.cycles = self.env_steps = self.gradient_steps = self.steps_before = 0
         self._all = (0, 0.0)  # episodes that have ended: number and sum of returns
         self._ended: list[tuple[float, int]] = []  # of this epoch: return and length
 
     def begin_epoch(self) -> None:
         """Forget the episodes of the epoch before."""
-        self._ended = []
+        self._ended, self.steps_before = [], self.gradient_steps
 
     def note(self, paths: Sequence[Mapping[str, Any]], complete: Sequence[bool]) -> None:
         """Count the episodes that ended with ``paths``."""
@@ -100,6 +101,11 @@ class Counts:
         """Average return of all episodes, or (not ``smooth``) those of the epoch; NaN without any."""
         count, total = self._all if smooth else (len(self._ended), sum(told for told, _ in self._ended))
         return total / count if count else math.nan
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether episodes have ended in this epoch."""
+        return bool(self._ended)
 
     def numbers(self) -> dict[str, float]:
         """What a log tells of the epoch."""

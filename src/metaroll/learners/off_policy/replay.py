@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, final, runtime_checkable
 
 import gymnasium
@@ -64,6 +65,11 @@ class TransitionBatch(NamedTuple):
     next_observations: Tensor
     discounts: Tensor
     weights: Tensor | None = None
+
+    def split(self, size: int) -> Iterator[TransitionBatch]:
+        """Batches of ``size`` steps that follow one another in this one."""
+        parts = [itertools.repeat(None) if part is None else part.split(size) for part in self]
+        return itertools.starmap(TransitionBatch, zip(*parts, strict=False))
 
 
 def tensors_of(

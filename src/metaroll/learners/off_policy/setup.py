@@ -32,8 +32,12 @@ def require_box(env_spec: Any, learner: str, choosing: str) -> EnvSpec:
         TypeError: They are choices.
     """
     spec = EnvSpec.from_env(env_spec)
-    if not isinstance(spec.action_space, gymnasium.spaces.Box):
-        raise TypeError(f"{learner} learns actions that are a Box of numbers, got {spec.action_space}: {choosing}")
+    space = spec.action_space
+    if not isinstance(space, gymnasium.spaces.Box):
+        several = isinstance(space, gymnasium.spaces.MultiDiscrete)
+        others = "ppo learns several choices" if several else "a wrapper can turn them into one"
+        cure = choosing if isinstance(space, gymnasium.spaces.Discrete) else others
+        raise TypeError(f"{learner} learns actions that are a Box of numbers, got {space}: {cure}")
     return spec
 
 

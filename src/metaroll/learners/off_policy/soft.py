@@ -11,15 +11,17 @@ import torch
 from torch import Tensor, nn
 
 from metaroll.checks import check_number, check_unit_interval, plain_number
-from metaroll.functional.distributions import squashed_sample
+from metaroll.functional.distributions import squashed_sample, squashed_sample_gradients
 from metaroll.functional.gradients.actor_critic import (
     bootstrapped,
-    critics_loss,
     soft_policy_loss,
     soft_values,
-    temperature_loss,
+    temperature_gradient,
 )
+from metaroll.functional.gradients.optimizers import Adam
+from metaroll.functional.gradients.reused_perceptrons import Memory
 from metaroll.learners.off_policy.base import CollectionOptions, OffPolicyRLAlgorithm
+from metaroll.learners.off_policy.direct import DirectCritics, DirectNet, can_be_direct
 from metaroll.learners.off_policy.exploring import BoxExploration
 from metaroll.learners.off_policy.networks import Critics, critics_of, outputs_of, target_of
 from metaroll.learners.off_policy.replay import TransitionBatch
@@ -31,7 +33,7 @@ from metaroll.learners.off_policy.setup import (
     require_box,
     weighing,
 )
-from metaroll.learners.off_policy.trainer import CRITIC_LOSSES, CriticLosses, ReplayTrainer, Trained
+from metaroll.learners.off_policy.trainer import CRITIC_LOSSES, CriticLosses, ReplayTrainer, Trained, critic_losses_of
 from metaroll.learners.snapshots import described
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
 from metaroll.seeding import derive_seed, fresh_seed, torch_generator
@@ -44,6 +46,7 @@ __all__ = [
     "SoftTrainer",
     "Temperature",
     "critic_losses",
+    "critic_target",
     "policy_losses",
 ]
 
@@ -104,6 +107,21 @@ class SoftNetworks(NamedTuple):
     target_critics: Critics
     temperature: Temperature
 
+    @property
+    def log_std_bounds(self) -> tuple[float, float]:
+        """Those of the policy."""
+        return self.policy.log_std_bounds
+
+
+class DirectNetworks(NamedTuple):
+    """The same without autograd."""
+
+    policy: DirectNet
+    critics: DirectCritics
+    target_critics: DirectCritics
+    temperature: Temperature
+    log_std_bounds: tuple[float, float]
+
 
 class PolicyLosses(NamedTuple):
     """What a gradient step of the policy is made of: ``loss``, ``POLICY_LOSSES``, and log-densities ``(B,)``."""
@@ -113,22 +131,25 @@ class PolicyLosses(NamedTuple):
     log_prob: Tensor
 
 
-def critic_losses(networks: SoftNetworks, batch: TransitionBatch, noise: Tensor) -> CriticLosses:
-    """The loss of the critics (Haarnoja et al. 2018b, arXiv:1812.05905, equation 5, with two of them).
+@torch.no_grad()
+def critic_target(networks: SoftNetworks | DirectNetworks, batch: TransitionBatch, noise: Tensor) -> Tensor:
+    """What the critics are fitted to, ``(B,)`` (Haarnoja 2018b, equations 3 and 5, with two critics).
 
     Args:
         networks: All of them.
         batch: Transitions.
         noise: Standard normal numbers for the next actions, ``(B, act_dim)``.
     """
-    with torch.no_grad():
-        actions, log_prob = _sampled(networks.policy, batch.next_observations, noise)
-        values = networks.target_critics(batch.next_observations, actions).amin(dim=0)
-        values = soft_values(values, log_prob, networks.temperature())
-        target = bootstrapped(batch.rewards, batch.discounts, values)
-    predicted = networks.critics(batch.observations, batch.actions)
-    loss, first = critics_loss(predicted, target, batch.weights), predicted.detach()[0]
-    return CriticLosses(loss, torch.stack([loss.detach(), first.mean()]), target - first)
+    mean, log_std = _outputs(networks, batch.next_observations)
+    actions, log_prob = squashed_sample(mean, log_std.clamp(*networks.log_std_bounds), noise)
+    values = networks.target_critics(batch.next_observations, actions).amin(dim=0)
+    values = soft_values(values, log_prob, networks.temperature())
+    return bootstrapped(batch.rewards, batch.discounts, values)
+
+
+def critic_losses(networks: SoftNetworks, batch: TransitionBatch, target: Tensor) -> CriticLosses:
+    """The loss of the critics, which are to say ``target (B,)`` (Haarnoja 2018b, equation 5)."""
+    return critic_losses_of(networks.critics(batch.observations, batch.actions), target, batch.weights)
 
 
 def policy_losses(networks: SoftNetworks, batch: TransitionBatch, noise: Tensor) -> PolicyLosses:
@@ -139,21 +160,59 @@ def policy_losses(networks: SoftNetworks, batch: TransitionBatch, noise: Tensor)
         batch: Transitions, of which the observations count.
         noise: Standard normal numbers for the actions, ``(B, act_dim)``.
     """
-    actions, log_prob = _sampled(networks.policy, batch.observations, noise)
-    values = networks.critics(batch.observations, actions, fixed=True).amin(dim=0)
-    loss, log_prob_told = soft_policy_loss(log_prob, values, networks.temperature()), log_prob.detach()
-    return PolicyLosses(loss, torch.stack([loss.detach(), log_prob_told.mean()]), log_prob_told)
+    mean, log_std = _outputs(networks, batch.observations)
+    actions, log_prob = squashed_sample(mean, log_std.clamp(*networks.log_std_bounds), noise)
+    values = networks.critics(batch.observations, actions, fixed=True)
+    return _policy_losses_of(log_prob, values, networks.temperature())
 
 
-def _sampled(policy: TanhGaussianMLPPolicy, observations: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """Actions in [-1, 1] and their log-densities, reparameterized."""
-    mean, log_std = outputs_of(policy.net, policy.features(observations)).chunk(2, dim=-1)
-    return squashed_sample(mean, log_std.clamp(*policy.log_std_bounds), noise)
+def _descend_policy(networks: DirectNetworks, batch: TransitionBatch, noise: Tensor) -> PolicyLosses:
+    """A step of the policy down ``policy_losses``, which are returned."""
+    mean, log_std = _outputs(networks, batch.observations)
+    bounded = log_std.clamp(*networks.log_std_bounds)
+    actions, log_prob = squashed_sample(mean, bounded, noise)
+    values, temperature, share = networks.critics(batch.observations, actions), networks.temperature(), 1 / len(noise)
+    grad_values = torch.full_like(log_prob, -share)
+    grad_actions = networks.critics.action_gradient_of_least(grad_values, values, actions.shape[1])
+    grad_mean, grad_log_std = squashed_sample_gradients(bounded, noise, actions, grad_actions, temperature * share)
+    networks.policy.descend(torch.cat((grad_mean, grad_log_std * (bounded == log_std)), dim=-1))
+    return _policy_losses_of(log_prob, values, temperature)
+
+
+def _policy_losses_of(log_prob: Tensor, values: Tensor, temperature: Tensor) -> PolicyLosses:
+    loss, told = soft_policy_loss(log_prob, values.amin(dim=0), temperature), log_prob.detach()
+    return PolicyLosses(loss, torch.stack([loss.detach(), told.mean()]), told)
+
+
+def _outputs(networks: SoftNetworks | DirectNetworks, observations: Tensor) -> tuple[Tensor, ...]:
+    """Mean and ``log_std``, ``(B, act_dim)``, of actions before they are squashed; not yet within bounds."""
+    policy = networks.policy
+    if isinstance(policy, DirectNet):
+        return policy(observations).chunk(2, dim=-1)
+    return outputs_of(policy.net, policy.features(observations)).chunk(2, dim=-1)
+
+
+def _direct_networks(networks: SoftNetworks, optimizers: Mapping[str, Adam]) -> DirectNetworks | None:
+    """The same networks without autograd, if they can do without."""
+    policy, critics, target_critics, temperature = networks
+    if policy.net.output_nonlinearity != "identity" or not can_be_direct(policy, critics):
+        return None
+    memory: Memory = {}
+    return DirectNetworks(
+        DirectNet(policy.net, optimizers["policy"]),  # keeps its own, for the gradient that comes through the critics
+        DirectCritics(critics, optimizers["critics"], memory),
+        DirectCritics(target_critics, None, memory),
+        temperature,
+        policy.log_std_bounds,
+    )
 
 
 @final
 class SoftTrainer(ReplayTrainer):
     """Steps down ``critic_losses`` and ``policy_losses``, then the temperature; targets follow. The host never waits.
+
+    Attributes:
+        direct: The networks without autograd, which steps are taken with; ``None``: with autograd.
 
     Args:
         policy: What is trained.
@@ -181,19 +240,29 @@ class SoftTrainer(ReplayTrainer):
         if fixed is None:
             rates["temperature"] = settings.temperature_lr
         super().__init__(exploration, Trained(self.networks._asdict(), rates, device), seed, device)
+        self.direct = _direct_networks(self.networks, self.trained.optimizers)
 
     def step(self, batch: TransitionBatch) -> Tensor:
         """See ``ReplayTrainer``."""
-        networks, settings = self.networks, self.settings
+        with torch.inference_mode(self.direct is not None):
+            return self._step(batch)
+
+    def _step(self, batch: TransitionBatch) -> Tensor:
+        direct, settings = self.direct, self.settings
         noise = self.draw_noise(2, *batch.actions.shape)
-        critic = critic_losses(networks, batch, noise[0])
-        self.trained.step("critics", critic.loss)
-        policy = policy_losses(networks, batch, noise[1])
-        self.trained.step("policy", policy.loss)
+        target = critic_target(direct or self.networks, batch, noise[0])
+        if direct is None:
+            critic = critic_losses(self.networks, batch, target)
+            self.trained.step("critics", critic.loss)
+            policy = policy_losses(self.networks, batch, noise[1])
+            self.trained.step("policy", policy.loss)
+        else:
+            critic = direct.critics.fit(batch, target)
+            policy = _descend_policy(direct, batch, noise[1])
         if settings.temperature is None:
-            loss = temperature_loss(networks.temperature.log, policy.log_prob, settings.target_entropy)
-            self.trained.step("temperature", loss)
-            self.means.add(TEMPERATURE_LOSSES, networks.temperature())
+            slope = temperature_gradient(policy.log_prob, settings.target_entropy)
+            self.trained.optimizers["temperature"].step([slope[None]])
+            self.means.add(TEMPERATURE_LOSSES, self.networks.temperature())
         self.trained.follow("target_critics", "critics", settings.target_update_tau)
         self.means.add(CRITIC_LOSSES, critic.seen)
         self.means.add(POLICY_LOSSES, policy.seen)

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from metaroll.errors import DivergedError
-from metaroll.functional.gradients.actor_critic import soft_update
+from metaroll.functional.gradients.actor_critic import critics_loss, soft_update
 from metaroll.functional.gradients.optimizers import Adam
 from metaroll.learners.off_policy.exploring import Exploration
 from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.snapshots import shapes_of, weights_of
 from metaroll.seeding import torch_generator
 
-__all__ = ["CRITIC_LOSSES", "CriticLosses", "LossMeans", "ReplayTrainer", "Trained"]
+__all__ = ["CRITIC_LOSSES", "CriticLosses", "LossMeans", "ReplayTrainer", "Trained", "critic_losses_of"]
 
 
 CRITIC_LOSSES = ("qf_loss", "q_mean")
@@ -30,6 +30,12 @@ class CriticLosses(NamedTuple):
     loss: Tensor
     seen: Tensor
     errors: Tensor
+
+
+def critic_losses_of(values: Tensor, target: Tensor, weights: Tensor | None) -> CriticLosses:
+    """``critics_loss`` of these arguments, and what else is told of it."""
+    loss, first = critics_loss(values, target, weights), values.detach()[0]
+    return CriticLosses(loss, torch.stack([loss.detach(), first.mean()]), target - first)
 
 
 class LossMeans:

@@ -106,9 +106,10 @@ class SlotLoop:
         self._source: PlansInOrder | SlotPlans = (
             SlotPlans(plans, slots.num_slots) if callable(plans) else PlansInOrder(plans)
         )
-        self._full = _FULL if isinstance(self._source, PlansInOrder) else 1.0
-        keeps_infos = record and record_infos and (fields is None or "policy_infos" in fields)
-        self._rows = PolicyRows(policy, slots.num_slots, parameters, with_infos=keeps_infos)
+        self._each_slot_goes_on = isinstance(self._source, SlotPlans)
+        self._full = 1.0 if self._each_slot_goes_on else _FULL
+        infos = record and record_infos and (fields is None or "policy_infos" in fields)
+        self._rows = PolicyRows(policy, slots.num_slots, parameters, with_infos=infos)
         self._sees_structure = policy.info.structured
         self._past_end = slots.info.steps_past_end and policy.info.width_independent and record
         self._recorder = Recorder(memory, with_infos=record_infos, fields=fields)
@@ -130,8 +131,7 @@ class SlotLoop:
         self._stops = np.ones(slots.num_slots, dtype=bool)
         self._active = np.zeros(slots.num_slots, dtype=bool)
         self._begun = np.zeros(slots.num_slots, dtype=bool)
-        """Which slots have ever run a rollout: those that may be stepped past endings all are, which costs less than to
-        leave some out."""
+        """Which slots have ever run a rollout; those that may be stepped past endings all are: it costs less."""
         self._until_limit = 0
         """Lock-steps before the first rollout can reach its limit."""
         self._ended: list[np.ndarray] = []
@@ -348,13 +348,14 @@ class SlotLoop:
 
     def _longest_block(self) -> int:
         """Lock-steps of the next block at most; of the last few rows, what is done past endings costs little."""
-        last_few = self.num_slots <= _FEW_SLOTS and not self._source.more
-        return _LONG_BLOCK if last_few or not self._past_end else _BLOCK
+        short = self._past_end and (self._source.more or self.num_slots > _FEW_SLOTS)
+        return _BLOCK if short else _LONG_BLOCK
 
     def _enough(self, ended: np.ndarray) -> bool:
         """Whether so many rollouts have ended that the block had better end, too."""
         alive = int(np.count_nonzero(self._active & ~ended))
-        return not alive or (not self._past_end and self._source.more and alive <= self._full * self.num_slots)
+        waits = self._past_end and not self._each_slot_goes_on
+        return not alive or (not waits and self._source.more and alive <= self._full * self.num_slots)
 
     def _step(self, running: np.ndarray, given: Any, counts: np.ndarray) -> np.ndarray | None:
         """One lock-step of the slots in ``running``; which rollouts are over with it, bool ``(E,)``."""
@@ -368,8 +369,7 @@ class SlotLoop:
             if not running.any():
                 return None
         try:
-            stepped = self._begun if self._past_end else running
-            result = self.slots.step(actions, stepped)  # look: ok the only step of new work
+            result = self.slots.step(actions, self._begun if self._past_end else running)  # look: ok, new work
         except FAILURES as error:
             raise self._failure(error, running, counts) from error
         counts += running

@@ -10,7 +10,9 @@ from typing import Any, ClassVar, Literal, final
 
 import torch
 
+from metaroll.checks import check_number
 from metaroll.data.replay.replay_buffer import ReplayBuffer
+from metaroll.data.replay.streams import check_observations
 from metaroll.envs.base.constructors import make_env
 from metaroll.learners.off_policy.base import OffPolicyRLAlgorithm
 from metaroll.learners.off_policy.choosing import DQN
@@ -73,6 +75,7 @@ class _OffPolicyDescription(AlgorithmDescription, ABC):
 
     def build(self, given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> OffPolicyRLAlgorithm:
         spec = building.spec_of(given.env)
+        check_observations(spec.observation_space)
         collection = building.own_arguments(OffPolicyRLAlgorithm, given.values)
         learner = self._learner(spec)
         return learner(
@@ -111,7 +114,8 @@ class _OffPolicyDescription(AlgorithmDescription, ABC):
 
     def work(self, values: Mapping[str, Any]) -> Work:
         updates = values["steps_per_epoch"] * values["n_train_steps"]
-        return Work(0, max(1, round(updates / values["update_to_data"])), updates)
+        ratio = check_number("update_to_data", values["update_to_data"], 0.0, above_low=True)
+        return Work(0, max(1, round(updates / ratio)), updates)
 
     def largest_batch(self, values: Mapping[str, Any]) -> int:
         return values["buffer_batch_size"]

@@ -11,6 +11,7 @@ from typing import Any, Protocol, final
 
 from metaroll.checks import check_number, check_whole, described
 from metaroll.errors import UnknownNameError
+from metaroll.learners.foreign import as_algorithm
 
 __all__ = [
     "EVALUATED",
@@ -129,7 +130,7 @@ class StopAt(RunCallback):
 
     def before_save(self, runner: RunInProgress, epoch: int, metrics: Mapping[str, float]) -> None:
         """Take the number, if the epoch has one."""
-        self._mean.add(epoch, metrics)
+        self._mean.add(epoch, metrics, as_algorithm(runner.algo).log_is_complete)
 
     def stop_reason(self, runner: RunInProgress) -> str | None:
         """That the target is reached, with the number."""
@@ -201,7 +202,8 @@ class KeepBest(RunCallback):
 
     def before_save(self, runner: RunInProgress, epoch: int, metrics: Mapping[str, float]) -> None:
         """Take the number, if the epoch has one: it may be the best so far."""
-        value = self._mean.value if self._mean.add(epoch, metrics) else None
+        complete = as_algorithm(runner.algo).log_is_complete
+        value = self._mean.value if self._mean.add(epoch, metrics, complete) else None
         if value is None or math.isnan(value):
             return
         known = None if self.best is None else float(self.best["value"])
@@ -335,12 +337,12 @@ class _MetricMean:
     def value(self) -> float | None:
         return sum(self._newest) / self._window if len(self._newest) == self._window else None
 
-    def add(self, epoch: int, metrics: Mapping[str, float]) -> bool:
-        """Take the number of an epoch, if there is one."""
+    def add(self, epoch: int, metrics: Mapping[str, float], complete: bool) -> bool:
+        """Take the number of an epoch, if there is one; where its numbers are ``complete``, there must be."""
         value = _evaluated(metrics, self._name) if self._is_alias else metrics.get(self._name)
         if value is not None:
             self._newest = [*self._newest, float(value)][-self._window :]
-        elif not self._newest:
+        elif not self._newest and complete:
             self._refuse_unknown(epoch, metrics)
         return value is not None
 

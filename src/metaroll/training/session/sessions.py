@@ -81,10 +81,10 @@ def start(
         env_steps: Environment steps to take at least: epochs are added until they are taken.
     """
     config = experiments.with_torch_threads(config)
-    display = _display(config, console)
-    goal = StepGoal(env_steps, config, folder, display)
     with contextlib.ExitStack() as stack:
         with blame_input():  # all of it before the first file of an earlier run is touched
+            display = _display(config, console)
+            goal = StepGoal(env_steps, config, folder, display)
             experiment = experiments.build(config, folder, callbacks=(goal, display, *callbacks))
             split = _split_of(config, experiment.algo, experiment.evaluator)
             stack.enter_context(run_folder.lock_run(folder))
@@ -124,10 +124,10 @@ def continue_run(
     begun = any((folder / name).exists() for name in ("metrics.jsonl", run_folder.SUMMARY_FILE))
     if from_epoch is None and latest(folder) is None and not begun:
         return start(config, folder, console, again=True, callbacks=callbacks, built=built, env_steps=env_steps)
-    display = _display(config, console)
-    goal = StepGoal(env_steps, config, folder, display)
     with contextlib.ExitStack() as stack:
         with blame_input():
+            display = _display(config, console)
+            goal = StepGoal(env_steps, config, folder, display)
             stack.enter_context(run_folder.lock_run(folder))
             snapshot = _check_snapshot(config, folder, from_epoch)
             check_metrics(folder, snapshot)
@@ -152,6 +152,8 @@ def continue_run(
             steps = 0 if done else experiment.runner.total_env_steps
             inside = f", {steps:,} environment steps into its warm-up" if steps else ""
             console.print(f"resuming {name} with epoch {done + 1} of {epochs}{inside}", soft_wrap=True)
+            if not snapshot.has_buffers and experiment.algo.buffers_state_dict(copy=False) is not None:
+                console.print("its replay buffer is empty: only the newest snapshot of a run keeps one", soft_wrap=True)
             _show_notes(config, console)
         goal.go_on_from(done, experiment.runner.total_env_steps)
         display.start_from(done, experiment.runner.total_env_steps, _seconds_so_far(folder, done))

@@ -94,7 +94,12 @@ class Snapshot:
     @property
     def buffers(self) -> Any:
         """The replay buffers; ``None`` where they were not kept."""
-        return self.tree(BUFFERS) if _has_buffers(self.path, self.manifest) else None
+        return self.tree(BUFFERS) if self.has_buffers else None
+
+    @property
+    def has_buffers(self) -> bool:
+        """Whether the replay buffers were kept."""
+        return _has_buffers(self.path, self.manifest)
 
 
 def load_snapshot(run_dir: str | Path, iteration: int | str = "last") -> Snapshot:
