@@ -125,6 +125,12 @@ OFF_POLICY = {
         f"--epochs 24 --steps-per-epoch 3 --n-train-steps 4 --rollout-batch-size 4 --update-to-data 0.2 {_BATCHES} "
         f"{_KEPT_RETURN} --buffer-batch-size 8 --replay-size 600 --uniform-steps 300",
     ),
+    "sac-choices": Row("sac", "CartPole-v1", f"{_BOX} --n-step 3"),
+    "sac-choices-prioritized": Row("sac", "CartPole-v1", f"{_BOX} --priority-exponent 0.6 --replay-size 1000"),
+    "tqc": Row("tqc", "Pendulum-v1", f"{_BOX} --num-critics 3 --num-atoms 7"),
+    "tqc-prioritized": Row(
+        "tqc", "Pendulum-v1", f"{_BOX} --num-critics 2 --num-atoms 7 --n-step 3 --priority-exponent 0.6"
+    ),
 }
 
 GROUPS = {"searches": SEARCHES, "off_policy": OFF_POLICY}

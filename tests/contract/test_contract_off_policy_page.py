@@ -37,7 +37,7 @@ SMALL += [
     [
         ("td3", "Pendulum-v1", ["--uniform-steps", "10", "--randomize-param", "g=9:11", "--num-test-tasks", "2"]),
         ("dqn", "CartPole-v1", ["--priority-exponent", "0.6", "--dueling"]),
-        ("sac", "CartPole-v1", ["--uniform-steps", "10", "--priority-exponent", "0.6", "--n-step", "2"]),
+        ("sac", "CartPole-v1", ["--rollout-batch-size", "1", "--priority-exponent", "0.6", "--n-step", "2"]),
         ("tqc", "Pendulum-v1", ["--num-critics", "2", "--num-atoms", "5", "--n-step", "2"]),
         (
             "rsac",
