@@ -25,7 +25,11 @@ DONE = re.findall(r"^\$ metaroll ((?!train).*)$", page("off_policy.md"), flags=r
 def test_the_commands_run(tmp_path: Path) -> None:
     """With small numbers."""
     assert len(TRAINED) == 7 and [command.split()[0] for command in DONE] == [
-        "watch", "evaluate", "report", "compare", "resume"
+        "watch",
+        "evaluate",
+        "report",
+        "compare",
+        "resume",
     ]
     for command in TRAINED:
         assert "60 environment steps" in run_command(tmp_path, f"{command} {SMALL}").replace("\n", " ")
