@@ -19,6 +19,7 @@ from metaroll.envs.point.point_pixels import PointRobotPixelsEnv
 from metaroll.learners.off_policy.choosing import DQN
 from metaroll.learners.off_policy.deterministic import TD3
 from metaroll.learners.off_policy.soft import SAC
+from metaroll.learners.off_policy.soft_discrete import DiscreteSAC
 from metaroll.training.run.runner import LocalRunner
 from metaroll.types import EnvSpec
 
@@ -49,7 +50,7 @@ _FEW: dict[str, Any] = {
 }
 
 CASES: dict[str, tuple[Callable[[], gymnasium.Env], Callable[[], Any]]] = {
-    **{kind.__name__: (Pick if kind is DQN else Aim, lambda kind=kind: make(kind, **CYCLES)) for kind in ALL},
+    **{kind.__name__: (Pick if kind in (DQN, DiscreteSAC) else Aim, lambda kind=kind: make(kind, **CYCLES)) for kind in ALL},
     "options of DQN": (Pick, lambda: make(DQN, **CYCLES, dueling=True, double=False, n_step=2, priority_exponent=0.6)),
     "goals": (PointGoalEnv, _goals),
     "images": (PointRobotPixelsEnv, _images),

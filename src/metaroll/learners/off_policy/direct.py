@@ -68,15 +68,15 @@ class DirectNet:
     def __init__(self, net: MLP, optimizer: Adam | None = None, memory: Memory | None = None) -> None:
         layers = cast("list[nn.Linear]", list(net.layers))
         weights, biases = [layer.weight for layer in layers], [layer.bias for layer in layers]
-        self._learned = _Learned(weights, biases, net.hidden_nonlinearity, optimizer, memory)
+        self._trained = _Learned(weights, biases, net.hidden_nonlinearity, optimizer, memory)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Outputs ``(B, out)`` for rows ``x (B, in)``, overwritten by the next call."""
-        return self._learned.passes.outputs(x)[0]
+        return self._trained.passes.outputs(x)[0]
 
     def descend(self, grad: Tensor) -> None:
         """A step of the optimizer, from the gradient ``(B, out)`` of the outputs of the latest call."""
-        self._learned.step(self._learned.passes.parameter_gradients(grad[None]))
+        self._trained.step(self._trained.passes.parameter_gradients(grad[None]))
 
 
 @final
@@ -85,27 +85,27 @@ class DirectCritics:
 
     def __init__(self, critics: Critics, optimizer: Adam | None = None, memory: Memory | None = None) -> None:
         weights, biases = list(critics.weights), list(critics.biases)
-        self._learned = _Learned(weights, biases, critics.hidden_nonlinearity, optimizer, memory)
+        self._trained = _Learned(weights, biases, critics.hidden_nonlinearity, optimizer, memory)
 
     def __call__(self, observations: Tensor, actions: Tensor, *, first: bool = False) -> Tensor:
         """Values ``(K, B)``, or of the first critic ``(1, B)``; overwritten by the next call."""
         x = torch.cat((observations, actions), dim=-1)
-        return self._learned.passes.outputs(x, 1 if first else None)[..., 0]
+        return self._trained.passes.outputs(x, 1 if first else None)[..., 0]
 
     def fit(self, batch: TransitionBatch, target: Tensor) -> CriticLosses:
         """A step of the optimizer down ``critics_loss``, with ``target (B,)``."""
-        values, gradients = self._learned.passes.outputs_and_gradients(
+        values, gradients = self._trained.passes.outputs_and_gradients(
             torch.cat((batch.observations, batch.actions), dim=-1),
             lambda found: critics_loss_gradient(found[:, 0], target, batch.weights)[:, None],
         )
-        self._learned.step(gradients)
+        self._trained.step(gradients)
         return critic_losses_of(values[..., 0], target, batch.weights)
 
     def action_gradient(self, grad: Tensor, act_dim: int) -> Tensor:
         """Gradient of the actions ``(B, act_dim)``, from that ``(K, B)`` of the values of the latest call."""
-        return self._learned.passes.input_gradient(grad[..., None], slice(-act_dim, None))
+        return self._trained.passes.input_gradient(grad[..., None], slice(-act_dim, None))
 
     def action_gradient_of_least(self, grad: Tensor, values: Tensor, act_dim: int) -> Tensor:
         """The same from the gradient ``(B,)`` of the least of ``values (K, B)``; of equal ones the first counts."""
         chosen, columns = values.argmin(dim=0), slice(-act_dim, None)
-        return self._learned.passes.chosen_input_gradient(grad[:, None], chosen, columns)
+        return self._trained.passes.chosen_input_gradient(grad[:, None], chosen, columns)
