@@ -224,7 +224,8 @@ class Rollouts(Sequence[StepSequence]):
     def __getitem__(self, index: int | slice) -> StepSequence | Rollouts:
         if isinstance(index, slice):
             chosen = range(*index.indices(len(self)))
-            return self._between(chosen.start, chosen.stop) if chosen.step == 1 else self.take(chosen)
+            near = chosen.step == 1
+            return self._of_spans(_cut_spans(self._spans, chosen.start, chosen.stop)) if near else self.take(chosen)
         if isinstance(index, bool) or not isinstance(index, int | np.integer):
             raise TypeError(
                 f"index must be a whole number or a slice, got {index!r}; take(numbers) gives several rollouts, "
@@ -286,25 +287,7 @@ class Rollouts(Sequence[StepSequence]):
             IndexError: There is no rollout of such a number, or a mask has another length.
         """
         chosen = row_numbers(numbers, len(self))
-        span = np.searchsorted(self._starts, chosen, side="right") - 1
-        firsts = np.array([first for _, first, _ in self._spans], dtype=np.int64)
-        inside = chosen - self._starts[span] + firsts[span] if len(chosen) else chosen
-        breaks = np.flatnonzero((np.diff(span) != 0) | (np.diff(inside) != 1)) + 1
-        edges = [0, *breaks.tolist(), len(chosen)] if len(chosen) else []
-        span, inside = span.tolist(), inside.tolist()
-        return self._of_spans(
-            [(self._spans[span[a]][0], inside[a], inside[b - 1] + 1) for a, b in itertools.pairwise(edges)]
-        )
-
-    def _between(self, first: int, stop: int) -> Rollouts:
-        """The rollouts from ``first`` to before ``stop``: a cheap cut, of which a population takes hundreds."""
-        spans, begin = [], 0
-        for part, a, b in self._spans:
-            low, high = max(first - begin, 0), min(stop - begin, b - a)
-            if low < high:
-                spans.append((part, a + low, a + high))
-            begin += b - a
-        return self._of_spans(spans)
+        return self._of_spans(_chosen_spans(self._spans, self._starts, chosen))
 
     def sorted_by(self, order: np.ndarray) -> Rollouts:
         """The same rollouts, sorted by ``order (N,)``, in columns of their own."""
@@ -472,6 +455,28 @@ class Rollouts(Sequence[StepSequence]):
 
 _Span = tuple[RolloutColumns, int, int]
 """Rollouts of a part that follow one another: the first one, and the one after the last."""
+
+
+def _cut_spans(spans: list[_Span], first: int, stop: int) -> list[_Span]:
+    """Those of the rollouts from ``first`` to before ``stop``: a cheap cut, of which a population takes hundreds."""
+    found, begin = [], 0
+    for part, a, b in spans:
+        low, high = max(first - begin, 0), min(stop - begin, b - a)
+        if low < high:
+            found.append((part, a + low, a + high))
+        begin += b - a
+    return found
+
+
+def _chosen_spans(spans: list[_Span], starts: np.ndarray, chosen: np.ndarray) -> list[_Span]:
+    """Those of the rollouts ``chosen (n,)``, in this order."""
+    span = np.searchsorted(starts, chosen, side="right") - 1
+    firsts = np.array([first for _, first, _ in spans], dtype=np.int64)
+    inside = chosen - starts[span] + firsts[span] if len(chosen) else chosen
+    breaks = np.flatnonzero((np.diff(span) != 0) | (np.diff(inside) != 1)) + 1
+    edges = [0, *breaks.tolist(), len(chosen)] if len(chosen) else []
+    span, inside = span.tolist(), inside.tolist()
+    return [(spans[span[a]][0], inside[a], inside[b - 1] + 1) for a, b in itertools.pairwise(edges)]
 
 
 def _columns_of(rollout: StepSequence) -> RolloutColumns:
