@@ -207,15 +207,7 @@ class SearchLearner(RLAlgorithm):
             return runner.sample_parameters(
                 sets, num_init_states_per_domain=rollouts, deterministic=trials.deterministic, fields=self._looks_at
             )
-        each = len(updates)
-        groups = runner.obtain_samples(
-            runner.step_itr,
-            env_update=updates * len(sets),
-            num_rollouts=rollouts,
-            deterministic=trials.deterministic,
-            parameters=np.repeat(sets, each, axis=0),
-        )
-        return [Rollouts.joined(groups[i : i + each]) for i in range(0, len(groups), each)]
+        return _tried_in_tasks(runner, sets, updates, rollouts, trials.deterministic)
 
     def update(self, rollouts: Sequence[Sequence[Any]], progress: Progress | None = None) -> dict[str, float]:
         """``tell``."""
@@ -279,20 +271,15 @@ class SearchLearner(RLAlgorithm):
         fitness, used = np.array(self._scores), self.spread
         numbers = self._search.numbers(self._state)
         self._learn(fitness)
-        best = float(np.nanmax(fitness))
         self._metrics = {
-            "return": best,
-            "return_mean_of_epoch": float(np.nanmean(fitness)),
-            "return_median_of_epoch": float(np.nanmedian(fitness)),
+            **_numbers_of(fitness),
             "best_return": self.best_return,
             "spread": used,
-            "candidates": float(len(fitness)),
-            "candidates_without_return": float(np.isnan(fitness).sum()),
             "episodes": self._metrics["episodes"],
             "discounted_return": self._metrics["discounted_return"] / len(fitness),
             **numbers,
         }
-        return best
+        return self._metrics["return"]
 
     def _learn(self, fitness: np.ndarray) -> None:
         """Tell the search the fitness ``(K,)`` of what it was asked for, and set the policy."""
@@ -544,6 +531,32 @@ class CMAES(SearchLearner):
     def is_separable(self) -> bool:
         """Whether only the diagonal of the covariance is learned."""
         return self._settings.is_separable(len(self._places))
+
+
+def _tried_in_tasks(
+    runner: Runner, sets: np.ndarray, updates: list[Any], rollouts: int | None, deterministic: bool
+) -> list[Sequence[Any]]:
+    """Rollouts of each of ``sets``, in each of the tasks."""
+    each = len(updates)
+    groups = runner.obtain_samples(
+        runner.step_itr,
+        env_update=updates * len(sets),
+        num_rollouts=rollouts,
+        deterministic=deterministic,
+        parameters=np.repeat(sets, each, axis=0),
+    )
+    return [Rollouts.joined(groups[i : i + each]) for i in range(0, len(groups), each)]
+
+
+def _numbers_of(fitness: np.ndarray) -> dict[str, float]:
+    """What the log tells of the fitness ``(K,)`` of an epoch."""
+    return {
+        "return": float(np.nanmax(fitness)),
+        "return_mean_of_epoch": float(np.nanmean(fitness)),
+        "return_median_of_epoch": float(np.nanmedian(fitness)),
+        "candidates": float(len(fitness)),
+        "candidates_without_return": float(np.isnan(fitness).sum()),
+    }
 
 
 def _told_by(paths: Sequence[Any], discount: float, observed: bool) -> tuple[np.ndarray, float, list[np.ndarray]]:

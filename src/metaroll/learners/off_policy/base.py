@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
 import numpy as np
@@ -158,13 +158,10 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
         _check_sizes(self._replay.capacity, self.buffer_batch_size, self.min_buffer_size)
         self.env_steps_per_cycle = _steps_of_cycle(self.n_train_steps, self.update_to_data, self.rollout_batch_size)
         """Environment steps of each cycle, all rollouts together."""
-
         self._episodes = RunningEpisodes(self.rollout_batch_size)
         self._generator = np.random.default_rng(derive_seed("off-policy batches", self.seed))
         self._counts = Counts()
         self.init_opt()
-
-    # -- what a subclass says ------------------------------------------------------------------------------------------
 
     @abstractmethod
     def train_once(self, itr: int, paths: Sequence[Mapping[str, Any]]) -> float:
@@ -180,8 +177,6 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
 
     def init_opt(self) -> None:
         """Prepare the optimization; nothing by default."""
-
-    # -- what it has for a subclass ------------------------------------------------------------------------------------
 
     @property
     def is_filled(self) -> bool:
@@ -204,23 +199,14 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
         """``n_train_steps`` gradient steps of ``trainer``, as soon as the buffer is filled; ``average_return``."""
         if self.trainer is not None and self.is_filled:
             if self.weight_exponent is None:
-                self._train_uniformly(self.trainer)
+                at_once = max(1, _DRAWN_AT_ONCE // (self.buffer_batch_size * self.env_spec.obs_dim))
+                _train_uniformly(self.trainer, self._draw, self.n_train_steps, self.buffer_batch_size, at_once)
             else:
                 for _ in range(self.n_train_steps):
                     drawn, batch = self._draw()
                     self._replay.update_priorities(drawn.indices, self.trainer.step(batch).cpu().numpy())
             self._counts.gradient_steps += self.n_train_steps
         return self.average_return
-
-    def _train_uniformly(self, trainer: ReplayTrainer) -> None:
-        # Nothing is stored meanwhile: what costs as much for a batch as for many is done once for many.
-        at_once = max(1, _DRAWN_AT_ONCE // (self.buffer_batch_size * self.env_spec.obs_dim))
-        left = self.n_train_steps
-        while left:
-            count = min(left, at_once)
-            for batch in self._draw(count)[1].split(self.buffer_batch_size):
-                trainer.step(batch)
-            left -= count
 
     @property
     def average_return(self) -> float:
@@ -242,8 +228,6 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
         """Whether episodes have ended in the last epoch, and gradient steps been taken: its log tells of both."""
         return self._counts.has_ended and (self.trainer is None or self._counts.steps_before > 0)
 
-    # -- training ------------------------------------------------------------------------------------------------------
-
     def train(self, runner: Runner) -> float | None:
         """Collect, store and learn, for each epoch of ``runner``.
 
@@ -263,12 +247,7 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
             if self.is_filled and self.evaluate_every and (epoch + 1) % self.evaluate_every == 0:
                 runner.evaluate(self, self.test_env_sampler)
         if self.trainer is not None and not self.is_filled:
-            warnings.warn(
-                f"nothing was learned: gradient steps begin when {self.min_buffer_size} steps are stored "
-                f"({option_text('min_buffer_size')}), and there are {self._replay.n_transitions_stored}",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            _warn_unfilled(self.min_buffer_size, self._replay.n_transitions_stored)
         return average
 
     def collect(self, runner: Runner) -> list[dict[str, Any]]:
@@ -320,8 +299,6 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
             numbers |= losses
         return numbers
 
-    # -- snapshots -----------------------------------------------------------------------------------------------------
-
     def state_dict(self) -> dict[str, Any]:
         """``trainer``, counters, generators and the returns of half-done episodes; a subclass adds what it learns."""
         return {
@@ -359,10 +336,9 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
         """Class, networks and hyperparameters as a short text; a snapshot fits a learner with the same one."""
         if self.trainer is None:
             return None
-        numbers = (self.discount, self.n_step, self.reward_scale, self.update_to_data, self.n_train_steps)
         sizes = (self.buffer_batch_size, self.min_buffer_size, self.rollout_batch_size, self._replay.capacity)
-        kinds = (type(self.policy).__name__, type(self.exploration_policy).__name__)
-        told = map(repr, (*numbers, *sizes, *kinds))
+        numbers = (self.discount, self.n_step, self.reward_scale, self.update_to_data, self.n_train_steps)
+        told = map(repr, (*numbers, *sizes, type(self.policy).__name__, type(self.exploration_policy).__name__))
         return fingerprint_of(self, *self.trainer.described(), *self.trainer.trained.shapes(), *told)
 
     def buffers_state_dict(self, copy: bool = True) -> Mapping[str, Any]:
@@ -378,6 +354,31 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
         """Tasks that it learns in, where there is a list of them."""
         listed = self._tasks.listed
         return None if listed is None else [update.task for update in listed]
+
+
+def _train_uniformly(
+    trainer: ReplayTrainer,
+    draw: Callable[[int], tuple[ReplayBatch, TransitionBatch]],
+    num_steps: int,
+    batch_size: int,
+    at_once: int,
+) -> None:
+    # Nothing is stored meanwhile: what costs as much for a batch as for many is done once for many.
+    left = num_steps
+    while left:
+        count = min(left, at_once)
+        for batch in draw(count)[1].split(batch_size):
+            trainer.step(batch)
+        left -= count
+
+
+def _warn_unfilled(wanted: int, stored: int) -> None:
+    warnings.warn(
+        f"nothing was learned: gradient steps begin when {wanted} steps are stored "
+        f"({option_text('min_buffer_size')}), and there are {stored}",
+        RuntimeWarning,
+        stacklevel=3,
+    )
 
 
 def _capacity_option() -> str:
