@@ -38,7 +38,8 @@ def _goals() -> Any:
 
 def _images() -> Any:
     env = PointRobotPixelsEnv()
-    return SAC(EnvSpec.from_env(env), replay_size=60, max_path_length=4, seed=3, **{**_FEW, "update_to_data": 0.2})
+    few: dict[str, Any] = {**_FEW, "update_to_data": 0.2}
+    return SAC(EnvSpec.from_env(env), replay_size=60, max_path_length=4, seed=3, **few)
 
 
 _FEW: dict[str, Any] = {
@@ -50,7 +51,10 @@ _FEW: dict[str, Any] = {
 }
 
 CASES: dict[str, tuple[Callable[[], gymnasium.Env], Callable[[], Any]]] = {
-    **{kind.__name__: (Pick if kind in (DQN, DiscreteSAC) else Aim, lambda kind=kind: make(kind, **CYCLES)) for kind in ALL},
+    **{
+        kind.__name__: (Pick if kind in (DQN, DiscreteSAC) else Aim, lambda kind=kind: make(kind, **CYCLES))
+        for kind in ALL
+    },
     "options of DQN": (Pick, lambda: make(DQN, **CYCLES, dueling=True, double=False, n_step=2, priority_exponent=0.6)),
     "goals": (PointGoalEnv, _goals),
     "images": (PointRobotPixelsEnv, _images),
