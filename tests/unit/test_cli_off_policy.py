@@ -53,10 +53,12 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         (
             "ddpg CartPole-v1",
-            "DDPG learns actions that are a Box of numbers, got Discrete(2): ppo and dqn learn choices",
+            "DDPG learns actions that are a Box of numbers, got Discrete(2): sac (DiscreteSAC), dqn and ppo learn choices",
         ),
-        ("td3 CartPole-v1", "TD3 learns actions that are a Box of numbers, got Discrete(2): ppo and dqn learn choices"),
-        ("sac CartPole-v1", "SAC learns actions that are a Box of numbers, got Discrete(2): ppo and dqn learn choices"),
+        (
+            "td3 CartPole-v1",
+            "TD3 learns actions that are a Box of numbers, got Discrete(2): sac (DiscreteSAC), dqn and ppo learn choices",
+        ),
         ("dqn Pendulum-v1", "float32): ddpg, td3 and sac learn a Box, ppo several choices"),
         ("sac own_spaces:Dials --max-path-length 5", "got MultiDiscrete([2 3]): ppo learns several choices"),
         ("sac own_spaces:Switches --max-path-length 5", "got MultiBinary(3): a wrapper can turn them into one"),
