@@ -131,6 +131,9 @@ OFF_POLICY = {
     "tqc-prioritized": Row(
         "tqc", "Pendulum-v1", f"{_BOX} --num-critics 2 --num-atoms 7 --n-step 3 --priority-exponent 0.6"
     ),
+    "rsac": Row(  # memories of the rollouts that go on, and a ring that is filled twice
+        "rsac", "Pendulum-v1", f"{_BOX} --hidden-size 16 --segment-length 8 --burn-in 4 --replay-size 600"
+    ),
 }
 
 GROUPS = {"searches": SEARCHES, "off_policy": OFF_POLICY}
