@@ -432,6 +432,27 @@ def test_a_step_of_dqn_by_hand(double: bool, value: float) -> None:
     assert np.array_equal(trainer.networks.target.get_param_values(), trainer.networks.policy.get_param_values())
 
 
+def test_the_step_size_of_dqn_falls_linearly_and_goes_on_after_a_resume() -> None:
+    """0.1 falls to 0.02 in four steps; Adam's first steps against equal gradients are as long as the step size."""
+    settings = ValueSettings(qf_lr=0.1, min_qf_lr=0.02, qf_lr_steps=4)
+    assert [settings.lr_after(k) for k in (0, 1, 3, 4, 9)] == pytest.approx([0.1, 0.08, 0.04, 0.02, 0.02])
+    assert ValueSettings(qf_lr=0.1).lr_after(9) == 0.1
+
+    options = {"min_qf_lr": 0.02, "qf_lr_steps": 4, "max_grad_norm": None, "double": False, "target_update_steps": 99}
+    far = CHOICE._replace(rewards=tensor([50.0]))  # the loss is linear there: one and the same gradient
+
+    def moved(trainer: ValueTrainer) -> float:
+        before = trainer.networks.policy.get_param_values()
+        trainer.step(far)
+        return float(np.abs(trainer.networks.policy.get_param_values() - before).max())
+
+    trainer = dqn_trainer(**options)
+    assert [moved(trainer) for _ in range(3)] == pytest.approx([0.1, 0.08, 0.06], rel=1e-4)
+    resumed = dqn_trainer(**options)
+    resumed.load_state_dict(trainer.state_dict())
+    assert [moved(resumed) for _ in range(3)] == pytest.approx([0.04, 0.02, 0.02], rel=1e-4)
+
+
 def test_dueling_values_and_actions() -> None:
     policy = GreedyQPolicy(PICK, (8,), dueling=True, generator=torch_generator(0))
     obs = torch.eye(3)
@@ -702,6 +723,10 @@ def test_dqn_learns_choices_only() -> None:
         DQN(PICK, qf=QFunction(AIM), **TINY)
     with pytest.raises(ValueError, match="min_epsilon must lie in"):
         DQN(PICK, min_epsilon=2.0, **TINY)
+    with pytest.raises(ValueError, match=r"min_qf_lr must lie in \[0, 0.001\], got 0.01"):
+        DQN(PICK, qf_lr=0.001, min_qf_lr=0.01, qf_lr_steps=5, **TINY)
+    with pytest.raises(ValueError, match="qf_lr_steps must be"):
+        DQN(PICK, qf_lr_steps=0, **TINY)
 
 
 def test_networks_for_other_spaces() -> None:

@@ -36,6 +36,10 @@ class Adam:
         self._count = torch.zeros((), device=self.parameters[0].device)
         self._counts = [self._count] * len(self.parameters)  # all have taken as many steps
 
+    def set_lr(self, lr: float) -> None:
+        """Take steps of this size from now on."""
+        self._numbers["lr"] = lr
+
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor]) -> None:
         """One step against ``gradients``, one for each parameter; the host waits for nothing."""

@@ -38,21 +38,35 @@ class ValueSettings:
 
     Attributes:
         qf_lr: Step size of Adam.
+        min_qf_lr: What it falls to.
+        qf_lr_steps: Gradient steps in which it falls, linearly; ``None``: it stays.
         double: The network that is learned chooses the best next action, the target network tells its value.
         target_update_steps: Gradient steps between copies into the target network.
         max_grad_norm: Maximum norm of the gradient; ``None`` does not limit it.
     """
 
     qf_lr: float = 1e-4
+    min_qf_lr: float = 0.0
+    qf_lr_steps: int | None = None
     double: bool = True
     target_update_steps: int = 1000
     max_grad_norm: float | None = 10.0
 
     def __post_init__(self) -> None:
         check_number("qf_lr", self.qf_lr, 0.0, above_low=True)
+        check_number("min_qf_lr", self.min_qf_lr, 0.0, self.qf_lr)
+        if self.qf_lr_steps is not None:
+            check_whole("qf_lr_steps", self.qf_lr_steps)
         check_whole("target_update_steps", self.target_update_steps)
         if self.max_grad_norm is not None:
             check_number("max_grad_norm", self.max_grad_norm, 0.0, above_low=True)
+
+    def lr_after(self, num_steps: int) -> float:
+        """Step size of the gradient step after so many."""
+        if self.qf_lr_steps is None:
+            return self.qf_lr
+        left = max(0.0, 1.0 - num_steps / self.qf_lr_steps)
+        return self.min_qf_lr + left * (self.qf_lr - self.min_qf_lr)
 
 
 class ValueNetworks(NamedTuple):
@@ -112,6 +126,7 @@ class ValueTrainer(ReplayTrainer):
 
     def step(self, batch: TransitionBatch) -> Tensor:
         """See ``ReplayTrainer``."""
+        self.trained.optimizers["policy"].set_lr(self.settings.lr_after(self._num_steps))
         self._num_steps += 1
         found = value_losses(self.networks, batch, self.settings.double)
         self.trained.step("policy", found.loss, self.settings.max_grad_norm)
@@ -149,6 +164,9 @@ class DQN(OffPolicyRLAlgorithm):
         dueling: Without a policy: make one whose network gives a value and advantages.
         target_update_steps: Gradient steps between copies into the target network.
         qf_lr: Step size of Adam.
+        min_qf_lr: What it falls to in qf_lr_steps.
+        qf_lr_steps: Gradient steps in which the step size falls linearly, so that what is learned last is no worse than
+            what was learned before; null: it stays as it is.
         max_grad_norm: Maximum norm of the gradient; null does not limit it.
         max_epsilon: Probability of an action at random at first.
         min_epsilon: The same in the end.
@@ -177,6 +195,8 @@ class DQN(OffPolicyRLAlgorithm):
         dueling: bool = False,
         target_update_steps: int = 1000,
         qf_lr: float = 1e-4,
+        min_qf_lr: float = 0.0,
+        qf_lr_steps: int | None = None,
         max_grad_norm: float | None = 10.0,
         max_epsilon: float = 1.0,
         min_epsilon: float = 0.05,
@@ -190,7 +210,12 @@ class DQN(OffPolicyRLAlgorithm):
         spec = require_choices(env_spec, "DQN", "ddpg, td3 and sac learn a Box, ppo several choices")
         seed = fresh_seed() if seed is None else int(seed)
         settings = ValueSettings(
-            qf_lr=qf_lr, double=double, target_update_steps=target_update_steps, max_grad_norm=max_grad_norm
+            qf_lr=qf_lr,
+            min_qf_lr=min_qf_lr,
+            qf_lr_steps=qf_lr_steps,
+            double=double,
+            target_update_steps=target_update_steps,
+            max_grad_norm=max_grad_norm,
         )
         self.weight_exponent = weighing(priority_exponent, importance_exponent)
         buffer = buffer_for(spec, replay_buffer, replay_size, collection, priority_exponent)
