@@ -115,8 +115,7 @@ def test_the_source_keeps_the_rules_and_the_picture_is_up_to_date(
 def test_files_that_the_pages_about_the_code_name_are_there(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     named = {path.rstrip("/") for path in re.findall(r"`(\w[\w/.]*(?:/|\.py|\.svg|\.yaml|\.json))[` ]", text)}
-    files = [
-        path.relative_to(ROOT).as_posix() for room in ("src", "tests", "tools", "benchmarks") for path in (ROOT / room).rglob("*")
-    ]
+    rooms = ("src", "tests", "tools", "benchmarks")
+    files = [path.relative_to(ROOT).as_posix() for room in rooms for path in (ROOT / room).rglob("*")]
     missing = {name for name in named if not any(f"/{path}".endswith(f"/{name}") for path in files)}
     assert len(named) > 5 and not missing

@@ -789,3 +789,16 @@ def test_goals_in_hindsight_are_an_option_of_a_run() -> None:
         build(resolve("td3", "Pendulum-v1", [("a test", {"hindsight_ratio": 0.5})]))
     with pytest.raises(ValueError, match=r"the replay buffer needs .* more than memory_limit=1,000"):
         build(resolve("td3", "Pendulum-v1", [("a test", {"memory_limit": 1000})]))
+
+
+def test_the_log_tells_the_gradient_steps_of_the_epoch() -> None:
+    """Other learners tell those of the epoch, too: the display divides them by its seconds."""
+    algo = make(TD3, steps_per_epoch=4, n_train_steps=5, update_to_data=0.5, rollout_batch_size=2, min_buffer_size=25)
+    told: list[float] = []
+
+    class Listening:
+        def on_epoch_end(self, runner: Any, epoch: int, metrics: Any) -> None:
+            told.append(metrics["gradient_steps"])
+
+    trained(algo, Aim, 3, callbacks=[Listening()])
+    assert told == [10.0, 20.0, 20.0] and algo.num_gradient_steps == 50  # filled after three of four cycles

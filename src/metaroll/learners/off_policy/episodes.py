@@ -109,7 +109,8 @@ class Counts:
 
     def numbers(self) -> dict[str, float]:
         """What a log tells of the epoch."""
-        numbers = {"gradient_steps": float(self.gradient_steps), "episodes": float(len(self._ended))}
+        steps = self.gradient_steps - self.steps_before
+        numbers = {"gradient_steps": float(steps), "episodes": float(len(self._ended))}
         if self._ended:
             returns, lengths = zip(*self._ended, strict=True)
             numbers["return"], numbers["episode_length"] = float(np.mean(returns)), float(np.mean(lengths))
