@@ -3,7 +3,7 @@
     python benchmarks/off_policy_memory.py                               # all cases, three seeds each
     python benchmarks/off_policy_memory.py --cases hidden --seeds 0      # a part, appended
     python benchmarks/off_policy_memory.py --summary                     # over the lines that are there
-    python benchmarks/off_policy_memory.py --check                       # recurrent SAC, 12,000 steps, appending nothing
+    python benchmarks/off_policy_memory.py --check                       # recurrent SAC, 12,000 steps, not kept
 
 The return is the mean over 100 episodes without noise, whose starts (and masses and lengths, in random domains) are the
 same for all. One thread each.
