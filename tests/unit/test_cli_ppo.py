@@ -121,6 +121,8 @@ def test_an_environment_without_a_time_limit_is_given_one(tmp_path, capsys):
         (["point-robot", "--randomize", "conservative"], "--randomize none"),
         (["point-robot", "--randomize-param", "length=1:2"], "randomize_param is not for point-robot"),
         (["CartPole-v1", "--randomize", "default"], "--randomize-param length=0.3:0.7"),
+        (["Pendulum-v1", "--randomize", "default"], "--randomize-param g=9:11"),
+        (["Acrobot-v1", "--randomize", "default"], "--randomize-param NAME=LOW:HIGH"),
         (["CartPole-v1", "--init-std", "-1"], "init_std"),
     ],
 )

@@ -153,6 +153,10 @@ def training_tasks(given: BuildOptions, num_test: int | None = None) -> tuple[An
     return randomizer, randomizer.sample(held_out or _HELD_OUT, generator=derive_seed("held-out domains", seed))
 
 
+_EXAMPLES = {"CartPole-v1": "length=0.3:0.7", "Pendulum-v1": "g=9:11", "MountainCar-v0": "gravity=0.002:0.003"}
+"""What may vary in environments that one tries first, as the option that varies it."""
+
+
 def _randomizer(env: str, randomize: str, texts: Sequence[str], generator: int) -> DomainRandomizer:
     """The usual ranges of ``env``, or those of ``texts``, both ends of which ``env`` has accepted."""
     if texts:
@@ -167,7 +171,7 @@ def _randomizer(env: str, randomize: str, texts: Sequence[str], generator: int) 
     except ValueError as error:
         raise ValueError(
             f"randomize {randomize!r} cannot be used in {env}, for which no usual ranges are known: say what varies, "
-            f"as in {option_text('randomize_param', ['length=0.3:0.7'])}, or train in the nominal environment with "
+            f"as in {option_text('randomize_param', [_EXAMPLES.get(env, 'NAME=LOW:HIGH')])}, or train in the nominal environment with "
             + option_text("randomize", "none")
         ) from error
 
