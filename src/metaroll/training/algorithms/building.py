@@ -169,10 +169,10 @@ def _randomizer(env: str, randomize: str, texts: Sequence[str], generator: int) 
     try:
         return _RANDOMIZERS[randomize](env, generator=generator)
     except ValueError as error:
+        example = option_text("randomize_param", [_EXAMPLES.get(env, "NAME=LOW:HIGH")])
         raise ValueError(
             f"randomize {randomize!r} cannot be used in {env}, for which no usual ranges are known: say what varies, "
-            f"as in {option_text('randomize_param', [_EXAMPLES.get(env, 'NAME=LOW:HIGH')])}, or train in the nominal environment with "
-            + option_text("randomize", "none")
+            f"as in {example}, or train in the nominal environment with " + option_text("randomize", "none")
         ) from error
 
 
