@@ -132,7 +132,7 @@ ROWS = [
     Mistake("train pearl point-robot --config unknown.yaml", "'batch_sise'", "did you mean", "'batch_size'"),
     Mistake("train pearl point-robot --config text.yaml", "text.yaml", "must hold lines", "name: value"),
     Mistake("train pearl point-robot --config scalar.yaml", "64", "a list", "hidden_sizes in scalar.yaml"),
-    Mistake("train ppo Pendulum-v1 --randomize default", "'default'", "no usual ranges", "--randomize-param length="),
+    Mistake("train ppo Pendulum-v1 --randomize default", "'default'", "no usual ranges", "--randomize-param g="),
     Mistake("train ppo qcp-st --randomize-param lenght=0.3:0.7", "lenght", "known", "length"),
     Mistake("train ppo qcp-st --randomize-param length=0.7:0.3", "'length=0.7:0.3'", "LOW < HIGH", "length=0.3:0.7"),
     Mistake("train ppo qcp-st --randomize", "--randomize", "none", "default"),

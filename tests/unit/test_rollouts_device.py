@@ -25,6 +25,7 @@ from metaroll.policies.last_action import LastActionPolicy
 from metaroll.policies.networks import MLPEncoder
 from metaroll.policies.normalized import NormalizedPolicy, widened_spec
 from metaroll.rollouts.engine.device_block import DeviceLoop, run_block
+from metaroll.rollouts.engine.devices import RowProducts
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.seeding import torch_generator
 from metaroll.tasks.domain_params import DomainParamUpdate
@@ -223,6 +224,28 @@ def test_plans_that_bring_parameters_act_with_them(make):
         wide, alone = engine.run(plans), [engine.run([plans[i]])[0] for i in (0, 3, 149)]
     assert wide.column("actions").tobytes() == ours.column("actions").tobytes()
     assert [rollout.rewards.tobytes() for rollout in alone] == [wide[i].rewards.tobytes() for i in (0, 3, 149)]
+
+
+@pytest.mark.parametrize(("num_in", "num_out"), [(3, 32), (32, 2), (5, 7), (7, 1), (64, 64), (300, 200)])
+def test_rows_of_products_do_not_depend_on_their_place(num_in, num_out):
+    generator = torch_generator(2)
+    weight, bias, x = (
+        torch.randn(*shape, generator=generator) for shape in ((num_out, num_in), (num_out,), (61, num_in))
+    )
+    order = torch.randperm(61, generator=generator)
+    with torch.no_grad(), RowProducts():
+        found = torch.nn.functional.linear(x, weight, bias)
+        elsewhere = torch.nn.functional.linear(x[order], weight, bias)
+        alone = torch.nn.functional.linear(x[7:8].clone(), weight, bias)
+        many = torch.vmap(torch.nn.functional.linear)(
+            x[:56].reshape(7, 8, -1), weight.repeat(7, 1, 1), bias.repeat(7, 1)
+        )
+        bare = x @ weight.T
+    np.testing.assert_allclose(found, x.numpy() @ weight.numpy().T + bias.numpy(), rtol=1e-4, atol=1e-4)
+    assert torch.equal(found[order], elsewhere)
+    assert torch.equal(found[7:8], alone)
+    assert torch.equal(found[:56], many.reshape(56, -1))
+    assert torch.equal(bare + bias, found)
 
 
 def test_parameters_of_each_task():

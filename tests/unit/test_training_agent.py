@@ -632,7 +632,7 @@ def test_names_of_other_libraries_get_ours_all_at_once() -> None:
         ("ppo", {"device": "auto"}, 'device="cpu"', "--device cpu"),
         ("ppo", {"size": "paper"}, 'size="small"', "--size small"),
         ("ppo", {"transport": "serial", "num_workers": 2}, 'transport="process", or num_workers=1', "--num-workers 1"),
-        ("ppo", {"randomize": "default"}, 'randomize_param=["length', "--randomize-param length"),
+        ("ppo", {"randomize": "default"}, 'randomize_param=["g=', "--randomize-param g="),
         ("pearl", {}, "metaroll.agent('pearl', family)", "my_env:family"),
         ("ppo", {"network": "gru", "hidden_sizes": ()}, "hidden_sizes=(64,)", "--hidden-sizes 64"),
         ("ppo", {"epochs": "3", "run_dir": "mine"}, "run_dir=...", "--out"),

@@ -14,6 +14,7 @@ by number, in arrays that are whole tiles long.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ from metaroll.envs.base.slot_proxies import slot_domain_params
 from metaroll.functional.linear import BLOCK
 from metaroll.functional.philox import torch_normals, torch_uniforms
 from metaroll.policies.parameters import ParameterLayout
-from metaroll.rollouts.engine.devices import TILES, check_slots_on_device, name_of, policy_on_device
+from metaroll.rollouts.engine.devices import TILES, RowProducts, check_slots_on_device, name_of, policy_on_device
 from metaroll.rollouts.engine.extras import add_applied_actions
 from metaroll.rollouts.engine.parameter_blocks import ParameterBlocks
 from metaroll.rollouts.engine.policy_rows import PolicyRows
@@ -107,6 +108,7 @@ class BlockSettings:
         deterministic: What all rollouts have, or ``None`` if they differ.
         record_infos, record_extras: As in ``SlotLoop``.
         sets: Where rollouts bring parameters of their own.
+        products: The policy acts within it, if given (``RowProducts``).
     """
 
     tile: int
@@ -114,6 +116,7 @@ class BlockSettings:
     record_infos: bool
     record_extras: bool
     sets: OwnSets | None = None
+    products: AbstractContextManager[Any] | None = None
 
 
 class Block(NamedTuple):
@@ -224,7 +227,8 @@ def _act(
         given, tile = (sets.weights, *map_rows(blocks, given)), tile // BLOCK
         in_dims = (0, 0, 0, 0, None if isinstance(flags, bool) else 0)
         act = torch.vmap(lambda weights, *rest: functional_call(_Acting(policy), weights, rest), in_dims)
-    parts = [act(*rows_at(given, slice(k, k + tile))) for k in range(0, len(given[0 if sets is None else 1]), tile)]
+    with settings.products or nullcontext():
+        parts = [act(*rows_at(given, slice(k, k + tile))) for k in range(0, len(given[0 if sets is None else 1]), tile)]
     actions, remembered, infos = map_rows(lambda *same: torch.cat(same), *parts)
     if sets is not None:
         order = lambda array: array.flatten(0, 1)[sets.place]  # noqa: E731
@@ -317,7 +321,13 @@ class DeviceLoop:
         self._on_invalid, self._beat = on_invalid, beat
         flags = set(plans.deterministic.tolist())
         flag = flags.pop() if len(flags) == 1 else None
-        self._settings = BlockSettings(TILES[device.type], flag, record_infos, record_extras)
+        self._settings = BlockSettings(
+            TILES[device.type],
+            flag,
+            record_infos,
+            record_extras,
+            products=RowProducts() if device.type == "cpu" else None,
+        )
         default = slots.env_spec.max_episode_length
         limits = np.where(plans.max_steps == NO_LIMIT, NO_LIMIT if default is None else default, plans.max_steps)
         self._plan_limits = limits
