@@ -28,6 +28,7 @@ _MODULES = {
         "probability_of_improvement",
         "wilson_interval",
     ],
+    "functional.search.averaging": ["AveragedMean"],
     "functional.search.cma": ["CMA"],
     "functional.search.finite_differences": ["ARS", "PGPE", "OpenAIES"],
     "functional.search.multi_start": ["MultiStart", "Starts"],

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from metaroll.data.plain_data import decode, encode
 from metaroll.errors import ShapeError
 from metaroll.functional.search.adam import adam_change
+from metaroll.functional.search.averaging import AveragedMean, averaged
 from metaroll.functional.search.base import Search, best_first, restored, state_tree
 from metaroll.functional.search.cem import CEM, num_elites
 from metaroll.functional.search.cma import CMA, STOP_REASONS
@@ -35,6 +37,7 @@ SEARCHES: dict[str, Search[Any]] = {
     "noisy": CMA(population=8, reevaluated=3),
     "ipop": RestartedCMA(cma=CMA(population=4, tolfun=1.0)),
     "starts": MultiStart(search=CMA(population=8), rules=Starts(starts=3, round_length=4)),
+    "averaged": AveragedMean(search=CMA(population=8), window=5),
     "cem": CEM(population=20, num_best=5, extra_std=0.5),
     "full cem": CEM(population=20, num_best=6, covariance="full", extra_std=0.1),
     "ars": ARS(step_size=0.1, noise=0.1),
@@ -87,6 +90,49 @@ def test_rows_are_mirrored_at_bounds():
 
 
 # ----------------------------------------------------------------------------------------------------- one step by hand
+def test_averages_by_hand():
+    found, average = [], np.zeros(1)
+    for count, value in enumerate([3.0, 5.0, 1.0, 7.0], start=1):
+        average = averaged(average, np.array([value]), count, 3)
+        found.append(average[0])
+    assert found == pytest.approx([3.0, 4.0, 3.0, 3.0 + (7.0 - 3.0) / 3])
+    assert averaged(np.array([9.0]), np.array([2.0]), 5, 1) == 2.0
+
+
+@pytest.mark.parametrize("name", ["cma", "cem", "ars", "hill climbing", "starts"])
+def test_an_averaged_search_asks_what_it_would_ask(name):
+    """Its mean is that of the last means, as pandas has it where there are more than the window."""
+    search, generators = SEARCHES[name], [np.random.default_rng(0), np.random.default_rng(0)]
+    same = AveragedMean(search=search, window=4)
+    states, means = [search.start(np.full(3, 2.0)), same.start(np.full(3, 2.0))], []
+    for generation in range(9):
+        rows = [each.ask(state, draw) for each, state, draw in zip((search, same), states, generators, strict=True)]
+        assert np.array_equal(*rows)
+        states = [search.tell(states[0], rows[0], sphere(rows[0])), same.tell(states[1], rows[1], sphere(rows[1]))]
+        means.append(states[0].mean)
+        if generation < 4:
+            assert states[1].mean == pytest.approx(np.mean(means, axis=0))
+    expected = pd.DataFrame([np.mean(means[:4], axis=0), *means[4:]]).ewm(alpha=0.25, adjust=False).mean()
+    assert states[1].mean == pytest.approx(expected.to_numpy()[-1])
+    assert (states[0].best_fitness, states[0].evaluations) == (states[1].best_fitness, states[1].evaluations)
+    assert search.spread(states[0]) == same.spread(states[1])
+
+
+def test_an_average_begins_anew_with_each_restart():
+    search = RestartedCMA(cma=CMA(population=4, tolfun=1.0))
+    same, generator, restarts = AveragedMean(search=search, window=50), np.random.default_rng(1), 0
+    state = same.start(np.full(2, 3.0))
+    while restarts < 2:
+        rows = same.ask(state, generator)
+        before, state = state, same.tell(state, rows, sphere(rows))
+        if state.run.restarts > restarts:
+            restarts = state.run.restarts
+            assert np.array_equal(state.mean, state.run.mean)
+        elif state.run.run.generation > 1:
+            count = state.run.run.generation
+            assert state.mean == pytest.approx(before.mean + (state.run.mean - before.mean) / count)
+
+
 def test_constants_of_the_tutorial_by_hand():
     # n = 2, K = 6: w' = ln 3.5 - ln i = 1.2528, 0.5596, 0.1542, -0.1335, -0.3567, -0.5390.
     found = cma_constants(2, 6, False, True)

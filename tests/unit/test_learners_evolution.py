@@ -34,6 +34,7 @@ pytestmark = pytest.mark.usefixtures("lent_pools")
 CART = EnvSpec.from_env(gymnasium.make("CartPole-v1"))
 PENDULUM = EnvSpec.from_env(gymnasium.make("Pendulum-v1"))
 ONCE = Trials(rollouts_per_candidate=1)
+AVERAGED = Trials(rollouts_per_candidate=1, mean_epochs=3)
 THREE = Starts(starts=3, round_length=1)
 
 
@@ -61,6 +62,7 @@ LEARNERS = {
     "cmaes": lambda **more: cmaes_of(trials=ONCE, restarts="bipop", **more),
     "cmaes of three starts": lambda **more: cmaes_of(trials=ONCE, restarts="ipop", starts=THREE, **more),
     "ars of three starts": lambda **more: evolution_of(ARS(num_directions=2), starts=THREE, **more),
+    "averaged cmaes": lambda **more: cmaes_of(trials=AVERAGED, restarts="ipop", starts=THREE, **more),
     "noisy cmaes": lambda **more: cmaes_of(trials=ONCE, reevaluated=3, max_repetitions=3.0, **more),
     "ars": lambda **more: evolution_of(
         ARS(num_directions=3), trials=Trials(rollouts_per_candidate=1, normalize_observations=True), **more
@@ -115,6 +117,23 @@ def test_an_epoch_of_cmaes_moves_the_policy_to_the_mean():
     assert toward[5] > toward[0]
     assert np.array_equal(learner.best_parameters, sets[5]) and learner.best_return == 5.0
     assert learner.stop_reasons == () and not learner.converged
+
+
+def test_what_acts_may_be_the_average_of_the_last_means():
+    learner, plain = cem_of(trials=AVERAGED), cem_of(trials=ONCE)
+    assert learner.fingerprint() != plain.fingerprint()
+    means = []
+    for _ in range(3):
+        for each in (learner, plain):
+            each.ask()
+            each.tell([[path_with(score)] for score in (1.0, 4.0, 3.0, 2.0)])
+        means.append(plain.cur_mean)
+        assert np.array_equal(learner.cur_mean, plain.cur_mean) and np.array_equal(learner.cur_std, plain.cur_std)
+        assert learner.policy.acting_parameters() == pytest.approx(np.mean(means, axis=0), rel=1e-5)
+    before = repr(plain.state_dict())
+    with pytest.raises(SnapshotError, match="nothing was changed"):
+        plain.load_state_dict(learner.state_dict())
+    assert repr(plain.state_dict()) == before
 
 
 def test_only_weights_are_searched():
@@ -463,6 +482,7 @@ def test_a_state_within_an_epoch_goes_on_there():
         (lambda: cmaes_of(restarts="ipo"), "restarts"),
         (lambda: Trials(rollouts_per_candidate=0), "rollouts_per_candidate"),
         (lambda: Trials(epsilon=0.0), "epsilon"),
+        (lambda: Trials(mean_epochs=0), "mean_epochs"),
         (lambda: cem_of(task_sampler=[]), "task_sampler"),
     ],
 )

@@ -16,6 +16,7 @@ from metaroll.data.rollouts import Rollouts
 from metaroll.errors import InvalidValueError, ShapeError, unknown_name
 from metaroll.functional.cvar import conditional_value_at_risk
 from metaroll.functional.running_moments import Moments, add_rows
+from metaroll.functional.search.averaging import AveragedMean
 from metaroll.functional.search.base import Search, restored, state_tree
 from metaroll.functional.search.cem import CEM as CEMSearch
 from metaroll.functional.search.cem import num_elites
@@ -50,7 +51,8 @@ class SearchLearner(RLAlgorithm):
     """Tries the candidates of a search as parameters of a policy, and tells it their returns.
 
     Only parameters that require a gradient are searched: statistics and scales are none. All candidates of an epoch
-    are one batch of rollouts. After every epoch the policy has the parameters of the search's mean.
+    are one batch of rollouts. After every epoch the policy has the parameters of the search's mean (see ``mean_epochs``
+    of ``Trials``).
 
     By hand: ``sets = algo.ask()``, then for each of them ``algo.train_once(itr, paths)`` with its rollouts.
 
@@ -102,6 +104,8 @@ class SearchLearner(RLAlgorithm):
         self._in_tasks = task_sampler is not None
         self._generator = np.random.default_rng(derive_seed(self.stream, self.seed))
         search = self._make_search()
+        if self.trials.mean_epochs > 1:
+            search = AveragedMean(search=search, window=self.trials.mean_epochs)
         self._search: Search[Any] = search if self.starts.starts == 1 else MultiStart(search=search, rules=self.starts)
         # The seed is in the state: a snapshot may go to a learner with another one.
         begun = self._search.start(self._parameters[self._places])
@@ -139,7 +143,7 @@ class SearchLearner(RLAlgorithm):
     @property
     def cur_mean(self) -> np.ndarray:
         """Mean of the next candidates, of the parameters that are searched ``(P,)``."""
-        return self._state.mean.copy()
+        return self._search.leading(self._state).mean.copy()
 
     @property
     def spread(self) -> float:
