@@ -17,6 +17,7 @@ from metaroll.envs.base.simulator import NextState, TaskSimulator, map_rows
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.point.plane import PointRows, clipped, plane_spec
 from metaroll.errors import InvalidValueError, RolloutError
+from metaroll.functional.linear import RowProducts
 from metaroll.functional.philox import normals, stream_keys, torch_normals, torch_uniforms, uniforms
 from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy, TanhGaussianMLPPolicy
@@ -25,7 +26,6 @@ from metaroll.policies.last_action import LastActionPolicy
 from metaroll.policies.networks import MLPEncoder
 from metaroll.policies.normalized import NormalizedPolicy, widened_spec
 from metaroll.rollouts.engine.device_block import DeviceLoop, run_block
-from metaroll.rollouts.engine.devices import RowProducts
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.seeding import torch_generator
 from metaroll.tasks.domain_params import DomainParamUpdate

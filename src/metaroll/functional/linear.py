@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["BLOCK", "are_small", "block_rows", "matmul_columns", "matmul_rows"]
+__all__ = ["BLOCK", "RowProducts", "are_small", "block_rows", "matmul_columns", "matmul_rows"]
 
 BLOCK = 8
 """Rows per matrix product. BLAS picks another kernel for other heights, and rounds differently."""
@@ -73,3 +76,40 @@ def matmul_rows(x: np.ndarray, weight_t: np.ndarray) -> np.ndarray:
         columns = slice(k * num_out // num_chunks, (k + 1) * num_out // num_chunks)
         np.matmul(x, weight_t[..., columns], out=out[..., columns])
     return out
+
+
+class RowProducts(TorchDispatchMode):
+    """Products of matrices on the CPU, without gradients, whose rows do not depend on their place (``matmul_rows``).
+
+    MKL cuts a matrix into tiles for the processor at hand, and rounds a row differently in a tile at the edge, or where
+    it begins at another address: on processors without AVX-512 in most products of 256 rows.
+    """
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        own = _PRODUCTS.get(func)
+        product = func if own is None or args[0].device.type != "cpu" else own
+        return product(*args, **(kwargs or {}))
+
+
+def _matmul(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    rows, columns = x.detach().numpy(), weight.detach().numpy()
+    if rows.ndim == 3:
+        return torch.from_numpy(matmul_rows(rows, columns))
+    found = matmul_rows(block_rows(rows), columns)
+    return torch.from_numpy(found.reshape(-1, found.shape[-1])[: len(rows)])
+
+
+def _add_matmul(
+    added: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, *, beta: float = 1, alpha: float = 1
+) -> torch.Tensor:
+    return beta * added + alpha * _matmul(x, weight)
+
+
+_PRODUCTS: dict[Any, Callable[..., torch.Tensor]] = {
+    torch.ops.aten.mm.default: _matmul,
+    torch.ops.aten.bmm.default: _matmul,
+    torch.ops.aten.addmm.default: _add_matmul,
+    torch.ops.aten.baddbmm.default: _add_matmul,
+}

@@ -15,7 +15,7 @@ from torch import nn
 
 from metaroll.errors import ShapeError
 from metaroll.functional.distributions import ActionDistribution
-from metaroll.functional.linear import BLOCK, are_small, block_rows, matmul_columns, matmul_rows
+from metaroll.functional.linear import BLOCK, RowProducts, are_small, block_rows, matmul_columns, matmul_rows
 from metaroll.policies.parameters import FlatParameters, ParameterLayout, part_of
 from metaroll.seeding import as_generator
 from metaroll.types import Context, EnvSpec, Policy, PolicyInfo, PolicyState
@@ -252,7 +252,7 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
             )
         own = next(self.encoder.parameters(), None)
         rows = torch.from_numpy(np.ascontiguousarray(obs) if obs.flags.writeable else np.array(obs))
-        with torch.no_grad():
+        with torch.no_grad(), RowProducts():
             if parameters is None:
                 return self.features(rows if own is None else rows.to(own.device)).cpu().numpy()
             flat = torch.from_numpy(parameters if parameters.flags.writeable else np.array(parameters))

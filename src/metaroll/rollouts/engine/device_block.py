@@ -28,10 +28,10 @@ from torch.func import functional_call
 from metaroll.data.rollouts import TIME_STEP, RolloutColumns
 from metaroll.envs.base.simulator import Rows, Simulator, map_rows, rows_at
 from metaroll.envs.base.slot_proxies import slot_domain_params
-from metaroll.functional.linear import BLOCK
+from metaroll.functional.linear import BLOCK, RowProducts
 from metaroll.functional.philox import torch_normals, torch_uniforms
 from metaroll.policies.parameters import ParameterLayout
-from metaroll.rollouts.engine.devices import TILES, RowProducts, check_slots_on_device, name_of, policy_on_device
+from metaroll.rollouts.engine.devices import TILES, check_slots_on_device, name_of, policy_on_device
 from metaroll.rollouts.engine.extras import add_applied_actions
 from metaroll.rollouts.engine.parameter_blocks import ParameterBlocks
 from metaroll.rollouts.engine.policy_rows import PolicyRows

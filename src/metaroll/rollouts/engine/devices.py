@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from gymnasium.spaces import Box, Discrete
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from metaroll.envs.base.simulator_slots import SimulatorSlots
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.wrappers.base import WrappedSlots
-from metaroll.functional.linear import block_rows, matmul_rows
 from metaroll.policies.parameters import ParameterLayout
 from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.types import Policy, Slots
@@ -24,7 +21,6 @@ from metaroll.types import Policy, Slots
 __all__ = [
     "IN_NUMPY",
     "TILES",
-    "RowProducts",
     "check_env_on_device",
     "check_policy_on_device",
     "check_slots_on_device",
@@ -137,40 +133,3 @@ def policy_on_device(policy: Policy, parameters: np.ndarray | None, device: torc
     if parameters is not None:
         ParameterLayout.of(twin, twin.acting_parameter_names()).assign(twin, parameters)
     return twin.to(device).requires_grad_(False)
-
-
-class RowProducts(TorchDispatchMode):
-    """Products of matrices on the CPU, without gradients, whose rows do not depend on their place (``matmul_rows``).
-
-    MKL cuts a matrix into tiles for the processor at hand, and rounds a row differently in a tile at the edge, or where
-    it begins at another address: on processors without AVX-512 in most products of 256 rows.
-    """
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        own = _PRODUCTS.get(func)
-        product = func if own is None or args[0].device.type != "cpu" else own
-        return product(*args, **(kwargs or {}))
-
-
-def _matmul(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    rows = x.numpy()
-    if rows.ndim == 3:
-        return torch.from_numpy(matmul_rows(rows, weight.numpy()))
-    found = matmul_rows(block_rows(rows), weight.numpy())
-    return torch.from_numpy(found.reshape(-1, found.shape[-1])[: len(rows)])
-
-
-def _add_matmul(
-    added: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, *, beta: float = 1, alpha: float = 1
-) -> torch.Tensor:
-    return beta * added + alpha * _matmul(x, weight)
-
-
-_PRODUCTS: dict[Any, Callable[..., torch.Tensor]] = {
-    torch.ops.aten.mm.default: _matmul,
-    torch.ops.aten.bmm.default: _matmul,
-    torch.ops.aten.addmm.default: _add_matmul,
-    torch.ops.aten.baddbmm.default: _add_matmul,
-}
