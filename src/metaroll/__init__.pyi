@@ -84,6 +84,7 @@ from metaroll.functional.robust_statistics import (
     probability_of_improvement,
     wilson_interval,
 )
+from metaroll.functional.search.averaging import AveragedMean
 from metaroll.functional.search.cma import CMA
 from metaroll.functional.search.finite_differences import ARS, PGPE, OpenAIES
 from metaroll.functional.search.multi_start import MultiStart, Starts
@@ -253,6 +254,7 @@ __all__ = [
     "AdaptedAgent",
     "Agent",
     "AllStepsEmbedding",
+    "AveragedMean",
     "BallBalancerController",
     "BallOnBeamEnv",
     "BayesSim",

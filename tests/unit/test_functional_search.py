@@ -421,6 +421,15 @@ def test_axes_are_computed_when_they_are_old():
     assert state.decomposed == 12 and product == pytest.approx(state.covariance, abs=1e-12)
 
 
+@pytest.mark.parametrize("separable", [False, True])
+@pytest.mark.parametrize("num_params", [2, 6])
+def test_an_optimum_in_the_corner_of_bounds_is_found(separable, num_params):
+    search = CMA(sigma=0.5, lower=0.0, upper=2.0, separable=separable, max_evaluations=20_000)
+    state = run(search, np.ones(num_params), 4000, lambda rows: rows.sum(axis=1), seed=1)
+    assert state.best_fitness == pytest.approx(2.0 * num_params, abs=1e-6)
+    assert state.mean == pytest.approx(np.full(num_params, 2.0), abs=1e-4) and state.sigma < 0.5
+
+
 def test_candidates_stay_within_bounds_and_find_an_optimum_there():
     search = CMA(lower=[0.5, -1.0], upper=[2.0, 1.0], target=-0.25 - 1e-9, max_evaluations=4000)
     state, generator = search.start([1.5, 0.5]), np.random.default_rng(0)

@@ -103,10 +103,12 @@ class SearchLearner(RLAlgorithm):
         self._tasks = TrainingTasks(task_sampler, derive_seed("search tasks", self.seed))
         self._in_tasks = task_sampler is not None
         self._generator = np.random.default_rng(derive_seed(self.stream, self.seed))
-        search = self._make_search()
+        search: Search[Any] = self._make_search()
         if self.trials.mean_epochs > 1:
             search = AveragedMean(search=search, window=self.trials.mean_epochs)
-        self._search: Search[Any] = search if self.starts.starts == 1 else MultiStart(search=search, rules=self.starts)
+        if self.starts.starts > 1:
+            search = MultiStart(search=search, rules=self.starts)
+        self._search: Any = search
         # The seed is in the state: a snapshot may go to a learner with another one.
         begun = self._search.start(self._parameters[self._places])
         self._state: Any = self._search.seeded(begun, derive_seed("restarts", self.seed))
@@ -465,7 +467,7 @@ class CMAES(SearchLearner):
         max_path_length: Maximum number of steps of a rollout; null means the environment's time limit.
         sigma0: Standard deviation of the candidates at first.
         separable: Learn the diagonal of the covariance only; null means above 500 parameters.
-        active: Learn from the worse half of the candidates, too.
+        active: Learn from the worse half of the candidates, too (not with bounds, but of a diagonal).
         mirrored: Draw candidates in pairs on both sides of the mean.
         elitism: Try the best candidate so far again in each epoch.
         lower, upper: Bounds of every parameter; null means none.
