@@ -71,7 +71,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "dqn CartPole-v1 --replay-size 500",
             "at most the capacity of the replay buffer, 500 (--replay-size), got 1000",
         ),
-        ("sac Pendulum-v1 --rollout-batch-size 3", "rollout_batch_size=3, got 10 / 1 = 10; try --n-train-steps 3"),
+        ("sac Pendulum-v1 --rollout-batch-size 3", "rollout_batch_size=3, got 10 / 1 = 10; try --n-train-steps 9"),
         ("sac Pendulum-v1 --update-to-data 0", "update_to_data must lie in (0, inf), got 0.0"),
         ("sac Pendulum-v1 --hindsight-ratio 0.8", "which Pendulum-v1 has not: leave it out"),
         ("td3 point-goal --hindsight-ratio 1.5", "hindsight_ratio must lie in [0, 1], got 1.5"),

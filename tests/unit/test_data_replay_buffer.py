@@ -158,7 +158,7 @@ def test_bad_input() -> None:
 
 def test_the_estimate_comes_before_the_memory() -> None:
     needed = 10**9 * (4 * 4 * 3 + 4 + 4 + 1 + 4)
-    with pytest.raises(ValueError, match=rf"needs {needed:,} bytes .*set its capacity to at most 16,393,442"):
+    with pytest.raises(ValueError, match=rf"needs {needed:,} bytes .*room for at most 16,393,442 steps"):
         ReplayBuffer(IMAGE, BOX, 10**9, memory_limit=10**9)
     assert ReplayBuffer(IMAGE, BOX, 10**9, memory_limit=10**9, planned_steps=1000).capacity == 10**9
     with pytest.raises(ValueError, match=r"bytes in .* left; choose a smaller capacity"):
@@ -341,3 +341,11 @@ def test_segments_by_hand() -> None:
         buffer.sample_segments(1, 0, length=5)
     with pytest.raises(ValueError, match="burn_in must be an integer of at least 0"):
         buffer.sample_segments(1, 0, length=2, burn_in=-1)
+
+
+def test_a_buffer_beyond_the_memory_of_the_machine_is_refused_with_the_estimate():
+    with pytest.raises(
+        ValueError, match=r"needs [\d,]{15,} bytes \(1,000,000,000,000 steps of \d+ bytes\), more than the"
+    ):
+        ReplayBuffer(IMAGE, BOX, 10**12)
+    assert ReplayBuffer(IMAGE, BOX, 10**12, planned_steps=100).capacity == 10**12

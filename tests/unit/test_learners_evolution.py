@@ -14,17 +14,21 @@ import pytest
 from metaroll.cli.main import main
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import InvalidValueError, ShapeError, SnapshotError
+from metaroll.functional.search.averaging import AveragedMean
 from metaroll.functional.search.base import Search
 from metaroll.functional.search.finite_differences import ARS, PGPE, OpenAIES
-from metaroll.functional.search.multi_start import Starts
+from metaroll.functional.search.multi_start import MultiStart, Starts
 from metaroll.functional.search.snes import SNES
 from metaroll.learners.base import NOP
 from metaroll.learners.evolution import CEM, CMAES, Evolution, SearchLearner
 from metaroll.learners.trials import Trials
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
+from metaroll.policies.playback import IdlePolicy
 from metaroll.seeding import torch_generator
 from metaroll.training.evaluation.evaluator import PolicyEvaluator
 from metaroll.training.run.runner import LocalRunner
+from metaroll.training.session.experiments import resolve
+from metaroll.training.session.sizes import size_text
 from metaroll.training.store.metrics_log import read_metrics
 from metaroll.training.store.snapshots import load_snapshot
 from metaroll.types import EnvSpec
@@ -506,3 +510,24 @@ def test_calls_in_the_wrong_order_are_named():
     learner.ask()
     with pytest.raises(ShapeError, match="4 candidates"):
         learner.tell([[path_with(1.0)]])
+
+
+@pytest.mark.parametrize(
+    ("make", "about"),
+    [
+        (lambda: cem_of(starts=2), "starts must be a Starts"),
+        (lambda: cem_of(trials=3), "trials must be a Trials"),
+        (lambda: evolution_of("ars"), "search must be a search"),
+        (lambda: AveragedMean(search="ars", window=2), "search must be a search"),
+        (lambda: MultiStart(search=ARS(), rules=3), "search and rules"),
+        (lambda: CEM(CART, IdlePolicy(CART), None, 40), "parameters that are searched.* got IdlePolicy"),
+    ],
+)
+def test_arguments_of_another_kind_are_named(make, about):
+    with pytest.raises(TypeError, match=about):
+        make()
+
+
+def test_a_run_of_several_starts_tells_the_steps_of_all():
+    told = size_text(resolve("cem", "CartPole-v1", [("a test", {"starts": 4, "n_samples": 6, "round_length": 2})]))
+    assert " for the starts that are given up" in told and "initial" not in told

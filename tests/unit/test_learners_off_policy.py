@@ -802,3 +802,12 @@ def test_the_log_tells_the_gradient_steps_of_the_epoch() -> None:
 
     trained(algo, Aim, 3, callbacks=[Listening()])
     assert told == [10.0, 20.0, 20.0] and algo.num_gradient_steps == 50  # filled after three of four cycles
+
+
+@pytest.mark.parametrize(
+    ("steps", "ratio", "slots", "told"), [(37, 1.0, 3, 36), (38, 1.0, 3, 39), (20, 3.0, 1, 21), (1, 0.5, 3, 3)]
+)
+def test_numbers_of_gradient_steps_that_make_no_whole_cycle_come_with_the_nearest(steps, ratio, slots, told):
+    changed = {"n_train_steps": steps, "update_to_data": ratio, "rollout_batch_size": slots}
+    with pytest.raises(ValueError, match=f"n_train_steps={told}$"):
+        build(resolve("td3", "Pendulum-v1", [("a test", changed)]))

@@ -89,6 +89,7 @@ class SearchLearner(RLAlgorithm):
         self.env_spec = EnvSpec.from_env(env_spec)
         self.max_path_length = horizon_of(max_path_length, self.env_spec)
         self.discount, self.test_env_sampler = discount, test_env_sampler
+        _check_kinds(trials, starts)
         self.trials = Trials() if trials is None else trials
         """How candidates are tried."""
         self.starts = Starts() if starts is None else starts
@@ -377,6 +378,8 @@ class Evolution(SearchLearner):
         max_path_length: int | None = None,
         **options: Unpack[SearchOptions],
     ) -> None:
+        if not isinstance(search, Search):
+            raise TypeError(f"search must be a search, ARS() or SNES() say, got {search!r}")
         self._settings = search
         super().__init__(env_spec, policy, discount=discount, max_path_length=max_path_length, **options)
 
@@ -537,6 +540,12 @@ class CMAES(SearchLearner):
     def is_separable(self) -> bool:
         """Whether only the diagonal of the covariance is learned."""
         return self._settings.is_separable(len(self._places))
+
+
+def _check_kinds(trials: Any, starts: Any) -> None:
+    for name, value, kind in (("trials", trials, Trials), ("starts", starts, Starts)):
+        if not isinstance(value, kind | None):
+            raise TypeError(f"{name} must be a {kind.__name__}, {kind.__name__}(...), or None, got {value!r}")
 
 
 def _tried_in_tasks(

@@ -76,4 +76,8 @@ def normalized_for(policy: ActingPolicy, trials: Trials) -> NormalizedPolicy:
     """``policy`` as candidates act: itself, if it is a ``NormalizedPolicy`` already."""
     if isinstance(policy, NormalizedPolicy):
         return policy
+    if not isinstance(policy, ActingPolicy):
+        raise TypeError(
+            f"policy must be one with parameters that are searched, GaussianMLPPolicy say, got {type(policy).__name__}"
+        )
     return NormalizedPolicy(policy, trials.normalize_observations, trials.scale_actions)

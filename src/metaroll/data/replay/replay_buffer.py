@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -25,7 +27,7 @@ from metaroll.data.replay.streams import (
 )
 from metaroll.data.rollouts import RolloutColumns, Rollouts
 from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import DataError, ShapeError
+from metaroll.errors import DataError, ShapeError, option_text
 from metaroll.functional.returns import n_step_sums
 from metaroll.seeding import as_generator
 
@@ -93,7 +95,7 @@ class ReplayBuffer:
         capacity: Number of steps after which the oldest are overwritten, rounded up to a multiple of ``num_slots``.
         num_slots: Number of slots E of the live collection; a rollout belongs to slot ``plan.index % E``.
         planned_steps: Steps that will be taken at most, if that is known: room is made for no more.
-        memory_limit: Refuse a buffer that could outgrow so many bytes; ``None`` means no limit.
+        memory_limit: Refuse a buffer that could outgrow so many bytes; ``None``: more than this machine has.
         memory_map: Folder of the files that are to hold the data in place of main memory; they vanish with the process.
         priority_exponent: Draw steps in proportion to this power of their priorities (``update_priorities``); new ones
             have the largest so far. ``None``: uniformly.
@@ -125,7 +127,7 @@ class ReplayBuffer:
         check_spaces(observation_space, action_space)
         goals = compute_reward and HindsightGoals(observation_space, compute_reward, hindsight_ratio)
         needed = self.memory_estimate(observation_space, action_space, capacity, planned_steps)
-        if memory_limit is not None and memory_map is None:
+        if memory_map is None:
             _check_memory(needed, row_bytes(observation_space, action_space), memory_limit)
         # Every rollout has an observation more than steps; memory that is not written to costs nothing.
         rows = capacity if planned_steps is None else min(capacity, 2 * planned_steps)
@@ -379,13 +381,25 @@ class ReplayBuffer:
             self._priorities.load_state_dict(state["priorities"], self._streams.rows_in_order())
 
 
-def _check_memory(needed: int, each: int, limit: int) -> None:
-    if needed > limit:
-        raise ValueError(
-            f"the replay buffer needs {needed:,} bytes ({needed // each:,} steps of {each:,} bytes), more than "
-            f"memory_limit={limit:,}; set its capacity to at most {limit // each:,}, name a folder with memory_map, "
-            "or raise memory_limit"
-        )
+def _check_memory(needed: int, each: int, limit: int | None) -> None:
+    most = _main_memory() if limit is None else limit
+    if needed <= most:
+        return
+    told = f"the {most:,} bytes of this machine" if limit is None else f"memory_limit={limit:,}"
+    fits = int(most / each)
+    ways = [f"make room for at most {fits:,} steps ({option_text('replay_size', fits)})"] * (fits > 0)
+    ways += ["in Python, give ReplayBuffer a folder (memory_map=...)"] + ["raise memory_limit"] * (limit is not None)
+    raise ValueError(
+        f"the replay buffer needs {needed:,} bytes ({needed // each:,} steps of {each:,} bytes), more than {told}: "
+        f"{', or '.join(ways)}"
+    )
+
+
+def _main_memory() -> float:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # not told here
+        return math.inf
 
 
 def _columns_of_path(path: Mapping[str, Any]) -> RolloutColumns:

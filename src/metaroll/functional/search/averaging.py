@@ -57,6 +57,8 @@ class AveragedMean(Search[AveragedState]):
     window: int
 
     def __post_init__(self) -> None:
+        if not isinstance(self.search, Search):
+            raise TypeError(f"search must be a search, CMA() say, got {self.search!r}")
         check_whole("window", self.window)
 
     def start(self, mean: Any) -> AveragedState:

@@ -94,8 +94,8 @@ class CMA(Search[CMAState]):
         sigma: Standard deviation of the first candidates.
         population: Number of candidates; ``None`` means 4 + int(3 ln P).
         separable: Learn the diagonal of the covariance only; ``None`` means above ``SEPARABLE_ABOVE`` parameters.
-        active: Learn from the worse half, too, by negative weights; full covariances with bounds do not: a step that was
-            reflected says nothing of where not to go, and the step size would explode.
+        active: Learn from the worse half, too, by negative weights. Full covariances with bounds do not: a step that
+            was reflected says nothing of where not to go, and the step size would explode.
         mirrored: Draw candidates in pairs on both sides of the mean.
         elitism: The best candidate so far is one of each generation (and its step is cut to a usual length, Hansen
             2011, arXiv:1110.4181, equation 3).
@@ -183,7 +183,9 @@ class CMA(Search[CMAState]):
 
     def constants(self, state: CMAState) -> CMAConstants:
         """Weights and learning rates of ``state``."""
-        return cma_constants(len(state.mean), state.population, state.covariance.ndim == 1, self._learns_from_worse(state))
+        return cma_constants(
+            len(state.mean), state.population, state.covariance.ndim == 1, self._learns_from_worse(state)
+        )
 
     def _learns_from_worse(self, state: CMAState) -> bool:
         bounded = self.lower is not None or self.upper is not None

@@ -108,6 +108,10 @@ class MultiStart(Search[MultiStartState]):
     rules: Starts
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.search, Search) or not isinstance(self.rules, Starts):
+            raise TypeError(f"search and rules must be a search and Starts(...), got {self.search!r}, {self.rules!r}")
+
     def start(self, mean: Any) -> MultiStartState:
         """See ``Search.start``."""
         return self._begun(mean, self.seed)

@@ -85,7 +85,8 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
         min_buffer_size: Steps to collect before the first gradient step.
         rollout_batch_size: Number of rollouts that go on side by side.
         reward_scale: What rewards are multiplied with as they enter an update; they are stored as they are.
-        smooth_return: Average returns over all episodes so far, rather than over those that ended in the epoch.
+        smooth_return: What train_once returns is the average return of all episodes so far, rather than of those that
+            ended in the epoch, which the log tells.
         exploration_policy: What acts in training; ``None`` means the policy itself.
         update_to_data: Gradient steps per environment step.
         n_step: Rewards to sum before the value of an observation counts.
@@ -404,9 +405,12 @@ def _steps_of_cycle(n_train_steps: int, update_to_data: float, num_slots: int) -
     steps = n_train_steps / update_to_data
     whole = round(steps)
     if whole < 1 or abs(steps - whole) > 1e-6 * steps or whole % num_slots:
+        each = update_to_data * num_slots
+        rounds = max(1, round(n_train_steps / each))
+        fits = next((k * each for k in range(rounds, rounds + 1000) if (k * each).is_integer()), math.ceil(each))
         raise ValueError(
             f"n_train_steps / update_to_data, the environment steps of a cycle, must be a whole multiple of "
             f"rollout_batch_size={num_slots}, got {n_train_steps} / {update_to_data:g} = {steps:g}; try "
-            f"{option_text('n_train_steps', math.ceil(update_to_data * num_slots))}"
+            f"{option_text('n_train_steps', int(fits))}"
         )
     return whole

@@ -26,11 +26,13 @@ class Work:
         initial_steps: Environment steps before the first update.
         epoch_steps: Environment steps of each epoch.
         epoch_updates: Gradient steps of each epoch.
+        initial: What the first of them are.
     """
 
     initial_steps: int
     epoch_steps: int
     epoch_updates: int
+    initial: str = "after {} initial steps"
 
     def epochs_for(self, env_steps: int) -> int:
         """The fewest epochs that take ``env_steps``, at least one."""

@@ -87,7 +87,8 @@ class _SearchDescription(AlgorithmDescription, ABC):
         rollouts = (values["rollouts_per_candidate"] or 1) * values["tasks_per_epoch"]
         steps = self._num_candidates(values) * rollouts * values["max_path_length"]
         rounds = building.setup_of(Starts, values).rounds
-        return Work(steps * sum((starts - 1) * epochs for starts, epochs in rounds), steps, 0)
+        others = steps * sum((starts - 1) * epochs for starts, epochs in rounds)
+        return Work(others, steps, 0, initial="and {} for the starts that are given up")
 
     def amount(self, algo: SearchLearner, values: Mapping[str, Any]) -> str:
         found = f"{algo.num_candidates} parameter vectors per epoch, {values['rollouts_per_candidate']} rollouts each"

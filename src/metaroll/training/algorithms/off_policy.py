@@ -58,7 +58,7 @@ class OffPolicySetup:
         num_test_tasks: Number of held-out tasks, or of held-out sets of domain parameters (null: 20 of them).
         hindsight_ratio: Share of replayed steps that get a goal which was reached later in their episode (0.8, say), in
             an environment with goals in its observations and compute_reward(achieved, desired, info).
-        memory_limit: Refuse a replay buffer that could outgrow so many bytes; null means no limit.
+        memory_limit: Refuse a replay buffer that could outgrow so many bytes; null: more than this machine has.
     """
 
     hidden_nonlinearity: Literal["relu", "tanh"] = "relu"

@@ -358,7 +358,8 @@ class _MetricMean:
 
     def warn_if_missing(self, who: str) -> None:
         if not self._newest:
-            hint = "evaluate (evaluate_every, or EvaluateEvery), or name a number of training, train/return say"
+            hint = "evaluate (evaluate_every, or EvaluateEvery before it among the callbacks), or name"
+            hint = f"{hint} a number of training, train/return say"
             warnings.warn(f"{who} never saw {self} in this run: {hint}", RuntimeWarning, stacklevel=2)
 
     def state_dict(self) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def _epochs(config: Mapping[str, Any]) -> str:
         return f"{count} epochs"
     work = get_algorithm(config["algo"]).work(config["algorithm"])
     each = [f"{work.epoch_steps:,} steps"] + [f"{work.epoch_updates:,} updates"] * bool(work.epoch_updates)
-    before = f" after {work.initial_steps:,} initial steps" if work.initial_steps else ""
+    before = " " + work.initial.format(f"{work.initial_steps:,}") if work.initial_steps else ""
     return f"{count} epoch{'' if count == 1 else 's'} of {' and '.join(each)}{before}"
 
 
