@@ -51,8 +51,8 @@ class SearchLearner(RLAlgorithm):
     """Tries the candidates of a search as parameters of a policy, and tells it their returns.
 
     Only parameters that require a gradient are searched: statistics and scales are none. All candidates of an epoch
-    are one batch of rollouts. After every epoch the policy has the parameters of the search's mean (see ``mean_epochs``
-    of ``Trials``).
+    are one batch of rollouts. After every epoch the policy has the parameters of the search's mean, or of an average of
+    its means (``Trials.mean_epochs``).
 
     By hand: ``sets = algo.ask()``, then for each of them ``algo.train_once(itr, paths)`` with its rollouts.
 
@@ -104,12 +104,7 @@ class SearchLearner(RLAlgorithm):
         self._tasks = TrainingTasks(task_sampler, derive_seed("search tasks", self.seed))
         self._in_tasks = task_sampler is not None
         self._generator = np.random.default_rng(derive_seed(self.stream, self.seed))
-        search: Search[Any] = self._make_search()
-        if self.trials.mean_epochs > 1:
-            search = AveragedMean(search=search, window=self.trials.mean_epochs)
-        if self.starts.starts > 1:
-            search = MultiStart(search=search, rules=self.starts)
-        self._search: Any = search
+        self._search = _composed(self._make_search(), self.trials, self.starts)
         # The seed is in the state: a snapshot may go to a learner with another one.
         begun = self._search.start(self._parameters[self._places])
         self._state: Any = self._search.seeded(begun, derive_seed("restarts", self.seed))
@@ -540,6 +535,13 @@ class CMAES(SearchLearner):
     def is_separable(self) -> bool:
         """Whether only the diagonal of the covariance is learned."""
         return self._settings.is_separable(len(self._places))
+
+
+def _composed(search: Search[Any], trials: Trials, starts: Starts) -> Search[Any]:
+    """``search`` as often as there are starts, with averages of its means."""
+    if trials.mean_epochs > 1:
+        search = AveragedMean(search=search, window=trials.mean_epochs)
+    return search if starts.starts == 1 else MultiStart(search=search, rules=starts)
 
 
 def _check_kinds(trials: Any, starts: Any) -> None:
