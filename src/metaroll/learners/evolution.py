@@ -51,8 +51,7 @@ class SearchLearner(RLAlgorithm):
     """Tries the candidates of a search as parameters of a policy, and tells it their returns.
 
     Only parameters that require a gradient are searched: statistics and scales are none. All candidates of an epoch
-    are one batch of rollouts. After every epoch the policy has the parameters of the search's mean, or of an average of
-    its means (``Trials.mean_epochs``).
+    are one batch of rollouts. After every epoch the policy has the search's mean (averaged: ``Trials.mean_epochs``).
 
     By hand: ``sets = algo.ask()``, then for each of them ``algo.train_once(itr, paths)`` with its rollouts.
 
