@@ -31,6 +31,7 @@ __all__ = [
     "SnapshotError",
     "TaskOverlapError",
     "UnknownNameError",
+    "UntrustedRunError",
     "UsageError",
     "WorkerLost",
     "blame_input",
@@ -114,6 +115,10 @@ class PosteriorError(MetarollError, ValueError):
 
 class RunExistsError(MetarollError, FileExistsError):
     """A run folder exists already."""
+
+
+class UntrustedRunError(MetarollError, PermissionError):
+    """A run that was not made here would import code; says which, and how to allow it."""
 
 
 class ClusterError(MetarollError, ConnectionError):

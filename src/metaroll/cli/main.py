@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 
 from metaroll.errors import MetarollError, in_shell, unknown_name
+from metaroll.own_code import look_in
 from metaroll.own_frames import frames_of_user, innermost
 from metaroll.training.display.consoles import HelpShown, escape, make_console
 
@@ -95,8 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if argv is None:
         with contextlib.suppress(OSError):  # the folder may be gone
-            # For environments of the user, module:attribute; behind all that is installed.
-            sys.path += [folder for folder in [os.getcwd()] if folder not in sys.path]
+            look_in(os.getcwd())  # for environments of the user, module:attribute
         warnings.formatwarning = _warning_text
     wants_traceback = _TRACEBACK_FLAG in arguments
     arguments = [a for a in arguments if a != _TRACEBACK_FLAG]

@@ -13,7 +13,7 @@ import numpy as np
 import tyro
 from rich.panel import Panel
 
-from metaroll.cli.options import AsTrained, Newest, Output, parse_command
+from metaroll.cli.options import AsTrained, Newest, Output, Switch, parse_command
 from metaroll.errors import UsageError, blame_input
 from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.display.consoles import escape
@@ -40,6 +40,8 @@ class _RobustnessArguments:
     """Take the policy as it was after this epoch."""
     num_workers: int = 1
     """Processes that run episodes; results do not depend on it."""
+    trust: Switch = False
+    """Import the module of the run's environment, though this installation has not made the run: look at it first."""
     output: Output = field(default_factory=Output)
 
 
@@ -138,7 +140,7 @@ def _measured(
     from metaroll.training.session.experiments import split_tasks
     from metaroll.training.session.sessions import restored_run
 
-    with restored_run(config, folder, given.from_epoch) as (checked, experiment, epoch), blame_input():
+    with restored_run(config, folder, given.from_epoch, given.trust) as (checked, experiment, epoch), blame_input():
         training = split_tasks(checked)[0]
         with SamplerPool(given.num_workers) as pool:
             result = robustness_map(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from metaroll.cli import options as cli
-from metaroll.cli.options import AsTrained, Newest, Output, parse_command, unset
+from metaroll.cli.options import AsTrained, Newest, Output, Switch, parse_command, unset
 from metaroll.cli.runs import seed_group
 from metaroll.errors import UnknownNameError, UsageError, blame_input
 from metaroll.training.algorithms.other_names import GIVEN, swapped_names
@@ -133,6 +133,8 @@ class _ResumeArguments:
     """Go on after this epoch; newer snapshots are set aside."""
     jobs: _AsBefore = None
     """Of a group of runs (train --seeds): runs at a time, in a process each."""
+    trust: Switch = False
+    """Import the module of the run's environment, though this installation has not made the run: look at it first."""
     services: _Services = field(default_factory=_Services)
     where: _Where = field(default_factory=_Where)
     output: Output = field(default_factory=Output)
@@ -170,6 +172,8 @@ class _EvaluateArguments:
     """Evaluate the agent as it was after this epoch."""
     out: Annotated[str | None, unset("DIR", "the folder of the run")] = None
     """Folder for the results."""
+    trust: Switch = False
+    """Import the module of the run's environment, though this installation has not made the run: look at it first."""
     adaptation: _Adaptation = field(default_factory=_Adaptation)
     where: _Where = field(default_factory=_Where)
     output: Output = field(default_factory=Output)
@@ -274,6 +278,7 @@ def resume(arguments: Sequence[str]) -> None:
     changes |= {**given.services.changes(), **given.where.changes()}
     from metaroll.training.session.experiments import require_at_least
     from metaroll.training.session.sessions import continue_run
+    from metaroll.training.session.trust import check_trusted
 
     console = given.output.console()
     with blame_input():
@@ -282,7 +287,9 @@ def resume(arguments: Sequence[str]) -> None:
             require_at_least({"--jobs": given.jobs, "--epochs": given.epochs}, 1)
             if given.from_epoch is not None:
                 raise UsageError(f"--from-epoch is for one run: {', '.join(map(str, group.folders))}")
-            group = dataclasses.replace(group, jobs=group.jobs if given.jobs is None else given.jobs)
+            check_trusted(group.config, group.folder, given.trust, run_folder.GROUP_FILE)
+            jobs = group.jobs if given.jobs is None else given.jobs
+            group = dataclasses.replace(group, jobs=jobs, trust=given.trust)
         elif given.jobs is not None:
             raise UsageError(f"--jobs is for a group of runs (train --seeds), {names[0]} is none")
     if group is not None:
@@ -291,7 +298,7 @@ def resume(arguments: Sequence[str]) -> None:
     with blame_input():
         folder = run_folder.find_run(names[0])
         config = run_config.changed(run_folder.read_config(folder), changes)
-    _print_json(continue_run(config, folder, console, given.from_epoch), given.output)
+    _print_json(continue_run(config, folder, console, given.from_epoch, trust=given.trust), given.output)
 
 
 def _refuse_lasting(arguments: Sequence[str]) -> None:
@@ -338,7 +345,16 @@ def evaluate(arguments: Sequence[str]) -> None:
         cli.file_to_write("--out", str(out / run_folder.EVALUATION_FILE), [".json"])
     changes |= {} if given.seed is None else {"seed": given.seed}
     try:
-        summary = evaluate_run(config, folder, given.output.console(), given.num_tasks, changes, given.from_epoch, out)
+        summary = evaluate_run(
+            config,
+            folder,
+            given.output.console(),
+            given.num_tasks,
+            changes,
+            given.from_epoch,
+            out,
+            trust=given.trust,
+        )
     except UsageError as error:
         raise UsageError(_in_options(str(error), adaptation)) from error
     _print_json(summary, given.output)

@@ -36,6 +36,8 @@ class _WatchArguments:
     """Steps of the environment per second."""
     from_epoch: Newest = None
     """Show the agent as it was after this epoch."""
+    trust: Switch = False
+    """Import the module of the run's environment, though this installation has not made the run: look at it first."""
     output: Output = field(default_factory=Output)
 
 
@@ -47,6 +49,8 @@ class _ReportArguments:
     """Number of held-out tasks in the pictures."""
     no_pictures: Switch = False
     """Only read what the run has left, and do not let the agent act."""
+    trust: Switch = False
+    """Import the module of the run's environment, though this installation has not made the run: look at it first."""
     output: Output = field(default_factory=Output)
 
 
@@ -68,7 +72,7 @@ def watch(arguments: Sequence[str]) -> None:
         require_at_least({"--num-tasks": given.num_tasks}, 1)
     console = given.output.console()
     with console.status("acting, and drawing it", spinner="line"), blame_input():
-        rows, epoch = _film_run(folder, given.num_tasks, given.first_task, given.from_epoch)
+        rows, epoch = _film_run(folder, given.num_tasks, given.first_task, given.from_epoch, given.trust)
         write_video(path, rows, given.fps)
     shown = [
         {"task": panel.heading, "title": panel.title, "return": float(panel.rewards.sum())}
@@ -106,7 +110,7 @@ def report(arguments: Sequence[str]) -> None:
         path = file_to_write("--out", str(folder / FILE_NAME) if given.out is None else given.out, (".html", ".htm"))
     console = given.output.console()
     with console.status("writing the report", spinner="line"), blame_input():
-        pictures, notes = ([], []) if given.no_pictures else _pictures(folder, given.num_tasks)
+        pictures, notes = ([], []) if given.no_pictures else _pictures(folder, given.num_tasks, given.trust)
         write_report(folder, path, head=_head(folder), pictures=pictures, notes=notes)
     for note in notes:
         console.print(f"[yellow]{escape(note)}[/]", soft_wrap=True)
@@ -115,14 +119,14 @@ def report(arguments: Sequence[str]) -> None:
         print_json({"file": str(path), "pictures": len(pictures), "notes": notes})
 
 
-def _pictures(folder: Path, num_tasks: int) -> tuple[list[Any], list[str]]:
+def _pictures(folder: Path, num_tasks: int, trust: bool) -> tuple[list[Any], list[str]]:
     """Pictures of the agent, or why there are none: the page is written all the same."""
     if not (folder / run_folder.CONFIG_FILE).is_file():
         return [], []  # a run from Python: only its script can build it
     from metaroll.training.figures.video import moments
 
     try:
-        return moments(_film_run(folder, num_tasks)[0], _MOMENTS), []
+        return moments(_film_run(folder, num_tasks, trust=trust)[0], _MOMENTS), []
     except (MetarollError, ValueError, TypeError, OSError, ImportError) as error:
         return [], [f"There are no pictures of the agent: {' '.join(str(error).split())}"]
 
@@ -144,7 +148,7 @@ def _head(folder: Path) -> dict[str, Any]:
 
 
 def _film_run(
-    folder: Path, num_tasks: int, first_task: int = 0, from_epoch: str | None = None
+    folder: Path, num_tasks: int, first_task: int = 0, from_epoch: str | None = None, trust: bool = False
 ) -> tuple[list[list[Panel]], int]:
     """What the agent of a snapshot does in held-out tasks, and the number of epochs of the snapshot."""
     from metaroll.training.figures.video import record_video, tasks_to_film
@@ -152,7 +156,7 @@ def _film_run(
     from metaroll.training.session.sessions import restored_run
 
     config = run_folder.read_config(folder)
-    with restored_run(config, folder, from_epoch) as (checked, experiment, epoch):
+    with restored_run(config, folder, from_epoch, trust) as (checked, experiment, epoch):
         evaluator: Any = experiment.evaluator
         with contextlib.closing(evaluator), without_screen():
             count, what = tasks_to_film(experiment.algo, evaluator)

@@ -110,10 +110,11 @@ def _train_here(group: SeedGroup, folder: Path, changes: Mapping[str, Any], cons
     from metaroll.training.session.sessions import continue_run, start
 
     if folder in group.missing:
-        go_on, config, changes = start, group.config, {**changes, "seed": group.seeds[group.folders.index(folder)]}
+        changes = {**changes, "seed": group.seeds[group.folders.index(folder)]}
+        start(changed(group.config, changes), folder, console)
     else:
-        go_on, (config, changes) = continue_run, _resumed(group, folder, changes)
-    go_on(changed(config, changes), folder, console)
+        config, changes = _resumed(group, folder, changes)
+        continue_run(changed(config, changes), folder, console, trust=group.trust)
 
 
 def _begin(group: SeedGroup, folder: Path, changes: Mapping[str, Any]) -> Child:
@@ -127,6 +128,7 @@ def _begin(group: SeedGroup, folder: Path, changes: Mapping[str, Any]) -> Child:
             arguments += ["--torch-threads", str(max(1, processors().usable // group.jobs))]
     else:
         arguments, changes = ["resume", str(folder)], _resumed(group, folder, changes)[1]
+        arguments += ["--trust"] if group.trust else []
     # Where a run goes on, an engine without a cluster leaves out the address by itself.
     kept = {name: value for name, value in changes.items() if begins or (name, value) != ("ray_address", None)}
     nothing = "None" if begins else "none"

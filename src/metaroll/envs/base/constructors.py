@@ -13,6 +13,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec as Registration
 
 from metaroll.errors import MissingPackageError, UnknownNameError, unknown_name
+from metaroll.own_code import add_code_folder
 from metaroll.tasks.env_copies import copy_env
 
 __all__ = [
@@ -135,6 +136,7 @@ class NamedEnv:
         constructor = self.constructor()
         if constructor is not None:
             return constructor(**options)
+        add_code_folder()  # Gymnasium imports the module of module:Id-v0
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # "out of date", "overriding environment": nothing that a rollout needs
             try:

@@ -13,6 +13,7 @@ import gymnasium
 
 from metaroll.envs.base.task_family import TaskFamily
 from metaroll.errors import UnknownNameError
+from metaroll.own_code import add_code_folder
 
 __all__ = ["refuse_misread"]
 
@@ -29,6 +30,7 @@ def refuse_misread(name: str) -> None:
     """
     if name in gymnasium.registry:
         return
+    add_code_folder()
     _refuse_other_forms(name)
     module = _module_of(name)
     if module is not None:

@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import gymnasium
+
 from metaroll.data.posteriors.folder import DESCRIPTION, POSTERIOR, find_posterior, read_description
-from metaroll.envs.base.constructors import NamedEnv, close_env
+from metaroll.envs.base.constructors import NamedEnv, close_env, env_names
 from metaroll.envs.base.task_family import TaskFamily
 from metaroll.errors import PosteriorError, UnknownNameError
 from metaroll.tasks.posterior_sampler import PosteriorTaskSampler
@@ -74,9 +76,11 @@ def _other_simulator(env: str, folder: str, place: Path) -> list[str]:
     inferred = _simulator_of(place).get("env")
     if inferred is None or inferred == env:
         return []
-    with contextlib.suppress(Exception):  # whatever an environment that cannot be made here raises
-        if _innermost(inferred) is _innermost(env):
-            return []
+    # The folder may be of somebody else: of what it names only an environment that is registered here is made.
+    if inferred in gymnasium.registry or inferred in env_names():
+        with contextlib.suppress(Exception):  # whatever an environment that cannot be made here raises
+            if _innermost(inferred) is _innermost(env):
+                return []
     return [
         f"the posterior in {folder} is of the simulator {inferred!r}, and tasks are made of {env!r}: parameters of one "
         "name may be other things there; train in the simulator that was compared with the recordings"

@@ -36,6 +36,7 @@ from metaroll.envs.metaworld.families import PREFIX, benchmark_family, meant_nam
 from metaroll.envs.mujoco.library import graphics_trouble
 from metaroll.envs.sims.catalog import sim_constructor
 from metaroll.errors import MetarollError, UnknownNameError, unknown_name
+from metaroll.own_code import add_code_folder
 from metaroll.tasks.updates import layer_with
 
 __all__ = [
@@ -98,6 +99,7 @@ def load_entry_point(name: str) -> Any:
                 "with the same spaces; or put it into a module and train in module:attribute"
             )
         return _given[name]
+    add_code_folder()
     try:
         value = importlib.import_module(module_name)
     except Exception as error:

@@ -84,7 +84,14 @@ def agent(
     return Agent._made(algo, name, given, run_dir)
 
 
-def load(path: str | Path, env: Any = None, *, algo: str | None = None, from_epoch: int | str | None = None) -> Agent:
+def load(
+    path: str | Path,
+    env: Any = None,
+    *,
+    algo: str | None = None,
+    from_epoch: int | str | None = None,
+    trust: bool = False,
+) -> Agent:
     """The agent of a run: one that was saved, or any that the command line or a ``LocalRunner`` of it has trained.
 
     Args:
@@ -94,6 +101,8 @@ def load(path: str | Path, env: Any = None, *, algo: str | None = None, from_epo
         algo: Name of the algorithm that it must be of.
         from_epoch: The agent as it was after so many epochs, ``"best"`` (see ``KeepBest``) or ``"first"``; ``None``
             means the newest. Its ``learn`` goes on from there.
+        trust: Import the module of its environment (``module:attribute``), though this installation has not made the
+            run. What the folder itself holds is never executed.
 
     Returns:
         The agent. The folder stays as it is: its ``learn`` goes on in a copy, in a folder of its own (``run_dir``).
@@ -103,6 +112,7 @@ def load(path: str | Path, env: Any = None, *, algo: str | None = None, from_epo
         FileNotFoundError: There is no run in ``path``; the message names those beside it.
         TypeError: ``path`` is no text and no path.
         SnapshotError: It cannot be read, by this version at least, or nothing has been saved in it.
+        UntrustedRunError: It would import a module, this installation has not made it, and ``trust`` is not set.
         ValueError: It is of another algorithm.
     """
     folder = run_folder.find_run(check_path("path", path))
@@ -124,7 +134,7 @@ def load(path: str | Path, env: Any = None, *, algo: str | None = None, from_epo
             raise ValueError(f"{folder} holds an agent of {saved!r}, got env {config['env']!r}: load it without env")
     if latest(folder) is None:
         raise SnapshotError(f"{folder} holds no snapshot: its run ended before the first, or kept none; learn anew")
-    return Agent._of_run(config, folder, from_epoch)
+    return Agent._of_run(config, folder, from_epoch, trust or env is not None)
 
 
 @final
@@ -158,6 +168,7 @@ class Agent(Actor):
         self._experiment, self._options = experiment, dict(options)
         self._wanted: Path | None = None
         self._owned = owned
+        self._trust = False
         self._from_epoch: int | None = None
         """Epochs of the snapshot that a loaded agent is of, if not the newest."""
         """Whether ``run_dir`` is this agent's to go on in: the folder of a loaded one stays as it is."""
@@ -173,9 +184,12 @@ class Agent(Actor):
         return made
 
     @classmethod
-    def _of_run(cls, config: Mapping[str, Any], folder: Path, from_epoch: int | str | None = None) -> Agent:
-        with sessions.restored_run(config, folder, from_epoch) as (checked, experiment, epoch):
+    def _of_run(
+        cls, config: Mapping[str, Any], folder: Path, from_epoch: int | str | None = None, trust: bool = False
+    ) -> Agent:
+        with sessions.restored_run(config, folder, from_epoch, trust) as (checked, experiment, epoch):
             loaded = cls(checked, experiment, {}, folder, owned=False)
+            loaded._trust = trust
             loaded._from_epoch = None if from_epoch is None else epoch
             return loaded
 
@@ -285,7 +299,7 @@ class Agent(Actor):
         else:
             folder = self.run_dir if self._owned else self._copy_of_run()
             config = _config_further(self.config, folder, env_steps, epochs)
-            self._go(sessions.continue_run, config, folder, console, settings)
+            self._go(sessions.continue_run, config, folder, console, {**settings, "trust": self._trust})
         return self
 
     def _go(self, run: Any, config: dict[str, Any], folder: Path, console: Any, settings: Mapping[str, Any]) -> None:
@@ -294,7 +308,7 @@ class Agent(Actor):
         except BaseException:
             if latest(folder) is not None:  # the epoch that was interrupted never was
                 self._adopt(folder)
-                with sessions.restored_run(self.config, folder) as (_, experiment, _):
+                with sessions.restored_run(self.config, folder, trust=self._trust) as (_, experiment, _):
                     self._use(experiment)
                 console.print(_stopped_text(self.config["env"], folder), soft_wrap=True, markup=False)
             raise

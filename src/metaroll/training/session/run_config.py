@@ -11,12 +11,13 @@ from typing import Any
 from metaroll.envs.lookup.posteriors import AT
 from metaroll.errors import SnapshotError, option_text
 from metaroll.training.store import run_folder
+from metaroll.training.store.ownership import SIGNATURE
 from metaroll.training.store.run_folder import CONFIG_FILE, CONFIG_FORMAT, CONFIG_SECTIONS, GROUP_FILE
 from metaroll.training.store.yaml_files import read_yaml
 
 __all__ = ["SeedGroup", "changed", "check_same_run", "default_run_dir", "file_values", "flat_values", "read_group"]
 
-_NOT_OPTIONS = ("metaroll_run", "command", "versions", "algo", "env", "seeds", "jobs")
+_NOT_OPTIONS = ("metaroll_run", "command", "versions", "algo", "env", "seeds", "jobs", SIGNATURE)
 # What a run may change when it goes on; all else of these sections decides what its snapshots hold.
 _CHANGEABLE = ("evaluate_every", "memory_limit", "lr_decay_epochs")
 _LASTING_RUN_OPTIONS = ("seed", "task_seed", "hidden_sizes", "init")
@@ -71,12 +72,14 @@ class SeedGroup:
         config: Configuration of all of them but the seed.
         seeds: Their seeds.
         jobs: Runs at a time, in a process each; 1 trains in this process.
+        trust: Whether its runs may import what they name, though they were not made here; not written down.
     """
 
     folder: Path
     config: Mapping[str, Any]
     seeds: tuple[int, ...]
     jobs: int = 1
+    trust: bool = False
 
     @property
     def folders(self) -> list[Path]:

@@ -47,6 +47,7 @@ from metaroll.training.session.cluster_watch import watched
 from metaroll.training.session.run_config import check_same_run, flat_values
 from metaroll.training.session.sizes import size_text
 from metaroll.training.session.step_goal import StepGoal
+from metaroll.training.session.trust import check_run
 from metaroll.training.store import run_folder
 from metaroll.training.store.files import write_json
 from metaroll.training.store.metrics_log import read_metrics
@@ -115,12 +116,14 @@ def continue_run(
     callbacks: Sequence[Any] = (),
     built: Callable[[experiments.Experiment], None] | None = None,
     env_steps: int | None = None,
+    trust: bool = False,
 ) -> dict[str, Any]:
     """Continue the run in ``folder`` from a snapshot; one that was killed before the first starts anew.
 
-    ``callbacks``, ``built`` and ``env_steps``, which count from the snapshot, are those of ``start``.
+    ``callbacks``, ``built`` and ``env_steps``, which count from the snapshot, are those of ``start``, ``trust`` that of
+    ``check_run``.
     """
-    config = _checked(config, folder)
+    config = _checked(config, folder, from_epoch, trust)
     begun = any((folder / name).exists() for name in ("metrics.jsonl", run_folder.SUMMARY_FILE))
     if from_epoch is None and latest(folder) is None and not begun:
         return start(config, folder, console, again=True, callbacks=callbacks, built=built, env_steps=env_steps)
@@ -171,6 +174,8 @@ def evaluate_run(
     changes: Mapping[str, Any],
     from_epoch: int | str | None,
     out: Path,
+    *,
+    trust: bool = False,
 ) -> dict[str, Any]:
     """Evaluate a snapshot in ``folder``, and write the results to ``out``; the run itself is not changed.
 
@@ -182,9 +187,10 @@ def evaluate_run(
         changes: Arguments of the evaluator that replace those of the run.
         from_epoch: Finished epochs of the snapshot, or ``"best"``; ``None`` means the newest.
         out: Folder of the results.
+        trust: See ``check_run``.
     """
     with contextlib.ExitStack() as stack:
-        config, experiment, epoch = stack.enter_context(restored_run(config, folder, from_epoch))
+        config, experiment, epoch = stack.enter_context(restored_run(config, folder, from_epoch, trust))
         with blame_input():
             _, test_tasks = experiments.split_tasks(config, num_tasks)
             if num_tasks is not None and not test_tasks:
@@ -248,13 +254,14 @@ def write_evaluation(
 
 @contextlib.contextmanager
 def restored_run(
-    config: Mapping[str, Any], folder: Path, from_epoch: int | str | None = None
+    config: Mapping[str, Any], folder: Path, from_epoch: int | str | None = None, trust: bool = False
 ) -> Iterator[tuple[dict[str, Any], experiments.Experiment, int]]:
     """The checked configuration, the experiment as a snapshot in ``folder`` has it, and its number of epochs.
 
-    The run perhaps is training still, and then replaces its snapshot (the best one, too) by a newer one.
+    The run perhaps is training still, and then replaces its snapshot (the best one, too) by a newer one. ``trust`` is
+    that of ``check_run``.
     """
-    checked = _checked(config, folder)
+    checked = _checked(config, folder, from_epoch, trust)
     with blame_input():
         experiment = experiments.build(checked)
     with contextlib.closing(experiment.runner), experiments.torch_threads(checked["run"]["torch_threads"]):
@@ -271,9 +278,10 @@ def restored_run(
         yield checked, experiment, epoch
 
 
-def _checked(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """The configuration in ``folder``, checked value by value."""
+def _checked(config: Mapping[str, Any], folder: Path, from_epoch: int | str | None, trust: bool) -> dict[str, Any]:
+    """The configuration in ``folder``, checked value by value; first of all whether its environment may be imported."""
     with blame_input():
+        check_run(config, folder, trust, from_epoch)
         # Runs of older versions name no size: they were of none that has a name now.
         layers = [(str(folder / run_folder.CONFIG_FILE), {"size": None, **flat_values(config)})]
         return experiments.resolve(config["algo"], config["env"], layers, config.get("command", "train"))

@@ -22,6 +22,7 @@ from typing import Any
 
 from metaroll.data.atomic_files import temporary_path
 from metaroll.errors import MetarollError, RunExistsError, SnapshotError, option_text, said
+from metaroll.training.store.ownership import SIGNATURE, signed
 from metaroll.training.store.yaml_files import read_yaml, write_yaml
 
 __all__ = [
@@ -338,8 +339,8 @@ def package_versions() -> Mapping[str, str]:
 
 def write_config(folder: Path, config: Mapping[str, Any], name: str = CONFIG_FILE) -> None:
     """Write ``config.yaml`` (or a file of another name) into ``folder`` (made if needed), with format and versions."""
-    sections = {key: value for key, value in config.items() if key not in ("metaroll_run", "versions")}
-    document = {"metaroll_run": CONFIG_FORMAT, **sections, "versions": dict(package_versions())}
+    sections = {key: value for key, value in config.items() if key not in ("metaroll_run", "versions", SIGNATURE)}
+    document = {"metaroll_run": CONFIG_FORMAT, **sections, **signed(config), "versions": dict(package_versions())}
     folder.mkdir(parents=True, exist_ok=True)
     write_yaml(folder / name, document, _HEADER)
 

@@ -1,0 +1,101 @@
+"""Where the module is that a name stands for, told without importing it; and which folders modules may come from.
+
+A run names its environment, ``my_env:make`` say. Before a run of somebody else is rebuilt, one has to know which file
+that would execute.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.machinery
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+__all__ = ["add_code_folder", "forbid", "lies_in", "look_in", "module_files"]
+
+_folders: list[str] = []
+"""Folders of the user's modules that are not on the path yet (see ``look_in``)."""
+
+
+def look_in(folder: str) -> None:
+    """Modules of environments may lie in ``folder``, too.
+
+    It joins the path as late as ``add_code_folder``, when an environment is named: libraries try to import packages
+    that are not installed, and must not find a file of that name in whatever the current folder is.
+    """
+    if folder not in sys.path and folder not in _folders:
+        _folders.append(folder)
+
+
+def add_code_folder() -> None:
+    """Put the folders of ``look_in`` on the path, behind all that is installed."""
+    while _folders:
+        sys.path.append(_folders.pop(0))
+
+
+def forbid(folder: Path) -> None:
+    """Nothing inside ``folder`` is found by name any more, neither here nor in workers that start later."""
+    for places in (sys.path, _folders):
+        # An empty entry is the current folder.
+        places[:] = [place for place in places if not lies_in(Path(place or os.curdir), folder)]
+
+
+def lies_in(path: Path, folder: Path) -> bool:
+    """Whether ``path`` is ``folder`` or inside it, links followed."""
+    with contextlib.suppress(OSError, RuntimeError):
+        return path.resolve().is_relative_to(folder.resolve())
+    return False
+
+
+def module_files(name: str) -> list[Path]:
+    """What would be executed to import the module ``name``: files of the packages around it, and last its own.
+
+    Folders stand for packages without an ``__init__``. Empty where there is no such module, or it has no file.
+    """
+    found: list[Path] = []
+    places: list[str] | None = None
+    parts = name.split(".")
+    for count, part in enumerate(parts, start=1):
+        whole = ".".join(parts[:count])
+        origin, inner = _find(whole, part, places)
+        if origin is None and inner is None:
+            return []
+        found += [Path(origin)] if origin is not None else [Path(place) for place in inner or ()]
+        if count < len(parts) and inner is None:
+            return []
+        places = inner
+    return found
+
+
+def _find(whole: str, part: str, places: Sequence[str] | None) -> tuple[str | None, list[str] | None]:
+    """File of a module, and the places of its submodules where it is a package.
+
+    Args:
+        whole: Its name.
+        part: The last part of that.
+        places: Where its package looks for submodules; ``None`` for a module at the top.
+    """
+    loaded = sys.modules.get(whole)
+    spec = getattr(loaded, "__spec__", None)
+    file = getattr(loaded, "__file__", None)
+    if loaded is not None and (spec is not None or file is not None):
+        inner = getattr(loaded, "__path__", None)
+        return file, None if inner is None else list(inner)
+    for finder in sys.meta_path:
+        # A package without __init__ inside another one that is not imported cannot be asked for its places.
+        with contextlib.suppress(KeyError):
+            spec = finder.find_spec(whole, places, None)
+            if spec is not None:
+                return _of_spec(spec)
+    if places is None:
+        spec = importlib.machinery.PathFinder.find_spec(whole, _folders)
+        return (None, None) if spec is None else _of_spec(spec)
+    inner = [os.path.join(place, part) for place in places if os.path.isdir(os.path.join(place, part))]
+    return None, inner or None
+
+
+def _of_spec(spec: importlib.machinery.ModuleSpec) -> tuple[str | None, list[str] | None]:
+    inner = spec.submodule_search_locations
+    return spec.origin if spec.has_location else None, None if inner is None else list(inner)

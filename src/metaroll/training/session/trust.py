@@ -1,0 +1,107 @@
+"""What a run would execute is checked before anything of it is built: a folder of somebody else is read, not trusted.
+
+Its files are data, but the name of its environment is that of a module, which would be imported. See SECURITY.md.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+
+from metaroll.envs.base.constructors import env_names
+from metaroll.envs.lookup.posteriors import AT
+from metaroll.envs.lookup.registry import is_given
+from metaroll.envs.metaworld.families import PREFIX
+from metaroll.errors import SnapshotError, UntrustedRunError, said
+from metaroll.own_code import forbid, lies_in, module_files
+from metaroll.training.display.consoles import escape, make_console
+from metaroll.training.session.run_config import check_same_run
+from metaroll.training.store.ownership import is_own, module_of
+from metaroll.training.store.run_folder import CONFIG_FILE, read_config
+from metaroll.training.store.snapshots import latest, load_snapshot
+
+__all__ = ["check_run", "check_trusted"]
+
+
+def check_run(
+    config: Mapping[str, Any], folder: Path, trust: bool = False, from_epoch: int | str | None = None
+) -> None:
+    """Error unless the run may be rebuilt: nothing has been imported for it yet.
+
+    Args:
+        config: Its configuration.
+        folder: Folder of the run.
+        trust: Import the module of its environment, though this installation has not made the run.
+        from_epoch: The snapshot that is wanted; ``None`` means the newest.
+
+    Raises:
+        SnapshotError: A file is damaged, or the configuration is for another environment than the snapshot.
+        UntrustedRunError: A module would be imported that lies in the folder, or that was not trusted.
+    """
+    if latest(folder) is not None:
+        saved = load_snapshot(folder, "last" if from_epoch is None else from_epoch).manifest.get("config")
+        if isinstance(saved, Mapping):
+            names = [name for name in ("algo", "env") if name in saved]
+            check_same_run({name: config[name] for name in names}, saved, folder)
+    written = read_config(folder)
+    # An agent that was loaded has the configuration without the signature.
+    signed = {**config, **{key: written[key] for key in written.keys() - config.keys()}}
+    check_trusted(signed, folder, trust)
+
+
+def check_trusted(config: Mapping[str, Any], folder: Path, trust: bool = False, file: str = CONFIG_FILE) -> None:
+    """Error if the environment of a configuration would execute what must not be, or was not allowed to be.
+
+    Args:
+        config: From ``read_config``.
+        folder: Where it lies: nothing inside is ever imported.
+        trust: The user has allowed it.
+        file: Name of the configuration there.
+
+    Raises:
+        SnapshotError: The environment's name is no text.
+        UntrustedRunError: See ``check_run``.
+    """
+    env = config["env"]
+    if not isinstance(env, str):
+        raise SnapshotError(f"env in {folder / file} must be a name, got {env!r}: restore the file from a copy")
+    forbid(folder)
+    module = _imported_for(env)
+    if module is None:
+        return
+    files = module_files(module)
+    inside = next((path for path in files if lies_in(path, folder)), None)
+    if inside is not None:
+        raise UntrustedRunError(
+            f"{folder} names the environment {env!r}, whose module {module!r} lies in that folder ({inside}): nothing "
+            "inside a run is executed; if you wrote it, move it out of the folder"
+        )
+    if is_own(config):
+        return
+    where = f"{module!r} ({files[-1]})" if files else f"{module!r}, of which no file is known"
+    if not trust:
+        load = f"metaroll.load({str(folder)!r}, trust=True)"
+        how = said(load, f"--trust, as in `metaroll evaluate {shlex.quote(str(folder))} --trust`")
+        raise UntrustedRunError(
+            f"{folder} was not made by this installation (or the module was elsewhere then), and its environment "
+            f"{env!r} executes the module {where}: look at it, then allow it with {how}"
+        )
+    make_console(stderr=True).print(f"importing the module {escape(where)} for {escape(env)}", soft_wrap=True)
+
+
+def _imported_for(env: str) -> str | None:
+    """The module that an environment's name may lead to; ``None`` where it is one that is registered here."""
+    simulator = env.partition(AT)[0]
+    if (module := module_of(env)) is not None:
+        return module
+    if simulator.startswith(PREFIX) or is_given(simulator):
+        return None
+    if simulator in gymnasium.registry or simulator in env_names():
+        return None
+    found = Path(simulator).stem.partition(".")[0]
+    # A name that nobody knows may be meant as a file, of which messages list the environments.
+    return found if module_files(found) else None

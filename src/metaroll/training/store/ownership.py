@@ -1,0 +1,86 @@
+"""Which runs this installation has made: those whose configuration carries a signature with the key of this user.
+
+Only what is imported to rebuild a run is signed, which is the module of its environment. Copies of a run keep their
+signature, wherever they lie.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from metaroll.own_code import module_files
+
+__all__ = ["SIGNATURE", "is_own", "module_of", "signed"]
+
+SIGNATURE = "signature"
+"""Entry of ``config.yaml``."""
+_KEY_BYTES = 32
+_POSTERIOR = "@"
+_BENCHMARKS = "metaworld:"
+_GIVEN = "given:"
+
+
+def module_of(env: str) -> str | None:
+    """The module that the name of an environment tells to import; ``None`` where it tells none.
+
+    ``module:attribute`` does, and ``module:Id-v0``, of which Gymnasium imports the module.
+    """
+    simulator = env.partition(_POSTERIOR)[0]
+    if ":" not in simulator or simulator.startswith((_BENCHMARKS, _GIVEN)):
+        return None
+    return simulator.partition(":")[0]
+
+
+def signed(config: Mapping[str, Any]) -> dict[str, str]:
+    """The entry to add to the configuration of a run that is made here; nothing where no module is imported for it."""
+    key = _key(make=True) if module_of(config["env"]) is not None else None
+    return {} if key is None else {SIGNATURE: _signature(config["env"], key)}
+
+
+def is_own(config: Mapping[str, Any]) -> bool:
+    """Whether this installation has made a run in this environment, whose module still is in the same file."""
+    key, known = _key(), config.get(SIGNATURE)
+    return key is not None and isinstance(known, str) and hmac.compare_digest(known, _signature(config["env"], key))
+
+
+def _signature(env: str, key: bytes) -> str:
+    files = [str(path.resolve()) for path in module_files(module_of(env) or "")]
+    # The simulator alone: a posterior is data, wherever it lies.
+    text = json.dumps(["environment of a run", env.partition(_POSTERIOR)[0], files])
+    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()[:32]
+
+
+def _key(make: bool = False) -> bytes | None:
+    """The secret of this user, perhaps made now; ``None`` where there is none, or it cannot be kept."""
+    settings = os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()
+    path = Path(settings) / "metaroll" / "key"
+    with contextlib.suppress(OSError, RuntimeError):
+        if make and not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            new = path.with_name(f".key.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            try:
+                os.write(descriptor, secrets.token_bytes(_KEY_BYTES))
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            try:
+                os.link(new, path)  # of two processes that make one, the first wins
+            finally:
+                os.unlink(new)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        try:
+            status, found = os.fstat(descriptor), os.read(descriptor, _KEY_BYTES + 1)
+        finally:
+            os.close(descriptor)
+        if len(found) == _KEY_BYTES and status.st_uid == os.getuid() and not status.st_mode & 0o077:
+            return found
+    return None
