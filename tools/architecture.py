@@ -17,6 +17,9 @@ inside functions too. A folder is the package that directly holds a module.
   times.
 - An algorithm's name, in an identifier or a string, stands in its own modules, in those that list all algorithms
   (ALGORITHM_LISTS), and in DOCUMENTED names; nowhere else.
+- What can go wrong has one way: files are opened, parsed and removed, and processes started, only in the rooms of
+  ONE_WAY; whatever stands elsewhere is listed in ELSEWHERE with its reason. Names are resolved through imports and
+  aliases, and count wherever they are mentioned, called or not.
 - The committed picture is the one that ``--svg`` writes.
 """
 
@@ -114,6 +117,35 @@ UPWARDS = {"tasks/domain_access.py": "metaroll.envs.mujoco.model_params"}
 
 The list may only become shorter.
 """
+
+ONE_WAY = {
+    "reads a file in a format": (
+        ("data/doors/",),
+        r"(numpy\.(load|memmap|fromfile|loadtxt|genfromtxt)|numpy\.lib\.format\.(read_\w+|open_memmap))"
+        r"|json\.(load|loads|JSONDecoder)|yaml\.\w*(load|Loader|parse|scan|compose)\w*|csv\.\w*[rR]eader|(zipfile|gzip|bz2|lzma|tarfile)\.\w+"
+        r"|safetensors(\.\w+)?\.(load\w*|safe_open)|pyarrow\.(\w+\.)*(read_\w+|ParquetFile|ParquetDataset|dataset|open_\w+)"
+        r"|pandas\.read_\w+|h5py\.\w+|torch\.load|pickle\.(load|Unpickler)|(shelve|marshal|dill|joblib)\.\w+",
+    ),
+    "opens a file": (
+        ("data/doors/", "data/folders/", "processes/"),
+        r"open|(os|io|codecs)\.(open|fdopen|open_code)|os\.(read|pread)|\.(read_text|read_bytes|write_text|write_bytes|open)"
+        r"|mmap\.mmap|fileinput\.\w+",
+    ),
+    "removes or cuts": (
+        ("data/folders/",),
+        r"shutil\.(rmtree|move|copytree|copy\w*)|os\.(remove|unlink|rmdir|removedirs|rename|renames|replace|truncate|ftruncate)"
+        r"|\.(unlink|rmdir|rmtree|rename)",
+    ),
+    "starts a process": (
+        ("processes/",),
+        r"subprocess(\.\w+)*|os\.(fork|forkpty|posix_spawn\w*|spawn\w*|exec\w*|system|popen)|pty\.\w+|multiprocessing(\.\w+)*"
+        r"|concurrent\.futures\.(ProcessPoolExecutor|process(\.\w+)*)|(joblib|loky)(\.\w+)*",
+    ),
+}
+"""What is done -> the rooms that are its one way, and the names that do it; ``.name``: a method of any object."""
+
+ELSEWHERE: dict[tuple[str, str], str] = {}
+"""(module, name) of ONE_WAY that stands elsewhere, and why; one that is not needed is a breach."""
 
 
 # ------------------------------------------------------------------------------------------------ reading
@@ -376,6 +408,87 @@ def algorithm_breaches(source: Source) -> Iterator[str]:
         for line, text in sorted({*strings(module), *identifiers(module)}):
             if ALGORITHM.search(DOCUMENTED.sub("", text)):
                 yield f"{module.path} names an algorithm (line {line}): {text[:60]!r}"
+
+
+def resolved(module: Module) -> Iterator[tuple[int, str]]:
+    """(line, name) of what a module mentions: dotted, as its imports say; methods of objects as ``.name``."""
+    known: dict[str, str] = {}
+    for node in module.nodes:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                known[alias.asname or alias.name.partition(".")[0]] = (
+                    alias.name if alias.asname else alias.name.partition(".")[0]
+                )
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            for alias in node.names:
+                known[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+                yield node.lineno, f"{node.module}.{alias.name}"
+    assigned = {
+        name.id
+        for node in module.nodes
+        if isinstance(node, ast.Assign)
+        for name in node.targets
+        if isinstance(name, ast.Name)
+    }
+    for node in module.nodes:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            value = _dotted(node.value, known)
+            if value is not None and "." in value:  # read = json.loads
+                known.setdefault(node.targets[0].id, value)
+    for node in module.nodes:
+        if isinstance(node, ast.Attribute):
+            name = _dotted(node, known)
+            if name is not None:
+                yield node.lineno, name
+            elif node.attr != "open" or _opens(module, node):
+                yield node.lineno, f".{node.attr}"
+        elif (
+            isinstance(node, ast.Name)
+            and isinstance(node.ctx, ast.Load)
+            and node.id == "open"
+            and "open" not in assigned
+        ):
+            yield node.lineno, known.get("open", "open")
+
+
+def _dotted(node: ast.expr, known: dict[str, str]) -> str | None:
+    """The name of a module's member; ``None`` for members of other objects."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name) or node.id not in known:
+        return None
+    return ".".join([known[node.id], *reversed(parts)])
+
+
+def _opens(module: Module, function: ast.Attribute) -> bool:
+    """Whether a call of a method ``open`` is that of a path: without arguments, or with a mode."""
+    call = next((n for n in module.nodes if isinstance(n, ast.Call) and n.func is function), None)
+    if call is None:
+        return False
+    first = call.args[0] if call.args else None
+    has_mode = isinstance(first, ast.Constant) and isinstance(first.value, str)
+    return has_mode or (
+        first is None and all(k.arg in ("mode", "encoding", "errors", "newline") for k in call.keywords)
+    )
+
+
+def one_way_breaches(source: Source) -> Iterator[str]:
+    """Second ways to read, open, remove and start, and reasons that nothing needs any more."""
+    rules = {what: (rooms, re.compile(names)) for what, (rooms, names) in ONE_WAY.items()}
+    needed: set[tuple[str, str]] = set()
+    for module in source.modules.values():
+        for line, name in resolved(module):
+            for what, (rooms, names) in rules.items():
+                if module.path.startswith(rooms) or not names.fullmatch(name):
+                    continue
+                if (module.path, name) in ELSEWHERE:
+                    needed.add((module.path, name))
+                else:
+                    yield f"{module.path} (line {line}) {what} by {name}: only {', '.join(rooms)} may"
+    for path, name in sorted(ELSEWHERE.keys() - needed):
+        yield f"{path} does not use {name}: take it out of ELSEWHERE"
 
 
 def breaches(source: Source) -> list[str]:

@@ -8,20 +8,20 @@ import hashlib
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from metaroll.data.posteriors.folder import POSTERIOR
+from metaroll.data.posteriors.folder import POSTERIOR, posterior_versions, read_description
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.base.env_state import state_from_observation, time_step_of
 from metaroll.envs.lookup.posteriors import INFERENCE
 from metaroll.envs.lookup.randomization import default_randomizer
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.wrappers.base import changes_actions
-from metaroll.errors import option_text
+from metaroll.errors import MetarollError, option_text
 from metaroll.inference.checks import check_posterior
 from metaroll.inference.embeddings import (
     AllStepsEmbedding,
@@ -47,7 +47,7 @@ from metaroll.training.algorithms.building import parse_ranges
 from metaroll.training.evaluation.inference_result import PAGE, Inference, InferenceOptions, Traces
 from metaroll.training.session.comparable import comparable
 from metaroll.training.session.experiments import torch_threads
-from metaroll.training.store.files import write_json
+from metaroll.training.store.files import read_json, to_plain, write_json
 from metaroll.types import EnvSpec, RolloutPlan
 
 __all__ = ["infer", "segment_sampler", "usual_prior"]
@@ -97,6 +97,7 @@ def infer(
 ) -> Inference:
     """The posterior of a simulator's parameters after recorded rollouts.
 
+    What was stopped goes on: simulations in the folder are used again, and a posterior that was made of the same is kept.
     Rollouts of unequal length are cut to the shortest. Columns whose labels are the simulator's, in another order, are
     brought into its order; actions beyond its bounds are clipped, with a warning. Where rollouts have no states, the
     simulator's own inverse of what is observed says where segments start (``SimEnv.state_from_observation``).
@@ -145,14 +146,17 @@ def infer(
         def simulate(thetas: np.ndarray) -> np.ndarray:
             return sampler(thetas).numpy()
 
-        posterior = method.infer(simulate, observed, num_simulations=options.num_simulations)
-        for told in (INFERENCE, PAGE):  # of an earlier posterior, which this one replaces
-            (folder / told).unlink(missing_ok=True)
-        posterior.save(folder / POSTERIOR)
-        checks: dict[str, Any] = {}
-        if options.checks:
-            unseen = _sampler(env, held_out, prior, options, start) if held_out else None
-            checks = _checks(posterior, simulate, unseen, options)
+        posterior, checks = _finished(folder, prior, kept["simulator"], observed, options), {}
+        if posterior is not None:
+            checks = read_json(folder / INFERENCE)["checks"]
+        else:
+            posterior = method.infer(simulate, observed, num_simulations=options.num_simulations)
+            for told in (INFERENCE, PAGE):  # of an earlier posterior, which this one replaces
+                (folder / told).unlink(missing_ok=True)
+            posterior.save(folder / POSTERIOR)
+            if options.checks:
+                unseen = _sampler(env, held_out, prior, options, start) if held_out else None
+                checks = _checks(posterior, simulate, unseen, options)
     nominal, as_given = _nominal(source, prior.names)
     traces = [
         *_traces(source, held_out, posterior, nominal, options, start, held_out=True, as_given=as_given),
@@ -162,6 +166,27 @@ def infer(
     found = Inference(str(name or env), posterior, nominal, traces, failed, options, folder, checks)
     write_json(folder / INFERENCE, found.to_dict())
     return found
+
+
+def _finished(
+    folder: Path, prior: Prior, simulator: Mapping[str, Any], observed: np.ndarray, options: InferenceOptions
+) -> Posterior | None:
+    """The posterior in ``folder``, if it was made of the same in all respects, by the same versions, and checked."""
+    try:
+        written = read_json(folder / INFERENCE)["options"]
+        description = read_description(folder / POSTERIOR)
+        posterior = Posterior.load(folder / POSTERIOR)
+    except (MetarollError, OSError, KeyError, TypeError):
+        return None  # it is made anew
+    same = (
+        {**written, "num_workers": options.num_workers} == asdict(options)
+        and posterior.description.get("simulator") == to_plain(simulator)
+        and posterior.prior.to_plain() == prior.to_plain()
+        and posterior.observed is not None
+        and np.array_equal(posterior.observed, np.asarray(observed, dtype=np.float64).reshape(posterior.observed.shape))
+        and description["versions"] == posterior_versions()
+    )
+    return posterior if same else None
 
 
 def segment_sampler(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import functools
+import json
 import math
-import shutil
+import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal
 
@@ -69,6 +67,8 @@ _TRAINING: Mapping[str, Any] = {
     "torch_threads": 1,
 }
 FILE_NAME = "sim2real.json"
+SETTINGS_FILE = "options.json"
+"""What a loop was asked for; it goes on only with the same."""
 POLICIES = {
     "nominal": "trained with the parameters of the data sheet",
     "uniform": "trained on all that is possible",
@@ -219,39 +219,77 @@ class _Excitation:
         return np.clip([push + pull], -4.5, 4.5)
 
 
-def train_policy(
-    name: str,
-    folder: Path,
-    options: Mapping[str, Any],
-    tasks: Path | None,
-    callbacks: Sequence[Any] = (),
-    trainings: int = 1,
-) -> Path:
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How a policy of the loop is trained.
+
+    Attributes:
+        name: What its run is called.
+        options: What differs from the usual training, ``epochs`` and ``seed`` among it.
+        tasks: Folder of a posterior to train on; ``None``: there is none.
+        trainings: How many, with seeds of their own; the one that earned most is kept.
+        growing: Arguments of ``AutomaticRandomization``; ``None``: ranges stay as they are.
+    """
+
+    name: str
+    options: Mapping[str, Any]
+    tasks: str | None = None
+    trainings: int = 1
+    growing: Mapping[str, Any] | None = None
+
+
+def train_policy(training: Training, folder: Path) -> Path:
     """Train PPO, and return the folder of its run: of several, the one that earned most in training.
 
-    Trainings end in different places by chance. The choice knows nothing of the robot: it goes by the mean return of
-    the last tenth of the epochs, in the simulations that the policy was trained on.
+    What was trained before is kept, and what was stopped goes on. Trainings end in different places by chance. The
+    choice knows nothing of the robot: it goes by the mean return of the last tenth of the epochs, in the simulations
+    that the policy was trained on.
 
     Args:
-        name: What the run is called.
+        training: How.
         folder: Where runs are.
-        options: What differs from the usual training, ``epochs`` and ``seed`` among it.
-        tasks: Folder of a posterior to train on.
-        callbacks: See ``Agent.learn``; each training gets a copy.
-        trainings: How many, with seeds of their own.
     """
-    values = {**_TRAINING, "lr_decay_epochs": options["epochs"], **options}
-    run = folder / name
-    tried = [run] if trainings == 1 else [folder / f"{name}-{number + 1}" for number in range(trainings)]
-    for number, where in enumerate(tried):
-        if number:
-            values["seed"] = derive_seed("training", options["seed"], number) % 2**31
-        with warnings.catch_warnings():  # close_the_loop has said it
-            warnings.filterwarnings("ignore", ".*Do not train on this posterior")
-            agent = agents.agent("ppo", ENV, run_dir=where, tasks=tasks, **values)
-        agent.learn(callbacks=copy.deepcopy(callbacks), progress=False)
-    best = max(tried, key=_earned)
-    return best if trainings == 1 else best.rename(run)
+    run = folder / training.name
+    if training.trainings == 1:
+        _train(training, run, training.options["seed"])
+        return run
+    if not _is_finished(run):
+        tried = [folder / f"{training.name}-{number + 1}" for number in range(training.trainings)]
+        for number, where in enumerate(tried):
+            seed = training.options["seed"]
+            _train(training, where, derive_seed("training", seed, number) % 2**31 if number else seed)
+        move(max(tried, key=_earned), run)
+    return run
+
+
+def _is_finished(run: Path) -> bool:
+    return (run / SUMMARY_FILE).is_file() and read_run(run).state == "finished"
+
+
+def _train(training: Training, run: Path, seed: int) -> None:
+    """Train to the end in the folder ``run``, which may hold a part of this training."""
+    if _is_finished(run):
+        return
+    values = {**_TRAINING, "lr_decay_epochs": training.options["epochs"], **training.options, "seed": seed}
+    growing = [] if training.growing is None else [AutomaticRandomization(ENV, **training.growing)]
+    if growing:
+        # How far ranges have grown is in no snapshot: this one begins anew.
+        clear_run(run, "train")
+        values["randomize_param"] = growing[0].randomize_param
+    with warnings.catch_warnings():  # close_the_loop has said it
+        warnings.filterwarnings("ignore", ".*Do not train on this posterior")
+        if (run / CONFIG_FILE).is_file():
+            continue_run(read_config(run), run, make_console(quiet=True))
+        else:
+            agent = agents.agent("ppo", ENV, run_dir=run, tasks=training.tasks, **values)
+            agent.learn(callbacks=growing, progress=False)
+
+
+def train_as_child() -> int:
+    """The training that the arguments of this process describe, which ``train_all`` has started."""
+    folder, training = sys.argv[1:]
+    train_policy(Training(**json.loads(training)), Path(folder))
+    return 0
 
 
 def _earned(run: Path) -> float:
@@ -265,29 +303,54 @@ def close_the_loop(
 ) -> LoopResult:
     """Log the hidden robot, infer its parameters, train policies, and judge them on the robot.
 
+    A loop of the same options that was stopped in the folder goes on, to the same bits. Any other one there, and one
+    that has a page already, is kept under another name beside it.
+
     Args:
-        folder: Where to; an earlier loop in it is replaced.
+        folder: Where to.
         options: Sizes.
         tell: Called with what happens, in words.
 
     Raises:
         MissingPackageError: sbi is not installed; nothing has happened then.
+        RunExistsError: There is something else in the folder, or another process writes into it.
     """
     options, folder = LoopOptions() if options is None else options, Path(folder)
     require_sbi()
-    _clear(folder)
-    truth = draw_robot(options.seed)
-    rollouts = log_robot(truth, options.rollouts, options.seed)
-    save_rollouts(rollouts, folder / "log")
-    tell(f"logged {len(rollouts)} rollouts of the robot, {min(map(len, rollouts))} to {max(map(len, rollouts))} steps")
-    settings = inference_options(options, options.seed)
-    found = infer(ENV, rollouts, unknown_prior(), folder / "inference", settings, progress=_progress(tell))
-    if not found.trusted:
-        tell(f"{found.checks['text']} The demo trains on it all the same, to show what it is worth on the robot.")
-    returns = judge(train_all(folder, found, truth, options, tell), truth, options)
-    result = LoopResult(truth, found, returns, folder, options)
-    write_json(folder / FILE_NAME, result.to_dict())
+    with _taken(folder, options, tell):
+        truth = draw_robot(options.seed)
+        rollouts = log_robot(truth, options.rollouts, options.seed)
+        save_rollouts(rollouts, folder / "log", overwrite=True)
+        shortest, longest = min(map(len, rollouts)), max(map(len, rollouts))
+        tell(f"logged {len(rollouts)} rollouts of the robot, {shortest} to {longest} steps")
+        settings = inference_options(options, options.seed)
+        found = infer(ENV, rollouts, unknown_prior(), folder / "inference", settings, progress=_progress(tell))
+        if not found.trusted:
+            tell(f"{found.checks['text']} The demo trains on it all the same, to show what it is worth on the robot.")
+        returns = judge(train_all(folder, found, truth, options, tell), truth, options)
+        result = LoopResult(truth, found, returns, folder, options)
+        write_json(folder / FILE_NAME, result.to_dict())
     return result
+
+
+def _taken(folder: Path, options: LoopOptions, tell: Callable[[str], None]) -> HeldFolder:
+    """The folder, for this process alone, with the loop of these options that was stopped there, or empty."""
+    settings = {name: value for name, value in asdict(options).items() if name != "jobs"}
+    kept = None
+    if is_empty(folder) or (not (folder / PAGE).is_file() and _settings_of(folder) == to_plain(settings)):
+        held = take(folder, SIM2REAL)
+    else:
+        held, kept = take_new(folder, SIM2REAL)
+    if kept is not None:
+        tell(f"the loop that was in {folder} is now in {kept}")
+    write_json(folder / SETTINGS_FILE, settings)
+    return held
+
+
+def _settings_of(folder: Path) -> Any:
+    """Options of the loop in a folder; ``None`` where nothing says them."""
+    path = folder / SETTINGS_FILE
+    return read_json(path) if path.is_file() else None
 
 
 def train_all(
@@ -298,34 +361,47 @@ def train_all(
     prior = found.posterior.prior
     ranges = [f"{name}={low}:{high}" for name, low, high in zip(prior.names, prior.low, prior.high, strict=True)]
     usual: dict[str, Any] = {"epochs": options.epochs, "seed": options.seed}
-    jobs: dict[str, tuple[dict[str, Any], Path | None, Sequence[Any]]] = {
-        "nominal": (usual, None, ()),
-        "uniform": ({**usual, "randomize_param": ranges}, None, ()),
-        "posterior": (usual, found.folder, ()),
-        "oracle": (usual, oracle, ()),
-    }
+    make = functools.partial(Training, trainings=options.trainings)
+    trainings = [
+        make(name="nominal", options=usual),
+        make(name="uniform", options={**usual, "randomize_param": ranges}),
+        make(name="posterior", options=usual, tasks=str(found.folder)),
+        make(name="oracle", options=usual, tasks=str(oracle)),
+    ]
     if "simopt" in options.baselines:
-        jobs["simopt"] = (usual, sim_opt_tasks(load_rollouts(folder / "log"), found, folder / "simopt-tasks"), ())
+        fitted = sim_opt_tasks(load_rollouts(folder / "log"), found, folder / "simopt-tasks")
+        trainings.append(make(name="simopt", options=usual, tasks=str(fitted)))
     if "adr" in options.baselines:
         limits = dict(zip(prior.names, zip(prior.low.tolist(), prior.high.tolist(), strict=True), strict=True))
-        growing = AutomaticRandomization(ENV, found.nominal, limits, seed=options.seed, **_ADR)
-        jobs["adr"] = ({**usual, "randomize_param": growing.randomize_param}, None, (growing,))
-    runs: dict[str, Path] = {}
+        growing = {"nominal": dict(found.nominal), "limits": limits, "seed": options.seed, **_ADR}
+        trainings.append(make(name="adr", options=usual, growing=growing))
+    runs = {training.name: folder / "policies" / training.name for training in trainings}
+    todo = [training for training in trainings if not _is_finished(runs[training.name])]
     if options.jobs == 1:
-        for name, job in jobs.items():
-            runs[name] = train_policy(name, folder / "policies", *job, options.trainings)
-            tell(f"trained {name}: {POLICIES[name]}")
+        for training in todo:
+            train_policy(training, folder / "policies")
+            tell(f"trained {training.name}: {POLICIES[training.name]}")
         return runs
-    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
-        waiting = {
-            pool.submit(train_policy, name, folder / "policies", *job, options.trainings): name
-            for name, job in jobs.items()
-        }
-        for done in as_completed(waiting):
-            name = waiting[done]
-            runs[name] = done.result()
+    said: dict[str, str] = {}
+
+    def ended(name: str, child: Child) -> None:
+        if child.returncode:
+            said[name] = child.last_words()
+        else:
             tell(f"trained {name}: {POLICIES[name]}")
-    return {name: runs[name] for name in jobs}
+
+    begin = {
+        training.name: functools.partial(
+            Child,
+            "metaroll.training.session.sim2real:train_as_child",
+            [str(folder / "policies"), json.dumps(asdict(training))],
+        )
+        for training in todo
+    }
+    failed = run_children(begin, options.jobs, ended=ended)
+    if failed:
+        raise TrainingFailedError(f"training {failed[0]} failed: {said[failed[0]]}")
+    return runs
 
 
 def judge(runs: Mapping[str, Path], truth: Mapping[str, float], options: LoopOptions) -> dict[str, np.ndarray]:
@@ -364,15 +440,6 @@ def sim_opt_tasks(rollouts: Sequence[StepSequence], found: Inference, folder: Pa
         )
     Posterior(prior, draws=draws, description={"algorithm": "simopt"}).save(folder)
     return folder
-
-
-def _clear(folder: Path) -> None:
-    """Remove an earlier loop; refuse anything else."""
-    if folder.exists() and any(folder.iterdir()):
-        if not (folder / "log").is_dir():
-            raise FileExistsError(f"{folder} holds something else than an earlier loop; choose another folder")
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True, exist_ok=True)
 
 
 def _progress(tell: Callable[[str], None]) -> Callable[[Any], None]:
