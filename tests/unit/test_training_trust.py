@@ -133,6 +133,17 @@ def test_load_says_what_it_would_import_and_takes_trust(foreign, tmp_path):
     assert executed(tmp_path) == [MODULE]
 
 
+def test_a_cluster_that_somebody_else_names_is_not_connected_to(tmp_path, monkeypatch, code):
+    folder = tmp_path / "runs" / "named"
+    metaroll.agent("hill-climbing", "CartPole-v1", run_dir=folder, epochs=1, max_path_length=5).learn(progress=False)
+    config = read_yaml(folder / "config.yaml")
+    assert "signature" not in config
+    change(folder, run={**config["run"], "transport": "ray", "ray_address": "203.0.113.1:6379"})
+    with pytest.raises(UntrustedRunError, match=r"203\.0\.113\.1:6379"):
+        metaroll.load(folder)
+    assert main(["evaluate", str(folder), "--engine", "serial", "--episodes", "1", "--quiet"]) == 0
+
+
 def test_another_key_or_another_file_of_the_module_is_not_ours(run, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "elsewhere"))
     with pytest.raises(UntrustedRunError):

@@ -278,7 +278,7 @@ def resume(arguments: Sequence[str]) -> None:
     changes |= {**given.services.changes(), **given.where.changes()}
     from metaroll.training.session.experiments import require_at_least
     from metaroll.training.session.sessions import continue_run
-    from metaroll.training.session.trust import check_trusted
+    from metaroll.training.session.trust import check_group
 
     console = given.output.console()
     with blame_input():
@@ -287,7 +287,7 @@ def resume(arguments: Sequence[str]) -> None:
             require_at_least({"--jobs": given.jobs, "--epochs": given.epochs}, 1)
             if given.from_epoch is not None:
                 raise UsageError(f"--from-epoch is for one run: {', '.join(map(str, group.folders))}")
-            check_trusted(group.config, group.folder, given.trust, run_folder.GROUP_FILE)
+            check_group(run_config.changed(group.config, changes), group.folder, given.trust, group.config)
             jobs = group.jobs if given.jobs is None else given.jobs
             group = dataclasses.replace(group, jobs=jobs, trust=given.trust)
         elif given.jobs is not None:

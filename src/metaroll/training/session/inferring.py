@@ -97,7 +97,7 @@ def infer(
 ) -> Inference:
     """The posterior of a simulator's parameters after recorded rollouts.
 
-    What was stopped goes on: simulations in the folder are used again, and a posterior that was made of the same is kept.
+    What was stopped continues: simulations in the folder are used again, and a posterior made of the same is kept.
     Rollouts of unequal length are cut to the shortest. Columns whose labels are the simulator's, in another order, are
     brought into its order; actions beyond its bounds are clipped, with a warning. Where rollouts have no states, the
     simulator's own inverse of what is observed says where segments start (``SimEnv.state_from_observation``).

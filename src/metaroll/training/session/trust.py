@@ -16,15 +16,15 @@ from metaroll.envs.base.constructors import env_names
 from metaroll.envs.lookup.posteriors import AT
 from metaroll.envs.lookup.registry import is_given
 from metaroll.envs.metaworld.families import PREFIX
-from metaroll.errors import SnapshotError, UntrustedRunError, said
+from metaroll.errors import SnapshotError, UntrustedRunError, option_text, said
 from metaroll.own_code import forbid, lies_in, module_files
 from metaroll.training.display.consoles import escape, make_console
 from metaroll.training.session.run_config import check_same_run
-from metaroll.training.store.ownership import is_own, module_of
-from metaroll.training.store.run_folder import CONFIG_FILE, read_config
+from metaroll.training.store.ownership import address_of, is_own, module_of
+from metaroll.training.store.run_folder import read_config
 from metaroll.training.store.snapshots import latest, load_snapshot
 
-__all__ = ["check_run", "check_trusted"]
+__all__ = ["check_group", "check_run"]
 
 
 def check_run(
@@ -35,12 +35,14 @@ def check_run(
     Args:
         config: Its configuration.
         folder: Folder of the run.
-        trust: Import the module of its environment, though this installation has not made the run.
+        trust: Import the module of its environment, and connect to its cluster, though this installation has not made
+            the run.
         from_epoch: The snapshot that is wanted; ``None`` means the newest.
 
     Raises:
         SnapshotError: A file is damaged, or the configuration is for another environment than the snapshot.
-        UntrustedRunError: A module would be imported that lies in the folder, or that was not trusted.
+        UntrustedRunError: A module would be imported that lies in the folder, or that was not trusted; or a cluster
+            would be connected to that was not.
     """
     if latest(folder) is not None:
         saved = load_snapshot(folder, "last" if from_epoch is None else from_epoch).manifest.get("config")
@@ -48,27 +50,44 @@ def check_run(
             names = [name for name in ("algo", "env") if name in saved]
             check_same_run({name: config[name] for name in names}, saved, folder)
     written = read_config(folder)
-    # An agent that was loaded has the configuration without the signature.
-    signed = {**config, **{key: written[key] for key in written.keys() - config.keys()}}
-    check_trusted(signed, folder, trust)
+    _check(config, written, folder, trust)
 
 
-def check_trusted(config: Mapping[str, Any], folder: Path, trust: bool = False, file: str = CONFIG_FILE) -> None:
-    """Error if the environment of a configuration would execute what must not be, or was not allowed to be.
+def check_group(
+    config: Mapping[str, Any], folder: Path, trust: bool = False, written: Mapping[str, Any] | None = None
+) -> None:
+    """``check_run`` for a group, whose runs perhaps have not begun.
 
     Args:
-        config: From ``read_config``.
-        folder: Where it lies: nothing inside is ever imported.
-        trust: The user has allowed it.
-        file: Name of the configuration there.
+        config: The configuration of its runs.
+        folder: Folder of the group.
+        trust: See ``check_run``.
+        written: The configuration in the folder, where the user has said something else for now.
 
     Raises:
         SnapshotError: The environment's name is no text.
         UntrustedRunError: See ``check_run``.
     """
-    env = config["env"]
+    _check(config, config if written is None else written, folder, trust)
+
+
+def _check(config: Mapping[str, Any], written: Mapping[str, Any], folder: Path, trust: bool) -> None:
+    # What the user has said now (--engine, --ray-address) needs no trust, and the signature is that of the file.
+    own = is_own(written)
+    _check_environment(config["env"], folder, own or trust, own)
+    address = address_of(config)
+    if address is not None and address == address_of(written) and not (own or trust):
+        raise UntrustedRunError(
+            f"{folder} was not made by this installation, and runs on the Ray cluster at {address}, which may execute "
+            f"code here: name a cluster of yours with {option_text('ray_address', 'HOST:PORT')}, use "
+            f"{option_text('transport', 'process')}, or allow it with {_how(folder)}"
+        )
+
+
+def _check_environment(env: Any, folder: Path, allowed: bool, own: bool) -> None:
+    """Error if an environment would execute what must not be (nothing inside ``folder``), or was not allowed to be."""
     if not isinstance(env, str):
-        raise SnapshotError(f"env in {folder / file} must be a name, got {env!r}: restore the file from a copy")
+        raise SnapshotError(f"env in {folder} must be a name, got {env!r}: restore the configuration from a copy")
     forbid(folder)
     module = _imported_for(env)
     if module is None:
@@ -80,17 +99,19 @@ def check_trusted(config: Mapping[str, Any], folder: Path, trust: bool = False, 
             f"{folder} names the environment {env!r}, whose module {module!r} lies in that folder ({inside}): nothing "
             "inside a run is executed; if you wrote it, move it out of the folder"
         )
-    if is_own(config):
-        return
     where = f"{module!r} ({files[-1]})" if files else f"{module!r}, of which no file is known"
-    if not trust:
-        load = f"metaroll.load({str(folder)!r}, trust=True)"
-        how = said(load, f"--trust, as in `metaroll evaluate {shlex.quote(str(folder))} --trust`")
+    if not allowed:
         raise UntrustedRunError(
             f"{folder} was not made by this installation (or the module was elsewhere then), and its environment "
-            f"{env!r} executes the module {where}: look at it, then allow it with {how}"
+            f"{env!r} executes the module {where}: look at it, then allow it with {_how(folder)}"
         )
-    make_console(stderr=True).print(f"importing the module {escape(where)} for {escape(env)}", soft_wrap=True)
+    if not own:
+        make_console(stderr=True).print(f"importing the module {escape(where)} for {escape(env)}", soft_wrap=True)
+
+
+def _how(folder: Path) -> str:
+    load = f"metaroll.load({str(folder)!r}, trust=True)"
+    return said(load, f"--trust, as in `metaroll evaluate {shlex.quote(str(folder))} --trust`")
 
 
 def _imported_for(env: str) -> str | None:

@@ -1,7 +1,7 @@
 """Which runs this installation has made: those whose configuration carries a signature with the key of this user.
 
-Only what is imported to rebuild a run is signed, which is the module of its environment. Copies of a run keep their
-signature, wherever they lie.
+Only what may execute code is signed: the module of the environment, and the address of a Ray cluster, which sends
+pickles. Copies of a run keep their signature, wherever they lie.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from metaroll.own_code import module_files
 
-__all__ = ["SIGNATURE", "is_own", "module_of", "signed"]
+__all__ = ["SIGNATURE", "address_of", "is_own", "module_of", "signed"]
 
 SIGNATURE = "signature"
 """Entry of ``config.yaml``."""
@@ -39,22 +39,33 @@ def module_of(env: str) -> str | None:
     return simulator.partition(":")[0]
 
 
+def address_of(config: Mapping[str, Any]) -> str | None:
+    """The Ray cluster that a configuration tells to connect to; ``None`` where it tells none."""
+    run = config.get("run")
+    if not isinstance(run, Mapping) or run.get("transport") != "ray":
+        return None
+    address = run.get("ray_address")
+    return None if address is None else str(address)
+
+
 def signed(config: Mapping[str, Any]) -> dict[str, str]:
-    """The entry to add to the configuration of a run that is made here; nothing where no module is imported for it."""
-    key = _key(make=True) if module_of(config["env"]) is not None else None
-    return {} if key is None else {SIGNATURE: _signature(config["env"], key)}
+    """The entry to add to the configuration of a run that is made here; nothing where it names nothing to execute."""
+    needed = module_of(config["env"]) is not None or address_of(config) is not None
+    key = _key(make=True) if needed else None
+    return {} if key is None else {SIGNATURE: _signature(config, key)}
 
 
 def is_own(config: Mapping[str, Any]) -> bool:
-    """Whether this installation has made a run in this environment, whose module still is in the same file."""
+    """Whether this installation has made a run with this configuration, and the module still is in the same file."""
     key, known = _key(), config.get(SIGNATURE)
-    return key is not None and isinstance(known, str) and hmac.compare_digest(known, _signature(config["env"], key))
+    return key is not None and isinstance(known, str) and hmac.compare_digest(known, _signature(config, key))
 
 
-def _signature(env: str, key: bytes) -> str:
+def _signature(config: Mapping[str, Any], key: bytes) -> str:
+    env = config["env"]
     files = [str(path.resolve()) for path in module_files(module_of(env) or "")]
     # The simulator alone: a posterior is data, wherever it lies.
-    text = json.dumps(["environment of a run", env.partition(_POSTERIOR)[0], files])
+    text = json.dumps(["a run", env.partition(_POSTERIOR)[0], files, address_of(config)])
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()[:32]
 
 
