@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from metaroll.errors import MetarollError, RolloutError, WorkerLost
+from metaroll.processes.endings import hint_of_ending
 from metaroll.rollouts.failures import can_run_again, replay_line
 from metaroll.rollouts.workers.messages import Event, RemoteFailure, decode
 from metaroll.rollouts.workers.transports import Health, Transport
@@ -25,9 +26,7 @@ __all__ = [
 ]
 
 _TICK_S = 0.5
-_OUT_OF_MEMORY = (
-    "If memory ran out (the system's log, dmesg, tells), use fewer workers or environments at a time (slots_per_unit)."
-)
+_CURE = "use fewer workers or environments at a time (slots_per_unit)"
 _LIMITS = {"start": "start_s", "call": "call_s", "reset": "reset_s"}
 
 
@@ -228,7 +227,7 @@ class Schedule:
     def _handle(self, event: Event) -> None:
         if event.kind == "lost":
             reason = str(event.payload)
-            self._replace(event.worker, reason, _hint_of_end(reason))
+            self._replace(event.worker, reason, hint_of_ending(reason, _CURE))
             return
         job = self.running.pop(event.worker, None)
         if job is None:
@@ -332,20 +331,6 @@ def _worker_lost(
         which = "it" if len(plans) == 1 else "the first of them"
         again = f"\nRun {which} again here (this process may be lost by it, too): {replay_line(plans[0])}"
     return WorkerLost(f"{what} {verb} {how_often}. {hint}{again}\nThe workers at that time:\n{workers}", plans)
-
-
-def _hint_of_end(reason: str) -> str:
-    """What to do about a worker whose process ended, as ``reason`` says."""
-    if "exited with status" in reason:
-        return (
-            "Something in it ends its process (os._exit, say, or a library that gives up); what it printed last stands "
-            "above."
-        )
-    if "SIGKILL" in reason:
-        return _OUT_OF_MEMORY
-    if "killed by" in reason:
-        return "A library crashed in it: look for an environment or policy that breaks native code."
-    return f"What the workers print, or Ray's logs, may tell why. {_OUT_OF_MEMORY}"
 
 
 def _hint_of_silence(phase: str, stopped: bool) -> str:
