@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from metaroll.errors import MetarollError, RolloutError, WorkerLost
 from metaroll.processes.endings import hint_of_ending
-from metaroll.rollouts.failures import can_run_again, replay_line
+from metaroll.rollouts.failures import can_run_again, replay_line, shortened
 from metaroll.rollouts.workers.messages import Event, RemoteFailure, decode
 from metaroll.rollouts.workers.transports import Health, Transport
 from metaroll.types import RolloutPlan
@@ -237,7 +237,8 @@ class Schedule:
         try:
             value = decode(event.payload)
         except Exception as error:
-            self.failures[job.index] = RemoteError(f"the result of {job.what} cannot be read: {error!r}")
+            reason = f"what it sent does not fit: {shortened(repr(error))}"
+            self._replace(event.worker, reason, hint_of_ending(reason, _CURE), job)
             return
         if event.kind == "error":
             self.failures[job.index] = _as_exception(value, job)
@@ -259,9 +260,14 @@ class Schedule:
                 hint = _hint_of_silence(health.phase, health.stopped)
                 self._replace(worker, f"it {doing} for {health.silent_s:.0f} s", hint)
 
-    def _replace(self, worker: int, reason: str, hint: str) -> None:
+    def _replace(self, worker: int, reason: str, hint: str, job: Job | None = None) -> None:
+        """Start a fresh worker, and try again what the lost one did: ``job``, or what it is running."""
         table = format_workers(self.status())
-        job = self.running.pop(worker, None)
+        running = self.running.pop(worker, None)
+        if job is None:
+            job = running
+        elif running is not None:  # begun meanwhile
+            self._put_back(running)
         self.restoring.pop(worker, None)
         self.fresh.add(worker)
         if job is None:
@@ -273,8 +279,13 @@ class Schedule:
         tries = self.failed_starts[worker] if job.index < 0 else job.tries
         if tries > self.max_retries:
             self.failures[job.index] = _worker_lost(job.what, tries, reason, hint, job.plans, table)
-        elif job.worker is not None and job.index >= 0:
-            self.pinned[worker].appendleft(job)
+        else:
+            self._put_back(job)
+
+    def _put_back(self, job: Job) -> None:
+        """A job of a lost worker waits again; what every fresh worker runs is run anyway."""
+        if job.worker is not None and job.index >= 0:
+            self.pinned[job.worker].appendleft(job)
         elif job.index >= 0:
             bisect.insort(self.shared, job, key=lambda waiting: waiting.index)
 

@@ -16,6 +16,7 @@ from metaroll.processes.endings import ending
 from metaroll.rollouts.workers.messages import (
     BeatReader,
     Event,
+    FrameError,
     GlobalNamespace,
     Incoming,
     packed,
@@ -27,6 +28,9 @@ __all__ = ["Health", "ProcessTransport", "SerialTransport", "Transport"]
 
 _EXIT_S = 1.0
 """How long the exit status of a worker whose socket has closed is waited for."""
+
+_READ_S = 1.0
+"""After so long a worker has read what was sent, usually."""
 
 _ONE_THREAD: dict[str, str | None] = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """As many busy threads as workers, and the same bits for any number of cores."""
@@ -129,7 +133,9 @@ class _Worker:
         self.started = time.monotonic()
         self.last_sign = self.started
         self.out: deque[memoryview] = deque()
-        self.incoming = Incoming(ours)
+        self.incoming = Incoming(ours, self.process.pid)
+        self.number = 0
+        """Of the last command."""
 
     def release(self) -> None:
         """After its process has ended."""
@@ -165,7 +171,8 @@ class ProcessTransport:
         if self._workers[worker] is None:  # lost while it was idle
             self._start(worker)
         child = self._child(worker)
-        child.out.extend(packed("command", [blob]))
+        child.number += 1
+        child.out.extend(packed("command", child.number, [blob]))
         child.last_sign = time.monotonic()
         self._busy[worker] = True
         self._selector.modify(child.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, worker)
@@ -179,6 +186,8 @@ class ProcessTransport:
                     self._flush(worker)
                 if mask & selectors.EVENT_READ:
                     events.extend(self._receive(worker))
+            except FrameError as error:
+                events.append(self._misunderstood(worker, str(error)))
             except (ConnectionError, EOFError):
                 events.append(self._lost(worker))
         for worker, child in enumerate(self._workers):  # a worker may die while something else holds its socket open
@@ -191,11 +200,12 @@ class ProcessTransport:
         if child.process.returncode is not None:  # killed while it was idle: the next command starts another
             return Health("off", 0.0, False, 0)
         phase, beat = child.beat.read()
+        silent = time.monotonic() - max(beat, child.last_sign)
         if phase == "idle" and self._busy[worker]:
-            phase = "call"  # the command has not been read yet
+            # The command has not been read yet; one that was sent and is not read was taken by something else.
+            phase = "call" if child.out or silent < _READ_S else "send"
         elif phase != "start" and not self._busy[worker]:
             phase = "idle"  # its result is here already
-        silent = time.monotonic() - max(beat, child.last_sign)
         return Health(phase, silent, _is_stopped(child.process.pid), child.process.pid)
 
     def restart(self, worker: int) -> None:
@@ -241,6 +251,10 @@ class ProcessTransport:
         self._drop(worker)
         return Event(worker, "lost", "its connection ended" if code is None else ending(code))
 
+    def _misunderstood(self, worker: int, why: str) -> Event:
+        self._drop(worker)
+        return Event(worker, "lost", f"what it sent does not fit: {why}")
+
     def _flush(self, worker: int) -> None:
         child = self._child(worker)
         while child.out:
@@ -255,13 +269,15 @@ class ProcessTransport:
         """The result of the command, if all of it is there."""
         child = self._child(worker)
         try:
-            kind, parts = child.incoming.receive()
+            answer = child.incoming.receive()
         except BlockingIOError:
             return []
         finally:
             child.last_sign = time.monotonic()
+        if answer.number != child.number or not self._busy[worker] or answer.kind == "command":
+            raise FrameError(f"it answers command {answer.number}, while {child.number} was the last")
         self._busy[worker] = False
-        return [Event(worker, kind, parts)]
+        return [Event(worker, answer.kind, answer.parts)]
 
 
 def _is_stopped(pid: int) -> bool:

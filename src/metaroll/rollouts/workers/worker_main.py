@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import os
 import signal
 import socket
 import sys
 from collections import deque
+from typing import NoReturn
 
 __all__ = ["main"]
 
@@ -22,29 +24,36 @@ def main() -> None:
 
     # Rollouts are many small objects that live until they are sent: looking for cycles among them is wasted time.
     gc.set_threshold(20_000, 20, 20)
+    own, known = os.getpid(), os.fstat(socket_fd)
     beat = BeatWriter(beat_fd)
     beat("start")
     namespace = GlobalNamespace(beat)
     connection = socket.socket(fileno=socket_fd)
-    incoming = Incoming(connection)
-    while True:
+    incoming = Incoming(connection, os.getppid())
+    for number in itertools.count(1):
         beat("idle")
         try:
-            _, (blob,) = incoming.receive()
+            command = incoming.receive()
+            if command.number != number:
+                _leave(1)
             beat("call")
-            kind, parts = run_command(namespace, blob)
+            kind, parts = run_command(namespace, command.parts[0])
+            if os.getpid() != own:  # a fork of this process has come back out of an environment, with all that is open
+                os._exit(0)
             beat("send")
-            views = deque(packed(kind, parts))
-            del blob, parts
+            if not os.path.samestat(known, os.fstat(socket_fd)):  # an environment has closed, and opened, descriptors
+                _leave(1)
+            views = deque(packed(kind, number, parts))
+            del command, parts
             while views:
                 send_some(connection, views)
-        except (ConnectionError, EOFError):  # the parent is gone
+        except (OSError, EOFError):  # the parent is gone, or the socket
             _leave(0)
 
 
-def _leave(status: int) -> None:
+def _leave(status: int) -> NoReturn:
     """Straight out: interpreters with MuJoCo or torch loaded can hang in their own clean-up."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
         sys.stderr.flush()
     if _leads_group():
