@@ -20,6 +20,7 @@ import pytest
 import rich.live  # noqa: F401 (loaded here since rich draws from Python's random while it is imported)
 import torch
 
+from metaroll.processes.children import guard_pid
 from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
 
 # The same examples in every run, and no time limit per example: a busy machine is not a failure.
@@ -129,7 +130,8 @@ class SharedPools:
         return self._running[key]
 
     def processes(self) -> set[int]:
-        return {worker.pid for pool in self._running.values() for worker in pool.describe_workers()}
+        guards = {guard_pid()} if self._running else set()
+        return {worker.pid for pool in self._running.values() for worker in pool.describe_workers()} | guards - {None}
 
     def end(self) -> None:
         for pool in self._running.values():
@@ -194,7 +196,7 @@ TELLS_CHILDREN = Path(f"/proc/self/task/{os.getpid()}/children").exists()
 
 
 def _descendants() -> set[int]:
-    """Of this process, workers of shared pools left out."""
+    """Of this process, workers of shared pools and their guard left out."""
     shared = SHARED_POOLS.processes()
     if not TELLS_CHILDREN:
         return {process.pid for process in psutil.Process().children(recursive=True)} - shared

@@ -141,21 +141,31 @@ def test_ctrl_c_gives_status_130_and_the_command_that_continues(capsys, monkeypa
     assert err == "interrupted; continue with: metaroll resume runs/demo"
 
 
-def test_sigterm_ends_a_run_as_ctrl_c_does(capsys, monkeypatch):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_signals_that_end_programs_end_a_run_as_ctrl_c_does(number, code, capsys, monkeypatch):
     def terminated(arguments):
         try:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), number)
             time.sleep(10)
         except KeyboardInterrupt as error:
             error.resume_command = "metaroll resume runs/demo"
             raise
 
-    before = signal.getsignal(signal.SIGTERM)
+    before = signal.getsignal(number)
     monkeypatch.setattr(command_line, "_dispatch", terminated)
     status, out, err = run(capsys, "demo")
-    assert (status, out) == (143, "")
+    assert (status, out) == (code, "")
     assert err == "terminated; continue with: metaroll resume runs/demo"
-    assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.getsignal(number) is before
+
+
+def test_a_run_under_nohup_goes_on_when_the_terminal_is_gone(capsys, monkeypatch):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        monkeypatch.setattr(command_line, "_dispatch", lambda arguments: os.kill(os.getpid(), signal.SIGHUP) or 0)
+        assert run(capsys, "demo")[0] == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize(("error", "status"), [(OSError(28, "No space left on device"), 1), (MetarollError("no"), 2)])

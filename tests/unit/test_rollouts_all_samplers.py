@@ -39,7 +39,7 @@ TRANSPORTS = [("serial", 1), ("process", 1), ("process", 2), ("process", 3), ("r
 """Name of the transport, number of workers."""
 
 OTHER_PROCESSES = (TRANSPORTS[2], TRANSPORTS[4])
-OURS = ("metaroll.rollouts.workers.worker_main", "ray::RayWorker")
+OURS = ("metaroll.rollouts.workers.worker_main:main", "ray::RayWorker")
 MOST_WORKERS = sum({"serial": 0, "process": 1, "ray": 2}[kind] * number for kind, number in TRANSPORTS)
 """Processes of all pools together; a worker on Ray is an actor with a process beside it."""
 

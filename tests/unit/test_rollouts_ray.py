@@ -44,7 +44,7 @@ from metaroll.rollouts.workers.ray_session import check_cluster
 from metaroll.seeding import isolated_rng
 from metaroll.types import EnvSpec, RolloutPlan
 
-OURS = ("metaroll.rollouts.workers.worker_main", "ray::RayWorker")
+OURS = ("metaroll.rollouts.workers.worker_main:main", "ray::RayWorker")
 SPEC = EnvSpec.from_env(Drift())
 PLANS = [
     RolloutPlan(index=i, seed=(3, 1, i), max_steps=30, env_update=SetDrift(0.01 * (i % 5)) if i % 3 else None)

@@ -63,14 +63,17 @@ _COMMANDS = {
     "doctor": ("doctor:doctor", "check this machine: packages, processors, GPU, rendering, workers"),
 }
 _INTERRUPTED = 130
-_TERMINATED = 143
 _UNREAD = 141
 """What a shell tells of programs that end by SIGPIPE."""
 _TRACEBACK_FLAG = "--traceback"
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM (a scheduler's time limit, say), which is to end the program in order, as Ctrl-C does."""
+    """SIGTERM (a scheduler's time limit, say), or SIGHUP (the terminal is gone): to end in order, as Ctrl-C does."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.status = 128 + number
 
 
 class _ExitError(MetarollError):
@@ -88,7 +91,8 @@ class _ExitError(MetarollError):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status.
 
-    0 done, 1 failure, 2 bad input, 130 interrupted, 141 the output is read by nobody any more, 143 terminated.
+    0 done, 1 failure, 2 bad input, 129 the terminal is gone, 130 interrupted, 141 the output is read by nobody any
+    more, 143 terminated.
 
     Args:
         argv: Arguments without the program's name; ``None`` takes those of the process.
@@ -144,7 +148,7 @@ def _report(error: BaseException, wants_traceback: bool) -> int:
         what = "terminated" if isinstance(error, _Terminated) else "interrupted"
         hint = f"; continue with: {escape(resume)}" if resume else ""
         errors.print(f"[yellow]{what}[/]{hint}", soft_wrap=True)
-        return _TERMINATED if isinstance(error, _Terminated) else _INTERRUPTED
+        return error.status if isinstance(error, _Terminated) else _INTERRUPTED
     own = frames_of_user(error)
     internal = not (isinstance(error, MetarollError | OSError) or (own and own[-1] == innermost(error)))
     if wants_traceback or internal:
@@ -168,19 +172,22 @@ def _report(error: BaseException, wants_traceback: bool) -> int:
 
 @contextlib.contextmanager
 def _termination_as_interrupt() -> Iterator[None]:
-    """Inside, SIGTERM raises in the main thread, so that workers are ended and files closed."""
+    """Inside, SIGTERM and SIGHUP raise in the main thread, so that workers are ended and files closed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def raise_it(number: int, frame: FrameType | None) -> None:
-        raise _Terminated
+        raise _Terminated(number)
 
-    before = signal.signal(signal.SIGTERM, raise_it)
+    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, raise_it)}
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, raise_it)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _dispatch(arguments: list[str]) -> int:

@@ -24,6 +24,7 @@ __all__ = [
     "first_invalid",
     "invalid_value",
     "replay_line",
+    "shortened",
     "what_failed",
     "without_advice",
 ]
@@ -42,6 +43,9 @@ _RUN = "\nRun it again here: "
 
 _OBJECTS = "env: the environment, policy: what acted (of an agent: agent.policy)"
 """What the names stand for in lines that run a rollout again."""
+
+_MOST_TEXT = 20_000
+"""Characters of a message, or of a traceback, that are passed on."""
 
 _NAME = "name"
 """Entry of ``RolloutPlan.extras``: what its caller calls the rollout, who has not made plans or rollouts himself."""
@@ -102,6 +106,15 @@ def replay_line(plan: RolloutPlan) -> str:
     return f"metaroll.replay(error.plan, env, policy)  # error: the exception you caught; {_OBJECTS}; {text}"
 
 
+def shortened(text: str) -> str:
+    """Beginning and end of what code of others has said, which may be any number of megabytes."""
+    left_out = len(text) - _MOST_TEXT
+    if left_out <= 0:
+        return text
+    half = _MOST_TEXT // 2
+    return f"{text[:half]}\n... ({left_out:,} characters are left out here) ...\n{text[-half:]}"
+
+
 def failure_in_slots(
     error: BaseException,
     slot_plans: Sequence[RolloutPlan | None],
@@ -128,8 +141,8 @@ def failure_in_slots(
     names = describe_plan(plans[0])
     if len(plans) > 1:
         names = f"one of {len(plans)} that are stepped together, the first being {names}"
-    text = "".join(traceback.format_exception(error))
-    message = f"{where} failed {_place(step)} {names}: {type(error).__name__}: {error}"
+    text = shortened("".join(traceback.format_exception(error)))
+    message = f"{where} failed {_place(step)} {names}: {type(error).__name__}: {shortened(str(error))}"
     message += "".join(f"\n  in {frame}" for frame in frames_of_user(error))
     if can_run_again(plans[0]):
         message += _DROP
@@ -138,7 +151,9 @@ def failure_in_slots(
     failed.suspects = list(plans)
     for number, cause in others.items():
         if (plan := slot_plans[number]) is not None:
-            said = f"{where} failed {_place(step)} {describe_plan(plan)}: {type(cause).__name__}: {cause}"
+            said = (
+                f"{where} failed {_place(step)} {describe_plan(plan)}: {type(cause).__name__}: {shortened(str(cause))}"
+            )
             failed.others.append((plan, said + _again(plan)))
     return failed
 

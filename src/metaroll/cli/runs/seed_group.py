@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from metaroll.cli.runs.child import Child
 from metaroll.cli.runs.group_display import GroupDisplay
 from metaroll.errors import MetarollError, RunExistsError, SnapshotError
+from metaroll.processes.child import Child, run_children
 from metaroll.training.display.consoles import escape
 from metaroll.training.session.machine import processors
 from metaroll.training.session.run_config import SeedGroup, changed, read_group
@@ -22,7 +22,9 @@ from metaroll.training.store.run_folder import GROUP_FILE
 
 __all__ = ["SeedsFailedError", "refuse_existing_group", "resume_group", "train_group"]
 
-_POLL_SECONDS = 0.2
+_PROGRESS = ("epoch ", "about ")
+"""How lines of runs begin that tell how far they are."""
+
 _FLAGS = {"transport": "--engine"}
 """Flags of options of a run that may change when it goes on, where they are not their names."""
 
@@ -136,30 +138,23 @@ def _begin(group: SeedGroup, folder: Path, changes: Mapping[str, Any]) -> Child:
         (_FLAGS.get(name, "--" + name.replace("_", "-")), nothing if value is None else str(value))
         for name, value in kept.items()
     ]
-    return Child([*arguments, *(text for pair in pairs for text in pair)], folder, folder / run_folder.LOG_FILE)
+    folder.mkdir(parents=True, exist_ok=True)
+    arguments += [text for pair in pairs for text in pair]
+    return Child("metaroll.cli.main:main", arguments, folder / run_folder.LOG_FILE, _PROGRESS)
 
 
 def _train_in_processes(group: SeedGroup, todo: Sequence[Path], changes: Mapping[str, Any], console: Console) -> None:
-    waiting, running, failed = list(todo), [], []
-    with GroupDisplay(console, [folder.name for folder in todo]) as display:
-        try:
-            while waiting or running:
-                while waiting and len(running) < group.jobs:
-                    running.append(_begin(group, waiting.pop(0), changes))
-                    display.begin(running[-1].folder.name, str(running[-1].folder))
-                time.sleep(_POLL_SECONDS)
-                ended = [child for child in running if child.returncode is not None]
-                for child in running:
-                    display.read(child.folder.name, child.progress())
-                for child in ended:
-                    running.remove(child)
-                    child.close()
-                    display.end(child.folder.name, str(child.folder), child.last_words() if child.returncode else None)
-                    failed += [str(child.folder)] if child.returncode else []
-        finally:
-            for child in running:
-                child.terminate()
-            for child in running:
-                child.close()
+    folders = {folder.name: folder for folder in todo}
+    with GroupDisplay(console, list(folders)) as display:
+        failed = run_children(
+            {name: functools.partial(_begin, group, folder, changes) for name, folder in folders.items()},
+            group.jobs,
+            begun=lambda name: display.begin(name, str(folders[name])),
+            told=display.read,
+            ended=lambda name, child: display.end(
+                name, str(folders[name]), child.last_words() if child.returncode else None
+            ),
+        )
     if failed:
-        raise SeedsFailedError(f"{len(failed)} of {len(group.seeds)} runs failed: {', '.join(failed)}")
+        names = ", ".join(str(folders[name]) for name in failed)
+        raise SeedsFailedError(f"{len(failed)} of {len(group.seeds)} runs failed: {names}")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import select
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -20,8 +18,9 @@ from metaroll.checks import check_number
 from metaroll.envs.sims.catalog import sim_constructor
 from metaroll.envs.sims.simulator import SimSimulator, SimState, step_columns
 from metaroll.errors import DeviceError, unknown_name
+from metaroll.processes.children import ChildProcess
 
-__all__ = ["PacketFaults", "SimulatedDevice"]
+__all__ = ["PacketFaults", "SimulatedDevice", "main"]
 
 _LARGEST = 65536
 _ENDING = 5.0
@@ -85,10 +84,9 @@ class SimulatedDevice:
         settings = {"name": name, "dt": self.dt, "params": env.domain_param, "init": init, "paced": paced}
         self.connection, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         text = json.dumps({**settings, "faults": asdict(faults or PacketFaults())})
-        command = [sys.executable, "-m", __name__, str(other.fileno()), text]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-        self._process = subprocess.Popen(command, pass_fds=[other.fileno()], env=environment)
-        other.close()
+        arguments = [str(other.fileno()), text]
+        with other:
+            self._process = ChildProcess(f"{__name__}:main", arguments, pass_fds=[other.fileno()])
         self._wait_until_ready()
 
     def worsen(self, faults: PacketFaults, *, paced: bool = True) -> None:
@@ -116,13 +114,7 @@ class SimulatedDevice:
     def close(self) -> None:
         """End the process."""
         self.connection.close()
-        if self._process.poll() is None:
-            self._process.terminate()
-        try:
-            self._process.wait(_ENDING)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._process.end()
 
 
 class _Device:
@@ -211,13 +203,10 @@ class _Device:
                 continue
 
 
-def _main() -> None:
+def main() -> None:
+    """Play the device that the command line describes, in this process, until the other side is gone."""
     connection = socket.socket(fileno=int(sys.argv[1]))
     try:
         _Device(connection, json.loads(sys.argv[2])).serve()
-    except (ConnectionError, KeyboardInterrupt):
+    except ConnectionError:
         return
-
-
-if __name__ == "__main__":
-    _main()

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import mmap
+import os
 import pickle
 import socket
 import struct
 import time
 import traceback
+import zlib
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import cloudpickle
 
-from metaroll.errors import NotPicklableError
+from metaroll.errors import NotPicklableError, RolloutError
+from metaroll.rollouts.failures import shortened
 
 if TYPE_CHECKING:
     from metaroll.seeding import GlobalStream
@@ -26,8 +30,10 @@ __all__ = [
     "BeatWriter",
     "Buffer",
     "Event",
+    "FrameError",
     "GlobalNamespace",
     "Incoming",
+    "Message",
     "RemoteFailure",
     "call_numbered",
     "decode",
@@ -41,8 +47,15 @@ __all__ = [
 
 Buffer = bytes | bytearray | memoryview
 
-_PREFIX = struct.Struct("<BI")
-"""Kind of a message, and the number of its parts, whose lengths (8 bytes each) and contents follow."""
+_MAGIC, _END, _VERSION = b"mrol", b"lorm", 1
+_HEAD = struct.Struct("<4sBBIII")
+"""Magic, version, kind, process of the sender, number of the command, and number of parts; then a CRC of these, the
+lengths of the parts (8 bytes each), their CRC, the parts, and an end: bytes of others in between do not go unseen."""
+
+_CHECK = struct.Struct("<I")
+_FOOT = struct.Struct("<4sI")
+
+_MOST_PARTS = 1 << 20
 
 _KINDS = ("command", "ok", "error")
 
@@ -51,6 +64,9 @@ _LARGE = 1 << 15
 
 _MOST_VIEWS = 64
 """Parts that are handed to the operating system at a time."""
+
+_MOST_OF_ERROR = 1 << 20
+"""Bytes of an exception that travel; of a longer one its words."""
 
 _BEAT = struct.Struct("@dq")  # native: each number is one store, so that the parent never reads half of one
 _PHASES = ("start", "idle", "call", "reset", "step", "send")
@@ -89,11 +105,26 @@ class RemoteFailure(NamedTuple):
     traceback: str
 
 
-def packed(kind: str, parts: Sequence[Buffer]) -> list[memoryview]:
-    """A message as it is sent: kind, lengths of its parts, parts."""
+class FrameError(ConnectionError):
+    """What has come over a socket is no message of the process that should have sent it."""
+
+
+class Message(NamedTuple):
+    """``kind``, ``number`` of the command that it is, or answers, and ``parts``."""
+
+    kind: str
+    number: int
+    parts: list[Buffer]
+
+
+def packed(kind: str, number: int, parts: Sequence[Buffer]) -> list[memoryview]:
+    """A message of this process as it is sent."""
     sizes = [memoryview(part).nbytes for part in parts]
-    head = _PREFIX.pack(_KINDS.index(kind), len(parts)) + struct.pack(f"<{len(sizes)}Q", *sizes)
-    return [memoryview(head), *(memoryview(part).cast("B") for part in parts if len(part))]
+    head = _HEAD.pack(_MAGIC, _VERSION, _KINDS.index(kind), os.getpid(), number, len(parts))
+    lengths = struct.pack(f"<{len(sizes)}Q", *sizes)
+    begin = b"".join((head, _CHECK.pack(zlib.crc32(head)), lengths, _CHECK.pack(zlib.crc32(lengths))))
+    contents = [memoryview(part).cast("B") for part in parts if len(part)]
+    return [memoryview(begin), *contents, memoryview(_FOOT.pack(_END, number))]
 
 
 def send_some(connection: socket.socket, views: deque[memoryview]) -> None:
@@ -108,18 +139,24 @@ def send_some(connection: socket.socket, views: deque[memoryview]) -> None:
 
 
 class Incoming:
-    """Messages that come in over a socket, each part into memory of its own."""
+    """Messages that come in over a socket, each part into memory of its own.
 
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
+    Args:
+        connection: The socket.
+        sender: Number of the process at its other end.
+    """
+
+    def __init__(self, connection: socket.socket, sender: int) -> None:
+        self._connection, self._sender = connection, sender
         self._begin()
 
-    def receive(self) -> tuple[str, list[Buffer]]:
-        """Kind and parts of the next message; with a non-blocking socket, what has come of it is kept.
+    def receive(self) -> Message:
+        """The next message; with a non-blocking socket, what has come of it is kept.
 
         Raises:
             BlockingIOError: Not all of it is there yet.
             EOFError: The other side has closed.
+            FrameError: It is no message of the sender.
         """
         while True:
             while self._space:
@@ -134,23 +171,49 @@ class Incoming:
                 return done.value
 
     def _begin(self) -> None:
-        self._parts = _parts_of_message()
+        self._parts = _parts_of_message(self._sender)
         self._space = memoryview(next(self._parts))
 
 
-def _parts_of_message() -> Generator[bytearray, None, tuple[str, list[Buffer]]]:
+def _parts_of_message(sender: int) -> Generator[bytearray, None, Message]:
     """Room for each part of a message, to be filled before the next is asked for."""
-    prefix = bytearray(_PREFIX.size)
-    yield prefix
-    kind, count = _PREFIX.unpack(prefix)
-    sizes = bytearray(8 * count)
-    yield sizes
+    head = bytearray(_HEAD.size + _CHECK.size)
+    yield head
+    magic, version, kind, process, number, count = _HEAD.unpack_from(head)
+    if magic != _MAGIC or version != _VERSION or not _checks(head) or kind >= len(_KINDS):
+        raise FrameError("it does not begin as messages do")
+    if process != sender:
+        raise FrameError(f"process {process} has sent it, not {sender}")
+    if count > _MOST_PARTS:
+        raise FrameError(f"it has {count:,} parts")
+    lengths = bytearray(8 * count + _CHECK.size)
+    yield lengths
+    sizes = struct.unpack_from(f"<{count}Q", lengths)
+    if not _checks(lengths):
+        raise FrameError("its lengths are damaged")
+    if sum(sizes) > _most_bytes():
+        raise FrameError(f"it is {sum(sizes):,} bytes long, more than this machine's memory")
     parts: list[Buffer] = []
-    for size in struct.unpack(f"<{count}Q", sizes):
+    for size in sizes:
         part = bytearray(size)
         yield part
         parts.append(part)
-    return _KINDS[kind], parts
+    foot = bytearray(_FOOT.size)
+    yield foot
+    if bytes(foot) != _FOOT.pack(_END, number):
+        raise FrameError("it does not end as messages do")
+    return Message(_KINDS[kind], number, parts)
+
+
+def _checks(data: bytearray) -> bool:
+    """Whether the CRC at the end is that of what stands before."""
+    content = memoryview(data)[: -_CHECK.size]
+    return zlib.crc32(content) == _CHECK.unpack_from(data, len(content))[0]
+
+
+@functools.cache
+def _most_bytes() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 class BeatWriter:
@@ -158,7 +221,12 @@ class BeatWriter:
 
     def __init__(self, fd: int) -> None:
         # Views, since this is called at every step: writing through them takes a third of the time of struct.
-        page = memoryview(mmap.mmap(fd, mmap.PAGESIZE))[: _BEAT.size]
+        self._write_to(mmap.mmap(fd, mmap.PAGESIZE))
+        # A fork that goes on must not make this process seem alive.
+        os.register_at_fork(after_in_child=lambda: self._write_to(bytearray(_BEAT.size)))
+
+    def _write_to(self, memory: mmap.mmap | bytearray) -> None:
+        page = memoryview(memory)[: _BEAT.size]
         self._moment, self._phase = page.cast("d"), page.cast("q")
         self._last = ""
 
@@ -288,19 +356,24 @@ def _encode_result(result: Any, in_place: bool) -> list[Buffer]:
 
 
 def _encode_failure(error: BaseException) -> bytes:
-    text = "".join(traceback.format_exception(error))
-    summary = f"{type(error).__name__}: {error}"
+    text = shortened("".join(traceback.format_exception(error)))
+    summary = shortened(f"{type(error).__name__}: {error}")
+    nameless = RemoteFailure(None, summary, text)
     if not isinstance(error, Exception):  # a SystemExit must not end the parent
-        return cloudpickle.dumps(RemoteFailure(None, summary, text))
+        return cloudpickle.dumps(nameless)
     # The traceback travels as text: frames cannot be pickled and would hold the worker's memory.
     bare = error.with_traceback(None)
     bare.__cause__ = bare.__context__ = None
     try:
+        bare.args = tuple(shortened(value) if isinstance(value, str) else value for value in bare.args)
+        if notes := vars(bare).get("__notes__"):
+            bare.__notes__ = [shortened(str(note)) for note in notes]
         payload = cloudpickle.dumps(RemoteFailure(bare, summary, text))
         pickle.loads(payload)  # look: ok some exceptions pickle but do not unpickle
-        return payload
     except Exception:
-        return cloudpickle.dumps(RemoteFailure(None, summary, text))
+        return cloudpickle.dumps(nameless)
+    # Those of rollouts bring their plans, which may hold a policy's parameters.
+    return payload if len(payload) < _MOST_OF_ERROR or isinstance(error, RolloutError) else cloudpickle.dumps(nameless)
 
 
 def decode(parts: Sequence[Buffer]) -> Any:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from metaroll.errors import MetarollError, RolloutError, WorkerLost
-from metaroll.rollouts.failures import can_run_again, replay_line
+from metaroll.processes.endings import hint_of_ending
+from metaroll.rollouts.failures import can_run_again, replay_line, shortened
 from metaroll.rollouts.workers.messages import Event, RemoteFailure, decode
 from metaroll.rollouts.workers.transports import Health, Transport
 from metaroll.types import RolloutPlan
@@ -25,9 +26,7 @@ __all__ = [
 ]
 
 _TICK_S = 0.5
-_OUT_OF_MEMORY = (
-    "If memory ran out (the system's log, dmesg, tells), use fewer workers or environments at a time (slots_per_unit)."
-)
+_CURE = "use fewer workers or environments at a time (slots_per_unit)"
 _LIMITS = {"start": "start_s", "call": "call_s", "reset": "reset_s"}
 
 
@@ -228,7 +227,7 @@ class Schedule:
     def _handle(self, event: Event) -> None:
         if event.kind == "lost":
             reason = str(event.payload)
-            self._replace(event.worker, reason, _hint_of_end(reason))
+            self._replace(event.worker, reason, hint_of_ending(reason, _CURE))
             return
         job = self.running.pop(event.worker, None)
         if job is None:
@@ -238,7 +237,8 @@ class Schedule:
         try:
             value = decode(event.payload)
         except Exception as error:
-            self.failures[job.index] = RemoteError(f"the result of {job.what} cannot be read: {error!r}")
+            reason = f"what it sent does not fit: {shortened(repr(error))}"
+            self._replace(event.worker, reason, hint_of_ending(reason, _CURE), job)
             return
         if event.kind == "error":
             self.failures[job.index] = _as_exception(value, job)
@@ -260,9 +260,14 @@ class Schedule:
                 hint = _hint_of_silence(health.phase, health.stopped)
                 self._replace(worker, f"it {doing} for {health.silent_s:.0f} s", hint)
 
-    def _replace(self, worker: int, reason: str, hint: str) -> None:
+    def _replace(self, worker: int, reason: str, hint: str, job: Job | None = None) -> None:
+        """Start a fresh worker, and try again what the lost one did: ``job``, or what it is running."""
         table = format_workers(self.status())
-        job = self.running.pop(worker, None)
+        running = self.running.pop(worker, None)
+        if job is None:
+            job = running
+        elif running is not None:  # begun meanwhile
+            self._put_back(running)
         self.restoring.pop(worker, None)
         self.fresh.add(worker)
         if job is None:
@@ -274,8 +279,13 @@ class Schedule:
         tries = self.failed_starts[worker] if job.index < 0 else job.tries
         if tries > self.max_retries:
             self.failures[job.index] = _worker_lost(job.what, tries, reason, hint, job.plans, table)
-        elif job.worker is not None and job.index >= 0:
-            self.pinned[worker].appendleft(job)
+        else:
+            self._put_back(job)
+
+    def _put_back(self, job: Job) -> None:
+        """A job of a lost worker waits again; what every fresh worker runs is run anyway."""
+        if job.worker is not None and job.index >= 0:
+            self.pinned[job.worker].appendleft(job)
         elif job.index >= 0:
             bisect.insort(self.shared, job, key=lambda waiting: waiting.index)
 
@@ -332,20 +342,6 @@ def _worker_lost(
         which = "it" if len(plans) == 1 else "the first of them"
         again = f"\nRun {which} again here (this process may be lost by it, too): {replay_line(plans[0])}"
     return WorkerLost(f"{what} {verb} {how_often}. {hint}{again}\nThe workers at that time:\n{workers}", plans)
-
-
-def _hint_of_end(reason: str) -> str:
-    """What to do about a worker whose process ended, as ``reason`` says."""
-    if "exited with status" in reason:
-        return (
-            "Something in it ends its process (os._exit, say, or a library that gives up); what it printed last stands "
-            "above."
-        )
-    if "SIGKILL" in reason:
-        return _OUT_OF_MEMORY
-    if "killed by" in reason:
-        return "A library crashed in it: look for an environment or policy that breaks native code."
-    return f"What the workers print, or Ray's logs, may tell why. {_OUT_OF_MEMORY}"
 
 
 def _hint_of_silence(phase: str, stopped: bool) -> str:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import os
 import selectors
-import signal
 import socket
-import subprocess
-import sys
 import tempfile
 import time
 from collections import deque
 from typing import NamedTuple, Protocol
 
+from metaroll.processes.children import ChildProcess, end_all
+from metaroll.processes.endings import ending
 from metaroll.rollouts.workers.messages import (
     BeatReader,
     Event,
+    FrameError,
     GlobalNamespace,
     Incoming,
     packed,
@@ -30,8 +29,11 @@ __all__ = ["Health", "ProcessTransport", "SerialTransport", "Transport"]
 _EXIT_S = 1.0
 """How long the exit status of a worker whose socket has closed is waited for."""
 
-_REAP_S = 10.0
-"""How long the end of a killed process is waited for."""
+_READ_S = 1.0
+"""After so long a worker has read what was sent, usually."""
+
+_ONE_THREAD: dict[str, str | None] = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+"""As many busy threads as workers, and the same bits for any number of cores."""
 
 
 class Health(NamedTuple):
@@ -102,62 +104,48 @@ class SerialTransport:
         self.restart(0)
 
 
-class _Child:
-    """One subprocess with its socket, its heartbeat page and half-received bytes.
-
-    It holds one end of a pipe of which this process holds the other: its life ends with the pipe's.
-    """
+class _Worker:
+    """One worker process with its socket, its heartbeat page and half-received bytes."""
 
     def __init__(self, folder: str | None) -> None:
         ours, theirs = socket.socketpair()
         self.beat_file = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
         self.beat_file.write(bytes(mmap.PAGESIZE))
         self.beat_file.flush()
-        life, self.life = os.pipe()
-        fds = (theirs.fileno(), self.beat_file.fileno(), life)
+        fds = (theirs.fileno(), self.beat_file.fileno())
         try:
-            self.process = subprocess.Popen(
-                # -P: modules are found as here (PYTHONPATH says how), and not in the current folder first.
-                [sys.executable, "-P", "-m", "metaroll.rollouts.workers.worker_main", *map(str, fds), str(os.getpid())],
+            self.process = ChildProcess(
+                "metaroll.rollouts.workers.worker_main:main",
+                [str(fd) for fd in fds],
+                environment=_ONE_THREAD,
+                folder=folder,
                 pass_fds=fds,
-                stdin=subprocess.DEVNULL,
-                env=_child_environment(),
-                cwd=folder,
-                start_new_session=True,  # Ctrl-C in a terminal is the parent's business
             )
         except BaseException:
             ours.close()
-            os.close(self.life)
             self.beat_file.close()
             raise
         finally:
             theirs.close()
-            os.close(life)
         ours.setblocking(False)
         self.socket = ours
         self.beat = BeatReader(self.beat_file.fileno())
         self.started = time.monotonic()
         self.last_sign = self.started
         self.out: deque[memoryview] = deque()
-        self.incoming = Incoming(ours)
-
-    def kill(self) -> None:
-        # The whole group, also after the worker itself is gone: environments may have started processes of their own.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        self.incoming = Incoming(ours, self.process.pid)
+        self.number = 0
+        """Of the last command."""
 
     def release(self) -> None:
-        """After ``kill``."""
+        """After its process has ended."""
         self.socket.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):  # a process in a system call that hangs (a dead disk, say)
-            self.process.wait(_REAP_S)
-        os.close(self.life)
         self.beat.close()
         self.beat_file.close()
 
 
 class ProcessTransport:
-    """``python -m metaroll.rollouts.workers.worker_main`` subprocesses.
+    """Processes that run ``worker_main``.
 
     They import nothing of the caller's ``__main__``: cloudpickle sends its functions by value. Sockets are
     non-blocking in both directions here, so a worker that is stopped in the middle of a message cannot stop the parent.
@@ -169,7 +157,7 @@ class ProcessTransport:
         self._folder = folder
         self._owner = os.getpid()
         self._selector = selectors.DefaultSelector()
-        self._children: list[_Child | None] = [None] * num_workers
+        self._workers: list[_Worker | None] = [None] * num_workers
         self._busy = [False] * num_workers
         self.starts = [0] * num_workers
         try:
@@ -180,10 +168,11 @@ class ProcessTransport:
             raise
 
     def send(self, worker: int, blob: bytes) -> None:
-        if self._children[worker] is None:  # lost while it was idle
+        if self._workers[worker] is None:  # lost while it was idle
             self._start(worker)
         child = self._child(worker)
-        child.out.extend(packed("command", [blob]))
+        child.number += 1
+        child.out.extend(packed("command", child.number, [blob]))
         child.last_sign = time.monotonic()
         self._busy[worker] = True
         self._selector.modify(child.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, worker)
@@ -197,23 +186,26 @@ class ProcessTransport:
                     self._flush(worker)
                 if mask & selectors.EVENT_READ:
                     events.extend(self._receive(worker))
+            except FrameError as error:
+                events.append(self._misunderstood(worker, str(error)))
             except (ConnectionError, EOFError):
                 events.append(self._lost(worker))
-        for worker, child in enumerate(self._children):  # a worker may die while something else holds its socket open
-            if child is not None and child.process.poll() is not None and worker not in {e.worker for e in events}:
+        for worker, child in enumerate(self._workers):  # a worker may die while something else holds its socket open
+            if child is not None and child.process.returncode is not None and worker not in {e.worker for e in events}:
                 events.append(self._lost(worker))
         return events
 
     def health(self, worker: int) -> Health:
         child = self._child(worker)
-        if child.process.poll() is not None:  # killed while it was idle: the next command starts another
+        if child.process.returncode is not None:  # killed while it was idle: the next command starts another
             return Health("off", 0.0, False, 0)
         phase, beat = child.beat.read()
+        silent = time.monotonic() - max(beat, child.last_sign)
         if phase == "idle" and self._busy[worker]:
-            phase = "call"  # the command has not been read yet
+            # The command has not been read yet; one that was sent and is not read was taken by something else.
+            phase = "call" if child.out or silent < _READ_S else "send"
         elif phase != "start" and not self._busy[worker]:
             phase = "idle"  # its result is here already
-        silent = time.monotonic() - max(beat, child.last_sign)
         return Health(phase, silent, _is_stopped(child.process.pid), child.process.pid)
 
     def restart(self, worker: int) -> None:
@@ -223,46 +215,45 @@ class ProcessTransport:
     def close(self) -> None:
         if os.getpid() != self._owner:
             return  # a fork: workers and the selector belong to the process that made them
-        for child in self._children:
-            if child is not None:
-                child.kill()
-        for worker in range(self.num_workers):
-            self._drop(worker)
+        self._drop(*range(self.num_workers))
         self._selector.close()
 
     # -- helpers ---------------------------------------------------------------------------------------------------
 
-    def _child(self, worker: int) -> _Child:
-        child = self._children[worker]
+    def _child(self, worker: int) -> _Worker:
+        child = self._workers[worker]
         if child is None:
             raise RuntimeError(f"worker {worker} is not running")
         return child
 
     def _start(self, worker: int) -> None:
-        child = _Child(self._folder)
+        child = _Worker(self._folder)
         self.starts[worker] += 1
-        self._children[worker] = child
+        self._workers[worker] = child
         self._busy[worker] = False
         self._selector.register(child.socket, selectors.EVENT_READ, worker)
 
-    def _drop(self, worker: int) -> None:
-        child = self._children[worker]
-        self._children[worker] = None
-        self._busy[worker] = False
-        if child is not None:
+    def _drop(self, *workers: int) -> None:
+        children = [child for worker in workers if (child := self._workers[worker]) is not None]
+        for worker in workers:
+            self._workers[worker] = None
+            self._busy[worker] = False
+        for child in children:
             if child.socket.fileno() >= 0:
                 self._selector.unregister(child.socket)
-            child.kill()
+        end_all([child.process for child in children])
+        for child in children:
             child.release()
 
     def _lost(self, worker: int) -> Event:
-        child = self._child(worker)
-        try:
-            code = child.process.wait(_EXIT_S)  # its socket closes a moment before it can be asked why it ended
-        except subprocess.TimeoutExpired:
-            code = None
+        # Its socket closes a moment before it can be asked why it ended.
+        code = self._child(worker).process.wait(_EXIT_S)
         self._drop(worker)
-        return Event(worker, "lost", "its connection ended" if code is None else _exit_text(code))
+        return Event(worker, "lost", "its connection ended" if code is None else ending(code))
+
+    def _misunderstood(self, worker: int, why: str) -> Event:
+        self._drop(worker)
+        return Event(worker, "lost", f"what it sent does not fit: {why}")
 
     def _flush(self, worker: int) -> None:
         child = self._child(worker)
@@ -278,22 +269,15 @@ class ProcessTransport:
         """The result of the command, if all of it is there."""
         child = self._child(worker)
         try:
-            kind, parts = child.incoming.receive()
+            answer = child.incoming.receive()
         except BlockingIOError:
             return []
         finally:
             child.last_sign = time.monotonic()
+        if answer.number != child.number or not self._busy[worker] or answer.kind == "command":
+            raise FrameError(f"it answers command {answer.number}, while {child.number} was the last")
         self._busy[worker] = False
-        return [Event(worker, kind, parts)]
-
-
-def _child_environment() -> dict[str, str]:
-    environment = dict(os.environ)
-    environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
-    # One thread per worker process: as many busy threads as workers, and the same bits for any number of cores.
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        environment[name] = "1"
-    return environment
+        return [Event(worker, answer.kind, answer.parts)]
 
 
 def _is_stopped(pid: int) -> bool:
@@ -308,12 +292,3 @@ def _is_stopped(pid: int) -> bool:
         return False
     finally:
         os.close(status)
-
-
-def _exit_text(code: int) -> str:
-    if code >= 0:
-        return f"it exited with status {code}"
-    try:
-        return f"it was killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"it was killed by signal {-code}"

@@ -10,7 +10,6 @@ import json
 import math
 import os
 import signal
-import subprocess
 import sys
 import time
 import warnings
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from metaroll.diagnostics.report import one_line
+from metaroll.processes.children import PIPE, ChildProcess
 
 __all__ = [
     "BACKENDS",
@@ -43,7 +43,6 @@ MUJOCO_GL = "MUJOCO_GL"
 BACKENDS = {"egl": "libegl1", "osmesa": "libosmesa6"}
 """What MuJoCo can draw with where there is no screen (OSMesa without a GPU, too) -> package of Debian that has it."""
 
-_GRACE_S = 2.0
 _ROOT = Path("/")
 # The first version of cgroups writes a number near 2^63 where there is no limit.
 _NO_LIMIT = 2**60
@@ -159,35 +158,27 @@ class Probe(contextlib.AbstractContextManager["Probe"]):
     def __init__(
         self, name: str, *arguments: str, seconds: float, environment: Mapping[str, str | None] | None = None
     ) -> None:
-        variables = dict(os.environ)
-        # -P: modules are found as here, and not in the current folder first.
-        variables["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
-        for key, value in (environment or {}).items():
-            variables.pop(key, None)
-            if value is not None:
-                variables[key] = value
         self._seconds = seconds
         self._deadline = time.monotonic() + seconds
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "metaroll.training.session.machine", name, str(seconds), *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=variables,
-            start_new_session=True,
+        self._process = ChildProcess(
+            "metaroll.training.session.machine:main",
+            [name, str(seconds), *arguments],
+            environment=environment,
+            stdout=PIPE,
+            stderr=PIPE,
         )
 
     def answer(self) -> dict[str, Any]:
         """What the function found; ``{"error": ...}`` if it raised, crashed, or took too long."""
-        try:
-            output, complaints = self._process.communicate(timeout=max(0.0, self._deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
+        said = self._process.communicate(max(0.0, self._deadline - time.monotonic()))
+        code = self._process.returncode
+        if said is None or code is None:
             return {"error": f"no answer within {self._seconds:g} s"}
+        output, complaints = said
         with contextlib.suppress(ValueError, IndexError):
             found = json.loads(output.decode(errors="replace").splitlines()[-1])
             if isinstance(found, dict):
                 return found
-        code = self._process.returncode
         if code == -signal.SIGALRM:
             return {"error": f"no answer within {self._seconds:g} s"}
         with contextlib.suppress(ValueError):
@@ -198,13 +189,7 @@ class Probe(contextlib.AbstractContextManager["Probe"]):
 
     def __exit__(self, *error: object) -> None:
         """End the process, and what it has started."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        for stream in (self._process.stdout, self._process.stderr):
-            if stream is not None:
-                stream.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):  # stuck in a driver: nothing can end it
-            self._process.wait(_GRACE_S)
+        self._process.end()
 
 
 def probe_backend(backend: str | None, seconds: float) -> Probe:
@@ -273,9 +258,10 @@ def _probe_picture(env_id: str) -> dict[str, Any]:
 _PROBES: dict[str, Callable[..., dict[str, Any]]] = {"gpu": _probe_gpu, "picture": _probe_picture}
 
 
-def main(name: str, seconds: float, *arguments: str) -> None:
+def main() -> None:
     """Run a probe in this process, print its answer as one line of JSON, and leave."""
-    signal.setitimer(signal.ITIMER_REAL, seconds)  # ends this process, should nobody be left to do it
+    _, name, seconds, *arguments = sys.argv
+    signal.setitimer(signal.ITIMER_REAL, float(seconds))  # ends this process, should nobody be left to do it
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -285,7 +271,3 @@ def main(name: str, seconds: float, *arguments: str) -> None:
     sys.stdout.write("\n" + json.dumps(found) + "\n")
     sys.stdout.flush()
     os._exit(0)  # drivers crash and hang when an interpreter cleans up
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]), *sys.argv[3:])

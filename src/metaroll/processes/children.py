@@ -1,0 +1,248 @@
+"""Processes that this one starts: they end with it, and with each of them all that it has started."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import IO, final
+
+from metaroll.processes import guard
+from metaroll.processes.child_main import GRACE_SECONDS
+
+__all__ = ["PIPE", "ChildProcess", "end_all", "guard_pid", "watch_guard"]
+
+PIPE = subprocess.PIPE
+"""What is said goes to this process (``stdout`` and ``stderr`` of ``ChildProcess``)."""
+
+_REAP_S = 10.0
+"""How long the end of a killed process is waited for: one that hangs in the system (a dead disk, say) may never end."""
+
+
+@final
+class ChildProcess:
+    """A process of Python that calls a function of a module.
+
+    However this process ends, the child ends: at once (killed, also where it is stopped or keeps Python's lock), or in
+    order (it gets SIGTERM, and some seconds). So does everything that it has started, in groups and sessions of their
+    own, too.
+
+    Args:
+        function: ``"module:name"``; called without arguments. What it returns is the exit status.
+        arguments: Its ``sys.argv[1:]``.
+        at_once: How it ends with this process.
+        environment: Variables to set (``None``: to remove).
+        folder: Working directory; ``None``: that of this process.
+        pass_fds: Descriptors that it inherits.
+        stdout: See ``subprocess.Popen``.
+        stderr: See ``subprocess.Popen``.
+
+    Attributes:
+        pid: Its number.
+    """
+
+    def __init__(
+        self,
+        function: str,
+        arguments: Sequence[str] = (),
+        *,
+        at_once: bool = True,
+        environment: Mapping[str, str | None] | None = None,
+        folder: str | None = None,
+        pass_fds: Sequence[int] = (),
+        stdout: int | None = None,
+        stderr: int | None = None,
+    ) -> None:
+        number = next(_family.numbers)
+        self._name = f"{_family.token}-{'k' if at_once else 'o'}-{number};"
+        self._limit = _family.first_limit + number % guard.GUARDED_LIMITS
+        self._owner, self._ended = os.getpid(), False
+        self._life: int | None = None
+        variables = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+        for key, value in (environment or {}).items():
+            variables.pop(key, None)
+            if value is not None:
+                variables[key] = value
+        variables[guard.MARK_VARIABLE] = variables.get(guard.MARK_VARIABLE, "") + self._name
+        self.stdout: IO[bytes] | None = None
+        """What it says, if that was asked for."""
+        self.stderr: IO[bytes] | None = None
+        theirs = None
+        try:
+            _family.join(self)
+            if not at_once:
+                theirs, self._life = os.pipe()
+            life = _family.life if theirs is None else theirs
+            begin = (life, os.getpid(), "at-once" if at_once else "in-order", self._limit, function)
+            self._process = subprocess.Popen(
+                # -P: modules are found as here (PYTHONPATH says how), and not in the current folder first.
+                [sys.executable, "-P", "-m", "metaroll.processes.child_main", *map(str, begin), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                env=variables,
+                cwd=folder,
+                pass_fds=(life, *pass_fds),
+                start_new_session=True,  # what a terminal sends is the parent's business
+            )
+        except BaseException:
+            self._release()
+            raise
+        finally:
+            if theirs is not None:
+                os.close(theirs)
+        self.pid, self.stdout, self.stderr = self._process.pid, self._process.stdout, self._process.stderr
+
+    @property
+    def returncode(self) -> int | None:
+        """Exit status, negative for signals; ``None`` while it runs."""
+        return self._process.poll()
+
+    def wait(self, timeout: float) -> int | None:
+        """Exit status; ``None`` if it still runs after ``timeout`` seconds."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(timeout)
+        return None
+
+    def communicate(self, timeout: float) -> tuple[bytes, bytes] | None:
+        """All that it says and complains of, until its end; ``None`` if it still runs after ``timeout`` seconds."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.communicate(timeout=timeout)
+        return None
+
+    def terminate(self) -> None:
+        """Let it end in order."""
+        self._process.terminate()
+
+    def end(self) -> None:
+        """Kill it, and all that it has started."""
+        end_all([self])
+
+    def _release(self) -> None:
+        """Close what belongs to it here."""
+        self._ended = True
+        _family.leave(self)
+        if self._life is not None:
+            os.close(self._life)
+        for stream in (self.stdout, self.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def end_all(children: Sequence[ChildProcess]) -> None:
+    """Kill children of this process, and all that they have started; a fork of it leaves them alone."""
+    children = [child for child in children if child._owner == os.getpid() and not child._ended]
+    if not children:
+        return
+    hard = _hard_limit()
+    limits = {guard.limit_of(child._limit, hard) for child in children} - {0}
+    living = [child.pid for child in children if child.returncode is None]
+    guard.end_trees([child._name for child in children], limits, living, [child.pid for child in children])
+    for child in children:
+        child.wait(_REAP_S)
+        child._release()
+
+
+def guard_pid() -> int | None:
+    """Process that ends all children of this one when it is gone; ``None`` while there are none."""
+    process = _family.guard
+    return None if process is None else process.pid
+
+
+def watch_guard() -> None:
+    """Start another guard where somebody has killed it; to be called now and then while children run."""
+    _family.watch_guard()
+
+
+class _Family:
+    """The children of this process, their names, and the guard, which there is as long as there are any."""
+
+    def __init__(self) -> None:
+        self.token = os.urandom(8).hex()
+        self.first_limit = int.from_bytes(os.urandom(4), "big") % guard.LIMITS
+        self.numbers = itertools.count()
+        self.guard: subprocess.Popen[bytes] | None = None
+        self.life = -1
+        """One end of the pipe whose other end the guard alone holds."""
+        self._living: set[ChildProcess] = set()
+        self._lock = threading.RLock()
+
+    def join(self, child: ChildProcess) -> None:
+        """Before a child is started."""
+        with self._lock:
+            self._living.add(child)
+            if self.guard is not None and self.guard.poll() is not None:  # somebody has killed it
+                self._forget_guard()
+            if self.guard is None:
+                self._start_guard()
+
+    def leave(self, child: ChildProcess) -> None:
+        """After it has ended."""
+        with self._lock:
+            self._living.discard(child)
+            if not self._living and self.guard is not None:
+                self.guard.kill()
+                self.guard.wait()
+                self._forget_guard()
+
+    def watch_guard(self) -> None:
+        """Start another guard where somebody has killed it."""
+        with self._lock:
+            if self._living and self.guard is not None and self.guard.poll() is not None:
+                self._forget_guard()
+                self._start_guard()
+
+    def _start_guard(self) -> None:
+        environment = {**os.environ, guard.GUARD_VARIABLE: "1"}
+        environment.pop(guard.MARK_VARIABLE, None)
+        self.life, theirs = os.pipe()
+        try:
+            arguments = (theirs, os.getpid(), self.token, self.first_limit, _hard_limit(), GRACE_SECONDS + 1.0)
+            self.guard = subprocess.Popen(
+                [sys.executable, "-I", "-S", guard.__file__, *map(str, arguments)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+                cwd="/",
+                pass_fds=[theirs],
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(self.life)
+            raise
+        finally:
+            os.close(theirs)
+
+    def _forget_guard(self) -> None:
+        self.guard = None
+        os.close(self.life)
+
+    def close_in_fork(self) -> None:
+        """The guard and the pipes belong to the process that this one is a fork of."""
+        with contextlib.suppress(OSError):
+            if self.guard is not None:
+                self.guard.returncode = 0  # nobody here waits for it
+                os.close(self.life)
+
+
+def _hard_limit() -> int:
+    with contextlib.suppress(ImportError, AttributeError, OSError, ValueError):
+        import resource
+
+        return resource.getrlimit(resource.RLIMIT_MSGQUEUE)[1]
+    return 0
+
+
+def _begin_anew() -> None:
+    global _family
+    _family.close_in_fork()
+    _family = _Family()
+
+
+_family = _Family()
+os.register_at_fork(after_in_child=_begin_anew)

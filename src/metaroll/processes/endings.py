@@ -1,0 +1,43 @@
+"""How the end of a process is told, and what helps against it: said in one way for workers and trainings."""
+
+from __future__ import annotations
+
+import signal
+
+__all__ = ["ending", "hint_of_ending", "out_of_memory"]
+
+
+def ending(code: int) -> str:
+    """How a process ended with the exit status ``code`` (negative: the number of the signal that killed it)."""
+    if code >= 0:
+        return f"it exited with status {code}"
+    try:
+        return f"it was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"it was killed by signal {-code}"
+
+
+def hint_of_ending(reason: str, cure: str) -> str:
+    """What to do about a process that ended by itself.
+
+    Args:
+        reason: What ``ending`` said, or more.
+        cure: What needs less memory, as in "use fewer workers".
+    """
+    if "exited with status" in reason:
+        return (
+            "Something in it ends its process (os._exit, say, or a library that gives up); what it printed last stands "
+            "above."
+        )
+    if "does not fit" in reason:
+        return "Look for an environment or policy that forks, or touches descriptors that it has not opened."
+    if "SIGKILL" in reason:
+        return out_of_memory(cure)
+    if "killed by" in reason:
+        return "A library crashed in it: look for an environment or policy that breaks native code."
+    return f"What the workers print, or Ray's logs, may tell why. {out_of_memory(cure)}"
+
+
+def out_of_memory(cure: str) -> str:
+    """What to do where memory may have run out."""
+    return f"If memory ran out (the system's log, dmesg, tells), {cure}."
