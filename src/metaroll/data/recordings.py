@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from metaroll.checks import check_whole
-from metaroll.data.atomic_files import write_files
+from metaroll.data.folders.atomic_files import write_files
 from metaroll.data.plain_data import Budget
 from metaroll.data.recording_files import (
     prepare_csv,

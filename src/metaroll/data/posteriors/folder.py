@@ -23,7 +23,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from metaroll.checks import check_path
-from metaroll.data.atomic_files import checksum, flush_folder, named_errors, write_atomic
+from metaroll.data.folders.atomic_files import checksum, flush_folder, named_errors, write_atomic
 from metaroll.errors import PosteriorError
 
 __all__ = [

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Never, final
 from packaging.version import InvalidVersion, Version
 
 from metaroll.checks import check_path, check_whole, described
-from metaroll.data.atomic_files import temporary_path
+from metaroll.data.folders.atomic_files import temporary_path
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.posteriors import AT, posterior_name
 from metaroll.envs.lookup.registry import is_given, name_given

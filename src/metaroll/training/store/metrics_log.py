@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from metaroll.data.atomic_files import named_errors
+from metaroll.data.folders.atomic_files import named_errors
 from metaroll.training.store.files import to_plain
 from metaroll.training.store.loggers import LoggerGroup, MetricLogger, MetricRow
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from metaroll.data.atomic_files import temporary_path
+from metaroll.data.folders.atomic_files import temporary_path
 from metaroll.errors import MetarollError, RunExistsError, SnapshotError, option_text, said
 from metaroll.training.store.yaml_files import read_yaml, write_yaml
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from metaroll.checks import check_whole
-from metaroll.data.atomic_files import checksum, flush_folder
+from metaroll.data.folders.atomic_files import checksum, flush_folder
 from metaroll.errors import SnapshotError, option_text, said
 from metaroll.training.store.files import load_tree, read_json, save_tree, to_plain, write_json
 from metaroll.training.store.metrics_log import FILE_NAME as METRICS_FILE
