@@ -477,7 +477,7 @@ def test_a_single_task_has_no_interval_and_the_json_no_nan(given_run, capsys):
 
 def test_a_second_process_in_a_run_folder_is_refused_and_a_dead_one_forgotten(place, given_run, capsys):
     code = (
-        "import time; from metaroll.training.store.run_folder import RunLock; l = RunLock('r'); print(1, flush=True); "
+        "import time; from metaroll.data.folders.locks import FolderLock; l = FolderLock('r'); print(1, flush=True); "
     )
     holder = subprocess.Popen([sys.executable, "-c", code + "time.sleep(60)"], stdout=subprocess.PIPE)
     try:

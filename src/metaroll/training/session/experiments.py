@@ -379,7 +379,6 @@ def build(config: Mapping[str, Any], run_dir: Path | None = None, callbacks: Seq
         transport=run["transport"],
         address=run["ray_address"],
         evaluator=evaluator,
-        exist_ok=config["command"] == "demo",  # its folder has been cleared, and may hold files of others
         callbacks=(*(services_of(run) if run_dir else ()), *callbacks),
         config=config,
         timeouts=PoolTimeouts(step_s=run["step_timeout"], reset_s=run["reset_timeout"]),

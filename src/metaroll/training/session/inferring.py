@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.data.folders.kinds import INFER
+from metaroll.data.folders.taking import take
 from metaroll.data.posteriors.folder import POSTERIOR
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.base.env_state import state_from_observation, time_step_of
@@ -117,12 +119,14 @@ def infer(
         ValueError: There are too few rollouts, or too few simulations worked; rollouts have another time step than the
             simulator; or most of their actions are out of its bounds.
         DataError: A rollout lacks a field, or the simulator a parameter, or columns cannot be brought into its order.
+        RunExistsError: There is something else in the folder, or another process writes into it.
     """
     options = InferenceOptions() if options is None else options
     folder, prior = Path(folder), as_prior(prior)
     source = EnvSource.of(env)
     seen, held_out = _split(source, rollouts, prior, options, own_start=initial_state is not None)
     start = _starts(source, seen, initial_state)
+    held = take(folder, INFER)
     with torch_threads(options.torch_threads), _sampler(env, seen, prior, options, start) as sampler:
         kept = {
             "prior": prior,
@@ -146,9 +150,6 @@ def infer(
             return sampler(thetas).numpy()
 
         posterior = method.infer(simulate, observed, num_simulations=options.num_simulations)
-        for told in (INFERENCE, PAGE):  # of an earlier posterior, which this one replaces
-            (folder / told).unlink(missing_ok=True)
-        posterior.save(folder / POSTERIOR)
         checks: dict[str, Any] = {}
         if options.checks:
             unseen = _sampler(env, held_out, prior, options, start) if held_out else None
@@ -160,7 +161,10 @@ def infer(
     ]
     failed = int(posterior.description["num_failed"])
     found = Inference(str(name or env), posterior, nominal, traces, failed, options, folder, checks)
+    held.clear((INFERENCE, PAGE))  # of an earlier posterior, which stays until this one is complete
+    posterior.save(folder / POSTERIOR)
     write_json(folder / INFERENCE, found.to_dict())
+    held.release()
     return found
 
 

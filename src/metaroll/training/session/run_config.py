@@ -14,7 +14,16 @@ from metaroll.training.store import run_folder
 from metaroll.training.store.run_folder import CONFIG_FILE, CONFIG_FORMAT, CONFIG_SECTIONS, GROUP_FILE
 from metaroll.training.store.yaml_files import read_yaml
 
-__all__ = ["SeedGroup", "changed", "check_same_run", "default_run_dir", "file_values", "flat_values", "read_group"]
+__all__ = [
+    "SeedGroup",
+    "changed",
+    "check_same_run",
+    "default_run_dir",
+    "file_values",
+    "flat_values",
+    "read_group",
+    "same_request",
+]
 
 _NOT_OPTIONS = ("metaroll_run", "command", "versions", "algo", "env", "seeds", "jobs")
 # What a run may change when it goes on; all else of these sections decides what its snapshots hold.
@@ -122,6 +131,12 @@ def changed(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
             raise ValueError(f"{option_text(name)} is no option of {config['algo']}: leave it out")
         sections["algorithm" if name in _CHANGEABLE else "run"][name] = value
     return {**config, **sections}
+
+
+def same_request(config: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two configurations ask for the same run: same command, bits and number of epochs, wherever they run."""
+    same = all(config.get(name) == other.get(name) for name in ("command", "algo", "env"))
+    return same and config["run"]["epochs"] == other["run"].get("epochs") and _lasting(config) == _lasting(other)
 
 
 def check_same_run(config: Mapping[str, Any], saved: Mapping[str, Any] | None, folder: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import math
-import shutil
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -17,6 +16,8 @@ from typing import Any, Literal
 import numpy as np
 
 from metaroll.checks import check_whole
+from metaroll.data.folders.kinds import SIM2REAL
+from metaroll.data.folders.taking import HeldFolder, take_new
 from metaroll.data.recordings import load_rollouts, save_rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.sims.catalog import QQubeSwingUpEnv
@@ -266,16 +267,17 @@ def close_the_loop(
     """Log the hidden robot, infer its parameters, train policies, and judge them on the robot.
 
     Args:
-        folder: Where to; an earlier loop in it is replaced.
+        folder: Where to; an earlier loop in it is kept, in a folder beside it.
         options: Sizes.
         tell: Called with what happens, in words.
 
     Raises:
         MissingPackageError: sbi is not installed; nothing has happened then.
+        RunExistsError: There is something else in the folder, or another process writes into it.
     """
     options, folder = LoopOptions() if options is None else options, Path(folder)
     require_sbi()
-    _clear(folder)
+    held = _taken(folder, tell)
     truth = draw_robot(options.seed)
     rollouts = log_robot(truth, options.rollouts, options.seed)
     save_rollouts(rollouts, folder / "log")
@@ -287,6 +289,7 @@ def close_the_loop(
     returns = judge(train_all(folder, found, truth, options, tell), truth, options)
     result = LoopResult(truth, found, returns, folder, options)
     write_json(folder / FILE_NAME, result.to_dict())
+    held.release()
     return result
 
 
@@ -366,13 +369,12 @@ def sim_opt_tasks(rollouts: Sequence[StepSequence], found: Inference, folder: Pa
     return folder
 
 
-def _clear(folder: Path) -> None:
-    """Remove an earlier loop; refuse anything else."""
-    if folder.exists() and any(folder.iterdir()):
-        if not (folder / "log").is_dir():
-            raise FileExistsError(f"{folder} holds something else than an earlier loop; choose another folder")
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+def _taken(folder: Path, tell: Callable[[str], None]) -> HeldFolder:
+    """A folder for a new loop; an earlier one is never removed."""
+    held, earlier = take_new(folder, SIM2REAL)
+    if earlier is not None:
+        tell(f"the earlier loop in {folder} is kept as {earlier}")
+    return held
 
 
 def _progress(tell: Callable[[str], None]) -> Callable[[Any], None]:
