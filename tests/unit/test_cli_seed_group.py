@@ -15,9 +15,9 @@ import pytest
 import yaml
 
 from metaroll.cli.main import main
+from metaroll.data.folders.locks import FolderLock
 from metaroll.errors import RunExistsError
 from metaroll.training.session.machine import processors
-from metaroll.data.folders.locks import FolderLock
 
 SMALL = ["--steps-per-epoch", "40", "--max-path-length", "20", "--evaluate-every", "0", "--num-episodes", "1"]
 SMALL += ["--hidden-sizes", "4", "--num-passes", "1"]

@@ -98,9 +98,7 @@ def test_a_mark_of_a_later_version_is_an_error(tmp_path, mark) -> None:
 def test_what_others_have_written_is_refused_by_name_and_left(tmp_path) -> None:
     put(tmp_path, "thesis.tex", "log/a", "b", "c", "d")
     for kind in KINDS.values():
-        with pytest.raises(
-            RunExistsError, match=r"is not an? .*: it holds b, c, d.* and 1 more|it holds b, c, d.*run_dir="
-        ):
+        with pytest.raises(RunExistsError, match=r"is not an? .*: it holds b, c, d.*run_dir="):
             take(tmp_path, kind)
         with pytest.raises(RunExistsError):
             take_new(tmp_path, kind)
@@ -199,7 +197,7 @@ def test_a_removal_that_was_interrupted_can_be_repeated(tmp_path, monkeypatch) -
             if len(removed) == most:
                 raise KeyboardInterrupt
             removed.append(path)
-            os.unlink(path)
+            Path(path).unlink(missing_ok=True)
 
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(contents, "remove_file", dies)
@@ -239,7 +237,7 @@ def test_a_copy_holds_what_we_wrote_without_lock_and_mark(tmp_path) -> None:
     assert files(tmp_path / "copy") == sorted(WRITTEN)
     put(tmp_path / "precious", "key")
     (tmp_path / "run" / "evaluation.json").symlink_to(tmp_path / "precious" / "key")
-    with pytest.raises(LinkError, match="evaluation.json is a link"):
+    with pytest.raises(LinkError, match=r"evaluation\.json is a link"):
         copy_folder(tmp_path / "run", tmp_path / "second", RUN.layout)
 
 
@@ -299,7 +297,7 @@ def test_a_posterior_does_not_take_files_of_others_with_it(tmp_path) -> None:
     draws = Draws(("mass",), np.array([[1.0]]))
     write_folder(tmp_path / "p", draws, {})
     put(tmp_path / "p", "thesis.tex")
-    with pytest.raises(FileExistsError, match="p holds thesis.tex beside a posterior"):
+    with pytest.raises(FileExistsError, match=r"p holds thesis\.tex beside a posterior"):
         write_folder(tmp_path / "p", draws, {})
     assert "thesis.tex" in files(tmp_path / "p")
 

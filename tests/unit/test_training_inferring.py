@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
+import subprocess
+import sys
 import warnings
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -20,7 +22,7 @@ from metaroll.envs.lookup.posteriors import posterior_family, posterior_name
 from metaroll.envs.lookup.registry import get_family, is_varied
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.sims.catalog import PendulumEnv
-from metaroll.errors import DataError, PosteriorError, UnknownNameError
+from metaroll.errors import DataError, PosteriorError, RunExistsError, UnknownNameError
 from metaroll.inference.estimators import EstimatorConfig
 from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import as_prior
@@ -282,7 +284,7 @@ def test_failed_simulations_are_sets_of_parameters_also_of_an_earlier_run(tmp_pa
     assert len(set(counts)) == 1 and len(set(counts[0])) == 1 and 10 < counts[0][0] < 50
 
 
-def test_the_verdict_on_an_earlier_posterior_does_not_stand_beside_a_new_one(tmp_path, monkeypatch) -> None:
+def test_an_earlier_posterior_stays_with_its_verdict_until_the_new_one_is_complete(tmp_path, monkeypatch) -> None:
     def judged(*given, **options):
         return {"passed": True, "too_wide": False, "text": "passed", "lines": []}
 
@@ -298,11 +300,17 @@ def test_the_verdict_on_an_earlier_posterior_does_not_stand_beside_a_new_one(tmp
     monkeypatch.setattr(inferring, "_checks", killed)
     with pytest.raises(KeyboardInterrupt):
         infer("pend", log, {"pole_length": (0.5, 1.5)}, tmp_path, options)
+    assert Posterior.load(tmp_path).names == ("pole_mass",)
+    assert (tmp_path / "inference.json").exists() and (tmp_path / PAGE).exists()
+    assert told_of(f"pend@{tmp_path}") == []
+    monkeypatch.setattr(inferring, "_checks", judged)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):  # between the posterior and its verdict
+        patch.setattr(inferring, "write_json", killed)
+        infer("pend", log, {"pole_length": (0.5, 1.5)}, tmp_path, options)
     assert Posterior.load(tmp_path).names == ("pole_length",)
     assert not (tmp_path / "inference.json").exists() and not (tmp_path / PAGE).exists()
     [doubt] = told_of(f"pend@{tmp_path}")
     assert "there is no inference.json beside it" in doubt and "run metaroll infer again" in doubt
-    monkeypatch.setattr(inferring, "_checks", judged)
     infer("pend", log, {"pole_length": (0.5, 1.5)}, tmp_path, options)
     assert told_of(f"pend@{tmp_path}") == []
 
@@ -440,3 +448,25 @@ def test_simulations_are_kept_by_settings_and_what_the_simulator_does(tmp_path, 
         store.run(lambda thetas: thetas, 1, 3, told, lambda block, count: np.ones((count, 2)), 10)
         assert store.num_foreign_parts == foreign
     assert (store.num_made, store.num_reused) == (6, 3)
+
+
+def test_a_folder_of_something_else_is_left_as_it_is(tmp_path, monkeypatch) -> None:
+    """Row 24: ``infer --out`` replaced a foreign report.html, and removed a foreign inference.json."""
+    monkeypatch.setattr(inferring, "NPDR", _Knows)
+    log, options = recordings(1, 12), InferenceOptions(hold_out=0, segment_length=6, checks=False)
+    for name in (PAGE, "inference.json", "thesis.tex"):
+        folder = tmp_path / name.partition(".")[0]
+        folder.mkdir()
+        (folder / name).write_text("mine")
+        with pytest.raises(RunExistsError, match=f"not an inference: it holds {name}"):
+            infer("pend", log, {"pole_mass": (0.5, 1.5)}, folder, options)
+        assert {path.name: path.read_text() for path in folder.iterdir()} == {name: "mine"}
+
+
+def test_a_folder_in_which_another_process_infers_is_refused(tmp_path) -> None:
+    code = "import sys; from metaroll.data.folders.locks import FolderLock; lock = FolderLock(sys.argv[1]); "
+    command = [sys.executable, "-c", code + "print('held', flush=True); sys.stdin.read()", str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "held\n"
+        with pytest.raises(RunExistsError, match=f"in use by process {process.pid}"):
+            infer("pend", recordings(1, 12), {"pole_mass": (0.5, 1.5)}, tmp_path, InferenceOptions(hold_out=0))

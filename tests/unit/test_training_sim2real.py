@@ -44,11 +44,29 @@ def test_scores_are_shares_of_the_way_from_nominal_to_oracle(tmp_path) -> None:
     assert result.interval("oracle") == (60.0, 60.0)
 
 
-def test_a_folder_of_something_else_is_refused(tmp_path) -> None:
-    (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(FileExistsError, match="something else than an earlier loop"):
-        sim2real.close_the_loop(tmp_path)
-    assert (tmp_path / "thesis.txt").read_text() == "mine"
+@pytest.mark.parametrize("options", [["--simulations", "50"], ["--simulations", "3"], ["--jobs", "0"], ["--nonsense"]])
+def test_a_folder_of_something_else_is_refused_and_left(tmp_path, capsys, options) -> None:
+    """Row 24: a folder ``log`` in it was enough for all of it to be removed, before options were looked at."""
+    (tmp_path / "proj" / "log").mkdir(parents=True)
+    (tmp_path / "proj" / "thesis.tex").write_text("mine")
+    assert main(["sim2real", "demo", "--out", str(tmp_path / "proj"), *options]) == 2
+    if options == ["--simulations", "50"]:
+        text = " ".join(capsys.readouterr().err.split())
+        assert "proj exists and is not a loop of sim2real: it holds thesis.tex; move that away, or" in text
+    assert (tmp_path / "proj" / "thesis.tex").read_text() == "mine"
+    assert sorted(path.name for path in (tmp_path / "proj").iterdir()) == ["log", "thesis.tex"]
+
+
+def test_an_earlier_loop_is_kept(tmp_path, monkeypatch) -> None:
+    said: list[str] = []
+    for number in (1, 2):
+        monkeypatch.setattr(sim2real, "log_robot", lambda *given: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            sim2real.close_the_loop(tmp_path / "loop", tell=said.append)
+        (tmp_path / "loop" / "policies" / "nominal").mkdir(parents=True)
+        (tmp_path / "loop" / "policies" / "nominal" / "summary.json").write_text(str(number))
+    assert (tmp_path / "loop-2" / "policies" / "nominal" / "summary.json").read_text() == "1"
+    assert said == [f"the earlier loop in {tmp_path / 'loop'} is kept as {tmp_path / 'loop-2'}"]
 
 
 def test_the_loop_says_why_it_goes_on_with_a_posterior_that_failed(tmp_path, monkeypatch) -> None:

@@ -91,8 +91,6 @@ def _resume_all(group: SeedGroup, changes: Mapping[str, Any], console: Console) 
 def _carry_out(
     group: SeedGroup, todo: Sequence[Path], changes: Mapping[str, Any], console: Console
 ) -> list[dict[str, Any]]:
-    for folder in todo:  # what its process says is written there before that process looks
-        run_folder.check_links(folder)
     try:
         if group.jobs == 1:
             for number, folder in enumerate(todo, 1):

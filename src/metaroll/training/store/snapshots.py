@@ -15,7 +15,7 @@ from metaroll.checks import check_whole
 from metaroll.data.folders.atomic_files import checksum, flush_folder
 from metaroll.data.folders.contents import free_name, move_folder, remove_folder
 from metaroll.data.folders.kinds import CONFIG_FILE, SNAPSHOT, SNAPSHOTS, SUMMARY_FILE
-from metaroll.data.folders.links import remove_file
+from metaroll.data.folders.links import refuse_link, remove_file
 from metaroll.errors import SnapshotError, option_text, said
 from metaroll.training.store.files import load_tree, read_json, save_tree, to_plain, write_json
 from metaroll.training.store.metrics_log import FILE_NAME as METRICS_FILE
@@ -301,6 +301,7 @@ class Snapshotter:
         if not self.wants(iteration):
             return None
         root = self.snapshot_dir / _FOLDER
+        refuse_link(root)
         root.mkdir(parents=True, exist_ok=True)
         temporary = root / f".tmp-{iteration:06d}"
         free_name(temporary, SNAPSHOT)
