@@ -510,6 +510,7 @@ def _copied(run: Path, folder: Path, epochs: int | None = None) -> Path:
     """A copy of a run, without files of others; only of so many ``epochs`` of it, if that is said."""
     try:
         copy_folder(run, folder, RUN.layout)
+        run_folder.copy_config(run, folder)
         for iteration, snapshot in snapshots_of(folder).items():
             if epochs is not None and iteration > epochs:
                 remove_folder(snapshot, SNAPSHOT)

@@ -66,7 +66,7 @@ def file_values(path: Path, algo: str, env: str) -> dict[str, Any]:
                 f"train {algo} {env}`, or delete that line"
             )
     try:
-        return flat_values(document)
+        return run_folder.found_paths(flat_values(document), path.parent)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
@@ -156,4 +156,6 @@ def _lasting(config: Mapping[str, Any]) -> dict[str, Any]:
     values = {name: config[name] for name in ("algo", "env") if name in config}
     values |= {name: value for name, value in config.get("algorithm", {}).items() if name not in _CHANGEABLE}
     values |= {name: value for name, value in config.get("run", {}).items() if name in _LASTING_RUN_OPTIONS}
+    if isinstance(values.get("teacher"), str):
+        values["teacher"] = Path(values["teacher"]).name  # it may have been moved together with the run
     return to_plain(values)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import functools
+import os
 import platform
 from collections.abc import Mapping
 from importlib import metadata
@@ -37,7 +38,10 @@ __all__ = [
     "SUMMARY_FILE",
     "TASK_SPLIT_FILE",
     "check_links",
+    "copy_config",
     "find_run",
+    "found_paths",
+    "kept_paths",
     "package_versions",
     "read_config",
     "refuse_existing",
@@ -48,6 +52,8 @@ __all__ = [
 
 CONFIG_SECTIONS = ("run", "algorithm", "evaluation")
 CONFIG_FORMAT = 1
+_PATHS = ("teacher",)
+"""Options that name folders."""
 _HEADER = "# Written by metaroll; `metaroll resume` and `metaroll evaluate` rebuild the whole run from this file.\n"
 _MOST_NAMED = 8
 """Runs that an error lists."""
@@ -148,11 +154,39 @@ def package_versions() -> Mapping[str, str]:
     return versions
 
 
+def kept_paths(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """``config`` as it is written into ``folder``: folders as seen from there, so that both can be moved together."""
+    if not isinstance(config.get("algorithm"), Mapping):
+        return dict(config)
+    values = dict(config["algorithm"])
+    for name in _PATHS:
+        if isinstance(values.get(name), str) and (path := Path(values[name]).expanduser()).is_dir():
+            values[name] = os.path.relpath(path.resolve(), folder.resolve())
+    return {**config, "algorithm": values}
+
+
+def found_paths(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Options of a file in ``folder``, with folders where they are: seen from there, else as they stand."""
+    found = dict(values)
+    for name in _PATHS:
+        if isinstance(found.get(name), str) and (path := folder / found[name]).is_dir():
+            found[name] = str(path.resolve())
+    return found
+
+
+def copy_config(run: Path, folder: Path) -> None:
+    """Let ``folder``, a copy of ``run``, name the same folders as that."""
+    document = read_config(run)
+    if any(document["algorithm"].get(name) for name in _PATHS):
+        write_yaml(folder / CONFIG_FILE, kept_paths(document, folder), _HEADER)
+
+
 def write_config(folder: Path, config: Mapping[str, Any], name: str = CONFIG_FILE) -> None:
     """Write ``config.yaml`` (or a file of another name) into ``folder`` (made if needed), with format and versions."""
     sections = {key: value for key, value in config.items() if key not in ("metaroll_run", "versions")}
-    document = {"metaroll_run": CONFIG_FORMAT, **sections, "versions": dict(package_versions())}
     folder.mkdir(parents=True, exist_ok=True)
+    sections = kept_paths(sections, folder)
+    document = {"metaroll_run": CONFIG_FORMAT, **sections, "versions": dict(package_versions())}
     write_yaml(folder / name, document, _HEADER)
 
 
@@ -171,4 +205,6 @@ def read_config(folder: Path, name: str = CONFIG_FILE) -> dict[str, Any]:
     missing = [key for key in ("algo", "env", *CONFIG_SECTIONS) if key not in document]
     if missing:
         raise SnapshotError(f"{path} lacks {', '.join(missing)}: restore the file from a copy, or train anew")
+    if isinstance(document["algorithm"], Mapping):
+        document["algorithm"] = found_paths(document["algorithm"], folder)
     return document
