@@ -5,11 +5,11 @@
     python benchmarks/interrupts.py --check                     two moments of each, without appending
 
 Each command (a training in an environment that starts processes of its own, a group of two seeds side by side,
-``infer``, and ``sim2real demo``) runs once by itself. Then it is started again and again, each time with the same words,
-or with ``metaroll resume`` once its run has begun, and gets a signal at a random moment: SIGKILL, SIGTERM, SIGINT,
-SIGHUP, or Ctrl-C (SIGINT to the whole process group). Ten seconds later no process that descends from it may be left. At
-last it runs to its end. Compared are snapshots, metrics and summaries, draws and weights of posteriors, and the returns
-of the loop, bit by bit. The status is 1 if anything differs, is left, or does not continue.
+``infer``, and ``sim2real demo``) runs once by itself. Then it is started again and again, each time with the same
+words, or with ``metaroll resume`` once its run has begun, and gets a signal at a random moment: SIGKILL, SIGTERM,
+SIGINT, SIGHUP, or Ctrl-C (SIGINT to the whole process group). Ten seconds later no process that descends from it may
+be left. At last it runs to its end. Compared are snapshots, metrics and summaries, draws and weights of posteriors,
+and the returns of the loop, bit by bit. The status is 1 if anything differs, is left, or does not continue.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ __all__ = [
     "DeviceError",
     "DivergedError",
     "InvalidValueError",
+    "LinkError",
     "LogError",
     "MetarollError",
     "MissingPackageError",
@@ -114,7 +115,11 @@ class PosteriorError(MetarollError, ValueError):
 
 
 class RunExistsError(MetarollError, FileExistsError):
-    """A run folder exists already."""
+    """A folder exists already, and holds something else than what is to be written into it."""
+
+
+class LinkError(MetarollError, OSError):
+    """A file or folder that would be written to is a link, or no plain file."""
 
 
 class UntrustedRunError(MetarollError, PermissionError):

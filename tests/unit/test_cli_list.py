@@ -58,7 +58,7 @@ def make_run(folder: Path, epochs: int, evaluate_every: int = 1, snapshot: bool 
 def in_use(folder: Path) -> Iterator[None]:
     """Another process trains in the folder."""
     code = (
-        "import sys; from metaroll.training.store.run_folder import RunLock; lock = RunLock(sys.argv[1]); "
+        "import sys; from metaroll.data.folders.locks import FolderLock; lock = FolderLock(sys.argv[1]); "
         "print('mine', flush=True); sys.stdin.read()"
     )
     process = subprocess.Popen(

@@ -6,15 +6,16 @@ import re
 
 import pytest
 
+from metaroll.data.folders.kinds import RUN
+from metaroll.data.folders.taking import take
 from metaroll.errors import RunExistsError, SnapshotError, in_shell
 from metaroll.training.session.run_config import check_same_run, default_run_dir, file_values, flat_values
 from metaroll.training.store.run_folder import (
-    clear_run,
     find_run,
-    lock_run,
     package_versions,
     read_config,
     refuse_existing,
+    refuse_foreign,
     write_config,
 )
 from metaroll.training.store.yaml_files import read_yaml
@@ -77,31 +78,6 @@ def test_a_new_run_takes_a_missing_or_an_empty_folder(tmp_path):
     refuse_existing(tmp_path / "new")
 
 
-def test_the_demo_overwrites_its_own_files_and_leaves_all_others(tmp_path):
-    write_config(tmp_path, CONFIG)
-    for name in ("summary.json", "metrics.jsonl", "adaptation_curve.png", "notes.txt"):
-        (tmp_path / name).write_text("x")
-    for name in ("000012", ".tmp-000013", "000014.abandoned", ".000012.old"):
-        (tmp_path / "snapshots" / name).mkdir(parents=True)
-        (tmp_path / "snapshots" / name / "manifest.json").write_text("{}")
-    clear_run(tmp_path, "demo")
-    left = sorted(p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*") if p.is_file())
-    assert left == ["notes.txt"]
-
-
-def test_the_demo_stops_before_files_of_others_among_its_snapshots(tmp_path):
-    write_config(tmp_path, CONFIG)
-    (tmp_path / "snapshots" / "my_best").mkdir(parents=True)
-    with pytest.raises(RunExistsError, match=r"snapshots holds files that metaroll did not write.*--out"):
-        clear_run(tmp_path, "demo")
-    assert (tmp_path / "snapshots" / "my_best").exists()
-
-
-def test_the_demo_starts_where_nothing_is(tmp_path):
-    clear_run(tmp_path, "demo")
-    clear_run(tmp_path / "new", "demo")
-
-
 @pytest.mark.parametrize("content", ["command: train", "not: ours", "::", ""])
 def test_the_demo_never_touches_what_it_did_not_write(tmp_path, content):
     if content == "command: train":
@@ -110,7 +86,7 @@ def test_the_demo_never_touches_what_it_did_not_write(tmp_path, content):
         (tmp_path / "config.yaml").write_text(content)
     (tmp_path / "summary.json").write_text("{}")
     with pytest.raises(RunExistsError, match="--out"):
-        clear_run(tmp_path, "demo")
+        refuse_foreign(tmp_path, "demo")
     assert (tmp_path / "config.yaml").exists()
     assert (tmp_path / "summary.json").exists()
 
@@ -158,11 +134,11 @@ def test_a_list_of_runs_that_stops_says_how_many_more_there_are(tmp_path):
 def test_a_folder_that_cannot_be_made_is_an_error_with_the_cure(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match=r"file/run cannot be used \(Not a directory\): choose another folder with --out"):
-        lock_run(tmp_path / "file" / "run")
+        take(tmp_path / "file" / "run", RUN)
 
 
 def test_what_a_run_leaves_that_ended_before_it_began_is_nothing(tmp_path):
-    with lock_run(tmp_path / "run"):
+    with take(tmp_path / "run", RUN):
         pass
     (tmp_path / "run" / ".config.yaml.4711-0a1b2c3d.tmp").write_text("half")
     refuse_existing(tmp_path / "run")

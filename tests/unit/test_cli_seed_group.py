@@ -15,9 +15,9 @@ import pytest
 import yaml
 
 from metaroll.cli.main import main
+from metaroll.data.folders.locks import FolderLock
 from metaroll.errors import RunExistsError
 from metaroll.training.session.machine import processors
-from metaroll.training.store.run_folder import RunLock
 
 SMALL = ["--steps-per-epoch", "40", "--max-path-length", "20", "--evaluate-every", "0", "--num-episodes", "1"]
 SMALL += ["--hidden-sizes", "4", "--num-passes", "1"]
@@ -75,7 +75,7 @@ def test_runs_end_with_a_parent_that_is_killed_and_can_go_on(tmp_path, monkeypat
 
 def _is_free(run: Path) -> bool:
     try:
-        RunLock(run).release()
+        FolderLock(run).release()
     except RunExistsError:
         return False
     return True

@@ -152,7 +152,7 @@ def test_evaluation_adapts_the_newest_snapshot_to_as_many_tasks_as_asked_for(dra
     assert again == values
 
 
-def test_the_demo_reports_floor_oracle_and_score_and_overwrites_its_own_run(drawing_place, capsys, monkeypatch):
+def test_the_demo_reports_floor_oracle_and_score_and_keeps_its_earlier_run(drawing_place, capsys, monkeypatch):
     from metaroll.training.session import demo
 
     small = {**TINY, "epochs": 1, "num_test_tasks": 40, "n_exploration_traj": 1}
@@ -179,9 +179,63 @@ def test_the_demo_reports_floor_oracle_and_score_and_overwrites_its_own_run(draw
     assert verdict["posterior_divergence"] > 0 and verdict["task_divergence"] >= 0
     assert all(row["task"].startswith("goal=(") for row in summary["per_task"])
     assert "adaptation_curve.png" in out
-    assert (drawing_place / "runs" / "demo" / "notes.txt").exists()
+    assert (drawing_place / "runs" / "demo-2" / "notes.txt").read_text() == "mine"
+    assert json.loads((drawing_place / "runs" / "demo-2" / "summary.json").read_text()) == summary
+    assert "the earlier demo in runs/demo is kept as runs/demo-2" in " ".join(out.split())
     again = json.loads((drawing_place / "runs" / "demo" / "summary.json").read_text())
     assert {**again, "seconds": 0} == {**summary, "seconds": 0}
+
+
+class _Dies:
+    """Ends the training at the end of its second epoch, before that is saved."""
+
+    def on_epoch_end(self, runner, epoch, metrics) -> None:
+        if epoch == 1:
+            raise KeyboardInterrupt
+
+
+def test_a_demo_that_was_stopped_goes_on_and_another_one_is_kept(place, capsys, monkeypatch):
+    from metaroll.training.display.consoles import make_console
+    from metaroll.training.session import demo
+
+    small = {**TINY, "num_test_tasks": 6, "n_exploration_traj": 1}
+    monkeypatch.setattr(demo, "DEMO_VALUES", {**demo.DEMO_VALUES, **small})
+    monkeypatch.setattr(demo, "_FINAL_REPETITIONS", 1)
+    whole = json.loads(run(capsys, "demo", "--out", "whole", "--epochs", "2", "--json")[1])
+
+    def stop(epochs: int) -> None:
+        with pytest.raises(KeyboardInterrupt):
+            config = demo.demo_config({"epochs": epochs})
+            sessions.start(config, Path("d"), make_console(quiet=True), callbacks=[_Dies()])
+
+    stop(2)
+    status, out, err = run(capsys, "demo", "--out", "d", "--epochs", "2")
+    assert (status, err) == (0, "") and "the demo in d was stopped: it goes on" in out
+    resumed = json.loads(Path("d/summary.json").read_text())
+    assert {**resumed, "seconds": 0} == {**whole, "seconds": 0}
+    assert not Path("d-2").exists()
+    stop(3)  # the finished one is kept
+    assert json.loads(Path("d-2/summary.json").read_text()) == resumed
+    status, out, err = run(capsys, "demo", "--out", "d", "--epochs", "2")
+    assert (status, err) == (0, "") and "the earlier demo in d is kept as d-3" in out
+    assert yaml.safe_load(Path("d-3/config.yaml").read_text())["run"]["epochs"] == 3
+    Path("d/summary.json").unlink()  # killed after its last epoch, and before it was evaluated
+    status, out, err = run(capsys, "demo", "--out", "d", "--epochs", "2")
+    assert (status, err) == (0, "") and "it goes on" in out
+    again = json.loads(Path("d/summary.json").read_text())
+    assert again["return_after"] == whole["return_after"]
+    assert not Path("d-4").exists()
+
+
+def test_the_demo_leaves_what_it_did_not_write(place, capsys):
+    Path("d").mkdir()
+    Path("d/thesis.tex").write_text("mine")
+    status, _, err = run(capsys, "demo", "--out", "d")
+    assert status == 2
+    assert "d exists and was not written by `metaroll demo` (it holds thesis.tex): choose another folder" in " ".join(
+        err.split()
+    )
+    assert [path.name for path in Path("d").iterdir()] == ["thesis.tex"]
 
 
 def test_the_demo_announces_the_memory_that_it_needs_and_is_refused_where_that_is_too_much(place):
@@ -477,7 +531,7 @@ def test_a_single_task_has_no_interval_and_the_json_no_nan(given_run, capsys):
 
 def test_a_second_process_in_a_run_folder_is_refused_and_a_dead_one_forgotten(place, given_run, capsys):
     code = (
-        "import time; from metaroll.training.store.run_folder import RunLock; l = RunLock('r'); print(1, flush=True); "
+        "import time; from metaroll.data.folders.locks import FolderLock; l = FolderLock('r'); print(1, flush=True); "
     )
     holder = subprocess.Popen([sys.executable, "-c", code + "time.sleep(60)"], stdout=subprocess.PIPE)
     try:

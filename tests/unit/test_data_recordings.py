@@ -22,9 +22,9 @@ import pandas as pd
 import pytest
 import torch
 
-from metaroll.data import atomic_files
-from metaroll.data.atomic_files import write_atomic, write_files
 from metaroll.data.compare import first_difference, rollouts_equal
+from metaroll.data.folders import atomic_files
+from metaroll.data.folders.atomic_files import write_atomic, write_files
 from metaroll.data.recordings import load_rollout, load_rollouts, save_rollout, save_rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import RecordingError

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import itertools
 import json
+import subprocess
+import sys
 import warnings
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -20,7 +24,7 @@ from metaroll.envs.lookup.posteriors import posterior_family, posterior_name
 from metaroll.envs.lookup.registry import get_family, is_varied
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.sims.catalog import PendulumEnv
-from metaroll.errors import DataError, PosteriorError, UnknownNameError
+from metaroll.errors import DataError, PosteriorError, RunExistsError, UnknownNameError
 from metaroll.inference.estimators import EstimatorConfig
 from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import as_prior
@@ -269,11 +273,32 @@ class _Knows:
         return Posterior(self.prior, observed, draws=near, description=self.description)
 
 
+def test_a_posterior_that_was_made_of_the_same_is_kept(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(inferring, "_config", lambda options: EstimatorConfig(model="maf", max_epochs=2))
+    log, options = recordings(2, 12), InferenceOptions(segment_length=3, num_simulations=60, rounds=1, checks=False)
+    files = tmp_path / "posterior" / "posterior.json", tmp_path / "posterior" / "draws.npz"
+    made, found = [], []
+    changes = (
+        ("as it was", log, {}, {"pole_mass": (0.5, 1.5)}),
+        ("more workers", log, {"num_workers": 2}, {"pole_mass": (0.5, 1.5)}),
+        ("another seed", log, {"seed": 1}, {"pole_mass": (0.5, 1.5)}),
+        ("another prior", log, {"seed": 1}, {"pole_mass": (0.5, 1.6)}),
+        ("another log", recordings(2, 13), {"seed": 1}, {"pole_mass": (0.5, 1.6)}),
+    )
+    for _, recorded, change, prior in changes:
+        found.append(infer("pend", recorded, prior, tmp_path, dataclasses.replace(options, **change)).to_dict())
+        made.append(tuple(path.stat().st_mtime_ns for path in files))
+    assert [a == b for a, b in itertools.pairwise(made)] == [True, False, False, False]
+    assert found[0]["parameters"] == found[1]["parameters"] != found[2]["parameters"]
+    assert found[0]["prediction_errors"] == found[1]["prediction_errors"]
+
+
 def test_failed_simulations_are_sets_of_parameters_also_of_an_earlier_run(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(inferring, "_config", lambda options: EstimatorConfig(model="maf", max_epochs=2))
     log, options = recordings(2, 12), InferenceOptions(segment_length=3, num_simulations=60, rounds=1, checks=False)
     counts = []
     for _ in range(2):
+        (tmp_path / "inference.json").unlink(missing_ok=True)  # as if it had been stopped before its end
         found = infer("pend", log, {"pole_mass": (-0.5, 0.5)}, tmp_path, options)
         [part] = (tmp_path / "simulations").iterdir()
         with np.load(part) as kept:
@@ -282,7 +307,7 @@ def test_failed_simulations_are_sets_of_parameters_also_of_an_earlier_run(tmp_pa
     assert len(set(counts)) == 1 and len(set(counts[0])) == 1 and 10 < counts[0][0] < 50
 
 
-def test_the_verdict_on_an_earlier_posterior_does_not_stand_beside_a_new_one(tmp_path, monkeypatch) -> None:
+def test_an_earlier_posterior_stays_with_its_verdict_until_the_new_one_is_complete(tmp_path, monkeypatch) -> None:
     def judged(*given, **options):
         return {"passed": True, "too_wide": False, "text": "passed", "lines": []}
 
@@ -298,11 +323,17 @@ def test_the_verdict_on_an_earlier_posterior_does_not_stand_beside_a_new_one(tmp
     monkeypatch.setattr(inferring, "_checks", killed)
     with pytest.raises(KeyboardInterrupt):
         infer("pend", log, {"pole_length": (0.5, 1.5)}, tmp_path, options)
+    assert Posterior.load(tmp_path).names == ("pole_mass",)
+    assert (tmp_path / "inference.json").exists() and (tmp_path / PAGE).exists()
+    assert told_of(f"pend@{tmp_path}") == []
+    monkeypatch.setattr(inferring, "_checks", judged)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):  # between the posterior and its verdict
+        patch.setattr(inferring, "write_json", killed)
+        infer("pend", log, {"pole_length": (0.5, 1.5)}, tmp_path, options)
     assert Posterior.load(tmp_path).names == ("pole_length",)
     assert not (tmp_path / "inference.json").exists() and not (tmp_path / PAGE).exists()
     [doubt] = told_of(f"pend@{tmp_path}")
     assert "there is no inference.json beside it" in doubt and "run metaroll infer again" in doubt
-    monkeypatch.setattr(inferring, "_checks", judged)
     infer("pend", log, {"pole_length": (0.5, 1.5)}, tmp_path, options)
     assert told_of(f"pend@{tmp_path}") == []
 
@@ -440,3 +471,25 @@ def test_simulations_are_kept_by_settings_and_what_the_simulator_does(tmp_path, 
         store.run(lambda thetas: thetas, 1, 3, told, lambda block, count: np.ones((count, 2)), 10)
         assert store.num_foreign_parts == foreign
     assert (store.num_made, store.num_reused) == (6, 3)
+
+
+def test_a_folder_of_something_else_is_left_as_it_is(tmp_path, monkeypatch) -> None:
+    """Row 24: ``infer --out`` replaced a foreign report.html, and removed a foreign inference.json."""
+    monkeypatch.setattr(inferring, "NPDR", _Knows)
+    log, options = recordings(1, 12), InferenceOptions(hold_out=0, segment_length=6, checks=False)
+    for name in (PAGE, "inference.json", "thesis.tex"):
+        folder = tmp_path / name.partition(".")[0]
+        folder.mkdir()
+        (folder / name).write_text("mine")
+        with pytest.raises(RunExistsError, match=f"not an inference: it holds {name}"):
+            infer("pend", log, {"pole_mass": (0.5, 1.5)}, folder, options)
+        assert {path.name: path.read_text() for path in folder.iterdir()} == {name: "mine"}
+
+
+def test_a_folder_in_which_another_process_infers_is_refused(tmp_path) -> None:
+    code = "import sys; from metaroll.data.folders.locks import FolderLock; lock = FolderLock(sys.argv[1]); "
+    command = [sys.executable, "-c", code + "print('held', flush=True); sys.stdin.read()", str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "held\n"
+        with pytest.raises(RunExistsError, match=f"in use by process {process.pid}"):
+            infer("pend", recordings(1, 12), {"pole_mass": (0.5, 1.5)}, tmp_path, InferenceOptions(hold_out=0))

@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+import metaroll
 from metaroll.cli.main import main
 from metaroll.envs.lookup.randomization import default_randomizer
 from metaroll.errors import DataError
@@ -221,6 +222,15 @@ def test_the_command_measures_a_run(tmp_path, capsys):
     student, options = str(tmp_path / "student"), [*small[:8], "--num-test-tasks", "2", "--torch-threads", "1"]
     assert main(["train", "distill", "pend", "--teacher", run, *options, "--out", student, "--json", "--quiet"]) == 0
     assert np.shape(json.loads(capsys.readouterr().out)["returns"])[0] == 2
-    assert main(["resume", student, "--epochs", "2", "--quiet"]) == 0
     assert main(["train", "distill", "pend", "--teacher", student, "--out", run + "3"]) == 2
     assert "is one of distill" in capsys.readouterr().err
+    # It is named as seen from the student, so that both can be moved; and no path of this machine is written.
+    for path in (tmp_path / "student" / "config.yaml", tmp_path / "student" / "snapshots" / "000001" / "manifest.json"):
+        assert "../run" in path.read_text() and str(tmp_path) not in path.read_text()
+    (tmp_path / "moved").mkdir()
+    for name in ("run", "student"):
+        (tmp_path / name).rename(tmp_path / "moved" / name)
+    assert main(["resume", str(tmp_path / "moved" / "student"), "--epochs", "2", "--quiet"]) == 0
+    saved = metaroll.load(tmp_path / "moved" / "student").save(tmp_path / "deep" / "saved")
+    assert metaroll.load(saved).config["algorithm"]["teacher"] == str(tmp_path / "moved" / "run")
+    assert "../../moved/run" in (saved / "config.yaml").read_text()

@@ -85,7 +85,7 @@ def test_training_leaves_metrics_and_snapshot(tmp_path: Path) -> None:
     # Two train tasks, two rollouts each of three steps; three collections (one of them the initial one).
     assert runner.step_itr == 3
     assert runner.total_env_steps == 3 * 4 * HORIZON
-    assert sorted(os.listdir(tmp_path / "run")) == [".lock", "config.yaml", FILE_NAME, "snapshots"]
+    assert sorted(os.listdir(tmp_path / "run")) == [".lock", ".metaroll", "config.yaml", FILE_NAME, "snapshots"]
     assert list(snapshots_of(tmp_path / "run")) == [2]
     rows = read_metrics(tmp_path / "run")
     assert [(r["iteration"], r["env_steps"]) for r in rows if r["metric"] == "weight"] == [(0, 24), (1, 36)]

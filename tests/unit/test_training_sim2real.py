@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import sys
@@ -17,7 +18,17 @@ from metaroll.data.recordings import save_rollouts
 from metaroll.inference.posterior import Posterior
 from metaroll.training.evaluation.inference_result import Inference, InferenceOptions
 from metaroll.training.session import inferring, sim2real
-from metaroll.training.session.sim2real import LoopOptions, LoopResult, draw_robot, log_robot, unknown_prior
+from metaroll.training.session.run_reports import read_run
+from metaroll.training.session.sim2real import (
+    LoopOptions,
+    LoopResult,
+    Training,
+    TrainingFailedError,
+    draw_robot,
+    log_robot,
+    unknown_prior,
+)
+from metaroll.training.store.yaml_files import read_yaml, write_yaml
 
 
 def test_a_robot_is_drawn_from_the_prior_by_its_seed() -> None:
@@ -44,11 +55,54 @@ def test_scores_are_shares_of_the_way_from_nominal_to_oracle(tmp_path) -> None:
     assert result.interval("oracle") == (60.0, 60.0)
 
 
-def test_a_folder_of_something_else_is_refused(tmp_path) -> None:
-    (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(FileExistsError, match="something else than an earlier loop"):
-        sim2real.close_the_loop(tmp_path)
-    assert (tmp_path / "thesis.txt").read_text() == "mine"
+@pytest.mark.parametrize("options", [["--simulations", "50"], ["--simulations", "3"], ["--jobs", "0"], ["--nonsense"]])
+def test_a_folder_of_something_else_is_refused_and_left(tmp_path, capsys, options) -> None:
+    """Row 24: a folder ``log`` in it was enough for all of it to be removed, before options were looked at."""
+    (tmp_path / "proj" / "log").mkdir(parents=True)
+    (tmp_path / "proj" / "thesis.tex").write_text("mine")
+    assert main(["sim2real", "demo", "--out", str(tmp_path / "proj"), *options]) == 2
+    if options == ["--simulations", "50"]:
+        text = " ".join(capsys.readouterr().err.split())
+        assert "proj exists and is not a loop of sim2real: it holds thesis.tex; move that away, or" in text
+    assert (tmp_path / "proj" / "thesis.tex").read_text() == "mine"
+    assert sorted(path.name for path in (tmp_path / "proj").iterdir()) == ["log", "thesis.tex"]
+
+
+@pytest.fixture
+def stops_at_the_log(monkeypatch):
+    def interrupt(*given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sim2real, "log_robot", interrupt)
+
+
+def begin(folder, said=None, **options) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        sim2real.close_the_loop(folder, LoopOptions(**options), (lambda text: None) if said is None else said.append)
+
+
+def test_a_loop_of_the_same_options_that_was_stopped_goes_on_in_its_folder(tmp_path, stops_at_the_log) -> None:
+    said: list[str] = []
+    for jobs in (1, 2):  # which changes no result
+        begin(tmp_path / "loop", said, jobs=jobs)
+    assert [path.name for path in tmp_path.iterdir()] == ["loop"] and said == []
+
+
+@pytest.mark.parametrize("how", ["other options", "finished", "without its options"])
+def test_any_other_loop_is_kept_beside_the_new_one(how, tmp_path, stops_at_the_log) -> None:
+    said: list[str] = []
+    begin(tmp_path / "loop")
+    run = tmp_path / "loop" / "policies" / "nominal"
+    run.mkdir(parents=True)
+    (run / "metrics.jsonl").write_text("mine")
+    if how == "finished":
+        (tmp_path / "loop" / "report.html").write_text("page")
+    if how == "without its options":
+        (tmp_path / "loop" / "options.json").unlink()
+    begin(tmp_path / "loop", said, epochs=7 if how == "other options" else 300)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["loop", "loop-2"]
+    assert (tmp_path / "loop-2" / "policies" / "nominal" / "metrics.jsonl").read_text() == "mine"
+    assert said == [f"the loop that was in {tmp_path / 'loop'} is now in {tmp_path / 'loop-2'}"]
 
 
 def test_the_loop_says_why_it_goes_on_with_a_posterior_that_failed(tmp_path, monkeypatch) -> None:
@@ -118,9 +172,46 @@ def short_trainings(monkeypatch) -> None:
 
 
 def test_of_several_trainings_the_one_that_earns_most_is_kept(tmp_path, short_trainings) -> None:
-    run = sim2real.train_policy("nominal", tmp_path, {"epochs": 1, "seed": 0}, None, trainings=2)
+    run = sim2real.train_policy(Training(name="nominal", options={"epochs": 1, "seed": 0}, trainings=2), tmp_path)
     (left,) = [path for path in tmp_path.iterdir() if path != run]
     assert run == tmp_path / "nominal" and sim2real._earned(left) < sim2real._earned(run)
+
+
+def test_trainings_that_are_finished_are_not_touched_and_others_go_on(tmp_path, short_trainings, monkeypatch) -> None:
+    training = Training(name="nominal", options={"epochs": 3, "seed": 0})
+    alone = sim2real.train_policy(training, tmp_path / "alone")
+    stop = {"options": {"epochs": 1, "seed": 0}}
+    sim2real.train_policy(dataclasses.replace(training, **stop), tmp_path / "parts")
+    config = read_yaml(tmp_path / "parts" / "nominal" / "config.yaml")
+    config["run"]["epochs"] = config["algorithm"]["lr_decay_epochs"] = 3
+    write_yaml(tmp_path / "parts" / "nominal" / "config.yaml", config)
+    other = sim2real.train_policy(training, tmp_path / "parts")
+    assert (other / "snapshots").is_dir() and read_run(other).epochs_done == 3
+    before = {path: path.stat().st_mtime_ns for path in alone.rglob("*") if path.is_file()}
+    assert sim2real.train_policy(training, tmp_path / "alone") == alone
+    assert before == {path: path.stat().st_mtime_ns for path in alone.rglob("*") if path.is_file()}
+
+
+def test_a_training_that_grows_its_ranges_begins_anew(tmp_path, short_trainings) -> None:
+    growing = {"nominal": dict.fromkeys(["mass_pend_pole"], 0.02), "limits": {"mass_pend_pole": [0.01, 0.03]}}
+    growing |= {"low": 0.0, "high": 1.0, "num_episodes": 1, "seed": 0}
+    training = Training(name="adr", options={"epochs": 1, "seed": 0}, growing=growing)
+    (tmp_path / "adr" / "snapshots" / "000001").mkdir(parents=True)  # of one that was killed
+    (tmp_path / "adr" / "config.yaml").write_text("metaroll_run: 1\n")
+    run = sim2real.train_policy(training, tmp_path)
+    assert read_run(run).state == "finished"
+
+
+def test_a_training_in_a_process_of_its_own_that_fails_says_why(tmp_path) -> None:
+    prior = unknown_prior()
+    posterior = Posterior(prior, draws=prior.sample(20, 0))
+    posterior.save(tmp_path / "inference" / "posterior")
+    found = Inference(
+        "sim", posterior, dict.fromkeys(prior.names, 1.0), [], 0, InferenceOptions(), tmp_path / "inference"
+    )
+    (tmp_path / "policies").write_text("in the way")
+    with pytest.raises(TrainingFailedError, match="policies"):
+        sim2real.train_all(tmp_path, found, draw_robot(0), LoopOptions(epochs=1, jobs=4), lambda text: None)
 
 
 def test_the_command_closes_the_loop(tmp_path, capsys, monkeypatch, short_trainings) -> None:

@@ -18,6 +18,7 @@ from typing import Annotated, Any, TypeVar
 import tyro
 from rich.console import Console
 
+from metaroll.data.folders.links import refuse_link
 from metaroll.errors import UnknownNameError, UsageError
 from metaroll.training.algorithms.options import MISSING, Option
 from metaroll.training.algorithms.other_names import near_options
@@ -245,6 +246,7 @@ def file_to_write(flag: str, text: str, endings: Sequence[str]) -> Path:
     path = Path(text).expanduser()
     if path.suffix.lower() not in endings:
         raise UsageError(f"{flag} must end in {' or '.join([', '.join(endings[:-1]), endings[-1]])}, got {text!r}")
+    refuse_link(path)
     try:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, "it is a folder")

@@ -14,7 +14,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from metaroll.checks import check_whole
-from metaroll.data.atomic_files import write_files
+from metaroll.data.folders.atomic_files import write_files
+from metaroll.data.folders.links import remove_file
 from metaroll.data.plain_data import Budget
 from metaroll.data.recording_files import (
     prepare_csv,
@@ -150,7 +151,7 @@ def save_rollouts(
     _write(writers, folder)
     for path in old:
         if path not in writers:
-            path.unlink()
+            remove_file(path)
     return list(writers)
 
 

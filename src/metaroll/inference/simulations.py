@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from metaroll.checks import check_path, described
-from metaroll.data.atomic_files import write_files
+from metaroll.data.folders.atomic_files import write_files
 from metaroll.errors import ShapeError
 from metaroll.inference.priors import Prior
 

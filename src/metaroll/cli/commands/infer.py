@@ -40,7 +40,7 @@ class _InferArguments:
 @dataclass(frozen=True, kw_only=True)
 class _LoopArguments:
     out: str = "runs/sim2real"
-    """Folder of the loop; an earlier one in it is replaced."""
+    """Folder of the loop; an earlier one in it is kept, in a folder beside it."""
     loop: LoopOptions = field(default_factory=LoopOptions)
     output: Output = field(default_factory=Output)
 
@@ -53,6 +53,8 @@ def infer(arguments: Sequence[str]) -> None:
         "page. Train on it: metaroll train ALGO SIM --tasks FOLDER. docs/inference.md"
     )
     names, given = parse_command(_InferArguments, arguments, usage, about, "the name of the simulator is missing")
+    from metaroll.data.folders.kinds import INFER
+    from metaroll.data.folders.taking import refuse_foreign, take
     from metaroll.data.recordings import load_rollouts
     from metaroll.inference.estimators import require_sbi
     from metaroll.training.display.results import print_json
@@ -70,9 +72,11 @@ def infer(arguments: Sequence[str]) -> None:
         rollouts = load_rollouts(Path(given.data).expanduser())
         prior = usual_prior(names[0], given.param)
         require_sbi()
+        refuse_foreign(folder, INFER)
         _about(console, rollouts, prior)
         found = run(names[0], rollouts, prior, folder, options, progress=_told(console))
-        page = write_inference_page(found, folder / PAGE)
+        with take(folder, INFER):
+            page = write_inference_page(found, folder / PAGE)
     _show(console, found)
     console.print(f"page {escape(str(page))}", soft_wrap=True)
     when = "train on it" if found.trusted else "not before the checks pass, train on it"

@@ -56,6 +56,7 @@ def robustness(arguments: Sequence[str]) -> None:
     names, given = parse_command(_RobustnessArguments, _joined(arguments), usage, about, missing)
     with blame_input():
         folder = run_folder.find_run(names[0])
+        run_folder.check_links(folder)
         config = run_folder.read_config(folder)
         grid = parse_grid(given.param)
         if get_algorithm(config["algo"]).adapts:

@@ -70,7 +70,7 @@ class _DemoArguments:
     seed: int = 0
     """Seed of everything."""
     out: str = "runs/demo"
-    """Folder of the run; an earlier demo in it is overwritten."""
+    """Folder of the run. A demo in it that was stopped goes on, if it is the same; any other is kept beside it."""
     epochs: Annotated[int | None, unset("INT", "as many as the demo needs")] = None
     """Number of epochs."""
     num_workers: int = 1

@@ -67,6 +67,8 @@ def watch(arguments: Sequence[str]) -> None:
 
     with blame_input():
         folder = run_folder.find_run(names[0])
+        if given.out is None:
+            run_folder.check_links(folder)
         out = str(folder / f"watch.{default_kind()}") if given.out is None else given.out
         path = file_to_write("--out", out, [f".{kind}" for kind in KINDS])
         require_at_least({"--num-tasks": given.num_tasks}, 1)
@@ -107,6 +109,8 @@ def report(arguments: Sequence[str]) -> None:
         except FileNotFoundError:
             run_folder.find_run(folder)  # names the runs nearby
             raise
+        if given.out is None:
+            run_folder.check_links(folder)
         path = file_to_write("--out", str(folder / FILE_NAME) if given.out is None else given.out, (".html", ".htm"))
     console = given.output.console()
     with console.status("writing the report", spinner="line"), blame_input():

@@ -12,6 +12,8 @@ from typing import Any
 from rich.console import Console
 
 from metaroll.cli.runs.group_display import GroupDisplay
+from metaroll.data.folders.kinds import GROUP
+from metaroll.data.folders.taking import refuse_foreign, take
 from metaroll.errors import MetarollError, RunExistsError, SnapshotError
 from metaroll.processes.child import Child, run_children
 from metaroll.training.display.consoles import escape
@@ -46,14 +48,16 @@ def refuse_existing_group(group: SeedGroup) -> None:
             f"`{known.resume_command}` continues those that have begun and starts the others; or choose another folder "
             "with --out"
         )
+    refuse_foreign(group.folder, GROUP)
     for folder in group.folders:
         run_folder.refuse_existing(folder)
 
 
 def train_group(group: SeedGroup, console: Console) -> list[dict[str, Any]]:
     """Train all runs of a new group, and return their summaries."""
-    group.write()
-    return _carry_out(group, group.folders, {}, console)
+    with take(group.folder, GROUP, lambda: refuse_existing_group(group)):
+        group.write()
+        return _carry_out(group, group.folders, {}, console)
 
 
 def resume_group(group: SeedGroup, changes: Mapping[str, Any], console: Console) -> list[dict[str, Any]]:
@@ -64,10 +68,15 @@ def resume_group(group: SeedGroup, changes: Mapping[str, Any], console: Console)
         changes: Options of the runs that are to change.
         console: Where to say what is done.
     """
-    from metaroll.training.session.run_reports import read_run
-
     epochs = {"epochs": changes["epochs"]} if "epochs" in changes else {}
     group = dataclasses.replace(group, config={**group.config, "run": {**group.config["run"], **epochs}})
+    with take(group.folder, GROUP):
+        return _resume_all(group, changes, console)
+
+
+def _resume_all(group: SeedGroup, changes: Mapping[str, Any], console: Console) -> list[dict[str, Any]]:
+    from metaroll.training.session.run_reports import read_run
+
     group.write()
     todo: list[Path] = []
     for folder in group.folders:

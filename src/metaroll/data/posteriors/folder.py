@@ -8,8 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
-import shutil
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -23,7 +21,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from metaroll.checks import check_path
-from metaroll.data.atomic_files import checksum, flush_folder, named_errors, write_atomic
+from metaroll.data.folders import kinds
+from metaroll.data.folders.atomic_files import checksum, flush_folder, named_errors, temporary_path, write_atomic
+from metaroll.data.folders.contents import foreign_in, named_some, refuse_links, remove_folder, replace_folder, standing
 from metaroll.errors import PosteriorError
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "WEIGHTS",
     "Draws",
     "find_posterior",
+    "posterior_versions",
     "read_description",
     "read_draws",
     "read_weights",
@@ -90,28 +91,21 @@ def write_folder(
         FileExistsError: There is something else of that name.
     """
     target = check_path("folder", folder)
+    layout = kinds.POSTERIOR.layout
     if target.exists() and not (target / DESCRIPTION).is_file() and not (target.is_dir() and not any(target.iterdir())):
         raise FileExistsError(f"{target} is there and holds no posterior; choose another name")
+    refuse_links(target, layout)
+    if foreign := foreign_in(target, layout):
+        raise FileExistsError(f"{target} holds {named_some(foreign)} beside a posterior; choose another name")
     target.parent.mkdir(parents=True, exist_ok=True)
-    mark = f"{os.getpid()}-{secrets.token_hex(4)}"
-    temporary, replaced = (target.with_name(f".{target.name}.{mark}.{kind}") for kind in ("tmp", "old"))
+    temporary = temporary_path(target.resolve())
     temporary.mkdir()
     try:
         _write_files(temporary, draws, description, weights)
-        if target.exists():
-            os.replace(target, replaced)
-        try:
-            os.replace(temporary, target)
-        except OSError:
-            if replaced.exists():
-                os.replace(replaced, target)
-            raise
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-    flush_folder(target.parent)
-    shutil.rmtree(replaced, ignore_errors=True)
-    return target
+        return replace_folder(temporary, target, layout)
+    finally:
+        with contextlib.suppress(OSError):
+            remove_folder(temporary, layout)  # of an error; it has another name now
 
 
 def _write_files(
@@ -134,14 +128,21 @@ def _write_files(
             os.fsync(written.fileno())
         path.chmod((folder / DRAWS).stat().st_mode & 0o777)
         files[WEIGHTS] = checksum(path)
-    document = {"format": FORMAT, "versions": _versions(), "names": list(draws.names), **description, "files": files}
+    document = {
+        "format": FORMAT,
+        "versions": posterior_versions(),
+        "names": list(draws.names),
+        **description,
+        "files": files,
+    }
     document["crc32"] = _crc(document)
     text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
     write_atomic(folder / DESCRIPTION, (text + "\n").encode())  # last: a folder that has it is complete
     flush_folder(folder)
 
 
-def _versions() -> dict[str, str]:
+def posterior_versions() -> dict[str, str]:
+    """Versions that a posterior depends on, by package; written into its folder."""
     from metaroll import __version__
 
     versions = {"metaroll": __version__}
@@ -158,8 +159,8 @@ def _crc(document: Mapping[str, Any]) -> int:
 
 def find_posterior(folder: str | Path) -> Path:
     """The folder of a posterior, where that of the run of ``metaroll infer`` that made it may be given, too."""
-    path = check_path("folder", folder)
-    inside = path / POSTERIOR
+    path = standing(check_path("folder", folder))
+    inside = standing(path / POSTERIOR)
     return inside if (inside / DESCRIPTION).is_file() and not (path / DESCRIPTION).is_file() else path
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from metaroll.checks import check_fraction, check_whole
-from metaroll.data.atomic_files import write_atomic
+from metaroll.data.folders.atomic_files import write_atomic
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import unknown_name
 from metaroll.rollouts.engine.engine import RolloutEngine

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from metaroll.data.atomic_files import write_files
+from metaroll.data.folders.atomic_files import write_files
 from metaroll.data.step_sequence import StepSequence
 from metaroll.training.evaluation.adaptation_study import AdaptationStudy
 from metaroll.training.evaluation.evaluation_result import PolicyEvaluation

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from metaroll.data.atomic_files import write_atomic, write_files
+from metaroll.data.folders.atomic_files import write_atomic, write_files
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.base.canvas import GRAY, INK, PAPER, Canvas, gif_bytes, resized
 from metaroll.rollouts.single.video import Film, drawing_env, film

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from metaroll.data.atomic_files import write_atomic
+from metaroll.data.folders.atomic_files import write_atomic
 from metaroll.functional.series.dtw import dtw_path
 from metaroll.training.evaluation.inference_result import Inference, Traces
 from metaroll.training.figures.posterior_charts import marginal_charts, pair_fields, trace_chart

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from metaroll.data.atomic_files import write_atomic
+from metaroll.data.folders.atomic_files import write_atomic
 from metaroll.training.figures.charts import (
     GRAY,
     REFERENCES,

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -17,7 +16,10 @@ from typing import TYPE_CHECKING, Any, Never, final
 from packaging.version import InvalidVersion, Version
 
 from metaroll.checks import check_path, check_whole, described
-from metaroll.data.atomic_files import temporary_path
+from metaroll.data.folders.atomic_files import temporary_path
+from metaroll.data.folders.contents import copy_folder, move_folder, remove_folder, replace_folder
+from metaroll.data.folders.kinds import AGENT, RUN, SNAPSHOT
+from metaroll.data.folders.taking import take, write_mark
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.posteriors import AT, posterior_name
 from metaroll.envs.lookup.registry import is_given, name_given
@@ -344,21 +346,22 @@ class Agent(Actor):
             return folder
         run_folder.refuse_unsaved(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        copy, old = _copied(self.run_dir, temporary_path(folder), self._from_epoch), temporary_path(folder)
-        run_folder.mark_saved(copy)
-        if folder.exists():
-            folder.rename(old)  # there is a whole agent at every moment, under one name or the other
-        copy.rename(folder)
-        shutil.rmtree(old, ignore_errors=True)
-        return folder
+        copy = _copied(self.run_dir, temporary_path(folder.resolve()), self._from_epoch)
+        try:
+            write_mark(copy, AGENT)
+            with contextlib.ExitStack() as stack:
+                if folder.exists():
+                    stack.enter_context(take(folder, AGENT, lambda: run_folder.refuse_unsaved(folder)))
+                return replace_folder(copy, folder, AGENT.layout)
+        finally:
+            remove_folder(copy, AGENT.layout)  # of an error; it has another name now
 
     def _copy_of_run(self) -> Path:
         if self.run_dir is None:
             raise ValueError("there is no run to go on with")
         folder = _free_folder(self.config)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        _copied(self.run_dir, temporary_path(folder), self._from_epoch).rename(folder)
-        return folder
+        return move_folder(_copied(self.run_dir, temporary_path(folder), self._from_epoch), folder)
 
     # -- judging -------------------------------------------------------------------------------------------------------
 
@@ -385,6 +388,8 @@ class Agent(Actor):
         """
         tasks = _tasks_of(self.config, num_tasks, changes)
         folder = None if out is None else check_path("out", out)
+        if folder is not None:
+            run_folder.check_links(folder)
         console = make_console(quiet=not progress)
         with contextlib.closing(experiments.build_evaluator(self.config, tasks, **changes)) as evaluator:
             measured = sessions.measure(evaluator, self.algo, console, shots=[0] if folder is None else None)
@@ -516,15 +521,17 @@ def _free_folder(config: Mapping[str, Any]) -> Path:
 
 
 def _copied(run: Path, folder: Path, epochs: int | None = None) -> Path:
-    """A copy of a run, without its lock; only of so many ``epochs`` of it, if that is said."""
+    """A copy of a run, without files of others; only of so many ``epochs`` of it, if that is said."""
     try:
-        shutil.copytree(run, folder, ignore=shutil.ignore_patterns(run_folder.LOCK_FILE, run_folder.SAVED_FILE))
+        copy_folder(run, folder, RUN.layout)
+        run_folder.copy_config(run, folder)
         for iteration, snapshot in snapshots_of(folder).items():
             if epochs is not None and iteration > epochs:
-                shutil.rmtree(snapshot)
+                remove_folder(snapshot, SNAPSHOT)
         return folder
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            remove_folder(folder, RUN.layout)
         raise
 
 

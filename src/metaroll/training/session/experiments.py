@@ -59,6 +59,7 @@ from metaroll.training.store.loggers import (
     require_tensorboard,
     require_wandb,
 )
+from metaroll.training.store.run_folder import kept_paths
 from metaroll.training.store.snapshots import SnapshotConfig, SnapshotMode, Snapshotter
 from metaroll.types import EnvUpdate
 
@@ -370,8 +371,9 @@ def build(config: Mapping[str, Any], run_dir: Path | None = None, callbacks: Seq
     run = config["run"]
     if run["transport"] == "ray":
         check_cluster(run["ray_address"])
+    kept = config if run_dir is None else kept_paths(config, run_dir)
     loggers: list[MetricLogger] = [TensorBoardLogger()] if run["tensorboard"] else []
-    loggers += [] if run["wandb"] is None else [WandbLogger(run["wandb"], config)]
+    loggers += [] if run["wandb"] is None else [WandbLogger(run["wandb"], kept)]
     runner = LocalRunner(
         SnapshotConfig(run_dir, run["snapshot_mode"], run["snapshot_gap"], run["keep_last"]) if run_dir else None,
         seed=run["seed"],
@@ -379,9 +381,8 @@ def build(config: Mapping[str, Any], run_dir: Path | None = None, callbacks: Seq
         transport=run["transport"],
         address=run["ray_address"],
         evaluator=evaluator,
-        exist_ok=config["command"] == "demo",  # its folder has been cleared, and may hold files of others
         callbacks=(*(services_of(run) if run_dir else ()), *callbacks),
-        config=config,
+        config=kept,
         timeouts=PoolTimeouts(step_s=run["step_timeout"], reset_s=run["reset_timeout"]),
         loggers=loggers if run_dir else (),
     )

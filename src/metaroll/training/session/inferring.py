@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.data.folders.kinds import INFER
+from metaroll.data.folders.taking import take
 from metaroll.data.posteriors.folder import POSTERIOR, posterior_versions, read_description
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.base.env_state import state_from_observation, time_step_of
@@ -118,75 +120,80 @@ def infer(
         ValueError: There are too few rollouts, or too few simulations worked; rollouts have another time step than the
             simulator; or most of their actions are out of its bounds.
         DataError: A rollout lacks a field, or the simulator a parameter, or columns cannot be brought into its order.
+        RunExistsError: There is something else in the folder, or another process writes into it.
     """
     options = InferenceOptions() if options is None else options
     folder, prior = Path(folder), as_prior(prior)
     source = EnvSource.of(env)
     seen, held_out = _split(source, rollouts, prior, options, own_start=initial_state is not None)
     start = _starts(source, seen, initial_state)
-    with torch_threads(options.torch_threads), _sampler(env, seen, prior, options, start) as sampler:
-        kept = {
-            "prior": prior,
-            "rounds": options.rounds,
-            "seed": options.seed,
-            "run_dir": folder,
-            "simulator": {
-                "env": str(name or env),
-                "features": options.features,
-                "every": options.every,
-                "dt": _time_step(source),
-                "recordings": sampler.target_digest(),
-                "behavior": _behavior(sampler, prior),
-            },
-            "progress": progress,
-        }
-        observed = sampler.target_features().numpy()
-        method: Any = BayesSim(**kept) if options.method == "bayessim" else NPDR(config=_config(options), **kept)
+    with take(folder, INFER) as held:
+        with torch_threads(options.torch_threads), _sampler(env, seen, prior, options, start) as sampler:
+            kept = {
+                "prior": prior,
+                "rounds": options.rounds,
+                "seed": options.seed,
+                "run_dir": folder,
+                "simulator": {
+                    "env": str(name or env),
+                    "features": options.features,
+                    "every": options.every,
+                    "dt": _time_step(source),
+                    "recordings": sampler.target_digest(),
+                    "behavior": _behavior(sampler, prior),
+                },
+                "progress": progress,
+            }
+            observed = sampler.target_features().numpy()
+            method: Any = BayesSim(**kept) if options.method == "bayessim" else NPDR(config=_config(options), **kept)
 
-        def simulate(thetas: np.ndarray) -> np.ndarray:
-            return sampler(thetas).numpy()
+            def simulate(thetas: np.ndarray) -> np.ndarray:
+                return sampler(thetas).numpy()
 
-        posterior, checks = _finished(folder, prior, kept["simulator"], observed, options), {}
-        if posterior is not None:
-            checks = read_json(folder / INFERENCE)["checks"]
-        else:
-            posterior = method.infer(simulate, observed, num_simulations=options.num_simulations)
-            for told in (INFERENCE, PAGE):  # of an earlier posterior, which this one replaces
-                (folder / told).unlink(missing_ok=True)
+            finished = _finished(folder, prior, kept["simulator"], observed, options)
+            is_new = finished is None
+            if finished is not None:
+                posterior, checks = finished
+            else:
+                posterior, checks = method.infer(simulate, observed, num_simulations=options.num_simulations), {}
+                if options.checks:
+                    unseen = _sampler(env, held_out, prior, options, start) if held_out else None
+                    checks = _checks(posterior, simulate, unseen, options)
+        nominal, as_given = _nominal(source, prior.names)
+        traces = [
+            *_traces(source, held_out, posterior, nominal, options, start, held_out=True, as_given=as_given),
+            *_traces(source, seen[:1], posterior, nominal, options, start, held_out=False, as_given=as_given),
+        ]
+        failed = int(posterior.description["num_failed"])
+        found = Inference(str(name or env), posterior, nominal, traces, failed, options, folder, checks)
+        if is_new:
+            held.clear((INFERENCE, PAGE))  # of an earlier posterior, which stays until this one is complete
             posterior.save(folder / POSTERIOR)
-            if options.checks:
-                unseen = _sampler(env, held_out, prior, options, start) if held_out else None
-                checks = _checks(posterior, simulate, unseen, options)
-    nominal, as_given = _nominal(source, prior.names)
-    traces = [
-        *_traces(source, held_out, posterior, nominal, options, start, held_out=True, as_given=as_given),
-        *_traces(source, seen[:1], posterior, nominal, options, start, held_out=False, as_given=as_given),
-    ]
-    failed = int(posterior.description["num_failed"])
-    found = Inference(str(name or env), posterior, nominal, traces, failed, options, folder, checks)
-    write_json(folder / INFERENCE, found.to_dict())
-    return found
+        write_json(folder / INFERENCE, found.to_dict())
+        return found
 
 
 def _finished(
     folder: Path, prior: Prior, simulator: Mapping[str, Any], observed: np.ndarray, options: InferenceOptions
-) -> Posterior | None:
-    """The posterior in ``folder``, if it was made of the same in all respects, by the same versions, and checked."""
+) -> tuple[Posterior, dict[str, Any]] | None:
+    """The posterior in ``folder`` and what was said of it, if it was made of the same, by the same versions."""
     try:
-        written = read_json(folder / INFERENCE)["options"]
-        description = read_description(folder / POSTERIOR)
+        written = read_json(folder / INFERENCE)
+        versions = read_description(folder / POSTERIOR)["versions"]
         posterior = Posterior.load(folder / POSTERIOR)
-    except (MetarollError, OSError, KeyError, TypeError):
+        asked = {**written["options"], "num_workers": options.num_workers}
+        checks = dict(written["checks"])
+    except (MetarollError, OSError, KeyError, TypeError, ValueError):
         return None  # it is made anew
     same = (
-        {**written, "num_workers": options.num_workers} == asdict(options)
-        and posterior.description.get("simulator") == to_plain(simulator)
+        asked == asdict(options)
+        and versions == posterior_versions()
         and posterior.prior.to_plain() == prior.to_plain()
+        and posterior.description.get("simulator") == to_plain(simulator)
         and posterior.observed is not None
-        and np.array_equal(posterior.observed, np.asarray(observed, dtype=np.float64).reshape(posterior.observed.shape))
-        and description["versions"] == posterior_versions()
+        and np.array_equal(np.ravel(posterior.observed), np.ravel(observed))
     )
-    return posterior if same else None
+    return (posterior, checks) if same else None
 
 
 def segment_sampler(

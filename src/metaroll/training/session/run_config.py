@@ -15,7 +15,16 @@ from metaroll.training.store.ownership import SIGNATURE
 from metaroll.training.store.run_folder import CONFIG_FILE, CONFIG_FORMAT, CONFIG_SECTIONS, GROUP_FILE
 from metaroll.training.store.yaml_files import read_yaml
 
-__all__ = ["SeedGroup", "changed", "check_same_run", "default_run_dir", "file_values", "flat_values", "read_group"]
+__all__ = [
+    "SeedGroup",
+    "changed",
+    "check_same_run",
+    "default_run_dir",
+    "file_values",
+    "flat_values",
+    "read_group",
+    "same_request",
+]
 
 _NOT_OPTIONS = ("metaroll_run", "command", "versions", "algo", "env", "seeds", "jobs", SIGNATURE)
 # What a run may change when it goes on; all else of these sections decides what its snapshots hold.
@@ -58,7 +67,7 @@ def file_values(path: Path, algo: str, env: str) -> dict[str, Any]:
                 f"train {algo} {env}`, or delete that line"
             )
     try:
-        return flat_values(document)
+        return run_folder.found_paths(flat_values(document), path.parent)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
@@ -127,6 +136,12 @@ def changed(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
     return {**config, **sections}
 
 
+def same_request(config: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two configurations ask for the same run: same command, bits and number of epochs, wherever they run."""
+    same = all(config.get(name) == other.get(name) for name in ("command", "algo", "env"))
+    return same and config["run"]["epochs"] == other["run"].get("epochs") and _lasting(config) == _lasting(other)
+
+
 def check_same_run(config: Mapping[str, Any], saved: Mapping[str, Any] | None, folder: Path) -> None:
     """Error if the configuration differs from that of the snapshot in what may not change within a run."""
     here, there = _lasting(config), _lasting(saved or {})
@@ -144,4 +159,6 @@ def _lasting(config: Mapping[str, Any]) -> dict[str, Any]:
     values = {name: config[name] for name in ("algo", "env") if name in config}
     values |= {name: value for name, value in config.get("algorithm", {}).items() if name not in _CHANGEABLE}
     values |= {name: value for name, value in config.get("run", {}).items() if name in _LASTING_RUN_OPTIONS}
+    if isinstance(values.get("teacher"), str):
+        values["teacher"] = Path(values["teacher"]).name  # it may have been moved together with the run
     return to_plain(values)

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from metaroll.data.folders.kinds import LOCK_FILE
+from metaroll.data.folders.locks import is_locked
 from metaroll.errors import SnapshotError
 from metaroll.training.report.report_facts import STANDS_FOR_EVALUATION
 from metaroll.training.store.files import read_json
 from metaroll.training.store.metrics_log import FILE_NAME
-from metaroll.training.store.run_folder import CONFIG_FILE, LOCK_FILE, SUMMARY_FILE, is_locked, read_config
+from metaroll.training.store.run_folder import CONFIG_FILE, SUMMARY_FILE, read_config
 from metaroll.training.store.run_store import check_metrics
 from metaroll.training.store.snapshots import latest, load_snapshot
 from metaroll.training.store.yaml_files import read_yaml

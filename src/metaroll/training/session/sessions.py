@@ -11,6 +11,8 @@ from typing import Any
 
 from rich.console import Console
 
+from metaroll.data.folders.kinds import RUN
+from metaroll.data.folders.taking import take, take_new
 from metaroll.diagnostics.task_checks import tasks_do_not_differ
 from metaroll.envs.lookup.registry import (
     get_family,
@@ -44,7 +46,8 @@ from metaroll.training.evaluation.evaluator import PolicyEvaluator
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.session import demo, experiments
 from metaroll.training.session.cluster_watch import watched
-from metaroll.training.session.run_config import check_same_run, flat_values
+from metaroll.training.session.run_config import changed, check_same_run, flat_values, same_request
+from metaroll.training.session.run_reports import read_run, read_summary
 from metaroll.training.session.sizes import size_text
 from metaroll.training.session.step_goal import StepGoal
 from metaroll.training.session.trust import check_run
@@ -70,7 +73,9 @@ def start(
     built: Callable[[experiments.Experiment], None] | None = None,
     env_steps: int | None = None,
 ) -> dict[str, Any]:
-    """Train a new run in ``folder``, and return its summary; the demo replaces its earlier run there.
+    """Train a new run in ``folder``, and return its summary.
+
+    An earlier demo there goes on if it was stopped and is the same; any other is kept, in a folder beside it.
 
     Args:
         config: A configuration from ``experiments.resolve``.
@@ -81,6 +86,11 @@ def start(
         built: Called with what will be trained, before training.
         env_steps: Environment steps to take at least: epochs are added until they are taken.
     """
+    is_demo = config["command"] == "demo" and not again
+    if is_demo and _goes_on(config, folder):
+        console.print(f"the demo in {escape(str(folder))} was stopped: it goes on", soft_wrap=True)
+        kept = changed(run_folder.read_config(folder), {"num_workers": config["run"]["num_workers"]})
+        return continue_run(kept, folder, console, callbacks=callbacks, built=built, env_steps=env_steps)
     config = experiments.with_torch_threads(config)
     with contextlib.ExitStack() as stack:
         with blame_input():  # all of it before the first file of an earlier run is touched
@@ -88,11 +98,14 @@ def start(
             goal = StepGoal(env_steps, config, folder, display)
             experiment = experiments.build(config, folder, callbacks=(goal, display, *callbacks))
             split = _split_of(config, experiment.algo, experiment.evaluator)
-            stack.enter_context(run_folder.lock_run(folder))
-            if config["command"] == "demo" and not again:
-                run_folder.clear_run(folder, "demo")
-            elif not again:
-                run_folder.refuse_existing(folder)
+            if is_demo:
+                held, earlier = take_new(folder, RUN, lambda: run_folder.refuse_foreign(folder, "demo"))
+                if earlier is not None:
+                    kept = f"the earlier demo in {escape(str(folder))} is kept as {escape(str(earlier))}"
+                    console.print(kept, soft_wrap=True)
+            else:
+                held = take(folder, RUN, None if again else lambda: run_folder.refuse_existing(folder))
+            stack.enter_context(held)
             run_folder.write_config(folder, config)
             if split is not None:
                 texts = [task_text(update.task) for update in experiment.evaluator.draw()]
@@ -131,7 +144,7 @@ def continue_run(
         with blame_input():
             display = _display(config, console)
             goal = StepGoal(env_steps, config, folder, display)
-            stack.enter_context(run_folder.lock_run(folder))
+            stack.enter_context(take(folder, RUN))
             snapshot = _check_snapshot(config, folder, from_epoch)
             check_metrics(folder, snapshot)
             done = snapshot.iteration
@@ -189,6 +202,7 @@ def evaluate_run(
         out: Folder of the results.
         trust: See ``check_run``.
     """
+    run_folder.check_links(out)
     with contextlib.ExitStack() as stack:
         config, experiment, epoch = stack.enter_context(restored_run(config, folder, from_epoch, trust))
         with blame_input():
@@ -276,6 +290,20 @@ def restored_run(
                 if from_epoch not in (None, "best") or latest(folder) == newest:
                     raise
         yield checked, experiment, epoch
+
+
+def _goes_on(config: Mapping[str, Any], folder: Path) -> bool:
+    """Whether an earlier demo in ``folder`` was stopped before its end, and is the one that ``config`` asks for."""
+    if not (folder / run_folder.CONFIG_FILE).is_file():
+        return False
+    known = read_run(folder)
+    ended = known.state == "finished" and bool(read_summary(folder))
+    if ended or known.state == "damaged":
+        return False
+    try:
+        return same_request(config, run_folder.read_config(folder))
+    except SnapshotError:
+        return False
 
 
 def _checked(config: Mapping[str, Any], folder: Path, from_epoch: int | str | None, trust: bool) -> dict[str, Any]:

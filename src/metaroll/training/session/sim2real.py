@@ -15,22 +15,31 @@ from typing import Any, Literal
 import numpy as np
 
 from metaroll.checks import check_whole
+from metaroll.data.folders.contents import move_folder, remove_folder
+from metaroll.data.folders.kinds import CONFIG_FILE, OPTIONS_FILE, RUN, SIM2REAL, SUMMARY_FILE
+from metaroll.data.folders.taking import HeldFolder, is_empty, take, take_new
 from metaroll.data.recordings import load_rollouts, save_rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.sims.catalog import QQubeSwingUpEnv
+from metaroll.errors import MetarollError
 from metaroll.functional.bootstrap import bootstrap_ci
 from metaroll.inference.estimators import require_sbi
 from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import Prior, as_prior
+from metaroll.processes.child import Child, run_children
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.seeding import derive_seed
-from metaroll.training.evaluation.inference_result import Inference, InferenceOptions
+from metaroll.training.display.consoles import make_console
+from metaroll.training.evaluation.inference_result import PAGE, Inference, InferenceOptions
 from metaroll.training.session import agent as agents
 from metaroll.training.session.inferring import infer, segment_sampler
 from metaroll.training.session.randomization_baselines import AutomaticRandomization, sim_opt
-from metaroll.training.store.files import write_json
+from metaroll.training.session.run_reports import read_run
+from metaroll.training.session.sessions import continue_run
+from metaroll.training.store.files import read_json, to_plain, write_json
 from metaroll.training.store.metrics_log import read_metrics
+from metaroll.training.store.run_folder import read_config
 from metaroll.types import RolloutPlan
 
 __all__ = [
@@ -38,6 +47,8 @@ __all__ = [
     "UNKNOWN",
     "LoopOptions",
     "LoopResult",
+    "Training",
+    "TrainingFailedError",
     "close_the_loop",
     "draw_robot",
     "inference_options",
@@ -45,6 +56,7 @@ __all__ = [
     "oracle_tasks",
     "sim_opt_tasks",
     "swing_up",
+    "train_as_child",
     "train_policy",
     "unknown_prior",
 ]
@@ -67,8 +79,6 @@ _TRAINING: Mapping[str, Any] = {
     "torch_threads": 1,
 }
 FILE_NAME = "sim2real.json"
-SETTINGS_FILE = "options.json"
-"""What a loop was asked for; it goes on only with the same."""
 POLICIES = {
     "nominal": "trained with the parameters of the data sheet",
     "uniform": "trained on all that is possible",
@@ -219,6 +229,10 @@ class _Excitation:
         return np.clip([push + pull], -4.5, 4.5)
 
 
+class TrainingFailedError(MetarollError, RuntimeError):
+    """A training of the loop has ended with an error; the others are kept."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Training:
     """How a policy of the loop is trained.
@@ -258,7 +272,7 @@ def train_policy(training: Training, folder: Path) -> Path:
         for number, where in enumerate(tried):
             seed = training.options["seed"]
             _train(training, where, derive_seed("training", seed, number) % 2**31 if number else seed)
-        move(max(tried, key=_earned), run)
+        move_folder(max(tried, key=_earned), run)
     return run
 
 
@@ -274,7 +288,7 @@ def _train(training: Training, run: Path, seed: int) -> None:
     growing = [] if training.growing is None else [AutomaticRandomization(ENV, **training.growing)]
     if growing:
         # How far ranges have grown is in no snapshot: this one begins anew.
-        clear_run(run, "train")
+        remove_folder(run, RUN.layout)
         values["randomize_param"] = growing[0].randomize_param
     with warnings.catch_warnings():  # close_the_loop has said it
         warnings.filterwarnings("ignore", ".*Do not train on this posterior")
@@ -343,13 +357,13 @@ def _taken(folder: Path, options: LoopOptions, tell: Callable[[str], None]) -> H
         held, kept = take_new(folder, SIM2REAL)
     if kept is not None:
         tell(f"the loop that was in {folder} is now in {kept}")
-    write_json(folder / SETTINGS_FILE, settings)
+    write_json(folder / OPTIONS_FILE, settings)
     return held
 
 
 def _settings_of(folder: Path) -> Any:
     """Options of the loop in a folder; ``None`` where nothing says them."""
-    path = folder / SETTINGS_FILE
+    path = folder / OPTIONS_FILE
     return read_json(path) if path.is_file() else None
 
 

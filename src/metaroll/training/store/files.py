@@ -15,7 +15,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from metaroll.data.atomic_files import checksum, write_atomic, write_files
+from metaroll.data.folders.atomic_files import checksum, write_atomic, write_files
 from metaroll.data.plain_data import decode, encode
 from metaroll.data.replay.ring_rows import RingRows
 from metaroll.errors import RecordingError, SnapshotError

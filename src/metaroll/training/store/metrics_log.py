@@ -10,13 +10,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from metaroll.data.atomic_files import named_errors
+from metaroll.data.folders.atomic_files import named_errors
+from metaroll.data.folders.kinds import METRICS_FILE
+from metaroll.data.folders.links import append_to, truncate_to
 from metaroll.training.store.files import to_plain
 from metaroll.training.store.loggers import LoggerGroup, MetricLogger, MetricRow
 
 __all__ = ["FILE_NAME", "MetricsLog", "read_metrics", "scalar"]
 
-FILE_NAME = "metrics.jsonl"
+FILE_NAME = METRICS_FILE
 _NONFINITE = {None: math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -76,13 +78,13 @@ class MetricsLog:
         if self._pending:
             offset = self.offset
             try:
-                with named_errors(self._path), open(self._path, "ab") as file:
+                with named_errors(self._path), append_to(self._path) as file:
                     file.write("".join(self._pending).encode())
                     file.flush()
                     os.fsync(file.fileno())
             except OSError:
                 with contextlib.suppress(OSError):  # no half line, and nothing twice if it is tried again
-                    os.truncate(self._path, offset)
+                    truncate_to(self._path, offset)
                 raise
             self._pending.clear()
             rows, self._rows = self._rows, []
@@ -94,7 +96,7 @@ class MetricsLog:
         self._pending.clear()
         self._rows.clear()
         if self._path is not None and self.offset > offset:
-            os.truncate(self._path, offset)
+            truncate_to(self._path, offset)
 
 
 def read_metrics(run_dir: str | Path, *, phase: str | None = None, metric: str | None = None) -> list[dict[str, Any]]:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from metaroll.data.folders.kinds import CONFIG_FILE, RUN, SNAPSHOTS, SUMMARY_FILE, TASK_SPLIT_FILE
+from metaroll.data.folders.taking import HeldFolder, take
 from metaroll.errors import RunExistsError, SnapshotError, option_text
 from metaroll.training.store.files import to_plain, write_atomic
 from metaroll.training.store.loggers import MetricLogger
 from metaroll.training.store.metrics_log import FILE_NAME, MetricsLog
-from metaroll.training.store.run_folder import CONFIG_FILE, SUMMARY_FILE, TASK_SPLIT_FILE, RunLock
 from metaroll.training.store.snapshots import Snapshot, Snapshotter, snapshots_of
 from metaroll.training.store.yaml_files import write_yaml
 
 __all__ = ["RunStore", "check_metrics"]
 
 _BEFORE_THE_RUN = (CONFIG_FILE, TASK_SPLIT_FILE)
-_OURS = (SUMMARY_FILE, FILE_NAME, "snapshots")
+_OURS = (SUMMARY_FILE, FILE_NAME, SNAPSHOTS)
 
 
 class RunStore:
@@ -45,7 +45,7 @@ class RunStore:
         self.run_dir = None if run_dir is None else Path(run_dir)
         self.snapshotter = None if run_dir is None else Snapshotter(run_dir, mode, gap, keep_last)
         self.metrics = MetricsLog(run_dir, loggers)
-        self._lock: RunLock | None = None
+        self._held: HeldFolder | None = None
 
     @property
     def saves(self) -> bool:
@@ -73,16 +73,15 @@ class RunStore:
                 f"`metaroll resume {self.run_dir}` (in Python: runner.restore(...), runner.resume(...)), or choose "
                 f"another folder with {option_text('run_dir')}"
             )
-        self.run_dir.mkdir(parents=True, exist_ok=True)
-        self._lock = self._lock or RunLock(self.run_dir)
-        for name in _OURS:
-            path = self.run_dir / name
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
+        self._take(self.run_dir).clear(_OURS)
         if config is not None and not (self.run_dir / CONFIG_FILE).exists():
             write_yaml(self.run_dir / CONFIG_FILE, to_plain(config))
+
+    def _take(self, run_dir: Path) -> HeldFolder:
+        """The folder, beside whatever is in it: a program says with ``exist_ok`` that this shall be so."""
+        if self._held is None:
+            self._held = take(run_dir, RUN, lambda: None)
+        return self._held
 
     def go_on_from(self, snapshot: Snapshot, from_dir: Path, exist_ok: bool, config: Mapping[str, Any] | None) -> bool:
         """Bring the folder to where ``snapshot`` was written; whether it is another folder than ``from_dir``."""
@@ -90,7 +89,7 @@ class RunStore:
             return False
         offset = snapshot.manifest["metrics_offset"]
         if self.run_dir.resolve() == from_dir.resolve():
-            self._lock = self._lock or RunLock(self.run_dir)
+            self._take(self.run_dir)
             check_metrics(self.run_dir, snapshot)
             # A kill in between leaves whole snapshots, each of which says where its metrics end.
             self.snapshotter.clean()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import re
-import shutil
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,12 +12,15 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from metaroll.checks import check_whole
-from metaroll.data.atomic_files import checksum, flush_folder
+from metaroll.data.folders.atomic_files import checksum, flush_folder
+from metaroll.data.folders.contents import free_name, move_folder, remove_folder
+from metaroll.data.folders.kinds import CONFIG_FILE, SNAPSHOT, SNAPSHOTS, SUMMARY_FILE
+from metaroll.data.folders.links import refuse_link, remove_file
 from metaroll.errors import SnapshotError, option_text, said
 from metaroll.training.store.files import load_tree, read_json, save_tree, to_plain, write_json
 from metaroll.training.store.metrics_log import FILE_NAME as METRICS_FILE
 from metaroll.training.store.row_files import RowFiles
-from metaroll.training.store.run_folder import CONFIG_FILE, SUMMARY_FILE, package_versions
+from metaroll.training.store.run_folder import package_versions
 
 __all__ = [
     "BUFFERS",
@@ -37,7 +39,7 @@ BUFFERS = "buffers"
 """Name of the tree that only the newest snapshot keeps."""
 
 _FORMAT = 1
-_FOLDER = "snapshots"
+_FOLDER = SNAPSHOTS
 _MANIFEST = "manifest.json"
 _CHECKSUM = "crc32"
 _FINISHED = re.compile(r"(\d{6,})")
@@ -229,6 +231,12 @@ def _checksum_of(manifest: Mapping[str, Any]) -> int:
     return zlib.crc32(json.dumps(content, sort_keys=True).encode())
 
 
+def _drop(folder: Path) -> None:
+    """Remove a snapshot that counts no more; training does not end where that fails."""
+    with contextlib.suppress(OSError):
+        remove_folder(folder, SNAPSHOT)
+
+
 class Snapshotter:
     """Writes the snapshots of a run and keeps those that its mode asks for.
 
@@ -293,22 +301,23 @@ class Snapshotter:
         if not self.wants(iteration):
             return None
         root = self.snapshot_dir / _FOLDER
+        refuse_link(root)
         root.mkdir(parents=True, exist_ok=True)
         temporary = root / f".tmp-{iteration:06d}"
-        shutil.rmtree(temporary, ignore_errors=True)
+        free_name(temporary, SNAPSHOT)
         temporary.mkdir()
         rows = RowFiles(temporary, self._rows)
         try:
             self._write(temporary, iteration, trees, manifest, rows)
         except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
+            _drop(temporary)
             raise
         target = root / f"{iteration:06d}"
         if target.exists():
             replaced = root / f".{iteration:06d}.old"
-            shutil.rmtree(replaced, ignore_errors=True)
-            os.replace(target, replaced)
-        os.replace(temporary, target)
+            free_name(replaced, SNAPSHOT)
+            move_folder(target, replaced)
+        move_folder(temporary, target)
         rows.settle(target)
         self._rows = rows
         flush_folder(root)
@@ -349,14 +358,14 @@ class Snapshotter:
             if iteration not in kept:
                 # Renamed first: a removal that is interrupted leaves no folder that looks like a snapshot.
                 doomed = path.with_name(f".tmp-{iteration:06d}")
-                shutil.rmtree(doomed, ignore_errors=True)
-                os.replace(path, doomed)
-                shutil.rmtree(doomed, ignore_errors=True)
+                free_name(doomed, SNAPSHOT)
+                move_folder(path, doomed)
+                _drop(doomed)
             else:
-                (path / f"{BUFFERS}.json").unlink(missing_ok=True)
-                (path / f"{BUFFERS}.safetensors").unlink(missing_ok=True)
+                remove_file(path / f"{BUFFERS}.json")
+                remove_file(path / f"{BUFFERS}.safetensors")
                 for rows in path.glob(f"{BUFFERS}-*.rows"):
-                    rows.unlink(missing_ok=True)
+                    remove_file(rows)
         self._remove_replaced()
 
     def _kept(self, found: Sequence[int]) -> list[int]:
@@ -371,7 +380,7 @@ class Snapshotter:
         valid = set(snapshots_of(self.snapshot_dir).values())
         for path in (self.snapshot_dir / _FOLDER).glob(".*.old"):
             if _REPLACED.fullmatch(path.name) and path not in valid:
-                shutil.rmtree(path, ignore_errors=True)
+                _drop(path)
 
     def clean(self) -> None:
         """Remove what a killed process left half-written. Only whoever trains in this folder may call it."""
@@ -380,9 +389,9 @@ class Snapshotter:
             return
         for path in root.iterdir():
             if _TEMPORARY.fullmatch(path.name):
-                shutil.rmtree(path, ignore_errors=True)
+                _drop(path)
             elif (match := _REPLACED.fullmatch(path.name)) and not (root / match[1]).exists():
-                os.replace(path, root / match[1])
+                move_folder(path, root / match[1])
         self._remove_replaced()
 
     def set_aside_after(self, iteration: int) -> None:
@@ -390,8 +399,8 @@ class Snapshotter:
         for newer, path in sorted(snapshots_of(self.snapshot_dir).items(), reverse=True):
             if newer > iteration:
                 abandoned = path.with_name(f"{newer:06d}.abandoned")
-                shutil.rmtree(abandoned, ignore_errors=True)
-                os.replace(path, abandoned)
+                free_name(abandoned, SNAPSHOT)
+                move_folder(path, abandoned)
 
     def load(self, iteration: int | str = "last") -> Snapshot:
         """``load_snapshot`` of this run."""

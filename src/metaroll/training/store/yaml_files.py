@@ -11,7 +11,7 @@ from typing import Any, final
 
 import yaml
 
-from metaroll.data.atomic_files import write_atomic
+from metaroll.data.folders.atomic_files import write_atomic
 
 __all__ = ["read_yaml", "write_yaml"]
 

@@ -1,4 +1,4 @@
-"""One process at a time writes into a run folder; a lock never outlives its process."""
+"""One process at a time writes into a folder; a lock never outlives its process."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from metaroll.data.folders import locks
+from metaroll.data.folders.kinds import LOCK_FILE
+from metaroll.data.folders.locks import FolderLock, is_locked
 from metaroll.errors import RunExistsError
-from metaroll.training.store import run_folder
-from metaroll.training.store.run_folder import LOCK_FILE, RunLock, check_writable, is_locked
 
-_HOLD = "import sys, time; from metaroll.training.store.run_folder import RunLock; lock = RunLock(sys.argv[1]); "
+_HOLD = "import sys, time; from metaroll.data.folders.locks import FolderLock; lock = FolderLock(sys.argv[1]); "
 
 
 def hold(folder: Path, then: str) -> subprocess.Popen[str]:
@@ -29,28 +30,33 @@ def hold(folder: Path, then: str) -> subprocess.Popen[str]:
 def test_a_second_process_is_told_who_holds_it_and_a_killed_one_holds_nothing(tmp_path: Path) -> None:
     process = hold(tmp_path, "print('held', flush=True); time.sleep(60)")
     with pytest.raises(RunExistsError, match=rf"is in use by process {process.pid}: wait .* run_dir="):
-        RunLock(tmp_path)
+        FolderLock(tmp_path)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    assert (tmp_path / LOCK_FILE).read_text().startswith(f"{process.pid} ")  # stale, and of no account
-    with RunLock(tmp_path):
-        assert (tmp_path / LOCK_FILE).read_text().startswith(f"{os.getpid()} ")
+    assert (tmp_path / LOCK_FILE).read_text() == f"{process.pid}\n"  # stale, and of no account
+    with FolderLock(tmp_path):
+        assert (tmp_path / LOCK_FILE).read_text() == f"{os.getpid()}\n"  # and not the name of the machine
 
 
 def test_released_is_free(tmp_path: Path) -> None:
     process = hold(tmp_path, "lock.release(); print('held', flush=True); time.sleep(60)")
     try:
-        RunLock(tmp_path).release()
+        FolderLock(tmp_path).release()
     finally:
         process.kill()
         process.communicate()
 
 
-def test_an_unreadable_lock_file_names_nobody(tmp_path: Path) -> None:
-    (tmp_path / LOCK_FILE).write_bytes(b"\xff\xfe")
+@pytest.mark.parametrize(
+    ("content", "holder"), [(b"\xff\xfe", "another process"), (b"", "another process"), (b"17 lab-pc\n", "process 17")]
+)
+def test_a_lock_file_names_its_process_also_one_of_earlier_versions(
+    tmp_path: Path, content: bytes, holder: str
+) -> None:
+    (tmp_path / LOCK_FILE).write_bytes(content)
     descriptor = os.open(tmp_path / LOCK_FILE, os.O_RDWR)
     try:
-        assert run_folder._holder(descriptor) == "another process"
+        assert locks._holder(descriptor) == holder
     finally:
         os.close(descriptor)
 
@@ -59,16 +65,16 @@ def test_a_file_system_without_locks_is_no_obstacle(tmp_path: Path, monkeypatch:
     def unsupported(descriptor: int, operation: int) -> None:
         raise OSError(95, "Operation not supported")
 
-    monkeypatch.setattr(run_folder.fcntl, "lockf", unsupported)
-    with RunLock(tmp_path):
+    monkeypatch.setattr(locks.fcntl, "lockf", unsupported)
+    with FolderLock(tmp_path):
         pass
 
 
 def test_the_first_release_in_a_process_frees_nothing(tmp_path: Path) -> None:
     """The command line and the runner lock one folder; POSIX would free it when either lets go."""
-    first, second = RunLock(tmp_path), RunLock(tmp_path)
+    first, second = FolderLock(tmp_path), FolderLock(tmp_path)
     first.release()
-    code = "import sys; from metaroll.training.store.run_folder import RunLock; RunLock(sys.argv[1])"
+    code = "import sys; from metaroll.data.folders.locks import FolderLock; FolderLock(sys.argv[1])"
     command = [sys.executable, "-c", code, str(tmp_path)]
     assert not is_locked(tmp_path)  # by another; and asking frees nothing either
     refused = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -84,7 +90,7 @@ def test_a_lock_that_is_a_link_is_refused_and_its_target_kept(tmp_path: Path) ->
     run.mkdir()
     (run / LOCK_FILE).symlink_to(precious)
     with pytest.raises(RunExistsError, match=r"\.lock must be a plain file"):
-        RunLock(run)
+        FolderLock(run)
     assert precious.read_text() == "mine"
     assert not is_locked(run)
 
@@ -92,13 +98,5 @@ def test_a_lock_that_is_a_link_is_refused_and_its_target_kept(tmp_path: Path) ->
 def test_a_lock_that_is_a_pipe_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / LOCK_FILE)
     with pytest.raises(RunExistsError, match="plain file"):
-        RunLock(tmp_path)
+        FolderLock(tmp_path)
     assert not is_locked(tmp_path)
-
-
-def test_a_folder_where_nothing_can_be_written_is_found_at_once(tmp_path: Path) -> None:
-    check_writable(tmp_path)
-    assert not list(tmp_path.iterdir())
-    for folder in (Path("/proc"), tmp_path / "missing"):
-        with pytest.raises(OSError, match=rf"{folder} cannot be used .*run_dir="):
-            check_writable(folder)

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
+from metaroll.data.folders.links import refuse_link
+
 __all__ = ["checksum", "flush_folder", "named_errors", "temporary_path", "write_atomic", "write_files"]
 
 _CHUNK = 1 << 22
@@ -47,10 +49,12 @@ def write_files(writers: Mapping[Path, Callable[[BinaryIO], object]]) -> None:
 
     Raises:
         IsADirectoryError: A path is a folder.
+        LinkError: A path is a link: neither it nor what it points to is ours to replace.
         OSError: One cannot be written; names it.
     """
     new = {path: temporary_path(path) for path in writers}
     for path in new:
+        refuse_link(path)
         if path.is_dir():  # would be found only after others have been replaced
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     try:

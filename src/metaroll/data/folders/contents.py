@@ -1,0 +1,263 @@
+"""What lies in a folder, by the names of its layout: what is foreign, removed, copied, renamed.
+
+No folder is ever removed with what happens to be in it. Files that others have put there stay, and so does then the
+folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from metaroll.data.folders.atomic_files import flush_folder
+from metaroll.data.folders.kinds import LOCK_FILE, MARK_FILE, SAVED_FILE, Layout
+from metaroll.data.folders.links import is_link, link_error, remove_file
+from metaroll.errors import LinkError, RunExistsError, option_text
+
+__all__ = [
+    "clear",
+    "copy_folder",
+    "foreign_in",
+    "free_name",
+    "move_folder",
+    "named_some",
+    "refuse_links",
+    "remove_folder",
+    "replace_folder",
+    "set_aside",
+    "standing",
+]
+
+_MOST_NAMED = 4
+_ATTEMPTS = 100
+_OF_ONE_FOLDER = (LOCK_FILE, MARK_FILE, SAVED_FILE)
+"""What a copy does not get."""
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    """What is in a folder, by name; nothing where there is none."""
+    try:
+        with os.scandir(folder) as found:
+            return sorted(found, key=lambda entry: entry.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    return entry.is_dir(follow_symlinks=False)
+
+
+def refuse_links(folder: str | Path, layout: Layout) -> None:
+    """Error if anything in ``folder`` that is written by name is a link; the folder itself may be one.
+
+    Raises:
+        LinkError: Names it.
+    """
+    for entry in _entries(Path(folder)):
+        inner = layout.folder(entry.name)
+        # The lock has an error of its own.
+        if entry.is_symlink() and layout.knows(entry.name) and entry.name != LOCK_FILE:
+            raise link_error(entry.path)
+        if inner is not None and _is_folder(entry):
+            refuse_links(entry.path, inner)
+
+
+def foreign_in(folder: str | Path, layout: Layout) -> list[str]:
+    """Paths in ``folder`` that are not of its layout, in order."""
+    found: list[str] = []
+    for entry in _entries(Path(folder)):
+        inner = layout.folder(entry.name)
+        if inner is not None and _is_folder(entry):
+            found += [f"{entry.name}/{path}" for path in foreign_in(entry.path, inner)]
+        elif inner is not None or layout.place_of(entry.name) is None or _is_folder(entry):
+            found.append(entry.name)
+    return found
+
+
+def named_some(paths: Collection[str]) -> str:
+    """The first of ``paths``, and how many more there are."""
+    listed = list(paths)
+    more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
+    return ", ".join(listed[:_MOST_NAMED]) + more
+
+
+# -- removing ----------------------------------------------------------------------------------------------------------
+
+
+def clear(folder: str | Path, layout: Layout, names: Collection[str] | None = None) -> None:
+    """Remove what we have written into ``folder``, but for lock and mark; the rest stays.
+
+    It can be repeated after it was interrupted at any moment: the file by which the folder is known goes last.
+
+    Args:
+        folder: The folder.
+        layout: What we write in it.
+        names: Only these files and folders of it.
+
+    Raises:
+        LinkError: One of them is a link.
+    """
+    refuse_links(folder, layout)
+    files: list[tuple[int, os.DirEntry[str]]] = []
+    for entry in _entries(Path(folder)):
+        if (names is not None and entry.name not in names) or entry.name in (LOCK_FILE, MARK_FILE):
+            continue
+        inner, place = layout.folder(entry.name), layout.place_of(entry.name)
+        if inner is not None and _is_folder(entry):
+            remove_folder(entry.path, inner)
+        elif place is not None and not _is_folder(entry):
+            files.append((place, entry))
+    for _, entry in sorted(files, key=lambda file: file[0]):
+        remove_file(entry.path)
+
+
+def remove_folder(folder: str | Path, layout: Layout) -> bool:
+    """Remove what we have written into ``folder``, and then itself; whether it is gone: files of others keep it.
+
+    Args:
+        folder: The folder; nothing happens where there is none.
+        layout: What we write in it.
+
+    Raises:
+        LinkError: It is a link, or something of the layout in it.
+    """
+    folder = Path(folder)
+    if is_link(folder):
+        raise link_error(folder)
+    clear(folder, layout)
+    if foreign_in(folder, layout):
+        return False
+    for name in (LOCK_FILE, MARK_FILE):
+        remove_file(folder / name)
+    try:
+        folder.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            return False
+        raise
+    return True
+
+
+def free_name(folder: str | Path, layout: Layout) -> None:
+    """Remove our folder of that name; what others have put into it is kept in one of another name."""
+    if not remove_folder(folder, layout):
+        set_aside(folder)
+
+
+# -- renaming ----------------------------------------------------------------------------------------------------------
+
+
+def move_folder(folder: str | Path, target: str | Path) -> Path:
+    """Rename our folder to ``target``, where there is none, or an empty one; ``target``."""
+    os.rename(folder, target)
+    return Path(target)
+
+
+def set_aside(folder: str | Path) -> Path:
+    """Rename a folder to the next free of ``NAME-2``, ``NAME-3``, ... beside it; its new path.
+
+    Raises:
+        RunExistsError: It is the current folder, or above that.
+    """
+    folder = Path(folder)
+    if Path.cwd().is_relative_to(folder.resolve()):
+        other = f"choose another folder with {option_text('run_dir')}"
+        raise RunExistsError(f"{folder} cannot be renamed, since the current folder lies in it: {other}")
+    for number in itertools.count(2):
+        target = folder.with_name(f"{folder.name}-{number}")
+        if not os.path.lexists(target):
+            os.rename(folder, target)
+            return target
+    raise AssertionError("there always is a free number")
+
+
+def _replaced_names(folder: Path) -> Iterator[Path]:
+    """Where earlier contents of ``folder`` are while it is replaced, newest first."""
+    pattern = re.compile(rf"\.{re.escape(folder.name)}\.\d+-[0-9a-f]{{8}}\.old")
+    found = [entry for entry in _entries(folder.parent) if pattern.fullmatch(entry.name) and _is_folder(entry)]
+    for entry in sorted(found, key=lambda entry: entry.stat().st_mtime_ns, reverse=True):
+        yield Path(entry.path)
+
+
+def standing(folder: str | Path) -> Path:
+    """The folder itself; where its replacement was interrupted, what it was before, under the name that it has now.
+
+    Whoever reads uses this and renames nothing: another process may be replacing the folder now.
+    """
+    folder = Path(folder)
+    if not folder.name or os.path.lexists(folder):
+        return folder
+    found = next(_replaced_names(folder), folder)
+    return folder if os.path.lexists(folder) else found
+
+
+def replace_folder(new: str | Path, folder: str | Path, layout: Layout) -> Path:
+    """Give a complete folder the name of another one, which is removed then; where that was a link, what it points to.
+
+    A kill at any moment leaves the old or the new one, which ``standing`` finds.
+
+    Args:
+        new: The new folder, on the same disk.
+        folder: The name; there need be no folder.
+        layout: What we write in both.
+    """
+    target = Path(os.path.realpath(folder))
+    left = list(_replaced_names(target))  # of replacements that were interrupted
+    if left and not os.path.lexists(target):
+        with contextlib.suppress(OSError):  # another process was faster
+            os.rename(left[0], target)
+    for attempt in range(_ATTEMPTS):
+        old = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.old")
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(target, old)
+            left.append(old)
+        try:
+            os.rename(new, target)
+            break
+        except OSError as error:  # another process has put one there in between
+            taken = error.errno in (errno.ENOTEMPTY, errno.EEXIST)
+            if not taken or attempt == _ATTEMPTS - 1:
+                with contextlib.suppress(OSError):
+                    os.rename(old, target)
+                raise
+    flush_folder(target.parent)
+    for replaced in left:
+        with contextlib.suppress(OSError):  # the new one stands
+            remove_folder(replaced, layout)
+    return Path(folder)
+
+
+# -- copying -----------------------------------------------------------------------------------------------------------
+
+
+def copy_folder(folder: str | Path, target: str | Path, layout: Layout) -> Path:
+    """Copy what we have written into ``folder`` to ``target``, a new folder, without lock and mark; ``target``.
+
+    Raises:
+        LinkError: Something that we write is a link.
+    """
+    folder, target = Path(folder), Path(target)
+    target.mkdir()
+    for entry in _entries(folder):
+        inner = layout.folder(entry.name)
+        known = inner is not None or layout.place_of(entry.name) is not None
+        if not known or entry.name in _OF_ONE_FOLDER:
+            continue
+        if entry.is_symlink():
+            raise link_error(entry.path)
+        if inner is not None and _is_folder(entry):
+            copy_folder(entry.path, target / entry.name, inner)
+        elif inner is None and entry.is_file(follow_symlinks=False):
+            shutil.copy2(entry.path, target / entry.name, follow_symlinks=False)
+        else:
+            raise LinkError(f"{entry.path} must be a {'plain file' if inner is None else 'folder'}: move it away")
+    return target

@@ -1,0 +1,72 @@
+"""Nothing is written through a link: where files are appended to, cut and removed."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+from metaroll.errors import LinkError, option_text
+
+__all__ = ["append_to", "is_link", "link_error", "refuse_link", "remove_file", "truncate_to"]
+
+
+def is_link(path: str | Path) -> bool:
+    """Whether there is a link of that name, to whatever it points."""
+    return os.path.islink(path)
+
+
+def link_error(path: str | Path) -> LinkError:
+    """The error that names a link."""
+    return LinkError(
+        f"{path} is a link, and nothing is written through links: remove it, or choose another place with "
+        + option_text("run_dir")
+    )
+
+
+def refuse_link(path: str | Path) -> None:
+    """Error if ``path`` itself is a link; folders above it may be.
+
+    Raises:
+        LinkError: It is one.
+    """
+    if is_link(path):
+        raise link_error(path)
+
+
+def _open(path: str | Path, flags: int) -> int:
+    """A descriptor of a plain file; what a link points to is not opened, and a pipe keeps nobody waiting."""
+    refuse_link(path)  # the system's own error says something of loops
+    descriptor = os.open(path, flags | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise LinkError(f"{path} must be a plain file: move away what is there now")
+    return descriptor
+
+
+def append_to(path: str | Path) -> BinaryIO:
+    """The file ``path``, made if needed, open for what comes at its end.
+
+    Raises:
+        LinkError: It is a link, or no plain file.
+    """
+    return os.fdopen(_open(path, os.O_APPEND | os.O_CREAT), "ab")
+
+
+def truncate_to(path: str | Path, size: int) -> None:
+    """Cut the file ``path`` to ``size`` bytes.
+
+    Raises:
+        LinkError: It is a link, or no plain file.
+    """
+    descriptor = _open(path, 0)
+    try:
+        os.ftruncate(descriptor, size)
+    finally:
+        os.close(descriptor)
+
+
+def remove_file(path: str | Path) -> None:
+    """Remove a file, or a link rather than what it points to; nothing happens where there is none."""
+    Path(path).unlink(missing_ok=True)

@@ -1,0 +1,121 @@
+"""Who may write into a folder: one process at a time, and a lock never outlives its process."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import stat
+import weakref
+from pathlib import Path
+from types import TracebackType
+from typing import final
+
+from metaroll.data.folders.kinds import LOCK_FILE
+from metaroll.errors import RunExistsError, option_text
+
+__all__ = ["FolderLock", "is_locked"]
+
+_TAKEN = (errno.EACCES, errno.EAGAIN)
+
+
+@final
+class _Held:
+    """An open lock file. The process has one lock on it, which ends when any of its descriptors is closed."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.close = weakref.finalize(self, os.close, descriptor)
+
+
+_HELD: weakref.WeakValueDictionary[tuple[int, ...], _Held] = weakref.WeakValueDictionary()
+"""The locks of this process, by ``_key`` of their files."""
+
+
+def _key(status: os.stat_result) -> tuple[int, ...]:
+    return os.getpid(), status.st_dev, status.st_ino  # a fork has the object, but not the lock
+
+
+@final
+class FolderLock:
+    """The right to write into a folder, held until ``release`` or the end of the process.
+
+    It is a POSIX record lock on ``.lock``. The kernel frees it when its process ends, however it ends; the file stays,
+    and says which process held it last. Workers do not inherit it. Within one process it excludes nobody, and is held
+    until the last ``FolderLock`` of the folder is released.
+
+    Args:
+        folder: Existing folder.
+
+    Raises:
+        RunExistsError: Another process holds it, or ``.lock`` is a link or no file.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self._held: _Held | None = _lock(Path(folder))
+
+    def release(self) -> None:
+        """Let others write."""
+        self._held = None
+
+    def __enter__(self) -> FolderLock:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def _lock(folder: Path) -> _Held:
+    path, other = folder / LOCK_FILE, f"choose another folder with {option_text('run_dir')}"
+    with contextlib.suppress(FileNotFoundError):
+        status = os.lstat(path)
+        if not stat.S_ISREG(status.st_mode):  # what it points to, or who reads it, is no business of ours
+            raise RunExistsError(f"{path} must be a plain file: remove it, or {other}")
+        if (held := _HELD.get(_key(status))) is not None:
+            return held
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+    held = _Held(descriptor)
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        holder = _holder(descriptor)
+        if error.errno in _TAKEN:
+            held.close()
+            raise RunExistsError(
+                f"{folder} is in use by {holder}: wait until that process is done or stop it, or {other}"
+            ) from None
+        return held  # a file system without locks: go on without
+    with contextlib.suppress(OSError):  # the lock counts, the number is only for the message
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    _HELD[_key(os.fstat(descriptor))] = held
+    return held
+
+
+def is_locked(folder: str | Path) -> bool:
+    """Whether another process may write into a folder now; asks only, so that nobody is refused because of it."""
+    path = Path(folder) / LOCK_FILE
+    try:
+        status = os.lstat(path)
+        if not stat.S_ISREG(status.st_mode) or _key(status) in _HELD:
+            return False
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        os.lockf(descriptor, os.F_TEST, 0)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _holder(descriptor: int) -> str:
+    """Who wrote the lock file; earlier versions wrote the name of the machine behind the number."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return f"process {int(os.pread(descriptor, 1000, 0).decode().split()[0])}"
+    return "another process"

@@ -1,0 +1,232 @@
+"""Taking a folder: the one way to begin to write into one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import stat
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import final
+
+from metaroll.data.folders.atomic_files import write_atomic
+from metaroll.data.folders.contents import clear, foreign_in, named_some, refuse_links, set_aside
+from metaroll.data.folders.kinds import CONFIG_FILE, KINDS, LOCK_FILE, LOG_FILE, MARK_FILE, Kind
+from metaroll.data.folders.locks import FolderLock
+from metaroll.errors import MetarollError, RunExistsError, option_text
+
+__all__ = ["HeldFolder", "is_empty", "kind_of", "other_folder", "refuse_foreign", "take", "take_new", "write_mark"]
+
+_FORMAT = 1
+_MARK_BYTES = 4096
+_HEAD_BYTES = 2**16
+# Left by what ended before it began.
+_NOTHING = re.compile(
+    "|".join([*map(re.escape, (LOCK_FILE, LOG_FILE, MARK_FILE)), r"\..+\.\d+-[0-9a-f]{8}\.tmp"])
+    + rf"|\.{re.escape(CONFIG_FILE)}\.tmp"
+)
+
+
+def other_folder() -> str:
+    """The hint to take another folder."""
+    return f"choose another folder with {option_text('run_dir')}"
+
+
+@contextlib.contextmanager
+def _usable(folder: Path) -> Iterator[None]:
+    """Errors of the operating system with the folder and a hint."""
+    try:
+        yield
+    except MetarollError:
+        raise
+    except OSError as error:
+        raise OSError(f"{folder} cannot be used ({error.strerror}): {other_folder()}") from error
+
+
+# -- what it is --------------------------------------------------------------------------------------------------------
+
+
+def is_empty(folder: str | Path) -> bool:
+    """Whether there is no such folder, or nothing in it but what is left by something that ended before it began."""
+    folder = Path(folder)
+    with _usable(folder):
+        if not folder.exists():
+            return True
+        return folder.is_dir() and all(_NOTHING.fullmatch(path.name) for path in folder.iterdir())
+
+
+def kind_of(folder: str | Path) -> Kind | None:
+    """The kind of a folder, by its mark, or, of one that an earlier version wrote, by its signs; ``None`` for others.
+
+    Raises:
+        RunExistsError: A later version wrote it.
+    """
+    folder = Path(folder)
+    mark = _mark_of(folder)
+    if mark is not None:
+        return mark
+    return next((kind for kind in KINDS.values() if any(_has(folder, paths) for paths in kind.signs)), None)
+
+
+def _mark_of(folder: Path) -> Kind | None:
+    path = folder / MARK_FILE
+    head = _head(path, _MARK_BYTES)
+    if not head:
+        return None
+    try:
+        mark = json.loads(head)
+        kind, version = KINDS[mark["kind"]], mark["format"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise RunExistsError(f"{path} is damaged, or of a later version: {other_folder()}") from None
+    if version != _FORMAT:
+        raise RunExistsError(f"{path} has format {version!r}, this metaroll knows {_FORMAT}: {other_folder()}")
+    return kind
+
+
+def _head(path: Path, size: int) -> bytes:
+    """The beginning of a plain file; nothing where there is none."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return b""
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read(size) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+
+
+def _has(folder: Path, paths: Sequence[str]) -> bool:
+    """Whether all of ``paths`` are there, which are the signs of a kind."""
+    for sign in paths:
+        path, _, line = sign.partition(": ")
+        found = _matching(folder, path.split("/"))
+        if line:
+            found = [file for file in found if re.search(rf"(?m)^{line}\b".encode(), _head(file, _HEAD_BYTES))]
+        if not found:
+            return False
+    return True
+
+
+def _matching(folder: Path, patterns: Sequence[str]) -> list[Path]:
+    try:
+        found = [path for path in folder.iterdir() if re.fullmatch(patterns[0], path.name) and not path.is_symlink()]
+    except OSError:
+        return []
+    return found if len(patterns) == 1 else [below for path in found for below in _matching(path, patterns[1:])]
+
+
+def refuse_foreign(folder: str | Path, kind: Kind) -> None:
+    """Error if ``folder`` holds anything but one of ``kind``, beside which there may be files of others.
+
+    Raises:
+        RunExistsError: Names some of what is there.
+    """
+    folder = Path(folder)
+    if is_empty(folder):
+        return
+    found = kind_of(folder) if folder.is_dir() else None
+    if found is None:
+        foreign = foreign_in(folder, kind.layout) or sorted(os.listdir(folder)) if folder.is_dir() else []
+        what = f"is not {kind.what}: it holds {named_some(foreign)}" if folder.is_dir() else "is a file"
+        raise RunExistsError(f"{folder} exists and {what}; move that away, or {other_folder()}")
+    if found is not kind and kind.name not in found.becomes:
+        raise RunExistsError(f"{folder} exists and is {found.what}, not {kind.what}: {other_folder()}")
+
+
+def write_mark(folder: Path, kind: Kind) -> None:
+    """Say in a folder of ours what it is."""
+    text = json.dumps({"kind": kind.name, "format": _FORMAT}) + "\n"
+    if _head(folder / MARK_FILE, _MARK_BYTES) != text.encode():
+        write_atomic(folder / MARK_FILE, text.encode())
+
+
+# -- taking it ---------------------------------------------------------------------------------------------------------
+
+
+@final
+class HeldFolder:
+    """A folder that this process alone writes into, until ``release`` or the end of the process.
+
+    Attributes:
+        path: The folder.
+        kind: What it is.
+    """
+
+    def __init__(self, path: Path, kind: Kind, lock: FolderLock) -> None:
+        self.path, self.kind = path, kind
+        self._lock = lock
+
+    def clear(self, names: Collection[str] | None = None) -> None:
+        """Remove what we have written into it, perhaps only files and folders of these ``names``."""
+        clear(self.path, self.kind.layout, names)
+
+    def release(self) -> None:
+        """Let others write."""
+        self._lock.release()
+
+    def __enter__(self) -> HeldFolder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def take(folder: str | Path, kind: Kind, check: Callable[[], object] | None = None) -> HeldFolder:
+    """The right to write into ``folder`` as one of ``kind``, which no other process then has.
+
+    Whoever calls has checked all that a user asked for: nothing of an error is left in the folder then, and what lies
+    there is as it was. The order is that of the steps here: no name in the folder that is written is a link (the folder
+    itself and those above it may be: the user has named them); what is there belongs there; the folder is made, and
+    locked; both are looked at again; a mark says what the folder is.
+
+    Args:
+        folder: Made if needed.
+        kind: What it is, or becomes.
+        check: Raises where what is in the folder does not belong there; without one, what ``refuse_foreign`` says.
+
+    Raises:
+        RunExistsError: Another process holds it, or it holds something else.
+        LinkError: A name in it is a link.
+        OSError: Nothing can be written there.
+    """
+    folder = Path(folder)
+
+    def look() -> None:
+        refuse_links(folder, kind.layout)
+        if check is None:
+            refuse_foreign(folder, kind)
+        else:
+            check()
+
+    with _usable(folder):
+        look()
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FolderLock(folder)
+        look()
+        write_mark(folder, kind)
+    return HeldFolder(folder, kind, lock)
+
+
+def take_new(
+    folder: str | Path, kind: Kind, check: Callable[[], object] | None = None
+) -> tuple[HeldFolder, Path | None]:
+    """A new folder of ``kind``, and where an earlier one that was there is now: beside it, by another name.
+
+    Args:
+        folder: Made if needed.
+        kind: What it becomes.
+        check: As of ``take``, for the earlier one.
+    """
+    folder, kept = Path(folder), None
+    if not is_empty(folder):
+        with take(folder, kind, check), _usable(folder):
+            kept = set_aside(folder)
+
+    def refuse_any() -> None:
+        if not is_empty(folder):
+            raise RunExistsError(f"another process has begun to write into {folder}: {other_folder()}")
+
+    return take(folder, kind, refuse_any), kept
