@@ -207,7 +207,8 @@ def test_one_run_per_seed(tmp_path, monkeypatch, capsys):
     assert main([*arguments, "--json"]) == 0
     summaries = json.loads(capsys.readouterr().out)["runs"]
     assert [summary["seed"] for summary in summaries] == [4, 5]
-    assert sorted(path.name for path in (tmp_path / "many").iterdir()) == ["group.yaml", "seed-4", "seed-5"]
+    names = sorted(path.name for path in (tmp_path / "many").iterdir() if not path.name.startswith("."))
+    assert names == ["group.yaml", "seed-4", "seed-5"]
     text = refusal(capsys, *arguments)
     assert "a group of runs exists already in many (seeds 4, 5): `metaroll resume many` continues" in text
     # One that has not begun, one that has finished.

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import metaroll
 from metaroll.data.folders import contents
 from metaroll.data.folders.atomic_files import write_atomic
 from metaroll.data.folders.contents import (
@@ -25,7 +26,8 @@ from metaroll.data.folders.kinds import AGENT, GROUP, INFER, KINDS, LOCK_FILE, M
 from metaroll.data.folders.links import append_to, truncate_to
 from metaroll.data.folders.taking import is_empty, kind_of, refuse_foreign, take, take_new
 from metaroll.data.posteriors.folder import Draws, read_draws, write_folder
-from metaroll.errors import LinkError, RunExistsError
+from metaroll.data.recordings import save_rollouts
+from metaroll.errors import LinkError, RecordingError, RunExistsError
 
 PART = "round-1-from-0000000-0123456789ab.npz"
 
@@ -162,6 +164,18 @@ def test_what_is_appended_comes_behind_what_is_there(tmp_path) -> None:
     assert (tmp_path / "log").read_bytes() == b"one\ntwo\n"
     truncate_to(tmp_path / "log", 4)
     assert (tmp_path / "log").read_bytes() == b"one\n"
+
+
+def test_recordings_are_written_through_no_link(tmp_path) -> None:
+    rollout = metaroll.rollout("CartPole-v1", lambda obs: 0, max_steps=3)
+    (tmp_path / "log").mkdir()
+    precious = put(tmp_path, "precious") / "precious"
+    (tmp_path / "log" / "rollout_0001.npz").symlink_to(precious)
+    with pytest.raises(RecordingError, match=r"rollout_0001\.npz is a link"):
+        save_rollouts([rollout, rollout], tmp_path / "log", overwrite=True)
+    assert files(tmp_path) == ["log/rollout_0001.npz", "precious"] and precious.read_text() == "precious\n"
+    save_rollouts([rollout], tmp_path / "log", overwrite=True)  # the link is no recording of this one
+    assert files(tmp_path) == ["log/rollout_0000.npz", "precious"] and precious.read_text() == "precious\n"
 
 
 # -- removal -----------------------------------------------------------------------------------------------------------

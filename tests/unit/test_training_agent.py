@@ -576,6 +576,47 @@ def test_saving_replaces_saved_agents_only(ppo: metaroll.Agent) -> None:
     assert other.save("run") == Path("run")
 
 
+def test_a_saved_agent_holds_what_was_learned_and_no_files_of_others(ppo: metaroll.Agent) -> None:
+    assert ppo.run_dir is not None
+    (ppo.run_dir / "notes.txt").write_text("mine")
+    for _ in range(2):  # with a copy of the notes the second was refused
+        ppo.save("kept")
+    assert not Path("kept/notes.txt").exists() and not Path("kept/.lock").exists()
+    assert trees_equal(learned(Path("kept")), learned(ppo.run_dir))
+    (ppo.run_dir / "notes.txt").unlink()
+    Path("kept/snapshots/000001/notes.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match=r"holds snapshots/000001/notes\.txt"):
+        ppo.save("kept")
+
+
+def test_a_saved_agent_whose_replacement_was_killed_is_loaded_and_restored(ppo: metaroll.Agent) -> None:
+    ppo.save("kept")
+    Path("kept").rename(".kept.4711-0a1b2c3d.old")
+    assert trees_equal(learned(metaroll.load("kept").run_dir), learned(ppo.run_dir))
+    ppo.save("kept")
+    assert metaroll.load("kept").run_dir == Path("kept") and not Path(".kept.4711-0a1b2c3d.old").exists()
+
+
+def test_a_saved_agent_that_was_trained_further_is_a_run(ppo: metaroll.Agent) -> None:
+    """Saving replaced it, and the training was lost."""
+    ppo.save("kept")
+    assert main(["resume", "kept", "--epochs", "2", "--quiet"]) == 0
+    with pytest.raises(FileExistsError, match="no folder that an agent was saved in"):
+        ppo.save("kept")
+
+
+def test_the_copy_that_an_earlier_version_saved_may_be_replaced_unless_it_was_trained_since(
+    ppo: metaroll.Agent,
+) -> None:
+    ppo.save("kept")
+    Path("kept/.metaroll").rename("kept/.saved")
+    ppo.save("kept")
+    Path("kept/.metaroll").rename("kept/.saved")
+    Path("kept/.lock").touch()
+    with pytest.raises(FileExistsError, match="no folder that an agent was saved in"):
+        ppo.save("kept")
+
+
 NAMES_OF_OTHERS: dict[str, Any] = {
     "gamma": "discount=",
     "n_steps": "steps_per_epoch=",

@@ -13,6 +13,7 @@ import pytest
 
 from metaroll.data.replay.ring_rows import History, RingRows
 from metaroll.errors import SnapshotError
+from metaroll.training.store.run_store import RunStore
 from metaroll.training.store.snapshots import Snapshotter, latest, load_snapshot, snapshots_of
 
 MANIFEST = {"algorithm": "Toy", "fingerprint": "x", "metrics_offset": 0}
@@ -230,9 +231,8 @@ def die_after(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
 
         return call
 
-    for name in ("replace", "unlink", "mkdir", "rmdir", "truncate", "link"):
+    for name in ("replace", "rename", "unlink", "mkdir", "rmdir", "ftruncate", "link"):
         monkeypatch.setattr(os, name, guarded(getattr(os, name)))
-    monkeypatch.setattr(shutil, "rmtree", guarded(shutil.rmtree))
     monkeypatch.setattr(Path, "unlink", guarded(Path.unlink))
     monkeypatch.setattr(Path, "mkdir", guarded(Path.mkdir))
 
@@ -386,3 +386,29 @@ def test_a_kill_while_rows_are_written_leaves_a_whole_snapshot(tmp_path: Path, m
         if finished:
             return
     raise AssertionError("it never came to its end")
+
+
+def test_files_of_others_in_snapshots_outlive_them(tmp_path: Path) -> None:
+    """They were removed with the folder in which they lay."""
+    snapshotter = Snapshotter(tmp_path)
+    for k in (1, 2, 3, 2, 3):  # 2 and 3 again, as after a resume from an older one
+        path = write(snapshotter, k)
+        assert path is not None
+        (path / f"notes-{k}.txt").write_text("mine")
+        if k == 3:
+            snapshotter.set_aside_after(1)
+    write(snapshotter, 4)
+    assert list(snapshots_of(tmp_path)) == [4] and load_snapshot(tmp_path).tree("algorithm")["epochs"] == 4
+    kept = sorted(path.name for path in tmp_path.rglob("notes-*"))
+    assert kept == ["notes-1.txt", "notes-2.txt", "notes-2.txt", "notes-3.txt", "notes-3.txt"]
+
+
+def test_a_run_that_is_overwritten_loses_what_we_wrote_and_nothing_else(tmp_path: Path) -> None:
+    write(Snapshotter(tmp_path), 1)
+    notes = tmp_path / "snapshots" / "000001" / "notes.txt"
+    for path in (notes, tmp_path / "snapshots" / "best.txt", tmp_path / "thesis.tex", tmp_path / "summary.json"):
+        path.write_text("mine")
+    RunStore(tmp_path).begin(True, None)
+    left = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file())
+    assert left == [".lock", ".metaroll", "snapshots/000001-2/notes.txt", "snapshots/best.txt", "thesis.tex"]
+    assert latest(tmp_path) is None

@@ -351,7 +351,7 @@ class Agent(Actor):
             write_mark(copy, AGENT)
             with contextlib.ExitStack() as stack:
                 if folder.exists():
-                    stack.enter_context(take(folder, AGENT, lambda: run_folder.refuse_unsaved(folder)))
+                    stack.enter_context(take(folder, AGENT))
                 return replace_folder(copy, folder, AGENT.layout)
         finally:
             remove_folder(copy, AGENT.layout)  # of an error; it has another name now

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from metaroll.data.folders.contents import set_aside
 from metaroll.data.folders.kinds import CONFIG_FILE, RUN, SNAPSHOTS, SUMMARY_FILE, TASK_SPLIT_FILE
 from metaroll.data.folders.taking import HeldFolder, take
 from metaroll.errors import RunExistsError, SnapshotError, option_text
@@ -74,6 +75,8 @@ class RunStore:
                 f"another folder with {option_text('run_dir')}"
             )
         self._take(self.run_dir).clear(_OURS)
+        for left in snapshots_of(self.run_dir).values():  # others have put files there
+            set_aside(left)
         if config is not None and not (self.run_dir / CONFIG_FILE).exists():
             write_yaml(self.run_dir / CONFIG_FILE, to_plain(config))
 
