@@ -23,7 +23,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from metaroll.checks import check_path
-from metaroll.data.atomic_files import checksum, flush_folder, named_errors, write_atomic
+from metaroll.data.atomic_files import checksum, flush_folder, named_errors, write_text
 from metaroll.errors import PosteriorError
 
 __all__ = [
@@ -137,7 +137,7 @@ def _write_files(
     document = {"format": FORMAT, "versions": _versions(), "names": list(draws.names), **description, "files": files}
     document["crc32"] = _crc(document)
     text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
-    write_atomic(folder / DESCRIPTION, (text + "\n").encode())  # last: a folder that has it is complete
+    write_text(folder / DESCRIPTION, text + "\n")  # last: a folder that has it is complete
     flush_folder(folder)
 
 

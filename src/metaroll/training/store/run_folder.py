@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any
 
 from metaroll.data.atomic_files import temporary_path
-from metaroll.errors import MetarollError, RunExistsError, SnapshotError, option_text, said
+from metaroll.errors import MetarollError, RunExistsError, SnapshotError, command_text, option_text, said
 from metaroll.training.store.yaml_files import read_yaml, write_yaml
 
 __all__ = [
@@ -235,7 +235,7 @@ def refuse_existing(folder: Path) -> None:
     """Error if ``folder`` holds something already."""
     if not _is_empty(folder):
         if (folder / CONFIG_FILE).is_file():
-            resume, load = f"`metaroll resume {folder}`", f"metaroll.load({str(folder)!r}).learn()"
+            resume, load = f"`{command_text('resume', folder)}`", f"metaroll.load({str(folder)!r}).learn()"
             how = said(f"{resume} in a shell goes on in it, {load} in a copy;", f"continue it with {resume},")
             raise RunExistsError(f"a run exists already in {folder}: {how} or {_other_folder()}")
         raise RunExistsError(f"{folder} exists and is not a run of metaroll: {_other_folder()}")

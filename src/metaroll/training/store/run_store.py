@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from metaroll.errors import RunExistsError, SnapshotError, option_text
+from metaroll.errors import RunExistsError, SnapshotError, command_text, option_text
 from metaroll.training.store.files import to_plain, write_atomic
 from metaroll.training.store.loggers import MetricLogger
 from metaroll.training.store.metrics_log import FILE_NAME, MetricsLog
@@ -70,8 +70,8 @@ class RunStore:
         if content and not exist_ok:
             raise RunExistsError(
                 f"{self.run_dir} exists and holds {', '.join(sorted(content)[:4])}: continue that run with "
-                f"`metaroll resume {self.run_dir}` (in Python: runner.restore(...), runner.resume(...)), or choose "
-                f"another folder with {option_text('run_dir')}"
+                f"`{command_text('resume', self.run_dir)}` (in Python: runner.restore(...), runner.resume(...)), or "
+                f"choose another folder with {option_text('run_dir')}"
             )
         self.run_dir.mkdir(parents=True, exist_ok=True)
         self._lock = self._lock or RunLock(self.run_dir)

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from metaroll.checks import check_whole
 from metaroll.data.atomic_files import checksum, flush_folder
-from metaroll.errors import SnapshotError, option_text, said
+from metaroll.errors import SnapshotError, command_text, option_text, said
 from metaroll.training.store.files import load_tree, read_json, save_tree, to_plain, write_json
 from metaroll.training.store.metrics_log import FILE_NAME as METRICS_FILE
 from metaroll.training.store.row_files import RowFiles
@@ -139,9 +139,8 @@ def _why_none(run_dir: Path) -> str:
             + option_text("run_dir")
         )
     if (run_dir / CONFIG_FILE).is_file():
-        return (
-            f"the run was stopped before its first one; if `metaroll train` began it, `metaroll resume {run_dir}` does"
-        )
+        resume = command_text("resume", run_dir)
+        return f"the run was stopped before its first one; if `metaroll train` began it, `{resume}` does"
     return "this is not a run folder; name one that `metaroll train` or a LocalRunner has written"
 
 
