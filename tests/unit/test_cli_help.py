@@ -1,4 +1,4 @@
-"""Help needs no environment and no extra: of every command, every algorithm, and where an environment cannot be made."""
+"""Help needs no environment and no extra: of every command and algorithm, and where an environment cannot be made."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ def train(arguments: Sequence[str]) -> None:
     options = experiments.run_options(algo)
     kind = arguments_class(_Files, options, run_config.flat_values(config))
     about = f"{USAGE}\n\nDefaults shown are those of {algo} in {env}.\n\n{size_text(config)}"
-    given: Any = cli.parse(kind, rest, f"metaroll train {algo} {env}", about)
+    given: Any = cli.parse(kind, rest, command_text("train", algo, env), about)
     typed = {argument.split("=")[0].replace("_", "-") for argument in rest}
     values = {}
     for option in options:

@@ -63,7 +63,7 @@ def show_general_help(files: type) -> None:
         "Below are the options that every run has. metaroll train ALGO --help shows those of an algorithm, too; "
         "metaroll train ALGO ENV --help their values in an environment."
     )
-    cli.parse(arguments_class(files, options, values, hints), ["--help"], "metaroll train ALGO ENV", about)
+    cli.parse(arguments_class(files, options, values, hints), ["--help"], command_text("train", "ALGO", "ENV"), about)
 
 
 def show_algorithm_help(files: type, algo: str, env: str = "", why: str = "") -> None:
@@ -89,5 +89,5 @@ def show_algorithm_help(files: type, algo: str, env: str = "", why: str = "") ->
     more = f"{env} cannot be asked for its own: {why}" if env else more
     about = f"{USAGE}\n\n{algo} {purpose(algo)}. Defaults shown are those of {whose}; {more}"
     cli.parse(
-        arguments_class(files, options, values, hints), ["--help"], f"metaroll train {algo} {env or 'ENV'}", about
+        arguments_class(files, options, values, hints), ["--help"], command_text("train", algo, env or "ENV"), about
     )
