@@ -8,11 +8,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from metaroll.cli.main import main
+from metaroll.cli.main import _print_whatever_names_hold, main
 from metaroll.data.atomic_files import write_text
 from metaroll.training.display import consoles
 from metaroll.training.store.files import write_json
@@ -35,11 +36,11 @@ def runs() -> Path:
 
 
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
-def test_a_command_line_in_ascii(runs, name):
+def test_a_command_line_in_ascii(runs, name, monkeypatch, no_pictures):
     run = str(runs / name)
     commands = [
         ["list", "runs", "--runs", str(runs)],
-        ["report", run],
+        ["report", run, "--no-pictures"],
         ["evaluate", run, "--episodes", "1"],
         ["resume", run],
         ["compare", run, str(runs / "other")],
@@ -50,21 +51,32 @@ def test_a_command_line_in_ascii(runs, name):
         ["train", "ppo", name, "--help"],
         ["import-log", run + ".csv", "--out", run],
     ]
-    code = f"""
-import sys
-from metaroll.cli.main import main, _print_whatever_names_hold
-_print_whatever_names_hold()
-found = []
-for command in {commands}:
-    for more in ([], ["--json"]):
-        found.append(main([*command, *more]))
-print(found)
-"""
+    out, err = in_ascii(monkeypatch)
+    found = [main([*command, *more]) for command in commands for more in ([], ["--json"])]
+    told = err.buffer.getvalue().decode("ascii")
+    assert "UnicodeEncodeError" not in told and "internal error" not in told
+    assert found == [0] * 12 + [2] * 6 + [0] * 2 + [2] * 2, told
+    assert out.buffer.getvalue().decode("ascii")
+
+
+def in_ascii(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Standard output and error of a program whose encoding is ASCII, as ``main`` sets them up."""
+    streams = [
+        io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors=errors, write_through=True)
+        for errors in ("strict", "backslashreplace")
+    ]
+    monkeypatch.setattr(sys, "stdout", streams[0])
+    monkeypatch.setattr(sys, "stderr", streams[1])
+    _print_whatever_names_hold()
+    return streams
+
+
+def test_a_program_in_ascii(runs):
+    shell = [sys.executable, "-P", "-m", "metaroll", "list", "runs", "--runs", str(runs)]
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=110, env=environment, check=False)
-    assert done.returncode == 0, done.stderr.decode()
-    assert b"UnicodeEncodeError" not in done.stderr and b"internal error" not in done.stderr, done.stderr.decode()
-    assert done.stdout.decode("ascii").splitlines()[-1] == str([0] * 12 + [2] * 6 + [0] * 2 + [2] * 2)
+    done = subprocess.run(shell, capture_output=True, timeout=100, env=environment, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"r\\u2603n \\U0001f4a9" in done.stdout and b"r\\udcffn" in done.stdout
 
 
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
