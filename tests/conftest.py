@@ -1,13 +1,16 @@
-"""What holds for every test: no global is changed, no process is left behind."""
+"""What holds for every test: it runs in a folder and a home of its own, and leaves nothing behind or changed."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import multiprocessing
 import os
 import random
+import re
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -47,6 +50,88 @@ def disks_do_not_wait() -> Iterator[None]:
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield
 
+
+# -- folders -----------------------------------------------------------------------------------------------------------
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+_CACHES = re.compile(r"__pycache__|\.(git|venv.*|pytest_cache|ruff_cache|hypothesis|import_linter_cache)")
+"""What tools keep in a checkout."""
+
+
+def files_in(folder: Path) -> set[str]:
+    """All that lies in ``folder``, at any depth, but for the caches of tools; nothing is opened."""
+    found: set[str] = set()
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not _CACHES.fullmatch(name)]
+        found.update(os.path.relpath(os.path.join(place, name), folder) for name in (*folders, *files))
+    return found
+
+
+_AT_FIRST = pytest.StashKey[set[str]]()
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if not hasattr(session.config, "workerinput"):  # once, where there are several processes
+        session.config.stash[_AT_FIRST] = files_in(CHECKOUT)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    before = session.config.stash.get(_AT_FIRST, None)
+    changed = set() if before is None else files_in(CHECKOUT) ^ before
+    if changed:
+        session.config.stash[_CHANGED] = sorted(changed)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+_CHANGED = pytest.StashKey[list[str]]()
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if changed := config.stash.get(_CHANGED, []):
+        terminalreporter.section("tests changed the checkout", red=True)
+        terminalreporter.line(f"made or removed in {CHECKOUT}: {', '.join(changed[:20])}")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nothing that the user keeps at home counts; what was computed once may stay in the user's caches."""
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache"))
+        patch.setenv("XDG_CONFIG_HOME", str(home / ".config"))
+        patch.delenv("XDG_DATA_HOME", raising=False)
+        patch.setenv("HOME", str(home))
+        yield
+
+
+@pytest.fixture(scope="session")
+def _places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder for the current folders of all tests."""
+    yield tmp_path_factory.mktemp("places")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_folder_of_module(_places: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """Fixtures of a module run in a folder of their own."""
+    folder = Path(tempfile.mkdtemp(prefix=f"{request.node.path.stem}-", dir=_places))
+    with contextlib.chdir(folder):
+        yield folder
+
+
+@pytest.fixture(autouse=True)
+def own_folder(own_folder_of_module: Path) -> Iterator[None]:
+    """Every test runs in an empty folder of its own, in none of the checkout nor of the user."""
+    folder = own_folder_of_module / f"test-{next(_COUNT)}"
+    folder.mkdir()
+    with contextlib.chdir(folder):
+        yield
+
+
+_COUNT = itertools.count()
+
+
+# -- globals -----------------------------------------------------------------------------------------------------------
 
 GRACE_SECONDS = 5.0
 """How long a process may take to go after the test that started it."""

@@ -48,6 +48,7 @@ CLASS_DEPTH = 3
 PROBES = 60
 
 ADAPTERS = {
+    "training/display/consoles.py": "streams of whoever runs us",
     "training/session/machine.py": "asks the renderers of MuJoCo and Gymnasium",
     "data/compare.py": "values of users: named tuples of any kind",
     "data/data_format.py": "values of users: named tuples of any kind",

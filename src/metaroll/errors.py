@@ -5,10 +5,14 @@ from __future__ import annotations
 import contextlib
 import difflib
 import json
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from types import MappingProxyType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = [
     "ClusterError",
@@ -36,6 +40,7 @@ __all__ = [
     "UsageError",
     "WorkerLost",
     "blame_input",
+    "command_text",
     "in_shell",
     "option_text",
     "said",
@@ -289,8 +294,18 @@ def option_text(name: str, value: Any = None) -> str:
     if isinstance(value, bool):
         return said(f"{name}={value}", flag if value else f"--no-{flag[2:]}")
     many = isinstance(value, list | tuple)
-    typed = " ".join(map(str, value)) if many else str(value)
+    typed = shlex.join(map(str, value if many else [value]))
     return said(f"{name}={json.dumps(value) if isinstance(value, str | list) else repr(value)}", f"{flag} {typed}")
+
+
+def command_text(command: str, *words: str | Path) -> str:
+    """How ``metaroll COMMAND`` is typed with these words, so that a shell takes each as one: ``metaroll resume 'a b'``.
+
+    Args:
+        command: Name of the command.
+        *words: What follows it: names, folders, options and placeholders.
+    """
+    return shlex.join(["metaroll", command, *map(str, words)])
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> UnknownNameError:

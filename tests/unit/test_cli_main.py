@@ -87,7 +87,7 @@ def test_every_command_has_help(capsys, command):
 def test_a_mistake_is_one_line_on_standard_error_and_status_2(capsys, arguments, message):
     status, out, err = run(capsys, *arguments)
     assert (status, out) == (2, "")
-    assert err.startswith("error: ")
+    assert err.startswith("metaroll: error: ")
     assert message in err
     assert "Traceback" not in err
 
@@ -96,7 +96,7 @@ def test_the_traceback_is_shown_when_asked_for(capsys):
     status, _, err = run(capsys, "trian", "--traceback")
     assert status == 2
     assert "Traceback" in err
-    assert "error: unknown command" in err
+    assert "metaroll: error: unknown command" in err
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_an_error_in_a_file_of_the_user_is_not_internal_and_names_its_lines(caps
     status, _, err = run(capsys, "demo")
     assert status == 1
     assert "Traceback" not in err
-    assert err.startswith("error: KeyError: 'no such key' in ") and "test_cli_main.py, line " in err
+    assert err.startswith("metaroll: error: KeyError: 'no such key' in ") and "test_cli_main.py, line " in err
 
 
 def test_markup_in_a_message_is_shown_as_it_is(capsys, monkeypatch, nobody):
@@ -126,7 +126,7 @@ def test_markup_in_a_message_is_shown_as_it_is(capsys, monkeypatch, nobody):
         raise MetarollError("must lie in [red], got [/x]")
 
     monkeypatch.setattr(command_line, "_dispatch", fail)
-    assert run(capsys, "demo") == (2, "", "error: must lie in [red], got [/x]")
+    assert run(capsys, "demo") == (2, "", "metaroll: error: must lie in [red], got [/x]")
 
 
 def test_ctrl_c_gives_status_130_and_the_command_that_continues(capsys, monkeypatch):
@@ -138,7 +138,7 @@ def test_ctrl_c_gives_status_130_and_the_command_that_continues(capsys, monkeypa
     monkeypatch.setattr(command_line, "_dispatch", interrupted)
     status, out, err = run(capsys, "demo")
     assert (status, out) == (130, "")
-    assert err == "interrupted; continue with: metaroll resume runs/demo"
+    assert err == "metaroll: interrupted; continue with: metaroll resume runs/demo"
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
@@ -155,7 +155,7 @@ def test_signals_that_end_programs_end_a_run_as_ctrl_c_does(number, code, capsys
     monkeypatch.setattr(command_line, "_dispatch", terminated)
     status, out, err = run(capsys, "demo")
     assert (status, out) == (code, "")
-    assert err == "terminated; continue with: metaroll resume runs/demo"
+    assert err == "metaroll: terminated; continue with: metaroll resume runs/demo"
     assert signal.getsignal(number) is before
 
 
@@ -175,7 +175,7 @@ def test_a_failure_in_a_run_is_one_line_and_the_command_that_continues_it(capsys
     assert run(capsys, "demo") == (
         status,
         "",
-        f"error: {error} what was saved is kept; continue with: metaroll resume r",
+        f"metaroll: error: {error} what was saved is kept; continue with: metaroll resume r",
     )
 
 

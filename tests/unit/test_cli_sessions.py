@@ -305,7 +305,7 @@ def test_values_that_make_no_sense_are_one_line_and_leave_no_folder(place, capsy
         else run(capsys, "train", "pearl", "point-robot", *arguments)
     )
     assert (status, out) == (2, "")
-    assert err.startswith("error: ")
+    assert err.startswith("metaroll: error: ")
     assert message in err
     assert "Traceback" not in err
     assert not (place / "runs").exists()
@@ -347,7 +347,7 @@ def test_a_damaged_snapshot_is_one_line(place, given_run, capsys):
         path.write_bytes(path.read_bytes()[:-1])
     status, _, err = run(capsys, "resume", "r", "--epochs", "2")
     assert status == 2
-    assert err.startswith("error: ")
+    assert err.startswith("metaroll: error: ")
     assert "Traceback" not in err
 
 
@@ -371,7 +371,7 @@ def test_damage_in_any_file_of_a_snapshot_is_one_line_and_touches_nothing(place,
             before = contents(place / "r")
             status, out, err = run(capsys, "resume", "r", "--epochs", "2")
             assert (status, out) == (2, ""), (name, err)
-            assert err.startswith("error: snapshot 1 cannot be used: ")
+            assert err.startswith("metaroll: error: snapshot 1 cannot be used: ")
             assert name in err
             assert err.endswith("there is no other snapshot: restore it from a copy, or train anew with --out")
             assert contents(place / "r") == before
@@ -560,6 +560,6 @@ def test_ctrl_c_keeps_the_run_and_prints_the_command_that_continues_it(place):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    assert err.strip().splitlines()[-1] == "interrupted; continue with: metaroll resume r"
+    assert err.strip().splitlines()[-1] == "metaroll: interrupted; continue with: metaroll resume r"
     assert "Traceback" not in err
     assert list((place / "r" / "snapshots").glob("[0-9]*"))

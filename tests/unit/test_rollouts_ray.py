@@ -163,9 +163,9 @@ def test_functions_maps_and_numbered_runs(pool):
     assert [entry[-1] for entry in large] == [300_000, 300_001]
 
 
-def test_workers_have_one_thread_and_the_folder_of_the_program(pool):
+def test_workers_have_one_thread_and_the_folder_of_the_program(pool, own_folder_of_module):
     told = pool.invoke_all(lambda G: (torch.get_num_threads(), os.environ["OMP_NUM_THREADS"], os.getcwd()))
-    assert told == [(1, "1", os.getcwd())] * 2
+    assert told == [(1, "1", str(own_folder_of_module))] * 2  # where the pool was started
     main_thread = pool.invoke_all(lambda G: threading.current_thread() is threading.main_thread())
     assert main_thread == [True, True]
     status = pool.describe_workers()

@@ -6,14 +6,12 @@ import contextlib
 import functools
 import importlib
 import importlib.util
-import json
 import multiprocessing
 import os
 import platform
 import re
 import shutil
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +26,7 @@ from metaroll.cli.options import Output, Switch, parse
 from metaroll.diagnostics.report import TaskCheck as Check
 from metaroll.diagnostics.report import one_line
 from metaroll.training.display.consoles import show_findings
+from metaroll.training.display.json_output import write_document
 from metaroll.training.session.machine import (
     BACKENDS,
     MUJOCO_ENV,
@@ -108,8 +107,7 @@ def doctor(arguments: Sequence[str]) -> int:
     failed, warned = (sum(check.status == status for check in checks) for status in ("fail", "warn"))
     if given.output.json:
         found = [{"name": c.name, "status": c.status, "value": c.value, "hint": c.hint} for c in checks]
-        # Plain text through the standard library: what else writes JSON here needs packages that may be missing.
-        sys.stdout.write(json.dumps({"ok": not failed, "seconds": round(seconds, 2), "checks": found}, indent=2) + "\n")
+        write_document({"ok": not failed, "seconds": round(seconds, 2), "checks": found})
         return 1 if failed else 0
     show_findings(console, checks)
     hints = f"{len(checks)} checks, {warned} with a hint" if warned else f"{len(checks)} checks"

@@ -13,10 +13,10 @@ import warnings
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
-from metaroll.errors import MetarollError, in_shell, unknown_name
+from metaroll.errors import MetarollError, command_text, in_shell, unknown_name
 from metaroll.own_code import look_in
 from metaroll.own_frames import frames_of_user, innermost
-from metaroll.training.display.consoles import HelpShown, escape, make_console
+from metaroll.training.display.consoles import HelpShown, escape, make_console, show_problem, warning_line
 
 __all__ = ["main"]
 
@@ -102,10 +102,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         with contextlib.suppress(OSError):  # the folder may be gone
             look_in(os.getcwd())  # for environments of the user, module:attribute
         warnings.formatwarning = _warning_text
+        _print_whatever_names_hold()
     wants_traceback = _TRACEBACK_FLAG in arguments
     arguments = [a for a in arguments if a != _TRACEBACK_FLAG]
     try:
-        with _termination_as_interrupt(), in_shell():
+        with _termination_as_interrupt(), in_shell(), _output_for(arguments, for_good=argv is None):
             status = _dispatch(arguments)
             if sys.stdout is not None:
                 sys.stdout.flush()  # here somebody hears of it where that fails
@@ -120,12 +121,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _report(error, wants_traceback)
 
 
+def _print_whatever_names_hold() -> None:
+    """What the encoding of standard output lacks is spelled out there, as it is on standard error, and is no error."""
+    with contextlib.suppress(AttributeError, OSError, ValueError):  # it is closed, or of another kind
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+
+
+def _output_for(arguments: Sequence[str], *, for_good: bool) -> contextlib.AbstractContextManager[None]:
+    """With ``--json`` nothing but the document reaches standard output, whatever is imported and run."""
+    if "--json" not in arguments or not {"-h", "--help"}.isdisjoint(arguments):
+        return contextlib.nullcontext()
+    from metaroll.training.display.json_output import only_json
+
+    return only_json(for_good=for_good)
+
+
 def _warning_text(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
     """What concerns the user is one line, as errors are; what concerns code says where."""
     if category is UserWarning:
-        return f"warning: {message}\n"
+        return warning_line(str(message))
     return f"{filename}:{lineno}: {category.__name__}: {message}\n"
 
 
@@ -134,20 +150,20 @@ def _report(error: BaseException, wants_traceback: bool) -> int:
     errors = make_console(stderr=True)
     resume = vars(error).get("resume_command")
     if isinstance(error, BrokenPipeError):  # the reader of our output has gone, as in `metaroll ... | head`
-        with contextlib.suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes nowhere
+        if sys.stdout is not sys.stderr:  # as with --json
+            with contextlib.suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes nowhere
         if resume:
             with contextlib.suppress(BrokenPipeError):
-                text = "stopped, since nobody reads the output any more[/]: what was saved is kept; continue with: "
-                errors.print(f"[yellow]{text}{escape(resume)}", soft_wrap=True)
+                what = "stopped, since nobody reads the output any more:"
+                show_problem(what, f"what was saved is kept; continue with: {resume}", style="yellow")
         return _UNREAD
     learned = vars(error).get("epochs_kept", 1) > 0
     if isinstance(error, SystemExit):
         error = _ExitError(error)
     if isinstance(error, KeyboardInterrupt):
         what = "terminated" if isinstance(error, _Terminated) else "interrupted"
-        hint = f"; continue with: {escape(resume)}" if resume else ""
-        errors.print(f"[yellow]{what}[/]{hint}", soft_wrap=True)
+        show_problem(f"{what};" if resume else what, f"continue with: {resume}" if resume else "", style="yellow")
         return error.status if isinstance(error, _Terminated) else _INTERRUPTED
     own = frames_of_user(error)
     internal = not (isinstance(error, MetarollError | OSError) or (own and own[-1] == innermost(error)))
@@ -155,10 +171,10 @@ def _report(error: BaseException, wants_traceback: bool) -> int:
         traceback.print_exception(error)
     if internal:
         what = ""
-        errors.print("[bold red]internal error:[/] please report it with the traceback above", soft_wrap=True)
+        show_problem("internal error:", "please report it with the traceback above")
     else:
         what = str(error) if isinstance(error, MetarollError | OSError) else f"{type(error).__name__}: {error}"
-        errors.print(f"[bold red]error:[/] {escape(what)}", soft_wrap=True)
+        show_problem("error:", what)
     for frame in (frame for frame in own if str(frame) not in what):  # errors of rollouts name them themselves
         errors.print(f"  in {escape(str(frame))}", soft_wrap=True)
     anew = vars(error).get("anew_command")
@@ -215,6 +231,7 @@ def _print_help() -> None:
     from metaroll import __version__
     from metaroll.training.algorithms.registry import ALGORITHM_NAMES, FIRST_RUN, NEXT_RUN, preset_names
 
+    first = FIRST_RUN.replace(" ", "-")
     widest = max(map(len, ALGORITHM_NAMES))
 
     console = make_console()
@@ -231,9 +248,9 @@ def _print_help() -> None:
     console.print(
         "\nfirst steps\n"
         "  metaroll demo\n"
-        f"  metaroll train {FIRST_RUN} --seed 1\n"
-        f"  metaroll train {NEXT_RUN} --help    (all options)\n"
-        f"  metaroll resume runs/{FIRST_RUN.replace(' ', '-')}-1\n\n"
+        f"  {command_text('train', *FIRST_RUN.split(), '--seed', '1')}\n"
+        f"  {command_text('train', *NEXT_RUN.split(), '--help')}    (all options)\n"
+        f"  {command_text('resume', f'runs/{first}-1')}\n\n"
         "options: --help, --version, --traceback (show where an error comes from)"
     )
 

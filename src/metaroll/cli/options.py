@@ -13,6 +13,7 @@ import typing
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, TypeVar
 
 import tyro
@@ -25,6 +26,7 @@ from metaroll.training.algorithms.other_names import near_options
 from metaroll.training.display.consoles import HelpShown, make_console
 
 __all__ = [
+    "HELP",
     "AsTrained",
     "Newest",
     "Output",
@@ -43,6 +45,7 @@ __all__ = [
 
 T = TypeVar("T")
 
+HELP = ("-h", "--help")
 _ALIASES = {"transport": ["--engine"]}
 """Other flags of an option."""
 _REPEATED = ("randomize_param",)
@@ -78,7 +81,7 @@ def take_positionals(
 
 def asks_for_help(arguments: Sequence[str]) -> bool:
     """Whether the user wants to read the help text, for which nothing else must be right."""
-    return "-h" in arguments or "--help" in arguments
+    return any(flag in arguments for flag in HELP)
 
 
 def peek_option(arguments: Sequence[str], flag: str) -> str | None:
@@ -289,20 +292,40 @@ def flags_for(option: Option) -> set[str]:
     return {option.flag, option.flag.replace("--", "--no-", 1), *_ALIASES.get(option.name, [])}
 
 
-def options_class(name: str, options: Iterable[Option], values: Mapping[str, Any], note: str = "") -> type:
-    """A dataclass with one field per option for the command-line parser, with ``values`` as defaults."""
+def options_class(
+    name: str,
+    options: Iterable[Option],
+    values: Mapping[str, Any],
+    note: str = "",
+    hints: Mapping[str, str] = MappingProxyType({}),
+) -> type:
+    """A dataclass with one field per option for the command-line parser.
+
+    Args:
+        name: Name of the class.
+        options: The options.
+        values: Their defaults.
+        note: What its help says of all of them.
+        hints: What the help says of an option instead of its default, which then is ``None``.
+    """
     fields: list[tuple[str, Any, Any]] = []
     for option in options:
         metavar = None
         if option.optional and not option.many:
             metavar = "{" + ",".join(option.choices) + "}" if option.choices else option.kind.__name__.upper()
+        hint = hints.get(option.name)
         annotated = Annotated[
-            option.annotation,
-            tyro.conf.arg(help=option.help or None, metavar=metavar, aliases=_ALIASES.get(option.name)),
+            option.annotation if hint is None else option.annotation | None,
+            tyro.conf.arg(
+                help=option.help or None,
+                metavar=metavar,
+                aliases=_ALIASES.get(option.name),
+                help_behavior_hint=None if hint is None else f"(default: {hint})",
+            ),
         ]
         if option.name in _REPEATED:
             annotated = Annotated[annotated, tyro.conf.UseAppendAction]
-        value = values.get(option.name, MISSING)
+        value = values.get(option.name, MISSING) if hint is None else None
         default = tyro.MISSING if value is MISSING else value
         fields.append((option.name, annotated, dataclasses.field(default=default)))
     made = dataclasses.make_dataclass(name, fields, frozen=True, kw_only=True)

@@ -42,7 +42,7 @@ def check(arguments: Sequence[str]) -> int:
 
     from metaroll.diagnostics.task_checks import check_task_env
     from metaroll.envs.lookup.registry import get_family, has_family, refuse_alike
-    from metaroll.training.display.results import print_json
+    from metaroll.training.display.json_output import print_json
     from metaroll.training.session.experiments import require_at_least
 
     console, name, started = given.output.console(), names[0], time.perf_counter()

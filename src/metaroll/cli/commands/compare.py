@@ -39,7 +39,7 @@ def compare(arguments: Sequence[str]) -> None:
     """Compare groups of runs by their newest evaluations."""
     usage, about = "metaroll compare RUN RUN ... [options]", f"{_ABOUT} Runs measured in different ways are refused."
     names, given = parse_command(_CompareArguments, arguments, usage, about, _MISSING, _MOST_RUNS)
-    from metaroll.training.display.results import print_json
+    from metaroll.training.display.json_output import print_json
     from metaroll.training.session.comparison import compare as compare_runs
 
     found = compare_runs(*names, pairing=given.pairing)
@@ -59,7 +59,7 @@ def plot(arguments: Sequence[str]) -> None:
     """Draw learning curves of groups of runs."""
     usage = "metaroll plot RUN ... [options]"
     names, given = parse_command(_PlotArguments, arguments, usage, _ABOUT, _MISSING, _MOST_RUNS)
-    from metaroll.training.display.results import print_json
+    from metaroll.training.display.json_output import print_json
     from metaroll.training.figures.plots import PICTURE_KINDS, plot_groups
     from metaroll.training.session.run_groups import compared_groups
 

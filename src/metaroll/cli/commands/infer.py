@@ -15,7 +15,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 from metaroll.cli.options import Output, parse, parse_command, unset
-from metaroll.errors import UsageError, blame_input
+from metaroll.errors import UsageError, blame_input, command_text
 from metaroll.training.display.consoles import escape
 from metaroll.training.evaluation.inference_result import PAGE, InferenceOptions
 from metaroll.training.session.sim2real import LoopOptions
@@ -57,7 +57,7 @@ def infer(arguments: Sequence[str]) -> None:
     from metaroll.data.folders.taking import refuse_foreign, take
     from metaroll.data.recordings import load_rollouts
     from metaroll.inference.estimators import require_sbi
-    from metaroll.training.display.results import print_json
+    from metaroll.training.display.json_output import print_json
     from metaroll.training.report.inference_page import write_inference_page
     from metaroll.training.session.inferring import infer as run
     from metaroll.training.session.inferring import usual_prior
@@ -80,7 +80,7 @@ def infer(arguments: Sequence[str]) -> None:
     _show(console, found)
     console.print(f"page {escape(str(page))}", soft_wrap=True)
     when = "train on it" if found.trusted else "not before the checks pass, train on it"
-    console.print(f"{when}: metaroll train ALGO {escape(names[0])} --tasks {escape(str(folder))}", soft_wrap=True)
+    console.print(f"{when}: {escape(command_text('train', 'ALGO', names[0], '--tasks', folder))}", soft_wrap=True)
     if given.output.json:
         print_json({**found.to_dict(), "folder": str(folder), "page": str(page)})
 
@@ -98,7 +98,7 @@ def sim2real(arguments: Sequence[str]) -> None:
     elif rest and not rest[0].startswith("-"):
         raise UsageError(f"{usage}: there is only the demo, got {rest[0]!r}")
     given = parse(_LoopArguments, rest, "metaroll sim2real demo", about)
-    from metaroll.training.display.results import print_json
+    from metaroll.training.display.json_output import print_json
     from metaroll.training.session.sim2real import close_the_loop
 
     console = given.output.console()

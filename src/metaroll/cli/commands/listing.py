@@ -16,7 +16,7 @@ from rich.text import Text
 
 import metaroll
 from metaroll.cli.options import Output, parse_command, unset
-from metaroll.errors import UsageError, unknown_name
+from metaroll.errors import UsageError, command_text, unknown_name
 from metaroll.training.algorithms.registry import (
     ALGORITHM_NAMES,
     OWN_ENV,
@@ -55,7 +55,7 @@ class _ListArguments:
 
 def list_command(arguments: Sequence[str]) -> None:
     """List what there is."""
-    usage = f"metaroll list [{'|'.join(_SECTIONS)}]"
+    usage = "metaroll list [" + "|".join(_SECTIONS) + "]"
     names, given = parse_command(_ListArguments, arguments, usage, _ABOUT, "")
     if names and names[0] not in _SECTIONS:
         raise unknown_name("topic", names[0], _SECTIONS)
@@ -75,9 +75,7 @@ def list_command(arguments: Sequence[str]) -> None:
             console.print(f"[bold]{title}[/]")
             show(console, listed[name])
     if given.output.json:
-        from metaroll.training.display.results import (
-            print_json,  # only now: it loads torch, for which --help need not wait
-        )
+        from metaroll.training.display.json_output import print_json
 
         print_json(listed)
 
@@ -213,7 +211,7 @@ def _show_environments(console: Console, entries: Entries) -> None:
 def _show_presets(console: Console, entries: Entries) -> None:
     rows = []
     for algo, env, values in (entry.values() for entry in entries):
-        epochs, command = str(values.get("epochs", "-")), f"metaroll train {algo} {env}"
+        epochs, command = str(values.get("epochs", "-")), command_text("train", algo, env)
         rows.append([algo, env, epochs, f"{len(values)} values", command])
     console.print(_table(("algorithm", "environment", "epochs", "sets", "try it"), rows))
 
@@ -257,7 +255,7 @@ def _show_overview(console: Console, folder: Path) -> None:
     table.add_row("presets", f"{counts}; in {len(tuned)} environments (metaroll list presets)")
     table.add_row("sizes", ", ".join(SIZES) + " (--size of metaroll train)")
     console.print(table)
-    console.print(f"\nmore: metaroll list {'|'.join(_SECTIONS)}\n", style="dim", soft_wrap=True)
+    console.print("\nmore: metaroll list " + "|".join(_SECTIONS) + "\n", style="dim", soft_wrap=True)
 
 
 def _show_runs(console: Console, entries: Entries) -> None:

@@ -46,7 +46,7 @@ def import_log(arguments: Sequence[str]) -> None:
     from metaroll.data.logs.importing import load_log
     from metaroll.data.logs.mapping import LogMapping
     from metaroll.data.recordings import save_rollouts
-    from metaroll.training.display.results import print_json
+    from metaroll.training.display.json_output import print_json
 
     with blame_input():
         dt = None if given.dt is None else check_number("--dt", given.dt, 0.0, above_low=True)

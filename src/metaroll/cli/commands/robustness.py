@@ -61,7 +61,7 @@ def robustness(arguments: Sequence[str]) -> None:
         grid = parse_grid(given.param)
         if get_algorithm(config["algo"]).adapts:
             raise UsageError(f"robustness is for policies that do not adapt, {folder} is a run of {config['algo']}")
-    from metaroll.training.display.results import print_json
+    from metaroll.training.display.json_output import print_json
 
     result, epoch = _measured(config, folder, grid, given)
     console, written = given.output.console(), []

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from metaroll.cli import options as cli
+from metaroll.cli.commands.train_help import USAGE, arguments_class, show_algorithm_help, show_general_help
 from metaroll.cli.options import AsTrained, Newest, Output, Switch, parse_command, unset
-from metaroll.cli.runs import seed_group
-from metaroll.errors import UnknownNameError, UsageError, blame_input
+from metaroll.diagnostics.report import one_line
+from metaroll.errors import MetarollError, UnknownNameError, UsageError, blame_input, command_text
 from metaroll.training.algorithms.other_names import GIVEN, swapped_names
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, example_envs, get_algorithm
-from metaroll.training.session import run_config
 from metaroll.training.store import run_folder
+
+if TYPE_CHECKING:
+    from metaroll.training.session.run_config import SeedGroup
 
 __all__ = ["demo", "evaluate", "resume", "train"]
 
@@ -28,7 +30,6 @@ _SnapshotMode = Literal["all", "last", "gap", "gap_overwrite", "gap_and_last", "
 _SNAPSHOT_MODES = "{all,last,gap,gap_overwrite,gap_and_last,none}"
 _Engine = Literal["auto", "serial", "process", "ray"]
 _MISSING = "the folder of the run is missing"
-_SECTIONS = ("run", "algorithm", "evaluation")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,28 +198,25 @@ def demo(arguments: Sequence[str]) -> None:
 
 def train(arguments: Sequence[str]) -> None:
     """Train an algorithm in a task family."""
-    usage = "metaroll train ALGO ENV [options]"
-    (algo, env), rest = _algorithm_and_environment(arguments, usage)
-    file, size = cli.peek_option(rest, "--config"), cli.peek_option(rest, "--size")
-    from metaroll.envs.lookup.posteriors import posterior_name
-    from metaroll.training.session import experiments
+    (algo, env), rest = _algorithm_and_environment(arguments)
+    from metaroll.cli.runs import (
+        seed_group,
+    )  # only now, as elsewhere here: it loads torch, for which help need not wait
+    from metaroll.training.session import experiments, run_config
     from metaroll.training.session.sessions import start
     from metaroll.training.session.sizes import size_text
 
-    with blame_input():
-        if (tasks := cli.peek_option(rest, "--tasks")) is not None:
-            env = posterior_name(env, tasks)
-        layers = [] if file is None else [(file, run_config.file_values(Path(file).expanduser(), algo, env))]
-        if size is not None and layers and layers[0][1].get("size", size) != size:
-            raise UsageError(f"--size {size} does not fit {file}, which is of size {layers[0][1]['size']}: omit one")
-        config = experiments.resolve(algo, env, layers, size=size)
+    try:
+        with blame_input():
+            env, layers, config = _defaults(algo, env, rest)
+    except (Exception, SystemExit) as error:
+        if cli.asks_for_help(rest):
+            show_algorithm_help(_Files, algo, env, str(error) if isinstance(error, MetarollError) else one_line(error))
+        raise
     options = experiments.run_options(algo)
-    sections = {
-        name: cli.options_class(name, [o for o in options if o.section == name], config[name]) for name in _SECTIONS
-    }
-    kind = dataclasses.make_dataclass("_TrainArguments", [("output", Output), ("files", _Files), *sections.items()])
-    about = f"{usage}\n\nDefaults shown are those of {algo} in {env}.\n\n{size_text(config)}"
-    given: Any = cli.parse(kind, rest, f"metaroll train {algo} {env}", about)
+    kind = arguments_class(_Files, options, run_config.flat_values(config))
+    about = f"{USAGE}\n\nDefaults shown are those of {algo} in {env}.\n\n{size_text(config)}"
+    given: Any = cli.parse(kind, rest, command_text("train", algo, env), about)
     typed = {argument.split("=")[0].replace("_", "-") for argument in rest}
     values = {}
     for option in options:
@@ -243,22 +241,42 @@ def train(arguments: Sequence[str]) -> None:
         _print_json(start(config, folder, console), given.output)
 
 
-def _algorithm_and_environment(arguments: Sequence[str], usage: str) -> tuple[tuple[str, str], list[str]]:
-    """The two names and the other arguments; ``--help`` works without names, with the first of each."""
-    names, rest = cli.take_positionals(arguments, 2)
+def _defaults(algo: str, env: str, rest: Sequence[str]) -> tuple[str, list[tuple[str, dict[str, Any]]], dict[str, Any]]:
+    """The environment with ``--tasks``, what ``--config`` gives, and the configuration before other flags change it."""
+    from metaroll.envs.lookup.posteriors import posterior_name
+    from metaroll.training.session import experiments, run_config
+
+    file, size = cli.peek_option(rest, "--config"), cli.peek_option(rest, "--size")
+    if (tasks := cli.peek_option(rest, "--tasks")) is not None:
+        env = posterior_name(env, tasks)
+    layers = [] if file is None else [(file, run_config.file_values(Path(file).expanduser(), algo, env))]
+    if size is not None and layers and layers[0][1].get("size", size) != size:
+        raise UsageError(f"--size {size} does not fit {file}, which is of size {layers[0][1]['size']}: omit one")
+    return env, layers, experiments.resolve(algo, env, layers, size=size)
+
+
+def _algorithm_and_environment(arguments: Sequence[str]) -> tuple[tuple[str, str], list[str]]:
+    """The two names and the other arguments; ``--help`` works without the second, or without both."""
+    helps = cli.asks_for_help(arguments)
+    names, rest = cli.take_positionals([a for a in arguments if not (helps and a in cli.HELP)], 2)
+    rest += ["--help"] * helps
+    if helps and not names:
+        show_general_help(_Files)
     if swapped := swapped_names(names, ALGORITHM_NAMES):
         raise UsageError(f"{names[0]!r} is no algorithm; {swapped}")
     algo = get_algorithm(names[0] if names else ALGORITHM_NAMES[0]).name
-    if len(names) < 2 and not cli.asks_for_help(rest):
+    if helps and len(names) < 2:
+        show_algorithm_help(_Files, algo)
+    if len(names) < 2:
         known = f"algorithms: {', '.join(ALGORITHM_NAMES)}; environments: {', '.join(example_envs(algo))}"
         missing = "the environment is" if names else "both names are"
-        raise UsageError(f"{usage}: {missing} missing (before all options). Known {known}")
-    return (algo, names[1] if len(names) == 2 else example_envs(algo)[0]), rest
+        raise UsageError(f"{USAGE}: {missing} missing (before all options). Known {known}")
+    return (algo, names[1]), rest
 
 
-def _show_group(group: run_config.SeedGroup, summaries: Sequence[Mapping[str, Any]], output: Output) -> None:
+def _show_group(group: SeedGroup, summaries: Sequence[Mapping[str, Any]], output: Output) -> None:
     """Say what can be done with the runs of a group that is complete."""
-    output.console().print(f"next: metaroll compare {group.folder}", soft_wrap=True, markup=False)
+    output.console().print(f"next: {command_text('compare', group.folder)}", soft_wrap=True, markup=False)
     _print_json({"runs": list(summaries)}, output)
 
 
@@ -276,6 +294,8 @@ def resume(arguments: Sequence[str]) -> None:
     changes = {"epochs": given.epochs, "num_workers": given.num_workers}
     changes = {name: value for name, value in changes.items() if value is not None}
     changes |= {**given.services.changes(), **given.where.changes()}
+    from metaroll.cli.runs import seed_group
+    from metaroll.training.session import run_config
     from metaroll.training.session.experiments import require_at_least
     from metaroll.training.session.sessions import continue_run
     from metaroll.training.session.trust import check_group
@@ -316,10 +336,12 @@ def _refuse_lasting(arguments: Sequence[str]) -> None:
     typed = (argument.split("=")[0].replace("_", "-") for argument in rest)
     if (flag := next((flag for flag in typed if flag in fixed), None)) is not None:
         kept = config[fixed[flag].section].get(fixed[flag].name)
+        anew = command_text(
+            "train", config["algo"], config["env"], "--config", folder / file, flag, "...", "--out", "DIR"
+        )
         raise UsageError(
-            f"{flag} cannot change in a run that goes on, it is {kept!r} in {folder / file}: `metaroll train "
-            f"{config['algo']} {shlex.quote(config['env'])} --config {shlex.quote(str(folder / file))} {flag} ... "
-            "--out DIR` trains another run with it"
+            f"{flag} cannot change in a run that goes on, it is {kept!r} in {folder / file}: `{anew}` trains another "
+            "run with it"
         )
 
 
@@ -391,7 +413,7 @@ def _in_options(message: str, given: Mapping[str, Any]) -> str:
 
 def _print_json(summary: Mapping[str, Any], output: Output) -> None:
     if output.json:
-        from metaroll.training.display.results import print_json
+        from metaroll.training.display.json_output import print_json
 
         print_json(summary)
 

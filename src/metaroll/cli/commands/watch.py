@@ -61,7 +61,7 @@ def watch(arguments: Sequence[str]) -> None:
         "of an algorithm that does not adapt. No screen is needed. Nothing of the run itself is changed."
     )
     names, given = parse_command(_WatchArguments, arguments, "metaroll watch RUN [options]", about, _MISSING)
-    from metaroll.training.display.results import print_json
+    from metaroll.training.display.json_output import print_json
     from metaroll.training.figures.video import KINDS, default_kind, write_video
     from metaroll.training.session.experiments import require_at_least
 
@@ -96,7 +96,7 @@ def report(arguments: Sequence[str]) -> None:
         "held-out task, pictures of the agent, configuration, provenance. Nothing of the run itself is changed."
     )
     names, given = parse_command(_ReportArguments, arguments, "metaroll report RUN [options]", about, _MISSING)
-    from metaroll.training.display.results import print_json
+    from metaroll.training.display.json_output import print_json
     from metaroll.training.report.report import FILE_NAME, write_report
     from metaroll.training.report.report_facts import read_facts
     from metaroll.training.session.experiments import require_at_least

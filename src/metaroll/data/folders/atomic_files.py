@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from metaroll.data.folders.links import refuse_link
 
-__all__ = ["checksum", "flush_folder", "named_errors", "temporary_path", "write_atomic", "write_files"]
+__all__ = ["checksum", "flush_folder", "named_errors", "temporary_path", "write_atomic", "write_files", "write_text"]
 
 _CHUNK = 1 << 22
 
@@ -75,6 +75,14 @@ def write_files(writers: Mapping[Path, Callable[[BinaryIO], object]]) -> None:
 def write_atomic(path: str | Path, data: bytes) -> None:
     """Write ``data`` to ``path``, whose old content stays until the new is complete on disk."""
     write_files({Path(path): lambda file: file.write(data)})
+
+
+def write_text(path: str | Path, text: str) -> None:
+    r"""Write ``text`` in UTF-8, as ``write_atomic`` does.
+
+    What UTF-8 lacks (half a character, as names of files may hold) is spelled out, as JSON does: ``\udcff``.
+    """
+    write_atomic(path, text.encode("utf-8", "backslashreplace"))
 
 
 def flush_folder(folder: str | Path) -> None:

@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 
 from metaroll.checks import check_path
 from metaroll.data.folders import kinds
-from metaroll.data.folders.atomic_files import checksum, flush_folder, named_errors, temporary_path, write_atomic
+from metaroll.data.folders.atomic_files import checksum, flush_folder, named_errors, temporary_path, write_text
 from metaroll.data.folders.contents import foreign_in, named_some, refuse_links, remove_folder, replace_folder, standing
 from metaroll.errors import PosteriorError
 
@@ -137,7 +137,7 @@ def _write_files(
     }
     document["crc32"] = _crc(document)
     text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
-    write_atomic(folder / DESCRIPTION, (text + "\n").encode())  # last: a folder that has it is complete
+    write_text(folder / DESCRIPTION, text + "\n")  # last: a folder that has it is complete
     flush_folder(folder)
 
 

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from metaroll.errors import UnknownNameError, option_text, said, unknown_name
+from metaroll.errors import UnknownNameError, command_text, option_text, said, unknown_name
 
 __all__ = [
     "GIVEN",
@@ -140,10 +140,10 @@ _MODULE = {
 def swapped_names(names: Sequence[str], algorithms: Sequence[str]) -> str:
     """What to type where the environment stands before the algorithm; empty where it does not."""
     if len(names) > 1 and names[0] not in algorithms and names[1] in algorithms:
-        right = said(f"metaroll.agent({names[1]!r}, {names[0]!r})", f"metaroll train {names[1]} {names[0]}")
+        right = said(f"metaroll.agent({names[1]!r}, {names[0]!r})", command_text("train", names[1], names[0]))
         return f"the algorithm comes first: {right}"
     if len(names) > 1 and names[0].endswith("Policy"):
-        right = said(f"metaroll.agent(algo, {names[1]!r})", f"metaroll train ALGO {names[1]}")
+        right = said(f"metaroll.agent(algo, {names[1]!r})", command_text("train", "ALGO", names[1]))
         return f"the algorithm comes first: {right}; {_NETWORKS}"
     return ""
 

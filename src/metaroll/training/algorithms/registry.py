@@ -27,7 +27,9 @@ __all__ = [
     "get_algorithm",
     "preset",
     "preset_names",
+    "preset_options",
     "publication",
+    "purpose",
     "size_values",
 ]
 
@@ -166,6 +168,21 @@ def preset_names(name: str) -> list[str]:
     """Environments that have a preset for the algorithm."""
     _require_known(name)
     return sorted(_TUNED[name].get("presets", ()))
+
+
+def preset_options() -> set[str]:
+    """Names of all options that some preset or size of some algorithm sets."""
+    layers: list[dict[str, Any]] = []
+    for tuned in _TUNED.values():
+        layers += [tuned["common"], *tuned.get("presets", {}).values()]
+        layers += [values for size in tuned["sizes"].values() for values in size.values()]
+    return {name for layer in layers for name in layer}
+
+
+def purpose(name: str) -> str:
+    """What the algorithm does, in a few words that go on behind its name."""
+    _require_known(name)
+    return _TUNED[name]["purpose"]
 
 
 def example_envs(name: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from rich import markup
 from rich.console import Console
@@ -14,7 +14,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from metaroll.diagnostics.report import TaskCheck
 
-__all__ = ["HelpShown", "escape", "make_console", "printable", "show_findings"]
+__all__ = ["HelpShown", "escape", "make_console", "printable", "show_findings", "show_problem", "warning_line"]
 
 _NOTEBOOK_COLUMNS = 80
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red", "skip": "dim"}
@@ -24,8 +24,34 @@ class HelpShown(Exception):
     """The parser has printed the help text, and nothing else is to be done."""
 
 
+class _Encodable:
+    """A stream that spells out what its encoding lacks, an arrow in ASCII say, rather than raise an error."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        encoding = getattr(self._stream, "encoding", None) or "utf-8"
+        try:
+            text.encode(encoding, getattr(self._stream, "errors", None) or "strict")
+        except UnicodeEncodeError:
+            text = text.encode(encoding, "backslashreplace").decode(encoding)
+        return self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 class _OwnConsole(Console):
-    """Lets whoever prints know that nobody reads any more, rather than end the program as rich does."""
+    """Prints whatever a name holds, and lets whoever prints know that nobody reads any more (rich ends the program)."""
+
+    @property
+    def file(self) -> IO[str]:
+        return cast("IO[str]", _Encodable(super().file))
+
+    @file.setter
+    def file(self, new_file: IO[str]) -> None:
+        self._file = new_file
 
     def on_broken_pipe(self) -> None:
         """Write nothing more, and raise the error that is being handled (see rich)."""
@@ -44,6 +70,23 @@ def make_console(*, stderr: bool = False, quiet: bool = False) -> Console:
     if console.is_jupyter and "JUPYTER_COLUMNS" not in os.environ:
         console.width = _NOTEBOOK_COLUMNS  # of what no notebook tells: more of them would have to be scrolled
     return console
+
+
+def show_problem(severity: str, text: str = "", *, style: str = "bold red") -> None:
+    """Print ``metaroll: SEVERITY text`` on standard error: libraries, too, print lines that begin with ``error:``.
+
+    Args:
+        severity: What kind of message it is, with its punctuation.
+        text: The message.
+        style: Style of the severity.
+    """
+    line = f"metaroll: [{style}]{escape(severity)}[/]{text and ' '}{escape(text)}"
+    make_console(stderr=True).print(line, soft_wrap=True)
+
+
+def warning_line(text: str) -> str:
+    """The line of a warning that concerns the user."""
+    return f"metaroll: warning: {text}\n"
 
 
 def printable(text: str) -> str:

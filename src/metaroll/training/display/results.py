@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,14 +18,12 @@ from metaroll.training.evaluation.adaptation_study import AdaptationStudy
 from metaroll.training.evaluation.evaluation_result import EvaluationResult, PolicyEvaluation
 from metaroll.training.evaluation.numbers import short_number, with_interval
 from metaroll.training.figures.charts import REFERENCES
-from metaroll.training.store.files import to_plain
 
 __all__ = [
     "closing_panel",
     "draw_pictures",
     "evaluation_values",
     "plain_table",
-    "print_json",
     "show_study",
     "success_values",
 ]
@@ -67,12 +63,6 @@ def success_values(result: EvaluationResult, first: int) -> dict[str, Any]:
         "first_finished_bias": biased - rate,
         "first_finished_episodes": first,
     }
-
-
-def print_json(values: Mapping[str, Any]) -> None:
-    """Write ``values`` to standard output as one JSON document."""
-    sys.stdout.write(json.dumps(to_plain(values), indent=2, allow_nan=False) + "\n")
-    sys.stdout.flush()
 
 
 def _count(number: int, noun: str) -> str:

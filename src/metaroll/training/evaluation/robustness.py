@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from metaroll.checks import check_fraction, check_whole
-from metaroll.data.folders.atomic_files import write_atomic
+from metaroll.data.folders.atomic_files import write_text
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import unknown_name
 from metaroll.rollouts.engine.engine import RolloutEngine
@@ -123,7 +123,7 @@ class RobustnessMap:
         writer.writeheader()
         writer.writerows(rows)
         write_json(json_path, self.to_dict())
-        write_atomic(csv_path, text.getvalue().encode())
+        write_text(csv_path, text.getvalue())
         return [json_path, csv_path]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from metaroll.data.folders.atomic_files import write_atomic
+from metaroll.data.folders.atomic_files import write_text
 from metaroll.functional.series.dtw import dtw_path
 from metaroll.training.evaluation.inference_result import Inference, Traces
 from metaroll.training.figures.posterior_charts import marginal_charts, pair_fields, trace_chart
@@ -39,7 +39,7 @@ def write_inference_page(
     short = found.env.rpartition(":")[2]
     lead = f"{len(found.posterior.names)} parameters of {found.env} after recorded rollouts · {found.options.method}"
     body = [*_verdict(found), *more, *inference_sections(found, truth)]
-    write_atomic(path, page(f"Posterior over {short}", lead, body).encode())
+    write_text(path, page(f"Posterior over {short}", lead, body))
     return path
 
 

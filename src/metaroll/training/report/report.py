@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from metaroll.data.folders.atomic_files import write_atomic
+from metaroll.data.folders.atomic_files import write_text
 from metaroll.training.figures.charts import (
     GRAY,
     REFERENCES,
@@ -76,7 +76,7 @@ def write_report(
     facts = read_facts(run_dir)
     path = Path(run_dir) / FILE_NAME if path is None else Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, _page(facts, head or {}, pictures, notes).encode())
+    write_text(path, _page(facts, head or {}, pictures, notes))
     return path
 
 

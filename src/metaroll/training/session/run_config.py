@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from metaroll.envs.lookup.posteriors import AT
-from metaroll.errors import SnapshotError, option_text
+from metaroll.errors import SnapshotError, command_text, option_text
 from metaroll.training.store import run_folder
 from metaroll.training.store.ownership import SIGNATURE
 from metaroll.training.store.run_folder import CONFIG_FILE, CONFIG_FORMAT, CONFIG_SECTIONS, GROUP_FILE
@@ -63,8 +62,8 @@ def file_values(path: Path, algo: str, env: str) -> dict[str, Any]:
     for key, wanted in (("metaroll_run", CONFIG_FORMAT), ("algo", algo), ("env", env)):
         if key in document and document[key] != wanted:
             raise ValueError(
-                f"{key} in {path} is {document[key]!r}, expected {wanted!r}: use a file that was made for `metaroll "
-                f"train {algo} {env}`, or delete that line"
+                f"{key} in {path} is {document[key]!r}, expected {wanted!r}: use a file that was made for "
+                f"`{command_text('train', algo, env)}`, or delete that line"
             )
     try:
         return run_folder.found_paths(flat_values(document), path.parent)
@@ -103,7 +102,7 @@ class SeedGroup:
     @property
     def resume_command(self) -> str:
         """What continues all of them."""
-        return f"metaroll resume {shlex.quote(str(self.folder))}"
+        return command_text("resume", self.folder)
 
     def write(self) -> None:
         """Write down what belongs to the group, so that it can go on from its folder alone."""

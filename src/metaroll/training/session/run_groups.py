@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from metaroll.errors import UsageError, said
+from metaroll.errors import UsageError, command_text, said
 from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.session import run_config
 from metaroll.training.session.run_config import read_group
@@ -231,7 +231,10 @@ def _read(folder: Path, source: Path) -> RunScores:
             tasks = [float(np.mean(row)) for row in returns] if len(returns) > 1 else []
     if not curve:
         every = config["algorithm"].get("evaluate_every")
-        trains, asks = said("learn()", f"`metaroll resume {folder}`"), said("evaluate_every=N", "--evaluate-every N")
+        trains, asks = (
+            said("learn()", f"`{command_text('resume', folder)}`"),
+            said("evaluate_every=N", "--evaluate-every N"),
+        )
         raise UsageError(
             f"{folder} holds no evaluation yet: {trains} trains it to its end, where it is evaluated; {asks} (here "
             f"{every}) evaluates in between, too; or leave it out"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,14 +22,14 @@ from metaroll.envs.lookup.registry import (
     is_varied,
     newest_version,
 )
-from metaroll.errors import DivergedError, RolloutError, SnapshotError, UsageError, blame_input, said
+from metaroll.errors import DivergedError, RolloutError, SnapshotError, UsageError, blame_input, command_text, said
 from metaroll.rollouts.failures import without_advice
 from metaroll.rollouts.workers.ray_session import head_address
 from metaroll.tasks.leak_guard import SplitReport, check_split
 from metaroll.tasks.task_key import task_text
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.registry import NEXT_RUN, get_algorithm, preset_names
-from metaroll.training.display.consoles import escape, make_console
+from metaroll.training.display.consoles import escape, show_problem
 from metaroll.training.display.progress import EvaluationDisplay, TrainingDisplay
 from metaroll.training.display.results import (
     closing_panel,
@@ -162,7 +161,9 @@ def continue_run(
             built(experiment)
         if done >= epochs:
             console.print(
-                f"all {done} epochs of {name} are done; `metaroll resume {name} --epochs N` trains more", soft_wrap=True
+                f"all {done} epochs of {name} are done; `{escape(command_text('resume', folder, '--epochs', 'N'))}` "
+                "trains more",
+                soft_wrap=True,
             )
         else:
             steps = 0 if done else experiment.runner.total_env_steps
@@ -225,7 +226,7 @@ def evaluate_run(
     if study is not None:
         show_study(console, study, success_values(study.result, first=_FINISH_FIRST))
     pictures = draw_pictures(out / "evaluation.png", result, console, study=study)
-    console.print(closing_panel(summary, folder, pictures, f"metaroll resume {folder} --epochs N"))
+    console.print(closing_panel(summary, folder, pictures, command_text("resume", folder, "--epochs", "N")))
     return summary
 
 
@@ -378,7 +379,7 @@ def _announce(config: Mapping[str, Any], algo: Any, folder: Path, console: Conso
         finding = tasks_do_not_differ(get_family(name), config["run"]["seed"])
         if finding is not None:
             text = f"[yellow]the tasks of {escape(name)} do not differ:[/] {escape(finding)}"
-            console.print(f"{text}; `metaroll check {escape(name)}` looks closer\n", soft_wrap=True)
+            console.print(f"{text}; `{escape(command_text('check', name))}` looks closer\n", soft_wrap=True)
 
 
 def _show_notes(config: Mapping[str, Any], console: Console) -> None:
@@ -396,18 +397,18 @@ def _preset_missed(config: Mapping[str, Any]) -> list[str]:
         found, why = newest_version(env), f"since {env!r} is an id without its version"
     if found not in preset_names(algo):
         return []
-    how = said(f"metaroll.agent({algo!r}, {found!r})", f"`metaroll train {algo} {found}`")
+    how = said(f"metaroll.agent({algo!r}, {found!r})", f"`{command_text('train', algo, found)}`")
     return [f"the preset of {found!r} does not apply, {why}: {how} takes it"]
 
 
 @contextlib.contextmanager
 def _training(config: Mapping[str, Any], folder: Path, experiment: experiments.Experiment) -> Iterator[None]:
     """Tell who handles errors and Ctrl-C how the run can be continued; a Ray cluster that is lost is an error."""
-    resume = f"metaroll resume {shlex.quote(str(folder))}"
+    resume = command_text("resume", folder)
 
     def lost(address: str) -> None:
         text = f"the Ray cluster at {address} does not answer any more; what was saved is kept; continue with: {resume}"
-        make_console(stderr=True).print(f"[bold red]error:[/] {escape(text)}", soft_wrap=True)
+        show_problem("error:", text)
 
     on_ray = config["run"]["transport"] == "ray"
     try:
@@ -434,9 +435,9 @@ def _training(config: Mapping[str, Any], folder: Path, experiment: experiments.E
 def _command_anew(config: Mapping[str, Any], folder: Path, lower: Mapping[str, float]) -> str:
     """What trains another run with the settings of one that has diverged, but for the first that is to be lower."""
     name, value = next(iter(lower.items()))
-    kept = shlex.quote(str(folder / run_folder.CONFIG_FILE))
-    changed = f"--{name.replace('_', '-')} {value / 10:g}"
-    return f"metaroll train {config['algo']} {shlex.quote(config['env'])} --config {kept} {changed}"
+    changed = (f"--{name.replace('_', '-')}", f"{value / 10:g}")
+    kept = folder / run_folder.CONFIG_FILE
+    return command_text("train", config["algo"], config["env"], "--config", kept, *changed)
 
 
 def _summary(config: Mapping[str, Any], result: Any, split: SplitReport | None, **more: Any) -> dict[str, Any]:
@@ -494,9 +495,8 @@ def _finish(
     summary = _summary(config, result, split, epochs=epochs, **more)
     write_json(folder / run_folder.SUMMARY_FILE, summary)
     pictures = draw_pictures(folder / "adaptation_curve.png", result, console, more, folder)
-    further = (
-        f"metaroll train {NEXT_RUN}" if is_demo else f"{said('agent.evaluate(), or ', '')}metaroll evaluate {folder}"
-    )
+    evaluates = f"{said('agent.evaluate(), or ', '')}{command_text('evaluate', folder)}"
+    further = command_text("train", *NEXT_RUN.split()) if is_demo else evaluates
     console.print(closing_panel(summary, folder, pictures, further))
     return summary
 

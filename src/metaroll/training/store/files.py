@@ -15,7 +15,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from metaroll.data.folders.atomic_files import checksum, write_atomic, write_files
+from metaroll.data.folders.atomic_files import checksum, write_atomic, write_files, write_text
 from metaroll.data.plain_data import decode, encode
 from metaroll.data.replay.ring_rows import RingRows
 from metaroll.errors import RecordingError, SnapshotError
@@ -66,7 +66,7 @@ def number_of(value: Any) -> float:
 def write_json(path: str | Path, value: Any) -> None:
     """Write ``value`` as readable JSON in one piece; see ``to_plain`` for arrays and non-finite numbers."""
     text = json.dumps(to_plain(value), indent=2, allow_nan=False, ensure_ascii=False)
-    write_atomic(path, (text + "\n").encode())
+    write_text(path, text + "\n")
 
 
 def read_json(path: str | Path, hint: str = "restore it from a copy, or write it anew") -> Any:

@@ -26,7 +26,7 @@ from metaroll.data.folders.kinds import (
     TASK_SPLIT_FILE,
 )
 from metaroll.data.folders.taking import is_empty, kind_of, other_folder
-from metaroll.errors import RunExistsError, SnapshotError, said
+from metaroll.errors import RunExistsError, SnapshotError, command_text, said
 from metaroll.training.store.ownership import SIGNATURE, signed
 from metaroll.training.store.yaml_files import read_yaml, write_yaml
 
@@ -75,7 +75,7 @@ def refuse_existing(folder: Path) -> None:
     """Error if ``folder`` holds something already."""
     if not is_empty(folder):
         if (folder / CONFIG_FILE).is_file():
-            resume, load = f"`metaroll resume {folder}`", f"metaroll.load({str(folder)!r}).learn()"
+            resume, load = f"`{command_text('resume', folder)}`", f"metaroll.load({str(folder)!r}).learn()"
             how = said(f"{resume} in a shell goes on in it, {load} in a copy;", f"continue it with {resume},")
             raise RunExistsError(f"a run exists already in {folder}: {how} or {other_folder()}")
         raise RunExistsError(f"{folder} exists and is not a run of metaroll{_holding(folder)}: {other_folder()}")

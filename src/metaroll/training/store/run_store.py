@@ -10,7 +10,7 @@ from typing import Any
 from metaroll.data.folders.contents import set_aside
 from metaroll.data.folders.kinds import CONFIG_FILE, RUN, SNAPSHOTS, SUMMARY_FILE, TASK_SPLIT_FILE
 from metaroll.data.folders.taking import HeldFolder, take
-from metaroll.errors import RunExistsError, SnapshotError, option_text
+from metaroll.errors import RunExistsError, SnapshotError, command_text, option_text
 from metaroll.training.store.files import to_plain, write_atomic
 from metaroll.training.store.loggers import MetricLogger
 from metaroll.training.store.metrics_log import FILE_NAME, MetricsLog
@@ -71,8 +71,8 @@ class RunStore:
         if content and not exist_ok:
             raise RunExistsError(
                 f"{self.run_dir} exists and holds {', '.join(sorted(content)[:4])}: continue that run with "
-                f"`metaroll resume {self.run_dir}` (in Python: runner.restore(...), runner.resume(...)), or choose "
-                f"another folder with {option_text('run_dir')}"
+                f"`{command_text('resume', self.run_dir)}` (in Python: runner.restore(...), runner.resume(...)), or "
+                f"choose another folder with {option_text('run_dir')}"
             )
         self._take(self.run_dir).clear(_OURS)
         for left in snapshots_of(self.run_dir).values():  # others have put files there

@@ -16,7 +16,7 @@ from metaroll.data.folders.atomic_files import checksum, flush_folder
 from metaroll.data.folders.contents import free_name, move_folder, remove_folder
 from metaroll.data.folders.kinds import CONFIG_FILE, SNAPSHOT, SNAPSHOTS, SUMMARY_FILE
 from metaroll.data.folders.links import refuse_link, remove_file
-from metaroll.errors import SnapshotError, option_text, said
+from metaroll.errors import SnapshotError, command_text, option_text, said
 from metaroll.training.store.files import load_tree, read_json, save_tree, to_plain, write_json
 from metaroll.training.store.metrics_log import FILE_NAME as METRICS_FILE
 from metaroll.training.store.row_files import RowFiles
@@ -141,9 +141,8 @@ def _why_none(run_dir: Path) -> str:
             + option_text("run_dir")
         )
     if (run_dir / CONFIG_FILE).is_file():
-        return (
-            f"the run was stopped before its first one; if `metaroll train` began it, `metaroll resume {run_dir}` does"
-        )
+        resume = command_text("resume", run_dir)
+        return f"the run was stopped before its first one; if `metaroll train` began it, `{resume}` does"
     return "this is not a run folder; name one that `metaroll train` or a LocalRunner has written"
 
 

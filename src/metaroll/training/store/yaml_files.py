@@ -11,7 +11,7 @@ from typing import Any, final
 
 import yaml
 
-from metaroll.data.folders.atomic_files import write_atomic
+from metaroll.data.folders.atomic_files import write_text
 
 __all__ = ["read_yaml", "write_yaml"]
 
@@ -48,7 +48,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 def write_yaml(path: Path, document: Mapping[str, Any], header: str = "") -> None:
     """Write plain data as YAML, in one piece."""
     text = yaml.dump(dict(document), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
-    write_atomic(path, (header + text).encode())
+    write_text(path, header + text)
 
 
 @final
