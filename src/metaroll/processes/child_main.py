@@ -78,17 +78,25 @@ def _watch(life: int, parent: int, leave: Callable[[], None]) -> None:
     waiting.register(life, 0)  # which tells of its end
 
     def watch() -> None:
+        bound = True
         while os.getppid() == parent:
-            if waiting.poll(_LOOK_MS):
-                break
-            try:
-                if not os.path.samestat(known, os.fstat(life)):
+            if bound:
+                ended = waiting.poll(_LOOK_MS)
+                bound = _is_same(known, life)
+                if ended and bound:
                     break
-            except OSError:  # somebody has closed all descriptors
-                break
+            else:  # somebody has closed all descriptors
+                time.sleep(_LOOK_MS / 1000)
         leave()
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def _is_same(known: os.stat_result, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(known, os.fstat(descriptor))
+    except OSError:
+        return False
 
 
 def _vanish() -> None:

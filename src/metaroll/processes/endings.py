@@ -29,7 +29,7 @@ def hint_of_ending(reason: str, cure: str) -> str:
             "Something in it ends its process (os._exit, say, or a library that gives up); what it printed last stands "
             "above."
         )
-    if "does not fit" in reason:
+    if "does not fit" in reason or "connection ended" in reason:
         return "Look for an environment or policy that forks, or touches descriptors that it has not opened."
     if "SIGKILL" in reason:
         return out_of_memory(cure)

@@ -44,7 +44,7 @@ _RUN = "\nRun it again here: "
 _OBJECTS = "env: the environment, policy: what acted (of an agent: agent.policy)"
 """What the names stand for in lines that run a rollout again."""
 
-_MOST_TEXT = 20_000
+_MOST_TEXT = 10_000
 """Characters of a message, or of a traceback, that are passed on."""
 
 _NAME = "name"

@@ -23,6 +23,7 @@ from metaroll.rollouts.workers.messages import (
     run_command,
     send_some,
 )
+from metaroll.rollouts.workers.worker_main import BAD_CONNECTION
 
 __all__ = ["Health", "ProcessTransport", "SerialTransport", "Transport"]
 
@@ -249,7 +250,8 @@ class ProcessTransport:
         # Its socket closes a moment before it can be asked why it ended.
         code = self._child(worker).process.wait(_EXIT_S)
         self._drop(worker)
-        return Event(worker, "lost", "its connection ended" if code is None else ending(code))
+        # Of one that lives on, or has noticed itself, something has closed the socket.
+        return Event(worker, "lost", "its connection ended" if code in (None, BAD_CONNECTION) else ending(code))
 
     def _misunderstood(self, worker: int, why: str) -> Event:
         self._drop(worker)

@@ -6,13 +6,15 @@ import contextlib
 import gc
 import itertools
 import os
-import signal
 import socket
 import sys
 from collections import deque
 from typing import NoReturn
 
-__all__ = ["main"]
+__all__ = ["BAD_CONNECTION", "main"]
+
+BAD_CONNECTION = os.EX_PROTOCOL
+"""Exit status of a worker whose socket is not what it was."""
 
 
 def main() -> None:
@@ -35,20 +37,22 @@ def main() -> None:
         try:
             command = incoming.receive()
             if command.number != number:
-                _leave(1)
+                _leave(BAD_CONNECTION)
             beat("call")
             kind, parts = run_command(namespace, command.parts[0])
             if os.getpid() != own:  # a fork of this process has come back out of an environment, with all that is open
                 os._exit(0)
             beat("send")
             if not os.path.samestat(known, os.fstat(socket_fd)):  # an environment has closed, and opened, descriptors
-                _leave(1)
+                _leave(BAD_CONNECTION)
             views = deque(packed(kind, number, parts))
             del command, parts
             while views:
                 send_some(connection, views)
-        except (OSError, EOFError):  # the parent is gone, or the socket
+        except (BrokenPipeError, ConnectionResetError, EOFError):  # the parent is gone, or has closed the socket
             _leave(0)
+        except OSError:  # an environment has closed it
+            _leave(BAD_CONNECTION)
 
 
 def _leave(status: int) -> NoReturn:
@@ -56,10 +60,4 @@ def _leave(status: int) -> NoReturn:
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
         sys.stderr.flush()
-    if _leads_group():
-        os.killpg(os.getpgrp(), signal.SIGKILL)  # environments may have started processes of their own
     os._exit(status)
-
-
-def _leads_group() -> bool:
-    return os.getpgrp() == os.getpid()
