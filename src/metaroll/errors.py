@@ -12,6 +12,7 @@ from typing import Any, Self
 
 __all__ = [
     "ClusterError",
+    "DamagedFileError",
     "DataError",
     "DeviceError",
     "DivergedError",
@@ -82,15 +83,29 @@ class NotPicklableError(MetarollError, TypeError):
     """Something cannot be sent to a worker."""
 
 
-class SnapshotError(MetarollError, ValueError):
+class DamagedFileError(MetarollError, ValueError):
+    """A file is damaged, of another kind, no plain file, or takes more memory than it may.
+
+    Attributes:
+        path: The file; ``None`` where that is not known.
+        line: Its line, from 1; ``None`` where it has none.
+    """
+
+    def __init__(self, message: str, path: Any = None, line: int | None = None) -> None:
+        super().__init__(message)
+        self.path = path
+        self.line = line
+
+
+class SnapshotError(DamagedFileError):
     """A snapshot is damaged, or was written by another version, algorithm or configuration."""
 
 
-class RecordingError(MetarollError, ValueError):
+class RecordingError(DamagedFileError):
     """A rollout cannot be written, or a file is damaged or holds no recorded rollout."""
 
 
-class LogError(MetarollError, ValueError):
+class LogError(DamagedFileError):
     """A log of a robot cannot become rollouts; names file, row and column."""
 
 
@@ -108,7 +123,7 @@ class DeviceError(MetarollError, RuntimeError):
         self.log = log
 
 
-class PosteriorError(MetarollError, ValueError):
+class PosteriorError(DamagedFileError):
     """A posterior folder is damaged, of other parameters, or none."""
 
 
