@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from rich.console import Console
 
 from metaroll.cli.runs.child import Child
 from metaroll.cli.runs.group_display import GroupDisplay
+from metaroll.data.doors.json_files import read_json_dict
 from metaroll.errors import MetarollError, RunExistsError, SnapshotError
 from metaroll.training.display.consoles import escape
 from metaroll.training.session.machine import processors
@@ -96,7 +96,7 @@ def _carry_out(
         if isinstance(error, KeyboardInterrupt) or len(group.missing) < len(group.seeds):
             error.resume_command = group.resume_command  # type: ignore[attr-defined]
         raise
-    return [json.loads((folder / run_folder.SUMMARY_FILE).read_text(encoding="utf-8")) for folder in group.folders]
+    return [read_json_dict(folder / run_folder.SUMMARY_FILE, SnapshotError) for folder in group.folders]
 
 
 def _resumed(group: SeedGroup, folder: Path, changes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

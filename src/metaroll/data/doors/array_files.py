@@ -103,7 +103,9 @@ def _size_of_directory(file: BinaryIO) -> int:
     if end >= 76 and tail[end - 20 : end - 16] == _LOCATOR and tail[end - 76 : end - 72] == _END_64:
         listed = struct.unpack_from("<Q", tail, end - 76 + 40)[0]
     if listed > min(size, _MOST_DIRECTORY):
-        raise DamagedFileError(f"the list of its arrays has {listed} bytes, expected at most {min(size, _MOST_DIRECTORY)}")
+        raise DamagedFileError(
+            f"the list of its arrays has {listed} bytes, expected at most {min(size, _MOST_DIRECTORY)}"
+        )
     return 20 * listed
 
 
@@ -163,7 +165,7 @@ def _read_header(file: IO[bytes], name: str, structured: bool) -> tuple[tuple[in
     dtype: Any = np.dtype(descr) if isinstance(descr, str) else np.lib.format.descr_to_dtype(descr)
     if dtype.hasobject:
         raise DamagedFileError(
-            f"the array {name!r} holds objects, which are not read (allow_pickle): save arrays of numbers"
+            f"the array {name!r} holds objects, which are not read (allow_pickle): save arrays of numbers, not of objects"
         )
     if dtype.kind not in "biufcSUmM" + "V" * structured:
         raise DamagedFileError(f"the array {name!r} has dtype {dtype}, expected numbers, text or times")

@@ -10,7 +10,7 @@ __all__ = ["MAX_BYTES", "Budget"]
 
 MAX_BYTES = 2**30
 """Bytes that a file may take, where nobody says otherwise."""
-_ENTRY = 100
+_ENTRY = 64
 """Bytes of an entry (a value in a list or a dict) about, beside what it holds."""
 
 
@@ -31,6 +31,10 @@ class Budget:
     def of_file(cls, size: int, factor: int, max_bytes: int = MAX_BYTES, hint: str = "") -> Budget:
         """That of a file of ``size`` bytes, which may take ``factor`` times as many in any case."""
         return cls(max(max_bytes, factor * size), hint)
+
+    def beside(self) -> Budget:
+        """Another one of the same size, for what is taken for a while only."""
+        return Budget(self._max_bytes, self._hint)
 
     def spend(self, count: int, what: str) -> None:
         """Take ``count`` bytes for ``what``, before they are allocated.

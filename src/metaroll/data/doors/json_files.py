@@ -18,6 +18,8 @@ __all__ = ["json_lines", "parse_json", "parse_json_line", "read_json", "read_jso
 
 _MAX_BYTES = 2**26
 """Of a file of results, or of settings."""
+_FACTOR = 16
+"""A file may take this many times its own size in any case."""
 _MOST_DEPTH = 400
 _TEXTS = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 _STEPS = np.zeros(256, dtype=np.int8)
@@ -48,7 +50,9 @@ def parse_json(text: str | bytes, budget: Budget | None = None) -> Any:
         what = f"it is damaged: no JSON at column {error.colno} ({error.msg})"
         raise DamagedFileError(what, None, error.lineno) from error
     except UnicodeDecodeError as error:
-        raise DamagedFileError(f"it is damaged: no text in UTF-8 ({error})", None, data.count(b"\n", 0, error.start) + 1) from error
+        raise DamagedFileError(
+            f"it is damaged: no text in UTF-8 ({error})", None, data.count(b"\n", 0, error.start) + 1
+        ) from error
     except RecursionError as error:
         raise DamagedFileError("it is damaged: nested too deeply") from error
     except ValueError as error:  # a number of thousands of digits
@@ -83,10 +87,13 @@ def read_json(
         FileNotFoundError: There is none.
     """
     with damage(path, error, hint):
-        return parse_json(read_bytes(path, max_bytes, error, hint), budget)
+        data = read_bytes(path, max_bytes, error, hint)
+        return parse_json(data, Budget.of_file(len(data), _FACTOR) if budget is None else budget)
 
 
-def read_json_dict(path: str | Path, error: type[DamagedFileError] = DamagedFileError, hint: str = "") -> dict[str, Any]:
+def read_json_dict(
+    path: str | Path, error: type[DamagedFileError] = DamagedFileError, hint: str = ""
+) -> dict[str, Any]:
     """The content of a JSON file that holds names and values; see ``read_json``."""
     found = read_json(path, error, hint)
     with damage(path, error, hint):
@@ -116,5 +123,8 @@ def json_lines(data: bytes, budget: Budget) -> Iterator[tuple[int, dict[str, Any
     Raises:
         DamagedFileError: One is no JSON, or no dict; names the line.
     """
-    for number, line in enumerate(data.split(b"\n")[:-1], start=1):
-        yield number, parse_json_line(line, number, budget)
+    number, begin = 0, 0
+    while (end := data.find(b"\n", begin)) >= 0:
+        number += 1
+        yield number, parse_json_line(data[begin:end], number, budget)
+        begin = end + 1

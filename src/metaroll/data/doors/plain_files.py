@@ -17,11 +17,21 @@ from typing import BinaryIO
 
 from metaroll.errors import DamagedFileError, MetarollError
 
-__all__ = ["check_plain_name", "damage", "decoded", "file_sum", "open_plain", "read_bytes", "read_text", "size_of"]
+__all__ = [
+    "at_line",
+    "check_plain_name",
+    "damage",
+    "decoded",
+    "file_sum",
+    "open_plain",
+    "read_bytes",
+    "read_text",
+    "size_of",
+]
 
 _CHUNK = 1 << 22
 _KINDS = {
-    stat.S_IFDIR: "Is a directory",
+    stat.S_IFDIR: "it is a folder",
     stat.S_IFIFO: "it is a pipe or a device",
     stat.S_IFCHR: "it is a pipe or a device",
     stat.S_IFBLK: "it is a pipe or a device",
@@ -67,14 +77,27 @@ def damage(path: str | Path, error: type[DamagedFileError] = DamagedFileError, h
         raise _told(path, _cause(found), error, hint) from found
 
 
+@contextlib.contextmanager
+def at_line(line: int) -> Iterator[None]:
+    """Inside, a line of a file is looked at: errors about the file name it."""
+    try:
+        yield
+    except DamagedFileError as found:
+        if found.line is not None or found.path is not None:
+            raise
+        raise type(found)(str(found), None, line) from found
+
+
 def _cause(found: Exception) -> str:
     told = " ".join(str(found).split())
     if len(told) > 300:  # some quote all that they have read
         told = f"{told[:300]}..."
     # Classes that say by themselves what is wrong.
     plain = type(found) in (ValueError, OSError) or isinstance(found, UnicodeError | struct.error)
-    return f"it is damaged, or of another kind ({told})" if plain else (
-        f"it is damaged, or of another kind ({type(found).__name__}: {told})"
+    return (
+        f"it is damaged, or of another kind ({told})"
+        if plain
+        else (f"it is damaged, or of another kind ({type(found).__name__}: {told})")
     )
 
 

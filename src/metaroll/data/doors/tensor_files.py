@@ -9,7 +9,7 @@ import math
 import struct
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -38,6 +38,7 @@ _DTYPES = {
     "F64": np.float64,
 }
 """Name of a dtype -> that of the array; the bits of the one that NumPy lacks."""
+_TORCH = {name: np.dtype(kind).name for name, kind in _DTYPES.items()} | {"BOOL": "bool", "BF16": "bfloat16"}
 
 
 class StoredArray(NamedTuple):
@@ -45,6 +46,11 @@ class StoredArray(NamedTuple):
 
     dtype: str
     values: np.ndarray
+
+    @property
+    def torch_dtype(self) -> str:
+        """What torch calls it."""
+        return _TORCH[self.dtype]
 
 
 def load_tensors(
@@ -133,5 +139,5 @@ def _checked_entries(header: Any, size: int) -> dict[str, tuple[str, tuple[int, 
     return {name: (dtype, shape) for _, _, name, dtype, shape in found}
 
 
-def _are_sizes(value: Any) -> bool:
+def _are_sizes(value: Any) -> TypeGuard[list[int]]:
     return isinstance(value, list) and all(type(size) is int and 0 <= size < 2**62 for size in value)

@@ -80,7 +80,9 @@ class _Loader(yaml.SafeLoader):
         node = super().compose_node(parent, index)
         self._depth -= 1
         if isinstance(event, yaml.AliasEvent) and id(node) not in self._sizes:
-            raise DamagedFileError("it contains itself: an alias (*name) must stand for something before it", None, line)
+            raise DamagedFileError(
+                "it contains itself: an alias (*name) must stand for something before it", None, line
+            )
         self._entries += self._sizes[id(node)] if isinstance(event, yaml.AliasEvent) else 1
         self._sizes[id(node)] = self._entries - before
         if self._entries > _MOST_ENTRIES:

@@ -21,8 +21,9 @@ from types import TracebackType
 from typing import Any
 
 from metaroll.data.atomic_files import temporary_path
+from metaroll.data.doors.yaml_files import read_yaml
 from metaroll.errors import MetarollError, RunExistsError, SnapshotError, option_text, said
-from metaroll.training.store.yaml_files import read_yaml, write_yaml
+from metaroll.training.store.yaml_files import write_yaml
 
 __all__ = [
     "CONFIG_FILE",
@@ -347,10 +348,7 @@ def write_config(folder: Path, config: Mapping[str, Any], name: str = CONFIG_FIL
 def read_config(folder: Path, name: str = CONFIG_FILE) -> dict[str, Any]:
     """The configuration of the run in ``folder``, of its ``config.yaml`` (or a file of another name)."""
     path = folder / name
-    try:
-        document = read_yaml(path)
-    except ValueError as error:
-        raise SnapshotError(f"{error}; restore the file from a copy, or train anew") from error
+    document = read_yaml(path, SnapshotError, "restore the file from a copy, or train anew")
     if document.get("metaroll_run") != CONFIG_FORMAT:
         raise SnapshotError(
             f"{path} must have metaroll_run: {CONFIG_FORMAT}, got {document.get('metaroll_run')!r}: it was written by "
@@ -359,4 +357,8 @@ def read_config(folder: Path, name: str = CONFIG_FILE) -> dict[str, Any]:
     missing = [key for key in ("algo", "env", *CONFIG_SECTIONS) if key not in document]
     if missing:
         raise SnapshotError(f"{path} lacks {', '.join(missing)}: restore the file from a copy, or train anew")
+    wanted = {**dict.fromkeys(CONFIG_SECTIONS, dict), "algo": str, "env": str}
+    for key, kind in wanted.items():
+        if not isinstance(document[key], kind):
+            raise SnapshotError(f"{key} in {path} is {document[key]!r}: restore the file from a copy, or train anew")
     return document

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from metaroll.data.doors.plain_files import damage, open_plain, size_of
 from metaroll.errors import RunExistsError, SnapshotError, option_text
 from metaroll.training.store.files import to_plain, write_atomic
 from metaroll.training.store.loggers import MetricLogger
@@ -100,7 +101,7 @@ class RunStore:
         self.begin(exist_ok, config)
         source = from_dir / FILE_NAME
         if source.is_file():
-            with open(source, "rb") as file:
+            with damage(source, SnapshotError), open_plain(source) as file:
                 write_atomic(self.run_dir / FILE_NAME, file.read(offset))
         return True
 
@@ -115,12 +116,10 @@ class RunStore:
 def check_metrics(run_dir: Path, snapshot: Snapshot) -> None:
     """Error if metrics that were written before the snapshot are gone: what follows would continue a torn line."""
     path, offset = run_dir / FILE_NAME, snapshot.manifest["metrics_offset"]
-    if not path.exists():
+    if not os.path.lexists(path):
         return  # taken away on purpose
-    if not path.is_file():
-        raise SnapshotError(f"{path} must be a file: move away what is there now")
-    size = path.stat().st_size
-    with open(path, "rb") as file:
+    with damage(path, SnapshotError, "move away what is there now"), open_plain(path) as file:
+        size = size_of(file)
         file.seek(max(0, offset - 1))
         whole = size >= offset and (offset == 0 or file.read(1) == b"\n")
     if not whole:
