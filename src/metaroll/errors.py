@@ -43,6 +43,8 @@ __all__ = [
 
 
 _MOST_LISTED = 40
+_LONGEST_TEXT = 5000
+"""Characters of names, which come from files, too, in a message."""
 _IN_SHELL: ContextVar[bool] = ContextVar("in_shell", default=False)
 _FLAGS = {"run_dir": "--out", "transport": "--engine"}
 """Flags that are not the keyword with dashes."""
@@ -305,4 +307,5 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> UnknownNameError
     hint = f"; did you mean {' or '.join(repr(n) for n in near)}?" if near else "."
     # A long list would hide what is meant, if that is known.
     listed = f"{len(known)} names" if near and len(known) > _MOST_LISTED else ", ".join(known)
+    listed, name = (text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..." for text in (listed, name))
     return UnknownNameError(f"unknown {what} {name!r}{hint} Known: {listed}")

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from metaroll.data.doors.yaml_files import read_yaml
 from metaroll.errors import RunExistsError, SnapshotError, in_shell
 from metaroll.training.session.run_config import check_same_run, default_run_dir, file_values, flat_values
 from metaroll.training.store.run_folder import (
@@ -17,7 +18,6 @@ from metaroll.training.store.run_folder import (
     refuse_existing,
     write_config,
 )
-from metaroll.data.doors.yaml_files import read_yaml
 
 CONFIG = {
     "command": "demo",

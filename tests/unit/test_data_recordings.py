@@ -7,8 +7,8 @@ import enum
 import errno
 import json
 import os
-import re
 import pickle
+import re
 import sys
 import zipfile
 from collections import namedtuple

@@ -459,7 +459,7 @@ def test_damaged_logs_are_named(tmp_path):
     for text, message in (
         ("\n".join([lines[0], "{", ""]), "line 2: it is damaged"),
         (lines[1] + "\n", "is no log of a RealEnv"),
-        ("[1]\n", "line 1 is damaged: it is no JSON object"),
+        ("[1]\n", "line 1: it is damaged: no JSON object"),
         (lines[0].replace('"version":1', '"version":9') + "\n", "has version 9 of the format"),
         ("", "is no log"),
     ):
