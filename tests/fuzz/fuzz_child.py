@@ -1,7 +1,7 @@
 """A process that reads damaged files, and tells which of them led to something else than one error of ours.
 
-Usage: python fuzz_child.py FOLDER COUNT SEED KIND ...: ``COUNT`` inputs of each kind, 0 for all that there are. A line of
-JSON for each input that failed, and one with the number of inputs at the end.
+Usage: python fuzz_child.py FOLDER COUNT SEED KIND ...: ``COUNT`` inputs of each kind, 0 for all that there are. A line
+of JSON for each input that failed, and one with the number of inputs at the end.
 """
 
 from __future__ import annotations

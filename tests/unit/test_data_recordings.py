@@ -605,9 +605,9 @@ def test_pipes_and_devices_are_no_recordings(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.npz")
     (tmp_path / "zeros.npz").symlink_to("/dev/zero")
     for name in ("pipe.npz", "zeros.npz"):
-        with pytest.raises(RecordingError, match="a pipe or a device|it is a link to /dev/zero"):
+        with pytest.raises(RecordingError, match=r"a pipe or a device|it is a link to /dev/zero"):
             load_rollout(tmp_path / name)
-    with pytest.raises(RecordingError, match="a pipe or a device|it is a link to /dev/zero"):
+    with pytest.raises(RecordingError, match=r"a pipe or a device|it is a link to /dev/zero"):
         save_rollout(make(), tmp_path / "pipe.npz", overwrite=True)
     save_rollout(make(), tmp_path / "r.npz")
     assert len(load_rollouts(tmp_path)) == 1

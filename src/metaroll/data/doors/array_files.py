@@ -165,7 +165,8 @@ def _read_header(file: IO[bytes], name: str, structured: bool) -> tuple[tuple[in
     dtype: Any = np.dtype(descr) if isinstance(descr, str) else np.lib.format.descr_to_dtype(descr)
     if dtype.hasobject:
         raise DamagedFileError(
-            f"the array {name!r} holds objects, which are not read (allow_pickle): save arrays of numbers, not of objects"
+            f"the array {name!r} holds objects, which are not read (allow_pickle): save arrays of numbers, not of "
+            "objects"
         )
     if dtype.kind not in "biufcSUmM" + "V" * structured:
         raise DamagedFileError(f"the array {name!r} has dtype {dtype}, expected numbers, text or times")
