@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ClusterError",
+    "DamagedFileError",
     "DataError",
     "DeviceError",
     "DivergedError",
@@ -49,6 +50,8 @@ __all__ = [
 
 
 _MOST_LISTED = 40
+_LONGEST_TEXT = 5000
+"""Characters of names, which come from files, too, in a message."""
 _IN_SHELL: ContextVar[bool] = ContextVar("in_shell", default=False)
 _FLAGS = {"run_dir": "--out", "transport": "--engine"}
 """Flags that are not the keyword with dashes."""
@@ -89,15 +92,29 @@ class NotPicklableError(MetarollError, TypeError):
     """Something cannot be sent to a worker."""
 
 
-class SnapshotError(MetarollError, ValueError):
+class DamagedFileError(MetarollError, ValueError):
+    """A file is damaged, of another kind, no plain file, or takes more memory than it may.
+
+    Attributes:
+        path: The file; ``None`` where that is not known.
+        line: Its line, from 1; ``None`` where it has none.
+    """
+
+    def __init__(self, message: str, path: Any = None, line: int | None = None) -> None:
+        super().__init__(message)
+        self.path = path
+        self.line = line
+
+
+class SnapshotError(DamagedFileError):
     """A snapshot is damaged, or was written by another version, algorithm or configuration."""
 
 
-class RecordingError(MetarollError, ValueError):
+class RecordingError(DamagedFileError):
     """A rollout cannot be written, or a file is damaged or holds no recorded rollout."""
 
 
-class LogError(MetarollError, ValueError):
+class LogError(DamagedFileError):
     """A log of a robot cannot become rollouts; names file, row and column."""
 
 
@@ -115,7 +132,7 @@ class DeviceError(MetarollError, RuntimeError):
         self.log = log
 
 
-class PosteriorError(MetarollError, ValueError):
+class PosteriorError(DamagedFileError):
     """A posterior folder is damaged, of other parameters, or none."""
 
 
@@ -315,4 +332,5 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> UnknownNameError
     hint = f"; did you mean {' or '.join(repr(n) for n in near)}?" if near else "."
     # A long list would hide what is meant, if that is known.
     listed = f"{len(known)} names" if near and len(known) > _MOST_LISTED else ", ".join(known)
+    listed, name = (text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..." for text in (listed, name))
     return UnknownNameError(f"unknown {what} {name!r}{hint} Known: {listed}")

@@ -14,10 +14,11 @@ import pytest
 import yaml
 
 from metaroll.cli.main import _print_whatever_names_hold, main
+from metaroll.data.doors.yaml_files import read_yaml
 from metaroll.data.folders.atomic_files import write_text
 from metaroll.training.display import consoles
 from metaroll.training.store.files import write_json
-from metaroll.training.store.yaml_files import read_yaml, write_yaml
+from metaroll.training.store.yaml_files import write_yaml
 
 NAMES = ["r\N{SNOWMAN}n \N{PILE OF POO}", os.fsdecode(b"r\xffn"), "a b'c"]
 TINY = {"epochs": 1, "steps_per_epoch": 400, "num_passes": 1, "batch_size": 400, "hidden_sizes": [4]}

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from metaroll.data.doors.yaml_files import read_yaml
 from metaroll.data.folders.kinds import RUN
 from metaroll.data.folders.taking import take
 from metaroll.errors import RunExistsError, SnapshotError, in_shell
@@ -18,7 +19,6 @@ from metaroll.training.store.run_folder import (
     refuse_foreign,
     write_config,
 )
-from metaroll.training.store.yaml_files import read_yaml
 
 CONFIG = {
     "command": "demo",
@@ -190,9 +190,9 @@ BOMB = (
         ("hidden_sizes: " + "[" * 3000 + "]" * 3000, "nested deeper than 20"),
         ("a: &a [1, *a]", "contains itself"),
         ("a: &a {b: *a}", "contains itself"),
-        ("epochs: 3\nseed: 1\nepochs: 4", "line 3 gives 'epochs' a second time"),
+        ("epochs: 3\nseed: 1\nepochs: 4", "line 3: it gives 'epochs' a second time"),
         ("run: {seed: 1, seed: 2}", "'seed' a second time"),
-        ("# " + "x" * 2**18, "must have at most 262144 bytes"),
+        ("# " + "x" * 2**18, "expected at most 262144"),
         ("epochs: " + "9" * 5000, "cannot be read as a configuration"),
     ],
 )

@@ -261,7 +261,7 @@ def test_files_that_are_none(tmp_path):
     for name, message in {
         "uneven.npz": "columns must be equally long, 't' has 5 rows and 'u' has 3",
         "objects.npz": "save arrays of numbers, not of objects",
-        "no.npz": "no.npz is no .npz file",
+        "no.npz": "no.npz: it is no .npz file",
         "no.parquet": "no.parquet: it is no .parquet file",
         "no.xls": "must end in .csv, .npz, .parquet",
         "no.csv": "has no line with the names",
@@ -271,7 +271,7 @@ def test_files_that_are_none(tmp_path):
     }.items():
         with pytest.raises(LogError, match=message):
             load_log(tmp_path / name, {**PLAIN})
-    for name, message in {"bad.yaml": "is no YAML or JSON file", "n.json": "a mapping must be a dict"}.items():
+    for name, message in {"bad.yaml": "line 1: it is not valid YAML", "n.json": "must hold names and values"}.items():
         with pytest.raises(LogError, match=message):
             load_log(tmp_path / "cut.csv", tmp_path / name)
     for path, mapping in (("none.csv", PLAIN), ("cut.csv", tmp_path / "none.yaml")):

@@ -8,6 +8,7 @@ import errno
 import json
 import os
 import pickle
+import re
 import sys
 import zipfile
 from collections import namedtuple
@@ -245,7 +246,7 @@ def test_a_file_that_was_cut_off(tmp_path: Path, suffix: str, share: float) -> N
     save_rollout(make(length=30), path)
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * share)])
-    with pytest.raises(RecordingError, match=f"r{suffix} cannot be loaded"):
+    with pytest.raises(RecordingError, match=rf"/r\{suffix}: (line 1: )?it"):
         load_rollout(path)
 
 
@@ -272,7 +273,7 @@ def test_files_of_others(tmp_path: Path, suffix: str) -> None:
     with pytest.raises(RecordingError, match="is not a rollout recorded by metaroll"):
         load_rollout(path)
     path.write_bytes(b"\x00garbage" * 50)
-    with pytest.raises(RecordingError, match="cannot be loaded"):
+    with pytest.raises(RecordingError, match=r"/r\.\w+: "):
         load_rollout(path)
 
 
@@ -313,13 +314,13 @@ def test_pickles_are_not_loaded(tmp_path: Path) -> None:
         (lambda h: h["fields"]["rewards"][0].update(dtype="<f4"), "the array 'rewards' must be <f4"),
         (lambda h: h.update(length=4), "from 0 to the number of steps 4"),
         (lambda h: h.update(rollout_bounds=[0, 9]), "rollout bounds must increase"),
-        (lambda h: h.pop("fields"), "damaged, or no recorded rollout"),
-        (lambda h: h["fields"].pop("rewards"), "cannot be loaded"),
+        (lambda h: h.pop("fields"), "its header lacks the entry 'fields'"),
+        (lambda h: h["fields"].pop("rewards"), r"/r\.npz: "),
         (lambda h: h.update(data_format="jax"), "data_format must be"),
         (lambda h: h.update(rollout_info={"$": "pickle"}), "value of unknown kind 'pickle'"),
-        (lambda h: h["fields"]["hidden"].update(fields=["import os", "c"]), "cannot be loaded"),
+        (lambda h: h["fields"]["hidden"].update(fields=["import os", "c"]), r"/r\.\w+: "),
         (lambda h: h["fields"]["hidden"].update({"$": "list"}), "value of unknown kind 'list'"),
-        (lambda h: h["fields"].update(mission=h["fields"]["mission"][0]), "cannot be loaded"),
+        (lambda h: h["fields"].update(mission=h["fields"]["mission"][0]), r"/r\.\w+: "),
         (lambda h: h["fields"]["rewards"][0].update(torch="save"), "torch has no dtype 'save'"),
     ],
 )
@@ -353,7 +354,7 @@ def test_foreign_arrays_and_damaged_bytes(tmp_path: Path) -> None:
         ("\nFalse,", "\nmaybe,", "row 1 of column 'done' holds 'maybe', not bool"),
         ("\nFalse,False,False,0.0,", "\nFalse,False,False,,", "row 1 of column 'rewards' holds '', not float64"),
         ("\nFalse,False,False,0.0,", "\nFalse,False,False,0.0,1,", "row 1 has"),
-        ("\nFalse,False,False,0.0,0,", "\nFalse,False,False,0.0,300,", "cannot be loaded"),
+        ("\nFalse,False,False,0.0,0,", "\nFalse,False,False,0.0,300,", r"/r\.\w+: "),
     ],
 )
 def test_csv_files_that_were_edited_badly(tmp_path: Path, old: str, new: str, match: str) -> None:
@@ -362,6 +363,9 @@ def test_csv_files_that_were_edited_badly(tmp_path: Path, old: str, new: str, ma
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new, 1))
+    with pytest.raises(RecordingError, match=r"where its header names|it is damaged \(its checksum differs"):
+        load_rollout(path)
+    path.write_text(re.sub(r',"crc32":"[0-9a-f]{8}"', "", text.replace(old, new, 1)))  # as earlier versions wrote
     with pytest.raises(RecordingError, match=match):
         load_rollout(path)
 
@@ -422,7 +426,7 @@ def test_paths_that_cannot_be_written_or_read(tmp_path: Path) -> None:
     (tmp_path / "folder.npz").mkdir()
     with pytest.raises(RecordingError, match="cannot be written: Is a directory"):
         save_rollout(make(), tmp_path / "folder.npz", overwrite=True)
-    with pytest.raises(RecordingError, match=r"folder.npz cannot be read: Is a directory"):
+    with pytest.raises(RecordingError, match=r"folder\.npz: it is a folder"):
         load_rollout(tmp_path / "folder.npz")
     (tmp_path / "file").write_text("")
     with pytest.raises(RecordingError, match=r"the folder .*file cannot be made"):
@@ -492,7 +496,7 @@ def test_numbers_in_names_are_sorted_by_size(tmp_path: Path) -> None:
     (tmp_path / ".log_3.npz.tmp").write_text("left by a process that was killed")
     assert [round(float(r.rewards[0] * 3)) for r in load_rollouts(tmp_path)] == [1, 2, 9, 10]
     (tmp_path / "bad.npz").write_text("")
-    with pytest.raises(RecordingError, match=r"bad\.npz cannot be loaded"):
+    with pytest.raises(RecordingError, match=r"bad\.npz: it is no \.npz file"):
         load_rollouts(tmp_path)
     (tmp_path / "empty").mkdir()
     with pytest.raises(RecordingError, match="there is no recorded rollout in"):
@@ -601,9 +605,9 @@ def test_pipes_and_devices_are_no_recordings(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.npz")
     (tmp_path / "zeros.npz").symlink_to("/dev/zero")
     for name in ("pipe.npz", "zeros.npz"):
-        with pytest.raises(RecordingError, match="a pipe or a device"):
+        with pytest.raises(RecordingError, match=r"a pipe or a device|it is a link to /dev/zero"):
             load_rollout(tmp_path / name)
-    with pytest.raises(RecordingError, match="a pipe or a device"):
+    with pytest.raises(RecordingError, match=r"a pipe or a device|it is a link to /dev/zero"):
         save_rollout(make(), tmp_path / "pipe.npz", overwrite=True)
     save_rollout(make(), tmp_path / "r.npz")
     assert len(load_rollouts(tmp_path)) == 1

@@ -449,7 +449,7 @@ def test_damaged_logs_are_named(tmp_path):
     with pytest.raises(LogError, match="holds no step"):
         read_robot_log(tmp_path / "a.jsonl")
     log.write_step({"action": [0.0]})
-    with pytest.raises(LogError, match="line 3 has no entry 'applied'"):
+    with pytest.raises(LogError, match="line 3: it has no entry 'applied'"):
         read_robot_log(tmp_path / "a.jsonl")
     log.end("x", {})
     log.end("x", {})
@@ -457,9 +457,9 @@ def test_damaged_logs_are_named(tmp_path):
         log.write_step({})
     lines = (tmp_path / "a.jsonl").read_text().splitlines()
     for text, message in (
-        ("\n".join([lines[0], "{", ""]), "line 2 is damaged"),
+        ("\n".join([lines[0], "{", ""]), "line 2: it is damaged"),
         (lines[1] + "\n", "is no log of a RealEnv"),
-        ("[1]\n", "line 1 is damaged: it is no JSON object"),
+        ("[1]\n", "line 1: it is damaged: no JSON object"),
         (lines[0].replace('"version":1', '"version":9') + "\n", "has version 9 of the format"),
         ("", "is no log"),
     ):

@@ -86,7 +86,7 @@ def test_damage_is_found(tmp_path):
 def test_pickles_are_refused(tmp_path):
     path = tmp_path / DRAWS
     np.savez(path, names=np.array(["a"]), values=np.array([[object()]], dtype=object))
-    with pytest.raises(PosteriorError, match="holds no table of draws"):
+    with pytest.raises(PosteriorError, match="holds objects, which are not read"):
         read_draws(path)
 
 

@@ -241,7 +241,7 @@ def test_damaged_files_are_named_and_the_rest_is_shown(tmp_path):
     assert "the table of tasks is left out" in page.text and "There are no pictures: <why>" in page.text
     assert "return after adaptation -1" in page.text
     (tmp_path / "metrics.jsonl").write_text("{}\n")
-    assert "metrics.jsonl is left out: line 1" in page_of(tmp_path).text
+    assert "metrics.jsonl: line 1: it is damaged" in page_of(tmp_path).text
 
 
 def test_numbers_that_are_not_finite_are_gaps(tmp_path):

@@ -14,6 +14,7 @@ from rich.console import Console
 from metaroll import EstimatorConfig
 from metaroll.cli.commands.infer import _loop_panel, _show
 from metaroll.cli.main import main
+from metaroll.data.doors.yaml_files import read_yaml
 from metaroll.data.recordings import save_rollouts
 from metaroll.inference.posterior import Posterior
 from metaroll.training.evaluation.inference_result import Inference, InferenceOptions
@@ -28,7 +29,7 @@ from metaroll.training.session.sim2real import (
     log_robot,
     unknown_prior,
 )
-from metaroll.training.store.yaml_files import read_yaml, write_yaml
+from metaroll.training.store.yaml_files import write_yaml
 
 
 def test_a_robot_is_drawn_from_the_prior_by_its_seed() -> None:

@@ -357,7 +357,7 @@ def test_older_snapshots_give_their_rows_up_and_damage_is_named(
     block = second / "buffers-0-2.rows"
     whole = block.read_bytes()
     block.write_bytes(whole[:-1] + b"x")
-    with pytest.raises(SnapshotError, match=r"buffers-0-2.rows is damaged \(its checksum"):
+    with pytest.raises(SnapshotError, match=r"buffers-0-2.rows: it is damaged \(its checksum"):
         _ = load_snapshot(tmp_path).buffers
     block.write_bytes(whole[:-1])
     with pytest.raises(SnapshotError, match="has 4095 bytes instead of 4096"):

@@ -10,12 +10,13 @@ import pytest
 
 import metaroll
 from metaroll.cli.main import main
+from metaroll.data.doors.yaml_files import read_yaml
 from metaroll.errors import SnapshotError, UntrustedRunError
 from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import as_prior
 from metaroll.own_code import add_code_folder, look_in, module_files
 from metaroll.training.session.trust import check_run
-from metaroll.training.store.yaml_files import read_yaml, write_yaml
+from metaroll.training.store.yaml_files import write_yaml
 
 MODULE = "canary_env"
 CODE = """

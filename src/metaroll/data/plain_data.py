@@ -24,36 +24,13 @@ import numpy as np
 import torch
 
 from metaroll.data.data_format import array_to_tensor, tensor_to_array
-from metaroll.errors import RecordingError
+from metaroll.data.doors.budget import Budget
+from metaroll.errors import DamagedFileError, RecordingError
 from metaroll.types import EnvSpec
 
-__all__ = ["Budget", "decode", "encode", "is_named_tuple", "named_tuple_type", "to_json"]
+__all__ = ["decode", "encode", "is_named_tuple", "named_tuple_type", "to_json"]
 
 spaces = gymnasium.spaces
-
-
-class Budget:
-    """Bytes of memory that reading a file may take, so that a small file cannot fill the machine.
-
-    Args:
-        max_bytes: How many.
-    """
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = self._left = max_bytes
-
-    def spend(self, count: int, what: str) -> None:
-        """Take ``count`` bytes for ``what``, before they are allocated.
-
-        Raises:
-            RecordingError: There are not so many left.
-        """
-        self._left -= count
-        if self._left < 0:
-            raise RecordingError(
-                f"it would take more than {self._max_bytes} bytes of memory ({what}); if you trust it, pass a larger "
-                "max_bytes"
-            )
 
 
 def to_json(value: Any) -> str:
@@ -221,7 +198,7 @@ class _Source(NamedTuple):
     """What decoding may take: arrays by name, and memory."""
 
     arrays: Mapping[str, np.ndarray]
-    budget: Budget | None
+    budget: Budget
 
 
 def decode(value: Any, arrays: Mapping[str, np.ndarray] | None = None, budget: Budget | None = None) -> Any:
@@ -230,12 +207,15 @@ def decode(value: Any, arrays: Mapping[str, np.ndarray] | None = None, budget: B
     Args:
         value: The JSON.
         arrays: Arrays that were not written into it, by name.
-        budget: What it may take beyond the size of the JSON; ``None`` means anything.
+        budget: What it may take beyond the size of the JSON; ``None`` means 1 GiB.
 
     Raises:
-        RecordingError: There is something of an unknown kind, or too large.
+        DamagedFileError: There is something of an unknown kind, impossible, or too large.
     """
-    return _decode(value, _Source({} if arrays is None else arrays, budget))
+    try:
+        return _decode(value, _Source({} if arrays is None else arrays, Budget() if budget is None else budget))
+    except RecursionError as error:
+        raise RecordingError("it is nested too deeply") from error
 
 
 def _decode(value: Any, source: _Source) -> Any:
@@ -246,9 +226,16 @@ def _decode(value: Any, source: _Source) -> Any:
     if "$" not in value:
         return {key: _decode(item, source) for key, item in value.items()}
     kind = value["$"]
-    if kind not in _DECODERS:
-        raise RecordingError(f"it holds a value of unknown kind {kind!r}")
-    return _DECODERS[kind](value, source)
+    if not isinstance(kind, str) or kind not in _DECODERS:
+        raise RecordingError(f"it holds a value of unknown kind {str(kind)[:100]!r}")
+    try:
+        return _DECODERS[kind](value, source)
+    except (DamagedFileError, MemoryError, RecursionError):
+        raise
+    except Exception as error:  # nonsense can raise anything
+        raise RecordingError(
+            f"it holds a value of kind {kind!r} that is none ({type(error).__name__}: {str(error)[:200]})"
+        ) from error
 
 
 def _items(node: dict[str, Any], source: _Source) -> list[Any]:
@@ -258,8 +245,18 @@ def _items(node: dict[str, Any], source: _Source) -> list[Any]:
 def _decode_array(node: dict[str, Any], source: _Source) -> np.ndarray:
     if node["$"] == "stored":
         return source.arrays[node["name"]]
-    dtype = np.dtype(node["dtype"])
-    return np.ndarray(node["shape"], dtype, buffer=bytearray(base64.b64decode(node["data"], validate=True)))
+    dtype, shape = np.dtype(node["dtype"]), _sizes(node["shape"])
+    source.budget.spend(len(node["data"]), "an array in its text")
+    data = bytearray(base64.b64decode(node["data"], validate=True))
+    if math.prod(shape) * dtype.itemsize != len(data):
+        raise RecordingError(f"an array {shape} of {dtype} has {len(data)} bytes")
+    return np.ndarray(shape, dtype, buffer=data)
+
+
+def _sizes(shape: Any) -> tuple[int, ...]:
+    if not isinstance(shape, list) or any(type(size) is not int or size < 0 for size in shape):
+        raise RecordingError(f"an array has the impossible shape {str(shape)[:100]}")
+    return tuple(shape)
 
 
 def _decode_objects(node: dict[str, Any], source: _Source) -> np.ndarray:
@@ -267,14 +264,18 @@ def _decode_objects(node: dict[str, Any], source: _Source) -> np.ndarray:
     flat = np.empty(len(items), dtype=object)
     for i, item in enumerate(items):  # an assignment in one go would take lists apart
         flat[i] = item
-    return flat.reshape(node["shape"])
+    return flat.reshape(_sizes(node["shape"]))
 
 
 def _decode_space(node: dict[str, Any], source: _Source) -> gymnasium.Space:
     arguments = _decode(node["plain"], source)
     kind = arguments.pop("kind")
-    if kind == "box" and source.budget is not None:
-        source.budget.spend(2 * math.prod(arguments["shape"]) * np.dtype(arguments["dtype"]).itemsize, "a Box space")
+    if kind == "box":
+        # Its bounds, in what they are made of, too, and flags of each.
+        entry = 4 * np.dtype(arguments["dtype"]).itemsize + 2
+        source.budget.spend(math.prod(_sizes(arguments["shape"])) * entry, "a Box space")
+    if kind == "multi_binary":
+        source.budget.spend(math.prod(_sizes(arguments["n"])), "a MultiBinary space")
     return _SPACES[kind][2](**arguments)
 
 

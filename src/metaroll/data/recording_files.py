@@ -2,8 +2,8 @@
 
 - ``.npz``: every array as it is, readable with ``numpy.load``, never pickled. The entry "header" is the header as JSON
   text (bytes); arrays of objects are JSON text, too.
-- ``.csv``: the first line is ``# `` and the header, then names of columns, then one row per step. Numbers come back
-  exactly (of NaN there is only one). What does not exist is an empty cell.
+- ``.csv``: the first line is ``# `` and the header, with a checksum of the whole file, then names of columns, then one
+  row per step. Numbers come back exactly (of NaN there is only one). What does not exist is an empty cell.
 - ``.parquet``: the header is in the metadata of the schema, every row is a step.
 
 Sizes that a file declares are checked before memory is taken for them.
@@ -13,17 +13,22 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
+import re
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, final
 
 import numpy as np
 
 from metaroll.data.columns import Column, RowLayout, array_columns, flag_columns, row_layout, table_rows
+from metaroll.data.doors.array_files import read_npz as read_arrays
+from metaroll.data.doors.budget import Budget
+from metaroll.data.doors.csv_files import parse_csv
+from metaroll.data.doors.json_files import parse_json
 from metaroll.data.final_entries import FinalEntries
-from metaroll.data.plain_data import Budget, decode, encode, to_json
+from metaroll.data.plain_data import decode, encode, to_json
 from metaroll.data.recording_format import FINAL, header_text, iterate_specs, read_header
 from metaroll.data.step_storage import FLAGS
 from metaroll.data.tables import ParquetReader, make_table, write_table
@@ -70,43 +75,24 @@ def read_npz(file: BinaryIO, budget: Budget) -> Contents:
     Raises:
         RecordingError: It is no recording, is damaged, or takes too much memory.
     """
-    try:
-        archive = zipfile.ZipFile(file)
-    except zipfile.BadZipFile as error:
-        raise RecordingError("it is no .npz file, or was cut off") from error
-    with archive:
-        entries = archive.infolist()
-        budget.spend(sum(entry.file_size for entry in entries), "the sizes of its entries")
-        names = [entry.filename.removesuffix(".npy") for entry in entries]
-        if _HEADER not in names:
-            raise RecordingError("it is not a rollout recorded by metaroll: it has no header")
-        header = read_header(_read_array(archive, _HEADER).tobytes(), budget)
-        arrays = {name: _read_array(archive, name) for name in names if name != _HEADER}
+    arrays = read_arrays(file, budget, structured=True)
+    if _HEADER not in arrays:
+        raise RecordingError("it is not a rollout recorded by metaroll: it has no header")
+    header = read_header(arrays.pop(_HEADER).tobytes(), budget)
     for spec in iterate_specs(header):
         for name in (spec["name"], spec["name"] + FINAL):
             if spec["dtype"] == "|O" and name in arrays:
-                arrays[name] = decode(json.loads(arrays[name].tobytes()), budget=budget)
+                arrays[name] = decode(parse_json(arrays[name].tobytes(), budget.beside()), budget=budget)
     return header, arrays
-
-
-def _read_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
-    size = archive.getinfo(f"{name}.npy").file_size
-    with archive.open(f"{name}.npy") as entry:
-        version: Any = np.lib.format.read_magic(entry)  # pyright: ignore[reportArgumentType]
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(entry)  # pyright: ignore[reportArgumentType]
-        if math.prod(shape) * dtype.itemsize != size - entry.tell() and not dtype.hasobject:
-            raise RecordingError(f"the array {name!r} is longer or shorter than it says")
-    with archive.open(f"{name}.npy") as entry:
-        array = np.lib.format.read_array(entry, allow_pickle=False)  # pyright: ignore[reportArgumentType]
-        entry.read(1)  # the end, where the checksum is compared
-    return array
 
 
 # ---- csv -------------------------------------------------------------------------------------------------------------
 
 _MARK = "# "
 _ERRORS = "surrogatepass"  # half characters, which some text holds, are kept
+_SUM, _SUM_DIGITS = ',"crc32":"', 8
+_SUMMED = re.compile(rb'(.*),"crc32":"([0-9a-f]{8})"\}', re.DOTALL)
+"""A header with the checksum of it as it was before, and of all lines that follow; earlier versions wrote none."""
 
 
 def prepare_csv(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Writer:
@@ -124,14 +110,36 @@ def prepare_csv(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> 
             )
 
     def write(file: BinaryIO) -> None:
-        text = io.TextIOWrapper(file, encoding="utf-8", errors=_ERRORS, newline="")
-        text.write(f"{_MARK}{described}\n")
+        # The checksum stands in the first line, and is known when the last one is written.
+        begin = file.tell() + file.write(f"{_MARK}{described[:-1]}{_SUM}".encode("utf-8", _ERRORS))
+        file.write(b'%s"}\n' % (b"0" * _SUM_DIGITS))
+        summed = _Summed(file, zlib.crc32(described.encode("utf-8", _ERRORS)))
+        text = io.TextIOWrapper(summed, encoding="utf-8", errors=_ERRORS, newline="")  # pyright: ignore[reportArgumentType]
         text.write(",".join(_quote(column.name) for column in columns) + "\n")
         text.writelines(",".join(row) + "\n" for row in zip(*map(_quoted_cells, columns), strict=True))
         text.flush()
         text.detach()  # the file stays open
+        file.seek(begin)
+        file.write(f"{summed.crc32:0{_SUM_DIGITS}x}".encode())
+        file.seek(0, io.SEEK_END)
 
     return write
+
+
+@final
+class _Summed(io.BufferedIOBase):
+    """Passes on what is written into a file, and sums it up."""
+
+    def __init__(self, file: BinaryIO, crc32: int) -> None:
+        self._file = file
+        self.crc32 = crc32
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.crc32 = zlib.crc32(data, self.crc32)
+        return self._file.write(data)
 
 
 def _cells(column: Column) -> Iterable[str]:
@@ -157,14 +165,18 @@ def read_csv(file: BinaryIO, budget: Budget) -> Contents:
     Raises:
         RecordingError: It is no recording, is damaged, or takes too much memory.
     """
-    text = file.read().decode("utf-8", errors=_ERRORS)
-    first, _, body = text.partition("\n")
-    if not first.startswith(_MARK):
+    first, _, data = file.read().partition(b"\n")
+    if not first.startswith(_MARK.encode()):
         raise RecordingError(f"its first line does not begin with {_MARK!r}: it is not a rollout recorded by metaroll")
-    header = read_header(first.removeprefix(_MARK), budget)
-    if not body.endswith("\n"):
+    described, known = first.removeprefix(_MARK.encode()), None
+    if found := _SUMMED.fullmatch(described):
+        described, known = found[1] + b"}", int(found[2], 16)
+    header = read_header(described, budget)
+    if not data.endswith(b"\n"):
         raise RecordingError("its last line has no end: it was cut off")
-    names, *rows = list(csv.reader(io.StringIO(body, newline="")))
+    if known is not None and known != zlib.crc32(data, zlib.crc32(described)):
+        raise RecordingError("it is damaged (its checksum differs from the one that was written down)")
+    names, *rows = parse_csv(data.decode("utf-8", errors=_ERRORS), budget.beside(), lines_before=1)
     columns = _expected_columns(header, len(rows), len(names), budget)
     for name, column in zip(names, columns, strict=True):
         if name != column.name:
@@ -356,6 +368,6 @@ def _from_simple(rows: np.ndarray, dtype: np.dtype, present: np.ndarray, budget:
         result = np.full(rows.shape, None, dtype=object)
         for index in np.ndindex(rows.shape):
             if present[index[0]]:
-                result[index] = decode(json.loads(str(rows[index])), budget=budget)
+                result[index] = decode(parse_json(str(rows[index]), budget.beside()), budget=budget)
         return result
     return rows

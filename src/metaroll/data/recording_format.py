@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,8 +9,10 @@ import numpy as np
 import torch
 
 from metaroll.data.data_format import array_to_tensor, iterate_leaves, map_leaves, tensor_to_array
+from metaroll.data.doors.budget import Budget
+from metaroll.data.doors.json_files import parse_json
 from metaroll.data.final_entries import FinalEntries
-from metaroll.data.plain_data import Budget, decode, encode, to_json
+from metaroll.data.plain_data import decode, encode, to_json
 from metaroll.data.step_sequence import StepSequence
 from metaroll.data.step_storage import FLAGS
 from metaroll.errors import RecordingError
@@ -24,6 +25,9 @@ FINAL = "/final"
 
 _FORMAT = "metaroll rollout"
 _VERSION = 2
+_ENTRIES = {
+    *("format", "version", "length", "data_format", "continuous", "rollout_bounds", "fields", "rollout_info"),
+}
 
 
 def to_recording(rollout: StepSequence) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -112,16 +116,19 @@ def read_header(text: str | bytes, budget: Budget) -> dict[str, Any]:
         budget: Memory that it may take.
 
     Raises:
-        RecordingError: It is none that this version can read, or takes too much.
-        ValueError: It is no JSON, or its rollout bounds do not fit its length.
+        DamagedFileError: It is no JSON, none that this version can read, or takes too much.
+        ValueError: Its rollout bounds do not fit its length.
     """
-    header = json.loads(text)
+    header = parse_json(text, budget.beside())
     if not isinstance(header, dict) or header.get("format") != _FORMAT:
         raise RecordingError("it is not a rollout recorded by metaroll")
     version = header.get("version")
     if version != _VERSION:
         hint = ": use a newer metaroll" if type(version) is int and version > _VERSION else ""
         raise RecordingError(f"it has version {version!r} of the format, this metaroll reads {_VERSION}{hint}")
+    odd = sorted(header.keys() ^ _ENTRIES)
+    if odd:
+        raise RecordingError(f"its header {'has an unknown' if odd[0] in header else 'lacks the'} entry {odd[0]!r}")
     if header["rollout_bounds"] is not None:
         check_bounds(header["rollout_bounds"], header["length"])
     return {name: decode(value, budget=budget) for name, value in header.items()}

@@ -14,9 +14,10 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from metaroll.checks import check_whole
+from metaroll.data.doors.budget import MAX_BYTES, Budget
+from metaroll.data.doors.plain_files import damage, open_plain, size_of
 from metaroll.data.folders.atomic_files import write_files
 from metaroll.data.folders.links import remove_file
-from metaroll.data.plain_data import Budget
 from metaroll.data.recording_files import (
     prepare_csv,
     prepare_npz,
@@ -33,7 +34,6 @@ __all__ = ["load_rollout", "load_rollouts", "save_rollout", "save_rollouts"]
 
 _Contents = tuple[dict[str, Any], dict[str, np.ndarray]]
 _Kind = tuple[Callable[..., Callable[[BinaryIO], None]], Callable[[BinaryIO, Budget], _Contents]]
-_MAX_BYTES = 2**30
 _LARGEST_FACTOR = 4
 """A file may take this many times its own size in any case."""
 _KINDS: dict[str, _Kind] = {
@@ -74,7 +74,7 @@ def save_rollout(rollout: StepSequence, path: str | Path, overwrite: bool = Fals
     _write({path: writer}, path)
 
 
-def load_rollout(path: str | Path, *, max_bytes: int = _MAX_BYTES) -> StepSequence:
+def load_rollout(path: str | Path, *, max_bytes: int = MAX_BYTES) -> StepSequence:
     """The rollout that ``save_rollout`` wrote.
 
     Named tuples come back as types of the same name and fields.
@@ -90,24 +90,9 @@ def load_rollout(path: str | Path, *, max_bytes: int = _MAX_BYTES) -> StepSequen
     """
     path = Path(path)
     read, limit = _kind(path.suffix)[1], check_whole("max_bytes", max_bytes)
-    try:
-        if _is_pipe_or_device(path):
-            raise RecordingError("it is a pipe or a device")
-        with open(path, "rb") as file:
-            budget = Budget(max(limit, _LARGEST_FACTOR * os.fstat(file.fileno()).st_size))
-            return from_recording(*read(file, budget))
-    except RecordingError as error:
-        raise RecordingError(f"{path} cannot be loaded: {error}") from error
-    except FileNotFoundError:
-        raise FileNotFoundError(f"there is no file {path}") from None
-    except OSError as error:
-        raise RecordingError(f"{path} cannot be read: {error.strerror or error}") from error
-    except ImportError:
-        raise
-    except Exception as error:  # reading nonsense can raise anything
-        raise RecordingError(
-            f"{path} cannot be loaded: it is damaged, or no recorded rollout ({type(error).__name__}: {error})"
-        ) from error
+    with damage(path, RecordingError), open_plain(path) as file:
+        budget = Budget.of_file(size_of(file), _LARGEST_FACTOR, limit, "if you trust it, pass a larger max_bytes")
+        return from_recording(*read(file, budget))
 
 
 def save_rollouts(
@@ -155,7 +140,7 @@ def save_rollouts(
     return list(writers)
 
 
-def load_rollouts(folder: str | Path, *, max_bytes: int = _MAX_BYTES) -> list[StepSequence]:
+def load_rollouts(folder: str | Path, *, max_bytes: int = MAX_BYTES) -> list[StepSequence]:
     """All rollouts in a folder (``.npz``, ``.csv`` and ``.parquet``), sorted by name, numbers in it by their size.
 
     Args:

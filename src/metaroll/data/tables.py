@@ -1,25 +1,30 @@
-"""The door to pandas and pyarrow: columns become data frames and parquet files."""
+"""The door to pandas, and what pyarrow writes: columns become data frames and parquet files.
+
+``doors/parquet_files.py`` reads them.
+"""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Sequence
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, final
 
 import numpy as np
 
 from metaroll.data.columns import Column
-from metaroll.data.plain_data import Budget
+from metaroll.data.doors.budget import Budget
+from metaroll.data.doors.parquet_files import ParquetTable, import_arrow
 from metaroll.errors import RecordingError
 
 __all__ = [
     "ParquetReader",
     "make_frame",
     "make_table",
-    "read_columns",
     "write_table",
 ]
 
-_KEY = b"metaroll"
+_KEY, _SUM = b"metaroll", b"metaroll_crc32"
+"""Of the metadata of the schema: the header, and its checksum."""
 
 
 def _import_pandas() -> Any:
@@ -28,18 +33,6 @@ def _import_pandas() -> Any:
     except ImportError as error:
         raise ImportError("data frames need pandas: pip install 'metaroll[tables]'") from error
     return pd
-
-
-def _import_arrow() -> Any:
-    try:
-        import pyarrow as pa
-        import pyarrow.compute
-        import pyarrow.parquet
-    except ImportError as error:
-        raise ImportError(
-            "parquet files need pyarrow: pip install 'metaroll[tables]'; .npz and .csv files need nothing"
-        ) from error
-    return pa
 
 
 def make_frame(columns: Iterable[Column]) -> Any:
@@ -69,15 +62,20 @@ def _series(pd: Any, column: Column) -> Any:
 
 def make_table(columns: Sequence[Column], header: str) -> Any:
     """An arrow table; ``header`` goes into the metadata of its schema. ``RecordingError`` names what does not fit."""
-    pa = _import_arrow()
+    pa = import_arrow()
     cells = [_arrow(pa, column) for column in columns]
     schema = pa.schema([(column.name, cell.type) for column, cell in zip(columns, cells, strict=True)])
-    return pa.Table.from_arrays(cells, schema=schema.with_metadata({_KEY: header.encode()}))
+    text = header.encode()
+    return pa.Table.from_arrays(cells, schema=schema.with_metadata({_KEY: text, _SUM: _sum_of(text)}))
+
+
+def _sum_of(text: bytes) -> bytes:
+    return str(zlib.crc32(text)).encode()
 
 
 def write_table(table: Any, file: BinaryIO) -> None:
     """Write an arrow table as parquet."""
-    pa = _import_arrow()
+    pa = import_arrow()
     # Through memory: an error of the file system then keeps its own type.
     buffer = pa.BufferOutputStream()
     pa.parquet.write_table(table, buffer, write_page_checksum=True)
@@ -106,6 +104,7 @@ def _arrow(pa: Any, column: Column) -> Any:
     return pa.array(np.ascontiguousarray(column.values.astype(kind.to_pandas_dtype())), kind, mask=~column.present)
 
 
+@final
 class ParquetReader:
     """Reads a parquet file that ``write_table`` wrote: what it declares first, then its values.
 
@@ -113,50 +112,36 @@ class ParquetReader:
         file: The open file.
 
     Raises:
-        RecordingError: It is damaged, or has no header.
+        DamagedFileError: It is damaged, or has no header.
     """
 
     def __init__(self, file: BinaryIO) -> None:
-        pa = _import_arrow()
-        self._file = file
-        try:
-            with pa.parquet.ParquetFile(file) as parquet:
-                self._schema, self.num_rows = parquet.schema_arrow, int(parquet.metadata.num_rows)
-        except (pa.ArrowException, OSError) as error:
-            raise RecordingError(f"it is no .parquet file, or is damaged ({error})") from error
-        metadata = self._schema.metadata or {}
-        if _KEY not in metadata:
+        self._table = ParquetTable(file)
+        self.num_rows, self.num_columns = self._table.num_rows, len(self._table.schema)
+        notes = self._table.notes
+        if _KEY not in notes:
             raise RecordingError("it is not a rollout recorded by metaroll: its schema has no header")
-        self.header: str = metadata[_KEY].decode()
+        known = notes.get(_SUM)  # not in what earlier versions wrote
+        if known is not None and known != _sum_of(notes[_KEY]):
+            raise RecordingError("it is damaged (the checksum of its header differs)")
+        self.header: bytes = notes[_KEY]
         """The header in the metadata of the schema."""
-        self.num_columns = len(self._schema)
 
     def read(self, columns: Sequence[Column], budget: Budget) -> list[np.ndarray]:
         """The values ``(rows,)`` of all columns, which must be ``columns``; what is absent is zero.
 
         Raises:
-            RecordingError: Columns are others, values are missing, or texts take too much memory.
+            DamagedFileError: Columns are others, values are missing, or texts take too much memory.
         """
-        pa = _import_arrow()
-        texts = []
-        for found, column in zip(self._schema, columns, strict=True):
+        pa = import_arrow()
+        for found, column in zip(self._table.schema, columns, strict=True):
             kind = _arrow_type(pa, column.values.dtype)
             if found.name != column.name or found.type != kind:
                 raise RecordingError(
                     f"it has a column {found.name!r} of {found.type} where its header names {column.name!r} of {kind}"
                 )
-            if column.values.dtype.kind in "USO":
-                texts.append(column.name)
-        self._file.seek(0)
-        try:
-            # Not read_table, which takes columns by name: two may have the same. Texts stay in their dictionaries: one
-            # that is there a million times takes little room in the file.
-            with pa.parquet.ParquetFile(
-                self._file, page_checksum_verification=True, read_dictionary=texts or None
-            ) as parquet:
-                table = parquet.read(use_threads=False)
-        except (pa.ArrowException, OSError) as error:
-            raise RecordingError(f"it is no .parquet file, or is damaged ({error})") from error
+        # All columns, not some by name: two may have the same.
+        table = self._table.read(budget.beside())
         return [_column_values(pa, table.column(i), column, budget) for i, column in enumerate(columns)]
 
 
@@ -174,18 +159,3 @@ def _column_values(pa: Any, cells: Any, column: Column, budget: Budget) -> np.nd
             values += [blank if i is None else known[i] for i in chunk.indices.to_pylist()]
         return np.array(values, dtype=dtype)
     return cells.fill_null(pa.scalar(blank, cells.type)).to_numpy().astype(dtype)
-
-
-def read_columns(file: BinaryIO) -> dict[str, np.ndarray]:
-    """The columns ``(rows,)`` of any parquet file; NaN, NaT or ``None`` where values are missing.
-
-    Raises:
-        RecordingError: It is damaged.
-    """
-    pa = _import_arrow()
-    try:
-        with pa.parquet.ParquetFile(file) as parquet:
-            table = parquet.read(use_threads=False)
-    except (pa.ArrowException, OSError) as error:
-        raise RecordingError(f"it is no .parquet file, or is damaged ({error})") from error
-    return {name: table.column(i).to_numpy() for i, name in enumerate(table.column_names)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -14,8 +13,9 @@ import numpy as np
 import torch
 
 from metaroll.checks import check_path, described
+from metaroll.data.doors.array_files import load_npz
 from metaroll.data.folders.atomic_files import write_files
-from metaroll.errors import ShapeError
+from metaroll.errors import DamagedFileError, ShapeError
 from metaroll.inference.priors import Prior
 
 __all__ = ["Simulate", "SimulationStore", "Simulations", "fingerprint"]
@@ -159,9 +159,12 @@ class SimulationStore:
     def _read(self, path: Path) -> Simulations | None:
         """A part; ``None`` where it is damaged, so that it is simulated again."""
         try:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-                part = Simulations(archive["thetas"], archive["features"])
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+            arrays = load_npz(path)
+            thetas, features, names = arrays["thetas"], arrays["features"], arrays["names"]
+        except (OSError, KeyError, DamagedFileError):
             return None
-        fits = part.thetas.ndim == 2 and part.thetas.shape[1] == self._prior.dim
-        return part if fits and 0 < len(part.thetas) == len(part.features) else None
+        if names.tolist() != list(self._prior.names):
+            return None
+        fits = thetas.dtype == np.float64 and thetas.ndim == 2 and thetas.shape[1] == self._prior.dim
+        fits = fits and features.dtype == np.float32 and features.ndim > 1
+        return Simulations(thetas, features) if fits and 0 < len(thetas) == len(features) else None

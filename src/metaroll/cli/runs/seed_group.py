@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from metaroll.cli.runs.group_display import GroupDisplay
+from metaroll.data.doors.json_files import read_json_dict
 from metaroll.data.folders.kinds import GROUP
 from metaroll.data.folders.taking import refuse_foreign, take
 from metaroll.errors import MetarollError, RunExistsError, SnapshotError
@@ -107,7 +107,7 @@ def _carry_out(
         if isinstance(error, KeyboardInterrupt) or len(group.missing) < len(group.seeds):
             error.resume_command = group.resume_command  # type: ignore[attr-defined]
         raise
-    return [json.loads((folder / run_folder.SUMMARY_FILE).read_text(encoding="utf-8")) for folder in group.folders]
+    return [read_json_dict(folder / run_folder.SUMMARY_FILE, SnapshotError) for folder in group.folders]
 
 
 def _resumed(group: SeedGroup, folder: Path, changes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -6,16 +6,16 @@ import contextlib
 import errno
 import os
 import secrets
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
+from metaroll.data.doors.plain_files import file_sum, open_plain
 from metaroll.data.folders.links import refuse_link
 
 __all__ = ["checksum", "flush_folder", "named_errors", "temporary_path", "write_atomic", "write_files", "write_text"]
 
-_CHUNK = 1 << 22
+__all__ = ["checksum", "flush_folder", "named_errors", "temporary_path", "write_atomic", "write_files"]
 
 
 def temporary_path(path: Path) -> Path:
@@ -100,9 +100,5 @@ def flush_folder(folder: str | Path) -> None:
 
 def checksum(path: str | Path) -> dict[str, int]:
     """``{"size": bytes, "crc32": checksum}`` of a file, read in pieces."""
-    size = crc = 0
-    with open(path, "rb") as file:
-        while chunk := file.read(_CHUNK):
-            size += len(chunk)
-            crc = zlib.crc32(chunk, crc)
-    return {"size": size, "crc32": crc}
+    with open_plain(path) as file:
+        return file_sum(file)

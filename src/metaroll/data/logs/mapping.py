@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
 from metaroll.checks import check_number
+from metaroll.data.doors.json_files import read_json_dict
+from metaroll.data.doors.yaml_files import read_yaml
 from metaroll.errors import LogError, unknown_name
 
 __all__ = ["UNITS", "LogColumn", "LogMapping", "names_angle"]
@@ -139,17 +138,15 @@ class LogMapping:
             LogError: It is none; names the entry.
         """
         path = Path(path)
+        read = read_json_dict if path.suffix.lower() == ".json" else read_yaml
         try:
-            text = path.read_text(encoding="utf-8")
-            data = json.loads(text) if path.suffix.lower() == ".json" else yaml.safe_load(text)
+            data = read(path, LogError)
         except FileNotFoundError:
             raise FileNotFoundError(f"there is no mapping file {path}") from None
-        except (yaml.YAMLError, ValueError) as error:
-            raise LogError(f"{path} is no YAML or JSON file: {' '.join(str(error).split())}") from error
         try:
             return cls.of(data)
         except (TypeError, ValueError) as error:
-            raise LogError(f"{path}: {error}") from error
+            raise LogError(f"{path}: {error}", path) from error
 
     @classmethod
     def of(cls, data: Any) -> LogMapping:

@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium.spaces import Discrete
 
 from metaroll.data.data_format import iterate_leaves
+from metaroll.data.doors.plain_files import damage, open_plain
 from metaroll.data.logs.tables import LogTable, array_table
 from metaroll.data.rollouts import TIME_STEP
 from metaroll.data.step_sequence import StepSequence
@@ -46,14 +47,25 @@ def find_minari(path: str | Path) -> Any:
     if not named and not (folder / "data").is_dir():
         raise LogError(f"{folder} is a folder, and no data set of Minari (it has no folder data); name a file in it")
     minari = _import_minari()
+    if not named:
+        _check_files(folder / "data")
     try:
         if named:
             return minari.load_dataset(text.removeprefix(_PREFIX))
         return minari.MinariDataset(folder / "data")
     except FileNotFoundError as error:
         raise FileNotFoundError(f"there is no data set {text!r} on this machine: {error}") from error
-    except (ValueError, KeyError, OSError) as error:
-        raise LogError(f"the data set {text!r} cannot be read: {error}") from error
+    except Exception as error:  # files of HDF5 that are damaged can raise anything
+        raise LogError(f"the data set {text!r} cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _check_files(folder: Path) -> None:
+    """Error unless a folder holds plain files only, which Minari opens by itself."""
+    for path in folder.rglob("*"):
+        if path.is_dir() and not path.is_symlink():
+            continue
+        with damage(path, LogError), open_plain(path):
+            pass
 
 
 def minari_rollouts(data_set: Any, env_spec: EnvSpec | None, dt: float | None) -> list[StepSequence]:

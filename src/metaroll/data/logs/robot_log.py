@@ -14,6 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.checks import check_number
+from metaroll.data.doors.budget import Budget
+from metaroll.data.doors.json_files import json_lines
+from metaroll.data.doors.plain_files import at_line, damage, open_plain, size_of
 from metaroll.data.plain_data import decode, encode, to_json
 from metaroll.data.rollouts import TIME_STEP
 from metaroll.data.step_sequence import StepSequence
@@ -24,6 +28,8 @@ __all__ = ["ROBOT_LOG_SUFFIX", "RobotLog", "read_robot_log", "steps_to_rollout"]
 
 ROBOT_LOG_SUFFIX = ".jsonl"
 _FORMAT, _VERSION = "metaroll robot log", 1
+_FACTOR = 16
+"""A log may take this many times its own size in any case."""
 _STEP = ("action", "applied", "observation", "reward", "terminated", "truncated", "time", "repeated", "late", "overrun")
 """Entries of a step."""
 
@@ -96,27 +102,62 @@ def read_robot_log(path: str | Path) -> StepSequence:
         LogError: It is no such log, holds no step, or is damaged before its last line; names the line.
     """
     path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
-    lines = path.read_bytes().split(b"\n")[:-1]  # what follows the last line end was not finished
-    parsed = [_parsed(line, number, path.name) for number, line in enumerate(lines, 1)]
-    header = parsed[0] if parsed else {}
+    with damage(path, LogError):
+        with open_plain(path) as file:
+            budget = Budget.of_file(size_of(file), _FACTOR)
+            data = file.read()
+        lines = json_lines(data, budget)
+        return _rollout([next(lines, (0, {}))[1], *(entry for _, entry in lines)], path.name, budget)
+
+
+def _rollout(parsed: list[dict[str, Any]], name: str, budget: Budget) -> StepSequence:
+    """The rollout of the lines of a log."""
+    header = parsed[0]
     if header.get("format") != _FORMAT:
-        raise LogError(f"{path.name} is no log of a RealEnv: its first line does not say so")
+        raise LogError("it is no log of a RealEnv: its first line does not say so")
     if header.get("version") != _VERSION:
         version = header.get("version")
-        raise LogError(f"{path.name} has version {version!r} of the format, this metaroll reads {_VERSION}")
-    spec = decode(header["env_spec"])
-    steps = [entry for entry in parsed[2:] if "action" in entry]
-    if len(parsed) < 2 or not steps:
-        raise LogError(f"{path.name} holds no step")
-    for number, entry in enumerate(steps, 3):
-        lacking = [name for name in _STEP if name not in entry]
-        if lacking:
-            raise LogError(f"{path.name}: line {number} has no entry {lacking[0]!r}; it is damaged")
+        raise LogError(f"it has version {version!r} of the format, this metaroll reads {_VERSION}")
+    with at_line(1):
+        spec, notes, dt = (
+            decode(header["env_spec"], budget=budget),
+            decode(header["notes"], budget=budget),
+            header["dt"],
+        )
+        if not isinstance(spec, EnvSpec) or not isinstance(notes, dict):
+            raise LogError("it does not say what observations and actions are")
+        dt = check_number("dt", dt, 0.0, above_low=True)
+    first, steps = parsed[1] if len(parsed) > 1 else {}, [entry for entry in parsed[2:] if "action" in entry]
+    if not steps:
+        raise LogError("it holds no step")
+    lengths = {"observation": spec.obs_dim}
+    if isinstance(steps[0]["action"], list):
+        lengths |= dict.fromkeys(("action", "applied"), len(steps[0]["action"]))
+    _check_entries(first, 2, ("time", "observation"), lengths)
+    for number, entry in enumerate(parsed[2:], 3):
+        if "action" in entry:
+            _check_entries(entry, number, _STEP, lengths)
     end = parsed[-1].get("end")
-    notes = {**decode(header["notes"]), "file": path.name, "end": "not finished" if end is None else end}
-    return steps_to_rollout(parsed[1], steps, spec, header["dt"], notes)
+    notes = {**notes, "file": name, "end": "not finished" if end is None else end}
+    return steps_to_rollout(first, steps, spec, dt, notes)
+
+
+def _check_entries(entry: Mapping[str, Any], line: int, names: tuple[str, ...], lengths: Mapping[str, int]) -> None:
+    """Error unless a line has all entries, and in them as many numbers as there must be."""
+    with at_line(line):
+        for name in names:
+            if name not in entry:
+                raise LogError(f"it has no entry {name!r}; it is damaged")
+            value = entry[name]
+            length = lengths.get(name)
+            if length is None:
+                fits = isinstance(value, int | float)
+            else:
+                fits = isinstance(value, list) and len(value) == length
+                fits = fits and all(isinstance(number, int | float) for number in value)
+            if not fits:
+                what = "a number, or true or false" if length is None else f"a list of {length} numbers"
+                raise LogError(f"{name} must be {what}, got {str(value)[:100]}; it is damaged")
 
 
 def steps_to_rollout(
@@ -152,13 +193,3 @@ def steps_to_rollout(
         overrun=column("overrun"),
         rollout_info={"env_spec": spec, TIME_STEP: dt, "log": dict(notes)},
     )
-
-
-def _parsed(line: bytes, number: int, name: str) -> dict[str, Any]:
-    try:
-        entry = json.loads(line)
-    except ValueError as error:
-        raise LogError(f"{name}: line {number} is damaged: {error}") from error
-    if not isinstance(entry, dict):
-        raise LogError(f"{name}: line {number} is damaged: it is no JSON object")
-    return entry

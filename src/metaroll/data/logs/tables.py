@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import csv
+import math
 import re
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,11 @@ from typing import Any
 import numpy as np
 
 from metaroll.data.columns import column_name
-from metaroll.data.tables import read_columns
+from metaroll.data.doors.array_files import load_npz
+from metaroll.data.doors.budget import Budget
+from metaroll.data.doors.csv_files import parse_csv
+from metaroll.data.doors.parquet_files import number_columns
+from metaroll.data.doors.plain_files import damage, decoded, open_plain, size_of
 from metaroll.errors import LogError, unknown_name
 
 __all__ = ["LOG_SUFFIXES", "LogTable", "array_table", "read_table"]
@@ -23,6 +26,10 @@ _MISSING = {"", "nan", "null", "none", "na", "n/a", "-"}
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d|\d\d?:\d\d")
 """How time stamps begin: a date, or a time of day."""
 _DELIMITERS = ",;\t"
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+_FACTOR = 32
+"""A log may take this many times its own size in any case."""
+_MOST_COLUMNS = 100_000
 
 
 @dataclass(frozen=True)
@@ -116,8 +123,6 @@ def read_table(path: Path) -> LogTable:
         FileNotFoundError: There is no such file.
         LogError: It is damaged, or of another kind.
     """
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
     readers = {".csv": _read_csv, ".npz": _read_npz, ".parquet": _read_parquet}
     reader = readers.get(path.suffix.lower())
     if reader is None:
@@ -125,55 +130,50 @@ def read_table(path: Path) -> LogTable:
             f"{path.name} must end in {', '.join(LOG_SUFFIXES)}, be a log of a RealEnv (.jsonl) or a data set of "
             "Minari; save it as one of these"
         )
-    return reader(path)
+    with damage(path, LogError):
+        return reader(path)
 
 
 def _read_csv(path: Path) -> LogTable:
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            lines = file.read().splitlines(keepends=True)
-    except UnicodeDecodeError as error:
-        raise LogError(f"{path.name} is no text in UTF-8: {error}") from error
-    comments = 0
-    while comments < len(lines) and (lines[comments].startswith("#") or not lines[comments].strip()):
-        comments += 1
-    if comments == len(lines):
-        raise LogError(f"{path.name} has no line with the names of its columns")
-    delimiter = max(_DELIMITERS, key=lines[comments].count)
-    try:
-        header, *rows = csv.reader(lines[comments:], delimiter=delimiter, skipinitialspace=True)
-    except csv.Error as error:
-        raise LogError(f"{path.name} is no .csv file: {error}") from error
+    with open_plain(path) as file:
+        budget = Budget.of_file(size_of(file), _FACTOR)
+        text = decoded(file.read())
+    comments = begin = 0
+    while (line := _LINE.match(text, begin)) and (text[begin] == "#" or not line[0].strip()):
+        comments, begin = comments + 1, line.end()
+    if line is None:
+        raise LogError("it has no line with the names of its columns")
+    delimiter = max(_DELIMITERS, key=line[0].count)
+    header, *rows = parse_csv(text[begin:], budget, delimiter=delimiter, skip_space=True, lines_before=comments)
     while rows and not rows[-1]:
         rows.pop()
     names = [name.strip() for name in header]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise LogError(f"{path.name}: the column {twice!r} occurs twice; rename one")
+        raise LogError(f"the column {twice!r} occurs twice; rename one")
     for number, row in enumerate(rows):
         if len(row) != len(names):
             where = f"row {number + 1} (line {number + 2 + comments})"
             ends = "; the log ends in the middle of a line: take it away" if number == len(rows) - 1 else ""
-            raise LogError(
-                f"{path.name}: {where} has {len(row)} cells, the first line names {len(names)} columns{ends}"
-            )
+            raise LogError(f"{where} has {len(row)} cells, the first line names {len(names)} columns{ends}")
     cells = list(zip(*rows, strict=True)) if rows else [()] * len(names)
     return LogTable(path.name, dict(zip(names, cells, strict=True)), comments + 1)
 
 
 def _read_npz(path: Path) -> LogTable:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
-        hint = "; save arrays of numbers, not of objects" if "allow_pickle" in str(error) else ""
-        raise LogError(f"{path.name} is no .npz file of arrays, or is damaged: {error}{hint}") from error
-    return LogTable(path.name, array_table(arrays))
+    return LogTable(path.name, array_table(load_npz(path, LogError)))
 
 
 def array_table(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Columns ``name``, or ``name[0]``, ``name[1]``, ... of arrays ``(rows, ...)``; single numbers are left out."""
+    """Columns ``name``, or ``name[0]``, ``name[1]``, ... of arrays ``(rows, ...)``; single numbers are left out.
+
+    Raises:
+        LogError: There are more than any log has.
+    """
     columns: dict[str, np.ndarray] = {}
+    count = sum(math.prod(array.shape[1:]) for array in arrays.values() if array.ndim)
+    if count > _MOST_COLUMNS:
+        raise LogError(f"its arrays are {count} columns of numbers, expected at most {_MOST_COLUMNS}")
     for name, array in arrays.items():
         if array.ndim:
             for index in np.ndindex(array.shape[1:]):
@@ -182,5 +182,5 @@ def array_table(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _read_parquet(path: Path) -> LogTable:
-    with open(path, "rb") as file:
-        return LogTable(path.name, read_columns(file))
+    with open_plain(path) as file:
+        return LogTable(path.name, number_columns(file, Budget.of_file(size_of(file), _FACTOR)))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from importlib import metadata
@@ -18,11 +17,22 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 from metaroll.checks import check_path
+from metaroll.data.data_format import array_to_tensor
+from metaroll.data.doors.array_files import load_npz
+from metaroll.data.doors.json_files import read_json
+from metaroll.data.doors.plain_files import damage
+from metaroll.data.doors.tensor_files import load_tensors
 from metaroll.data.folders import kinds
-from metaroll.data.folders.atomic_files import checksum, flush_folder, named_errors, temporary_path, write_text
+from metaroll.data.folders.atomic_files import (
+    checksum,
+    flush_folder,
+    named_errors,
+    temporary_path,
+    write_text,
+)
 from metaroll.data.folders.contents import foreign_in, named_some, refuse_links, remove_folder, replace_folder, standing
 from metaroll.errors import PosteriorError
 
@@ -175,25 +185,32 @@ def read_description(folder: str | Path) -> dict[str, Any]:
     if not path.is_file():
         found = "there is no such folder" if not folder.is_dir() else f"it has no {DESCRIPTION}"
         raise PosteriorError(f"{folder} is no posterior folder: {found}; name one that inference has written")
-    try:
-        document = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise PosteriorError(f"{path} is damaged ({error}); {_CURE}") from error
+    document = read_json(path, PosteriorError, _CURE)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         told = document.get("format") if isinstance(document, dict) else document
         writer = document.get("versions") if isinstance(document, dict) else None
         raise PosteriorError(f"{path} must have format {FORMAT}, got {told!r}: it was written by {writer}; use that")
     if document.get("crc32") != _crc(document):
         raise PosteriorError(f"{path} is damaged (its checksum differs from the one written down); {_CURE}")
+    files, names = document.get("files"), document.get("names")
+    if not isinstance(files, dict) or DRAWS not in files or not all(map(_is_sum, files.values())):
+        raise PosteriorError(f"{path} must hold the checksums of its files; {_CURE}", path)
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise PosteriorError(f"{path} must hold the names of parameters; {_CURE}", path)
     return document
+
+
+def _is_sum(value: Any) -> bool:
+    return isinstance(value, dict) and all(type(value.get(name)) is int for name in ("size", "crc32"))
 
 
 def _checked(folder: Path, name: str, files: Mapping[str, Any]) -> Path:
     """The path of a file of the folder, if it is as it was written."""
     path = folder / name
-    if not path.is_file():
+    if not os.path.lexists(path):
         raise PosteriorError(f"{path} is missing; {_CURE}")
-    found = checksum(path)
+    with damage(path, PosteriorError, _CURE):
+        found = checksum(path)
     if found != files[name]:
         why = "its checksum differs from the one written down"
         if found["size"] != files[name]["size"]:
@@ -213,14 +230,13 @@ def read_draws(folder: str | Path, names: Sequence[str] | None = None) -> Draws:
         PosteriorError: It is damaged, no posterior, or one of other parameters.
     """
     path = find_posterior(folder)
-    if not path.is_file():
+    if path.is_dir() or not os.path.lexists(path):
         document = read_description(path)
         path = _checked(path, DRAWS, document["files"])
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            own, values = tuple(map(str, archive["names"].tolist())), archive["values"]
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, AttributeError) as error:
-        raise PosteriorError(f"{path} holds no table of draws ({error}); {_CURE}") from error
+    arrays = load_npz(path, PosteriorError, _CURE)
+    if not {"names", "values"} <= arrays.keys() or arrays["names"].dtype.kind != "U" or arrays["names"].ndim != 1:
+        raise PosteriorError(f"{path} holds no table of draws (names and values); {_CURE}", path)
+    own, values = tuple(map(str, arrays["names"].tolist())), arrays["values"]
     shape_fits = values.ndim == 2 and values.shape[1] == len(own) == len(set(own)) and len(values) > 0
     if not shape_fits or values.dtype != np.float64 or not np.isfinite(values).all():
         raise PosteriorError(
@@ -239,7 +255,5 @@ def read_weights(folder: str | Path) -> dict[str, torch.Tensor] | None:
     files = read_description(path)["files"]
     if WEIGHTS not in files:
         return None
-    try:
-        return load_file(_checked(path, WEIGHTS, files))
-    except SafetensorError as error:
-        raise PosteriorError(f"{path / WEIGHTS} is damaged ({error}); {_CURE}") from error
+    arrays = load_tensors(_checked(path, WEIGHTS, files), PosteriorError, _CURE)
+    return {name: array_to_tensor(array.values, array.torch_dtype) for name, array in arrays.items()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,10 +10,11 @@ from typing import Any
 
 import gymnasium
 
+from metaroll.data.doors.json_files import read_json_dict
 from metaroll.data.posteriors.folder import DESCRIPTION, POSTERIOR, find_posterior, read_description
 from metaroll.envs.base.constructors import NamedEnv, close_env, env_names
 from metaroll.envs.base.task_family import TaskFamily
-from metaroll.errors import PosteriorError, UnknownNameError
+from metaroll.errors import DamagedFileError, PosteriorError, UnknownNameError
 from metaroll.tasks.posterior_sampler import PosteriorTaskSampler
 from metaroll.tasks.updates import env_layers
 
@@ -108,8 +108,8 @@ def _failed_checks(folder: str, place: Path) -> list[str]:
         return []
     checks: Any = None
     try:
-        checks = json.loads((place.parent / INFERENCE).read_bytes()).get("checks")
-    except (OSError, ValueError, AttributeError):
+        checks = read_json_dict(place.parent / INFERENCE).get("checks")
+    except (OSError, DamagedFileError):
         if _RECORDINGS in _simulator_of(place):
             return [
                 f"nothing says whether to train on the posterior in {folder}: there is no {INFERENCE} beside it, so "

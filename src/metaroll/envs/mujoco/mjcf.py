@@ -7,7 +7,9 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from metaroll.data.doors.plain_files import read_text
 from metaroll.envs.mujoco.library import load_mujoco
+from metaroll.errors import DamagedFileError
 
 __all__ = ["compile_mjcf"]
 
@@ -17,6 +19,7 @@ _COMMENT = re.compile(r"<!--.*?-->", flags=re.DOTALL)
 _ROOT = re.compile(r"\s*(?:<\?.*?\?>\s*)?<\w+[^>]*?(/?)>", flags=re.DOTALL)
 _DEEPEST = 20
 """Files that include one another for ever are given up."""
+_MOST_BYTES = 2**24
 
 
 def compile_mjcf(mjcf: str | Path) -> Any:
@@ -39,9 +42,9 @@ def compile_mjcf(mjcf: str | Path) -> Any:
     except ValueError as error:
         text = " ".join(str(error).split())
         try:
-            source = str(mjcf) if is_text else Path(mjcf).read_text(encoding="utf-8")
+            source = str(mjcf) if is_text else read_text(mjcf, _MOST_BYTES)
             where = _where(source, place, Path() if is_text else Path(mjcf).parent, str(error))
-        except (OSError, UnicodeDecodeError):
+        except (OSError, DamagedFileError):
             where = place
         cleaned = re.sub(r",?\s*line 0\b", "", text)  # of what is in an included file, MuJoCo knows no line
         raise ValueError(f"{where}: the MJCF does not compile: {cleaned}") from error
@@ -114,8 +117,11 @@ class _Included:
         if path is None or depth >= _DEEPEST:
             self.broken = self.broken or asked_by
             return
-        text, name = path.read_text(encoding="utf-8"), str(path)
+        text, name = read_text(path, _MOST_BYTES), str(path)
         self.names.append(name)
+        if "<!ENTITY" in text:  # which can stand for gigabytes
+            self.broken = self.broken or name
+            return
         try:
             ElementTree.fromstring(text)
         except ElementTree.ParseError as error:

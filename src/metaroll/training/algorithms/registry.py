@@ -9,8 +9,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
+from metaroll.data.doors.yaml_files import parse_yaml
 from metaroll.errors import UnknownNameError, option_text, unknown_name
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ __all__ = [
     "size_values",
 ]
 
-_TUNED: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("presets.yaml").read_text("utf-8"))
+_TUNED: dict[str, Any] = parse_yaml(Path(__file__).with_name("presets.yaml").read_text("utf-8"))
 
 ALGORITHM_NAMES = tuple(_TUNED)
 """Names of all algorithms."""

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from metaroll.errors import UsageError, command_text, said
+from metaroll.data.doors.plain_files import damage
+from metaroll.errors import SnapshotError, UsageError, command_text, said
 from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.session import run_config
 from metaroll.training.session.run_config import read_group
@@ -210,6 +211,11 @@ def scores_of(*groups: RunGroup, paired: bool = False) -> list[np.ndarray]:
 
 
 def _read(folder: Path, source: Path) -> RunScores:
+    with damage(folder, SnapshotError, "restore it from a copy, or leave it out"):
+        return _scores(folder, source)
+
+
+def _scores(folder: Path, source: Path) -> RunScores:
     config, known, summary = run_folder.read_config(folder), read_run(folder), read_summary(folder)
     if known.problem:
         raise UsageError(f"{folder} is damaged: {known.problem}; or leave it out")

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import functools
-import json
+import itertools
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from metaroll.data.doors.budget import Budget
+from metaroll.data.doors.json_files import parse_json_line
+from metaroll.data.doors.plain_files import at_line, damage, read_bytes
+from metaroll.data.doors.yaml_files import read_yaml
 from metaroll.data.folders.kinds import LOCK_FILE
 from metaroll.data.folders.locks import is_locked
 from metaroll.errors import SnapshotError
 from metaroll.training.report.report_facts import STANDS_FOR_EVALUATION
 from metaroll.training.store.files import read_json
-from metaroll.training.store.metrics_log import FILE_NAME
+from metaroll.training.store.metrics_log import FILE_NAME, check_row
 from metaroll.training.store.run_folder import CONFIG_FILE, SUMMARY_FILE, read_config
 from metaroll.training.store.run_store import check_metrics
 from metaroll.training.store.snapshots import latest, load_snapshot
-from metaroll.training.store.yaml_files import read_yaml
 
 __all__ = ["RunReport", "ends_with_evaluation", "find_runs", "read_run", "read_summary"]
 
 _DEPTH = 3
+_MOST_METRICS = 2**30
 _SNAPSHOTS = "snapshots"
 _HEAD = "metaroll_run"
 
@@ -119,7 +123,7 @@ def read_run(folder: Path) -> RunReport:
 def read_summary(folder: Path) -> dict[str, Any]:
     """``summary.json``, with which a run ends; empty without it."""
     path = folder / SUMMARY_FILE
-    found = read_json(path) if path.is_file() else {}
+    found = read_json(path) if os.path.lexists(path) else {}
     return found if isinstance(found, dict) else {}
 
 
@@ -145,7 +149,13 @@ def _facts_of_config(folder: Path) -> dict[str, Any]:
         if _was_started_by_command(folder):
             raise SnapshotError(f"{path} is missing: restore it from a copy, or train anew")
         return {}
-    if path.is_file() and path.stat().st_size and _HEAD not in read_yaml(path) and not _was_started_by_command(folder):
+    if (
+        path.is_file()
+        and not path.is_symlink()
+        and path.stat().st_size
+        and _HEAD not in read_yaml(path)
+        and not _was_started_by_command(folder)
+    ):
         return {}
     config = read_config(folder)
     run = config["run"] if isinstance(config["run"], dict) else {}
@@ -191,29 +201,37 @@ def _facts_of_metrics(folder: Path) -> dict[str, Any]:
     path = folder / FILE_NAME
     if not os.path.lexists(path):
         return {}
-    # A run that was killed while it wrote leaves half a line.
-    lines = list(enumerate(path.read_bytes().split(b"\n")[:-1], start=1))
-    if not lines:
-        return {}
-    last = _row(path, *lines[-1])
-    facts: dict[str, Any] = {"epochs_done": last["iteration"] + 1, "env_steps": last["env_steps"]}
-    names = [f'"{name}"'.encode() for name in STANDS_FOR_EVALUATION]
-    for number, line in reversed(lines):
-        if any(name in line for name in names):
-            row = _row(path, number, line)
-            # MAML logs the return after adaptation in training, too.
-            if row["metric"] in STANDS_FOR_EVALUATION and row["task"] is None and row.get("phase") != "train":
-                value = row["value"] if isinstance(row["value"], int | float) else None  # NaN is written as null
-                return {**facts, "newest_return": value, "newest_return_epoch": row["iteration"] + 1}
-    return facts
+    with damage(path, hint="restore it from a copy"):
+        data = read_bytes(path, _MOST_METRICS)
+        lines = _lines_from_end(data)
+        line = next(lines, None)
+        if line is None:
+            return {}
+        last = _row(data, line)
+        facts: dict[str, Any] = {"epochs_done": last["iteration"] + 1, "env_steps": last["env_steps"]}
+        names = [f'"{name}"'.encode() for name in STANDS_FOR_EVALUATION]
+        for place in itertools.chain([line], lines):
+            if any(data.find(name, place.start, place.stop) >= 0 for name in names):
+                row = _row(data, place)
+                # MAML logs the return after adaptation in training, too.
+                if row["metric"] in STANDS_FOR_EVALUATION and row["task"] is None and row["phase"] != "train":
+                    value = row["value"] if isinstance(row["value"], int | float) else None  # NaN is written as null
+                    return {**facts, "newest_return": value, "newest_return_epoch": row["iteration"] + 1}
+        return facts
 
 
-def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-        counts = [row["iteration"], row["env_steps"]]
-        if not all(isinstance(count, int) for count in counts) or not {"metric", "task", "value"} <= row.keys():
-            raise ValueError
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"line {number} of {path} is damaged: {line[:60]!r}; restore it from a copy") from error
+def _lines_from_end(data: bytes) -> Iterator[slice]:
+    """Where lines are, the last one first; half of one, which a run that was killed leaves, is left out."""
+    end = data.rfind(b"\n")
+    while end >= 0:
+        begin = data.rfind(b"\n", 0, end) + 1
+        yield slice(begin, end)
+        end = begin - 1
+
+
+def _row(data: bytes, line: slice) -> dict[str, Any]:
+    number = data.count(b"\n", 0, line.start) + 1
+    row = parse_json_line(data[line], number, Budget())
+    with at_line(number):
+        check_row(row)
     return row

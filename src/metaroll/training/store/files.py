@@ -13,12 +13,14 @@ from typing import Any, BinaryIO
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
+from metaroll.data.doors import json_files
+from metaroll.data.doors.tensor_files import load_tensors
 from metaroll.data.folders.atomic_files import checksum, write_atomic, write_files, write_text
 from metaroll.data.plain_data import decode, encode
 from metaroll.data.replay.ring_rows import RingRows
-from metaroll.errors import RecordingError, SnapshotError
+from metaroll.errors import DamagedFileError, RecordingError, SnapshotError
 from metaroll.training.store.row_files import RowFiles, load_rows
 
 __all__ = [
@@ -34,6 +36,8 @@ __all__ = [
 ]
 
 _FORMAT = 2
+_MOST_JSON = 2**30
+"""Bytes of the JSON of a tree."""
 _CURE = "choose another snapshot with from_epoch=..., or restore the file from a copy"
 
 
@@ -71,11 +75,7 @@ def write_json(path: str | Path, value: Any) -> None:
 
 def read_json(path: str | Path, hint: str = "restore it from a copy, or write it anew") -> Any:
     """Content of a JSON file; ``SnapshotError`` with ``hint`` if it is damaged."""
-    data = Path(path).read_bytes()
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
-        raise SnapshotError(f"{path} is damaged ({error}); {hint}") from error
+    return json_files.read_json(path, SnapshotError, hint)
 
 
 def save_tree(folder: str | Path, name: str, tree: Any, row_files: RowFiles | None = None) -> dict[str, dict[str, int]]:
@@ -137,27 +137,24 @@ def load_tree(folder: str | Path, name: str, hint: str = _CURE) -> Any:
     """The tree that ``save_tree`` wrote, bitwise identical; ``SnapshotError`` with ``hint`` if it is damaged."""
     arrays_path, json_path = Path(folder) / f"{name}.safetensors", Path(folder) / f"{name}.json"
     for path in (json_path, arrays_path):
-        if not path.is_file():
+        if not os.path.lexists(path):
             raise SnapshotError(f"{path} is missing: the snapshot is incomplete; {hint}")
-    document = read_json(json_path, hint)
+    document = json_files.read_json(json_path, SnapshotError, hint, max_bytes=_MOST_JSON)
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
         found = document.get("format") if isinstance(document, dict) else document
         raise SnapshotError(f"{json_path} must have format {_FORMAT}, got {found!r}: use the metaroll that wrote it")
-    expected, found = document.get("arrays"), checksum(arrays_path)
-    if not isinstance(expected, dict) or expected.keys() != found.keys() or "tree" not in document:
+    expected, rows = document.get("arrays"), document.get("rows", {})
+    is_whole = isinstance(expected, dict) and expected.keys() == {"size", "crc32"} and isinstance(rows, dict)
+    if not is_whole or "tree" not in document:
         raise SnapshotError(f"{json_path} must hold a tree and the checksum of {arrays_path.name}; {hint}")
-    if found != expected:
-        why = "its checksum differs from the one that was written down"
-        if expected["size"] != found["size"]:
-            why = f"{found['size']} bytes instead of {expected['size']}"
-        raise SnapshotError(f"{arrays_path} is damaged ({why}); {hint}")
+    stored = load_tensors(arrays_path, SnapshotError, hint, expected=expected)
+    arrays = {path: array.values for path, array in stored.items()}
+    arrays |= {path: load_rows(Path(folder), entry, hint) for path, entry in rows.items()}
     try:
-        rows = {path: load_rows(Path(folder), entry, hint) for path, entry in document.get("rows", {}).items()}
-        return decode(document["tree"], {**load_file(arrays_path), **rows})
-    except SnapshotError:
-        raise
-    except (SafetensorError, KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        raise SnapshotError(f"{json_path} does not fit {arrays_path.name} ({error!r}); {hint}") from error
+        return decode(document["tree"], arrays)
+    except (DamagedFileError, MemoryError) as error:
+        told = f"does not fit {arrays_path.name} ({error})"
+        raise SnapshotError(f"{json_path} {told}; {hint}", json_path) from error
 
 
 def is_tree(value: Any) -> bool:

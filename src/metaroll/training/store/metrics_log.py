@@ -10,15 +10,30 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from metaroll.data.doors.budget import Budget
+from metaroll.data.doors.json_files import json_lines
+from metaroll.data.doors.plain_files import at_line, damage, read_bytes
 from metaroll.data.folders.atomic_files import named_errors
 from metaroll.data.folders.kinds import METRICS_FILE
 from metaroll.data.folders.links import append_to, truncate_to
+from metaroll.errors import DamagedFileError
 from metaroll.training.store.files import to_plain
 from metaroll.training.store.loggers import LoggerGroup, MetricLogger, MetricRow
 
-__all__ = ["FILE_NAME", "MetricsLog", "read_metrics", "scalar"]
+__all__ = ["FILE_NAME", "MetricsLog", "check_row", "read_metrics", "scalar"]
 
 FILE_NAME = METRICS_FILE
+_ENTRIES: Mapping[str, tuple[type, ...]] = {
+    "iteration": (int,),
+    "env_steps": (int,),
+    "phase": (str,),
+    "task": (str, type(None)),
+    "metric": (str,),
+    "value": (int, float, str, type(None)),
+}
+_MOST_BYTES = 2**30
+_FACTOR = 16
+"""Metrics may take this many times the size of their file in any case."""
 _NONFINITE = {None: math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -106,19 +121,29 @@ def read_metrics(run_dir: str | Path, *, phase: str | None = None, metric: str |
     """
     path = Path(run_dir)
     path = path / FILE_NAME if path.is_dir() else path
-    if not path.is_file():
+    if not os.path.lexists(path):
         raise FileNotFoundError(f"{path} does not exist: {run_dir} holds no metrics (yet)")
     rows = []
-    for number, line in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
-        if not line.endswith(b"\n"):
-            break
-        try:
-            row = json.loads(line)
+    with damage(path, hint="restore it from a copy"):
+        data = read_bytes(path, _MOST_BYTES)
+        for number, row in json_lines(data, Budget.of_file(len(data), _FACTOR)):
+            with at_line(number):
+                check_row(row)
             if row["value"] is None or isinstance(row["value"], str):
                 row["value"] = _NONFINITE[row["value"]]
-            names = row["phase"], row["metric"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"line {number} of {path} is damaged: {line[:80]!r}") from error
-        if phase in (None, names[0]) and metric in (None, names[1]):
-            rows.append(row)
+            if phase in (None, row["phase"]) and metric in (None, row["metric"]):
+                rows.append(row)
     return rows
+
+
+def check_row(row: Mapping[str, Any]) -> None:
+    """Error unless a line of ``metrics.jsonl`` has all entries, each of its type.
+
+    Raises:
+        DamagedFileError: It has not; names the entry.
+    """
+    for name, kinds in _ENTRIES.items():
+        if name not in row or not isinstance(row[name], kinds) or isinstance(row[name], bool):
+            raise DamagedFileError(f"it is damaged: {name} is {str(row.get(name, 'missing'))[:80]!r}")
+    if isinstance(row["value"], str) and row["value"] not in _NONFINITE:
+        raise DamagedFileError(f"it is damaged: value is {row['value'][:80]!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import zlib
 from collections.abc import Mapping
@@ -10,8 +11,9 @@ from typing import Any, NamedTuple, TypeGuard, final
 
 import numpy as np
 
+from metaroll.data.doors.plain_files import check_plain_name, damage, open_plain, size_of
 from metaroll.data.replay.ring_rows import History, RingRows
-from metaroll.errors import SnapshotError
+from metaroll.errors import DamagedFileError, SnapshotError
 
 __all__ = ["RowFiles", "load_rows"]
 
@@ -112,17 +114,33 @@ def load_rows(folder: Path, entry: Mapping[str, Any], hint: str) -> np.ndarray:
     Raises:
         SnapshotError: A file is missing or damaged; says ``hint``.
     """
-    array = np.empty(entry["shape"], np.dtype(entry["dtype"]))
-    data, begin = array.reshape(-1).view(np.uint8), 0
-    for known in entry["files"]:
-        path = folder / known["name"]
-        if not path.is_file():
+    try:
+        dtype, shape = np.dtype(entry["dtype"]), tuple(entry["shape"])
+        files = [(check_plain_name(file["name"]), file["size"], file["crc32"]) for file in entry["files"]]
+        whole = [*shape, *(number for _, *numbers in files for number in numbers)]
+        if dtype.hasobject or any(type(number) is not int or number < 0 for number in whole):
+            raise ValueError(f"numbers of {dtype}, {shape}")
+    except (KeyError, TypeError, ValueError) as error:
+        raise SnapshotError(f"{folder} holds rows whose description is damaged ({error}); {hint}", folder) from error
+    total = math.prod(shape) * dtype.itemsize
+    if sum(size for _, size, _ in files) != total:
+        raise SnapshotError(
+            f"{folder} holds {sum(size for _, size, _ in files)} bytes of rows instead of {total}; {hint}"
+        )
+    paths = [folder / name for name, _, _ in files]
+    for path, (_, size, _) in zip(paths, files, strict=True):  # all of them, before memory is taken
+        if not os.path.lexists(path):
             raise SnapshotError(f"{path} is missing: the snapshot is incomplete; {hint}")
-        found = np.fromfile(path, np.uint8)
-        if len(found) != known["size"] or zlib.crc32(found.data) != known["crc32"]:
-            raise SnapshotError(f"{path} is damaged (its checksum differs from the one that was written down); {hint}")
-        data[begin : begin + len(found)] = found
-        begin += len(found)
-    if begin != len(data):
-        raise SnapshotError(f"{folder} holds {begin} bytes of rows instead of {len(data)}; {hint}")
+        with damage(path, SnapshotError, hint), open_plain(path) as file:
+            if size_of(file) != size:
+                raise DamagedFileError(f"it is damaged ({size_of(file)} bytes instead of {size})")
+    with damage(folder, SnapshotError, hint):
+        array = np.empty(shape, dtype)
+    data, begin = array.reshape(-1).view(np.uint8), 0
+    for path, (_, size, crc32) in zip(paths, files, strict=True):
+        with damage(path, SnapshotError, hint), open_plain(path) as file:
+            part = data[begin : begin + size]
+            if file.readinto(part.data) != size or zlib.crc32(part.data) != crc32:  # pyright: ignore[reportAttributeAccessIssue]
+                raise DamagedFileError("it is damaged (its checksum differs from the one that was written down)")
+        begin += size
     return array

@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from metaroll.data.doors.yaml_files import read_yaml
 from metaroll.data.folders.contents import foreign_in, named_some, refuse_links, standing
 from metaroll.data.folders.kinds import (
     AGENT,
@@ -28,7 +29,7 @@ from metaroll.data.folders.kinds import (
 from metaroll.data.folders.taking import is_empty, kind_of, other_folder
 from metaroll.errors import RunExistsError, SnapshotError, command_text, said
 from metaroll.training.store.ownership import SIGNATURE, signed
-from metaroll.training.store.yaml_files import read_yaml, write_yaml
+from metaroll.training.store.yaml_files import write_yaml
 
 __all__ = [
     "CONFIG_FILE",
@@ -195,10 +196,7 @@ def write_config(folder: Path, config: Mapping[str, Any], name: str = CONFIG_FIL
 def read_config(folder: Path, name: str = CONFIG_FILE) -> dict[str, Any]:
     """The configuration of the run in ``folder``, of its ``config.yaml`` (or a file of another name)."""
     path = folder / name
-    try:
-        document = read_yaml(path)
-    except ValueError as error:
-        raise SnapshotError(f"{error}; restore the file from a copy, or train anew") from error
+    document = read_yaml(path, SnapshotError, "restore the file from a copy, or train anew")
     if document.get("metaroll_run") != CONFIG_FORMAT:
         raise SnapshotError(
             f"{path} must have metaroll_run: {CONFIG_FORMAT}, got {document.get('metaroll_run')!r}: it was written by "
@@ -207,6 +205,10 @@ def read_config(folder: Path, name: str = CONFIG_FILE) -> dict[str, Any]:
     missing = [key for key in ("algo", "env", *CONFIG_SECTIONS) if key not in document]
     if missing:
         raise SnapshotError(f"{path} lacks {', '.join(missing)}: restore the file from a copy, or train anew")
+    wanted = {**dict.fromkeys(CONFIG_SECTIONS, dict), "algo": str, "env": str}
+    for key, kind in wanted.items():
+        if not isinstance(document[key], kind):
+            raise SnapshotError(f"{key} in {path} is {document[key]!r}: restore the file from a copy, or train anew")
     if isinstance(document["algorithm"], Mapping):
         document["algorithm"] = found_paths(document["algorithm"], folder)
     return document

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from metaroll.data.doors.plain_files import damage, open_plain, size_of
 from metaroll.data.folders.contents import set_aside
 from metaroll.data.folders.kinds import CONFIG_FILE, RUN, SNAPSHOTS, SUMMARY_FILE, TASK_SPLIT_FILE
 from metaroll.data.folders.taking import HeldFolder, take
@@ -102,7 +103,7 @@ class RunStore:
         self.begin(exist_ok, config)
         source = from_dir / FILE_NAME
         if source.is_file():
-            with open(source, "rb") as file:
+            with damage(source, SnapshotError), open_plain(source) as file:
                 write_atomic(self.run_dir / FILE_NAME, file.read(offset))
         return True
 
@@ -117,12 +118,10 @@ class RunStore:
 def check_metrics(run_dir: Path, snapshot: Snapshot) -> None:
     """Error if metrics that were written before the snapshot are gone: what follows would continue a torn line."""
     path, offset = run_dir / FILE_NAME, snapshot.manifest["metrics_offset"]
-    if not path.exists():
+    if not os.path.lexists(path):
         return  # taken away on purpose
-    if not path.is_file():
-        raise SnapshotError(f"{path} must be a file: move away what is there now")
-    size = path.stat().st_size
-    with open(path, "rb") as file:
+    with damage(path, SnapshotError, "move away what is there now"), open_plain(path) as file:
+        size = size_of(file)
         file.seek(max(0, offset - 1))
         whole = size >= offset and (offset == 0 or file.read(1) == b"\n")
     if not whole:

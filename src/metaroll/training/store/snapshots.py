@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import zlib
 from collections.abc import Mapping, Sequence
@@ -12,11 +13,12 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from metaroll.checks import check_whole
-from metaroll.data.folders.atomic_files import checksum, flush_folder
+from metaroll.data.doors.plain_files import check_plain_name, damage, file_sum, open_plain, size_of
+from metaroll.data.folders.atomic_files import flush_folder
 from metaroll.data.folders.contents import free_name, move_folder, remove_folder
 from metaroll.data.folders.kinds import CONFIG_FILE, SNAPSHOT, SNAPSHOTS, SUMMARY_FILE
 from metaroll.data.folders.links import refuse_link, remove_file
-from metaroll.errors import SnapshotError, command_text, option_text, said
+from metaroll.errors import DamagedFileError, SnapshotError, command_text, option_text, said
 from metaroll.training.store.files import load_tree, read_json, save_tree, to_plain, write_json
 from metaroll.training.store.metrics_log import FILE_NAME as METRICS_FILE
 from metaroll.training.store.row_files import RowFiles
@@ -183,7 +185,7 @@ def _best_of(found: Mapping[int, Path], run_dir: str | Path) -> int:
 
 def _read_manifest(folder: Path, iteration: int) -> dict[str, Any]:
     path = folder / _MANIFEST
-    if not path.is_file():
+    if not os.path.lexists(path):
         raise SnapshotError(f"{path} is missing")
     manifest = read_json(path, "it cannot be read")
     if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
@@ -199,6 +201,10 @@ def _read_manifest(folder: Path, iteration: int) -> dict[str, Any]:
         raise SnapshotError(f"{path} lacks {', '.join(missing)}")
     if _CHECKSUM in manifest and manifest[_CHECKSUM] != _checksum_of(manifest):
         raise SnapshotError(f"{path} is damaged (its checksum differs from the one that was written down)")
+    wanted = {"iteration": int, "files": dict, "buffers": dict, "metrics_offset": int}
+    odd = next((key for key, kind in wanted.items() if type(manifest[key]) is not kind), None)
+    if odd is not None or manifest["metrics_offset"] < 0:
+        raise SnapshotError(f"{path} is damaged ({odd or 'metrics_offset'} is none)")
     if manifest["iteration"] != iteration:
         raise SnapshotError(f"{path} belongs to snapshot {manifest['iteration']}: its folder was renamed or copied")
     return manifest
@@ -215,13 +221,17 @@ def _check_files(folder: Path, manifest: Mapping[str, Any], is_newest: bool) -> 
     half_gone = is_newest and bool(manifest["buffers"]) and (folder / f"{BUFFERS}.safetensors").exists()
     kept = manifest["buffers"] if half_gone or _has_buffers(folder, manifest) else {}
     for name, expected in {**manifest["files"], **kept}.items():
-        path = folder / name
-        if not path.is_file():
+        with damage(folder / _MANIFEST, SnapshotError):
+            path = folder / check_plain_name(name)
+            if not isinstance(expected, dict) or expected.keys() != {"size", "crc32"}:
+                raise DamagedFileError(f"it is damaged (it has no checksum of {name})")
+        if not os.path.lexists(path):
             raise SnapshotError(f"{path} is missing")
-        if path.stat().st_size != expected["size"]:
-            raise SnapshotError(f"{path} has {path.stat().st_size} bytes instead of {expected['size']}")
-        if path.suffix == ".json" and checksum(path) != expected:
-            raise SnapshotError(f"{path} is damaged (its checksum differs from the manifest's)")
+        with damage(path, SnapshotError), open_plain(path) as file:
+            if size_of(file) != expected["size"]:
+                raise DamagedFileError(f"it has {size_of(file)} bytes instead of {expected['size']}")
+            if path.suffix == ".json" and file_sum(file) != expected:
+                raise DamagedFileError("it is damaged (its checksum differs from the manifest's)")
 
 
 def _checksum_of(manifest: Mapping[str, Any]) -> int:

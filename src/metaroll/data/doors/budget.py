@@ -1,0 +1,52 @@
+"""How much a file may take when it is read, so that a small one cannot fill the machine."""
+
+from __future__ import annotations
+
+from typing import final
+
+from metaroll.errors import DamagedFileError
+
+__all__ = ["MAX_BYTES", "Budget"]
+
+MAX_BYTES = 2**30
+"""Bytes that a file may take, where nobody says otherwise."""
+_ENTRY = 64
+"""Bytes of an entry (a value in a list or a dict) about, beside what it holds."""
+
+
+@final
+class Budget:
+    """Bytes of memory that reading a file may take; entries count as the bytes that Python needs for each.
+
+    Args:
+        max_bytes: How many.
+        hint: What can be done where they are not enough; empty where there is nothing.
+    """
+
+    def __init__(self, max_bytes: int = MAX_BYTES, hint: str = "") -> None:
+        self._max_bytes = self._left = max_bytes
+        self._hint = hint
+
+    @classmethod
+    def of_file(cls, size: int, factor: int, max_bytes: int = MAX_BYTES, hint: str = "") -> Budget:
+        """That of a file of ``size`` bytes, which may take ``factor`` times as many in any case."""
+        return cls(max(max_bytes, factor * size), hint)
+
+    def beside(self) -> Budget:
+        """Another one of the same size, for what is taken for a while only."""
+        return Budget(self._max_bytes, self._hint)
+
+    def spend(self, count: int, what: str) -> None:
+        """Take ``count`` bytes for ``what``, before they are allocated.
+
+        Raises:
+            DamagedFileError: There are not so many left.
+        """
+        self._left -= max(count, 0)
+        if self._left < 0:
+            hint = f"; {self._hint}" if self._hint else ""
+            raise DamagedFileError(f"it would take more than {self._max_bytes} bytes of memory ({what}){hint}")
+
+    def spend_entries(self, count: int, what: str) -> None:
+        """Take what ``count`` entries of lists and dicts need; see ``spend``."""
+        self.spend(_ENTRY * count, what)

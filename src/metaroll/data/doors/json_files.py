@@ -1,0 +1,130 @@
+"""The door to JSON and JSON lines: entries and depth are counted before anything is made of the text."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from metaroll.data.doors.budget import Budget
+from metaroll.data.doors.plain_files import damage, read_bytes
+from metaroll.errors import DamagedFileError
+
+__all__ = ["json_lines", "parse_json", "parse_json_line", "read_json", "read_json_dict"]
+
+_MAX_BYTES = 2**26
+"""Of a file of results, or of settings."""
+_FACTOR = 16
+"""A file may take this many times its own size in any case."""
+_MOST_DEPTH = 400
+_TEXTS = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
+_STEPS = np.zeros(256, dtype=np.int8)
+_STEPS[list(b"[{")], _STEPS[list(b"]}")] = 1, -1
+
+
+def parse_json(text: str | bytes, budget: Budget | None = None) -> Any:
+    """The data of a JSON text.
+
+    Args:
+        text: The JSON.
+        budget: What its data may take; ``None``: that of a file of its own.
+
+    Raises:
+        DamagedFileError: It is no JSON (names the line), nested too deeply, or takes too much.
+    """
+    # Half characters, which some text holds, are kept.
+    data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    openings = data.count(b"[") + data.count(b"{")
+    budget = Budget() if budget is None else budget
+    budget.spend(4 * len(data), "its text")
+    budget.spend_entries(data.count(b",") + data.count(b":") + openings, "the entries of its lists and dicts")
+    if openings > _MOST_DEPTH and _depth(data) > _MOST_DEPTH:
+        raise DamagedFileError(f"it is nested deeper than {_MOST_DEPTH} levels")
+    try:
+        return json.loads(text if isinstance(text, str) else data.decode("utf-8-sig", "surrogatepass"))
+    except json.JSONDecodeError as error:
+        what = f"it is damaged: no JSON at column {error.colno} ({error.msg})"
+        raise DamagedFileError(what, None, error.lineno) from error
+    except UnicodeDecodeError as error:
+        raise DamagedFileError(
+            f"it is damaged: no text in UTF-8 ({error})", None, data.count(b"\n", 0, error.start) + 1
+        ) from error
+    except RecursionError as error:
+        raise DamagedFileError("it is damaged: nested too deeply") from error
+    except ValueError as error:  # a number of thousands of digits
+        raise DamagedFileError(f"it is damaged ({error})") from error
+
+
+def _depth(data: bytes) -> int:
+    """How deep lists and dicts are inside each other."""
+    marks = np.frombuffer(_TEXTS.sub(b"", data), dtype=np.uint8)
+    return int(np.cumsum(_STEPS[marks], dtype=np.int64).max(initial=0))
+
+
+def read_json(
+    path: str | Path,
+    error: type[DamagedFileError] = DamagedFileError,
+    hint: str = "",
+    *,
+    max_bytes: int = _MAX_BYTES,
+    budget: Budget | None = None,
+) -> Any:
+    """The content of a JSON file.
+
+    Args:
+        path: The file.
+        error: What is raised for a damaged one.
+        hint: What errors say at their end.
+        max_bytes: How many the file may have.
+        budget: What its data may take.
+
+    Raises:
+        DamagedFileError: ``error``: it is damaged, too large, or no plain file.
+        FileNotFoundError: There is none.
+    """
+    with damage(path, error, hint):
+        data = read_bytes(path, max_bytes, error, hint)
+        return parse_json(data, Budget.of_file(len(data), _FACTOR) if budget is None else budget)
+
+
+def read_json_dict(
+    path: str | Path, error: type[DamagedFileError] = DamagedFileError, hint: str = ""
+) -> dict[str, Any]:
+    """The content of a JSON file that holds names and values; see ``read_json``."""
+    found = read_json(path, error, hint)
+    with damage(path, error, hint):
+        if not isinstance(found, dict):
+            raise DamagedFileError(f"it must hold names and values, got {type(found).__name__}")
+    return found
+
+
+def parse_json_line(line: bytes, number: int, budget: Budget) -> dict[str, Any]:
+    """The dict in a line of a file of JSON lines.
+
+    Raises:
+        DamagedFileError: It is no JSON, or no dict; names the line ``number``.
+    """
+    try:
+        entry = parse_json(line, budget)
+    except DamagedFileError as error:
+        raise DamagedFileError(str(error), None, number) from error
+    if not isinstance(entry, dict):
+        raise DamagedFileError("it is damaged: no JSON object", None, number)
+    return entry
+
+
+def json_lines(data: bytes, budget: Budget) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Number (from 1) and dict of each line; a last one without its end, which was not finished, is left out.
+
+    Raises:
+        DamagedFileError: One is no JSON, or no dict; names the line.
+    """
+    number, begin = 0, 0
+    while (end := data.find(b"\n", begin)) >= 0:
+        number += 1
+        yield number, parse_json_line(data[begin:end], number, budget)
+        begin = end + 1

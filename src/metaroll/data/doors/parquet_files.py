@@ -1,0 +1,290 @@
+"""The door to Parquet, and to pyarrow: what a file declares, page by page, is checked before anything is expanded.
+
+A page of some kilobytes can become gigabytes: so much a dictionary, or a compression, can save. Texts stay in their
+dictionaries, so that one that is there a million times is one in memory, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO, NamedTuple, final
+
+import numpy as np
+
+from metaroll.data.doors.budget import Budget
+from metaroll.data.doors.plain_files import size_of
+from metaroll.errors import DamagedFileError
+
+__all__ = ["ParquetTable", "import_arrow", "number_columns"]
+
+_NONE = "it is no .parquet file, or is damaged"
+_CELL = 16
+"""Bytes of a cell while it is read."""
+_WINDOW = 1 << 16
+"""Bytes that are read for the header of a page, first."""
+_MOST_HEADER = 1 << 24
+_MOST_COLUMNS = 10_000
+_MOST_DEPTH = 8
+
+
+def import_arrow() -> Any:
+    """The module pyarrow, with what reads Parquet files.
+
+    Raises:
+        ImportError: It is not installed; says how to.
+    """
+    try:
+        import pyarrow as pa
+        import pyarrow.compute
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ImportError(
+            "parquet files need pyarrow: pip install 'metaroll[tables]'; .npz and .csv files need nothing"
+        ) from error
+    return pa
+
+
+@final
+class ParquetTable:
+    """A Parquet file: what it declares, then its columns.
+
+    Args:
+        file: The open file.
+
+    Attributes:
+        num_rows: Its rows.
+        schema: Names and types of its columns, of pyarrow.
+        notes: The metadata of its schema.
+
+    Raises:
+        DamagedFileError: It is damaged, or has more columns than any table.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        pa = import_arrow()
+        self._file = file
+        with _damage_of_arrow(pa), pa.parquet.ParquetFile(file) as parquet:
+            facts = parquet.metadata
+            if facts.num_columns > _MOST_COLUMNS:
+                raise DamagedFileError(f"it has {facts.num_columns} columns, expected at most {_MOST_COLUMNS}")
+            self.schema, self.num_rows = parquet.schema_arrow, int(facts.num_rows)
+            self._chunks = [
+                _chunk(facts.row_group(group).column(column))
+                for group in range(facts.num_row_groups)
+                for column in range(facts.num_columns)
+            ]
+        if self.num_rows < 0:
+            raise DamagedFileError(f"it declares {self.num_rows} rows")
+        self.notes: Mapping[bytes, bytes] = self.schema.metadata or {}
+
+    def read(self, budget: Budget, names: list[str] | None = None) -> Any:
+        """The table of pyarrow, texts in dictionaries, its pages compared with their checksums.
+
+        Args:
+            budget: What it may take while it is read.
+            names: The columns that are wanted; ``None``: all.
+
+        Raises:
+            DamagedFileError: It is damaged, or takes too much memory.
+        """
+        pa = import_arrow()
+        budget.spend(_CELL * self.num_rows * max(1, len(self.schema)), f"{self.num_rows} rows")
+        size = size_of(self._file)
+        for chunk in self._chunks:
+            for page in _pages(self._file, chunk, size):
+                budget.spend(page.size, "its pages, expanded")
+        self._file.seek(0)
+        texts = [field.name for field in self.schema if is_text(pa, field.type)]
+        with (
+            _damage_of_arrow(pa),
+            pa.parquet.ParquetFile(
+                self._file, page_checksum_verification=True, read_dictionary=texts or None
+            ) as parquet,
+        ):
+            table = parquet.read(columns=names, use_threads=False)
+        if table.num_rows != self.num_rows:
+            raise DamagedFileError(f"it declares {self.num_rows} rows, it has {table.num_rows}")
+        return table
+
+
+@contextlib.contextmanager
+def _damage_of_arrow(pa: Any) -> Iterator[None]:
+    """Inside, errors of pyarrow mean a damaged file."""
+    try:
+        yield
+    except DamagedFileError:
+        raise
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        raise DamagedFileError(f"{_NONE} ({' '.join(str(error).split())[:300]})") from error
+
+
+def is_text(pa: Any, kind: Any) -> bool:
+    """Whether a column of this type is read as a dictionary of texts, or of bytes."""
+    return any(is_it(kind) for is_it in (pa.types.is_string, pa.types.is_binary))
+
+
+def number_columns(file: BinaryIO, budget: Budget) -> dict[str, np.ndarray]:
+    """The columns ``(rows,)`` of any Parquet file; NaN, NaT or ``None`` where values are missing.
+
+    Columns of lists and of groups of columns are left out.
+
+    Raises:
+        DamagedFileError: It is damaged, takes too much memory, or has two columns of a name.
+    """
+    pa = import_arrow()
+    found = ParquetTable(file)
+    names = [field.name for field in found.schema if not pa.types.is_nested(field.type)]
+    twice = next((name for name in names if found.schema.names.count(name) > 1), None)
+    if twice is not None:
+        raise DamagedFileError(f"the column {twice!r} occurs twice; rename one")
+    table = found.read(budget, names)
+    return {name: _entries(pa, table.column(name), budget, name) for name in names}
+
+
+def _entries(pa: Any, cells: Any, budget: Budget, name: str) -> np.ndarray:
+    if not pa.types.is_dictionary(cells.type):
+        return cells.to_numpy()
+    budget.spend(_CELL * len(cells), f"column {name!r}")
+    values: list[Any] = []
+    for chunk in cells.chunks:
+        # The same object for each: a text that is there a million times is one in memory.
+        known = [*chunk.dictionary.to_pylist(), None]
+        values += [known[-1 if i is None else i] for i in chunk.indices.to_pylist()]
+    found = np.empty(len(values), dtype=object)
+    found[:] = values
+    return found
+
+
+# ---- pages -----------------------------------------------------------------------------------------------------------
+
+
+class _Chunk(NamedTuple):
+    """Where the pages of a column are."""
+
+    begin: int
+    end: int
+
+
+class _Page(NamedTuple):
+    """Bytes of a page, expanded and as they are, and of its header."""
+
+    size: int
+    compressed: int
+    header: int
+
+
+def _chunk(column: Any) -> _Chunk:
+    places = [place for place in (column.dictionary_page_offset, column.data_page_offset) if place]
+    begin = min(places, default=0)
+    return _Chunk(begin, begin + column.total_compressed_size)
+
+
+def _pages(file: BinaryIO, chunk: _Chunk, size: int) -> Iterator[_Page]:
+    place = chunk.begin
+    if not 0 <= place <= chunk.end <= size:
+        raise DamagedFileError(f"{_NONE} (a column lies outside of it)")
+    while place < chunk.end:
+        page = _page_at(file, place, chunk.end)
+        yield page
+        place += page.header + page.compressed
+
+
+def _page_at(file: BinaryIO, place: int, end: int) -> _Page:
+    window = _WINDOW
+    while True:
+        file.seek(place)
+        data = file.read(min(window, end - place))
+        try:
+            fields, length = _Thrift(data).read()
+            break
+        except IndexError:
+            if len(data) == end - place or window >= _MOST_HEADER:
+                raise DamagedFileError(f"{_NONE} (a page has no header)") from None
+            window *= 16
+    size, compressed = fields.get(2, -1), fields.get(3, -1)
+    if not isinstance(size, int) or not isinstance(compressed, int) or size < 0 or compressed < 0:
+        raise DamagedFileError(f"{_NONE} (a page has no size)")
+    if place + length + compressed > end:
+        raise DamagedFileError(f"{_NONE} (a page is longer than its column)")
+    return _Page(size, compressed, length)
+
+
+@final
+class _Thrift:
+    """Reads the numbers of a struct in the compact protocol of Thrift, by field, and skips all else.
+
+    See https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def read(self) -> tuple[dict[int, int], int]:
+        """The numbers, and the bytes that the struct takes; ``IndexError`` where the data ends before it."""
+        fields = self._struct(0)
+        if self._at > len(self._data):
+            raise IndexError
+        return fields, self._at
+
+    def _struct(self, depth: int) -> dict[int, int]:
+        if depth > _MOST_DEPTH:
+            raise DamagedFileError(f"{_NONE} (a page has no header)")
+        fields: dict[int, int] = {}
+        number = 0
+        while head := self._byte():
+            number = number + (head >> 4) if head >> 4 else self._number()
+            value = self._value(head & 15, depth)
+            if value is not None:
+                fields[number] = value
+        return fields
+
+    def _value(self, kind: int, depth: int) -> int | None:
+        match kind:
+            case 1 | 2:  # true, false
+                return None
+            case 3:
+                return self._byte()
+            case 4 | 5 | 6:
+                return self._number()
+            case 7:
+                self._at += 8
+            case 8:
+                size = self._size()
+                self._at += size
+            case 9 | 10:
+                head = self._byte()
+                count = head >> 4 if head >> 4 != 15 else self._size()
+                for _ in range(count):
+                    if head & 15 in (1, 2):  # here they are bytes
+                        self._at += 1
+                    else:
+                        self._value(head & 15, depth + 1)
+                    if self._at > len(self._data):
+                        raise IndexError
+            case 12:
+                self._struct(depth + 1)
+            case _:
+                raise DamagedFileError(f"{_NONE} (a page has no header)")
+        return None
+
+    def _byte(self) -> int:
+        value = self._data[self._at]
+        self._at += 1
+        return value
+
+    def _size(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self._byte()
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+            if shift > 63:
+                raise DamagedFileError(f"{_NONE} (a page has no header)")
+
+    def _number(self) -> int:
+        value = self._size()
+        return (value >> 1) ^ -(value & 1)

@@ -1,0 +1,216 @@
+"""The door to bytes and text, through which all other doors go: plain files only, and nothing through a link.
+
+Whatever goes wrong while a file is read becomes one error: ``PATH: line N: what is wrong; hint``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from metaroll.errors import DamagedFileError, MetarollError
+
+__all__ = [
+    "at_line",
+    "check_plain_name",
+    "damage",
+    "decoded",
+    "file_sum",
+    "open_plain",
+    "read_bytes",
+    "read_text",
+    "size_of",
+]
+
+_CHUNK = 1 << 22
+_KINDS = {
+    stat.S_IFDIR: "it is a folder",
+    stat.S_IFIFO: "it is a pipe or a device",
+    stat.S_IFCHR: "it is a pipe or a device",
+    stat.S_IFBLK: "it is a pipe or a device",
+    stat.S_IFSOCK: "it is a pipe or a device",
+}
+_OF_NUMBERS = (errno.EINVAL, errno.EOVERFLOW, errno.EFBIG)
+"""What the system says to places and sizes that a damaged file made up."""
+
+
+@contextlib.contextmanager
+def damage(path: str | Path, error: type[DamagedFileError] = DamagedFileError, hint: str = "") -> Iterator[None]:
+    """Inside, a file is read: what that can raise becomes ``error``, which names the file, and ends with ``hint``.
+
+    A missing file stays ``FileNotFoundError``, what the system refuses ``OSError`` with the name of the file, and a
+    missing package ``ImportError``.
+
+    Raises:
+        DamagedFileError: ``error``, for all else: reading nonsense can raise anything.
+    """
+    try:
+        yield
+    except DamagedFileError as found:
+        if found.path is not None and isinstance(found, error):
+            raise  # a file inside a folder, which has told all
+        raise _told(path, str(found), error, hint, found.line) from found
+    except (ImportError, MetarollError):
+        raise
+    except FileNotFoundError as found:
+        if found.filename is None:  # told already
+            raise
+        raise FileNotFoundError(f"there is no file {path}") from None
+    except OSError as found:
+        if found.errno is None or found.errno in _OF_NUMBERS:  # of packages, which mean the content
+            raise _told(path, _cause(found), error, hint) from found
+        if found.filename is None:
+            raise OSError(found.errno, found.strerror, str(path)) from found
+        raise
+    except MemoryError as found:
+        raise _told(path, "it takes more memory than there is", error, hint) from found
+    except RecursionError as found:
+        raise _told(path, "it is nested too deeply", error, hint) from found
+    except Exception as found:
+        raise _told(path, _cause(found), error, hint) from found
+
+
+@contextlib.contextmanager
+def at_line(line: int) -> Iterator[None]:
+    """Inside, a line of a file is looked at: errors about the file name it."""
+    try:
+        yield
+    except DamagedFileError as found:
+        if found.line is not None or found.path is not None:
+            raise
+        raise type(found)(str(found), None, line) from found
+
+
+def _cause(found: Exception) -> str:
+    told = " ".join(str(found).split())
+    if len(told) > 300:  # some quote all that they have read
+        told = f"{told[:300]}..."
+    # Classes that say by themselves what is wrong.
+    plain = type(found) in (ValueError, OSError) or isinstance(found, UnicodeError | struct.error)
+    return (
+        f"it is damaged, or of another kind ({told})"
+        if plain
+        else (f"it is damaged, or of another kind ({type(found).__name__}: {told})")
+    )
+
+
+def _told(
+    path: str | Path, what: str, error: type[DamagedFileError], hint: str, line: int | None = None
+) -> DamagedFileError:
+    place = str(path) if line is None else f"{path}: line {line}"
+    return error(f"{place}: {what}{'; ' if hint else ''}{hint}", path, line)
+
+
+def open_plain(path: str | Path) -> BinaryIO:
+    """The open file at ``path``, if it is a plain one.
+
+    Raises:
+        DamagedFileError: It is a link, a folder, a pipe or a device.
+        FileNotFoundError: There is none.
+        OSError: It cannot be opened; names it.
+    """
+    _check_kind(path, os.lstat(path))  # first: opening some devices does something
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # it has become one in the meantime
+            raise _no_link(path) from error
+        raise
+    try:
+        _check_kind(path, os.fstat(descriptor))
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+        raise
+
+
+def _check_kind(path: str | Path, status: os.stat_result) -> None:
+    if stat.S_ISLNK(status.st_mode):
+        raise _no_link(path)
+    if not stat.S_ISREG(status.st_mode):
+        raise DamagedFileError(_KINDS.get(stat.S_IFMT(status.st_mode), "it is no plain file"))
+
+
+def _no_link(path: str | Path) -> DamagedFileError:
+    target = ""
+    with contextlib.suppress(OSError):
+        target = f" to {os.readlink(path)}"
+    return DamagedFileError(f"it is a link{target}, and links are not followed: name the file itself")
+
+
+def size_of(file: BinaryIO) -> int:
+    """Bytes of an open file, whose place stays."""
+    here = file.tell()
+    size = file.seek(0, os.SEEK_END)
+    file.seek(here)
+    return size
+
+
+def read_bytes(
+    path: str | Path, max_bytes: int, error: type[DamagedFileError] = DamagedFileError, hint: str = ""
+) -> bytes:
+    """The content of a plain file.
+
+    Args:
+        path: The file.
+        max_bytes: How many it may have.
+        error: What is raised for one that is no plain file, or larger.
+        hint: What errors say at their end.
+    """
+    with damage(path, error, hint), open_plain(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > max_bytes:
+            raise DamagedFileError(f"it has {size} bytes, expected at most {max_bytes}")
+        data = file.read(max_bytes + 1)
+        if len(data) > max_bytes:  # it grows
+            raise DamagedFileError(f"it has more than {max_bytes} bytes")
+        return data
+
+
+def read_text(
+    path: str | Path, max_bytes: int, error: type[DamagedFileError] = DamagedFileError, hint: str = ""
+) -> str:
+    """The content of a plain file in UTF-8, with or without a mark at its beginning; see ``read_bytes``."""
+    with damage(path, error, hint):
+        return decoded(read_bytes(path, max_bytes, error, hint))
+
+
+def decoded(data: bytes) -> str:
+    """Text of UTF-8.
+
+    Raises:
+        DamagedFileError: It is none; names the line.
+    """
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise DamagedFileError(f"it is no text in UTF-8: {error}", None, line) from error
+
+
+def check_plain_name(name: object) -> str:
+    """``name``, as a file says it of another in the same folder, if it cannot lead out of that.
+
+    Raises:
+        DamagedFileError: It can, or is no name.
+    """
+    if not isinstance(name, str) or not name or name in (".", "..") or any(mark in name for mark in "/\\\0"):
+        raise DamagedFileError(f"it names the file {str(name)[:100]!r}, expected the plain name of one beside it")
+    return name
+
+
+def file_sum(file: BinaryIO) -> dict[str, int]:
+    """``{"size": bytes, "crc32": checksum}`` of an open file, read in pieces from its place on."""
+    size = crc = 0
+    while chunk := file.read(_CHUNK):
+        size += len(chunk)
+        crc = zlib.crc32(chunk, crc)
+    return {"size": size, "crc32": crc}

@@ -1,0 +1,193 @@
+"""The doors to files: plain files only, a budget before anything is allocated, one error for all damage."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from metaroll.data.doors.array_files import load_npz
+from metaroll.data.doors.budget import Budget
+from metaroll.data.doors.csv_files import parse_csv
+from metaroll.data.doors.json_files import json_lines, parse_json, read_json, read_json_dict
+from metaroll.data.doors.parquet_files import number_columns
+from metaroll.data.doors.plain_files import check_plain_name, damage, open_plain, read_bytes, read_text
+from metaroll.data.doors.tensor_files import load_tensors
+from metaroll.data.doors.yaml_files import read_yaml
+from metaroll.errors import DamagedFileError, LogError, PosteriorError, RecordingError, SnapshotError
+
+
+def test_errors_of_rooms_are_errors_of_damaged_files():
+    for kind in (LogError, PosteriorError, RecordingError, SnapshotError):
+        error = kind("a: line 3: x", "a", 3)
+        assert isinstance(error, DamagedFileError) and isinstance(error, ValueError)
+        assert (str(error), error.path, error.line, kind("x").path) == ("a: line 3: x", "a", 3, None)
+
+
+def test_only_plain_files_are_opened(tmp_path: Path):
+    (tmp_path / "a").write_text("x")
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    os.mkfifo(tmp_path / "pipe")
+    for name, words in {
+        "link": f"link: it is a link to {tmp_path / 'a'}, and links are not followed: name the file itself; buy anew",
+        "pipe": "pipe: it is a pipe or a device; buy anew",
+        ".": "it is a folder; buy anew",
+    }.items():
+        with pytest.raises(LogError) as caught:
+            read_bytes(tmp_path / name, 10, LogError, "buy anew")
+        assert words in str(caught.value) and caught.value.path == tmp_path / name
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*none"):
+        read_bytes(tmp_path / "none", 10)
+    with pytest.raises(NotADirectoryError, match=r"'.*a/b'"):
+        read_bytes(tmp_path / "a" / "b", 10)
+    with open_plain(tmp_path / "a") as file:
+        assert file.read() == b"x"
+
+
+def test_a_file_has_at_most_so_many_bytes_and_text_is_text(tmp_path: Path):
+    (tmp_path / "a").write_bytes(b"one\ntwo\n\xff")
+    with pytest.raises(DamagedFileError, match="it has 9 bytes, expected at most 8"):
+        read_bytes(tmp_path / "a", 8)
+    with pytest.raises(DamagedFileError, match="a: line 3: it is no text in UTF-8"):
+        read_text(tmp_path / "a", 9)
+
+
+@pytest.mark.parametrize("name", ["../outside.bin", "/etc/passwd", "a/b", "", "..", ".", "a\\b", "a\0", 3, None])
+def test_names_that_lead_out_of_a_folder(name):
+    assert check_plain_name("rows-1.bin") == "rows-1.bin"
+    with pytest.raises(DamagedFileError, match="expected the plain name of one beside it"):
+        check_plain_name(name)
+
+
+@pytest.mark.parametrize(
+    "raised", [KeyError("x"), RecursionError(), MemoryError(), struct.error("x"), OverflowError("x"), OSError("x")]
+)
+def test_whatever_reading_raises_is_one_error(raised):
+    with pytest.raises(SnapshotError, match=r"^f: it .*; restore it$"), damage("f", SnapshotError, "restore it"):
+        raise raised
+    with pytest.raises(ImportError), damage("f"):
+        raise ImportError("x")
+    with pytest.raises(PermissionError, match="'f'"), damage("f"):
+        raise PermissionError(13, "no")
+
+
+def test_a_budget_is_spent_on_bytes_and_entries():
+    budget = Budget(1000, "pass more")
+    budget.spend(400, "a")
+    with pytest.raises(DamagedFileError, match=r"more than 1000 bytes of memory \(many\); pass more"):
+        budget.spend_entries(10, "many")
+    budget.beside().spend(1000, "all of another")
+    assert Budget.of_file(10, 3, 5)._left == 30
+
+
+def test_json_is_counted_before_it_is_parsed(tmp_path: Path):
+    assert parse_json(b'{"a": [1, "\\u00e9", null]}') == {"a": [1, "é", None]}
+    for text, words in {
+        "[" * 500 + "]" * 500: "nested deeper than 400 levels",
+        '{"a": 1,\n"b"}': "no JSON at column",
+        "9" * 5000: "it is damaged",
+    }.items():
+        with pytest.raises(DamagedFileError, match=words):
+            parse_json(text)
+    assert parse_json('"' + "[" * 500 + '"') == "[" * 500
+    with pytest.raises(DamagedFileError, match="the entries of its lists and dicts"):
+        parse_json("[" + "[]," * 100 + "[]]", Budget(3000))
+    (tmp_path / "a.json").write_text('{"a":\n1\n')
+    with pytest.raises(SnapshotError, match=r"a\.json: line 3: it is damaged.*; hint") as caught:
+        read_json(tmp_path / "a.json", SnapshotError, "hint")
+    assert caught.value.line == 3
+    (tmp_path / "a.json").write_text("[1]")
+    with pytest.raises(DamagedFileError, match="it must hold names and values, got list"):
+        read_json_dict(tmp_path / "a.json")
+
+
+def test_lines_of_json_are_told_by_their_number():
+    lines = json_lines(b'{"a":1}\n{"a":2}\n[3]\n{"torn', Budget())
+    assert [next(lines), next(lines)] == [(1, {"a": 1}), (2, {"a": 2})]
+    with pytest.raises(DamagedFileError, match="no JSON object") as caught:
+        next(lines)
+    assert caught.value.line == 3
+
+
+def test_yaml_that_raises_anything_else(tmp_path: Path):
+    for text in ("a: !!bool maybe", "a: !!timestamp never", "a: !!python/object/apply:os.system [x]"):
+        (tmp_path / "a.yaml").write_text(text)
+        with pytest.raises(LogError, match=r"a\.yaml: .*; hint"):
+            read_yaml(tmp_path / "a.yaml", LogError, "hint")
+
+
+def test_cells_are_counted_before_they_are_made():
+    assert parse_csv('a,b\n1,"x\ny"\n', Budget()) == [["a", "b"], ["1", "x\ny"]]
+    with pytest.raises(DamagedFileError, match="its cells"):
+        parse_csv("," * 1000, Budget(10_000))
+    with pytest.raises(DamagedFileError, match="field larger than") as caught:
+        parse_csv("a\n" + "x" * 200_000, Budget(), lines_before=4)
+    assert caught.value.line == 6
+
+
+def test_arrays_come_back_as_numpy_reads_them(tmp_path: Path):
+    arrays = {
+        "a": np.arange(12.0).reshape(3, 4),
+        "order": np.asfortranarray(np.arange(6, dtype=">i4").reshape(2, 3)),
+        "text": np.array(["ab", "c"]),
+        "time": np.array(["2020-01-01"], "M8[D]"),
+        "none": np.zeros((0, 3)),
+        "one": np.float32(3),
+    }
+    np.savez_compressed(tmp_path / "a.npz", **arrays)
+    found = load_npz(tmp_path / "a.npz")
+    for name, array in arrays.items():
+        assert found[name].dtype == array.dtype and found[name].flags.writeable
+        assert found[name].flags.f_contiguous == np.asarray(array).flags.f_contiguous
+        np.testing.assert_array_equal(found[name], array)
+
+
+def test_safetensors_come_back_and_every_place_is_checked(tmp_path: Path):
+    path = tmp_path / "a.safetensors"
+    arrays = {"a": np.arange(6.0).reshape(2, 3), "b": np.array([True]), "c": np.zeros((0, 2), np.float16)}
+    save_file(arrays, path)
+    for name, (_, values) in load_tensors(path).items():
+        assert values.dtype == arrays[name].dtype
+        np.testing.assert_array_equal(values, arrays[name])
+    data = path.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    for change, words in (
+        ({"dtype": "F99"}, "has no dtype"),
+        ({"shape": [2, 10**12]}, "longer or shorter than it says"),
+        ({"shape": [-1]}, "no shape or place"),
+        ({"data_offsets": [10**9, 10**9 + 48]}, "does not begin where"),
+    ):
+        text = json.dumps({**header, "a": {**header["a"], **change}}).encode()
+        path.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + length :])
+        with pytest.raises(SnapshotError, match=words):
+            load_tensors(path, SnapshotError)
+    path.write_bytes(b"\xff" * 8 + data[8:])
+    with pytest.raises(DamagedFileError, match="its header is longer than the file"):
+        load_tensors(path)
+
+
+def test_a_parquet_file_is_added_up_page_by_page():
+    """0.1 MB that stood for 1.4 GB; a page may lie about nothing that matters, as its sizes are what is expanded."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    texts = pa.DictionaryArray.from_arrays(pa.array(np.zeros(200_000, np.int32)), ["x" * 7000])
+    out = pa.BufferOutputStream()
+    pq.write_table(pa.table({"t": np.zeros(200_000), "text": texts}), out, compression="gzip")
+    data = out.getvalue().to_pybytes()
+    assert len(data) < 2**17
+    columns = number_columns(io.BytesIO(data), Budget(2**26))
+    assert columns["text"][5] is columns["text"][199_999] and columns["t"].shape == (200_000,)
+    with pytest.raises(DamagedFileError, match="200000 rows"):
+        number_columns(io.BytesIO(data), Budget(2**20))
+    out = pa.BufferOutputStream()
+    pq.write_table(pa.table({"text": ["x" * 5_000_000] * 2}), out, compression="zstd", use_dictionary=False)
+    with pytest.raises(DamagedFileError, match="its pages, expanded"):
+        number_columns(io.BytesIO(out.getvalue().to_pybytes()), Budget(2**20))
