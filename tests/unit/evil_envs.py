@@ -220,4 +220,4 @@ EVIL = {
     "an answer that is no pickle": lambda: write(answer(number_now(), [b"\xff" * 100])),
     "somebody reads the socket": steal,
 }
-DEEDS = {**USUAL, **EVIL}
+DEEDS = {**USUAL, **EVIL, "fill": lambda: fill(1)}

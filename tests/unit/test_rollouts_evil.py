@@ -128,14 +128,13 @@ def test_a_pipe_of_the_parent_that_nobody_reads_stops_nothing(tmp_path):
     program = """
         import sys
         from pathlib import Path
-        from evil_envs import DEEDS, EvilPlans, MakeEvil, fill
+        from evil_envs import EvilPlans, MakeEvil
         from test_rollouts_evil import Drift, RolloutEngine, SamplerPool, TIMEOUTS, policy, run, same
 
         def main():
             folder = Path(sys.argv[1])
             plans = EvilPlans(0, 2, MakeEvil("fill", 5, folder / "marker"))
             with SamplerPool(2, transport="process", timeouts=TIMEOUTS) as pool:
-                pool.keep("fill", lambda G: DEEDS.update(fill=lambda: fill(1)))
                 with RolloutEngine(Drift, policy(), pool=pool) as engine:
                     found = run(engine, "plans", plans)
             with RolloutEngine(Drift, policy()) as serial:

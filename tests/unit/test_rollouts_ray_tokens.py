@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -126,3 +127,57 @@ def test_auto_means_the_address_that_ray_finds(monkeypatch):
     monkeypatch.setattr(services, "canonicalize_bootstrap_address", lambda address: None)
     assert ray_session._found(ray, "auto") == "auto"  # Ray says that it finds none
     assert ray_session._found(ray, "head:6379") == "head:6379"
+
+
+def test_a_wrong_token_is_an_error_within_seconds_that_says_what_to_do(guarded):
+    program = """
+        import sys, time
+        from metaroll.errors import ClusterError
+        from metaroll.rollouts.workers.pool import SamplerPool
+        begun = time.monotonic()
+        try:
+            SamplerPool(1, transport="ray", address=sys.argv[1]).run_map(lambda G, x: x, [1])
+        except ClusterError as error:
+            print(time.monotonic() - begun < 10, error)
+    """
+    with start(program, guarded, RAY_AUTH_TOKEN="6" * 64) as running:
+        out, err = running.communicate(timeout=100)
+    assert out.startswith("True") and "does not take the token of this machine: set RAY_AUTH_TOKEN" in out, (out, err)
+    assert "InvalidAuthToken" not in err
+
+
+@pytest.mark.parametrize("how", ["ends", "hangs"])
+def test_a_cluster_that_is_lost_while_it_is_connected_to_is_one_line(how):
+    """Ray ends the program without a word, or tries again for ever."""
+    program = f"""
+        import os, socket, time
+        from metaroll.rollouts.workers import ray_session
+        ray_session._LOST_S = 0.5
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            address = f"127.0.0.1:{{server.getsockname()[1]}}"
+        with ray_session._connecting_to(address):
+            {"os._exit(3)" if how == "ends" else "time.sleep(60)"}
+    """
+    with start(program) as running:
+        out, err = running.communicate(timeout=30)
+    assert (out, len(err.splitlines())) == ("", 1)
+    assert re.match(r"error: the Ray cluster at \S+ was lost while .*ray start --head", err)
+    assert running.returncode == (3 if how == "ends" else 1)
+
+
+def test_what_ray_does_not_answer_ends_when_the_head_is_lost(monkeypatch):
+    session = object.__new__(ray_session.RaySession)
+    session._job, session._silent_since, session._next_check, session.lost = ("192.0.2.7:1", ""), None, 0.0, False
+
+    def silent(address):
+        raise ClusterError("nothing")
+
+    monkeypatch.setattr(ray_session, "check_answer", silent)
+    monkeypatch.setattr(ray_session, "_CHECK_S", 0.4)
+    monkeypatch.setattr(ray_session, "_LOST_S", 0.5)
+    assert session.call(lambda: 7) == 7
+    with pytest.raises(ArithmeticError):
+        session.call(lambda: (_ for _ in ()).throw(ArithmeticError("its own")))
+    with pytest.raises(ClusterError, match=r"has not answered for 0\.5 s"):
+        session.call(lambda: time.sleep(10))
+    assert session.lost

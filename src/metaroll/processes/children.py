@@ -8,13 +8,13 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, final
 
 from metaroll.processes import guard
 from metaroll.processes.child_main import GRACE_SECONDS
 
-__all__ = ["PIPE", "ChildProcess", "end_all", "guard_pid", "watch_guard"]
+__all__ = ["PIPE", "ChildProcess", "end_all", "guard_pid", "last_words", "watch_guard"]
 
 PIPE = subprocess.PIPE
 """What is said goes to this process (``stdout`` and ``stderr`` of ``ChildProcess``)."""
@@ -156,6 +156,22 @@ def guard_pid() -> int | None:
 def watch_guard() -> None:
     """Start another guard where somebody has killed it; to be called now and then while children run."""
     _family.watch_guard()
+
+
+@contextlib.contextmanager
+def last_words(text: str) -> Iterator[None]:
+    """Inside, ``text`` goes to standard error should this process end, as libraries in C end it: with no exception."""
+    # What says it is no child that ends with this process: it waits for that.
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", _SAY, text], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, bufsize=0
+    ) as speaker:
+        try:
+            yield
+        finally:
+            speaker.kill()
+
+
+_SAY = "import os, sys; os.setsid(); os.read(0, 1) or os.write(2, (sys.argv[1] + chr(10)).encode())"
 
 
 class _Family:

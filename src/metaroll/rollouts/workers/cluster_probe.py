@@ -52,11 +52,15 @@ def check_address(address: Any) -> None:
         )
 
 
-def check_answer(address: str) -> bool | None:
+def check_answer(address: str, token: str | None = None) -> bool | None:
     """Error unless a server like Ray's answers at ``HOST:PORT``.
 
+    Args:
+        address: Where to ask.
+        token: What to show.
+
     Returns:
-        Whether it wants a token from those who call it; ``None`` if that cannot be told (with TLS).
+        Whether it wants a token (or another one) from those who call it; ``None`` if that cannot be told (with TLS).
 
     Raises:
         ClusterError: Nothing, or something else, answers there.
@@ -67,7 +71,7 @@ def check_answer(address: str) -> bool | None:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_S) as connection:
             if os.environ.get("RAY_USE_TLS", "0") not in ("", "0"):
                 return None  # the question would have to be encrypted
-            connection.sendall(_PREFACE + _frame(_SETTINGS, 0, 0) + _question(address))
+            connection.sendall(_PREFACE + _frame(_SETTINGS, 0, 0) + _question(address, token))
             headers = _answer(connection)
     except UnicodeError as error:  # an empty or overlong part of the name
         raise ClusterError(f"the Ray cluster at {address} cannot be found ({error}): {_CURE}") from error
@@ -79,7 +83,7 @@ def check_answer(address: str) -> bool | None:
     return _UNAUTHENTICATED in headers
 
 
-def _question(address: str) -> bytes:
+def _question(address: str, token: str | None) -> bytes:
     """An empty call of a service that every Ray cluster has."""
     headers = {
         ":method": "POST",
@@ -89,6 +93,8 @@ def _question(address: str) -> bytes:
         "content-type": "application/grpc",
         "te": "trailers",
     }
+    if token is not None:
+        headers["authorization"] = f"Bearer {token}"[:_LONGEST]
     block = b"".join(
         b"\0" + bytes((len(name),)) + name.encode() + bytes((len(value),)) + value.encode()
         for name, value in headers.items()

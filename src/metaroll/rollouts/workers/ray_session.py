@@ -12,16 +12,23 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from metaroll.errors import ClusterError
+from metaroll.processes.children import last_words
 from metaroll.rollouts.workers.cluster_probe import check_address, check_answer
 
 __all__ = ["RaySession", "check_cluster", "head_address", "join", "require_ray"]
 
-_CHECK_S, _LOST_S = 5.0, 30.0
-"""Time between two questions whether the head is there, and after which it is given up (after 60 s, Ray ends us)."""
+_CHECK_S, _LOST_S = 5.0, 12.0
+"""Time between two questions whether the head is there, and after which it is given up: within half a minute (after a
+whole one, Ray ends us)."""
+
+_END_S = 5.0
+"""How long the end of a connection to a lost cluster is waited for."""
+
+_T = TypeVar("_T")
 
 _MODE = "RAY_AUTH_MODE"
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -39,6 +46,7 @@ class RaySession:
     Attributes:
         ray: The module.
         starts_here: Whether Ray was started on this machine for the pools alone.
+        lost: Whether the head is gone: what is asked of Ray then may never return.
     """
 
     def __init__(self, address: str | None, num_cpus: int) -> None:
@@ -48,7 +56,7 @@ class RaySession:
         self.ray: Any = ray
         self.users = 0
         self.owner = os.getpid()
-        self.starts_here = False
+        self.starts_here = self.lost = False
         self._ours = not ray.is_initialized()
         self._environment = _settings()
         if self._ours:
@@ -64,7 +72,8 @@ class RaySession:
                         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # put back when it ends
                         ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, **quiet)
                     else:
-                        ray.init(address=target, **quiet)
+                        with _connecting_to(target):
+                            ray.init(address=target, **quiet)
             except BaseException as error:
                 self._end()
                 if not isinstance(error, Exception):
@@ -81,7 +90,7 @@ class RaySession:
         return self.ray.is_initialized() and _job(self.ray) == self._job
 
     def check_head(self, *, needed: bool = False) -> None:
-        """Error if the head of the cluster has not answered for half a minute; to be called now and then while waiting.
+        """Error if the head of the cluster has not answered for some time; to be called now and then while waiting.
 
         Ray itself says nothing for a minute, and then ends the whole program.
 
@@ -101,6 +110,7 @@ class RaySession:
             except ClusterError as error:
                 self._silent_since = now if self._silent_since is None else self._silent_since
                 if now - self._silent_since > _LOST_S:
+                    self.lost = True
                     raise ClusterError(
                         f"the head of the Ray cluster at {head} has not answered for {_LOST_S:g} s: it ended, or its "
                         "machine cannot be reached any more. Start it anew (`ray start --head`) and run this again; "
@@ -111,6 +121,30 @@ class RaySession:
                 return
             time.sleep(1.0 if needed else 0.0)
 
+    def call(self, function: Callable[[], _T]) -> _T:
+        """``function()``, in another thread: where the head is gone Ray's functions wait until it ends the program.
+
+        Raises:
+            ClusterError: The head is gone.
+        """
+        found: list[_T] = []
+        errors: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                found.append(function())
+            except BaseException as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        while thread.is_alive():
+            thread.join(0.2)
+            self.check_head()
+        if errors:
+            raise errors[0]
+        return found[0]
+
     @property
     def folder(self) -> str | None:
         """The working directory for workers; ``None`` if Ray was told to give them one (``runtime_env``)."""
@@ -120,7 +154,7 @@ class RaySession:
     @property
     def free_cpus(self) -> float:
         """Processors that nobody has claimed; none where Ray was started for the pools, which share them."""
-        return 0.0 if self.starts_here else self.ray.available_resources().get("CPU", 0.0)
+        return 0.0 if self.starts_here else self.call(self.ray.available_resources).get("CPU", 0.0)
 
     def check_same(self, address: str | None) -> None:
         """Error if ``address`` is another cluster than the connected one."""
@@ -146,7 +180,12 @@ class RaySession:
             if _current is self:
                 _current = None
             if self._ours and self.alive:
-                self._end()
+                if self.lost:
+                    ending = threading.Thread(target=self._end, daemon=True)
+                    ending.start()
+                    ending.join(_END_S)
+                else:
+                    self._end()
 
     def _end(self) -> None:
         with _same_globals():
@@ -225,6 +264,54 @@ def _match_authentication(target: str | None, wants_token: bool | None) -> None:
     elif wants_token is not None and mode is not None and wants_token != (mode.lower() == "token"):
         wanted = "wants a token (`ray get-auth-token` tells it)" if wants_token else "was started without tokens"
         raise ClusterError(f"the Ray cluster at {target} {wanted}, but {_MODE}={mode} is set here: unset {_MODE}")
+    token = _own_token() if wants_token else None
+    if target is not None and token is not None and check_answer(target, token):
+        raise ClusterError(
+            f"the Ray cluster at {target} does not take the token of this machine: set RAY_AUTH_TOKEN, or write "
+            "~/.ray/auth_token (`ray get-auth-token`, where the cluster was started, tells the right one)"
+        )
+
+
+def _own_token() -> str | None:
+    """The token that Ray would show; ``None`` if it has none, or may look elsewhere for it."""
+    if "RAY_AUTH_TOKEN" in os.environ:
+        return os.environ["RAY_AUTH_TOKEN"].strip() or None
+    path = os.environ.get("RAY_AUTH_TOKEN_PATH") or os.path.expanduser("~/.ray/auth_token")
+    with contextlib.suppress(OSError, UnicodeDecodeError), open(path, encoding="utf-8") as file:
+        return file.read(1024).strip() or None
+    return None
+
+
+@contextlib.contextmanager
+def _connecting_to(target: str) -> Iterator[None]:
+    """One error line where a cluster is lost meanwhile: Ray ends the whole program without one, at once or never."""
+    text = (
+        f"error: the Ray cluster at {target} was lost while this program connected to it: see that it runs (`ray "
+        "status`), or start it anew (`ray start --head`), and run this again"
+    )
+    done = threading.Event()
+
+    def watch() -> None:
+        silent_since: float | None = None
+        while not done.wait(1.0):
+            try:
+                check_answer(target)
+                silent_since = None
+            except ClusterError:
+                silent_since = silent_since or time.monotonic()
+                if time.monotonic() - silent_since > _LOST_S:
+                    os._exit(1)  # nothing else ends a call into Ray
+
+    thread = threading.Thread(target=watch, daemon=True)
+    with last_words(text):
+        if target != "auto":
+            thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            if thread.is_alive():
+                thread.join()
 
 
 def _check_own_address(ray: Any, target: str | None) -> None:

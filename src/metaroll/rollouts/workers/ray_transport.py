@@ -181,8 +181,13 @@ class RayTransport:
             max_restarts=0,  # the schedule knows what a new one has to be given
             scheduling_strategy="SPREAD",
         )
-        actor = actor_class.remote(__version__, _own_paths(), self._session.folder)
-        self._remotes[worker] = _Remote(actor, reserves, actor.health.remote())
+        folder = self._session.folder
+
+        def start() -> _Remote:
+            actor = actor_class.remote(__version__, _own_paths(), folder)
+            return _Remote(actor, reserves, actor.health.remote())
+
+        self._remotes[worker] = self._session.call(start)
         self.starts[worker] += 1
 
     def _start_anew(self, worker: int) -> None:
@@ -205,7 +210,7 @@ class RayTransport:
 
     def _drop(self, worker: int) -> None:
         remote, self._remotes[worker] = self._remotes[worker], None
-        if remote is not None and self._session.alive:
+        if remote is not None and self._session.alive and not self._session.lost:
             with contextlib.suppress(Exception):  # it is gone already
                 self._ray.kill(remote.actor)
 
