@@ -14,6 +14,8 @@ from rich.console import Console
 from test_cli_sessions import TINY
 
 from metaroll.cli.main import main
+from metaroll.data.folders.contents import foreign_in
+from metaroll.data.folders.kinds import GROUP
 from metaroll.functional.robust_statistics import interval_of_iqm
 from metaroll.training.evaluation.evaluation_metrics import interval_of_mean
 from metaroll.training.evaluation.numbers import short_number
@@ -209,6 +211,7 @@ def test_one_run_per_seed(tmp_path, monkeypatch, capsys):
     assert [summary["seed"] for summary in summaries] == [4, 5]
     names = sorted(path.name for path in (tmp_path / "many").iterdir() if not path.name.startswith("."))
     assert names == ["group.yaml", "seed-4", "seed-5"]
+    assert foreign_in(tmp_path / "many", GROUP.layout) == []
     text = refusal(capsys, *arguments)
     assert "a group of runs exists already in many (seeds 4, 5): `metaroll resume many` continues" in text
     # One that has not begun, one that has finished.

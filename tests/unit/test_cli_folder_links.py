@@ -12,6 +12,8 @@ import yaml
 
 import metaroll
 from metaroll.cli.main import main
+from metaroll.data.folders.contents import foreign_in
+from metaroll.data.folders.kinds import RUN
 from metaroll.data.posteriors.folder import Draws, write_folder
 from metaroll.errors import LinkError
 from metaroll.training.report.report import write_report
@@ -27,11 +29,11 @@ COMMANDS = {
     "evaluate": [],
     "report": [],
     "watch": [],
-    "robustness": ["--param", "mass_pole=0.1"],
+    "robustness": ["--param", "pole_mass=0.1"],
 }
 FILES = [
     *("metrics.jsonl", "summary.json", "config.yaml", "evaluation.json", "task_split.json", "wandb.json"),
-    *("learning_curve.png", "adaptation_curve.png", "evaluation.png", "k_shot_curve.png", "robustness-mass_pole.png"),
+    *("learning_curve.png", "adaptation_curve.png", "evaluation.png", "k_shot_curve.png", "robustness-pole_mass.png"),
     *("watch.mp4", "watch.gif", "report.html", ".output.log", ".metaroll", "snapshots/000001/manifest.json"),
 ]
 FOLDERS = ["snapshots", "tensorboard", "wandb", "snapshots/000001", "snapshots/.tmp-000002", "snapshots/.000002.old"]
@@ -66,6 +68,16 @@ def linked(trained: Path, place: Path, name: str, is_folder: bool) -> Path:
         outside.write_text("mine")
     path.symlink_to(outside)
     return run
+
+
+def test_all_that_commands_write_is_known_by_name(trained, tmp_path) -> None:
+    """What is not would never be removed, could be a link, and would be missing in saved agents."""
+    shutil.copytree(trained, tmp_path / "r")
+    for command, options in COMMANDS.items():
+        assert main([command, str(tmp_path / "r"), *options, "--quiet"]) == 0
+    written = {path.name for path in (tmp_path / "r").iterdir()}
+    assert written >= {"evaluation.json", "report.html", "robustness-pole_mass.csv", "learning_curve.png"}
+    assert foreign_in(tmp_path / "r", RUN.layout) == []
 
 
 @pytest.mark.parametrize("name", [*FILES, *FOLDERS])

@@ -29,7 +29,7 @@ from metaroll.data.posteriors.folder import Draws, read_draws, write_folder
 from metaroll.data.recordings import save_rollouts
 from metaroll.errors import LinkError, RecordingError, RunExistsError
 
-PART = "round-1-from-0000000-0123456789ab.npz"
+PART = "simulations/round-1-from-0000000-0123456789ab.npz"
 
 
 def put(folder: Path, *names: str) -> Path:

@@ -15,6 +15,9 @@ from metaroll import EstimatorConfig
 from metaroll.cli.commands.infer import _loop_panel, _show
 from metaroll.cli.main import main
 from metaroll.data.doors.yaml_files import read_yaml
+from metaroll.data.folders.contents import foreign_in
+from metaroll.data.folders.kinds import INFER, SIM2REAL
+from metaroll.data.folders.taking import kind_of
 from metaroll.data.recordings import save_rollouts
 from metaroll.inference.posterior import Posterior
 from metaroll.training.evaluation.inference_result import Inference, InferenceOptions
@@ -228,6 +231,11 @@ def test_the_command_closes_the_loop(tmp_path, capsys, monkeypatch, short_traini
     for text in ("Return on the robot", "Robustness of posterior", "true", "Pairs of parameters", "simopt", "adr"):
         assert text in page
     assert len(list((tmp_path / "loop" / "log").iterdir())) == 2
+    assert foreign_in(tmp_path / "loop", SIM2REAL.layout) == []  # all that is written is known by name
+    assert foreign_in(tmp_path / "loop" / "inference", INFER.layout) == []
+    for mark in (tmp_path / "loop").rglob(".metaroll"):  # as an earlier version wrote it
+        mark.unlink()
+    assert kind_of(tmp_path / "loop") is SIM2REAL and kind_of(tmp_path / "loop" / "inference") is INFER
 
 
 def test_there_is_only_the_demo(capsys) -> None:

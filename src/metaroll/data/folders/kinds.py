@@ -154,12 +154,15 @@ POSTERIOR = Kind(
     [[r"posterior\.json"]],
 )
 _PART = r"round-\d+-from-\d{7}-[0-9a-f]{12}\.npz"
-_POSTERIORS = {r"posterior|\.posterior\.\d+-[0-9a-f]{8}\.(old|tmp)": POSTERIOR.layout}
+_INFERRED = {
+    "simulations": Layout((_PART,)),
+    r"posterior|\.posterior\.\d+-[0-9a-f]{8}\.(old|tmp)": POSTERIOR.layout,
+}
 INFER = Kind(
     "infer",
     "an inference",
-    Layout((r"report\.html", r"inference\.json"), {**_POSTERIORS, "simulations": Layout((_PART,))}),
-    [[r"posterior/posterior\.json"], [rf"simulations/{_PART}"]],
+    Layout((r"report\.html", r"inference\.json"), _INFERRED),
+    [[r"posterior/posterior\.json"], [f"simulations/{_PART}"]],
 )
 _TASKS = r"(\.?(oracle|simopt)-tasks)(\.\d+-[0-9a-f]{8}\.(old|tmp))?"
 _LOG = Layout((r"rollout_\d+\.npz",))
