@@ -99,6 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.path += [folder for folder in [os.getcwd()] if folder not in sys.path]
         warnings.formatwarning = _warning_text
         _print_whatever_names_hold()
+        _quiet_libraries()
     wants_traceback = _TRACEBACK_FLAG in arguments
     arguments = [a for a in arguments if a != _TRACEBACK_FLAG]
     try:
@@ -121,6 +122,13 @@ def _print_whatever_names_hold() -> None:
     """What the encoding of standard output lacks is spelled out there, as it is on standard error, and is no error."""
     with contextlib.suppress(AttributeError, OSError, ValueError):  # it is closed, or of another kind
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+
+
+def _quiet_libraries() -> None:
+    """Pygame does not greet, and SDL does not look for a screen (and complain) where there is none."""
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+    if not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 
 def _output_for(arguments: Sequence[str], *, for_good: bool) -> contextlib.AbstractContextManager[None]:
