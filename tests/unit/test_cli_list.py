@@ -19,7 +19,7 @@ from metaroll.envs.lookup.registry import family_names, get_family
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, preset, preset_names
 from metaroll.training.session.run_reports import find_runs, read_run
 from metaroll.training.store.metrics_log import MetricsLog
-from metaroll.training.store.run_folder import write_config
+from metaroll.training.store.run_folder import find_run, write_config
 from metaroll.training.store.snapshots import Snapshotter
 
 TOTAL = 5
@@ -391,3 +391,21 @@ def test_the_newest_result_may_be_that_of_the_end_of_a_run(tmp_path, capsys):
     (folder / "summary.json").write_text(json.dumps({**summary, "epochs": TOTAL + 1}))  # of an earlier time
     (entry,) = listed(capsys, "runs", "--runs", str(tmp_path))["runs"]
     assert (entry["newest_return"], entry["newest_return_epoch"]) == (-4.0, 4)
+
+
+def test_a_folder_of_runs_may_hold_what_is_none(capsys):
+    """A folder that is called config.yaml neither hides the runs beside it nor makes a run of what holds it."""
+    runs = Path("runs")
+    (runs / "config.yaml").mkdir(parents=True)
+    (runs / "thesis.tex").touch()
+    (runs / "dangling").symlink_to("nowhere")
+    (runs / "broken").mkdir()
+    (runs / "broken" / "config.yaml").write_text("algo: [pearl")
+    (runs / "old").mkdir()
+    (runs / "old" / "config.yaml").write_text("metaroll_run: 0\nalgo: pearl\nenv: point-robot\n")
+    assert {entry["folder"]: entry["state"] for entry in listed(capsys, "runs")["runs"]} == {
+        "runs/broken": "damaged",
+        "runs/old": "damaged",
+    }
+    with pytest.raises(FileNotFoundError, match=r"did you mean 'runs/old'\? runs here: runs/broken, runs/old$"):
+        find_run("runs/odl")

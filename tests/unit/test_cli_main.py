@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -222,3 +223,14 @@ def test_a_run_whose_output_nobody_reads_says_how_it_goes_on(tmp_path):
     status, told = unread("train", "ppo", "Pendulum-v1", "--epochs", "1", "--out", folder)
     assert status == 141
     assert "what was saved is kept; continue with: metaroll resume" in told and "sys.exit" not in told
+
+
+def test_lines_on_standard_error_say_whose_they_are():
+    """Libraries print lines that begin with ``error:``, too."""
+    Path("warns.py").write_text("import warnings\nwarnings.warn('the robot is cold')\nraise ValueError('no robot')\n")
+    command = [sys.executable, "-P", "-m", "metaroll", "check", "warns:make"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    lines = done.stderr.splitlines()
+    assert done.returncode == 2 and "metaroll: warning: the robot is cold" in lines
+    assert any(line.startswith("metaroll: error: ") and "no robot" in line for line in lines)
+    assert not any(line.startswith(("error:", "warning:")) for line in lines)

@@ -103,6 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             look_in(os.getcwd())  # for environments of the user, module:attribute
         warnings.formatwarning = _warning_text
         _print_whatever_names_hold()
+        _quiet_libraries()
     wants_traceback = _TRACEBACK_FLAG in arguments
     arguments = [a for a in arguments if a != _TRACEBACK_FLAG]
     try:
@@ -125,6 +126,13 @@ def _print_whatever_names_hold() -> None:
     """What the encoding of standard output lacks is spelled out there, as it is on standard error, and is no error."""
     with contextlib.suppress(AttributeError, OSError, ValueError):  # it is closed, or of another kind
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+
+
+def _quiet_libraries() -> None:
+    """Pygame does not greet, and SDL does not look for a screen (and complain) where there is none."""
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+    if not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 
 def _output_for(arguments: Sequence[str], *, for_good: bool) -> contextlib.AbstractContextManager[None]:

@@ -31,12 +31,10 @@ class _Encodable:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        encoding = getattr(self._stream, "encoding", None) or "utf-8"
         try:
-            text.encode(encoding, getattr(self._stream, "errors", None) or "strict")
-        except UnicodeEncodeError:
-            text = text.encode(encoding, "backslashreplace").decode(encoding)
-        return self._stream.write(text)
+            return self._stream.write(text)
+        except UnicodeEncodeError as error:  # of which nothing has been written
+            return self._stream.write(text.encode(error.encoding, "backslashreplace").decode(error.encoding))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

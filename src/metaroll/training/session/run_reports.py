@@ -81,6 +81,8 @@ def find_runs(root: Path, depth: int = _DEPTH) -> list[Path]:
 
 def _is_run(folder: Path) -> bool:
     marks = [name for name in (FILE_NAME, _SNAPSHOTS, CONFIG_FILE) if os.path.lexists(folder / name)]
+    if (folder / CONFIG_FILE).is_dir():
+        marks.remove(CONFIG_FILE)  # of somebody else, and it would hide the runs beside it
     if marks != [CONFIG_FILE] or os.path.lexists(folder / LOCK_FILE):
         return bool(marks)
     # Many programs write a config.yaml; on its own it is a run only if it says so, or cannot be read.

@@ -138,7 +138,9 @@ def find_run(path: str | Path) -> Path:
 def _runs_in(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
-    return sorted(path.parent for pattern in ("", "*/") for path in folder.glob(pattern + CONFIG_FILE))
+    return sorted(
+        path.parent for pattern in ("", "*/") for path in folder.glob(pattern + CONFIG_FILE) if path.is_file()
+    )
 
 
 # -- configuration -----------------------------------------------------------------------------------------------------
