@@ -101,7 +101,8 @@ class DamagedFileError(MetarollError, ValueError):
     """
 
     def __init__(self, message: str, path: Any = None, line: int | None = None) -> None:
-        super().__init__(message)
+        # Messages quote what files hold, which can be megabytes.
+        super().__init__(message if len(message) <= _LONGEST_TEXT else f"{message[:_LONGEST_TEXT]}...")
         self.path = path
         self.line = line
 

@@ -24,8 +24,9 @@ _CELL = 16
 _WINDOW = 1 << 16
 """Bytes that are read for the header of a page, first."""
 _MOST_HEADER = 1 << 24
+_MOST_FOOTER = 1 << 24
 _MOST_COLUMNS = 10_000
-_MOST_DEPTH = 8
+_MOST_DEPTH = 16
 
 
 def import_arrow() -> Any:
@@ -69,11 +70,7 @@ class ParquetTable:
             if facts.num_columns > _MOST_COLUMNS:
                 raise DamagedFileError(f"it has {facts.num_columns} columns, expected at most {_MOST_COLUMNS}")
             self.schema, self.num_rows = parquet.schema_arrow, int(facts.num_rows)
-            self._chunks = [
-                _chunk(facts.row_group(group).column(column))
-                for group in range(facts.num_row_groups)
-                for column in range(facts.num_columns)
-            ]
+        self._chunks = _chunks(file)
         if self.num_rows < 0:
             raise DamagedFileError(f"it declares {self.num_rows} rows")
         self.notes: Mapping[bytes, bytes] = self.schema.metadata or {}
@@ -174,10 +171,27 @@ class _Page(NamedTuple):
     header: int
 
 
-def _chunk(column: Any) -> _Chunk:
-    places = [place for place in (column.dictionary_page_offset, column.data_page_offset) if place]
-    begin = min(places, default=0)
-    return _Chunk(begin, begin + column.total_compressed_size)
+def _chunks(file: BinaryIO) -> list[_Chunk]:
+    """Of all columns of all groups of rows, from the end of a file.
+
+    By hand: where statistics in it are damaged, pyarrow ends the process when it is asked for a column.
+    """
+    size = size_of(file)
+    file.seek(max(0, size - 8))
+    length = int.from_bytes(file.read(8)[:4], "little")
+    if not 0 < length <= min(size - 12, _MOST_FOOTER):
+        raise DamagedFileError(f"{_NONE} (its description has {length} bytes)")
+    file.seek(size - 8 - length)
+    try:
+        facts = _Thrift(file.read(length)).read()[0]
+        columns = [column[3] for group in facts.get(4, []) for column in group.get(1, [])]
+        found = []
+        for column in columns:
+            begin = min(place for place in (column.get(11), column[9]) if place)
+            found.append(_Chunk(begin, begin + column[7]))
+    except (IndexError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DamagedFileError(f"{_NONE} (it does not say where its columns are)") from error
+    return found
 
 
 def _pages(file: BinaryIO, chunk: _Chunk, size: int) -> Iterator[_Page]:
@@ -212,7 +226,7 @@ def _page_at(file: BinaryIO, place: int, end: int) -> _Page:
 
 @final
 class _Thrift:
-    """Reads the numbers of a struct in the compact protocol of Thrift, by field, and skips all else.
+    """Reads numbers, structs and lists of structs in the compact protocol of Thrift, by field, and skips all else.
 
     See https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md.
     """
@@ -221,17 +235,17 @@ class _Thrift:
         self._data = data
         self._at = 0
 
-    def read(self) -> tuple[dict[int, int], int]:
-        """The numbers, and the bytes that the struct takes; ``IndexError`` where the data ends before it."""
+    def read(self) -> tuple[dict[int, Any], int]:
+        """The fields of a struct, and the bytes that the struct takes; ``IndexError`` where the data ends before it."""
         fields = self._struct(0)
         if self._at > len(self._data):
             raise IndexError
         return fields, self._at
 
-    def _struct(self, depth: int) -> dict[int, int]:
+    def _struct(self, depth: int) -> dict[int, Any]:
         if depth > _MOST_DEPTH:
             raise DamagedFileError(f"{_NONE} (a page has no header)")
-        fields: dict[int, int] = {}
+        fields: dict[int, Any] = {}
         number = 0
         while head := self._byte():
             number = number + (head >> 4) if head >> 4 else self._number()
@@ -240,7 +254,7 @@ class _Thrift:
                 fields[number] = value
         return fields
 
-    def _value(self, kind: int, depth: int) -> int | None:
+    def _value(self, kind: int, depth: int) -> Any:
         match kind:
             case 1 | 2:  # true, false
                 return None
@@ -256,15 +270,17 @@ class _Thrift:
             case 9 | 10:
                 head = self._byte()
                 count = head >> 4 if head >> 4 != 15 else self._size()
+                items = []
                 for _ in range(count):
                     if head & 15 in (1, 2):  # here they are bytes
                         self._at += 1
                     else:
-                        self._value(head & 15, depth + 1)
+                        items.append(self._value(head & 15, depth + 1))
                     if self._at > len(self._data):
                         raise IndexError
+                return items if head & 15 == 12 else None
             case 12:
-                self._struct(depth + 1)
+                return self._struct(depth + 1)
             case _:
                 raise DamagedFileError(f"{_NONE} (a page has no header)")
         return None
