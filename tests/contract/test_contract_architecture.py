@@ -73,6 +73,33 @@ PLANTED = {
         "data/a.py names an algorithm (line 2): 'pearl'",
     ),
     "an algorithm's name in a class": ({"data/a.py": "class PPOBuffer: pass"}, "data/a.py names an algorithm"),
+    "a second reader": (
+        {"data/a.py": "import numpy as n\nx = n.load('a')"},
+        "data/a.py (line 2) reads a file in a format by numpy.load: only data/doors/ may",
+    ),
+    "a second reader by a name of its own": (
+        {"data/a.py": "from json import loads as read\n"},
+        "data/a.py (line 1) reads a file in a format by json.loads",
+    ),
+    "a reader that is handed on": (
+        {"data/a.py": "import yaml\nread = yaml.safe_load\n"},
+        "data/a.py (line 2) reads a file in a format by yaml.safe_load",
+    ),
+    "a file that is opened": ({"data/a.py": "with open('a') as f: pass"}, "data/a.py (line 1) opens a file by open"),
+    "a path that is opened": (
+        {"data/a.py": "def f(path):\n    return path.open('rb').read(), path.read_text()"},
+        "data/a.py (line 2) opens a file by .read_text",
+    ),
+    "a folder that is removed": (
+        {"data/a.py": "import shutil\ndef f(p):\n    shutil.rmtree(p)"},
+        "data/a.py (line 3) removes or cuts by shutil.rmtree: only data/folders/ may",
+    ),
+    "a second way to have children": (
+        {"data/a.py": "from concurrent.futures import ProcessPoolExecutor as Pool"},
+        "data/a.py (line 1) starts a process by concurrent.futures.ProcessPoolExecutor: only processes/ may",
+    ),
+    "a fork": ({"data/a.py": "import os\nos.fork()"}, "data/a.py (line 2) starts a process by os.fork"),
+    "a reason that nothing needs": ({"data/a.py": ""}, "cli/main.py does not use os.open: take it out of ELSEWHERE"),
     "probes": ({"data/a.py": "x = getattr(1, 'real', 0)\n" * 60}, "60 probes of literal names"),
 }
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import final
 
+from metaroll.data.doors.json_files import parse_json
 from metaroll.data.folders.atomic_files import write_atomic
 from metaroll.data.folders.contents import clear, foreign_in, named_some, refuse_links, set_aside
 from metaroll.data.folders.kinds import CONFIG_FILE, KINDS, LOCK_FILE, LOG_FILE, MARK_FILE, Kind
@@ -77,7 +78,7 @@ def _mark_of(folder: Path) -> Kind | None:
     if not head:
         return None
     try:
-        mark = json.loads(head)
+        mark = parse_json(head)
         kind, version = KINDS[mark["kind"]], mark["format"]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise RunExistsError(f"{path} is damaged, or of a later version: {other_folder()}") from None

@@ -15,6 +15,7 @@ from typing import Any, final
 import numpy as np
 
 from metaroll.checks import check_number
+from metaroll.data.doors.json_files import parse_json
 from metaroll.envs.sims.catalog import sim_constructor
 from metaroll.envs.sims.simulator import SimSimulator, SimState, step_columns
 from metaroll.errors import DeviceError, unknown_name
@@ -146,7 +147,7 @@ class _Device:
                 data = self._connection.recv(_LARGEST)
                 if not data:
                     return
-                self._hear(json.loads(data))
+                self._hear(parse_json(data))
             if self._paced and self._state is not None and time.monotonic() >= self._next:
                 self._next += self._dt
                 self._advance()
@@ -207,6 +208,6 @@ def main() -> None:
     """Play the device that the command line describes, in this process, until the other side is gone."""
     connection = socket.socket(fileno=int(sys.argv[1]))
     try:
-        _Device(connection, json.loads(sys.argv[2])).serve()
+        _Device(connection, parse_json(sys.argv[2])).serve()
     except ConnectionError:
         return

@@ -8,6 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
+from metaroll.data.doors.json_files import parse_json
 from metaroll.envs.real.packets import Packet
 from metaroll.envs.real.real_env import RealEnv
 from metaroll.types import EnvSpec
@@ -82,7 +83,7 @@ class SocketEnv(RealEnv):
 def _parsed(data: bytes) -> tuple[Packet, int | None]:
     """The packet of a datagram, and its episode; one without observation if it is damaged."""
     try:
-        message = json.loads(data)
+        message = parse_json(data)
         number, episode = message.get("number"), message.get("episode")
         return Packet(message["observation"], number if isinstance(number, int) else None), episode
     except (ValueError, KeyError, AttributeError):

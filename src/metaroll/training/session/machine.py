@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from metaroll.data.doors.json_files import parse_json
 from metaroll.diagnostics.report import one_line
 from metaroll.processes.children import PIPE, ChildProcess
 
@@ -176,7 +177,7 @@ class Probe(contextlib.AbstractContextManager["Probe"]):
             return {"error": f"no answer within {self._seconds:g} s"}
         output, complaints = said
         with contextlib.suppress(ValueError, IndexError):
-            found = json.loads(output.decode(errors="replace").splitlines()[-1])
+            found = parse_json(output.decode(errors="replace").splitlines()[-1])
             if isinstance(found, dict):
                 return found
         if code == -signal.SIGALRM:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.data.doors.json_files import parse_json
 from metaroll.data.doors.plain_files import damage
 from metaroll.errors import SnapshotError, UsageError, command_text, said
 from metaroll.training.algorithms.registry import get_algorithm
@@ -139,7 +140,7 @@ def _groups_of(runs: Sequence[RunScores]) -> list[RunGroup]:
     groups: dict[str, list[RunScores]] = {}
     for run in runs:
         groups.setdefault(json.dumps(run.options, sort_keys=True), []).append(run)
-    options = [json.loads(key) for key in groups]
+    options = [parse_json(key) for key in groups]
     result = []
     for own, members in zip(options, groups.values(), strict=True):
         alike = [other for other in options if other["algo"] == own["algo"] and other["env"] == own["env"]]

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from metaroll.checks import check_whole
+from metaroll.data.doors.json_files import parse_json
 from metaroll.data.folders.contents import move_folder, remove_folder
 from metaroll.data.folders.kinds import CONFIG_FILE, OPTIONS_FILE, RUN, SIM2REAL, SUMMARY_FILE
 from metaroll.data.folders.taking import HeldFolder, is_empty, take, take_new
@@ -302,7 +303,7 @@ def _train(training: Training, run: Path, seed: int) -> None:
 def train_as_child() -> int:
     """The training that the arguments of this process describe, which ``train_all`` has started."""
     folder, training = sys.argv[1:]
-    train_policy(Training(**json.loads(training)), Path(folder))
+    train_policy(Training(**parse_json(training)), Path(folder))
     return 0
 
 

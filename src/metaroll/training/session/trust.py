@@ -5,7 +5,6 @@ Its files are data, but the name of its environment is that of a module, which w
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
