@@ -57,6 +57,8 @@ def module_files(name: str) -> list[Path]:
     found: list[Path] = []
     places: list[str] | None = None
     parts = name.split(".")
+    if not all(part.isidentifier() for part in parts):
+        return []
     for count, part in enumerate(parts, start=1):
         whole = ".".join(parts[:count])
         origin, inner = _find(whole, part, places)

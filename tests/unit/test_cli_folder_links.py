@@ -87,7 +87,8 @@ def test_no_command_writes_through_a_link(trained, tmp_path, capsys, name) -> No
     for command, options in COMMANDS.items():
         assert main([command, str(run), *options]) == 2, command
         err = "".join(capsys.readouterr().err.split())
-        assert f"{name}isalink,andnothingiswrittenthroughlinks" in err, command
+        # What is read first is named by the reader.
+        assert f"{name}isalink,andnothingiswrittenthroughlinks" in err or f"{name}:itisalinkto" in err, command
         assert state_of(tmp_path) == before, command
     assert os.path.islink(run / name)
 
@@ -142,7 +143,8 @@ def test_a_group_does_not_go_on_where_a_name_is_a_link(trained, tmp_path, capsys
     (tmp_path / "g" / name).symlink_to(tmp_path / "precious")
     before = state_of(tmp_path)
     assert main(["resume", str(group.folder)]) == 2
-    assert f"{name}isalink" in "".join(capsys.readouterr().err.split())
+    err = "".join(capsys.readouterr().err.split())
+    assert f"{name}isalink" in err or f"{name}:itisalinkto" in err
     assert state_of(tmp_path) == before
 
 

@@ -57,7 +57,9 @@ def test_help_of_an_algorithm_has_its_defaults_and_leaves_open_what_the_environm
     assert "(default: 10)" in shown.partition("--n-train-steps INT")[2][:200]  # of presets.yaml: sizes, small
 
 
-def test_help_in_an_environment_that_cannot_be_made_says_why(capsys, no_extras):
+def test_help_in_an_environment_that_cannot_be_made_says_why(no_extras, monkeypatch, capsys):
+    for name in [name for name in sys.modules if name.startswith("gymnasium.envs.mujoco.")]:  # loaded by other tests
+        monkeypatch.delitem(sys.modules, name)
     shown = help_of(capsys, "train", "ppo", "HalfCheetah-v5")
     assert "those of the preset of HalfCheetah-v5; HalfCheetah-v5 cannot be asked for its own:" in shown
     assert "mujoco" in shown.lower() and "Number of epochs. (default: 500)" in shown

@@ -54,7 +54,7 @@ def test_a_new_posterior_replaces_the_old_one_and_nothing_else(tmp_path):
 
 def test_an_interrupted_writer_leaves_the_old_posterior(tmp_path, monkeypatch):
     folder = made().save(tmp_path / "p")
-    monkeypatch.setattr("metaroll.data.posteriors.folder.write_atomic", lambda *_: (_ for _ in ()).throw(OSError(28)))
+    monkeypatch.setattr("metaroll.data.posteriors.folder.write_text", lambda *_: (_ for _ in ()).throw(OSError(28)))
     with pytest.raises(OSError):
         Posterior(PRIOR, None, VALUES[:7]).save(folder)
     assert len(Posterior.load(folder).draws) == 500 and os.listdir(tmp_path) == ["p"]

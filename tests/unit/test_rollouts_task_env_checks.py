@@ -12,7 +12,7 @@ import task_envs
 from task_envs import Line, Sized, ToldByReset
 
 from metaroll import TaskEnvReport, TaskFamily, check_task_env
-from metaroll.training.display.results import to_plain
+from metaroll.training.store.files import to_plain
 
 PLACES = {"place": (-1, 1)}
 

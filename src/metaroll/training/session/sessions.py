@@ -135,6 +135,7 @@ def continue_run(
     ``callbacks``, ``built`` and ``env_steps``, which count from the snapshot, are those of ``start``, ``trust`` that of
     ``check_run``.
     """
+    run_folder.check_links(folder)
     config = _checked(config, folder, from_epoch, trust)
     begun = any((folder / name).exists() for name in ("metrics.jsonl", run_folder.SUMMARY_FILE))
     if from_epoch is None and latest(folder) is None and not begun:

@@ -15,7 +15,7 @@ from metaroll.envs.base.constructors import env_names
 from metaroll.envs.lookup.posteriors import AT
 from metaroll.envs.lookup.registry import is_given
 from metaroll.envs.metaworld.families import PREFIX
-from metaroll.errors import SnapshotError, UntrustedRunError, option_text, said
+from metaroll.errors import SnapshotError, UntrustedRunError, command_text, option_text, said
 from metaroll.own_code import forbid, lies_in, module_files
 from metaroll.training.display.consoles import escape, make_console
 from metaroll.training.session.run_config import check_same_run
@@ -110,7 +110,7 @@ def _check_environment(env: Any, folder: Path, allowed: bool, own: bool) -> None
 
 def _how(folder: Path) -> str:
     load = f"metaroll.load({str(folder)!r}, trust=True)"
-    return said(load, f"--trust, as in `metaroll evaluate {shlex.quote(str(folder))} --trust`")
+    return said(load, f"--trust, as in `{command_text('evaluate', folder, '--trust')}`")
 
 
 def _imported_for(env: str) -> str | None:
