@@ -217,8 +217,10 @@ def measure(name: str, args: argparse.Namespace) -> bool:
         data, log = Path(scratch) / "data", Path(scratch) / "log"
         if name == "infer":
             write_data(data)
-        left, right = Path(scratch) / "alone", Path(scratch) / "disturbed"
-        seconds = alone(case, left, data, log)
+        # In the same place, since tasks of a posterior are drawn from its name, which holds the folder.
+        left, right = Path(scratch) / "alone", Path(scratch) / "run"
+        seconds = alone(case, right, data, log)
+        right.rename(left)
         found = disturbed(case, right, data, log, seconds, moments, random.Random(f"{args.seed}-{name}"))
         if not found.wrong:
             found.wrong += case.same(left, right)
