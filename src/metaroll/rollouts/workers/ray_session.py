@@ -25,7 +25,7 @@ _CHECK_S, _LOST_S = 5.0, 12.0
 """Time between two questions whether the head is there, and after which it is given up: within half a minute (after a
 whole one, Ray ends us)."""
 
-_END_S = 5.0
+_END_S = 2.0
 """How long it is waited for what tidies up after a cluster was lost."""
 
 _T = TypeVar("_T")
