@@ -207,7 +207,7 @@ EVIL = {
     "garbage on the socket": lambda: write(b"\xa5" * 64),
     "some bytes on the socket": lambda: write(b"mro"),
     "garbage on all descriptors": garbage_everywhere,
-    "a head without an end": lambda: write(messages._HEAD.pack(b"mrol", 1, 1, os.getpid(), 1, 2**31)),
+    "a head without an end": lambda: write(messages._HEAD.pack(b"mrol", 1, 1, os.getpid(), 1, 2**31, 1)),
     "children of setsid": leave_sleepers,
     "children of setsid, then death": leave_sleepers_and_die,
     "the socket is closed": close_connection,

@@ -29,9 +29,10 @@ def frame(*parts: bytes, kind: str = "ok", number: int = 7) -> bytes:
 
 
 def head(count: int, sizes: list[int]) -> bytes:
-    fixed = messages._HEAD.pack(b"mrol", 1, 1, os.getpid(), 7, count)
-    lengths = struct.pack(f"<{len(sizes)}Q", *sizes)
-    return b"".join((fixed, struct.pack("<I", zlib.crc32(fixed)), lengths, struct.pack("<I", zlib.crc32(lengths))))
+    fixed = messages._HEAD.pack(b"mrol", 1, 1, os.getpid(), 7, count, sizes[0])
+    lengths = struct.pack(f"<{len(sizes) - 1}Q", *sizes[1:])
+    begin = fixed + struct.pack("<I", zlib.crc32(fixed))
+    return begin + lengths + struct.pack("<I", zlib.crc32(lengths)) if sizes[1:] else begin
 
 
 def test_a_message_comes_as_it_was_sent() -> None:
@@ -41,11 +42,12 @@ def test_a_message_comes_as_it_was_sent() -> None:
 
 
 def test_any_byte_that_is_changed_in_the_frame_is_seen() -> None:
-    data = frame(b"12345678")
-    payload = data.index(b"12345678")
-    for place in [*range(payload), *range(payload + 8, len(data))]:
-        with pytest.raises((FrameError, EOFError, BlockingIOError)):
-            received(data[:place] + bytes([data[place] ^ 0x10]) + data[place + 1 :])
+    for data in (frame(b"12345678"), frame(b"12345678", b"87654321")):
+        payload = data.index(b"12345678")
+        size = 8 if b"87654321" not in data else 16
+        for place in [*range(payload), *range(payload + size, len(data))]:
+            with pytest.raises((FrameError, EOFError, BlockingIOError)):
+                received(data[:place] + bytes([data[place] ^ 0x10]) + data[place + 1 :])
 
 
 @pytest.mark.parametrize("where", ["before", "in the head", "in the payload", "before the end"])
@@ -65,7 +67,11 @@ def test_a_message_of_another_process_is_refused() -> None:
 
 def test_nothing_is_allocated_for_what_cannot_be() -> None:
     tracemalloc.start()
-    for data, text in ((head(2**31, []), "2,147,483,648 parts"), (head(2, [2**60, 5]), "this machine's memory")):
+    for data, text in (
+        (head(2**31, [1]), "2,147,483,648 parts"),
+        (head(2, [5, 2**60]), "this machine's memory"),
+        (head(1, [2**60]), "this machine's memory"),
+    ):
         with pytest.raises(FrameError, match=text):
             received(data)
     peak = tracemalloc.get_traced_memory()[1]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import signal
 
-__all__ = ["ending", "hint_of_ending", "out_of_memory"]
+__all__ = ["ending", "hint_of_ending", "out_of_memory", "shortened"]
+
+_MOST_TEXT = 10_000
+"""Characters of a message, or of a traceback, that are passed on."""
 
 
 def ending(code: int) -> str:
@@ -41,3 +44,12 @@ def hint_of_ending(reason: str, cure: str) -> str:
 def out_of_memory(cure: str) -> str:
     """What to do where memory may have run out."""
     return f"If memory ran out (the system's log, dmesg, tells), {cure}."
+
+
+def shortened(text: str) -> str:
+    """Beginning and end of what code of others has said, which may be any number of megabytes."""
+    left_out = len(text) - _MOST_TEXT
+    if left_out <= 0:
+        return text
+    half = _MOST_TEXT // 2
+    return f"{text[:half]}\n... ({left_out:,} characters are left out here) ...\n{text[-half:]}"

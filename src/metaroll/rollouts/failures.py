@@ -11,6 +11,7 @@ import numpy as np
 
 from metaroll.errors import InvalidValueError, RolloutError, SlotError
 from metaroll.own_frames import frames_of_user
+from metaroll.processes.endings import shortened
 from metaroll.types import RolloutPlan
 
 __all__ = [
@@ -24,7 +25,6 @@ __all__ = [
     "first_invalid",
     "invalid_value",
     "replay_line",
-    "shortened",
     "what_failed",
     "without_advice",
 ]
@@ -43,9 +43,6 @@ _RUN = "\nRun it again here: "
 
 _OBJECTS = "env: the environment, policy: what acted (of an agent: agent.policy)"
 """What the names stand for in lines that run a rollout again."""
-
-_MOST_TEXT = 10_000
-"""Characters of a message, or of a traceback, that are passed on."""
 
 _NAME = "name"
 """Entry of ``RolloutPlan.extras``: what its caller calls the rollout, who has not made plans or rollouts himself."""
@@ -104,15 +101,6 @@ def replay_line(plan: RolloutPlan) -> str:
     if all(value is None for value in objects) and plan.stop_on_done and plan.acts_deterministically == plan.eval:
         return f"metaroll.rollout(env, policy, {text})  # {_OBJECTS}"
     return f"metaroll.replay(error.plan, env, policy)  # error: the exception you caught; {_OBJECTS}; {text}"
-
-
-def shortened(text: str) -> str:
-    """Beginning and end of what code of others has said, which may be any number of megabytes."""
-    left_out = len(text) - _MOST_TEXT
-    if left_out <= 0:
-        return text
-    half = _MOST_TEXT // 2
-    return f"{text[:half]}\n... ({left_out:,} characters are left out here) ...\n{text[-half:]}"
 
 
 def failure_in_slots(

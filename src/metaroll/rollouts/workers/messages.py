@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import cloudpickle
 
 from metaroll.errors import NotPicklableError, RolloutError
-from metaroll.rollouts.failures import shortened
+from metaroll.processes.endings import shortened
 
 if TYPE_CHECKING:
     from metaroll.seeding import GlobalStream
@@ -48,9 +48,10 @@ __all__ = [
 Buffer = bytes | bytearray | memoryview
 
 _MAGIC, _END, _VERSION = b"mrol", b"lorm", 1
-_HEAD = struct.Struct("<4sBBIII")
-"""Magic, version, kind, process of the sender, number of the command, and number of parts; then a CRC of these, the
-lengths of the parts (8 bytes each), their CRC, the parts, and an end: bytes of others in between do not go unseen."""
+_HEAD = struct.Struct("<4sBBIIIQ")
+"""Magic, version, kind, process of the sender, number of the command, number of parts, and length of the first; then a
+CRC of these, where there are more parts their lengths (8 bytes each) and a CRC, the parts, and an end: bytes of others
+in between do not go unseen."""
 
 _CHECK = struct.Struct("<I")
 _FOOT = struct.Struct("<4sI")
@@ -118,13 +119,15 @@ class Message(NamedTuple):
 
 
 def packed(kind: str, number: int, parts: Sequence[Buffer]) -> list[memoryview]:
-    """A message of this process as it is sent."""
-    sizes = [memoryview(part).nbytes for part in parts]
-    head = _HEAD.pack(_MAGIC, _VERSION, _KINDS.index(kind), os.getpid(), number, len(parts))
-    lengths = struct.pack(f"<{len(sizes)}Q", *sizes)
-    begin = b"".join((head, _CHECK.pack(zlib.crc32(head)), lengths, _CHECK.pack(zlib.crc32(lengths))))
-    contents = [memoryview(part).cast("B") for part in parts if len(part)]
-    return [memoryview(begin), *contents, memoryview(_FOOT.pack(_END, number))]
+    """A message of this process, of at least one part, as it is sent."""
+    views = [memoryview(part).cast("B") for part in parts]
+    first, *others = [view.nbytes for view in views]
+    head = _HEAD.pack(_MAGIC, _VERSION, _KINDS.index(kind), os.getpid(), number, len(parts), first)
+    begin = head + _CHECK.pack(zlib.crc32(head))
+    if others:
+        lengths = struct.pack(f"<{len(others)}Q", *others)
+        begin += lengths + _CHECK.pack(zlib.crc32(lengths))
+    return [memoryview(begin), *(view for view in views if view.nbytes), memoryview(_FOOT.pack(_END, number))]
 
 
 def send_some(connection: socket.socket, views: deque[memoryview]) -> None:
@@ -179,29 +182,32 @@ def _parts_of_message(sender: int) -> Generator[bytearray, None, Message]:
     """Room for each part of a message, to be filled before the next is asked for."""
     head = bytearray(_HEAD.size + _CHECK.size)
     yield head
-    magic, version, kind, process, number, count = _HEAD.unpack_from(head)
+    magic, version, kind, process, number, count, first = _HEAD.unpack_from(head)
     if magic != _MAGIC or version != _VERSION or not _checks(head) or kind >= len(_KINDS):
         raise FrameError("it does not begin as messages do")
     if process != sender:
         raise FrameError(f"process {process} has sent it, not {sender}")
-    if count > _MOST_PARTS:
+    if not 0 < count <= _MOST_PARTS:
         raise FrameError(f"it has {count:,} parts")
-    lengths = bytearray(8 * count + _CHECK.size)
-    yield lengths
-    sizes = struct.unpack_from(f"<{count}Q", lengths)
-    if not _checks(lengths):
-        raise FrameError("its lengths are damaged")
+    sizes: tuple[int, ...] = (first,)
+    if count > 1:
+        lengths = bytearray(8 * (count - 1) + _CHECK.size)
+        yield lengths
+        if not _checks(lengths):
+            raise FrameError("its lengths are damaged")
+        sizes += struct.unpack_from(f"<{count - 1}Q", lengths)
     if sum(sizes) > _most_bytes():
         raise FrameError(f"it is {sum(sizes):,} bytes long, more than this machine's memory")
     parts: list[Buffer] = []
-    for size in sizes:
+    for size in sizes[:-1]:
         part = bytearray(size)
         yield part
         parts.append(part)
-    foot = bytearray(_FOOT.size)
-    yield foot
-    if bytes(foot) != _FOOT.pack(_END, number):
+    last = bytearray(sizes[-1] + _FOOT.size)  # with the end: a call of the system less
+    yield last
+    if last[sizes[-1] :] != _FOOT.pack(_END, number):
         raise FrameError("it does not end as messages do")
+    parts.append(memoryview(last)[: sizes[-1]])
     return Message(_KINDS[kind], number, parts)
 
 

@@ -25,8 +25,8 @@ _CHECK_S, _LOST_S = 5.0, 12.0
 """Time between two questions whether the head is there, and after which it is given up: within half a minute (after a
 whole one, Ray ends us)."""
 
-_END_S = 5.0
-"""How long the end of a connection to a lost cluster is waited for."""
+_END_S = 2.0
+"""How long it is waited for what tidies up after a cluster was lost."""
 
 _T = TypeVar("_T")
 
@@ -180,12 +180,16 @@ class RaySession:
             if _current is self:
                 _current = None
             if self._ours and self.alive:
-                if self.lost:
-                    ending = threading.Thread(target=self._end, daemon=True)
-                    ending.start()
-                    ending.join(_END_S)
-                else:
-                    self._end()
+                self.briefly(self._end)
+
+    def briefly(self, function: Callable[[], object]) -> None:
+        """``function()``, which tidies up: where the head is lost it may never return, and is not waited for long."""
+        if not self.lost:
+            function()
+            return
+        thread = threading.Thread(target=function, daemon=True)
+        thread.start()
+        thread.join(_END_S)
 
     def _end(self) -> None:
         with _same_globals():

@@ -154,8 +154,7 @@ class RayTransport:
         if self._closed or os.getpid() != self._owner:
             return
         self._closed = True
-        for worker in range(self.num_workers):
-            self._drop(worker)
+        self._session.briefly(self._drop_all)
         self._stored.clear()
         self._session.leave()
 
@@ -210,9 +209,13 @@ class RayTransport:
 
     def _drop(self, worker: int) -> None:
         remote, self._remotes[worker] = self._remotes[worker], None
-        if remote is not None and self._session.alive and not self._session.lost:
+        if remote is not None and self._session.alive:
             with contextlib.suppress(Exception):  # it is gone already
                 self._ray.kill(remote.actor)
+
+    def _drop_all(self) -> None:
+        for worker in range(self.num_workers):
+            self._drop(worker)
 
     def _ask(self) -> None:
         """Put the questions that are due, and let workers in that found no room."""
