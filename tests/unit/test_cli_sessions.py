@@ -563,3 +563,11 @@ def test_ctrl_c_keeps_the_run_and_prints_the_command_that_continues_it(place):
     assert err.strip().splitlines()[-1] == "metaroll: interrupted; continue with: metaroll resume r"
     assert "Traceback" not in err
     assert list((place / "r" / "snapshots").glob("[0-9]*"))
+
+
+def test_a_reward_key_of_an_environment_without_infos_is_one_line(place, capsys):
+    """It was an internal error, in a configuration that a fuzzer had changed."""
+    arguments = ("train", "cem", "CartPole-v1", "--return-reward-key", "sparse", "--epochs", "1")
+    status, _, err = run(capsys, *arguments)
+    assert status == 2
+    assert "return_reward_key 'sparse' is not among the infos of CartPole-v1 (it has: none)" in err

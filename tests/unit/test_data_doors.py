@@ -191,3 +191,19 @@ def test_a_parquet_file_is_added_up_page_by_page():
     pq.write_table(pa.table({"text": ["x" * 5_000_000] * 2}), out, compression="zstd", use_dictionary=False)
     with pytest.raises(DamagedFileError, match="its pages, expanded"):
         number_columns(io.BytesIO(out.getvalue().to_pybytes()), Budget(2**20))
+
+
+def test_what_stands_in_the_place_of_a_file_of_a_run_is_named(tmp_path: Path):
+    """A pipe as ``metrics.jsonl`` made ``metaroll list`` wait for ever; rows were read from anywhere."""
+    from metaroll.training.session.run_reports import read_run
+    from metaroll.training.store.row_files import load_rows
+
+    os.mkfifo(tmp_path / "metrics.jsonl")
+    assert "metrics.jsonl: it is a pipe or a device" in read_run(tmp_path).problem
+    (tmp_path / "outside.bin").write_bytes(b"12345678")
+    (tmp_path / "in").mkdir()
+    files = [{"name": "../outside.bin", "size": 8, "crc32": 2598427311}]
+    with pytest.raises(SnapshotError, match="expected the plain name of one beside it"):
+        load_rows(tmp_path / "in", {"dtype": "<f8", "shape": [1], "files": files}, "hint")
+    with pytest.raises(SnapshotError, match=r"holds 8 bytes of rows instead of 8000000000000"):
+        load_rows(tmp_path, {"dtype": "<f8", "shape": [10**12], "files": [{**files[0], "name": "outside.bin"}]}, "hint")

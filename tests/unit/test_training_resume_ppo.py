@@ -144,3 +144,5 @@ def test_an_evaluator_works_without_a_runner():
         PolicyEvaluator().evaluate(learner)
     with pytest.raises(ValueError, match="num_episodes"):
         PolicyEvaluator(num_episodes=0)
+    with pytest.raises(ValueError, match="num_episodes must be at most 1000000"):
+        PolicyEvaluator(num_episodes=10**30)

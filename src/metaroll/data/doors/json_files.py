@@ -18,6 +18,7 @@ __all__ = ["json_lines", "parse_json", "parse_json_line", "read_json", "read_jso
 
 _MAX_BYTES = 2**26
 """Of a file of results, or of settings."""
+_LEAST = 2**28
 _FACTOR = 16
 """A file may take this many times its own size in any case."""
 _MOST_DEPTH = 400
@@ -71,7 +72,7 @@ def read_json(
     hint: str = "",
     *,
     max_bytes: int = _MAX_BYTES,
-    budget: Budget | None = None,
+    least: int = _LEAST,
 ) -> Any:
     """The content of a JSON file.
 
@@ -80,7 +81,7 @@ def read_json(
         error: What is raised for a damaged one.
         hint: What errors say at their end.
         max_bytes: How many the file may have.
-        budget: What its data may take.
+        least: Bytes that its data may take, however small it is.
 
     Raises:
         DamagedFileError: ``error``: it is damaged, too large, or no plain file.
@@ -88,7 +89,7 @@ def read_json(
     """
     with damage(path, error, hint):
         data = read_bytes(path, max_bytes, error, hint)
-        return parse_json(data, Budget.of_file(len(data), _FACTOR) if budget is None else budget)
+        return parse_json(data, Budget.of_file(len(data), _FACTOR, least))
 
 
 def read_json_dict(

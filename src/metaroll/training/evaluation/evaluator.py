@@ -30,6 +30,7 @@ from metaroll.types import Context, EnvUpdate, RolloutPlan
 __all__ = ["Evaluator", "PolicyEvaluator", "counted"]
 
 _EPISODES_PER_REPETITION = 1 << 16  # seeds of one repetition never meet those of the next
+_MOST_EPISODES = 10**6
 
 
 @dataclass(eq=False, kw_only=True)
@@ -291,7 +292,7 @@ class PolicyEvaluator(Evaluator):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_whole("num_episodes", self.num_episodes)
+        check_whole("num_episodes", self.num_episodes, high=_MOST_EPISODES)
 
     def protocol(self, algo: Any) -> dict[str, Any]:
         """How ``algo`` is evaluated: arguments as they are used, by name (plain data, for files)."""

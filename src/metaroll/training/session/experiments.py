@@ -443,7 +443,8 @@ def _check_reward_keys(config: Mapping[str, Any], env: Any) -> None:
     environment = make_env(env)
     environment.action_space.seed(0)
     action = environment.action_space.sample()
-    infos = rollout(environment, lambda obs: action, max_steps=1, seed=0, no_close=False).env_infos
+    seen = rollout(environment, lambda obs: action, max_steps=1, seed=0, no_close=False)
+    infos = seen.env_infos if "env_infos" in seen.data_names else {}
     for name, key in keys.items():
         if key is not None and key not in infos:
             known = ", ".join(sorted(infos)) or "none"

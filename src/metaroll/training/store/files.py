@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from metaroll.data.doors import json_files
+from metaroll.data.doors.budget import MAX_BYTES
 from metaroll.data.doors.tensor_files import load_tensors
 from metaroll.data.folders.atomic_files import checksum, write_atomic, write_files, write_text
 from metaroll.data.plain_data import decode, encode
@@ -139,7 +140,7 @@ def load_tree(folder: str | Path, name: str, hint: str = _CURE) -> Any:
     for path in (json_path, arrays_path):
         if not os.path.lexists(path):
             raise SnapshotError(f"{path} is missing: the snapshot is incomplete; {hint}")
-    document = json_files.read_json(json_path, SnapshotError, hint, max_bytes=_MOST_JSON)
+    document = json_files.read_json(json_path, SnapshotError, hint, max_bytes=_MOST_JSON, least=MAX_BYTES)
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
         found = document.get("format") if isinstance(document, dict) else document
         raise SnapshotError(f"{json_path} must have format {_FORMAT}, got {found!r}: use the metaroll that wrote it")
