@@ -162,7 +162,7 @@ def cut(run: Path, runs: Path) -> None:
         (told_by("rollout_batch_size: 1", "rollout_batch_size: 2"), "is 2, the snapshot was written with 1"),
         (told_by("replay_size: 1000000", "replay_size: 30"), "is 30, the snapshot was written with 1000000"),
         (told_by("update_to_data: 1.0", "update_to_data: 0.0"), "update_to_data must lie in (0, inf), got 0.0"),
-        (cut, "buffers.safetensors has 100 bytes instead of"),
+        (cut, "buffers.safetensors: it has 100 bytes instead of"),
     ],
 )
 def test_a_run_that_cannot_go_on_stays_as_it_is(

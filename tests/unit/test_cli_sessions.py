@@ -262,7 +262,7 @@ def test_values_that_make_no_sense_are_one_line_and_leave_no_folder(place, capsy
     [
         ("batch_sise: 3", "option (in bad.yaml) 'batch_sise'; did you mean 'batch_size'"),
         ("batch_size: many", "batch_size in bad.yaml must be an integer, got 'many'"),
-        ("- 3", "bad.yaml must hold lines"),
+        ("- 3", "bad.yaml: it must hold lines"),
     ],
 )
 def test_mistakes_in_a_file_name_the_file(place, capsys, line, message):
@@ -395,7 +395,7 @@ def test_a_damaged_line_of_metrics_costs_the_learning_curve_and_nothing_else(dra
     (drawing_place / "r" / "summary.json").unlink()
     status, out, _ = run(capsys, "resume", "r", "--epochs", "2")
     assert status == 0
-    assert "no learning curve: line 1 of" in out
+    assert "no learning curve: r/metrics.jsonl: line 1: it is damaged" in " ".join(out.split())
     assert json.loads((drawing_place / "r" / "summary.json").read_text())["epochs"] == 2
 
 
