@@ -98,6 +98,7 @@ class RayTransport:
         self._stored: OrderedDict[int, tuple[bytes, Any]] = OrderedDict()
         self._session: RaySession = join(address, num_workers)
         self._ray = self._session.ray
+        self._folder = self._session.folder
         self._closed = False
         try:
             room = self._session.free_cpus  # once: what has just been claimed is not known there yet
@@ -180,7 +181,7 @@ class RayTransport:
             max_restarts=0,  # the schedule knows what a new one has to be given
             scheduling_strategy="SPREAD",
         )
-        folder = self._session.folder
+        folder = self._folder
 
         def start() -> _Remote:
             actor = actor_class.remote(__version__, _own_paths(), folder)

@@ -150,11 +150,13 @@ class ProcessTransport:
 
     They import nothing of the caller's ``__main__``: cloudpickle sends its functions by value. Sockets are
     non-blocking in both directions here, so a worker that is stopped in the middle of a message cannot stop the parent.
-    ``folder`` is their working directory, by default that of this process.
+    ``folder`` is their working directory, by default that of this process now: one that is replaced later gets the same.
     """
 
     def __init__(self, num_workers: int, folder: str | None = None) -> None:
         self.num_workers = num_workers
+        with contextlib.suppress(FileNotFoundError):  # the folder of this process is gone
+            folder = os.getcwd() if folder is None else folder
         self._folder = folder
         self._owner = os.getpid()
         self._selector = selectors.DefaultSelector()
@@ -228,7 +230,8 @@ class ProcessTransport:
         return child
 
     def _start(self, worker: int) -> None:
-        child = _Worker(self._folder)
+        there = self._folder is not None and os.path.isdir(self._folder)
+        child = _Worker(self._folder if there else None)
         self.starts[worker] += 1
         self._workers[worker] = child
         self._busy[worker] = False
