@@ -236,3 +236,12 @@ def test_a_pool_is_not_pickled():
         pickle.dumps(pool)
     with pytest.raises(RuntimeError, match="stopped"):
         pool.invoke_all(pids)
+
+
+def test_a_worker_that_is_replaced_works_in_the_folder_of_the_first(tmp_path, monkeypatch) -> None:
+    with SamplerPool(1, transport="process") as pool:
+        [before] = pool.invoke_all(lambda G: (os.getpid(), os.getcwd()))
+        monkeypatch.chdir(tmp_path)
+        os.kill(before[0], signal.SIGKILL)
+        [after] = pool.invoke_all(lambda G: (os.getpid(), os.getcwd()))
+    assert after[0] != before[0] and after[1] == before[1] != str(tmp_path)

@@ -287,12 +287,3 @@ def test_local_sampler_does_not_clone_existing_envs():
     env = Drift(drift=0.3)
     local.obtain_samples(0, 5, None, ExistingEnvUpdate(env))
     assert local._workers[0].env is env
-
-
-def test_a_worker_that_is_replaced_works_in_the_folder_of_the_first(tmp_path, monkeypatch) -> None:
-    with SamplerPool(1, transport="process") as pool:
-        [before] = pool.invoke_all(lambda G: (os.getpid(), os.getcwd()))
-        monkeypatch.chdir(tmp_path)
-        os.kill(before[0], signal.SIGKILL)
-        [after] = pool.invoke_all(lambda G: (os.getpid(), os.getcwd()))
-    assert after[0] != before[0] and after[1] == before[1] != str(tmp_path)

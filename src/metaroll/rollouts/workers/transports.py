@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import selectors
@@ -150,7 +151,7 @@ class ProcessTransport:
 
     They import nothing of the caller's ``__main__``: cloudpickle sends its functions by value. Sockets are
     non-blocking in both directions here, so a worker that is stopped in the middle of a message cannot stop the parent.
-    ``folder`` is their working directory, by default that of this process now: one that is replaced later gets the same.
+    ``folder`` is their working directory, by default that of this process now; one that is replaced gets the same.
     """
 
     def __init__(self, num_workers: int, folder: str | None = None) -> None:
