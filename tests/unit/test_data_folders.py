@@ -323,3 +323,10 @@ def test_a_posterior_in_a_folder_that_is_a_link_goes_where_that_points(tmp_path)
     write_folder(tmp_path / "p", draws, {})
     assert (tmp_path / "p").is_symlink() and read_draws(tmp_path / "disk" / "p").values.tolist() == [[1.0]]
     assert [path.name for path in (tmp_path / "disk").iterdir()] == ["p"]
+
+
+def test_a_folder_in_the_place_of_the_mark_is_no_mark(tmp_path) -> None:
+    (tmp_path / "f" / ".metaroll").mkdir(parents=True)
+    assert kind_of(tmp_path / "f") is None
+    with pytest.raises((RunExistsError, OSError), match=r"/f"):
+        take(tmp_path / "f", RUN)

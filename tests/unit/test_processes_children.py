@@ -139,7 +139,7 @@ end_all([first, second])
 assert guard_pid() is None
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=30)
+    found = subprocess.run([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True, timeout=30)
     assert found.returncode == 0, found.stderr
 
 
@@ -162,3 +162,22 @@ def test_what_cannot_be_started_leaves_nothing_open(tmp_path):
         with pytest.raises(OSError):
             ChildProcess(PROGRAM, folder=str(tmp_path / "no such folder"), at_once=at_once)
     assert (len(os.listdir("/proc/self/fd")), guard_pid()) == before
+
+
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "os.kill(os.getpid(), 15)", "pass"])
+def test_what_a_program_of_ours_starts_by_itself_ends_with_it(end) -> None:
+    """Environments in the main process may start processes in sessions of their own."""
+    code = f"""
+import os, subprocess, sys
+from metaroll.processes.children import guard_program
+guard_program()
+helper = subprocess.Popen([sys.executable, "-ISc", "import time; time.sleep(60)"], start_new_session=True)
+print(helper.pid, flush=True)
+{end}
+os._exit(0)
+"""
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=False, timeout=30)
+    pid, deadline = int(done.stdout), time.monotonic() + 8.0
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -179,6 +179,17 @@ def test_what_lies_in_the_folder_is_never_executed_not_even_with_trust(env, run,
     assert executed(tmp_path) == []
 
 
+def test_in_the_folder_itself_its_modules_are_named_and_not_executed(run, tmp_path, monkeypatch, capsys):
+    (run / "evil.py").write_text(CODE)
+    shutil.rmtree(run / "snapshots")
+    change(run, env="evil:make")
+    monkeypatch.chdir(run)
+    look_in(str(run))
+    assert main(["evaluate", ".", "--trust"]) == 2
+    assert "lies in that folder" in " ".join(capsys.readouterr().err.split())
+    assert executed(tmp_path) == []
+
+
 def test_a_configuration_of_another_environment_than_the_snapshot_is_refused_first(run, tmp_path):
     (tmp_path / "code" / "evil.py").write_text(CODE)
     change(run, env="evil:make")

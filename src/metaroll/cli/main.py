@@ -16,6 +16,7 @@ from types import FrameType
 from metaroll.errors import MetarollError, command_text, in_shell, unknown_name
 from metaroll.own_code import look_in
 from metaroll.own_frames import frames_of_user, innermost
+from metaroll.processes.children import guard_program
 from metaroll.training.display.consoles import HelpShown, escape, make_console, show_problem, warning_line
 
 __all__ = ["main"]
@@ -104,6 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         warnings.formatwarning = _warning_text
         _print_whatever_names_hold()
         _quiet_libraries()
+        guard_program()
     wants_traceback = _TRACEBACK_FLAG in arguments
     arguments = [a for a in arguments if a != _TRACEBACK_FLAG]
     try:

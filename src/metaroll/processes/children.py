@@ -14,7 +14,7 @@ from typing import IO, final
 from metaroll.processes import guard
 from metaroll.processes.child_main import GRACE_SECONDS
 
-__all__ = ["PIPE", "ChildProcess", "end_all", "guard_pid", "last_words", "watch_guard"]
+__all__ = ["PIPE", "ChildProcess", "end_all", "guard_pid", "guard_program", "last_words", "watch_guard"]
 
 PIPE = subprocess.PIPE
 """What is said goes to this process (``stdout`` and ``stderr`` of ``ChildProcess``)."""
@@ -67,7 +67,11 @@ class ChildProcess:
             variables.pop(key, None)
             if value is not None:
                 variables[key] = value
-        variables[guard.MARK_VARIABLE] = variables.get(guard.MARK_VARIABLE, "") + self._name
+        lineage = variables.get(guard.MARK_VARIABLE, "")
+        # It may end in order, where other things that this program starts end at once.
+        variables[guard.MARK_VARIABLE] = (
+            lineage.replace(_family.program, "") if _family.program else lineage
+        ) + self._name
         self.stdout: IO[bytes] | None = None
         """What it says, if that was asked for."""
         self.stderr: IO[bytes] | None = None
@@ -184,6 +188,8 @@ class _Family:
         self.guard: subprocess.Popen[bytes] | None = None
         self.life = -1
         """One end of the pipe whose other end the guard alone holds."""
+        self.program = ""
+        """How all is marked that this process starts in other ways, if it is a program of ours."""
         self._living: set[ChildProcess] = set()
         self._lock = threading.RLock()
 
@@ -196,11 +202,21 @@ class _Family:
             if self.guard is None:
                 self._start_guard()
 
+    def keep(self) -> None:
+        """Mark what this process starts, and guard it to its end."""
+        with self._lock:
+            if self.program:
+                return
+            self.program = f"{self.token}-k-program;"
+            os.environ[guard.MARK_VARIABLE] = os.environ.get(guard.MARK_VARIABLE, "") + self.program
+            if self.guard is None:
+                self._start_guard()
+
     def leave(self, child: ChildProcess) -> None:
         """After it has ended."""
         with self._lock:
             self._living.discard(child)
-            if not self._living and self.guard is not None:
+            if not self._living and not self.program and self.guard is not None:
                 self.guard.kill()
                 self.guard.wait()
                 self._forget_guard()
@@ -208,7 +224,7 @@ class _Family:
     def watch_guard(self) -> None:
         """Start another guard where somebody has killed it."""
         with self._lock:
-            if self._living and self.guard is not None and self.guard.poll() is not None:
+            if self.guard is not None and self.guard.poll() is not None:
                 self._forget_guard()
                 self._start_guard()
 
@@ -244,6 +260,14 @@ class _Family:
             if self.guard is not None:
                 self.guard.returncode = 0  # nobody here waits for it
                 os.close(self.life)
+
+
+def guard_program() -> None:
+    """However this process ends, all that it starts from now on ends with it: what environments start, too.
+
+    For programs of ours alone, since it sets a variable of the environment. The guard lives as long as this process.
+    """
+    _family.keep()
 
 
 def _hard_limit() -> int:

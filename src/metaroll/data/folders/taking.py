@@ -93,8 +93,11 @@ def _head(path: Path, size: int) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return b""
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        return b""
     with os.fdopen(descriptor, "rb") as file:
-        return file.read(size) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+        return file.read(size)
 
 
 def _has(folder: Path, paths: Sequence[str]) -> bool:

@@ -15,7 +15,7 @@ from metaroll.envs.base.constructors import env_names
 from metaroll.envs.lookup.posteriors import AT
 from metaroll.envs.lookup.registry import is_given
 from metaroll.envs.metaworld.families import PREFIX
-from metaroll.errors import SnapshotError, UntrustedRunError, command_text, option_text, said
+from metaroll.errors import SnapshotError, UntrustedRunError, option_text, said
 from metaroll.own_code import forbid, lies_in, module_files
 from metaroll.training.display.consoles import escape, make_console
 from metaroll.training.session.run_config import check_same_run
@@ -87,11 +87,11 @@ def _check_environment(env: Any, folder: Path, allowed: bool, own: bool) -> None
     """Error if an environment would execute what must not be (nothing inside ``folder``), or was not allowed to be."""
     if not isinstance(env, str):
         raise SnapshotError(f"env in {folder} must be a name, got {env!r}: restore the configuration from a copy")
-    forbid(folder)
     module = _imported_for(env)
+    files = [] if module is None else module_files(module)  # before nothing in the folder is found any more
+    forbid(folder)
     if module is None:
         return
-    files = module_files(module)
     inside = next((path for path in files if lies_in(path, folder)), None)
     if inside is not None:
         raise UntrustedRunError(
@@ -110,7 +110,7 @@ def _check_environment(env: Any, folder: Path, allowed: bool, own: bool) -> None
 
 def _how(folder: Path) -> str:
     load = f"metaroll.load({str(folder)!r}, trust=True)"
-    return said(load, f"--trust, as in `{command_text('evaluate', folder, '--trust')}`")
+    return said(load, "--trust")
 
 
 def _imported_for(env: str) -> str | None:
