@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import select
 import subprocess
 import sys
 import threading
@@ -197,10 +198,18 @@ class _Family:
         """Before a child is started."""
         with self._lock:
             self._living.add(child)
-            if self.guard is not None and self.guard.poll() is not None:  # somebody has killed it
+            if self._guard_is_gone():  # somebody has killed it
                 self._forget_guard()
             if self.guard is None:
                 self._start_guard()
+
+    def _guard_is_gone(self) -> bool:
+        if self.guard is None:
+            return False
+        # A process that is killed closes its pipes a moment before its end can be asked for.
+        looking = select.poll()
+        looking.register(self.life, 0)
+        return bool(looking.poll(0)) or self.guard.poll() is not None
 
     def keep(self) -> None:
         """Mark what this process starts, and guard it to its end."""
@@ -224,7 +233,7 @@ class _Family:
     def watch_guard(self) -> None:
         """Start another guard where somebody has killed it."""
         with self._lock:
-            if self.guard is not None and self.guard.poll() is not None:
+            if self._guard_is_gone():
                 self._forget_guard()
                 self._start_guard()
 
@@ -251,6 +260,9 @@ class _Family:
             os.close(theirs)
 
     def _forget_guard(self) -> None:
+        if self.guard is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.guard.wait(_REAP_S)
         self.guard = None
         os.close(self.life)
 
