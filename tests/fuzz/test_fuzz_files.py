@@ -16,7 +16,7 @@ import pytest
 
 HERE = Path(__file__).parent
 READERS = [name for name in kinds.KINDS if name not in kinds.COMMANDS]
-QUICK = 7
+QUICK = 4
 
 
 def failures(folder: Path, count: int, *names: str, seed: int = 1) -> tuple[int, list[str]]:
