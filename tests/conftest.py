@@ -33,6 +33,9 @@ hypothesis.settings.load_profile("metaroll")
 # A shell lets what it starts in the background ignore Ctrl-C, and so would the programs that tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# So does nohup with what a terminal that is closed sends.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Thousands of tests are objects that stay: looking for cycles among them, again and again, is a tenth of all time.
 gc.disable()

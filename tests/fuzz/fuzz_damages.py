@@ -165,9 +165,12 @@ def line_changes(data: bytes) -> Iterator[tuple[str, bytes]]:
             yield f"line {number}: {name}", b"\n".join([*lines[:number], changed, *lines[number + 1 :], b""])
 
 
+_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # ten times as fast, where it was built
+
+
 def yaml_changes(data: bytes) -> Iterator[tuple[str, bytes]]:
     for name, tree in changed_trees(yaml.safe_load(data)):
-        yield name, yaml.safe_dump(tree).encode()
+        yield name, yaml.dump(tree, Dumper=_DUMPER).encode()
 
 
 BOMB = b"a: &a0 [x,x,x,x,x,x,x,x,x]\n" + b"".join(

@@ -20,7 +20,7 @@ print(digest.hexdigest())
 def test_products_of_rows_have_the_same_bits_with_one_and_with_many_threads():
     """Haswell kernels: there a plain product differs from 8 x 128 x 512 on; on others wider layers do."""
     digests = set()
-    for threads in ("1", "2", "4"):
+    for threads in ("1", "4"):
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": threads, "OPENBLAS_CORETYPE": "Haswell"}
         done = subprocess.run(
             [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True

@@ -12,6 +12,7 @@ from metaroll.data.folders.taking import take
 from metaroll.errors import RunExistsError, SnapshotError, in_shell
 from metaroll.training.session.run_config import check_same_run, default_run_dir, file_values, flat_values
 from metaroll.training.store.run_folder import (
+    check_results_folder,
     find_run,
     package_versions,
     read_config,
@@ -213,3 +214,26 @@ def test_aliases_and_merged_names_may_be_used(tmp_path):
     )
     read = read_yaml(tmp_path / "config.yaml")
     assert (read["hidden_sizes"], read["more"]) == ([8, 8], {"seed": 1, "epochs": 2})
+
+
+def test_a_configuration_of_something_else_is_no_run(tmp_path):
+    (tmp_path / "config.yaml").write_text("theme: dark\n")
+    with pytest.raises(RunExistsError, match=r"exists and is not a run of metaroll \(it holds config\.yaml\)"):
+        refuse_existing(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["[1, 2]", "not JSON", '{"score": 1}'])
+def test_results_of_others_are_not_replaced(tmp_path, content):
+    (tmp_path / "evaluation.json").write_text(content)
+    with pytest.raises(RunExistsError, match=r"evaluation\.json exists and was not written by metaroll"):
+        check_results_folder(tmp_path)
+    write_config(tmp_path, CONFIG)  # in a run whatever has its name is ours, damaged or not
+    check_results_folder(tmp_path)
+
+
+def test_our_own_results_are_replaced_anywhere(tmp_path):
+    check_results_folder(tmp_path / "missing")
+    (tmp_path / "thesis.tex").write_text("mine")
+    check_results_folder(tmp_path)
+    (tmp_path / "evaluation.json").write_text('{"algo": "ppo", "env": "Pendulum-v1"}')
+    check_results_folder(tmp_path)

@@ -201,8 +201,14 @@ def test_results_do_not_depend_on_workers(name, make_env, pools, take):
         assert same(result, results[0])
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
-@pytest.mark.parametrize("where", [name_of(key) for key in OTHER_PROCESSES])
+KILLED = [
+    pytest.param(name_of(key), name, marks=[pytest.mark.slow] if key[0] == "ray" and name != "parallel" else [])
+    for key in OTHER_PROCESSES
+    for name in SAMPLERS
+]
+
+
+@pytest.mark.parametrize(("where", "name"), KILLED)
 def test_a_killed_worker_is_replaced(name, where, pools, take, tmp_path):
     """specs/sampling.md 10: its work is done again, with the same bits."""
     path = tmp_path / "what"

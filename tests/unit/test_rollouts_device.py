@@ -194,8 +194,8 @@ def test_plans_with_all_that_they_may_bring():
 
 def test_bits_do_not_depend_on_the_number_of_rows():
     for env, policy in ((PENDULUM, gru(PENDULUM)), ("CartPole-v1", mlp("CartPole-v1")), ("bandit-5", gru("bandit-5"))):
-        plans, found = plans_of(600, 40), []
-        for width in (37, 64, 256, 600):
+        plans, found = plans_of(300, 25), []
+        for width in (37, 64, 256, 300):
             with RolloutEngine(env, policy, device="cpu", slots_per_unit=width, record_extras=True) as engine:
                 found.append(engine.run(plans))
         with RolloutEngine(env, policy, device="cpu", record_extras=True) as engine:

@@ -111,7 +111,9 @@ def test_rollouts_have_the_bits_of_a_serial_run_and_of_replay(pool):
     assert len({len(r) for r in rollouts}) > 3  # early ends and time limits both occurred
 
 
-@pytest.mark.parametrize("case", ["list, memory", "simulator, noise", "MuJoCo, memory"])
+@pytest.mark.parametrize(
+    "case", ["list, memory", *(pytest.param(c, marks=pytest.mark.slow) for c in ("simulator, noise", "MuJoCo, memory"))]
+)
 def test_live_collections_have_the_bits_of_a_serial_one(pool, case):
     def kill(call):
         if call == 2:

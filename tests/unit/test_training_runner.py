@@ -502,8 +502,9 @@ def test_resume_keeps_what_is_not_given(tmp_path: Path) -> None:
         runner.resume()  # once per restore
 
 
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_kill_at_any_file_operation_resumes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short: dict[str, Any]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short: dict[str, Any], every: int
 ) -> None:
     """Metrics, snapshots and removals are cut anywhere; the run then goes on as if nothing had been."""
     finished, count = False, 0
@@ -524,7 +525,7 @@ def test_a_kill_at_any_file_operation_resumes(
             state = state_of(runner)
         assert {**state, "initial": 1} == short, count
         shutil.rmtree(run)
-        count += 1
+        count += every
     assert count > 15
 
 

@@ -385,11 +385,12 @@ class Agent(Actor):
         Raises:
             TypeError: There is no such argument, or ``out`` is no folder.
             ValueError: ``num_tasks`` is below 1, or there are no held-out tasks.
+            RunExistsError: There is an ``evaluation.json`` of something else in ``out``.
         """
         tasks = _tasks_of(self.config, num_tasks, changes)
         folder = None if out is None else check_path("out", out)
         if folder is not None:
-            run_folder.check_links(folder)
+            run_folder.check_results_folder(folder)
         console = make_console(quiet=not progress)
         with contextlib.closing(experiments.build_evaluator(self.config, tasks, **changes)) as evaluator:
             measured = sessions.measure(evaluator, self.algo, console, shots=[0] if folder is None else None)

@@ -204,7 +204,7 @@ def evaluate_run(
         out: Folder of the results.
         trust: See ``check_run``.
     """
-    run_folder.check_links(out)
+    run_folder.check_results_folder(out)
     with contextlib.ExitStack() as stack:
         config, experiment, epoch = stack.enter_context(restored_run(config, folder, from_epoch, trust))
         with blame_input():

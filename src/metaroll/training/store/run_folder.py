@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from metaroll.data.doors.json_files import read_json_dict
 from metaroll.data.doors.yaml_files import read_yaml
 from metaroll.data.folders.contents import foreign_in, named_some, refuse_links, standing
 from metaroll.data.folders.kinds import (
@@ -27,7 +28,7 @@ from metaroll.data.folders.kinds import (
     TASK_SPLIT_FILE,
 )
 from metaroll.data.folders.taking import is_empty, kind_of, other_folder
-from metaroll.errors import RunExistsError, SnapshotError, command_text, said
+from metaroll.errors import DamagedFileError, RunExistsError, SnapshotError, command_text, said
 from metaroll.training.store.ownership import SIGNATURE, signed
 from metaroll.training.store.yaml_files import write_yaml
 
@@ -40,6 +41,7 @@ __all__ = [
     "SUMMARY_FILE",
     "TASK_SPLIT_FILE",
     "check_links",
+    "check_results_folder",
     "copy_config",
     "find_run",
     "found_paths",
@@ -72,10 +74,29 @@ def check_links(folder: Path) -> None:
     refuse_links(folder, RUN.layout)
 
 
+def check_results_folder(folder: Path) -> None:
+    """Error if an evaluation may not be written into ``folder``, which need not be a run, nor exist.
+
+    Raises:
+        LinkError: A name in it that is written to is a link.
+        RunExistsError: It holds an ``evaluation.json`` that none of ours has written.
+    """
+    check_links(folder)
+    path = folder / EVALUATION_FILE
+    if not path.exists() or kind_of(folder) is not None:
+        return
+    try:
+        ours = {"algo", "env"} <= read_json_dict(path).keys()
+    except (DamagedFileError, OSError):
+        ours = False
+    if not ours:
+        raise RunExistsError(f"{path} exists and was not written by metaroll: move it away, or {other_folder()}")
+
+
 def refuse_existing(folder: Path) -> None:
     """Error if ``folder`` holds something already."""
     if not is_empty(folder):
-        if (folder / CONFIG_FILE).is_file():
+        if folder.is_dir() and kind_of(folder) is RUN:
             resume, load = f"`{command_text('resume', folder)}`", f"metaroll.load({str(folder)!r}).learn()"
             how = said(f"{resume} in a shell goes on in it, {load} in a copy;", f"continue it with {resume},")
             raise RunExistsError(f"a run exists already in {folder}: {how} or {other_folder()}")
