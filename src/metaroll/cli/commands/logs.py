@@ -65,6 +65,8 @@ def import_log(arguments: Sequence[str]) -> None:
     for fact in facts:
         seconds = "" if fact["dt"] is None else f", {fact['steps'] * fact['dt']:.6g} s in steps of {fact['dt']:g} s"
         console.print(escape(f"{fact['file']}  {fact['steps']} steps{seconds}, from {fact['log']}"), soft_wrap=True)
+        for line in fact["timing"]:
+            console.print(escape(f"  {line}"), soft_wrap=True)
     ranges = _ranges(rollouts)
     for label, (low, high) in ranges.items():
         console.print(escape(f"  {label:28} {low:12.5g} to {high:.5g}"), soft_wrap=True)
@@ -89,10 +91,21 @@ def _simulator(name: str) -> tuple[Any, float | None]:
 
 
 def _facts(path: Path, rollout: StepSequence) -> dict[str, Any]:
+    from metaroll.data.logs.timing import gaps_text, timing_text
+
     info = rollout.rollout_info or {}
     log = info.get("log", {})
     parts = [str(log.get("file", "a recording"))] + [f"{key} {log[key]}" for key in ("episode", "end") if key in log]
-    return {"file": str(path), "steps": len(rollout), "dt": info.get("dt"), "log": ", ".join(parts)}
+    timing, lines = log.get("timing"), []
+    if timing is not None:
+        lines = [line for line in (timing_text(timing, info["dt"]), gaps_text(timing["gaps"])) if line]
+    return {
+        "file": str(path),
+        "steps": len(rollout),
+        "dt": info.get("dt"),
+        "log": ", ".join(parts),
+        "timing": lines,
+    }
 
 
 def _ranges(rollouts: Sequence[StepSequence]) -> dict[str, tuple[float, float]]:
