@@ -30,8 +30,8 @@ class Timing:
     """How rows became steps.
 
     Attributes:
-        rows: ``"rows"``: each is a step. ``"gathered"``: a step is a whole number of them. ``"repeated"``: each holds for
-            a whole number of steps. ``"means"``: neither; actions are means over steps of what was held.
+        rows: ``"rows"``: each is a step. ``"gathered"``: a step is a whole number of them. ``"repeated"``: each holds
+            for a whole number of steps. ``"means"``: neither; actions are means over steps of what was held.
         dt: Seconds per step.
         row_step: Seconds between rows, by their stamps.
         off: By how much stamps are off the grid of the rows at most, in s; ``None``: they lie on none, and are taken as
