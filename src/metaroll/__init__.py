@@ -48,6 +48,7 @@ _MODULES = {
     "data.rollout_values": ["check_act_equal", "discounted_value", "discounted_values", "gae_returns"],
     "data.logs.importing": ["load_log"],
     "data.logs.mapping": ["LogColumn", "LogMapping"],
+    "data.logs.plausibility": ["check_log"],
     "data.recordings": ["load_rollout", "load_rollouts", "save_rollout", "save_rollouts"],
     "data.paths": ["TimeStep", "TrajectoryBatch"],
     "data.replay.path_buffer": ["PathBuffer"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,8 @@ def load_log(
     Returns:
         Rollouts with observations ``(T+1, O)``, actions ``(T, A)``, ``time (T+1,)`` in s from the first row, rewards
         and, where they are mapped, states ``(T+1, S)``. ``rollout_info`` holds ``env_spec``, ``dt`` and ``log`` (file,
-        episode, first and last row, counted from 1, and ``timing``: how rows became steps).
+        episode, first and last row, counted from 1, ``timing``: how rows became steps, and
+        ``columns``: label, column and unit of each observation and action).
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -211,7 +213,11 @@ class _Reader:
         self._observations = _ordered(mapping.observations, env_spec, "observation")
         self._actions = _ordered(mapping.actions, env_spec, "action")
         self._states = _ordered(mapping.states, env_spec, "state") if mapping.states else {}
-        self._spec = env_spec or _spec(self._observations, self._actions, self._states)
+        self._spec = (
+            _spec(self._observations, self._actions, self._states)
+            if env_spec is None
+            else _with_labels(env_spec, self._observations, self._actions)
+        )
         self._time = "row" if mapping.time is None else mapping.time.column
         names = {column.column: entry for entry, column in mapping.columns.items()}
         names |= {name: "episode" for name in [mapping.episode] if name is not None}
@@ -279,6 +285,10 @@ class _Reader:
         terminated = np.zeros(len(rewards), dtype=bool)
         terminated[-1] = ended
         log: dict[str, Any] = {"file": table.source, "rows": [first + 1, end], "timing": grid.timing.to_info()}
+        groups = {"observations": self._observations, "actions": self._actions}
+        log["columns"] = {
+            name: [[label, one.column, one.unit] for label, one in group.items()] for name, group in groups.items()
+        }
         if mapping.episode is not None:
             log["episode"] = str(self._table.column(mapping.episode, "episode")[first])
         fields: dict[str, Any] = {"states": series(self._states)} if self._states else {}
@@ -422,6 +432,18 @@ def _spec(
         action_labels=tuple(actions),
         state_labels=tuple(states) or None,
     )
+
+
+def _with_labels(spec: EnvSpec, observations: Mapping[str, LogColumn], actions: Mapping[str, LogColumn]) -> EnvSpec:
+    """``spec`` with the labels of the mapping where the environment has none, as far as they name single entries."""
+    changes = {}
+    for kind, columns, known, size in (
+        ("observation", observations, spec.observation_labels, spec.obs_dim),
+        ("action", actions, spec.action_labels, spec.act_dim),
+    ):
+        if known is None and len(columns) == size:
+            changes[f"{kind}_labels"] = tuple(columns)
+    return replace(spec, **changes)
 
 
 def _packed(actions: np.ndarray, spec: EnvSpec) -> np.ndarray:
