@@ -161,6 +161,24 @@ def test_rows_that_are_far_off_keep_their_stamps(tmp_path):
     assert "but for 3 rows that are farther off: there, stamps count and actions are means" in text
 
 
+@pytest.mark.parametrize("late", [True, False])
+def test_rows_that_really_are_late_are_told_from_noise_by_what_is_observed(tmp_path, late):
+    """A cart whose speed is the command: in ``late`` rows are made when stamps say, otherwise stamps are noisy."""
+    u, delays = commands(rows=600), np.random.default_rng(4).uniform(0.0, 1e-3, size=600)
+    stamps = DT * np.arange(600) + delays
+    x = np.append(0.0, np.cumsum(u[:-1] * (np.diff(stamps) if late else DT)))
+    np.savez(tmp_path / "log.npz", t=stamps, x=x, u=u)
+    [found] = load_log(tmp_path / "log.npz", MAPPING, dt=DT)
+    text = timing_text(found.rollout_info["log"]["timing"], DT)
+    if not late:
+        np.testing.assert_array_equal(found.actions[:, 0], u[:-1])
+        return
+    assert "which rows really were, to 100 %, as observations tell" in text
+    speed = np.diff(np.interp(stamps[0] + DT * np.arange(len(found) + 1), stamps, x)) / DT  # what acted, on average
+    np.testing.assert_allclose(found.actions[:, 0], speed, atol=0.03)  # snapped: 0.15
+    np.testing.assert_allclose(np.diff(found.observations[:, 0]) / DT, speed, atol=0.03)  # snapped: 0.15
+
+
 def test_gaps_are_listed_and_never_bridged_unsaid(tmp_path):
     u = commands(rows=60)
     stamps = DT * np.arange(60)

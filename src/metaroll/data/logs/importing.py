@@ -272,7 +272,8 @@ class _Reader:
         dt = mapping.dt
         if dt is None and mapping.sample_time is not None:
             dt = mapping.sample_time
-        grid = make_grid(self._times(first, end), dt, table, first, self._time)
+        times = self._times(first, end)
+        grid = make_grid(times, dt, table, first, self._time, lambda: self._moved(first, end))
 
         def series(columns: Mapping[str, LogColumn]) -> np.ndarray:
             found = [self._lines(label, one, first, end, grid) for label, one in columns.items()]
@@ -327,6 +328,19 @@ class _Reader:
         start = float(_converted(self._numbers[column.column][first : first + 1], column)[0])
         checked_times(times, start, self._table, first, column.column, mapping.max_gap)
         return times
+
+    def _moved(self, first: int, end: int) -> tuple[np.ndarray, np.ndarray]:
+        """Observations ``(rows, O)`` and actions ``(rows - 1, A)`` of rows as they are, NaN where they are missing."""
+
+        def values(column: LogColumn) -> np.ndarray:
+            found = _converted(self._numbers[column.column][first:end], column)
+            found = unwrapped(found) if column.is_angle else found
+            return found if column.function is None else _FUNCTIONS[column.function](found)
+
+        observations, actions = (
+            np.stack([values(one) for one in group.values()], axis=1) for group in (self._observations, self._actions)
+        )
+        return observations, actions[:-1]
 
     def _lines(self, label: str, column: LogColumn, first: int, end: int, grid: Grid) -> np.ndarray:
         values = _converted(self._numbers[column.column][first:end], column)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from metaroll.data.logs.tables import LogTable
 from metaroll.data.logs.timing import Gap, Timing
 from metaroll.errors import LogError
 from metaroll.functional.series.held_signals import held_majority, held_mean
+from metaroll.functional.series.real_delays import real_share
 from metaroll.functional.series.row_times import RowFit, fit_rows, whole_ratio
 
 __all__ = ["Grid", "checked_times", "filled", "held", "lines", "make_grid", "unwrapped"]
@@ -23,6 +25,8 @@ _TOO_SLOW = 100.0
 """Pauses between rows of this many steps are no log of these steps, but time in another unit."""
 _UNEVEN = 0.5
 """Rows may be off the usual pause by this share of it, if they become steps as they are."""
+_MATTERS = 1e-3
+"""Share of a step by which stamps are off their grid on average, from which it is asked whether rows really were."""
 _GAP = 2.0
 """In rows that lie on no grid, pauses of more than this many usual ones are gaps."""
 
@@ -86,11 +90,27 @@ def checked_times(times: np.ndarray, start: float, table: LogTable, first: int, 
         )
 
 
-def make_grid(times: np.ndarray, dt: float | None, table: LogTable, first: int, column: str) -> Grid:
+def make_grid(
+    times: np.ndarray,
+    dt: float | None,
+    table: LogTable,
+    first: int,
+    column: str,
+    moved: Callable[[], tuple[np.ndarray, np.ndarray]],
+) -> Grid:
     """The steps of ``dt`` seconds that rows at ``times (rows,)`` cover; ``None``: the rows are the steps.
 
     Where rows lie on a grid of their own (``fit_rows``), they are taken to be there, whatever single stamps say. Where
-    its step is that of the rollout, a part, or a multiple of it up to the errors of clocks, it is so exactly.
+    its step is that of the rollout, a part, or a multiple of it up to the errors of clocks, it is so exactly. Where
+    what was ``moved`` tells that rows really were off their grid (``real_share``), they are where their stamps are.
+
+    Args:
+        times: Stamps, in s from the first row.
+        dt: Seconds per step.
+        table: For messages.
+        first: Number of the first row in the table.
+        column: Name of the column of time.
+        moved: Returns observations ``(rows, O)`` and actions ``(rows - 1, A)``; it is called where they matter.
 
     Raises:
         LogError: They cover none, are far longer apart, or are too uneven to be steps themselves.
@@ -113,7 +133,7 @@ def make_grid(times: np.ndarray, dt: float | None, table: LogTable, first: int, 
             f"the unit of {column!r}, or give a longer dt"
         )
     fit = fit_rows(times, dt)
-    row_times, timing = _placed(times, fit, dt, first)
+    row_times, timing = _placed(times, fit, dt, first, moved)
     num_steps = int(row_times[-1] / dt + _SAME_TIME)
     if num_steps < 1:
         raise LogError(f"{table.source}: {times[-1]:.6g} s from row {first + 1} on are less than one step of {dt:g} s")
@@ -133,7 +153,13 @@ def _rows_as_steps(times: np.ndarray, usual: float) -> Grid:
     return Grid(times, np.arange(len(times)), fit.step, times, timing)
 
 
-def _placed(times: np.ndarray, fit: RowFit | None, dt: float, first: int) -> tuple[np.ndarray, Timing]:
+def _placed(
+    times: np.ndarray,
+    fit: RowFit | None,
+    dt: float,
+    first: int,
+    moved: Callable[[], tuple[np.ndarray, np.ndarray]],
+) -> tuple[np.ndarray, Timing]:
     """When rows are taken to be, in s from the first one, ``(rows,)``, and what is said of it."""
     pauses = np.diff(times)
     if fit is None:
@@ -141,14 +167,21 @@ def _placed(times: np.ndarray, fit: RowFit | None, dt: float, first: int) -> tup
         return times, Timing("means", dt, usual, gaps=_gaps(pauses, pauses > _GAP * usual, first))
     found: dict[str, Any] = {"off": _off(fit), "far": int(np.count_nonzero(fit.far))}
     found["gaps"] = _gaps(pauses, np.diff(fit.places) > 1.0 + _SAME_TIME, first)
+    share = 0.0
+    if np.std(fit.residuals[~fit.far]) > _MATTERS * fit.step:
+        aligned = np.abs(fit.places - np.rint(fit.places)) < _SAME_TIME
+        offsets = np.where(fit.far | ~aligned, np.nan, fit.residuals / fit.step)
+        offsets[1:][np.diff(fit.places) > 1.0 + _SAME_TIME] = np.nan  # more than a step lies before it
+        share = found["real"] = real_share(*moved(), offsets)
     gathered, repeated = whole_ratio(dt, fit.step), whole_ratio(fit.step, dt)
     if gathered is None and repeated is None:
-        return fit.times(fit.step), Timing("means", dt, fit.step, **found)
+        return fit.times(fit.step, share), Timing("means", dt, fit.step, **found)
     exact = dt / gathered if gathered is not None else dt * (repeated or 1)
     kind = "rows" if gathered == 1 else "repeated" if gathered is None else "gathered"
+    kind = "means" if share else kind
     clock = fit.step / exact - 1.0
     within = abs(clock) <= 3.0 * fit.error / exact + _SAME_TIME  # then it is no error of a clock
-    return fit.times(exact), Timing(kind, dt, fit.step, clock=0.0 if within else clock, **found)
+    return fit.times(exact, share), Timing(kind, dt, fit.step, clock=0.0 if within else clock, **found)
 
 
 def _off(fit: RowFit) -> float:

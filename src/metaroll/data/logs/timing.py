@@ -37,6 +37,7 @@ class Timing:
         off: By how much stamps are off the grid of the rows at most, in s; ``None``: they lie on none, and are taken as
             they are.
         far: Rows that are more than a quarter of a step off the grid; their stamps count.
+        real: Share of what stamps are off the grid by which rows really were, as observations tell.
         clock: By which share the stamps' clock is fast; 0: not known.
         gaps: Where rows are missing.
     """
@@ -46,6 +47,7 @@ class Timing:
     row_step: float
     off: float | None = None
     far: int = 0
+    real: float = 0.0
     clock: float = 0.0
     gaps: tuple[Gap, ...] = ()
 
@@ -56,6 +58,7 @@ class Timing:
             "row_step": self.row_step,
             "stamps_off": self.off,
             "rows_far_off": self.far,
+            "really_off": self.real,
             "clock_error": self.clock,
             "gaps": [[gap.row, gap.seconds] for gap in self.gaps],
         }
@@ -82,6 +85,8 @@ def timing_text(info: Mapping[str, Any], dt: float) -> str:
         notes.append("stamps are uneven, and taken as they are")
     elif info["stamps_off"] > 1e-9:
         notes.append(f"stamps off by at most {_seconds(info['stamps_off'])}")
+    if info["really_off"]:
+        notes.append(f"which rows really were, to {100 * info['really_off']:.0f} %, as observations tell")
     if info["rows_far_off"]:
         rows = "1 row that is" if info["rows_far_off"] == 1 else f"{info['rows_far_off']} rows that are"
         notes.append(f"but for {rows} farther off: there, stamps count and actions are means")

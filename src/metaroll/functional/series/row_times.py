@@ -44,12 +44,13 @@ class RowFit(NamedTuple):
     residuals: np.ndarray
     far: np.ndarray
 
-    def times(self, step: float) -> np.ndarray:
+    def times(self, step: float, share: float = 0.0) -> np.ndarray:
         """When rows were made, in s from the first one, ``(N,)``, if steps take ``step`` seconds.
 
-        Rows are on the grid, those that are ``far`` off it where their stamps are, yet after none that follows.
+        Rows are on the grid, those that are ``far`` off it where their stamps are, yet after none that follows. Of what
+        the others are off it, a ``share`` is real (``real_share``).
         """
-        places = self.places + np.where(self.far, self.residuals / self.step, 0.0)
+        places = self.places + np.where(self.far, 1.0, share) * self.residuals / self.step
         return step * np.minimum.accumulate((places - places[0])[::-1])[::-1]
 
 
