@@ -47,6 +47,7 @@ _MODULES = {
     "data.step_sequence": ["DictIndexProxy", "Step", "StepSequence"],
     "data.rollout_values": ["check_act_equal", "discounted_value", "discounted_values", "gae_returns"],
     "data.logs.importing": ["load_log"],
+    "data.logs.lags": ["log_lag"],
     "data.logs.mapping": ["LogColumn", "LogMapping"],
     "data.logs.plausibility": ["check_log"],
     "data.recordings": ["load_rollout", "load_rollouts", "save_rollout", "save_rollouts"],

@@ -2,6 +2,7 @@
 
 from metaroll.data.data_format import cat_to_format, new_tuple, stack_to_format, to_format
 from metaroll.data.logs.importing import load_log
+from metaroll.data.logs.lags import log_lag
 from metaroll.data.logs.mapping import LogColumn, LogMapping
 from metaroll.data.logs.plausibility import check_log
 from metaroll.data.paths import TimeStep, TrajectoryBatch
@@ -486,6 +487,7 @@ __all__ = [
     "load_log",
     "load_rollout",
     "load_rollouts",
+    "log_lag",
     "make_metaworld_benchmark",
     "make_slots",
     "new_tuple",

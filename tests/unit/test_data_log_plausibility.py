@@ -140,6 +140,7 @@ def test_the_command_prints_label_column_unit_range_and_findings(tmp_path, capsy
     text = " ".join(capsys.readouterr().out.split())
     assert "observation sin" in text and "c2 [rad/s]" in text and "action u" in text
     assert "check: the angle of cos and sin changes by -1.004 times what speed says: sine and cosine" in text
+    assert "lag of commands: not told by this log" in text  # 100 steps are too few
     [kept] = load_rollouts(tmp_path / "out")
     assert kept.rollout_info["env_spec"].observation_labels == ("sin", "cos", "speed")
     assert main([*arguments, str(tmp_path / "two"), "--json"]) == 0

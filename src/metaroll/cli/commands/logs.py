@@ -15,6 +15,7 @@ from metaroll.training.display.consoles import escape
 
 if TYPE_CHECKING:
     from metaroll.data.step_sequence import StepSequence
+    from metaroll.functional.series.lags import Lag
 
 __all__ = ["import_log"]
 
@@ -48,6 +49,7 @@ def import_log(arguments: Sequence[str]) -> None:
     names, given = parse_command(_ImportArguments, arguments, usage, about, missing, _MOST_FILES)
     from metaroll.checks import check_number
     from metaroll.data.logs.importing import load_log
+    from metaroll.data.logs.lags import lag_text
     from metaroll.data.logs.mapping import LogMapping
     from metaroll.data.logs.plausibility import check_log
     from metaroll.data.recordings import save_rollouts
@@ -78,10 +80,14 @@ def import_log(arguments: Sequence[str]) -> None:
     findings = check_log(rollouts, simulated, own_dt)
     for finding in findings:
         console.print(escape(f"  check: {finding.text}"), soft_wrap=True)
+    lag = _lag(rollouts)
+    if lag is not None:
+        console.print(escape(f"  {lag_text(lag, facts[0]['dt'])}"), soft_wrap=True)
     if given.output.json:
         document = {"folder": str(Path(given.out).expanduser()), "rollouts": facts}
         document["ranges"] = {name: [low, high] for name, (_, low, high) in ranges.items()}
         document["findings"] = [finding._asdict() for finding in findings]
+        document["lag"] = None if lag is None or not lag.is_told else lag._asdict()
         print_json(document)
 
 
@@ -112,6 +118,17 @@ def _simulated(env: Any) -> list[StepSequence]:
         return [rollout(env, lambda _: env.action_space.sample(), seed=i, max_steps=_STEPS) for i in range(_EPISODES)]
     except (RolloutError, TypeError, ValueError):
         return []
+
+
+def _lag(rollouts: Sequence[StepSequence]) -> Lag | None:
+    """The lag of commands; ``None`` where observations or actions are no numbers."""
+    from metaroll.data.logs.lags import log_lag
+    from metaroll.errors import DataError
+
+    try:
+        return log_lag(rollouts)
+    except DataError:
+        return None
 
 
 def _facts(path: Path, rollout: StepSequence) -> dict[str, Any]:
