@@ -205,6 +205,18 @@ def test_gaps_are_listed_and_never_bridged_unsaid(tmp_path):
         load_log(written(tmp_path, np.where(np.arange(60) < 30, 0.0, 2.0) + DT * np.arange(60), u), MAPPING, dt=DT)
 
 
+@pytest.mark.parametrize(
+    ("stamps", "message"),
+    [
+        ([-1e308, 0.0, 1e308], "row 3, column 't': the time stamp is missing"),
+        ([0.0, 1e-320, 2e-320], "less than one step"),
+    ],
+)
+def test_stamps_beyond_all_measure_are_errors(tmp_path, stamps, message):
+    with pytest.raises(ValueError, match=message):
+        load_log(written(tmp_path, np.array(stamps), commands(rows=3)), MAPPING, dt=DT)
+
+
 def test_a_clock_that_is_far_off_is_said(tmp_path):
     path = written(tmp_path, 1.005 * DT * np.arange(100), commands(rows=100))
     with pytest.warns(UserWarning, match=r"log.npz: rows were taken as steps of 20 ms \(the clock is 0.5 % fast\)"):

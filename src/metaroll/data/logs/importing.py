@@ -323,7 +323,8 @@ class _Reader:
         column = mapping.time
         # A unit below a second is divided by: 60 ms are 0.06 s to the last bit then, in whatever unit they are written.
         factor = UNITS[column.unit]
-        since = self._table.since_first(column.column, first, end) * column.scale
+        with np.errstate(over="ignore"):  # what is infinite counts as missing
+            since = self._table.since_first(column.column, first, end) * column.scale
         times = since / round(1.0 / factor) if factor < 1.0 else since * factor
         start = float(_converted(self._numbers[column.column][first : first + 1], column)[0])
         checked_times(times, start, self._table, first, column.column, mapping.max_gap)

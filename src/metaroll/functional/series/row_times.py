@@ -22,6 +22,8 @@ _BLOCK = 32
 """Rows whose median residual shows whether the grid has moved."""
 _CLOCK = 0.01
 """Share by which clocks may differ."""
+_MOST_RATIO = 1e9
+"""Beyond, no clock tells how many they are."""
 _WHOLE = 0.1
 """How far a ratio of steps may be from a whole number: 1.01 is 1 and 10.1 is 10, but 100.3 is not 100."""
 
@@ -111,6 +113,8 @@ def whole_ratio(long: float, short: float) -> int | None:
     These are 1 %, or less where the ratio is above 10: it must be within 0.1 of the whole number.
     """
     ratio = long / short
+    if not 0.5 < ratio < _MOST_RATIO:
+        return None
     whole = round(ratio)
     return whole if whole >= 1 and abs(ratio - whole) <= min(_CLOCK * whole, _WHOLE) else None
 
