@@ -114,6 +114,24 @@ STARTS = {
 }
 """Where an entry of the state starts, if a box around the initial states does not say it: (system, label) -> text."""
 
+ANGLES = {
+    "pendulum": "`theta` is 0 where the pole hangs and pi where it stands upright; it grows with a positive torque.",
+    "cart-pole": (
+        "`theta` is 0 where the pole hangs and pi where it stands upright; as it grows from 0, the tip moves to "
+        "positive `x`."
+    ),
+    "Qube": (
+        "`theta` of the arm is 0 in the middle between its stops, and grows with a positive voltage. `alpha` is 0 "
+        "where the pendulum hangs and pi where it stands upright; as it grows from 0, the tip moves to where the arm's "
+        "end goes as `theta` grows."
+    ),
+    "ball on beam": "`alpha` is 0 where the beam is level; as it grows, the end at positive `x` rises.",
+    "ball balancer": (
+        "`theta_x` and `theta_y` are 0 where the plate is level; as one grows, the ball rolls to positive `x` or `y`."
+    ),
+}
+"""Where angles are 0, and which way they grow."""
+
 NOTES = {
     "ball balancer": (
         "The ball starts 0.75 to 0.8 half plates away from the middle, in any direction. `init_state` may also be "
@@ -359,7 +377,7 @@ def section(entry: SimEntry) -> list[str]:
     ]
     moved = movers(env, lambda env: (env.state_space.high, env.act_space.high, *env.config.initial_bounds()))
     notes = [f"The bounds depend on {' and '.join(f'`{name}`' for name in moved)}."] if moved else []
-    notes += [NOTES[model.name]] if model.name in NOTES else []
+    notes += [text[model.name] for text in (ANGLES, NOTES) if model.name in text]
     if notes:
         lines += [" ".join(notes), ""]
     lines += [f"Reward: {reward_text(env.task, model.state_labels, model.action_labels)}", ""]

@@ -2,7 +2,9 @@
 
 from metaroll.data.data_format import cat_to_format, new_tuple, stack_to_format, to_format
 from metaroll.data.logs.importing import load_log
+from metaroll.data.logs.lags import log_lag
 from metaroll.data.logs.mapping import LogColumn, LogMapping
+from metaroll.data.logs.plausibility import check_log
 from metaroll.data.paths import TimeStep, TrajectoryBatch
 from metaroll.data.recordings import load_rollout, load_rollouts, save_rollout, save_rollouts
 from metaroll.data.replay.path_buffer import PathBuffer
@@ -451,6 +453,7 @@ __all__ = [
     "cat_to_format",
     "check_act_equal",
     "check_domain_params",
+    "check_log",
     "check_posterior",
     "check_slots",
     "check_split",
@@ -484,6 +487,7 @@ __all__ = [
     "load_log",
     "load_rollout",
     "load_rollouts",
+    "log_lag",
     "make_metaworld_benchmark",
     "make_slots",
     "new_tuple",

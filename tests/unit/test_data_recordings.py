@@ -435,6 +435,10 @@ def test_paths_that_cannot_be_written_or_read(tmp_path: Path) -> None:
         load_rollout(tmp_path / "nowhere.npz")
     with pytest.raises(FileNotFoundError, match="there is no folder"):
         load_rollouts(tmp_path / "nowhere")
+    with pytest.raises(
+        NotADirectoryError, match=r"file is a file, and no folder of rollouts; .* import-log .*file --m"
+    ):
+        load_rollouts(tmp_path / "file")
     for call in (lambda: save_rollout(make(), tmp_path / "r.pkl"), lambda: load_rollout(tmp_path / "r")):
         with pytest.raises(ValueError, match=r"must end in .npz, .csv, .parquet, got"):
             call()

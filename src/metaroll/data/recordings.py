@@ -28,7 +28,7 @@ from metaroll.data.recording_files import (
 )
 from metaroll.data.recording_format import from_recording, to_recording
 from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import RecordingError
+from metaroll.errors import RecordingError, command_text
 
 __all__ = ["load_rollout", "load_rollouts", "save_rollout", "save_rollouts"]
 
@@ -150,9 +150,15 @@ def load_rollouts(folder: str | Path, *, max_bytes: int = MAX_BYTES) -> list[Ste
     Raises:
         RecordingError: There is none, or one cannot be loaded.
         FileNotFoundError: There is no such folder.
+        NotADirectoryError: It is a file: a log, which has to be imported first.
     """
     folder = Path(folder)
     if not folder.is_dir():
+        if folder.is_file():
+            raise NotADirectoryError(
+                f"{folder} is a file, and no folder of rollouts; a log becomes one by "
+                f"{command_text('import-log', folder, '--mapping', 'FILE', '--env', 'SIM')} (load_log in Python)"
+            )
         raise FileNotFoundError(f"there is no folder {folder}")
     paths = recordings_in(folder)
     if not paths:

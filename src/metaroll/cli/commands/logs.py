@@ -7,16 +7,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
+
 from metaroll.cli.options import Output, Switch, parse_command, unset
 from metaroll.errors import UsageError, blame_input
 from metaroll.training.display.consoles import escape
 
 if TYPE_CHECKING:
     from metaroll.data.step_sequence import StepSequence
+    from metaroll.functional.series.lags import Lag
 
 __all__ = ["import_log"]
 
 _MOST_FILES = 10_000
+_EPISODES, _STEPS = 5, 100
+"""What is simulated, so that the log can be compared with it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,13 +49,15 @@ def import_log(arguments: Sequence[str]) -> None:
     names, given = parse_command(_ImportArguments, arguments, usage, about, missing, _MOST_FILES)
     from metaroll.checks import check_number
     from metaroll.data.logs.importing import load_log
+    from metaroll.data.logs.lags import lag_text
     from metaroll.data.logs.mapping import LogMapping
+    from metaroll.data.logs.plausibility import check_log
     from metaroll.data.recordings import save_rollouts
     from metaroll.training.display.json_output import print_json
 
     with blame_input():
         dt = None if given.dt is None else check_number("--dt", given.dt, 0.0, above_low=True)
-        spec, own_dt = (None, None) if given.env is None else _simulator(given.env)
+        spec, own_dt, simulated = (None, None, []) if given.env is None else _simulator(given.env)
         mapping = None if given.mapping is None else LogMapping.load(given.mapping)
         if mapping is not None:
             mapping = mapping.with_dt(own_dt) if dt is None else replace(mapping, dt=dt)
@@ -65,15 +72,27 @@ def import_log(arguments: Sequence[str]) -> None:
     for fact in facts:
         seconds = "" if fact["dt"] is None else f", {fact['steps'] * fact['dt']:.6g} s in steps of {fact['dt']:g} s"
         console.print(escape(f"{fact['file']}  {fact['steps']} steps{seconds}, from {fact['log']}"), soft_wrap=True)
+        for line in fact["timing"]:
+            console.print(escape(f"  {line}"), soft_wrap=True)
     ranges = _ranges(rollouts)
-    for label, (low, high) in ranges.items():
-        console.print(escape(f"  {label:28} {low:12.5g} to {high:.5g}"), soft_wrap=True)
+    for name, (column, low, high) in ranges.items():
+        console.print(escape(f"  {name:28} {low:12.5g} to {high:<12.5g} {column}".rstrip()), soft_wrap=True)
+    findings = check_log(rollouts, simulated, own_dt)
+    for finding in findings:
+        console.print(escape(f"  check: {finding.text}"), soft_wrap=True)
+    lag = _lag(rollouts)
+    if lag is not None:
+        console.print(escape(f"  {lag_text(lag, facts[0]['dt'])}"), soft_wrap=True)
     if given.output.json:
-        print_json({"folder": str(Path(given.out).expanduser()), "rollouts": facts, "ranges": ranges})
+        document = {"folder": str(Path(given.out).expanduser()), "rollouts": facts}
+        document["ranges"] = {name: [low, high] for name, (_, low, high) in ranges.items()}
+        document["findings"] = [finding._asdict() for finding in findings]
+        document["lag"] = None if lag is None or not lag.is_told else lag._asdict()
+        print_json(document)
 
 
-def _simulator(name: str) -> tuple[Any, float | None]:
-    """Spec and time step of an environment."""
+def _simulator(name: str) -> tuple[Any, float | None, list[StepSequence]]:
+    """Spec, time step and some rollouts of an environment."""
     from metaroll.envs.base.env_state import time_step_of
     from metaroll.envs.lookup.source import EnvSource
     from metaroll.types import EnvSpec
@@ -83,31 +102,69 @@ def _simulator(name: str) -> tuple[Any, float | None]:
     except TypeError as error:
         raise UsageError(f"--env must name an environment, got {name!r}: {error}") from error
     try:
-        return EnvSpec.from_env(env), time_step_of(env)
+        return EnvSpec.from_env(env), time_step_of(env), _simulated(env)
     finally:
         env.close()
 
 
+def _simulated(env: Any) -> list[StepSequence]:
+    """Rollouts with random actions, none if the environment has none that can be drawn."""
+    from metaroll.errors import RolloutError
+    from metaroll.rollouts.single.rollout import rollout
+    from metaroll.seeding import derive_seed
+
+    env.action_space.seed(derive_seed(0, "import-log"))
+    try:
+        return [rollout(env, lambda _: env.action_space.sample(), seed=i, max_steps=_STEPS) for i in range(_EPISODES)]
+    except (RolloutError, TypeError, ValueError):
+        return []
+
+
+def _lag(rollouts: Sequence[StepSequence]) -> Lag | None:
+    """The lag of commands; ``None`` where observations or actions are no numbers."""
+    from metaroll.data.logs.lags import log_lag
+    from metaroll.errors import DataError
+
+    try:
+        return log_lag(rollouts)
+    except DataError:
+        return None
+
+
 def _facts(path: Path, rollout: StepSequence) -> dict[str, Any]:
+    from metaroll.data.logs.timing import gaps_text, timing_text
+
     info = rollout.rollout_info or {}
     log = info.get("log", {})
     parts = [str(log.get("file", "a recording"))] + [f"{key} {log[key]}" for key in ("episode", "end") if key in log]
-    return {"file": str(path), "steps": len(rollout), "dt": info.get("dt"), "log": ", ".join(parts)}
+    timing, lines = log.get("timing"), []
+    if timing is not None:
+        lines = [line for line in (timing_text(timing, info["dt"]), gaps_text(timing["gaps"])) if line]
+    return {
+        "file": str(path),
+        "steps": len(rollout),
+        "dt": info.get("dt"),
+        "log": ", ".join(parts),
+        "timing": lines,
+    }
 
 
-def _ranges(rollouts: Sequence[StepSequence]) -> dict[str, tuple[float, float]]:
-    """Lowest and highest value of each observation and action that has a label: a wrong unit shows here."""
-    found: dict[str, tuple[float, float]] = {}
+def _ranges(rollouts: Sequence[StepSequence]) -> dict[str, tuple[str, float, float]]:
+    """Column and unit, lowest and highest value of each observation and action: a wrong unit shows here."""
+    found: dict[str, tuple[str, float, float]] = {}
     for rollout in rollouts:
-        spec = (rollout.rollout_info or {}).get("env_spec")
-        if spec is None:
-            continue
-        labeled = {
-            "observation": (spec.observation_labels, rollout.observations),
-            "action": (spec.action_labels, rollout.actions),
-        }
-        for kind, (labels, values) in labeled.items():
-            for i, label in enumerate(labels or ()):
-                low, high = found.get(f"{kind} {label}", (float("inf"), -float("inf")))
-                found[f"{kind} {label}"] = (min(low, float(values[:, i].min())), max(high, float(values[:, i].max())))
+        info = rollout.rollout_info or {}
+        spec, columns = info.get("env_spec"), info.get("log", {}).get("columns", {})
+        for kind in ("observation", "action"):
+            values = rollout.get_data_values(f"{kind}s")
+            if not isinstance(values, np.ndarray) or values.ndim > 2 or not values.size:
+                continue  # entries of other spaces, or images
+            values = values.reshape(len(values), -1)
+            mapped = columns.get(f"{kind}s") or []
+            labels = [label for label, *_ in mapped] or getattr(spec, f"{kind}_labels", None) or []
+            for i in range(values.shape[1]):
+                name = f"{kind} {labels[i] if len(labels) == values.shape[1] else i}"
+                column = f"{mapped[i][1]} [{mapped[i][2] or '-'}]" if len(mapped) == values.shape[1] else ""
+                _, low, high = found.get(name, ("", float("inf"), -float("inf")))
+                found[name] = (column, min(low, float(values[:, i].min())), max(high, float(values[:, i].max())))
     return found

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from metaroll.data.logs.minari_sets import find_minari, minari_rollouts, minari_
 from metaroll.data.logs.resampling import Grid, checked_times, filled, held, lines, make_grid, unwrapped
 from metaroll.data.logs.robot_log import ROBOT_LOG_SUFFIX, read_robot_log
 from metaroll.data.logs.tables import LogTable, array_table, read_table
+from metaroll.data.logs.timing import gaps_text, timing_text
 from metaroll.data.recordings import load_rollout
 from metaroll.data.rollouts import TIME_STEP
 from metaroll.data.step_sequence import StepSequence
@@ -30,6 +32,9 @@ _BEYOND = 1e-6
 _PUNCTUAL, _A_STEP = 0.01, 0.9
 """Shares of a step by which observations may be off it and count as on time, and from which a step is missing."""
 
+_FAR_CLOCK = 1e-3
+"""Share of error from which a clock is no crystal: steps may really be longer or shorter."""
+
 _ANGLE_UNITS = ("rad", "deg", "rev")
 _FUNCTIONS = {"sin": np.sin, "cos": np.cos}
 
@@ -40,9 +45,13 @@ def load_log(
     """The rollouts of a log, which ``save_rollouts`` can write into a folder for all that reads recordings.
 
     The row at time ``t`` holds what was observed at ``t``, and the action that acted from ``t`` until the next row. N
-    rows are N - 1 steps; the action of the last row is not used, and may be missing. At other times than those of rows
-    observations are interpolated by lines, and actions and rewards are those of the row before (zero-order hold).
-    Logs have no ending of their own: the last step is truncated, unless the mapping has ``terminated``.
+    rows are N - 1 steps; the action of the last row is not used, and may be missing. Where rows lie on a grid, they are
+    taken to be there: what single stamps are off it, by less than a quarter of a step, is noise, and an error of the
+    clock of up to 1 % is none of the log. At other times than those of rows observations are interpolated by lines;
+    actions and rewards of a step are means over it of what was held from row to row, choices those that held for the
+    longest time. Logs have no ending of their own: the last step is truncated, unless the mapping has ``terminated``.
+
+    There is a warning of gaps (pauses in which rows are missing) that are longer than ``max_gap``.
 
     Args:
         path: A ``.csv``, ``.npz`` or ``.parquet`` file; the ``.jsonl`` file of a ``RealEnv``; a rollout that
@@ -59,7 +68,8 @@ def load_log(
     Returns:
         Rollouts with observations ``(T+1, O)``, actions ``(T, A)``, ``time (T+1,)`` in s from the first row, rewards
         and, where they are mapped, states ``(T+1, S)``. ``rollout_info`` holds ``env_spec``, ``dt`` and ``log`` (file,
-        episode, first and last row, counted from 1).
+        episode, first and last row, counted from 1, ``timing``: how rows became steps, and
+        ``columns``: label, column and unit of each observation and action).
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -171,7 +181,22 @@ def _recording(path: Path) -> StepSequence:
 def _rollouts(table: LogTable, mapping: LogMapping, env_spec: EnvSpec | None) -> list[StepSequence]:
     """The rollouts of a table, one for each value of the episode column."""
     reader = _Reader(table, mapping, env_spec)
-    return [reader.rollout(int(first), int(end)) for first, end in reader.episodes()]
+    rollouts = [reader.rollout(int(first), int(end)) for first, end in reader.episodes()]
+    _tell_timing(table, rollouts, mapping.max_gap)
+    return rollouts
+
+
+def _tell_timing(table: LogTable, rollouts: Sequence[StepSequence], max_gap: float) -> None:
+    """Warn of gaps that nobody has allowed, and of a clock that is far off, in one message."""
+    timings = [rollout.rollout_info["log"]["timing"] for rollout in rollouts]
+    told = gaps_text([gap for timing in timings for gap in timing["gaps"] if gap[1] > max_gap])
+    parts = [f"{told} (max_gap, at least as long, allows it)"] if told else []
+    far = [number for number, timing in enumerate(timings) if abs(timing["clock_error"]) > _FAR_CLOCK]
+    if far:
+        dt = rollouts[far[0]].rollout_info[TIME_STEP]
+        parts.append(timing_text(timings[far[0]], dt))
+    if parts:
+        warnings.warn(f"{table.source}: {'; '.join(parts)}", stacklevel=4)
 
 
 class _Reader:
@@ -188,7 +213,11 @@ class _Reader:
         self._observations = _ordered(mapping.observations, env_spec, "observation")
         self._actions = _ordered(mapping.actions, env_spec, "action")
         self._states = _ordered(mapping.states, env_spec, "state") if mapping.states else {}
-        self._spec = env_spec or _spec(self._observations, self._actions, self._states)
+        self._spec = (
+            _spec(self._observations, self._actions, self._states)
+            if env_spec is None
+            else _with_labels(env_spec, self._observations, self._actions)
+        )
         self._time = "row" if mapping.time is None else mapping.time.column
         names = {column.column: entry for entry, column in mapping.columns.items()}
         names |= {name: "episode" for name in [mapping.episode] if name is not None}
@@ -240,22 +269,27 @@ class _Reader:
         """The rollout of rows ``first`` to ``end - 1``."""
         mapping, table = self._mapping, self._table
         ended = self._has_ended(first, end)
-        times, dt = self._times(first, end), mapping.dt
+        dt = mapping.dt
         if dt is None and mapping.sample_time is not None:
             dt = mapping.sample_time
-        grid = make_grid(times, dt, table, first, self._time)
+        times = self._times(first, end)
+        grid = make_grid(times, dt, table, first, self._time, lambda: self._moved(first, end))
 
         def series(columns: Mapping[str, LogColumn]) -> np.ndarray:
-            found = [self._lines(label, one, first, end, times, grid) for label, one in columns.items()]
+            found = [self._lines(label, one, first, end, grid) for label, one in columns.items()]
             return np.stack(found, axis=1)
 
-        actions = [self._held(one, first, end, times, grid, i) for i, one in enumerate(self._actions.items())]
+        actions = [self._held(one, first, end, grid, i) for i, one in enumerate(self._actions.items())]
         rewards = np.zeros(len(grid.times) - 1)
         if mapping.rewards is not None:
-            rewards = self._held(("rewards", mapping.rewards), first, end, times, grid)
+            rewards = self._held(("rewards", mapping.rewards), first, end, grid)
         terminated = np.zeros(len(rewards), dtype=bool)
         terminated[-1] = ended
-        log: dict[str, Any] = {"file": table.source, "rows": [first + 1, end]}
+        log: dict[str, Any] = {"file": table.source, "rows": [first + 1, end], "timing": grid.timing.to_info()}
+        groups = {"observations": self._observations, "actions": self._actions}
+        log["columns"] = {
+            name: [[label, one.column, one.unit] for label, one in group.items()] for name, group in groups.items()
+        }
         if mapping.episode is not None:
             log["episode"] = str(self._table.column(mapping.episode, "episode")[first])
         fields: dict[str, Any] = {"states": series(self._states)} if self._states else {}
@@ -286,17 +320,37 @@ class _Reader:
         mapping = self._mapping
         if mapping.time is None:
             return np.arange(end - first) * (mapping.sample_time or 1.0)
-        stamps = _converted(self._numbers[mapping.time.column][first:end], mapping.time)
-        return checked_times(stamps, self._table, first, mapping.time.column, mapping.max_gap)
+        column = mapping.time
+        # A unit below a second is divided by: 60 ms are 0.06 s to the last bit then, in whatever unit they are written.
+        factor = UNITS[column.unit]
+        with np.errstate(over="ignore"):  # what is infinite counts as missing
+            since = self._table.since_first(column.column, first, end) * column.scale
+        times = since / round(1.0 / factor) if factor < 1.0 else since * factor
+        start = float(_converted(self._numbers[column.column][first : first + 1], column)[0])
+        checked_times(times, start, self._table, first, column.column, mapping.max_gap)
+        return times
 
-    def _lines(self, label: str, column: LogColumn, first: int, end: int, times: np.ndarray, grid: Grid) -> np.ndarray:
+    def _moved(self, first: int, end: int) -> tuple[np.ndarray, np.ndarray]:
+        """Observations ``(rows, O)`` and actions ``(rows - 1, A)`` of rows as they are, NaN where they are missing."""
+
+        def values(column: LogColumn) -> np.ndarray:
+            found = _converted(self._numbers[column.column][first:end], column)
+            found = unwrapped(found) if column.is_angle else found
+            return found if column.function is None else _FUNCTIONS[column.function](found)
+
+        observations, actions = (
+            np.stack([values(one) for one in group.values()], axis=1) for group in (self._observations, self._actions)
+        )
+        return observations, actions[:-1]
+
+    def _lines(self, label: str, column: LogColumn, first: int, end: int, grid: Grid) -> np.ndarray:
         values = _converted(self._numbers[column.column][first:end], column)
         if column.is_angle:
             values = unwrapped(values)
         elif column.unit in _ANGLE_UNITS or names_angle(label):
             self._tell_jump(values, label, column, first)
         gap = self._mapping.max_gap
-        found = lines(filled(values, times, gap, False, self._table, first, column.column), times, grid)
+        found = lines(filled(values, grid.row_times, gap, False, self._table, first, column.column), grid)
         return found if column.function is None else _FUNCTIONS[column.function](found)
 
     def _tell_jump(self, values: np.ndarray, label: str, column: LogColumn, first: int) -> None:
@@ -316,16 +370,16 @@ class _Reader:
         labeled: tuple[str, LogColumn],
         first: int,
         end: int,
-        times: np.ndarray,
         grid: Grid,
         position: int | None = None,
     ) -> np.ndarray:
         label, column = labeled
         values = _converted(self._numbers[column.column][first : end - 1], column)
-        values = filled(values, times[:-1], self._mapping.max_gap, True, self._table, first, column.column)
+        values = filled(values, grid.row_times[:-1], self._mapping.max_gap, True, self._table, first, column.column)
         if position is not None:
             values = self._bounded(values, label, column, first, position)
-        return held(np.append(values, values[-1]), times, grid)
+        choices = position is not None and not isinstance(self._spec.action_space, Box)
+        return held(np.append(values, values[-1]), grid, choices=choices)
 
     def _bounded(self, values: np.ndarray, label: str, column: LogColumn, first: int, position: int) -> np.ndarray:
         """Actions within their bounds."""
@@ -393,6 +447,18 @@ def _spec(
         action_labels=tuple(actions),
         state_labels=tuple(states) or None,
     )
+
+
+def _with_labels(spec: EnvSpec, observations: Mapping[str, LogColumn], actions: Mapping[str, LogColumn]) -> EnvSpec:
+    """``spec`` with the labels of the mapping where the environment has none, as far as they name single entries."""
+    changes = {}
+    for kind, columns, known, size in (
+        ("observation", observations, spec.observation_labels, spec.obs_dim),
+        ("action", actions, spec.action_labels, spec.act_dim),
+    ):
+        if known is None and len(columns) == size:
+            changes[f"{kind}_labels"] = tuple(columns)
+    return replace(spec, **changes)
 
 
 def _packed(actions: np.ndarray, spec: EnvSpec) -> np.ndarray:

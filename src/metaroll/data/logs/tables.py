@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Context, Decimal
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ _STAMP = re.compile(r"\d{4}-\d\d-\d\d|\d\d?:\d\d")
 """How time stamps begin: a date, or a time of day."""
 _DELIMITERS = ",;\t"
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+_EXACT = Context(prec=60)
+"""Digits for differences of time stamps, which have 20 or so."""
 _FACTOR = 32
 """A log may take this many times its own size in any case."""
 _MOST_COLUMNS = 100_000
@@ -65,6 +68,32 @@ class LogTable:
         """Whether a column holds time stamps or durations, which need no unit."""
         values = self.columns[name]
         return isinstance(values, np.ndarray) and values.dtype.kind in "mM"
+
+    def since_first(self, name: str, first: int, end: int) -> np.ndarray:
+        """The entries of rows ``first`` to ``end - 1`` without the first of them, ``(rows,)``; NaN where missing.
+
+        They are subtracted as they are written, whole numbers as such and decimals by their digits: a float would have
+        lost 200 ns of a time since 1970, and more of one in ns. Time stamps and durations are in seconds.
+        """
+        values = self.columns[name][first:end]
+        if isinstance(values, np.ndarray):
+            if values.dtype.kind in "mM":
+                return ((values - values[:1]) / np.timedelta64(1, "s")).astype(np.float64)
+            if values.dtype.kind == "u":  # a difference that is negative wraps around, and back
+                return (values.astype(np.uint64) - np.uint64(values[0])).view(np.int64).astype(np.float64)
+            if values.dtype.kind == "i":
+                return (values.astype(np.int64) - np.int64(values[0])).astype(np.float64)
+            if values.dtype.kind in "bf":
+                return values.astype(np.float64) - float(values[0])
+        exact = [self._decimal(value, first + row, name) for row, value in enumerate(values)]
+        return np.array([float(_EXACT.subtract(value, exact[0])) for value in exact])
+
+    def _decimal(self, value: Any, row: int, column: str) -> Decimal:
+        """An entry with all its digits, NaN where it is missing."""
+        try:
+            return Decimal(value.strip() if isinstance(value, str) else value)
+        except (ArithmeticError, TypeError, ValueError):
+            return Decimal(self._number(value, row, column))
 
     def numbers(self, name: str, what: str) -> np.ndarray:
         """The entries of a column as numbers ``(rows,)``, NaN where they are missing; time in seconds.

@@ -1,0 +1,327 @@
+"""Whether the columns of a log can be what they are taken for: findings for people, none of which refuses a log."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from gymnasium.spaces import Box
+
+from metaroll.data.rollouts import TIME_STEP
+from metaroll.data.step_sequence import StepSequence
+from metaroll.functional.series.signals import circle_error, derivative_fit, spikes, stuck_values
+from metaroll.types import EnvSpec
+
+__all__ = ["Finding", "check_log"]
+
+_LISTED, _MANY, _MOST_COLUMNS = 3, 8, 128
+_SURE = 0.98
+"""Agreement from which a speed is taken for the derivative of a position, where no label says so."""
+_PLAIN = 0.998
+"""The same, where nothing but the log itself says so, and of how many steps at least."""
+_ENOUGH = 50
+_LOST = 0.5
+"""Agreement below which a speed has nothing to do with the position whose derivative it should be."""
+_OFF = 0.2
+"""Share by which the factor between the two may differ from what it should be."""
+_ROUND = 0.1
+"""Root mean square of ``sin^2 + cos^2 - 1`` from which two columns are no sine and cosine."""
+_EXACT, _ROUGHLY = 1e-4, 0.05
+"""The same, below which two columns of a simulator, or of a log, are taken for a sine and a cosine."""
+_TURNED = 0.05
+"""By how much both must have changed."""
+_OUTSIDE = 1e-6
+_UNITS = (
+    (180.0 / math.pi, "one of them is in degrees"),
+    (60.0 / (2.0 * math.pi), "one of them is in turns per minute (rpm)"),
+    (2.0 * math.pi, "one of them is in turns"),
+    (6.0, "one is in turns per minute (rpm), the other one in degrees"),
+    (1000.0, "one of them is in mm or ms"),
+    (100.0, "one of them is in cm"),
+)
+_FUNCTION = re.compile(r"(sin|cos)(?:e|ine)?(?:_of)?[ _(]*(\w*)\)?")
+_SPEED = re.compile(r"(?:_|\b)(?:angular[ _])?(?:dot|velocity|speed|vel|rate)\b")
+_PLACE = re.compile(r"(?:_|\b)(?:angle|position|pos)\b")
+
+
+class Finding(NamedTuple):
+    """Something about a log that may be wrong.
+
+    Attributes:
+        kind: ``"speed"``, ``"circle"``, ``"outside"``, ``"outlier"``, ``"constant"`` or ``"stuck"``.
+        columns: Labels of the observations that it is about, or ``"observation 3"`` where they have none.
+        steps: Places in the rollouts, as (number of the rollout, step), both counted from 0; empty: it is about all.
+        text: In words.
+    """
+
+    kind: str
+    columns: tuple[str, ...]
+    steps: tuple[tuple[int, int], ...]
+    text: str
+
+
+class _Relation(NamedTuple):
+    """``speed`` is the derivative of a position, or of the angle that has two columns as sine and cosine."""
+
+    position: tuple[int, ...]
+    speed: int
+    factor: float = 1.0
+
+
+def check_log(
+    rollouts: Sequence[StepSequence],
+    simulated: Sequence[StepSequence] | None = None,
+    simulated_dt: float | None = None,
+) -> list[Finding]:
+    """What may be wrong with the observations of a log, in words.
+
+    Speeds are compared with the derivatives of positions (forgotten units, signs, swapped columns), values with the
+    observation space, each column with itself (outliers, constants, values at a stop). Which observation is the speed
+    of which is told by labels (``theta`` and ``theta_dot``, ``hip angle`` and ``hip velocity``), by rollouts that were
+    ``simulated``, or by the log, where it is plain.
+
+    Args:
+        rollouts: Of one log, with observations ``(T+1, O)``.
+        simulated: Rollouts of the simulator, with any actions: what is the case there should be so in the log.
+        simulated_dt: Seconds per step of these; ``None``: as in the log.
+
+    Returns:
+        An empty list where nothing is strange.
+    """
+    logs = [_flat(rollout) for rollout in rollouts]
+    if not logs or any(log is None or log.shape[1] != logs[0].shape[1] for log in logs):  # type: ignore[union-attr]
+        return []
+    data: list[np.ndarray] = [log for log in logs if log is not None]
+    names = _names(rollouts[0], data[0].shape[1])
+    reference = [flat for one in simulated or () if (flat := _flat(one)) is not None and flat.shape[1] == len(names)]
+    dt = _time_step(rollouts[0])
+    found = []
+    if dt is not None:
+        found += _speeds(data, reference, names, dt, simulated_dt or dt)
+    return [*found, *_columns(rollouts, data, reference, names)]
+
+
+def _flat(rollout: StepSequence) -> np.ndarray | None:
+    """Observations ``(T+1, O)``, if they are numbers of one axis."""
+    if "observations" not in rollout.data_names:
+        return None
+    values = rollout.get_data_values("observations")
+    if not isinstance(values, np.ndarray) or values.ndim != 2 or values.dtype.kind not in "biuf":
+        return None
+    return values.astype(np.float64)
+
+
+def _names(rollout: StepSequence, width: int) -> tuple[str, ...]:
+    spec = _spec(rollout)
+    labels = None if spec is None else spec.observation_labels
+    return labels if labels is not None and len(labels) == width else tuple(f"observation {i}" for i in range(width))
+
+
+def _spec(rollout: StepSequence) -> EnvSpec | None:
+    spec = (rollout.rollout_info or {}).get("env_spec")
+    return spec if isinstance(spec, EnvSpec) else None
+
+
+def _time_step(rollout: StepSequence) -> float | None:
+    dt = (rollout.rollout_info or {}).get(TIME_STEP)
+    return None if dt is None else float(dt)
+
+
+# ------------------------------------------------------------------------------------------------------------- speeds
+def _speeds(
+    logs: list[np.ndarray], reference: list[np.ndarray], names: Sequence[str], dt: float, reference_dt: float
+) -> Iterator[Finding]:
+    # Labels of a log may stand in another order than the entries of the simulator: its own data come first.
+    relations = _plain(reference, reference_dt) if reference else []
+    relations += [one for one in _labeled(names) if one.speed not in {known.speed for known in relations}]
+    if not relations and sum(map(len, logs)) >= _ENOUGH:
+        relations = _plain(logs, dt, alone=True)
+    for relation in relations:
+        columns = tuple(names[i] for i in (*relation.position, relation.speed))
+        if len(relation.position) == 2:
+            error = circle_error(*(np.concatenate([log[:, i] for log in logs]) for i in relation.position))
+            if error > _ROUND:
+                yield Finding(
+                    "circle",
+                    columns[:2],
+                    (),
+                    f"{columns[0]} and {columns[1]} are no sine and cosine of an angle: the sum of their squares is "
+                    f"off 1 by {error:.2g}; check the columns, and function and unit in the mapping",
+                )
+                continue
+        fit = derivative_fit(*_pair(logs, relation), dt)
+        factor = fit.factor / relation.factor
+        place = f"the angle of {columns[0]} and {columns[1]}" if len(relation.position) == 2 else columns[0]
+        still = all(np.ptp(log[:, i]) == 0.0 for log in logs for i in relation.position)
+        if still or all(np.ptp(log[:, relation.speed]) == 0.0 for log in logs):
+            continue  # said of the column itself
+        if fit.agreement < _LOST:
+            text = f"{columns[-1]} is not the speed of {place} (it explains {100 * fit.agreement:.0f} % of its changes)"
+            yield Finding("speed", columns, (), f"{text}; check which columns they are, and unwrap")
+        elif abs(factor - 1.0) > _OFF:
+            yield Finding(
+                "speed",
+                columns,
+                (),
+                f"{place} changes by {factor:.4g} times what {columns[-1]} says: {_hint(factor, len(columns) == 3)}",
+            )
+
+
+def _hint(factor: float, is_circle: bool) -> str:
+    notes = _unit_hint(factor, 0.1)
+    if factor < 0.0:
+        notes.append(
+            "sine and cosine are swapped, or one has another sign" if is_circle else "one of them has another sign"
+        )
+    return ", and ".join(notes) or "check their units and scales"
+
+
+def _unit_hint(factor: float, near: float) -> list[str]:
+    """The unit that was forgotten, if its factor is within a share ``near`` of this one."""
+    size = max(abs(factor), 1.0 / abs(factor)) if factor else math.inf
+    return [text for known, text in _UNITS if abs(size / known - 1.0) < near][:1]
+
+
+def _labeled(names: Sequence[str]) -> list[_Relation]:
+    """Relations that labels tell."""
+    places: dict[str, int] = {}
+    speeds: dict[str, int] = {}
+    circles: dict[str, dict[str, int]] = {}
+    for i, name in enumerate(map(str.lower, names)):
+        function = _FUNCTION.fullmatch(name)
+        if function:
+            circles.setdefault(function[2], {})[function[1]] = i
+        elif _SPEED.search(name):
+            speeds[_SPEED.sub("", name).strip(" _")] = i
+        else:
+            places[_PLACE.sub("", name).strip(" _")] = i
+    found = [_Relation((places[name],), i) for name, i in speeds.items() if name in places]
+    pairs = {name: (one["sin"], one["cos"]) for name, one in circles.items() if len(one) == 2}
+    found += [_Relation(pairs[name], i) for name, i in speeds.items() if name in pairs and name not in places]
+    if not found and len(pairs) == len(speeds) == 1:
+        found = [_Relation(next(iter(pairs.values())), next(iter(speeds.values())))]
+    return found
+
+
+def _plain(logs: list[np.ndarray], dt: float, *, alone: bool = False) -> list[_Relation]:
+    """Relations that data tell: a speed belongs to the position that agrees best with it, if it does so closely.
+
+    Args:
+        logs: Observations of each rollout.
+        dt: Seconds per step.
+        alone: Whether these may have units that are wrong.
+    """
+    every = np.concatenate(logs)
+    if every.shape[1] > _MOST_COLUMNS:
+        return []  # all pairs would take minutes
+    moving = [i for i in range(every.shape[1]) if np.ptp(every[:, i]) > 0.0]
+    circles = [
+        pair
+        for pair in itertools.combinations(moving, 2)
+        if circle_error(every[:, pair[0]], every[:, pair[1]]) < (_ROUGHLY if alone else _EXACT)
+        and min(np.ptp(every[:, i]) for i in pair) > _TURNED
+    ]
+    # The later one is taken for the sine: in the order (sin, cos) the factor is -1.
+    positions = [(i,) for i in moving] + [(j, i) for i, j in circles]
+    best: dict[int, tuple[float, _Relation]] = {}
+    for position, speed in itertools.product(positions, moving):
+        if speed in position:
+            continue
+        fit = derivative_fit(*_pair(logs, _Relation(position, speed)), dt)
+        if fit.agreement <= max(_PLAIN if alone else _SURE, best.get(speed, (0.0,))[0]):
+            continue
+        is_one = abs(abs(fit.factor) - 1.0) < 0.1
+        if is_one or (alone and _unit_hint(fit.factor, 0.05)):
+            # What the signs of a sine and a cosine are, a log does not say by itself.
+            wanted = fit.factor if not alone else math.copysign(1.0, fit.factor if len(position) == 2 else 1.0)
+            best[speed] = (fit.agreement, _Relation(position, speed, wanted))
+    return [relation for _, relation in best.values()]
+
+
+def _pair(logs: list[np.ndarray], relation: _Relation) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Positions and speeds of each rollout."""
+    if len(relation.position) == 1:
+        positions = [log[:, relation.position[0]] for log in logs]
+    else:
+        sin, cos = relation.position
+        positions = [np.unwrap(np.arctan2(log[:, sin], log[:, cos])) for log in logs]
+    return positions, [log[:, relation.speed] for log in logs]
+
+
+# ------------------------------------------------------------------------------------------------------- single columns
+def _columns(
+    rollouts: Sequence[StepSequence], logs: list[np.ndarray], reference: list[np.ndarray], names: Sequence[str]
+) -> Iterator[Finding]:
+    low, high = _bounds(rollouts[0], len(names))
+    every = np.concatenate(logs)
+    simulated = np.concatenate(reference) if reference else None
+    constant = [i for i in range(len(names)) if np.ptp(every[:, i]) == 0.0]
+    strange = [i for i in constant if simulated is None or np.ptp(simulated[:, i]) > 0.0]
+    if strange and len(every) > 2:
+        told = ", ".join(f"{names[i]} ({every[0, i]:.6g})" for i in strange[:_MANY])
+        more = f" and {len(strange) - _MANY} more" if len(strange) > _MANY else ""
+        yield Finding("constant", tuple(names[i] for i in strange), (), f"always the same: {told}{more}")
+    for i, name in enumerate(names):
+        column = every[:, i]
+        if i in constant:
+            continue
+        margin = _OUTSIDE * (high[i] - low[i]) if np.isfinite(high[i] - low[i]) else 0.0
+        outside = [np.flatnonzero((log[:, i] < low[i] - margin) | (log[:, i] > high[i] + margin)) for log in logs]
+        places = _places(outside)
+        if places:
+            worst = column[np.argmax(np.maximum(low[i] - column, column - high[i]))]
+            yield Finding(
+                "outside",
+                (name,),
+                places,
+                f"{name} leaves the observation space [{low[i]:.6g}, {high[i]:.6g}] in {_listed(places)}, up to "
+                f"{worst:.6g}; check its unit and scale",
+            )
+        places = _places([spikes(log[:, i]) for log in logs])
+        if places:
+            first = logs[places[0][0]][:, i]
+            around = first[places[0][1] - 1 : places[0][1] + 2]
+            yield Finding(
+                "outlier",
+                (name,),
+                places,
+                f"{name} has outliers in {_listed(places)}: "
+                f"{', '.join(f'{value:.5g}' for value in around)} around the first one",
+            )
+        idle = [] if simulated is None else [value for value, _ in stuck_values(simulated[:, i]) if value == 0.0]
+        for value, count in stuck_values(column):
+            if value in idle:
+                continue  # a sensor of contacts that is mostly 0 in simulation, too
+            places = _places([np.flatnonzero(log[:, i] == value) for log in logs])
+            yield Finding(
+                "stuck",
+                (name,),
+                places,
+                f"{name} is exactly {value:.6g}, its {'largest' if value == column.max() else 'smallest'} value, in "
+                f"{count} of {len(column)} entries ({_listed(places)}): clipped, or at a stop; states are not known "
+                "there",
+            )
+
+
+def _bounds(rollout: StepSequence, width: int) -> tuple[np.ndarray, np.ndarray]:
+    spec = _spec(rollout)
+    space = None if spec is None else spec.observation_space
+    if isinstance(space, Box) and space.shape == (width,):
+        return space.low.astype(np.float64), space.high.astype(np.float64)
+    return np.full(width, -np.inf), np.full(width, np.inf)
+
+
+def _places(rows: list[np.ndarray]) -> tuple[tuple[int, int], ...]:
+    return tuple((number, int(step)) for number, steps in enumerate(rows) for step in steps)
+
+
+def _listed(places: Sequence[tuple[int, int]]) -> str:
+    """Steps as people read them; of the first rollout alone without its number."""
+    many = any(number for number, _ in places)
+    texts = [f"step {step}" + (f" of rollout {number}" if many else "") for number, step in places[:_LISTED]]
+    more = f" and {len(places) - _LISTED} more" if len(places) > _LISTED else ""
+    return f"{', '.join(texts)}{more}"

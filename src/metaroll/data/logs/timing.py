@@ -1,0 +1,123 @@
+"""How the rows of a log became steps: what is said of it, to people and in ``rollout_info``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+__all__ = ["Gap", "Timing", "gaps_text", "timing_text"]
+
+_LISTED = 5
+"""Gaps that are listed one by one."""
+_PPM = 1e-6
+
+
+class Gap(NamedTuple):
+    """A pause in which rows are missing.
+
+    Attributes:
+        row: The row after it, counted from 1.
+        seconds: From the row before to this one.
+    """
+
+    row: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How rows became steps.
+
+    Attributes:
+        rows: ``"rows"``: each is a step. ``"gathered"``: a step is a whole number of them. ``"repeated"``: each holds
+            for a whole number of steps. ``"means"``: neither; actions are means over steps of what was held.
+        dt: Seconds per step.
+        row_step: Seconds between rows, by their stamps.
+        off: By how much stamps are off the grid of the rows at most, in s; ``None``: they lie on none, and are taken as
+            they are.
+        far: Rows that are more than a quarter of a step off the grid; their stamps count.
+        real: Share of what stamps are off the grid by which rows really were, as observations tell.
+        clock: By which share the stamps' clock is fast; 0: not known.
+        gaps: Where rows are missing.
+    """
+
+    rows: Literal["rows", "gathered", "repeated", "means"]
+    dt: float
+    row_step: float
+    off: float | None = None
+    far: int = 0
+    real: float = 0.0
+    clock: float = 0.0
+    gaps: tuple[Gap, ...] = ()
+
+    def to_info(self) -> dict[str, Any]:
+        """As entries of ``rollout_info["log"]``: numbers, text and lists."""
+        return {
+            "rows": self.rows,
+            "row_step": self.row_step,
+            "stamps_off": self.off,
+            "rows_far_off": self.far,
+            "really_off": self.real,
+            "clock_error": self.clock,
+            "gaps": [[gap.row, gap.seconds] for gap in self.gaps],
+        }
+
+
+def timing_text(info: Mapping[str, Any], dt: float) -> str:
+    """What was done, in words.
+
+    Args:
+        info: What ``Timing.to_info`` returned.
+        dt: Seconds per step.
+    """
+    between = _seconds(info["row_step"])
+    text = {
+        "rows": f"rows were taken as steps of {_seconds(dt)}",
+        "gathered": f"rows, {between} apart, were gathered into steps of {_seconds(dt)}: actions are means over steps",
+        "repeated": f"rows, {between} apart, were taken as several steps of {_seconds(dt)} each: observations between "
+        "them lie on lines",
+        "means": f"rows, {between} apart, were resampled to steps of {_seconds(dt)}: actions are means over steps, "
+        "observations lie on lines between rows",
+    }[info["rows"]]
+    notes = []
+    if info["stamps_off"] is None:
+        notes.append("stamps are uneven, and taken as they are")
+    elif info["stamps_off"] > 1e-9:
+        notes.append(f"stamps off by at most {_seconds(info['stamps_off'])}")
+    if info["really_off"]:
+        notes.append(f"which rows really were, to {100 * info['really_off']:.0f} %, as observations tell")
+    if info["rows_far_off"]:
+        rows = "1 row that is" if info["rows_far_off"] == 1 else f"{info['rows_far_off']} rows that are"
+        notes.append(f"but for {rows} farther off: there, stamps count and actions are means")
+    if info["clock_error"]:
+        notes.append(f"the clock is {_share(abs(info['clock_error']))} {'fast' if info['clock_error'] > 0 else 'slow'}")
+    return f"{text} ({'; '.join(notes)})" if notes else text
+
+
+def gaps_text(gaps: list[list[Any]]) -> str:
+    """Which rows come after gaps, and how long these are; empty where there is none.
+
+    Args:
+        gaps: Rows (counted from 1) and seconds.
+    """
+    if not gaps:
+        return ""
+    listed = ", ".join(f"row {row} ({_seconds(seconds)})" for row, seconds in gaps[:_LISTED])
+    more = f" and {len(gaps) - _LISTED} more" if len(gaps) > _LISTED else ""
+    return (
+        f"{len(gaps)} {'gap' if len(gaps) == 1 else 'gaps'} before {listed}{more}: observations there lie on "
+        "lines, and actions are those before the gap"
+    )
+
+
+def _seconds(seconds: float) -> str:
+    """A time in the unit in which it is read easily."""
+    for unit, factor in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
+        if seconds * factor >= 0.9995:
+            return f"{seconds * factor:.4g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+def _share(share: float) -> str:
+    return f"{share / _PPM:.3g} ppm" if share < 1e-3 else f"{100 * share:.2g} %"

@@ -1,0 +1,143 @@
+"""How long after a command a system begins to follow it: lags of parts of a step, with an interval."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from metaroll.errors import ShapeError
+
+__all__ = ["Lag", "estimate_lag", "held_later"]
+
+_BLOCK = 25
+"""Steps of a block that is drawn as a whole: errors of neighbors are alike."""
+_FEWEST_BLOCKS = 8
+_FLOOR = 1e-10
+"""Share of the changes below which an error is rounding."""
+_RIDGE = 1e-9
+"""Of columns that say the same, as sine and cosine near a stop do."""
+_MOST_COLUMNS = 64
+_TOLD = 1.0
+"""Steps by which an interval may be wide, if the lag is to count as known."""
+
+
+class Lag(NamedTuple):
+    """A lag in steps, and its interval.
+
+    Attributes:
+        steps: The likeliest lag; NaN where the log is too short.
+        low: Lower bound.
+        high: Upper bound.
+    """
+
+    steps: float
+    low: float
+    high: float
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the interval is at most a step wide."""
+        return self.high - self.low <= _TOLD
+
+
+def held_later(actions: np.ndarray, lag: float) -> np.ndarray:
+    """Means over steps of commands that act ``lag`` steps late, ``(N, A)``; of steps that older ones reach into, NaN.
+
+    With ``lag = m + f``: ``(1 - f) u_{k-m} + f u_{k-m-1}``.
+
+    Args:
+        actions: Of each step, ``(N, A)``.
+        lag: At least 0.
+    """
+    whole = int(lag)
+    part = lag - whole
+    padded = np.concatenate([np.full((whole + 1, actions.shape[1]), np.nan), actions])
+    later, before = padded[1 : len(actions) + 1], padded[: len(actions)]
+    return later if part == 0.0 else (1.0 - part) * later + part * before
+
+
+def estimate_lag(
+    observations: Sequence[np.ndarray],
+    actions: Sequence[np.ndarray],
+    generator: np.random.Generator,
+    *,
+    max_lag: float = 5.0,
+    resolution: float = 0.1,
+    num_reps: int = 200,
+    confidence: float = 0.95,
+) -> Lag:
+    """The lag between commands and what is observed, by the profile likelihood of a linear model.
+
+    For each lag it fits ``x_{k+1} - x_k = A x_k + B u(held over [t_k - lag, t_{k+1} - lag]) + c + e_k`` by least
+    squares, and takes the lag that makes ``-N/2`` times the sum over entries of ``log sum e^2`` largest. The interval
+    is that of a bootstrap of blocks of 25 steps (Künsch 1989), in which all of this is done anew, and half of
+    ``resolution`` more.
+
+    A system that is not linear makes errors of its own, which count as noise; one whose speeds are not observed can
+    look as if it were later than it is.
+
+    Args:
+        observations: Of each rollout, ``(T+1, O)``.
+        actions: Held during its steps, ``(T, A)``.
+        generator: Source of randomness.
+        max_lag: Largest lag that is tried, in steps.
+        resolution: Between those.
+        num_reps: Resamples.
+        confidence: Level of the interval.
+
+    Returns:
+        NaN and the bounds 0 and ``max_lag`` where there are fewer than 8 blocks, or more than 64 observations.
+
+    Raises:
+        ShapeError: Observations and actions do not fit.
+    """
+    for x, u in zip(observations, actions, strict=True):
+        if x.ndim != 2 or u.ndim != 2 or len(x) != len(u) + 1:
+            raise ShapeError(f"observations (T+1, O) and actions (T, A) do not fit: {x.shape} and {u.shape}")
+    unknown = Lag(float("nan"), 0.0, max_lag)
+    lags = resolution * np.arange(round(max_lag / resolution) + 1)
+    if not observations:
+        return unknown
+    changes = np.concatenate([np.diff(x, axis=0) for x in observations])
+    states = np.concatenate([x[:-1] for x in observations])
+    used = np.concatenate([np.arange(len(u)) > max_lag for u in actions])  # the same steps for all lags
+    blocks = int(np.count_nonzero(used)) // _BLOCK
+    if blocks < _FEWEST_BLOCKS:
+        return unknown
+    changes, states = _scaled(changes[used]), _scaled(states[used])
+    if not changes.size or states.shape[1] > _MOST_COLUMNS:
+        return unknown
+    drawn = generator.multinomial(blocks, np.full(blocks, 1.0 / blocks), size=num_reps)
+    weights = np.concatenate([np.ones((1, blocks)), drawn])
+    profiles = []
+    for lag in lags:
+        held = _scaled(np.concatenate([held_later(u, lag) for u in actions])[used])
+        design = np.concatenate([np.ones((len(states), 1)), states, held], axis=1)
+        profiles.append(_log_likelihood(design, changes, blocks, weights))
+    best = lags[np.argmax(np.array(profiles), axis=0)]
+    tail = 0.5 * (1.0 - confidence)
+    low, high = np.quantile(best[1:], [tail, 1.0 - tail])
+    half = 0.5 * resolution
+    return Lag(float(best[0]), max(0.0, float(min(low, best[0])) - half), float(max(high, best[0])) + half)
+
+
+def _log_likelihood(design: np.ndarray, changes: np.ndarray, blocks: int, weights: np.ndarray) -> np.ndarray:
+    """Of the best linear model, for each row of the ``weights (R, blocks)`` of blocks, ``(R,)``."""
+    both = np.concatenate([design, changes], axis=1)[: blocks * _BLOCK].reshape(blocks, _BLOCK, -1)
+    products = np.einsum("bki,bkj->bij", both, both)
+    sums = np.tensordot(weights, products, axes=1)  # (R, P + O, P + O)
+    width = design.shape[1]
+    inner = sums[:, :width, :width] + _RIDGE * blocks * _BLOCK * np.eye(width)
+    mixed, squares = sums[:, :width, width:], np.diagonal(sums[:, width:, width:], axis1=1, axis2=2)
+    errors = squares - np.sum(mixed * np.linalg.solve(inner, mixed), axis=1)
+    return -0.5 * blocks * _BLOCK * np.log(np.maximum(errors, _FLOOR * squares)).sum(axis=1)
+
+
+def _scaled(values: np.ndarray) -> np.ndarray:
+    """Columns that vary, with mean 0 and standard deviation 1."""
+    centered = values - values.mean(axis=0)
+    spread = centered.std(axis=0)
+    moving = spread > 1e-12 * np.maximum(np.abs(values).max(axis=0, initial=0.0), 1e-300)
+    return centered[:, moving] / spread[moving]

@@ -1,0 +1,113 @@
+"""Whether a measured signal can be what it is taken for: speeds against positions, spikes, values at a stop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from metaroll.errors import ShapeError
+
+__all__ = ["DerivativeFit", "circle_error", "derivative_fit", "spikes", "stuck_values"]
+
+_SPANS = (1, 2, 4, 8, 16)
+"""Over how many steps changes are compared: noise of positions counts less, the longer they are."""
+_MOST_SPIKES = 0.02
+_FEWEST, _SHARE, _BEFORE = 5, 0.01, 5.0
+
+
+class DerivativeFit(NamedTuple):
+    """How the changes of a position go with a speed.
+
+    Attributes:
+        factor: Change of the position per integral of the speed; 1 where the speed is its derivative.
+        agreement: Share of the changes that is explained so, from 0 to 1.
+    """
+
+    factor: float
+    agreement: float
+
+
+def derivative_fit(positions: Sequence[np.ndarray], speeds: Sequence[np.ndarray], dt: float) -> DerivativeFit:
+    """Least squares of ``p[k+n] - p[k] = factor * integral of v`` through the origin, the integral by trapezoids.
+
+    Of ``n`` = 1, 2, 4, 8, 16 steps the one with the best agreement ``(sum xy)^2 / (sum xx sum yy)``.
+
+    Args:
+        positions: Of each rollout, ``(T+1,)``; angles without jumps.
+        speeds: Likewise.
+        dt: Seconds per step.
+
+    Returns:
+        Agreement 0 where nothing moves.
+
+    Raises:
+        ShapeError: There are not as many speeds as positions.
+    """
+    if [len(one) for one in positions] != [len(one) for one in speeds]:
+        raise ShapeError("positions and speeds must be equally long")
+    best = DerivativeFit(0.0, 0.0)
+    for span in _SPANS:
+        xy = xx = yy = 0.0
+        for position, speed in zip(positions, speeds, strict=True):
+            if len(position) <= span:
+                continue
+            integral = np.append(0.0, np.cumsum(0.5 * dt * (speed[1:] + speed[:-1])))
+            x, y = integral[span:] - integral[:-span], position[span:] - position[:-span]
+            xy, xx, yy = xy + float(x @ y), xx + float(x @ x), yy + float(y @ y)
+        if xx > 0.0 and yy > 0.0 and xy * xy / (xx * yy) > best.agreement:
+            best = DerivativeFit(xy / xx, xy * xy / (xx * yy))
+    return best
+
+
+def circle_error(a: np.ndarray, b: np.ndarray) -> float:
+    """Root mean square of ``a^2 + b^2 - 1``: 0 for the sine and the cosine of an angle.
+
+    Args:
+        a: Shape ``(N,)``.
+        b: Shape ``(N,)``.
+    """
+    return float(np.sqrt(np.mean(np.square(a * a + b * b - 1.0))))
+
+
+def spikes(values: np.ndarray, threshold: float = 15.0) -> np.ndarray:
+    """Places at which a series leaves both neighbors, and comes back, by far more than it does elsewhere.
+
+    ``e[k] = x[k] - (x[k-1] + x[k+1]) / 2`` is compared with ``threshold`` times its robust standard deviation (1.4826
+    median absolute deviations). What 2 % of all values do is no exception, and jumps that do not come back are none.
+
+    Args:
+        values: Shape ``(N,)``.
+        threshold: In standard deviations.
+    """
+    if len(values) < 5:
+        return np.zeros(0, dtype=np.int64)
+    changes = np.diff(values)
+    off = 0.5 * (changes[:-1] - changes[1:])
+    spread = 1.4826 * float(np.median(np.abs(off - np.median(off))))
+    if spread == 0.0:  # more than half of it is constant, or a line
+        return np.zeros(0, dtype=np.int64)
+    size = np.abs(off)
+    around = np.maximum(np.append(0.0, size[:-1]), np.append(size[1:], 0.0))
+    back = np.minimum(np.abs(changes[:-1]), np.abs(changes[1:])) > 0.5 * size
+    found = np.flatnonzero((size > threshold * spread) & (size >= around) & (changes[:-1] * changes[1:] < 0.0) & back)
+    return found + 1 if found.size <= _MOST_SPIKES * len(values) else np.zeros(0, dtype=np.int64)
+
+
+def stuck_values(values: np.ndarray) -> list[tuple[float, int]]:
+    """The largest and the smallest value, and how often they occur, where that is often: a sensor at its stop.
+
+    That is in at least 5 entries and 1 % of them, and 5 times as often as any of the three values next to it. (Levels
+    of a coarse sensor are more frequent at turning points, by a factor of 2.4 for a sine.)
+
+    Args:
+        values: Shape ``(N,)``.
+    """
+    levels, counts = np.unique(values, return_counts=True)
+    found = []
+    if len(levels) > 3:
+        for level, count, near in ((levels[-1], counts[-1], counts[-4:-1]), (levels[0], counts[0], counts[1:4])):
+            if count >= max(_FEWEST, _SHARE * len(values)) and count >= _BEFORE * near.max():
+                found.append((float(level), int(count)))
+    return found

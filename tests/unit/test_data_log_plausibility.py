@@ -1,0 +1,148 @@
+"""What import-log says of columns that cannot be what they are taken for."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import gymnasium
+import numpy as np
+import pytest
+import yaml
+
+from metaroll import EnvSpec, PendulumEnv, check_log, load_log, load_rollouts, rollout
+from metaroll.cli.main import main
+
+DT = 0.05
+
+
+def random_rollouts(name, seed, episodes=2, steps=100):
+    env = gymnasium.make(name)
+    env.action_space.seed(seed)
+    made = [rollout(env, lambda _: env.action_space.sample(), seed=seed + i, max_steps=steps) for i in range(episodes)]
+    for one in made:
+        one.rollout_info["dt"] = DT if name == "Pendulum-v1" else 0.008
+    return made
+
+
+def changed(rollouts, change):
+    """Copies with other observations."""
+    copies = []
+    for one in rollouts:
+        copy = one.copy() if hasattr(one, "copy") else one
+        copy.observations[:] = change(np.array(one.observations))
+        copies.append(copy)
+    return copies
+
+
+def kinds(findings):
+    return [finding.kind for finding in findings]
+
+
+def columns_of(made, path, order=(0, 1, 2), scale=(1.0, 1.0, 1.0)):
+    obs = np.array(made.observations)
+    arrays = {f"c{i}": obs[:, j] * s for i, (j, s) in enumerate(zip(order, scale, strict=True))}
+    np.savez(path, **arrays, u=np.append(made.actions[:, 0], np.nan), t=DT * np.arange(len(obs)))
+    return path
+
+
+MAPPING = {"time": "t", "observations": ["c0", "c1", "c2"], "actions": ["u"]}
+
+
+@pytest.mark.parametrize(
+    ("order", "scale", "message"),
+    [
+        ((0, 1, 2), (1, 1, 1), None),
+        ((1, 0, 2), (1, 1, 1), "sine and cosine are swapped"),
+        ((0, 1, 2), (1, 1, -1), "or one has another sign"),
+        ((0, 1, 2), (1, 1, 57.2958), "one of them is in degrees"),
+        ((0, 1, 2), (1, 1, 9.5493), r"one of them is in turns per minute \(rpm\)"),
+        ((0, 2, 1), (1, 1, 1), "c1 and c0 are no sine and cosine of an angle"),
+    ],
+)
+def test_columns_of_gymnasiums_pendulum_are_compared_with_it(tmp_path, order, scale, message):
+    [simulated], [made] = random_rollouts("Pendulum-v1", 0, 1), random_rollouts("Pendulum-v1", 5, 1)
+    spec = EnvSpec.from_env(gymnasium.make("Pendulum-v1"))
+    logs = load_log(columns_of(made, tmp_path / "log.npz", order, scale), MAPPING, env_spec=spec, dt=DT)
+    assert logs[0].rollout_info["env_spec"].observation_labels == ("c0", "c1", "c2")  # the environment has none
+    findings = [one for one in check_log(logs, [simulated]) if one.kind in ("speed", "circle")]
+    assert len(findings) == (0 if message is None else 1)
+    if message is not None:
+        assert re.search(message, " ".join(one.text for one in findings))
+
+
+def test_labels_tell_which_speed_belongs_to_which_position(tmp_path):
+    env = PendulumEnv(init_space=[1.0, 0.0])
+    made = rollout(env, lambda obs: [np.sin(3 * obs[2])], max_steps=200)
+    angle, speed = np.array(made.states).T
+    arrays = {"angle": np.degrees(angle), "speed": np.degrees(speed), "u": np.append(made.actions[:, 0], np.nan)}
+    np.savez(tmp_path / "log.npz", **arrays)
+    base = {"actions": {"torque": "u"}, "sample_time": 0.02}
+
+    def found(**observations):
+        return check_log(load_log(tmp_path / "log.npz", {**base, "observations": observations}))
+
+    right = {"column": "angle", "unit": "deg"}
+    assert found(theta=right, theta_dot={"column": "speed", "unit": "deg/s"}) == []
+    [finding] = found(theta=right, theta_dot="speed")
+    assert finding.columns == ("theta", "theta_dot") and "times what theta_dot says: one of them is in degrees" in (
+        finding.text
+    )
+    assert "changes by 0.0174" in finding.text  # pi / 180
+    both = {"sin_theta": {**right, "function": "sin"}, "cos_theta": {**right, "function": "cos"}}
+    assert found(**both, theta_dot={"column": "speed", "unit": "deg/s"}) == []
+    swapped = {"sin_theta": both["cos_theta"], "cos_theta": both["sin_theta"]}
+    [finding] = found(**swapped, theta_dot={"column": "speed", "unit": "deg/s"})
+    assert "-1" in finding.text and "sine and cosine are swapped" in finding.text
+    assert kinds(found(**{"hip angle": right, "hip velocity": "speed"})) == ["speed"]
+    # Without labels the log itself says what is plain.
+    assert "in degrees" in found(a=right, b="speed")[0].text
+    assert found(a=right, b={"column": "speed", "unit": "deg/s"}) == []
+
+
+def test_single_columns_are_checked(tmp_path):
+    generator = np.random.default_rng(0)
+    x = np.sin(0.03 * np.arange(600)) + 0.002 * generator.normal(size=600)
+    spiked, clipped = x.copy(), np.clip(1.9 * x, None, 1.5)
+    spiked[77] = 5.0
+    np.savez(tmp_path / "log.npz", a=spiked, b=np.full(600, 0.3), c=clipped, u=np.zeros(600))
+    [log] = load_log(tmp_path / "log.npz", {"observations": ["a", "b", "c"], "actions": ["u"], "sample_time": 0.01})
+    constant, outlier, stuck = check_log([log])
+    assert constant.columns == ("b",) and constant.text == "always the same: b (0.3)"
+    assert (outlier.kind, outlier.columns, outlier.steps) == ("outlier", ("a",), ((0, 77),))
+    assert "in step 77: " in outlier.text
+    assert (stuck.kind, stuck.columns, len(stuck.steps)) == ("stuck", ("c",), np.count_nonzero(clipped == 1.5))
+    spec = EnvSpec(gymnasium.spaces.Box(-2.0, 2.0, (3,), np.float64), log.rollout_info["env_spec"].action_space)
+    log.rollout_info["env_spec"] = spec
+    [outside] = [one for one in check_log([log]) if one.kind == "outside"]
+    assert outside.columns == ("observation 0",) and outside.steps == ((0, 77),)
+    assert "leaves the observation space [-2, 2] in step 77, up to 5" in outside.text
+
+
+def test_random_logs_of_gymnasiums_robots_have_no_findings_but_stops():
+    for name in ("Pendulum-v1", "Hopper-v5"):
+        simulated, logs = random_rollouts(name, 0, 3), random_rollouts(name, 50, 3)
+        assert set(kinds(check_log(logs, simulated))) <= {"stuck"}
+    hopper = random_rollouts("Hopper-v5", 0, 3)
+    hopper[0].observations[5:12, 6] = 10.0
+    stuck = [one for one in check_log(hopper) if one.kind == "stuck"]
+    assert [one.columns for one in stuck] == [("observation 6",)] and "exactly 10, its largest" in stuck[0].text
+    assert check_log([]) == []
+
+
+def test_the_command_prints_label_column_unit_range_and_findings(tmp_path, capsys):
+    [made] = random_rollouts("Pendulum-v1", 5, 1)
+    path = columns_of(made, tmp_path / "log.npz", (1, 0, 2))
+    observations = {"sin": "c0", "cos": "c1", "speed": {"column": "c2", "unit": "rad/s"}}
+    (tmp_path / "m.yaml").write_text(yaml.safe_dump({**MAPPING, "observations": observations}, sort_keys=False))
+    arguments = ["import-log", str(path), "--mapping", str(tmp_path / "m.yaml"), "--env", "Pendulum-v1", "--out"]
+    assert main([*arguments, str(tmp_path / "out")]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "observation sin" in text and "c2 [rad/s]" in text and "action u" in text
+    assert "check: the angle of cos and sin changes by -1.004 times what speed says: sine and cosine" in text
+    assert "lag of commands: not told by this log" in text  # 100 steps are too few
+    [kept] = load_rollouts(tmp_path / "out")
+    assert kept.rollout_info["env_spec"].observation_labels == ("sin", "cos", "speed")
+    assert main([*arguments, str(tmp_path / "two"), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [one["kind"] for one in document["findings"]] == ["speed"]

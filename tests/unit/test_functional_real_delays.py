@@ -1,0 +1,51 @@
+"""Rows that are really late, and stamps that only say so."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from metaroll.errors import ShapeError
+from metaroll.functional.series.real_delays import real_share
+
+
+def moved(offsets, generator, noise=0.0):
+    """A point whose speed is its command, and one that decays: exact at the rows, which are ``offsets`` off a grid."""
+    rows = len(offsets)
+    u = generator.normal(size=(rows - 1, 1))
+    seconds = 0.02 * (1.0 + np.diff(offsets))
+    x = np.zeros((rows, 2))
+    x[0, 1] = 1.0
+    for k in range(rows - 1):
+        x[k + 1, 0] = x[k, 0] + seconds[k] * u[k, 0]
+        decay = np.exp(-seconds[k])
+        x[k + 1, 1] = decay * x[k, 1] + (1.0 - decay) * u[k, 0]
+    return x + noise * generator.normal(size=x.shape), u
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-4])
+def test_late_rows_are_told_from_noise(noise):
+    generator = np.random.default_rng(0)
+    offsets = generator.uniform(0.0, 0.05, size=600)
+    x, u = moved(offsets, generator, noise)
+    assert real_share(x, u, offsets) == 1.0
+    still, v = moved(np.zeros(600), generator, noise)
+    assert real_share(still, v, offsets) == 0.0
+    # Half of the variance is noise: of the offsets that stamps show, half is real on average.
+    seen = offsets + (offsets.std() * generator.normal(size=600))
+    assert real_share(x, u, seen) == pytest.approx(0.5, abs=0.1)
+
+
+def test_noise_of_sensors_and_short_logs_leave_it_open():
+    generator = np.random.default_rng(1)
+    offsets = generator.uniform(0.0, 0.05, size=600)
+    x, u = moved(offsets, generator, noise=1.0)
+    assert real_share(x, u, offsets) == 0.0
+    x, u = moved(offsets, generator)
+    assert real_share(x[:15], u[:14], offsets[:15]) == 0.0
+    assert real_share(np.ones_like(x), u, offsets) == 0.0
+    x[::7] = np.nan
+    offsets[50] = np.nan
+    assert real_share(x, u, offsets) == 1.0
+    with pytest.raises(ShapeError, match="N, N and N-1 rows, got 600, 600 and 600"):
+        real_share(x, np.zeros((600, 1)), offsets)
