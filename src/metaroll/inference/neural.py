@@ -15,23 +15,16 @@ from torch import nn
 from metaroll.checks import check_path, check_whole, described
 from metaroll.errors import ShapeError
 from metaroll.inference.estimators import EstimatorConfig, Fit, NeuralEstimator, NeuralTrainer
-from metaroll.inference.posterior import NUM_DRAWS, Estimator, Posterior
+from metaroll.inference.posterior import BORDER, NUM_DRAWS, Estimator, Posterior
 from metaroll.inference.priors import Prior, as_prior
+from metaroll.inference.regions import Region, find_region
 from metaroll.inference.simulations import Simulate, Simulations, SimulationStore, fingerprint
 from metaroll.seeding import derive_seed
 
-__all__ = ["NPDR", "BayesSim", "InferenceProgress", "NeuralInference", "truncated_normals"]
+__all__ = ["NPDR", "BayesSim", "InferenceProgress", "NeuralInference"]
 
 _FEWEST = 20
 """Usable simulations below which nothing can be trained."""
-_LEAST_ACCEPTED = 1e-3
-_CANDIDATES = 50_000
-_OUTSIDE = 1e-4
-"""Mass of a posterior that lies outside the region to which the next round is truncated."""
-_REACH = 5.0
-"""Deviations of a standard normal beyond which no draws of the prior lie (6e-7 of them)."""
-_FEWEST_WITHIN, _NEAREST = 100, 0.01
-"""Draws of a posterior within reach below which the region is the nearest hundredth of the prior."""
 
 
 class InferenceProgress(NamedTuple):
@@ -131,7 +124,10 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
         description = self._description(store, rounds, fits)
         posterior = Posterior(self.prior, target, estimator=estimator, description=description, seed=self._seed)
         if target is not None:
-            assert len(posterior.draws)
+            normals = self.prior.to_normal(posterior.draws)
+            if self._rounds > 1:  # told, so that it is found again where the posterior is judged
+                region = find_region(estimator, self.prior.dim, target, derive_seed("region", self._seed), normals)
+                posterior.description[BORDER] = region.border
         return posterior
 
     def _simulated(
@@ -153,8 +149,10 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
                 self._rounds,
                 self._proposal,
                 None if target is None else target.tolist(),
+                _DRAWN_BY,
             ]
         mark = fingerprint(*told)
+        found: list[Region] = []  # the same for all blocks of the round, and found only if one has to be drawn
 
         def draw(block: int, count: int) -> np.ndarray:
             seed = derive_seed("parameters", self._seed, number, block)
@@ -163,7 +161,10 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
             if self._proposal == "posterior":
                 normals = estimator.sample(self._batch_size, target[None], seed)[0]
             else:
-                normals = truncated_normals(estimator, self.prior.dim, target, self._batch_size, seed)
+                if not found:
+                    place = derive_seed("region", self._seed, number)
+                    found.append(find_region(estimator, self.prior.dim, target, place))
+                normals = found[0].sample(self._batch_size, self.prior.dim, seed)
             return self.prior.from_normal(normals)[:count]
 
         def tell(done: int, of: int) -> None:
@@ -311,51 +312,6 @@ class BayesSim(NeuralInference):
             device=device,
             progress=progress,
         )
-
-
-def truncated_normals(estimator: Estimator, dim: int, observed: np.ndarray, num: int, seed: int) -> np.ndarray:
-    """``num`` draws of the prior within the region that holds all but 1e-4 of a posterior, on the normal scale.
-
-    Draws of the prior outside the region are rejected; where next to none lie inside, draws of the posterior are drawn
-    again by their weight instead (Deistler, Goncalves and Macke 2022, sections 3 and A.6.3). Where the posterior, far
-    from all simulations, lies beyond the bounds of the prior, the region is that hundredth of the prior which it holds
-    most likely: all its own draws would be one and the same point of the bounds.
-
-    Args:
-        estimator: Tells the posterior.
-        dim: d, the number of parameters.
-        observed: Features whose posterior is meant.
-        num: How many.
-        seed: The same seed gives the same draws.
-    """
-    generator = np.random.default_rng(derive_seed("truncated", seed))
-    drawn = estimator.sample(NUM_DRAWS, observed[None], derive_seed("region", seed))[0]
-    densities = estimator.log_prob(drawn, observed[None])[0]
-    border = np.quantile(densities, _OUTSIDE)
-    accepted: list[np.ndarray] = []
-    tried = found = 0
-    while found < num and (tried < _CANDIDATES or found > _LEAST_ACCEPTED * tried):
-        candidates = generator.standard_normal((_CANDIDATES, dim))
-        inside = candidates[estimator.log_prob(candidates, observed[None])[0] >= border]
-        accepted.append(inside)
-        tried, found = tried + _CANDIDATES, found + len(inside)
-    if found >= num:
-        return np.concatenate(accepted)[:num]
-    within = (densities >= border) & (np.abs(drawn) <= _REACH).all(axis=1)
-    if within.sum() < _FEWEST_WITHIN:
-        return _nearest(estimator, dim, observed, num, generator)
-    weights = -0.5 * (drawn[within] ** 2).sum(axis=1) - densities[within]
-    weights = np.exp(weights - weights.max())
-    return drawn[within][generator.choice(int(within.sum()), size=num, p=weights / weights.sum())]
-
-
-def _nearest(
-    estimator: Estimator, dim: int, observed: np.ndarray, num: int, generator: np.random.Generator
-) -> np.ndarray:
-    """``num`` draws of the prior, of the share that the estimator holds most likely."""
-    candidates = generator.standard_normal((max(_CANDIDATES, math.ceil(num / _NEAREST)), dim))
-    best = np.argsort(-estimator.log_prob(candidates, observed[None])[0], kind="stable")
-    return candidates[np.sort(best[: int(_NEAREST * len(candidates))])][:num]
 
 
 def _like_features(observed: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

@@ -17,10 +17,13 @@ from metaroll.inference.estimators import NeuralEstimator
 from metaroll.inference.priors import Prior, as_prior
 from metaroll.seeding import derive_seed
 
-__all__ = ["NUM_DRAWS", "Estimator", "Posterior"]
+__all__ = ["BORDER", "NUM_DRAWS", "Estimator", "Posterior"]
 
 NUM_DRAWS = 10_000
 """Draws that a posterior holds."""
+BORDER = "border"
+"""In the description of a posterior after directed rounds: least log density, on the normal scale, of the region where
+it lies."""
 
 
 class Estimator(Protocol):
@@ -139,7 +142,8 @@ class Posterior:
         that were directed to one observation, near that.
         """
         self._needed()
-        return Posterior(self.prior, observed, estimator=self._estimator, description=self.description, seed=seed)
+        told = {key: value for key, value in self.description.items() if key != BORDER}  # that of another observation
+        return Posterior(self.prior, observed, estimator=self._estimator, description=told, seed=seed)
 
     def sample(self, num: int, seed: int, observed: Any = None) -> np.ndarray:
         """Draws, ``(num, d)``; for a batch of observations, ``(m, num, d)``.
