@@ -71,7 +71,7 @@ def test_an_exact_posterior_passes():
     verdict = check_posterior(Posterior(PRIOR, OBSERVED, estimator=Exact()), simulate, held_out=held_out)
     assert verdict.passed and verdict.unidentified == ("idle",), str(verdict)
     assert all(check.outcome != "not checked" for check in verdict.checks)
-    assert "passed all 7 tests" in str(verdict) and "does not identify idle" in str(verdict)
+    assert "passed all 8 tests" in str(verdict) and "does not identify idle" in str(verdict)
     assert 0.84 <= verdict["calibration"].values["coverage"]["a"] <= 0.96
     json.dumps(verdict.to_plain(), allow_nan=False)
     again = check_posterior(Posterior(PRIOR, OBSERVED, estimator=Exact()), simulate, held_out=held_out)
@@ -107,10 +107,10 @@ def test_a_posterior_too_wide_elsewhere_is_not_excused_where_it_matters():
     assert "a linear regression on simulations there finds a 2." in verdict["calibration at the observed"].words
 
 
-@pytest.mark.parametrize(("spread", "shift"), [(0.94, 0.0), (1.0, 0.03)])
+@pytest.mark.parametrize(("spread", "shift"), [(0.95, 0.0), (1.0, 0.03)])
 def test_a_certain_deviation_of_no_practical_size_does_not_fail(spread, shift):
     estimator = Exact([spread, spread, 1.0], shift)
-    thetas = Posterior(PRIOR, OBSERVED, estimator=estimator).prior.sample(2000, 3)
+    thetas = Posterior(PRIOR, OBSERVED, estimator=estimator).prior.sample(2500, 4)
     posterior = Posterior(PRIOR, OBSERVED, estimator=estimator)
     verdict = check_posterior(posterior, calibration=Simulations(thetas, simulate(thetas)), num_draws=50)
     found = verdict["calibration"]
