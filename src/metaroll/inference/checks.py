@@ -22,6 +22,7 @@ from metaroll.inference.calibration import (
 )
 from metaroll.inference.estimators import FeatureMap
 from metaroll.inference.informed import check_identified, check_informed
+from metaroll.inference.parameter_names import column_order, named
 from metaroll.inference.posterior import BORDER, Posterior
 from metaroll.inference.regions import Region, find_region
 from metaroll.inference.simulations import Simulate, Simulations
@@ -65,7 +66,8 @@ def check_posterior(
 
     Args:
         posterior: With an estimator; one with draws alone is checked for the rest.
-        simulate: The simulator, ``(B, d) -> (B, F)``; ``None`` leaves out what needs it.
+        simulate: The simulator, ``(B, d) -> (B, F)``; ``None`` leaves out what needs it. This, ``held_out_simulate`` and
+            ``calibration`` may have ``names``; their columns are then in that order.
         seed: Of all randomness.
         held_out: Features ``(R, F)`` of rollouts of the robot that were not used for inference.
         held_out_simulate: Simulates features like those of ``held_out``, ``(B, d) -> (B, F')``, where they differ from
@@ -84,6 +86,10 @@ def check_posterior(
     for name, number in (("num_draws", num_draws), ("num_predictive", num_predictive)):
         check_whole(name, number, 20)
     check_whole("num_calibration", num_calibration, FEWEST_PAIRS)
+    names = posterior.names
+    simulate = None if simulate is None else named(simulate, names)
+    if held_out_simulate is not None:
+        held_out_simulate = named(held_out_simulate, names, "held_out_simulate")
     region = _region(posterior, seed)
     made = _calibration_simulations(posterior, simulate, calibration, num_calibration, seed, region)
     pairs = None if made is None or not posterior.has_estimator else pairs_of(posterior, made, num_draws, seed, region)
@@ -143,6 +149,9 @@ def _calibration_simulations(
     prior, place = posterior.prior, derive_seed("calibration", seed)
     if given is not None:
         thetas = prior.check_rows("thetas of calibration", given.thetas)
+        if given.names is not None:  # the other way round: from their order to that of the prior
+            order = column_order(prior.names, given.names, "calibration")
+            thetas = thetas[:, np.argsort(order)]
         made = Simulations(thetas, np.asarray(given.features, dtype=np.float64)).usable
         if region is not None:
             inside = region.holds(prior.to_normal(made.thetas))

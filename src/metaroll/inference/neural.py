@@ -15,6 +15,7 @@ from torch import nn
 from metaroll.checks import check_path, check_whole, described
 from metaroll.errors import ShapeError
 from metaroll.inference.estimators import EstimatorConfig, Fit, NeuralEstimator, NeuralTrainer
+from metaroll.inference.parameter_names import named
 from metaroll.inference.posterior import BORDER, NUM_DRAWS, Estimator, Posterior
 from metaroll.inference.priors import Prior, as_prior
 from metaroll.inference.regions import Region, find_region
@@ -88,7 +89,8 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
         one with more simulations adds to them.
 
         Args:
-            simulate: ``thetas (B, d) -> features (B, F)``; NaN in a row says that its simulation failed.
+            simulate: ``thetas (B, d) -> features (B, F)``; NaN in a row says that its simulation failed. Columns are
+                in the order of the prior, or in that of its attribute ``names``, if it has one.
             observed: Features of what was observed, ``(F,)`` or ``(1, F)``; ``None`` (in one round) gives a posterior
                 that ``at(features)`` asks later.
             num_simulations: In all rounds together.
@@ -96,10 +98,10 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
         Raises:
             MissingPackageError: sbi is not installed.
             ShapeError: ``simulate`` returns something else, or ``observed`` has not the shape of its features.
-            ValueError: Too few simulations gave finite features, or several rounds have no observation.
+            ValueError: Too few simulations gave finite features, several rounds have no observation, or ``simulate``
+                is of other parameters than the prior.
         """
-        if not callable(simulate):
-            raise TypeError(f"simulate must be a function (B, d) -> (B, F), got {described(simulate)}")
+        simulate = named(simulate, self.prior.names)
         total = check_whole("num_simulations", num_simulations, _FEWEST * self._rounds)
         if observed is None and self._rounds > 1:
             raise ValueError("observed must be given with rounds above 1, which are directed to it")

@@ -21,7 +21,9 @@ from metaroll.inference.priors import Prior
 __all__ = ["Simulate", "SimulationStore", "Simulations", "fingerprint"]
 
 Simulate = Callable[[np.ndarray], Any]
-"""``thetas (B, d) -> features (B, F)``, or ``(B, *shape)``; NaN where a simulation failed."""
+"""``thetas (B, d) -> features (B, F)``, or ``(B, *shape)``; NaN where a simulation failed.
+
+One that has an attribute ``names`` is given the columns of these parameters (``parameter_names.named``)."""
 
 _PART = re.compile(r"round-(\d+)-from-(\d{7})-([0-9a-f]{12})\.npz")
 
@@ -32,16 +34,18 @@ class Simulations(NamedTuple):
     Attributes:
         thetas: ``(n, d)`` float64.
         features: ``(n, *event_shape)`` float32.
+        names: What each column of ``thetas`` is; ``None``: as in the prior.
     """
 
     thetas: np.ndarray
     features: np.ndarray
+    names: tuple[str, ...] | None = None
 
     @property
     def usable(self) -> Simulations:
         """Those without NaN and infinity."""
         kept = np.isfinite(self.features.reshape(len(self.features), -1)).all(axis=1)
-        return self if kept.all() else Simulations(self.thetas[kept], self.features[kept])
+        return self if kept.all() else Simulations(self.thetas[kept], self.features[kept], self.names)
 
 
 def fingerprint(*parts: Any) -> str:

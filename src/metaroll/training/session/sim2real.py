@@ -446,7 +446,7 @@ def sim_opt_tasks(rollouts: Sequence[StepSequence], found: Inference, folder: Pa
     prior, settings = found.posterior.prior, found.options
     with segment_sampler(ENV, rollouts, prior, settings) as sampler:
         draws = sim_opt(
-            lambda thetas: sampler(thetas).numpy(),
+            sampler,
             sampler.target_features().numpy(),
             prior,
             iterations=_SIM_OPT_ITERATIONS,
