@@ -269,7 +269,8 @@ class _Run:
                 f"observed must have the {features.shape[1]} features that simulate returns, got {len(self._target)}"
             )
         if method._progress is not None:
-            method._progress(InferenceProgress("simulate", number, number, self._used, self._budget))
+            told = InferenceProgress("simulate", number, number, self._used, self._budget, self.store.num_failed)
+            method._progress(told)
         return Simulations(made.thetas, features.astype(np.float64))
 
     def _distance_of(self, features: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:

@@ -91,14 +91,18 @@ def check_posterior(
     if held_out_simulate is not None:
         held_out_simulate = named(held_out_simulate, names, "held_out_simulate")
     region = _region(posterior, seed)
-    made = _calibration_simulations(posterior, simulate, calibration, num_calibration, seed, region)
+    tried = _calibration_simulations(posterior, simulate, calibration, num_calibration, seed, region)
+    made = None if tried is None else tried.usable
     pairs = None if made is None or not posterior.has_estimator else pairs_of(posterior, made, num_draws, seed, region)
     if held_out_simulate is not None and held_out is None:
         raise ValueError("held_out must be given where held_out_simulate is: features of held-out rollouts, got None")
     asked = posterior.observed is not None or held_out is not None
     thetas = posterior.sample(2 * num_predictive, derive_seed("predictive", seed)) if asked else None
-    there = None if simulate is None or thetas is None else _features_of(simulate, thetas)
-    unseen = there if held_out_simulate is None or thetas is None else _features_of(held_out_simulate, thetas)
+    drawn = None if simulate is None or thetas is None else _features_of(simulate, thetas)
+    there = None if drawn is None else drawn.usable
+    unseen = there
+    if held_out_simulate is not None and thetas is not None:
+        unseen = _features_of(held_out_simulate, thetas).usable
     checks = [
         *calibration_checks(posterior, pairs, alpha),
         check_at_observed(posterior, pairs, there, alpha, seed, region),
@@ -109,7 +113,7 @@ def check_posterior(
         _reproduced("reproduces held-out rollouts", unseen, held_out, alpha),
     ]
     identified = check_identified(posterior, made, alpha, seed)
-    checks += [identified, _bounds(posterior)]
+    checks += [identified, _bounds(posterior), _failures(posterior, tried, drawn)]
     return Verdict(tuple(checks), posterior.names, tuple(identified.values["unidentified"]))
 
 
@@ -127,14 +131,14 @@ def _region(posterior: Posterior, seed: int) -> Region | None:
 
 
 def _features_of(simulate: Simulate, thetas: np.ndarray) -> Simulations:
-    """What is simulated with ``thetas``; failed simulations are left out."""
+    """What is simulated with ``thetas``."""
     returned = simulate(thetas.copy())
     if isinstance(returned, torch.Tensor):
         returned = returned.detach().cpu().numpy()
     features = array_of("the features of simulate", returned, "an array (B, F)").astype(np.float64)
     if features.ndim < 2 or len(features) != len(thetas):
         raise ShapeError(f"simulate must return a row for each of {len(thetas)} rows, got {described(returned)}")
-    return Simulations(thetas, features).usable
+    return Simulations(thetas, features)
 
 
 def _calibration_simulations(
@@ -152,7 +156,7 @@ def _calibration_simulations(
         if given.names is not None:  # the other way round: from their order to that of the prior
             order = column_order(prior.names, given.names, "calibration")
             thetas = thetas[:, np.argsort(order)]
-        made = Simulations(thetas, np.asarray(given.features, dtype=np.float64)).usable
+        made = Simulations(thetas, np.asarray(given.features, dtype=np.float64))
         if region is not None:
             inside = region.holds(prior.to_normal(made.thetas))
             made = Simulations(made.thetas[inside], made.features[inside])
@@ -162,11 +166,10 @@ def _calibration_simulations(
         made = _features_of(simulate, prior.sample(num, place))
     else:
         made = _features_of(simulate, prior.from_normal(region.sample(num, prior.dim, place)))
-    if len(made.thetas) < FEWEST_PAIRS:
+    usable = len(made.thetas) - made.num_failed
+    if usable < FEWEST_PAIRS:
         where = "" if region is None else " with parameters of the region where the posterior lies"
-        raise ValueError(
-            f"calibration needs at least {FEWEST_PAIRS} usable simulations{where}, got {len(made.thetas)}"
-        )
+        raise ValueError(f"calibration needs at least {FEWEST_PAIRS} usable simulations{where}, got {usable}")
     return made
 
 
@@ -274,3 +277,17 @@ def _bounds(posterior: Posterior) -> Check:
     if piled:
         words = f"{', '.join(piled)} piles up at a bound of its prior, which may exclude the truth: widen it"
     return Check("bounds", "note" if piled else "passed", words, None, {"shares": shares})
+
+
+def _failures(posterior: Posterior, tried: Simulations | None, drawn: Simulations | None) -> Check:
+    """How many simulations failed: of those that the posterior was made of, and of those made here."""
+    parts = [posterior.failures] if posterior.failures else []
+    counts = {}
+    for made, whose in ((tried, "for calibration"), (drawn, "with parameters of the posterior")):
+        if made is not None:
+            counts[whose] = made.num_failed
+            parts.append(f"{made.num_failed:,} of {len(made.thetas):,} {whose}")
+    words = "; ".join(parts)
+    if not parts:
+        return Check("failed simulations", "not checked", "no simulator was given")
+    return Check("failed simulations", "note", words, None, {"posterior": posterior.failures, **counts})

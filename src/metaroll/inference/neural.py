@@ -26,6 +26,8 @@ __all__ = ["NPDR", "BayesSim", "InferenceProgress", "NeuralInference"]
 
 _FEWEST = 20
 """Usable simulations below which nothing can be trained."""
+_DRAWN_BY = "chains"
+"""How rounds are truncated: simulations of a round that was drawn in another way are not used again."""
 
 
 class InferenceProgress(NamedTuple):
@@ -37,6 +39,7 @@ class InferenceProgress(NamedTuple):
         rounds: How many there are.
         done: Simulations of the round that are done.
         total: Simulations of the round.
+        failed: Of those that are done, how many have failed.
     """
 
     phase: Literal["simulate", "train", "draw"]
@@ -44,6 +47,7 @@ class InferenceProgress(NamedTuple):
     rounds: int
     done: int
     total: int
+    failed: int = 0
 
 
 class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their settings alone)
@@ -111,19 +115,22 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
         )
         store = SimulationStore(self.prior, None if self._run_dir is None else self._run_dir / "simulations")
         rounds: list[Simulations] = []
+        tried: list[Simulations] = []
         fits: list[Fit] = []
         estimator: NeuralEstimator | None = None
         for number in range(1, self._rounds + 1):
             share = total * number // self._rounds - total * (number - 1) // self._rounds
-            rounds.append(self._simulated(store, simulate, number, share, total, estimator, target))
+            tried.append(self._simulated(store, simulate, number, share, total, estimator, target))
+            rounds.append(tried[-1].usable)
             if target is not None:
                 target = _like_features(target, rounds[0].features.shape[1:])
-            self._tell("train", number, share, share)
+            self._tell("train", number, share, share, tried[-1].num_failed)
+            self._learn_success(trainer, tried)
             estimator, fit = self._trained(trainer, rounds, target)
             fits.append(fit)
         assert estimator is not None
         self._tell("draw", self._rounds, NUM_DRAWS, NUM_DRAWS)
-        description = self._description(store, rounds, fits)
+        description = self._description(store, tried, fits)
         posterior = Posterior(self.prior, target, estimator=estimator, description=description, seed=self._seed)
         if target is not None:
             normals = self.prior.to_normal(posterior.draws)
@@ -142,7 +149,7 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
         estimator: Estimator | None,
         target: np.ndarray | None,
     ) -> Simulations:
-        """The usable simulations of a round."""
+        """The simulations of a round, of which enough are usable."""
         told: list[Any] = [self.prior.to_plain(), self._seed, self._simulator, self._batch_size]
         if number > 1:  # what the earlier rounds, from which this one's parameters follow, depend on
             told += [
@@ -169,17 +176,22 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
                 normals = found[0].sample(self._batch_size, self.prior.dim, seed)
             return self.prior.from_normal(normals)[:count]
 
-        def tell(done: int, of: int) -> None:
-            self._tell("simulate", number, done, of)
+        def tell(done: int, of: int, failed: int) -> None:
+            self._tell("simulate", number, done, of, failed)
 
         made = store.run(simulate, number, share, mark, draw, self._batch_size, tell)
-        usable = made.usable
-        if len(usable.thetas) < _FEWEST:
+        if share - made.num_failed < _FEWEST:
             raise ValueError(
-                f"only {len(usable.thetas)} of {share} simulations of round {number} gave finite features, too few "
+                f"only {share - made.num_failed} of {share} simulations of round {number} gave finite features, too few "
                 "to learn from; look why they fail, or let the prior exclude parameters that cannot be simulated"
             )
-        return usable
+        return made
+
+    def _learn_success(self, trainer: NeuralTrainer, tried: list[Simulations]) -> None:
+        """Where what is trained cannot learn it by itself (``NeuralTrainer.learn_success``)."""
+        if self.config.method == "nle" or (self._proposal == "posterior" and len(tried) > 1):
+            thetas = np.concatenate([made.thetas for made in tried])
+            trainer.learn_success(self.prior.to_normal(thetas), np.concatenate([made.succeeded for made in tried]))
 
     def _trained(
         self, trainer: NeuralTrainer, rounds: list[Simulations], target: np.ndarray | None
@@ -190,19 +202,22 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
         thetas = np.concatenate([made.thetas for made in rounds])
         return trainer.fit(self.prior.to_normal(thetas), np.concatenate([made.features for made in rounds]))
 
-    def _tell(self, phase: Literal["simulate", "train", "draw"], number: int, done: int, total: int) -> None:
+    def _tell(
+        self, phase: Literal["simulate", "train", "draw"], number: int, done: int, total: int, failed: int = 0
+    ) -> None:
         if self._progress is not None:
-            self._progress(InferenceProgress(phase, number, self._rounds, done, total))
+            self._progress(InferenceProgress(phase, number, self._rounds, done, total, failed))
 
-    def _description(self, store: SimulationStore, rounds: list[Simulations], fits: list[Fit]) -> dict[str, Any]:
+    def _description(self, store: SimulationStore, tried: list[Simulations], fits: list[Fit]) -> dict[str, Any]:
         return {
             "algorithm": type(self).__name__,
             "rounds": self._rounds,
             "proposal": self._proposal,
             "seed": self._seed,
             "simulator": self._simulator,
-            "num_simulations": [len(made.thetas) for made in rounds],
+            "num_simulations": [len(made.thetas) - made.num_failed for made in tried],
             "num_failed": store.num_failed,
+            "num_failed_in_rounds": [made.num_failed for made in tried],
             "num_reused": store.num_reused,
             "num_foreign_parts": store.num_foreign_parts,
             "epochs": [fit.epochs for fit in fits],
@@ -217,14 +232,18 @@ class NPDR(NeuralInference):
     Each round simulates parameters where the posterior of the observation lies and learns from all simulations. One
     round is amortized: its posterior holds for every observation, ``posterior.at(features)``.
 
+    The posterior is that of an observation that has not failed: parameters with which simulations often fail are less
+    likely by that. Where only some parameters fail, that is what maximum likelihood of ``"npe"`` and ``"fmpe"`` learns
+    from the others, truncated or not; for ``"nle"``, and for ``proposal="posterior"``, how likely a simulation succeeds
+    is learned as well (``NeuralTrainer.learn_success``).
+
     Args:
         prior: What is known before: ``{"mass": (0.5, 2.0), ...}``, or another form that ``as_prior`` takes.
         config: How the posterior is learned: model, networks, training, ensemble, and ``method`` ``"nle"`` or
             ``"fmpe"`` instead of ``"npe"``.
         rounds: In how many rounds the simulations are made.
         proposal: Where later rounds draw: ``"truncated"`` (the prior within the region that holds all but 1e-4 of the
-            posterior; keeps maximum likelihood, and failed simulations do no harm) or ``"posterior"`` (the posterior
-            itself, corrected for in the loss).
+            posterior; keeps maximum likelihood) or ``"posterior"`` (the posterior itself, corrected for in the loss).
         seed: Of all randomness.
         batch_size: Simulations in one call of the simulator.
         run_dir: Folder in which simulations are kept, and found again; ``None`` keeps them in memory.

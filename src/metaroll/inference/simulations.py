@@ -42,9 +42,20 @@ class Simulations(NamedTuple):
     names: tuple[str, ...] | None = None
 
     @property
+    def succeeded(self) -> np.ndarray:
+        """Which have neither NaN nor infinity, bool ``(n,)``."""
+        kept: np.ndarray = np.isfinite(self.features.reshape(len(self.features), -1)).all(axis=1)
+        return kept
+
+    @property
+    def num_failed(self) -> int:
+        """How many have."""
+        return int((~self.succeeded).sum())
+
+    @property
     def usable(self) -> Simulations:
         """Those without NaN and infinity."""
-        kept = np.isfinite(self.features.reshape(len(self.features), -1)).all(axis=1)
+        kept = self.succeeded
         return self if kept.all() else Simulations(self.thetas[kept], self.features[kept], self.names)
 
 
@@ -87,7 +98,7 @@ class SimulationStore:
         mark: str,
         draw: Callable[[int, int], np.ndarray],
         batch_size: int,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Callable[[int, int, int], None] | None = None,
     ) -> Simulations:
         """``num`` simulations of a round.
 
@@ -98,7 +109,7 @@ class SimulationStore:
             mark: What the parameters depend on (``fingerprint``).
             draw: ``(block, count) -> (count, d)`` parameters of a block, the first ones alike for any count.
             batch_size: Simulations in one call, and in a block.
-            progress: Called with the number done, and ``num``.
+            progress: Called with the number done, ``num``, and how many of those done have failed.
 
         Raises:
             ShapeError: The simulator returned something else than a row of features for each set of parameters.
@@ -119,12 +130,12 @@ class SimulationStore:
             parts.append(part)
             done += len(part.thetas)
             if progress is not None:
-                progress(min(done, num), num)
+                progress(min(done, num), num, sum(part.num_failed for part in parts))
         joined = Simulations(
             np.concatenate([part.thetas for part in parts])[:num],
             np.concatenate([part.features for part in parts])[:num],
         )
-        self.num_failed += num - len(joined.usable.thetas)
+        self.num_failed += joined.num_failed
         return joined
 
     def _call(self, simulate: Simulate, thetas: np.ndarray, example: Simulations | None) -> np.ndarray:
