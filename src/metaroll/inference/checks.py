@@ -66,8 +66,8 @@ def check_posterior(
 
     Args:
         posterior: With an estimator; one with draws alone is checked for the rest.
-        simulate: The simulator, ``(B, d) -> (B, F)``; ``None`` leaves out what needs it. This, ``held_out_simulate`` and
-            ``calibration`` may have ``names``; their columns are then in that order.
+        simulate: The simulator, ``(B, d) -> (B, F)``; ``None`` leaves out what needs it. Columns are in the order of
+            the posterior, or in that of its attribute ``names``, as with ``held_out_simulate`` and ``calibration``.
         seed: Of all randomness.
         held_out: Features ``(R, F)`` of rollouts of the robot that were not used for inference.
         held_out_simulate: Simulates features like those of ``held_out``, ``(B, d) -> (B, F')``, where they differ from

@@ -260,9 +260,7 @@ def _builder(config: EstimatorConfig, embedding_net: nn.Module | None) -> Any:
     return posterior_nn(MODELS[config.model], **common, **flow)
 
 
-def _sbi_trainer(
-    config: EstimatorConfig, prior: _StandardNormal, embedding_net: nn.Module | None, device: str
-) -> Any:
+def _sbi_trainer(config: EstimatorConfig, prior: _StandardNormal, embedding_net: nn.Module | None, device: str) -> Any:
     from sbi.inference import FMPE, NLE, NPE
 
     build = _builder(config, embedding_net)
@@ -508,8 +506,8 @@ class NeuralTrainer:
         succeeded, drawn from the prior p (or p within a region), parameters and features are distributed as ``p(theta)
         P(ok | theta) p(x | theta, ok)``, whose conditional is the posterior of an observation that has not failed.
         So with flow matching. An estimator of the likelihood learns ``p(x | theta, ok)`` and lacks ``P(ok | theta)``;
-        so does the atomic loss, which compares parameters with those of other successes: where ``P(ok | theta)`` cancels
-        (see ``fit_more``).
+        so does the atomic loss, which compares parameters with those of other successes, where ``P(ok | theta)``
+        cancels (see ``fit_more``).
 
         Args:
             normals: Parameters of all simulations, ``(n, d)``.

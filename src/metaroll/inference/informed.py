@@ -21,8 +21,8 @@ _UNIDENTIFIED = 0.8
 _MOST_ROWS = 500
 """Simulations that regressions are made of: their cost grows with the third power."""
 _MOST_FEATURE, _MOST_RESIDUAL = 5.0, 5.0
-_IGNORED = 0.0625 / 1.0625
-"""Share of the variance around the posterior mean: that of shifts of a quarter of a posterior deviation."""
+_IGNORED = 0.25
+"""Share of the variance around the posterior mean up to which it is usable: it could be an eighth narrower."""
 _NUM_PERMUTATIONS = 300
 _LEVEL, _HELD = 0.9, 0.87
 """Intervals of this level may hold the truth this seldom."""
@@ -97,7 +97,10 @@ def check_identified(posterior: Posterior, made: Simulations | None, alpha: floa
         parts.append(f"this data does not identify {', '.join(nothing)}")
     elif nothing:
         parts.append(f"{', '.join(nothing)} nearly as wide as before (whether the data could tell it was not measured)")
-    for names, text in ((little, "this data says little of"), (told, "the posterior does not tell, while features do,")):
+    for names, text in (
+        (little, "this data says little of"),
+        (told, "the posterior does not tell, while features do,"),
+    ):
         each = ", ".join(f"{name} ({shares[name]:.0%} of its variance by a regression)" for name in names)
         parts += [f"{text} {each}"] if names else []
     words = "; ".join([*parts, words])
@@ -105,9 +108,7 @@ def check_identified(posterior: Posterior, made: Simulations | None, alpha: floa
     return Check("identified", "note" if wide else "passed", words, None, values)
 
 
-def _shares(
-    posterior: Posterior, made: Simulations, names: list[str], alpha: float, seed: int
-) -> dict[str, float]:
+def _shares(posterior: Posterior, made: Simulations, names: list[str], alpha: float, seed: int) -> dict[str, float]:
     """Of each parameter, the share of its variance that regressions predict; 0 where that may be chance."""
     smoothers = _smoothers(posterior, made.features[:_MOST_ROWS])
     truths = posterior.prior.to_normal(made.thetas[:_MOST_ROWS])

@@ -180,10 +180,11 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
             self._tell("simulate", number, done, of, failed)
 
         made = store.run(simulate, number, share, mark, draw, self._batch_size, tell)
-        if share - made.num_failed < _FEWEST:
+        usable = share - made.num_failed
+        if usable < _FEWEST:
             raise ValueError(
-                f"only {share - made.num_failed} of {share} simulations of round {number} gave finite features, too few "
-                "to learn from; look why they fail, or let the prior exclude parameters that cannot be simulated"
+                f"only {usable} of {share} simulations of round {number} gave finite features, too few to learn from; "
+                "look why they fail, or let the prior exclude parameters that cannot be simulated"
             )
         return made
 

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from metaroll.checks import described
 
-__all__ = ["column_order", "named"]
+__all__ = ["NamesParameters", "column_order", "named"]
+
+
+@runtime_checkable
+class NamesParameters(Protocol):
+    """A simulator that says which parameter each column is."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """What the environment calls the parameters, in the order of the columns."""
+        ...
 
 
 def column_order(names: Sequence[str], theirs: Any, what: str) -> list[int]:
@@ -60,10 +70,9 @@ def named(simulate: Any, names: Sequence[str], what: str = "simulate") -> Callab
     """
     if not callable(simulate):
         raise TypeError(f"{what} must be a function (B, d) -> (B, F), got {described(simulate)}")
-    theirs = getattr(simulate, "names", None)
-    if theirs is None:
+    if not isinstance(simulate, NamesParameters):
         return simulate
-    order = column_order(names, theirs, what)
+    order = column_order(names, simulate.names, what)
     if order == list(range(len(names))):
         return simulate
 

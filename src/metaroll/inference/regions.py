@@ -126,11 +126,12 @@ def find_region(
         seed: The same seed gives the same region.
         drawn: Draws of the posterior, ``(n, d)``; ``None`` draws them.
     """
-    if drawn is None:
-        drawn = estimator.sample(NUM_DRAWS, observed[None], derive_seed("region", seed))[0]
-    densities = estimator.log_prob(drawn, observed[None])[0]
+    rows = drawn
+    if rows is None:
+        rows = estimator.sample(NUM_DRAWS, observed[None], derive_seed("region", seed))[0]
+    densities = estimator.log_prob(rows, observed[None])[0]
     border = float(np.quantile(densities, _OUTSIDE))
-    if ((densities >= border) & _reached(drawn)).sum() < _FEWEST_WITHIN:
+    if ((densities >= border) & _reached(rows)).sum() < _FEWEST_WITHIN:
         candidates = np.random.default_rng(derive_seed("nearest", seed)).standard_normal((_CANDIDATES, dim))
         border = float(np.quantile(estimator.log_prob(candidates, observed[None])[0], 1.0 - _NEAREST))
     return Region(estimator, observed, border)
@@ -138,5 +139,4 @@ def find_region(
 
 def _reached(normals: np.ndarray) -> np.ndarray:
     """Which of ``(n, d)`` points may be draws of the prior at all."""
-    reached: np.ndarray = (np.abs(normals) <= _REACH).all(axis=1)
-    return reached
+    return np.asarray((np.abs(normals) <= _REACH).all(axis=1))

@@ -44,8 +44,7 @@ class Simulations(NamedTuple):
     @property
     def succeeded(self) -> np.ndarray:
         """Which have neither NaN nor infinity, bool ``(n,)``."""
-        kept: np.ndarray = np.isfinite(self.features.reshape(len(self.features), -1)).all(axis=1)
-        return kept
+        return np.asarray(np.isfinite(self.features.reshape(len(self.features), -1)).all(axis=1))
 
     @property
     def num_failed(self) -> int:

@@ -164,7 +164,8 @@ def _show(console: Console, found: Any, truth: Any = None) -> None:
             "changed since: all were made anew"
         )
         console.print(f"[yellow]{text}[/]", soft_wrap=True)
-    console.print(found.posterior.failures if not found.failed else f"[yellow]{found.posterior.failures}[/]")
+    if found.failed or not found.checks:  # else a line of the verdict says that none has
+        console.print(f"[yellow]{found.posterior.failures}[/]" if found.failed else found.posterior.failures)
 
 
 def _loop_panel(result: Any) -> Panel:

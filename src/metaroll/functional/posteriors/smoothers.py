@@ -1,4 +1,4 @@
-"""Whether numbers can be predicted from features: ridge regressions on them, and on a Gaussian kernel of them (NumPy)."""
+"""Whether numbers can be predicted from features: ridge regressions on them, and on a Gaussian kernel (NumPy)."""
 
 from __future__ import annotations
 
