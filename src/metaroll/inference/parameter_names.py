@@ -21,6 +21,10 @@ class NamesParameters(Protocol):
         """What the environment calls the parameters, in the order of the columns."""
         ...
 
+    def __call__(self, thetas: np.ndarray, /) -> Any:
+        """From rows of parameters to rows of features."""
+        ...
+
 
 def column_order(names: Sequence[str], theirs: Any, what: str) -> list[int]:
     """Positions in ``names`` of the parameters ``theirs``, in their order.
