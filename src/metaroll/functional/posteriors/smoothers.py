@@ -91,7 +91,7 @@ class Smoothers:
                 shrinkage = _shrinkage(kernel, ridge)
                 leverages = np.square(kernel.vectors) @ shrinkage + 1.0 / count
                 errors = (centered - kernel.vectors @ (shrinkage * turned)) / np.maximum(1.0 - leverages, 1e-3)
-                total = float(np.square(errors).sum())
+                total = float(np.square(errors).sum()) + _TINY  # of numbers that are all the same, nothing is predicted
                 if total < best[0]:
                     weights = kernel.vectors @ (turned / (kernel.values + ridge * kernel.values.sum() + _TINY))
                     best = total, float(mean + kernel.there @ weights)
