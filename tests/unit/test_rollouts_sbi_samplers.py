@@ -23,6 +23,7 @@ from metaroll.envs.wrappers.actions import ActDelayWrapper
 from metaroll.envs.wrappers.domain_rand import DomainRandWrapperLive
 from metaroll.envs.wrappers.transforms import DomainParamTransformWrapper
 from metaroll.errors import DataError, RecordingError, ShapeError
+from metaroll.inference.parameter_names import named
 from metaroll.policies.playback import DummyPolicy, IdlePolicy, TimePolicy
 from metaroll.rollouts.samplers.param_sets import check_domain_params
 from metaroll.rollouts.samplers.sbi import (
@@ -123,6 +124,14 @@ def test_segments_are_simulated_from_recorded_states_and_features_are_of_whole_r
 def test_segments_of_one_step_say_nothing_of_parameters(env, real, options):
     with pytest.raises(ValueError, match="segments must have at least 2 steps, got 1"):
         sampler(env, Flat(2, 1, STEPS), real, **options)
+
+
+def test_columns_are_of_the_parameters_it_names(env, real):
+    found = sampler(env, Flat(2, 1, STEPS), real)
+    assert found.names == tuple(MAPPING[number] for number in sorted(MAPPING))
+    other = {number: name for number, name in enumerate(reversed(found.names))}
+    turned = SimRolloutSamplerForSBI(env, idle(env), other, Flat(2, 1, STEPS), 1, rollouts_real=real, seed=3)
+    torch.testing.assert_close(named(turned, found.names)(np.asarray(THETA)), found(THETA))
 
 
 def test_features_of_segments(env, real):

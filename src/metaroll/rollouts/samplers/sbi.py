@@ -202,6 +202,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         num_workers, transport, address, timeouts, pool, slots_per_unit: As for ``RolloutEngine``.
 
     Attributes:
+        names: Which domain parameter each column is: whoever has a prior goes by that, not by places.
         failed: All simulations that have failed so far, a list of ``FailedSimulation``.
 
     Raises:
@@ -243,7 +244,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
             if not isinstance(value, bool):
                 raise TypeError(f"{name} must be a bool, got {value!r}")
         self.use_rec_act, self.failed = use_rec_act, []
-        self._names = checked_names(dp_mapping)
+        self.names = checked_names(dp_mapping)
         self._source = EnvSource.of(env)
         spec = self._checked_spec()
         if rollouts_real is None:
@@ -296,7 +297,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
             TypeError: They are no numbers.
             ValueError: The environment does not take over the parameters (a wrapper that says so may round them).
         """
-        values = checked_values(dp_values, self._names)
+        values = checked_values(dp_values, self.names)
         call, self._calls = self._calls, self._calls + 1
         updates = [self._update(row, number, call) for number, row in enumerate(values.tolist())]
         rows = np.array([number for number, update in enumerate(updates) if update is not None], dtype=np.int64)
@@ -367,7 +368,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
                     f"env must not be randomized, since its parameters are set here, got {instance}; pass "
                     "remove_all_dr_wrappers(env)"
                 )
-            check_param_names(instance, self._names)
+            check_param_names(instance, self.names)
             self._changes_actions = changes_actions(instance)
             return EnvSpec.from_env(instance)
         finally:
@@ -383,7 +384,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
 
     def _update(self, row: list[float], number: int, call: int) -> DomainParamUpdate | None:
         """The update that sets a row; ``None``, and a note, where it cannot."""
-        params = dict(zip(self._names, row, strict=True))
+        params = dict(zip(self.names, row, strict=True))
         try:
             return DomainParamUpdate(params)
         except ValueError as error:
@@ -430,7 +431,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         rollouts = engine.run([plans[0].with_(max_steps=1)])
         engine.dropped.clear()
         if len(rollouts):
-            check_taken_over(rollouts[0], self._source, values, self._names)
+            check_taken_over(rollouts[0], self._source, values, self.names)
         self._reached = bool(len(rollouts))
 
     def _note_failed(self, dropped: list[DroppedRollout], rows: np.ndarray, values: np.ndarray, call: int) -> None:
@@ -439,7 +440,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         for entry in dropped:
             place, part = divmod(entry.plan.index, each)
             row = int(rows[place])
-            params = dict(zip(self._names, values[row].tolist(), strict=True))
+            params = dict(zip(self.names, values[row].tolist(), strict=True))
             where = divmod(part, segments)
             self.failed.append(FailedSimulation(params, what_failed(entry), row, *where, entry.step, call))
 
