@@ -94,7 +94,7 @@ def inferred(num_simulations):
         robot, IdlePolicy(spec), names, embedding, num_segments=1, rollouts_real=log, initial_state=start_of, seed=0
     ) as simulate:
         method = ABCSMC(UNKNOWN, num_particles=num_simulations // 10, seed=0)
-        return method.infer(lambda sets: simulate(sets).numpy(), simulate.target_features().numpy(), num_simulations)
+        return method.infer(simulate, simulate.target_features().numpy(), num_simulations)
 
 
 def start_of(segment):

@@ -19,8 +19,9 @@ from metaroll.functional.posteriors.random_features import (
 )
 from metaroll.inference.checks import check_posterior
 from metaroll.inference.estimators import EstimatorConfig, FeatureMap
-from metaroll.inference.neural import NPDR, BayesSim, truncated_normals
+from metaroll.inference.neural import NPDR, BayesSim
 from metaroll.inference.posterior import Posterior
+from metaroll.inference.regions import find_region
 from metaroll.seeding import isolated_rng
 
 PRIOR = {"a": ("normal", 0.0, 1.0), "b": (-4.0, 4.0)}
@@ -109,13 +110,13 @@ def test_the_region_of_a_posterior_beyond_the_prior_is_what_is_nearest_to_it():
             return -0.5 * np.square((normals - self.center) / 0.3).sum(axis=-1)[None]
 
     Beyond.center = np.array([-20.0, 9.0])
-    found = truncated_normals(Beyond(), 2, np.zeros(1), 1000, 0)
+    found = find_region(Beyond(), 2, np.zeros(1), 0).sample(1000, 2, 0)
     assert len(np.unique(found, axis=0)) == 1000
     nearest = np.sort(np.random.default_rng(0).standard_normal((100_000, 2)) @ [-20.0, 9.0])[-1000:].mean()
     assert abs((found @ [-20.0, 9.0]).mean() / nearest - 1.0) < 0.05  # all but a hundredth of the prior is left out
     Beyond.center = np.array([-4.0, 3.9])  # narrow, and far out, but where the prior draws: as it is
-    found = truncated_normals(Beyond(), 2, np.zeros(1), 1000, 0)
-    assert np.abs(found - Beyond.center).max() < 1.5 and len(np.unique(found, axis=0)) > 100
+    found = find_region(Beyond(), 2, np.zeros(1), 0).sample(1000, 2, 0)
+    assert np.abs(found - Beyond.center).max() < 1.5 and len(np.unique(found, axis=0)) == 1000
 
 
 @pytest.mark.parametrize("model", ["nsf", "autoregressive_nsf"])

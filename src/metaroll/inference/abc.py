@@ -22,6 +22,7 @@ from metaroll.functional.posteriors.populations import (
 )
 from metaroll.functional.series.features import feature_scale
 from metaroll.inference.neural import InferenceProgress
+from metaroll.inference.parameter_names import named
 from metaroll.inference.posterior import NUM_DRAWS, Posterior
 from metaroll.inference.priors import Prior, as_prior
 from metaroll.inference.simulations import Simulate, Simulations, SimulationStore, fingerprint
@@ -127,7 +128,8 @@ class ABCSMC:
         the budget cuts off counts where it is at least half full.
 
         Args:
-            simulate: ``thetas (B, d) -> features (B, F)``; NaN in a row says that its simulation failed.
+            simulate: ``thetas (B, d) -> features (B, F)``; NaN in a row says that its simulation failed. Columns are
+                in the order of the prior, or in that of its attribute ``names``, if it has one.
             observed: Features of what was observed, ``(F,)`` or ``(1, F)``.
             num_simulations: How many are made at most.
 
@@ -135,8 +137,7 @@ class ABCSMC:
             ShapeError: ``simulate`` returns something else, or ``observed`` has not the shape of its features.
             ValueError: ``observed`` is not finite, or too few simulations gave finite features.
         """
-        if not callable(simulate):
-            raise TypeError(f"simulate must be a function (B, d) -> (B, F), got {described(simulate)}")
+        simulate = named(simulate, self.prior.names)
         budget = check_whole("num_simulations", num_simulations, self._num)
         target = array_of("observed", observed, "an array of features (F,)").astype(np.float64).reshape(-1)
         if not np.isfinite(target).all():
@@ -208,7 +209,8 @@ class _Run:
         while self.left and sum(len(part.thetas) for part in found) < method._num:
             wanted = min(self.left, method._num - sum(len(part.thetas) for part in found))
             found.append(self._batch(lambda count, seed: method.prior.sample(count, seed), wanted, 1).usable)
-        made = Simulations(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+        features = np.concatenate([part.features for part in found])
+        made = Simulations(np.concatenate([part.thetas for part in found]), features)
         if len(made.thetas) < method._num:
             raise ValueError(
                 f"only {len(made.thetas)} of {self._used} simulations from the prior gave finite features, too few for "
@@ -267,7 +269,8 @@ class _Run:
                 f"observed must have the {features.shape[1]} features that simulate returns, got {len(self._target)}"
             )
         if method._progress is not None:
-            method._progress(InferenceProgress("simulate", number, number, self._used, self._budget))
+            told = InferenceProgress("simulate", number, number, self._used, self._budget, self.store.num_failed)
+            method._progress(told)
         return Simulations(made.thetas, features.astype(np.float64))
 
     def _distance_of(self, features: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:

@@ -24,6 +24,7 @@ from metaroll.functional.posteriors.linear_gaussian import linear_gaussian_poste
 from metaroll.functional.series.features import constant_features
 from metaroll.inference.estimators import FeatureMap
 from metaroll.inference.posterior import Posterior
+from metaroll.inference.regions import Region
 from metaroll.inference.simulations import Simulations
 from metaroll.inference.verdicts import AT_MOST_WIDE, AT_OBSERVED, CALIBRATION, COVERAGE, Check, Outcome
 from metaroll.seeding import derive_seed
@@ -62,11 +63,19 @@ _LEAST_RATIO, _MOST_APART = 0.7, 1.0
 
 
 class Pairs(NamedTuple):
-    """Simulations with known parameters, and what the posterior says of each, on the standard normal scale."""
+    """Simulations with known parameters, and what the posterior says of each, on the standard normal scale.
+
+    Attributes:
+        truths: The parameters, ``(n, d)``.
+        features: What was simulated with them, ``(n, *event_shape)``.
+        draws: Of the posterior of each, ``(n, L, d)``.
+        num_elsewhere: Simulations left out: their posterior does not lie in the region their parameters come from.
+    """
 
     truths: np.ndarray
     features: np.ndarray
     draws: np.ndarray
+    num_elsewhere: int = 0
 
 
 def flat_rows(features: np.ndarray) -> np.ndarray:
@@ -79,11 +88,20 @@ def constant_columns(rows: np.ndarray) -> np.ndarray:
     return constant_features(torch.as_tensor(rows, dtype=torch.float32)).numpy()
 
 
-def pairs_of(posterior: Posterior, made: Simulations, num_draws: int, seed: int) -> Pairs:
-    """Draws of the posterior of each simulation, beside its parameters."""
+def pairs_of(posterior: Posterior, made: Simulations, num_draws: int, seed: int, region: Region | None) -> Pairs:
+    """Draws of the posterior of each simulation, beside its parameters.
+
+    Where parameters come from the prior within a region, so do the draws: what a right posterior says of a parameter
+    that is known to lie there is itself within the region, and no draw of it may be compared with what is outside.
+    """
+    normals = posterior.prior.to_normal(made.thetas)
+    if region is not None:
+        place = derive_seed("calibration draws", seed)
+        drawn, kept = region.posterior_draws(made.features, num_draws, place)
+        return Pairs(normals[kept], made.features[kept], drawn, len(normals) - len(kept))
     drawn = posterior.sample(num_draws, derive_seed("calibration draws", seed), observed=made.features)
-    normals = posterior.prior.to_normal(drawn.reshape(-1, posterior.prior.dim)).reshape(drawn.shape)
-    return Pairs(posterior.prior.to_normal(made.thetas), made.features, normals)
+    flat = posterior.prior.to_normal(drawn.reshape(-1, posterior.prior.dim))
+    return Pairs(normals, made.features, flat.reshape(drawn.shape))
 
 
 def missing(name: str, posterior: Posterior) -> Check:
@@ -92,10 +110,15 @@ def missing(name: str, posterior: Posterior) -> Check:
     return Check(name, "not checked", why)
 
 
-def calibration_checks(posterior: Posterior, pairs: Pairs | None, alpha: float, seed: int) -> list[Check]:
+def calibration_checks(posterior: Posterior, pairs: Pairs | None, alpha: float) -> list[Check]:
     """Calibration of each parameter (simulation-based calibration), and of all together (TARP)."""
     if pairs is None:
         return [missing(name, posterior) for name in (CALIBRATION, COVERAGE)]
+    if len(pairs.truths) < FEWEST_PAIRS:
+        words = f"of {len(pairs.truths) + pairs.num_elsewhere} simulations with parameters of the region where this "
+        words += f"posterior lies, those of {pairs.num_elsewhere} lie elsewhere: too narrow, or shifted"
+        left_out = Check(COVERAGE, "not checked", "too few posteriors lie where their parameters do")
+        return [Check(CALIBRATION, "failed", words, 0.0, {AT_MOST_WIDE: False}), left_out]
     num_draws, dim = pairs.draws.shape[1:]
     ranks = sbc_ranks(pairs.truths, pairs.draws)
     judged = {name: _judged(ranks[:, i], num_draws) for i, name in enumerate(posterior.names)}
@@ -118,7 +141,7 @@ def calibration_checks(posterior: Posterior, pairs: Pairs | None, alpha: float, 
         and all(judged[name].careful for name in wrong),
     }
     sbc = Check(CALIBRATION, "failed" if wrong else "small" if sure else "passed", words, worst, values)
-    return [sbc, _joint_coverage(pairs, alpha, seed)]
+    return [sbc, _joint_coverage(pairs, alpha)]
 
 
 class _Judged(NamedTuple):
@@ -196,9 +219,12 @@ def _grouped(found: Mapping[str, tuple[str, ...]], shifts: Mapping[str, float]) 
     return "; ".join(parts)
 
 
-def _joint_coverage(pairs: Pairs, alpha: float, seed: int) -> Check:
-    references = np.random.default_rng(derive_seed("random points", seed)).standard_normal(pairs.truths.shape)
-    fractions = tarp_fractions(pairs.truths, pairs.draws, references)
+def _joint_coverage(pairs: Pairs, alpha: float) -> Check:
+    # Random points from where the parameters are, in units of their deviations: the truth of another simulation. From
+    # far away, all distances would be one and the same projection, and that of the widest parameter.
+    scale = pairs.truths.std(axis=0) + _SHRUNK
+    truths = pairs.truths / scale
+    fractions = tarp_fractions(truths, pairs.draws / scale, np.roll(truths, 1, axis=0))
     p_value = uniformity_p_value(fractions)
     inside = float((np.abs(fractions - 0.5) <= 0.5 * _LEVEL).mean())
     usable = _NARROW <= inside <= _WIDE and uniformity_distance(fractions) < _DISTANCE
@@ -209,7 +235,12 @@ def _joint_coverage(pairs: Pairs, alpha: float, seed: int) -> Check:
 
 
 def check_at_observed(
-    posterior: Posterior, pairs: Pairs | None, near: Simulations | None, alpha: float, seed: int
+    posterior: Posterior,
+    pairs: Pairs | None,
+    near: Simulations | None,
+    alpha: float,
+    seed: int,
+    region: Region | None = None,
 ) -> Check:
     """Calibration at what was observed (l-C2ST), and in which direction it is off there.
 
@@ -219,14 +250,17 @@ def check_at_observed(
         near: Simulations with parameters of the posterior.
         alpha: It fails below this p value.
         seed: Of all randomness.
+        region: Where parameters and draws of ``pairs`` come from; ``None``: from everywhere.
     """
-    if pairs is None or posterior.observed is None:
+    if pairs is None or posterior.observed is None or len(pairs.truths) < FEWEST_PAIRS:
         no_pairs = Check(AT_OBSERVED, "not checked", "nothing was observed")
         return missing(AT_OBSERVED, posterior) if pairs is None else no_pairs
     mean, std = pairs.draws.mean(axis=1), pairs.draws.std(axis=1) + _SHRUNK
     truths = (pairs.truths - mean) / std
     draws = (pairs.draws[:, :_ITEMS] - mean[:, None]) / std[:, None]
     there = posterior.prior.to_normal(posterior.draws[:1000])
+    if region is not None:
+        there = there[region.holds(there)]
     there = (there - there.mean(axis=0)) / (there.std(axis=0) + _SHRUNK)
     contexts, context = _contexts(pairs.features, posterior.observed)
     generator = np.random.default_rng(derive_seed("swaps", seed))

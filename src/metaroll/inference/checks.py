@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -22,16 +21,16 @@ from metaroll.inference.calibration import (
     pairs_of,
 )
 from metaroll.inference.estimators import FeatureMap
-from metaroll.inference.neural import truncated_normals
-from metaroll.inference.posterior import Posterior
+from metaroll.inference.informed import check_identified, check_informed
+from metaroll.inference.parameter_names import column_order, named
+from metaroll.inference.posterior import BORDER, Posterior
+from metaroll.inference.regions import Region, find_region
 from metaroll.inference.simulations import Simulate, Simulations
 from metaroll.inference.verdicts import Check, Verdict
 from metaroll.seeding import derive_seed
 
 __all__ = ["check_posterior"]
 
-_UNIDENTIFIED = 0.8
-"""Share of the prior's deviation from which on a parameter counts as not identified."""
 _OUTER, _PILED = 2.3263478740408408, 0.1
 """Beyond 2.326 standard deviations lies a hundredth of a normal; a tenth of all draws there is a pile at a bound."""
 _FEWEST_EFFECTIVE = 10.0
@@ -67,7 +66,8 @@ def check_posterior(
 
     Args:
         posterior: With an estimator; one with draws alone is checked for the rest.
-        simulate: The simulator, ``(B, d) -> (B, F)``; ``None`` leaves out what needs it.
+        simulate: The simulator, ``(B, d) -> (B, F)``; ``None`` leaves out what needs it. Columns are in the order of
+            the posterior, or in that of its attribute ``names``, as with ``held_out_simulate`` and ``calibration``.
         seed: Of all randomness.
         held_out: Features ``(R, F)`` of rollouts of the robot that were not used for inference.
         held_out_simulate: Simulates features like those of ``held_out``, ``(B, d) -> (B, F')``, where they differ from
@@ -86,61 +86,91 @@ def check_posterior(
     for name, number in (("num_draws", num_draws), ("num_predictive", num_predictive)):
         check_whole(name, number, 20)
     check_whole("num_calibration", num_calibration, FEWEST_PAIRS)
-    made = _calibration_simulations(posterior, simulate, calibration, num_calibration, seed)
-    pairs = None if made is None or not posterior.has_estimator else pairs_of(posterior, made, num_draws, seed)
+    names = posterior.names
+    simulate = None if simulate is None else named(simulate, names)
+    if held_out_simulate is not None:
+        held_out_simulate = named(held_out_simulate, names, "held_out_simulate")
+    region = _region(posterior, seed)
+    tried = _calibration_simulations(posterior, simulate, calibration, num_calibration, seed, region)
+    made = None if tried is None else tried.usable
+    pairs = None if made is None or not posterior.has_estimator else pairs_of(posterior, made, num_draws, seed, region)
     if held_out_simulate is not None and held_out is None:
         raise ValueError("held_out must be given where held_out_simulate is: features of held-out rollouts, got None")
     asked = posterior.observed is not None or held_out is not None
     thetas = posterior.sample(2 * num_predictive, derive_seed("predictive", seed)) if asked else None
-    there = None if simulate is None or thetas is None else _features_of(simulate, thetas)
-    unseen = there if held_out_simulate is None or thetas is None else _features_of(held_out_simulate, thetas)
+    drawn = None if simulate is None or thetas is None else _features_of(simulate, thetas)
+    there = None if drawn is None else drawn.usable
+    unseen = there
+    if held_out_simulate is not None and thetas is not None:
+        unseen = _features_of(held_out_simulate, thetas).usable
     checks = [
-        *calibration_checks(posterior, pairs, alpha, seed),
-        check_at_observed(posterior, pairs, there, alpha, seed),
+        *calibration_checks(posterior, pairs, alpha),
+        check_at_observed(posterior, pairs, there, alpha, seed, region),
+        check_informed(posterior, pairs, alpha, seed),
+        _effective(posterior, made),
+        _reachable(posterior, made, alpha),
+        _reproduced("reproduces the observed", there, posterior.observed, alpha),
+        _reproduced("reproduces held-out rollouts", unseen, held_out, alpha),
     ]
-    checks.append(_effective(posterior, made))
-    checks.append(_reachable(posterior, made, alpha))
-    checks.append(_reproduced("reproduces the observed", there, posterior.observed, alpha))
-    checks.append(_reproduced("reproduces held-out rollouts", unseen, held_out, alpha))
-    ratios = _ratios(posterior)
-    unidentified = tuple(name for name, ratio in ratios.items() if ratio > _UNIDENTIFIED)
-    checks += [_identified(ratios, unidentified), _bounds(posterior)]
-    return Verdict(tuple(checks), posterior.names, unidentified)
+    identified = check_identified(posterior, made, alpha, seed)
+    checks += [identified, _bounds(posterior), _failures(posterior, tried, drawn)]
+    return Verdict(tuple(checks), posterior.names, tuple(identified.values["unidentified"]))
+
+
+def _region(posterior: Posterior, seed: int) -> Region | None:
+    """Where the last of several rounds was directed to; parameters and draws are compared within it alone."""
+    directed = int(posterior.description.get("rounds", 1)) > 1
+    if not directed or posterior.observed is None or not posterior.has_estimator:
+        return None
+    border = posterior.description.get(BORDER)
+    if border is not None:
+        return Region(posterior.estimator, posterior.observed, float(border))
+    normals = posterior.prior.to_normal(posterior.draws)
+    place = derive_seed("region", seed)
+    return find_region(posterior.estimator, posterior.prior.dim, posterior.observed, place, normals)
 
 
 def _features_of(simulate: Simulate, thetas: np.ndarray) -> Simulations:
-    """What is simulated with ``thetas``; failed simulations are left out."""
+    """What is simulated with ``thetas``."""
     returned = simulate(thetas.copy())
     if isinstance(returned, torch.Tensor):
         returned = returned.detach().cpu().numpy()
     features = array_of("the features of simulate", returned, "an array (B, F)").astype(np.float64)
     if features.ndim < 2 or len(features) != len(thetas):
         raise ShapeError(f"simulate must return a row for each of {len(thetas)} rows, got {described(returned)}")
-    return Simulations(thetas, features).usable
+    return Simulations(thetas, features)
 
 
 def _calibration_simulations(
-    posterior: Posterior, simulate: Simulate | None, given: Simulations | None, num: int, seed: int
+    posterior: Posterior,
+    simulate: Simulate | None,
+    given: Simulations | None,
+    num: int,
+    seed: int,
+    region: Region | None,
 ) -> Simulations | None:
+    """Simulations with parameters of the prior; after directed rounds, of the prior within the region."""
+    prior, place = posterior.prior, derive_seed("calibration", seed)
     if given is not None:
-        thetas = posterior.prior.check_rows("thetas of calibration", given.thetas)
-        made = Simulations(thetas, np.asarray(given.features, dtype=np.float64)).usable
+        thetas = prior.check_rows("thetas of calibration", given.thetas)
+        if given.names is not None:  # the other way round: from their order to that of the prior
+            order = column_order(prior.names, given.names, "calibration")
+            thetas = thetas[:, np.argsort(order)]
+        made = Simulations(thetas, np.asarray(given.features, dtype=np.float64))
+        if region is not None:
+            inside = region.holds(prior.to_normal(made.thetas))
+            made = Simulations(made.thetas[inside], made.features[inside])
     elif simulate is None:
         return None
+    elif region is None:
+        made = _features_of(simulate, prior.sample(num, place))
     else:
-        made = _features_of(simulate, _calibration_thetas(posterior, num, derive_seed("calibration", seed)))
-    if len(made.thetas) < FEWEST_PAIRS:
-        raise ValueError(f"calibration needs at least {FEWEST_PAIRS} usable simulations, got {len(made.thetas)}")
+        made = _features_of(simulate, prior.from_normal(region.sample(num, prior.dim, place)))
+    usable = len(made.thetas) - made.num_failed
+    if usable < FEWEST_PAIRS:
+        where = "" if region is None else " with parameters of the region where the posterior lies"
+        raise ValueError(f"calibration needs at least {FEWEST_PAIRS} usable simulations{where}, got {usable}")
     return made
-
-
-def _calibration_thetas(posterior: Posterior, num: int, seed: int) -> np.ndarray:
-    """Parameters of the prior; after directed rounds, of the prior within the region where the posterior lies."""
-    directed = int(posterior.description.get("rounds", 1)) > 1
-    if not directed or posterior.observed is None or not posterior.has_estimator:
-        return posterior.prior.sample(num, seed)
-    normals = truncated_normals(posterior.estimator, posterior.prior.dim, posterior.observed, num, seed)
-    return posterior.prior.from_normal(normals)
 
 
 def _effective(posterior: Posterior, made: Simulations | None) -> Check:
@@ -235,19 +265,6 @@ def _points(name: str, value: Any, event_shape: tuple[int, ...]) -> np.ndarray:
     return points.reshape(len(points), -1)
 
 
-def _ratios(posterior: Posterior) -> dict[str, float]:
-    """Deviation of each parameter's posterior over that of its prior."""
-    return dict(zip(posterior.names, (posterior.std / posterior.prior.std).tolist(), strict=True))
-
-
-def _identified(ratios: Mapping[str, float], unidentified: tuple[str, ...]) -> Check:
-    shown = ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())
-    words = f"posterior over prior deviation: {shown}"
-    if unidentified:
-        words = f"this data does not identify {', '.join(unidentified)}; {words}"
-    return Check("identified", "note" if unidentified else "passed", words, None, {"ratios": dict(ratios)})
-
-
 def _bounds(posterior: Posterior) -> Check:
     """Whether the posterior leans against a bound: the truth may lie beyond."""
     normals = posterior.prior.to_normal(posterior.draws)
@@ -260,3 +277,17 @@ def _bounds(posterior: Posterior) -> Check:
     if piled:
         words = f"{', '.join(piled)} piles up at a bound of its prior, which may exclude the truth: widen it"
     return Check("bounds", "note" if piled else "passed", words, None, {"shares": shares})
+
+
+def _failures(posterior: Posterior, tried: Simulations | None, drawn: Simulations | None) -> Check:
+    """How many simulations failed: of those that the posterior was made of, and of those made here."""
+    parts = [posterior.failures] if posterior.failures else []
+    counts = {}
+    for made, whose in ((tried, "for calibration"), (drawn, "with parameters of the posterior")):
+        if made is not None:
+            counts[whose] = made.num_failed
+            parts.append(f"{made.num_failed:,} of {len(made.thetas):,} {whose}")
+    words = "; ".join(parts)
+    if not parts:
+        return Check("failed simulations", "not checked", "no simulator was given")
+    return Check("failed simulations", "note", words, None, {"posterior": posterior.failures, **counts})

@@ -25,6 +25,7 @@ from metaroll.checks import check_fraction, check_number, check_whole, described
 from metaroll.errors import MissingPackageError, PosteriorError, unknown_name
 from metaroll.functional.posteriors.random_features import matern_frequencies, median_distance
 from metaroll.functional.series.features import constant_features
+from metaroll.inference.success import SuccessModel
 from metaroll.seeding import derive_seed, isolated_rng, torch_generator
 
 if TYPE_CHECKING:
@@ -46,7 +47,6 @@ METHODS = ("npe", "nle", "fmpe")
 MODELS = {"nsf": "nsf", "maf": "zuko_maf", "autoregressive_nsf": "zuko_nsf", "mdn": "mdn"}
 """Our names of densities, and sbi's. Its own ``maf`` is not among them: there the first parameter of each layer sees
 nothing of the observation, so that with few layers one parameter keeps its prior."""
-_LOG_2PI = math.log(2.0 * math.pi)
 _NU = 2.5
 """Smoothness of the Matern kernel of random features: 5/2, as BayesSim has it."""
 _ROWS_AT_A_TIME = 50_000
@@ -226,8 +226,20 @@ def _sbi_at_work(seed: int) -> Iterator[None]:
         yield
 
 
-def _standard_normal(dim: int, device: str) -> torch.distributions.MultivariateNormal:
-    return torch.distributions.MultivariateNormal(torch.zeros(dim, device=device), torch.eye(dim, device=device))
+class _StandardNormal(torch.distributions.MultivariateNormal):
+    """The prior, as sbi is told it; times the probability that a simulation succeeds, where that was learned."""
+
+    success: SuccessModel | None = None
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        logs = super().log_prob(value)
+        return logs if self.success is None else logs + self.success(value)
+
+
+def _standard_normal(dim: int, device: str, success: SuccessModel | None = None) -> _StandardNormal:
+    prior = _StandardNormal(torch.zeros(dim, device=device), torch.eye(dim, device=device))
+    prior.success = success
+    return prior
 
 
 def _builder(config: EstimatorConfig, embedding_net: nn.Module | None) -> Any:
@@ -248,12 +260,11 @@ def _builder(config: EstimatorConfig, embedding_net: nn.Module | None) -> Any:
     return posterior_nn(MODELS[config.model], **common, **flow)
 
 
-def _sbi_trainer(config: EstimatorConfig, dim: int, embedding_net: nn.Module | None, device: str) -> Any:
+def _sbi_trainer(config: EstimatorConfig, prior: _StandardNormal, embedding_net: nn.Module | None, device: str) -> Any:
     from sbi.inference import FMPE, NLE, NPE
 
     build = _builder(config, embedding_net)
     common: dict[str, Any] = {"tracker": _Silent(), "show_progress_bars": False, "device": device}
-    prior = _standard_normal(dim, device)
     if config.method == "fmpe":
         return FMPE(prior, vf_estimator=build, **common)
     if config.method == "nle":
@@ -283,6 +294,8 @@ class NeuralEstimator:
         members: The networks of the ensemble.
         feature_map: What they see of features; ``None`` where an embedding sees them as they are.
         event_shape: Shape of the features of one simulation.
+        success: With ``"nle"``, how likely a simulation succeeds, where some have failed: the posterior is the prior
+            times this times the likelihood of those that have not.
     """
 
     def __init__(
@@ -292,9 +305,10 @@ class NeuralEstimator:
         members: Sequence[Any],
         feature_map: FeatureMap | None,
         event_shape: tuple[int, ...],
+        success: SuccessModel | None = None,
     ) -> None:
         self.config, self.dim, self.event_shape = config, dim, event_shape
-        self.feature_map = feature_map
+        self.feature_map, self._success = feature_map, success
         self._members = list(members)
         for member in self._members:
             member.eval()
@@ -363,7 +377,7 @@ class NeuralEstimator:
             elif self.config.method == "nle":
                 repeated = row.expand(len(some), *row.shape[1:])
                 likelihood = member.log_prob(repeated[None], condition=some)[0]
-                parts.append(likelihood - 0.5 * (some**2).sum(dim=1) - 0.5 * self.dim * _LOG_2PI)
+                parts.append(likelihood + _standard_normal(self.dim, str(some.device), self._success).log_prob(some))
             else:
                 parts.append(self._sbi_posterior(member).log_prob(some, x=row))
         return torch.cat(parts)
@@ -372,7 +386,8 @@ class NeuralEstimator:
         """Sbi's sampler of a likelihood (slice sampling in 20 chains) or a vector field (its ODE)."""
         from sbi.inference.posteriors.posterior_parameters import MCMCPosteriorParameters
 
-        trainer = _sbi_trainer(self.config, self.dim, None, str(next(member.parameters()).device))
+        device = str(next(member.parameters()).device)
+        trainer = _sbi_trainer(self.config, _standard_normal(self.dim, device, self._success), None, device)
         if self.config.method == "fmpe":
             return trainer.build_posterior(member, sample_with="ode")
         chains = MCMCPosteriorParameters(
@@ -387,6 +402,8 @@ class NeuralEstimator:
         named = {} if self.feature_map is None else {f"map.{k}": v for k, v in self.feature_map.state_dict().items()}
         for position, member in enumerate(self._members):
             named.update({f"{position}.{name}": value for name, value in member.state_dict().items()})
+        if self._success is not None:
+            named.update({f"success.{name}": value for name, value in self._success.state_dict().items()})
         return named
 
     def to_plain(self) -> dict[str, Any]:
@@ -432,12 +449,16 @@ class NeuralEstimator:
                     member = _builder(config, embedding_net)(rows[0], seen)
                     member.load_state_dict(_below(f"{position}.", weights))
                     members.append(member)
+                success = None
+                if _below("success.", weights):
+                    success = SuccessModel(dim).eval().requires_grad_(False)
+                    success.load_state_dict(_below("success.", weights))
         except (RuntimeError, KeyError, IndexError, TypeError) as error:
             raise PosteriorError(
                 f"the weights do not fit the description of the estimator ({type(error).__name__}: {error}); restore "
                 "the folder from a copy, or use the versions that posterior.json names"
             ) from error
-        return cls(config, dim, members, feature_map, event_shape)
+        return cls(config, dim, members, feature_map, event_shape, success)
 
 
 def _below(prefix: str, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -474,21 +495,42 @@ class NeuralTrainer:
         self._embedding_net, self._device = embedding_net, device
         self._map: FeatureMap | None = None
         self._trainers: list[PosteriorEstimatorTrainer] = []
+        self._priors: list[_StandardNormal] = []
+        self._success: SuccessModel | None = None
         self._rounds = 0
+
+    def learn_success(self, normals: np.ndarray, succeeded: np.ndarray) -> None:
+        """Learn from all simulations, failed ones too, how likely one succeeds; what is fitted after this counts it.
+
+        Estimators of the posterior that are trained by maximum likelihood do not need it: among simulations that
+        succeeded, drawn from the prior p (or p within a region), parameters and features are distributed as ``p(theta)
+        P(ok | theta) p(x | theta, ok)``, whose conditional is the posterior of an observation that has not failed.
+        So with flow matching. An estimator of the likelihood learns ``p(x | theta, ok)`` and lacks ``P(ok | theta)``;
+        so does the atomic loss, which compares parameters with those of other successes, where ``P(ok | theta)``
+        cancels (see ``fit_more``).
+
+        Args:
+            normals: Parameters of all simulations, ``(n, d)``.
+            succeeded: Which of them have finite features, bool ``(n,)``.
+        """
+        self._success = None
+        if not succeeded.all():
+            self._success = SuccessModel.fitted(normals, succeeded, self._seed).to(self._device)
 
     def fit(self, normals: np.ndarray, features: np.ndarray) -> tuple[NeuralEstimator, Fit]:
         """An estimator of simulations whose parameters the prior has drawn, or the prior within a region.
 
         It is trained from new weights by maximum likelihood, which is right where the region holds the posterior
-        (truncated proposals, Deistler, Goncalves and Macke 2022, section 3).
+        (truncated proposals, Deistler, Goncalves and Macke 2022, section 3), whatever share of simulations fails.
 
         Args:
             normals: Parameters on the standard normal scale, ``(n, d)``.
             features: ``(n, *event_shape)``, finite.
         """
         self._prepare(features)
+        self._priors = [_standard_normal(self._dim, self._device) for _ in range(self._config.ensemble)]
         with _sbi_at_work(0):  # it tries the prior out
-            self._trainers = [self._new_trainer() for _ in range(self._config.ensemble)]
+            self._trainers = [self._new_trainer(prior) for prior in self._priors]
         return self._trained(normals, features, None)
 
     def fit_more(self, normals: np.ndarray, features: np.ndarray, observed: np.ndarray) -> tuple[NeuralEstimator, Fit]:
@@ -496,17 +538,24 @@ class NeuralTrainer:
 
         Its weights go on from those of the last round with the atomic loss, or the exact one of a mixture of Gaussians
         (automatic posterior transformation, Greenberg, Nonnenmacher and Macke 2019).
+
+        Of the atoms that a network tells apart, all are parameters of simulations that succeeded, each as likely as the
+        others: the best network is ``q(theta | x) / prior(theta) ~ p(x | theta, ok)``. With the prior times ``P(ok |
+        theta)`` for the prior in the loss, q is the posterior again. The loss of a mixture of Gaussians has the density
+        of the proposal in place of other successes, where nothing cancels, and needs no more.
         """
         if self._config.method != "npe":
             raise ValueError(f"posterior proposals need method 'npe', got {self._config.method!r}; take 'truncated'")
+        for prior in self._priors:
+            prior.success = self._success
         return self._trained(normals, features, observed)
 
     def _prepare(self, features: np.ndarray) -> None:
         if self._embedding_net is None:
             self._map = FeatureMap.fitted(features, self._config.num_random_features, self._seed)
 
-    def _new_trainer(self) -> Any:
-        return _sbi_trainer(self._config, self._dim, copy.deepcopy(self._embedding_net), self._device)
+    def _new_trainer(self, prior: _StandardNormal) -> Any:
+        return _sbi_trainer(self._config, prior, copy.deepcopy(self._embedding_net), self._device)
 
     def _trained(
         self, normals: np.ndarray, features: np.ndarray, observed: np.ndarray | None
@@ -532,7 +581,8 @@ class NeuralTrainer:
             members.append(copy.deepcopy(net))
         self._rounds += 1
         event_shape = tuple(np.shape(features)[1:])
-        return NeuralEstimator(config, self._dim, members, self._map, event_shape), fit
+        success = self._success if config.method == "nle" else None
+        return NeuralEstimator(config, self._dim, members, self._map, event_shape, success), fit
 
     def _seen(self, features: np.ndarray) -> Tensor:
         rows = torch.as_tensor(np.asarray(features))

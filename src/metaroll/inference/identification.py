@@ -20,6 +20,7 @@ from metaroll.functional.posteriors.curvature import (
 )
 from metaroll.functional.posteriors.populations import weighted_covariance
 from metaroll.functional.series.features import feature_scale
+from metaroll.inference.parameter_names import named
 from metaroll.inference.posterior import NUM_DRAWS, Posterior
 from metaroll.inference.priors import Prior, as_prior
 from metaroll.inference.simulations import Simulate
@@ -129,7 +130,8 @@ def identify(
     features are not finite are never used.
 
     Args:
-        simulate: ``thetas (B, d) -> features (B, F)``; NaN in a row says that its simulation failed.
+        simulate: ``thetas (B, d) -> features (B, F)``; NaN in a row says that its simulation failed. Columns are in the
+            order of the prior, or in that of its attribute ``names``, if it has one.
         observed: Features of what was observed, ``(F,)`` or ``(1, F)``.
         prior: Where to look: ``{"mass": (0.5, 2.0), ...}``, or another form that ``as_prior`` takes.
         method: How to look.
@@ -147,15 +149,15 @@ def identify(
         UnknownNameError: There is no such method.
         ValueError: ``observed`` is not finite, or no simulation from the prior gave finite features.
     """
-    if not callable(simulate):
-        raise TypeError(f"simulate must be a function (B, d) -> (B, F), got {described(simulate)}")
+    prior = as_prior(prior)
+    simulate = named(simulate, prior.names)
     if method not in ("least_squares", "cem"):
         raise unknown_name("method", str(method), ("least_squares", "cem"))
     target = array_of("observed", observed, "an array of features (F,)").astype(np.float64).reshape(-1)
     if not np.isfinite(target).all():
         raise ValueError("observed must be finite, got features with NaN or infinity")
     size = check_whole("batch_size", batch_size, 4)
-    search = _Search(simulate, target, as_prior(prior), check_whole("num_simulations", num_simulations, 8), size)
+    search = _Search(simulate, target, prior, check_whole("num_simulations", num_simulations, 8), size)
     generator = np.random.default_rng(derive_seed("identify", check_whole("seed", seed, 0)))
     points = generator.random((min(size, search.left // 2), search.prior.dim))
     search.begin(points, noise_std)

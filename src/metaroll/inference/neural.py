@@ -15,23 +15,19 @@ from torch import nn
 from metaroll.checks import check_path, check_whole, described
 from metaroll.errors import ShapeError
 from metaroll.inference.estimators import EstimatorConfig, Fit, NeuralEstimator, NeuralTrainer
-from metaroll.inference.posterior import NUM_DRAWS, Estimator, Posterior
+from metaroll.inference.parameter_names import named
+from metaroll.inference.posterior import BORDER, NUM_DRAWS, Estimator, Posterior
 from metaroll.inference.priors import Prior, as_prior
+from metaroll.inference.regions import Region, find_region
 from metaroll.inference.simulations import Simulate, Simulations, SimulationStore, fingerprint
 from metaroll.seeding import derive_seed
 
-__all__ = ["NPDR", "BayesSim", "InferenceProgress", "NeuralInference", "truncated_normals"]
+__all__ = ["NPDR", "BayesSim", "InferenceProgress", "NeuralInference"]
 
 _FEWEST = 20
 """Usable simulations below which nothing can be trained."""
-_LEAST_ACCEPTED = 1e-3
-_CANDIDATES = 50_000
-_OUTSIDE = 1e-4
-"""Mass of a posterior that lies outside the region to which the next round is truncated."""
-_REACH = 5.0
-"""Deviations of a standard normal beyond which no draws of the prior lie (6e-7 of them)."""
-_FEWEST_WITHIN, _NEAREST = 100, 0.01
-"""Draws of a posterior within reach below which the region is the nearest hundredth of the prior."""
+_DRAWN_BY = "chains"
+"""How rounds are truncated: simulations of a round that was drawn in another way are not used again."""
 
 
 class InferenceProgress(NamedTuple):
@@ -43,6 +39,7 @@ class InferenceProgress(NamedTuple):
         rounds: How many there are.
         done: Simulations of the round that are done.
         total: Simulations of the round.
+        failed: Of those that are done, how many have failed.
     """
 
     phase: Literal["simulate", "train", "draw"]
@@ -50,6 +47,7 @@ class InferenceProgress(NamedTuple):
     rounds: int
     done: int
     total: int
+    failed: int = 0
 
 
 class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their settings alone)
@@ -95,7 +93,8 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
         one with more simulations adds to them.
 
         Args:
-            simulate: ``thetas (B, d) -> features (B, F)``; NaN in a row says that its simulation failed.
+            simulate: ``thetas (B, d) -> features (B, F)``; NaN in a row says that its simulation failed. Columns are
+                in the order of the prior, or in that of its attribute ``names``, if it has one.
             observed: Features of what was observed, ``(F,)`` or ``(1, F)``; ``None`` (in one round) gives a posterior
                 that ``at(features)`` asks later.
             num_simulations: In all rounds together.
@@ -103,10 +102,10 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
         Raises:
             MissingPackageError: sbi is not installed.
             ShapeError: ``simulate`` returns something else, or ``observed`` has not the shape of its features.
-            ValueError: Too few simulations gave finite features, or several rounds have no observation.
+            ValueError: Too few simulations gave finite features, several rounds have no observation, or ``simulate``
+                is of other parameters than the prior.
         """
-        if not callable(simulate):
-            raise TypeError(f"simulate must be a function (B, d) -> (B, F), got {described(simulate)}")
+        simulate = named(simulate, self.prior.names)
         total = check_whole("num_simulations", num_simulations, _FEWEST * self._rounds)
         if observed is None and self._rounds > 1:
             raise ValueError("observed must be given with rounds above 1, which are directed to it")
@@ -116,22 +115,28 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
         )
         store = SimulationStore(self.prior, None if self._run_dir is None else self._run_dir / "simulations")
         rounds: list[Simulations] = []
+        tried: list[Simulations] = []
         fits: list[Fit] = []
         estimator: NeuralEstimator | None = None
         for number in range(1, self._rounds + 1):
             share = total * number // self._rounds - total * (number - 1) // self._rounds
-            rounds.append(self._simulated(store, simulate, number, share, total, estimator, target))
+            tried.append(self._simulated(store, simulate, number, share, total, estimator, target))
+            rounds.append(tried[-1].usable)
             if target is not None:
                 target = _like_features(target, rounds[0].features.shape[1:])
-            self._tell("train", number, share, share)
+            self._tell("train", number, share, share, tried[-1].num_failed)
+            self._learn_success(trainer, tried)
             estimator, fit = self._trained(trainer, rounds, target)
             fits.append(fit)
         assert estimator is not None
         self._tell("draw", self._rounds, NUM_DRAWS, NUM_DRAWS)
-        description = self._description(store, rounds, fits)
+        description = self._description(store, tried, fits)
         posterior = Posterior(self.prior, target, estimator=estimator, description=description, seed=self._seed)
         if target is not None:
-            assert len(posterior.draws)
+            normals = self.prior.to_normal(posterior.draws)
+            if self._rounds > 1:  # told, so that it is found again where the posterior is judged
+                region = find_region(estimator, self.prior.dim, target, derive_seed("region", self._seed), normals)
+                posterior.description[BORDER] = region.border
         return posterior
 
     def _simulated(
@@ -144,7 +149,7 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
         estimator: Estimator | None,
         target: np.ndarray | None,
     ) -> Simulations:
-        """The usable simulations of a round."""
+        """The simulations of a round, of which enough are usable."""
         told: list[Any] = [self.prior.to_plain(), self._seed, self._simulator, self._batch_size]
         if number > 1:  # what the earlier rounds, from which this one's parameters follow, depend on
             told += [
@@ -153,8 +158,10 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
                 self._rounds,
                 self._proposal,
                 None if target is None else target.tolist(),
+                _DRAWN_BY,
             ]
         mark = fingerprint(*told)
+        found: list[Region] = []  # the same for all blocks of the round, and found only if one has to be drawn
 
         def draw(block: int, count: int) -> np.ndarray:
             seed = derive_seed("parameters", self._seed, number, block)
@@ -163,20 +170,29 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
             if self._proposal == "posterior":
                 normals = estimator.sample(self._batch_size, target[None], seed)[0]
             else:
-                normals = truncated_normals(estimator, self.prior.dim, target, self._batch_size, seed)
+                if not found:
+                    place = derive_seed("region", self._seed, number)
+                    found.append(find_region(estimator, self.prior.dim, target, place))
+                normals = found[0].sample(self._batch_size, self.prior.dim, seed)
             return self.prior.from_normal(normals)[:count]
 
-        def tell(done: int, of: int) -> None:
-            self._tell("simulate", number, done, of)
+        def tell(done: int, of: int, failed: int) -> None:
+            self._tell("simulate", number, done, of, failed)
 
         made = store.run(simulate, number, share, mark, draw, self._batch_size, tell)
-        usable = made.usable
-        if len(usable.thetas) < _FEWEST:
+        usable = share - made.num_failed
+        if usable < _FEWEST:
             raise ValueError(
-                f"only {len(usable.thetas)} of {share} simulations of round {number} gave finite features, too few "
-                "to learn from; look why they fail, or let the prior exclude parameters that cannot be simulated"
+                f"only {usable} of {share} simulations of round {number} gave finite features, too few to learn from; "
+                "look why they fail, or let the prior exclude parameters that cannot be simulated"
             )
-        return usable
+        return made
+
+    def _learn_success(self, trainer: NeuralTrainer, tried: list[Simulations]) -> None:
+        """Where what is trained cannot learn it by itself (``NeuralTrainer.learn_success``)."""
+        if self.config.method == "nle" or (self._proposal == "posterior" and len(tried) > 1):
+            thetas = np.concatenate([made.thetas for made in tried])
+            trainer.learn_success(self.prior.to_normal(thetas), np.concatenate([made.succeeded for made in tried]))
 
     def _trained(
         self, trainer: NeuralTrainer, rounds: list[Simulations], target: np.ndarray | None
@@ -187,19 +203,22 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
         thetas = np.concatenate([made.thetas for made in rounds])
         return trainer.fit(self.prior.to_normal(thetas), np.concatenate([made.features for made in rounds]))
 
-    def _tell(self, phase: Literal["simulate", "train", "draw"], number: int, done: int, total: int) -> None:
+    def _tell(
+        self, phase: Literal["simulate", "train", "draw"], number: int, done: int, total: int, failed: int = 0
+    ) -> None:
         if self._progress is not None:
-            self._progress(InferenceProgress(phase, number, self._rounds, done, total))
+            self._progress(InferenceProgress(phase, number, self._rounds, done, total, failed))
 
-    def _description(self, store: SimulationStore, rounds: list[Simulations], fits: list[Fit]) -> dict[str, Any]:
+    def _description(self, store: SimulationStore, tried: list[Simulations], fits: list[Fit]) -> dict[str, Any]:
         return {
             "algorithm": type(self).__name__,
             "rounds": self._rounds,
             "proposal": self._proposal,
             "seed": self._seed,
             "simulator": self._simulator,
-            "num_simulations": [len(made.thetas) for made in rounds],
+            "num_simulations": [len(made.thetas) - made.num_failed for made in tried],
             "num_failed": store.num_failed,
+            "num_failed_in_rounds": [made.num_failed for made in tried],
             "num_reused": store.num_reused,
             "num_foreign_parts": store.num_foreign_parts,
             "epochs": [fit.epochs for fit in fits],
@@ -214,14 +233,18 @@ class NPDR(NeuralInference):
     Each round simulates parameters where the posterior of the observation lies and learns from all simulations. One
     round is amortized: its posterior holds for every observation, ``posterior.at(features)``.
 
+    The posterior is that of an observation that has not failed: parameters with which simulations often fail are less
+    likely by that. Where only some parameters fail, that is what maximum likelihood of ``"npe"`` and ``"fmpe"`` learns
+    from the others, truncated or not; for ``"nle"``, and for ``proposal="posterior"``, how likely a simulation succeeds
+    is learned as well (``NeuralTrainer.learn_success``).
+
     Args:
         prior: What is known before: ``{"mass": (0.5, 2.0), ...}``, or another form that ``as_prior`` takes.
         config: How the posterior is learned: model, networks, training, ensemble, and ``method`` ``"nle"`` or
             ``"fmpe"`` instead of ``"npe"``.
         rounds: In how many rounds the simulations are made.
         proposal: Where later rounds draw: ``"truncated"`` (the prior within the region that holds all but 1e-4 of the
-            posterior; keeps maximum likelihood, and failed simulations do no harm) or ``"posterior"`` (the posterior
-            itself, corrected for in the loss).
+            posterior; keeps maximum likelihood) or ``"posterior"`` (the posterior itself, corrected for in the loss).
         seed: Of all randomness.
         batch_size: Simulations in one call of the simulator.
         run_dir: Folder in which simulations are kept, and found again; ``None`` keeps them in memory.
@@ -311,51 +334,6 @@ class BayesSim(NeuralInference):
             device=device,
             progress=progress,
         )
-
-
-def truncated_normals(estimator: Estimator, dim: int, observed: np.ndarray, num: int, seed: int) -> np.ndarray:
-    """``num`` draws of the prior within the region that holds all but 1e-4 of a posterior, on the normal scale.
-
-    Draws of the prior outside the region are rejected; where next to none lie inside, draws of the posterior are drawn
-    again by their weight instead (Deistler, Goncalves and Macke 2022, sections 3 and A.6.3). Where the posterior, far
-    from all simulations, lies beyond the bounds of the prior, the region is that hundredth of the prior which it holds
-    most likely: all its own draws would be one and the same point of the bounds.
-
-    Args:
-        estimator: Tells the posterior.
-        dim: d, the number of parameters.
-        observed: Features whose posterior is meant.
-        num: How many.
-        seed: The same seed gives the same draws.
-    """
-    generator = np.random.default_rng(derive_seed("truncated", seed))
-    drawn = estimator.sample(NUM_DRAWS, observed[None], derive_seed("region", seed))[0]
-    densities = estimator.log_prob(drawn, observed[None])[0]
-    border = np.quantile(densities, _OUTSIDE)
-    accepted: list[np.ndarray] = []
-    tried = found = 0
-    while found < num and (tried < _CANDIDATES or found > _LEAST_ACCEPTED * tried):
-        candidates = generator.standard_normal((_CANDIDATES, dim))
-        inside = candidates[estimator.log_prob(candidates, observed[None])[0] >= border]
-        accepted.append(inside)
-        tried, found = tried + _CANDIDATES, found + len(inside)
-    if found >= num:
-        return np.concatenate(accepted)[:num]
-    within = (densities >= border) & (np.abs(drawn) <= _REACH).all(axis=1)
-    if within.sum() < _FEWEST_WITHIN:
-        return _nearest(estimator, dim, observed, num, generator)
-    weights = -0.5 * (drawn[within] ** 2).sum(axis=1) - densities[within]
-    weights = np.exp(weights - weights.max())
-    return drawn[within][generator.choice(int(within.sum()), size=num, p=weights / weights.sum())]
-
-
-def _nearest(
-    estimator: Estimator, dim: int, observed: np.ndarray, num: int, generator: np.random.Generator
-) -> np.ndarray:
-    """``num`` draws of the prior, of the share that the estimator holds most likely."""
-    candidates = generator.standard_normal((max(_CANDIDATES, math.ceil(num / _NEAREST)), dim))
-    best = np.argsort(-estimator.log_prob(candidates, observed[None])[0], kind="stable")
-    return candidates[np.sort(best[: int(_NEAREST * len(candidates))])][:num]
 
 
 def _like_features(observed: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

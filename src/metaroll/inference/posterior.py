@@ -17,10 +17,13 @@ from metaroll.inference.estimators import NeuralEstimator
 from metaroll.inference.priors import Prior, as_prior
 from metaroll.seeding import derive_seed
 
-__all__ = ["NUM_DRAWS", "Estimator", "Posterior"]
+__all__ = ["BORDER", "NUM_DRAWS", "Estimator", "Posterior"]
 
 NUM_DRAWS = 10_000
 """Draws that a posterior holds."""
+BORDER = "border"
+"""In the description of a posterior after directed rounds: least log density, on the normal scale, of the region where
+it lies."""
 
 
 class Estimator(Protocol):
@@ -109,6 +112,15 @@ class Posterior:
         return drawn
 
     @property
+    def failures(self) -> str:
+        """How many of the simulations it was made of have failed, in words; empty where that is not known."""
+        failed, made = (self.description.get(key) for key in ("num_failed", "num_simulations"))
+        if failed is None or made is None:
+            return ""
+        total = sum(made) + failed if isinstance(made, list) else made  # lists tell the usable ones of each round
+        return f"{failed:,} of {total:,} simulations failed"
+
+    @property
     def mean(self) -> np.ndarray:
         """Mean of the draws, ``(d,)``."""
         return self.draws.mean(axis=0)
@@ -139,7 +151,8 @@ class Posterior:
         that were directed to one observation, near that.
         """
         self._needed()
-        return Posterior(self.prior, observed, estimator=self._estimator, description=self.description, seed=seed)
+        told = {key: value for key, value in self.description.items() if key != BORDER}  # that of another observation
+        return Posterior(self.prior, observed, estimator=self._estimator, description=told, seed=seed)
 
     def sample(self, num: int, seed: int, observed: Any = None) -> np.ndarray:
         """Draws, ``(num, d)``; for a batch of observations, ``(m, num, d)``.
@@ -273,10 +286,11 @@ class Posterior:
 
     def __repr__(self) -> str:
         if self.observed is None:
-            return f"Posterior of {', '.join(self.names)}, amortized: at(features) tells what follows from features"
+            text = f"Posterior of {', '.join(self.names)}, amortized: at(features) tells what follows from features"
+            return text + (f"; {self.failures}" if self.failures else "")
         rows = zip(self.names, self.mean, self.std, self.prior.std, strict=True)
         shown = ", ".join(f"{n} = {m:.4g} +- {s:.2g} (prior +- {p:.2g})" for n, m, s, p in rows)
-        return f"Posterior: {shown}"
+        return f"Posterior: {shown}" + (f"; {self.failures}" if self.failures else "")
 
 
 class _LaterEstimator:

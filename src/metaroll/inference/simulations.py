@@ -21,7 +21,9 @@ from metaroll.inference.priors import Prior
 __all__ = ["Simulate", "SimulationStore", "Simulations", "fingerprint"]
 
 Simulate = Callable[[np.ndarray], Any]
-"""``thetas (B, d) -> features (B, F)``, or ``(B, *shape)``; NaN where a simulation failed."""
+"""``thetas (B, d) -> features (B, F)``, or ``(B, *shape)``; NaN where a simulation failed.
+
+One that has an attribute ``names`` is given the columns of these parameters (``parameter_names.named``)."""
 
 _PART = re.compile(r"round-(\d+)-from-(\d{7})-([0-9a-f]{12})\.npz")
 
@@ -32,16 +34,28 @@ class Simulations(NamedTuple):
     Attributes:
         thetas: ``(n, d)`` float64.
         features: ``(n, *event_shape)`` float32.
+        names: What each column of ``thetas`` is; ``None``: as in the prior.
     """
 
     thetas: np.ndarray
     features: np.ndarray
+    names: tuple[str, ...] | None = None
+
+    @property
+    def succeeded(self) -> np.ndarray:
+        """Which have neither NaN nor infinity, bool ``(n,)``."""
+        return np.asarray(np.isfinite(self.features.reshape(len(self.features), -1)).all(axis=1))
+
+    @property
+    def num_failed(self) -> int:
+        """How many have."""
+        return int((~self.succeeded).sum())
 
     @property
     def usable(self) -> Simulations:
         """Those without NaN and infinity."""
-        kept = np.isfinite(self.features.reshape(len(self.features), -1)).all(axis=1)
-        return self if kept.all() else Simulations(self.thetas[kept], self.features[kept])
+        kept = self.succeeded
+        return self if kept.all() else Simulations(self.thetas[kept], self.features[kept], self.names)
 
 
 def fingerprint(*parts: Any) -> str:
@@ -83,7 +97,7 @@ class SimulationStore:
         mark: str,
         draw: Callable[[int, int], np.ndarray],
         batch_size: int,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Callable[[int, int, int], None] | None = None,
     ) -> Simulations:
         """``num`` simulations of a round.
 
@@ -94,7 +108,7 @@ class SimulationStore:
             mark: What the parameters depend on (``fingerprint``).
             draw: ``(block, count) -> (count, d)`` parameters of a block, the first ones alike for any count.
             batch_size: Simulations in one call, and in a block.
-            progress: Called with the number done, and ``num``.
+            progress: Called with the number done, ``num``, and how many of those done have failed.
 
         Raises:
             ShapeError: The simulator returned something else than a row of features for each set of parameters.
@@ -115,12 +129,12 @@ class SimulationStore:
             parts.append(part)
             done += len(part.thetas)
             if progress is not None:
-                progress(min(done, num), num)
+                progress(min(done, num), num, sum(part.num_failed for part in parts))
         joined = Simulations(
             np.concatenate([part.thetas for part in parts])[:num],
             np.concatenate([part.features for part in parts])[:num],
         )
-        self.num_failed += num - len(joined.usable.thetas)
+        self.num_failed += joined.num_failed
         return joined
 
     def _call(self, simulate: Simulate, thetas: np.ndarray, example: Simulations | None) -> np.ndarray:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, final
 
-__all__ = ["AT_MOST_WIDE", "AT_OBSERVED", "CALIBRATION", "COVERAGE", "Check", "Outcome", "Verdict"]
+__all__ = ["AT_MOST_WIDE", "AT_OBSERVED", "CALIBRATION", "COVERAGE", "INFORMED", "Check", "Outcome", "Verdict"]
 
 CALIBRATION, COVERAGE, AT_OBSERVED = "calibration", "coverage", "calibration at the observed"
-_OF_WIDTH = (CALIBRATION, COVERAGE, AT_OBSERVED)
+INFORMED = "uses the data"
+_OF_WIDTH = (CALIBRATION, COVERAGE, AT_OBSERVED, INFORMED)
 """What fails where a posterior is too wide, and nothing else is wrong."""
 AT_MOST_WIDE = "at_most_wide"
 """In the values of these: whether nothing speaks for a posterior that is too narrow or shifted."""

@@ -124,7 +124,8 @@ def _told(console: Console) -> Any:
     def progress(state: Any) -> None:
         if state.phase == "train":
             where = f"round {state.round_number} of {state.rounds}"
-            console.print(f"{where}: {state.total:,} simulations done, learning the posterior")
+            done = f"{state.total:,} simulations done, {state.failed:,} of them failed"
+            console.print(f"{where}: {done}; learning the posterior")
 
     return progress
 
@@ -163,8 +164,8 @@ def _show(console: Console, found: Any, truth: Any = None) -> None:
             "changed since: all were made anew"
         )
         console.print(f"[yellow]{text}[/]", soft_wrap=True)
-    if found.failed:
-        console.print(f"[yellow]{found.failed:,} of the simulated sets of parameters failed and were left out[/]")
+    if found.failed or not found.checks:  # else a line of the verdict says that none has
+        console.print(f"[yellow]{found.posterior.failures}[/]" if found.failed else found.posterior.failures)
 
 
 def _loop_panel(result: Any) -> Panel:

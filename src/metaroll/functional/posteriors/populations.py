@@ -16,6 +16,7 @@ __all__ = [
     "perturbed",
     "regression_adjusted",
     "smoothed_draws",
+    "systematic_choice",
     "weighted_covariance",
 ]
 
@@ -120,6 +121,20 @@ def regression_adjusted(
     return rows - offset @ coefficients[1:], weights
 
 
+def systematic_choice(weights: np.ndarray, num: int, generator: np.random.Generator) -> np.ndarray:
+    """``num`` row numbers drawn by ``weights (n,)``, in order, as evenly as can be (systematic resampling).
+
+    Kitagawa 1996: a row comes ``floor`` or ``ceil`` of ``num * weight`` times.
+
+    Args:
+        weights: Not negative, adding up to 1.
+        num: How many.
+        generator: Source of randomness.
+    """
+    places = (np.arange(num) + generator.random()) / num
+    return np.minimum(np.searchsorted(np.cumsum(weights), places), len(weights) - 1)
+
+
 def smoothed_draws(rows: np.ndarray, weights: np.ndarray, num: int, generator: np.random.Generator) -> np.ndarray:
     """``num`` equally likely draws ``(num, d)`` from a smooth density with mean and covariance of the weighted rows.
 
@@ -129,8 +144,7 @@ def smoothed_draws(rows: np.ndarray, weights: np.ndarray, num: int, generator: n
     dim = rows.shape[1]
     bandwidth = (4.0 / (effective_sample_size(weights) * (dim + 2))) ** (1.0 / (dim + 4))
     bandwidth = min(bandwidth, 1.0)
-    points = (np.arange(num) + generator.random()) / num
-    chosen = np.minimum(np.searchsorted(np.cumsum(weights), points), len(rows) - 1)
+    chosen = systematic_choice(weights, num, generator)
     mean = weights @ rows
     noise = generator.standard_normal((num, dim)) @ np.linalg.cholesky(weighted_covariance(rows, weights)).T
     draws = mean + np.sqrt(1.0 - bandwidth**2) * (rows[chosen] - mean) + bandwidth * noise

@@ -317,6 +317,11 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
             warnings.warn(f"all {len(values)} simulations failed, the first: {failed[0].message}", stacklevel=2)
         return torch.from_numpy(features)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Which domain parameter each column of ``dp_values`` is: whoever has a prior goes by that, not by places."""
+        return self._names
+
     def target_features(self) -> Tensor:
         """Features of the recorded rollouts themselves, float32 ``(1, R * F)``: what simulations are compared with.
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from metaroll.checks import check_number, check_whole
 from metaroll.envs.lookup.source import EnvSource
+from metaroll.inference.parameter_names import named
 from metaroll.inference.priors import Prior, as_prior
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.seeding import as_generator, derive_seed
@@ -24,7 +25,7 @@ _LEAST_SPREAD = 0.02
 
 
 def sim_opt(
-    simulate: Callable[[np.ndarray], np.ndarray],
+    simulate: Callable[[np.ndarray], Any],
     observed: np.ndarray,
     prior: Any,
     *,
@@ -40,7 +41,8 @@ def sim_opt(
     in place of REPS, so that the share of elites limits how far one iteration goes.
 
     Args:
-        simulate: ``thetas (B, d) -> features (B, F)``; rows with NaN count as unlike.
+        simulate: ``thetas (B, d) -> features (B, F)``; rows with NaN count as unlike. Columns are in the order of the
+            prior, or in that of its attribute ``names``, if it has one.
         observed: Features of the recordings, ``(F,)`` or ``(1, F)``.
         prior: Where it begins, and what it never leaves; any form that ``as_prior`` takes.
         iterations: How often the distribution moves.
@@ -48,7 +50,8 @@ def sim_opt(
         elite: Share of the simulations that it moves to.
         seed: The same seed gives the same draws.
     """
-    prior, generator = as_prior(prior), np.random.default_rng(derive_seed("simopt", seed))
+    prior = as_prior(prior)
+    simulate, generator = named(simulate, prior.names), np.random.default_rng(derive_seed("simopt", seed))
     count = max(
         2, round(check_number("elite", elite, 0.0, above_low=True) * check_whole("num_simulations", num_simulations))
     )

@@ -446,7 +446,7 @@ def sim_opt_tasks(rollouts: Sequence[StepSequence], found: Inference, folder: Pa
     prior, settings = found.posterior.prior, found.options
     with segment_sampler(ENV, rollouts, prior, settings) as sampler:
         draws = sim_opt(
-            lambda thetas: sampler(thetas).numpy(),
+            sampler,
             sampler.target_features().numpy(),
             prior,
             iterations=_SIM_OPT_ITERATIONS,
@@ -460,6 +460,7 @@ def sim_opt_tasks(rollouts: Sequence[StepSequence], found: Inference, folder: Pa
 def _progress(tell: Callable[[str], None]) -> Callable[[Any], None]:
     def report(state: Any) -> None:
         if state.phase == "train":
-            tell(f"round {state.round_number} of {state.rounds}: {state.total:,} simulations, learning the posterior")
+            where, failed = f"round {state.round_number} of {state.rounds}", f"{state.failed:,} of them failed"
+            tell(f"{where}: {state.total:,} simulations, {failed}; learning the posterior")
 
     return report

@@ -1,0 +1,114 @@
+"""Whether numbers can be predicted from features: ridge regressions on them, and on a Gaussian kernel (NumPy)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.spatial.distance import cdist
+
+from metaroll.functional.posteriors.calibration import tail_p_value
+from metaroll.functional.posteriors.random_features import median_distance
+
+__all__ = ["Predicted", "Smoothers"]
+
+_RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)
+"""Ridges, as shares of the sum of a kernel's eigenvalues."""
+_TINY = 1e-12
+
+
+class Predicted(NamedTuple):
+    """What the best of the regressions says.
+
+    Attributes:
+        share: Of the variance that is predicted for those left out (R^2), at least 0.
+        there: Prediction for the row that was asked about.
+        rest: Deviation of those left out from what was predicted for them.
+    """
+
+    share: float
+    there: float
+    rest: float
+
+
+class _Kernel(NamedTuple):
+    """A centered kernel of n rows by its eigenvectors, and of another row with them."""
+
+    vectors: np.ndarray
+    values: np.ndarray
+    there: np.ndarray
+
+
+class Smoothers:
+    """Regressions on rows of features, of which each predicts ``y`` by ``mean + K (K + ridge)^-1 (y - mean)``.
+
+    K is one of two kernels, centered: the inner product of rows (a linear regression), and Gaussian, of the width of
+    their median distance. Kernel ridge regression: Murphy 2012, section 14.4.3.
+
+    Args:
+        rows: Features of n simulations, ``(n, k)``, of about unit size.
+        there: Those of another one, ``(k,)``.
+    """
+
+    def __init__(self, rows: np.ndarray, there: np.ndarray) -> None:
+        both = np.concatenate([rows, there[None]])
+        width = median_distance(rows)
+        gaussian = np.exp(-0.5 * np.square(cdist(both, rows) / width))
+        self._kernels = [_centered(both @ rows.T), _centered(gaussian)]
+
+    def p_value(self, values: np.ndarray) -> float:
+        """P value that the first of ``values (n, 1 + P)`` is as the P others are: drawn where features say nothing.
+
+        The statistic is the largest of ``y' S y / y' y`` over all regressions S, each in deviations of its values over
+        all columns; every column is treated alike, so that the test is exact where columns can be exchanged. With
+        residuals for y it is a test of conditional moments (Bierens 1982; with kernels Muandet et al. 2020, section 4).
+        """
+        centered = values - values.mean(axis=0)
+        total = np.square(centered).sum(axis=0) + _TINY
+        shares = []
+        for kernel in self._kernels:
+            squares = np.square(kernel.vectors.T @ centered)
+            shares += [_shrinkage(kernel, ridge) @ squares / total for ridge in _RIDGES]
+        table = np.array(shares)
+        scores = (table - table.mean(axis=1, keepdims=True)) / (table.std(axis=1, keepdims=True) + _TINY)
+        # Positive, so that the tail of the largest can be told: scores of nothing are around 0.
+        largest = np.exp(np.minimum(scores.max(axis=0), 500.0))
+        return tail_p_value(float(largest[0]), largest[1:])
+
+    def predicted(self, values: np.ndarray) -> Predicted:
+        """What the regression with the least error of those left out says of ``values (n,)``.
+
+        Errors of leaving one out are those of the fit over ``1 - leverage`` (Hastie, Tibshirani and Friedman 2009, eq.
+        7.64).
+        """
+        count, mean = len(values), values.mean()
+        centered = values - mean
+        alone = np.square(centered).sum() * (count / (count - 1.0)) ** 2 + _TINY
+        best = (np.inf, 0.0)
+        for kernel in self._kernels:
+            turned = kernel.vectors.T @ centered
+            for ridge in _RIDGES:
+                shrinkage = _shrinkage(kernel, ridge)
+                leverages = np.square(kernel.vectors) @ shrinkage + 1.0 / count
+                errors = (centered - kernel.vectors @ (shrinkage * turned)) / np.maximum(1.0 - leverages, 1e-3)
+                total = float(np.square(errors).sum())
+                if total < best[0]:
+                    weights = kernel.vectors @ (turned / (kernel.values + ridge * kernel.values.sum() + _TINY))
+                    best = total, float(mean + kernel.there @ weights)
+        if best[0] >= alone:
+            return Predicted(0.0, float(mean), float(np.sqrt(alone / count)))
+        return Predicted(1.0 - best[0] / float(alone), best[1], float(np.sqrt(best[0] / count)))
+
+
+def _shrinkage(kernel: _Kernel, ridge: float) -> np.ndarray:
+    """Eigenvalues of the regression, ``(n,)``."""
+    shrinkage: np.ndarray = kernel.values / (kernel.values + ridge * kernel.values.sum() + _TINY)
+    return shrinkage
+
+
+def _centered(kernel: np.ndarray) -> _Kernel:
+    """The kernel ``(n + 1, n)`` of rows, and of one more row, with the mean of rows taken off in its feature space."""
+    means = kernel[:-1].mean(axis=0)
+    centered = kernel - means - kernel.mean(axis=1, keepdims=True) + means.mean()
+    values, vectors = np.linalg.eigh(0.5 * (centered[:-1] + centered[:-1].T))
+    return _Kernel(vectors, np.maximum(values, 0.0), centered[-1])

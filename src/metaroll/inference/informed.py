@@ -1,0 +1,142 @@
+"""Whether a posterior says of each parameter what the data says: regressions on features may find nothing more."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from scipy.special import ndtr, ndtri
+
+from metaroll.functional.posteriors.smoothers import Predicted, Smoothers
+from metaroll.inference.calibration import FEWEST_PAIRS, Pairs, flat_rows, missing
+from metaroll.inference.estimators import FeatureMap
+from metaroll.inference.posterior import Posterior
+from metaroll.inference.simulations import Simulations
+from metaroll.inference.verdicts import AT_MOST_WIDE, INFORMED, Check
+from metaroll.seeding import derive_seed
+
+__all__ = ["check_identified", "check_informed"]
+
+_UNIDENTIFIED = 0.8
+"""Share of the prior's deviation from which on a parameter counts as not identified."""
+_MOST_ROWS = 500
+"""Simulations that regressions are made of: their cost grows with the third power."""
+_MOST_FEATURE, _MOST_RESIDUAL = 5.0, 5.0
+_IGNORED = 0.25
+"""Share of the variance around the posterior mean up to which it is usable: it could be an eighth narrower."""
+_NUM_PERMUTATIONS = 300
+_LEVEL, _HELD = 0.9, 0.87
+"""Intervals of this level may hold the truth this seldom."""
+
+
+def check_informed(posterior: Posterior, pairs: Pairs | None, alpha: float, seed: int) -> Check:
+    """Whether what is left of a parameter beside its posterior mean can be predicted from features.
+
+    Of a right posterior it cannot: the mean of ``truth - posterior mean`` is 0 for all features. One that keeps its
+    prior where the data tells a parameter is calibrated all the same, so that only this finds it. Draws of a
+    simulation's posterior may stand for its truth, which makes the test exact.
+
+    Args:
+        posterior: The posterior.
+        pairs: Simulations with known parameters.
+        alpha: It fails below this p value, divided by the number of parameters.
+        seed: Of all randomness.
+    """
+    if pairs is None or len(pairs.truths) < FEWEST_PAIRS:
+        return missing(INFORMED, posterior)
+    rows, dim = slice(0, _MOST_ROWS), pairs.truths.shape[1]
+    smoothers = _smoothers(posterior, pairs.features[rows])
+    if smoothers is None:
+        return Check(INFORMED, "not checked", "no feature varies")
+    # The truth and all draws are treated alike; then any of them may stand for the truth, which comes first.
+    items = np.concatenate([pairs.truths[rows, None], pairs.draws[rows]], axis=1)
+    items = (items - items.mean(axis=1, keepdims=True)) / (items.std(axis=1, keepdims=True) + 1e-9)
+    generator = np.random.default_rng(derive_seed("stand for truths", seed))
+    chosen = generator.integers(items.shape[1], size=(len(items), 1 + _NUM_PERMUTATIONS))
+    chosen[:, 0] = 0
+    left = np.clip(items[np.arange(len(items))[:, None], chosen], -_MOST_RESIDUAL, _MOST_RESIDUAL)
+    p_values = {name: smoothers.p_value(left[:, :, i]) for i, name in enumerate(posterior.names)}
+    found = {name: smoothers.predicted(left[:, 0, i]) for i, name in enumerate(posterior.names)}
+    sure = [name for name, p_value in p_values.items() if p_value * dim < alpha]
+    ignored = [name for name in sure if found[name].share >= _IGNORED]
+    words = "regressions on features tell of no parameter more than its posterior does"
+    if ignored:
+        shares = ", ".join(f"{found[name].share:.0%}" for name in ignored)
+        words = f"ignores what the data says of {', '.join(ignored)}: a regression on features predicts {shares} of "
+        words += "what its posterior leaves open"
+    elif sure:
+        words = f"off by little: regressions on features tell a little more of {', '.join(sure)}"
+    values = {
+        "p_values": p_values,
+        "shares": {name: each.share for name, each in found.items()},
+        "ignored": ignored,
+        AT_MOST_WIDE: posterior.observed is not None and all(_held(found[name]) >= _HELD for name in ignored),
+    }
+    worst = min(min(p_values.values()) * dim, 1.0)
+    return Check(INFORMED, "failed" if ignored else "small" if sure else "passed", words, worst, values)
+
+
+def check_identified(posterior: Posterior, made: Simulations | None, alpha: float, seed: int) -> Check:
+    """Parameters of which the data says little, by the width of the posterior and by regressions on features.
+
+    Args:
+        posterior: The posterior.
+        made: Simulations with parameters of the prior, or of the prior within a region.
+        alpha: Below this p value a regression has found something.
+        seed: Of the permutations.
+    """
+    ratios = dict(zip(posterior.names, (posterior.std / posterior.prior.std).tolist(), strict=True))
+    shown = ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())
+    words = f"posterior over prior deviation: {shown}"
+    wide = [name for name, ratio in ratios.items() if ratio > _UNIDENTIFIED]
+    shares = {} if made is None or not wide else _shares(posterior, made, wide, alpha, seed)
+    told = [name for name in wide if shares.get(name, 0.0) >= 1.0 - _UNIDENTIFIED**2]
+    little = [name for name in wide if name not in told and shares.get(name, 0.0) > 0.0]
+    nothing = [name for name in wide if name not in told and name not in little]
+    parts = []
+    if nothing and shares:
+        parts.append(f"this data does not identify {', '.join(nothing)}")
+    elif nothing:
+        parts.append(f"{', '.join(nothing)} nearly as wide as before (whether the data could tell it was not measured)")
+    for names, text in (
+        (little, "this data says little of"),
+        (told, "the posterior does not tell, while features do,"),
+    ):
+        each = ", ".join(f"{name} ({shares[name]:.0%} of its variance by a regression)" for name in names)
+        parts += [f"{text} {each}"] if names else []
+    words = "; ".join([*parts, words])
+    values = {"ratios": ratios, "shares": shares, "unidentified": [*nothing, *little]}
+    return Check("identified", "note" if wide else "passed", words, None, values)
+
+
+def _shares(posterior: Posterior, made: Simulations, names: list[str], alpha: float, seed: int) -> dict[str, float]:
+    """Of each parameter, the share of its variance that regressions predict; 0 where that may be chance."""
+    smoothers = _smoothers(posterior, made.features[:_MOST_ROWS])
+    truths = posterior.prior.to_normal(made.thetas[:_MOST_ROWS])
+    shares = dict.fromkeys(names, 0.0)
+    generator = np.random.default_rng(derive_seed("permutations", seed))
+    for name in names if smoothers is not None else ():
+        values = truths[:, posterior.names.index(name)]
+        others = [generator.permutation(values) for _ in range(_NUM_PERMUTATIONS)]
+        if smoothers is not None and smoothers.p_value(np.stack([values, *others], axis=1)) < alpha:
+            shares[name] = smoothers.predicted(values).share
+    return shares
+
+
+def _smoothers(posterior: Posterior, features: np.ndarray) -> Smoothers | None:
+    """Regressions on the features that vary; ``None`` where none does."""
+    rows = flat_rows(features)
+    try:
+        seen = FeatureMap.fitted(rows.astype(np.float32))
+    except ValueError:
+        return None
+    there = rows.mean(axis=0) if posterior.observed is None else posterior.observed.reshape(-1)
+    both = seen(torch.as_tensor(np.concatenate([rows, there[None]]))).numpy().astype(np.float64)
+    both = np.clip(both, -_MOST_FEATURE, _MOST_FEATURE)
+    return Smoothers(both[:-1], both[-1])
+
+
+def _held(predicted: Predicted) -> float:
+    """Share of truths that intervals of ``_LEVEL`` hold at the observation, by what was predicted there."""
+    edge = ndtri(0.5 + 0.5 * _LEVEL)
+    spread = max(predicted.rest, 1e-3)
+    return float(ndtr((edge - predicted.there) / spread) - ndtr((-edge - predicted.there) / spread))

@@ -1,0 +1,82 @@
+"""Which column is which parameter: simulators that say so are given theirs, whatever the order of the prior."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from metaroll.checks import described
+
+__all__ = ["NamesParameters", "column_order", "named"]
+
+
+@runtime_checkable
+class NamesParameters(Protocol):
+    """A simulator that says which parameter each column is."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """What the environment calls the parameters, in the order of the columns."""
+        ...
+
+
+def column_order(names: Sequence[str], theirs: Any, what: str) -> list[int]:
+    """Positions in ``names`` of the parameters ``theirs``, in their order.
+
+    Columns ``thetas[:, column_order(names, theirs, what)]`` are in their order, if those of ``thetas`` are in that of
+    ``names``.
+
+    Args:
+        names: Those of a prior.
+        theirs: Those of a simulator, or of a table.
+        what: Whose they are, for errors.
+
+    Raises:
+        TypeError: They are no names.
+        ValueError: They are not the same parameters.
+    """
+    is_list = isinstance(theirs, Sequence) and not isinstance(theirs, str)
+    if not is_list or not all(isinstance(name, str) for name in theirs):
+        raise TypeError(f"names of {what} must be a list of names of parameters, got {described(theirs)}")
+    lacking = [name for name in names if name not in theirs]
+    unknown = [name for name in theirs if name not in names]
+    if lacking or unknown or len(theirs) != len(names):
+        parts = [f"it lacks {', '.join(lacking)}"] if lacking else []
+        parts += [f"the prior lacks {', '.join(unknown)}"] if unknown else []
+        parts = parts or ["one comes twice"]
+        raise ValueError(
+            f"{what} must be of the parameters of the prior, {list(names)}, in any order, got {list(theirs)}: "
+            + " and ".join(parts)
+        )
+    return [names.index(name) for name in theirs]
+
+
+def named(simulate: Any, names: Sequence[str], what: str = "simulate") -> Callable[[np.ndarray], Any]:
+    """``simulate`` for rows of parameters in the order of ``names``, whatever its own is.
+
+    A simulator says its parameters by an attribute ``names``, as ``SimRolloutSamplerForSBI`` does; one without is taken
+    to have the columns of the prior.
+
+    Args:
+        simulate: ``thetas (B, d) -> features (B, F)``.
+        names: Those of the prior.
+        what: What errors call it.
+
+    Raises:
+        TypeError: It is no function.
+        ValueError: It is of other parameters.
+    """
+    if not callable(simulate):
+        raise TypeError(f"{what} must be a function (B, d) -> (B, F), got {described(simulate)}")
+    if not isinstance(simulate, NamesParameters):
+        return simulate
+    order = column_order(names, simulate.names, what)
+    if order == list(range(len(names))):
+        return simulate
+
+    def in_its_order(thetas: np.ndarray) -> Any:
+        return simulate(thetas[:, order])
+
+    return in_its_order

@@ -1,0 +1,142 @@
+"""The region to which rounds after the first are truncated: where the posterior of what was observed lies."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from metaroll.functional.posteriors.populations import systematic_choice, weighted_covariance
+from metaroll.functional.posteriors.truncation import truncated_normal_chains
+from metaroll.inference.posterior import NUM_DRAWS, Estimator
+from metaroll.seeding import derive_seed
+
+__all__ = ["Region", "find_region"]
+
+_OUTSIDE = 1e-4
+"""Mass of a posterior that lies outside the region."""
+_REACH = 5.0
+"""Deviations of a standard normal beyond which no draws of the prior lie (6e-7 of them)."""
+_FEWEST_WITHIN, _NEAREST = 100, 0.01
+"""Draws of a posterior within reach below which the region is the nearest hundredth of the prior."""
+_CANDIDATES = 50_000
+_LEAST_ACCEPTED = 1e-3
+_MOVES, _MOVES_EACH = 20, 10
+"""Moves of a chain, and more of them for each dimension: what it started from is forgotten."""
+_MOST_TRIED = 64
+"""Draws of another posterior, for each that is wanted, of which too few lie in the region."""
+
+
+class Region(NamedTuple):
+    """Parameters that the posterior of what was observed holds likely enough, on the standard normal scale.
+
+    Estimator, observation and border say all of it: the region is ``{log_prob >= border}``.
+
+    Attributes:
+        estimator: Tells the posterior.
+        observed: Features whose posterior is meant.
+        border: Least log density within.
+    """
+
+    estimator: Estimator
+    observed: np.ndarray
+    border: float
+
+    def log_prob(self, normals: np.ndarray) -> np.ndarray:
+        """Log density of points ``(n, d)``, ``(n,)``."""
+        return self.estimator.log_prob(normals, self.observed[None])[0]
+
+    def holds(self, normals: np.ndarray) -> np.ndarray:
+        """Which of ``(n, d)`` points lie within, bool ``(n,)``."""
+        inside: np.ndarray = self.log_prob(normals) >= self.border
+        return inside
+
+    def sample(self, num: int, dim: int, seed: int) -> np.ndarray:
+        """``num`` draws of the prior within the region, ``(num, d)``, no two of which are the same.
+
+        Draws of the prior outside are rejected. Where next to none lie inside, each draw is the end of a Markov chain
+        of its own that leaves the prior within the region as it is; chains start from draws of the posterior, chosen by
+        their weight (prior over posterior), and move until they have forgotten that. (Deistler, Goncalves and Macke
+        2022, section A.6.3, draw by the weights alone: a thousand draws of a narrow region are then some 300 points.)
+
+        Args:
+            num: How many.
+            dim: d, the number of parameters.
+            seed: The same seed gives the same draws.
+        """
+        generator = np.random.default_rng(derive_seed("truncated", seed))
+        accepted: list[np.ndarray] = []
+        tried = found = 0
+        while found < num and (tried < _CANDIDATES or found > _LEAST_ACCEPTED * tried):
+            candidates = generator.standard_normal((min(_CANDIDATES, max(5 * num, tried)), dim))
+            accepted.append(candidates[self.holds(candidates)])
+            tried, found = tried + len(candidates), found + len(accepted[-1])
+        if found >= num:
+            return np.concatenate(accepted)[:num]
+        drawn = self.estimator.sample(NUM_DRAWS, self.observed[None], derive_seed("starts", seed))[0]
+        densities = self.log_prob(drawn)
+        within = (densities >= self.border) & _reached(drawn)
+        drawn, densities = drawn[within], densities[within]
+        weights = -0.5 * np.square(drawn).sum(axis=1) - densities
+        weights = np.exp(weights - weights.max())
+        starts = drawn[systematic_choice(weights / weights.sum(), num, generator)]
+        covariance = weighted_covariance(drawn, np.full(len(drawn), 1.0 / len(drawn)))
+        moves = _MOVES + _MOVES_EACH * dim
+        return truncated_normal_chains(
+            starts, self.log_prob, self.border, np.linalg.cholesky(covariance), moves, generator
+        )
+
+    def posterior_draws(self, features: np.ndarray, num: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """Draws within the region of the posterior of each of m simulations, as far as it lies there.
+
+        Returns:
+            Draws ``(k, num, d)``, and numbers ``(k,)`` of the simulations whose they are. Whether a simulation is among
+            them depends on its features alone, not on its parameters, so that what is right of all is right of these.
+        """
+        left = np.arange(len(features))
+        kept: list[list[np.ndarray]] = [[] for _ in left]
+        counts = np.zeros(len(features), dtype=np.int64)
+        tried, size = 0, num
+        while len(left) and tried < _MOST_TRIED * num:
+            drawn = self.estimator.sample(size, features[left], derive_seed("within", seed, tried))
+            inside = self.holds(drawn.reshape(-1, drawn.shape[2])).reshape(drawn.shape[:2])
+            for place, number in enumerate(left):
+                kept[number].append(drawn[place, inside[place]])
+            counts[left] += inside.sum(axis=1)
+            tried, size = tried + size, max(size, tried)
+            left = left[(counts[left] < num) & (counts[left] * _MOST_TRIED >= tried)]
+        numbers = np.flatnonzero(counts >= num)
+        rows = [np.concatenate(kept[number])[:num] for number in numbers]
+        empty = np.zeros((0, num, 0))
+        return (np.stack(rows) if rows else empty), numbers
+
+
+def find_region(
+    estimator: Estimator, dim: int, observed: np.ndarray, seed: int, drawn: np.ndarray | None = None
+) -> Region:
+    """The region that holds all but 1e-4 of a posterior.
+
+    Where the posterior, far from all simulations, lies beyond the bounds of the prior, the region is that hundredth of
+    the prior which it holds most likely: all its own draws would be one and the same point of the bounds.
+
+    Args:
+        estimator: Tells the posterior.
+        dim: d, the number of parameters.
+        observed: Features whose posterior is meant.
+        seed: The same seed gives the same region.
+        drawn: Draws of the posterior, ``(n, d)``; ``None`` draws them.
+    """
+    rows = drawn
+    if rows is None:
+        rows = estimator.sample(NUM_DRAWS, observed[None], derive_seed("region", seed))[0]
+    densities = estimator.log_prob(rows, observed[None])[0]
+    border = float(np.quantile(densities, _OUTSIDE))
+    if ((densities >= border) & _reached(rows)).sum() < _FEWEST_WITHIN:
+        candidates = np.random.default_rng(derive_seed("nearest", seed)).standard_normal((_CANDIDATES, dim))
+        border = float(np.quantile(estimator.log_prob(candidates, observed[None])[0], 1.0 - _NEAREST))
+    return Region(estimator, observed, border)
+
+
+def _reached(normals: np.ndarray) -> np.ndarray:
+    """Which of ``(n, d)`` points may be draws of the prior at all."""
+    return np.asarray((np.abs(normals) <= _REACH).all(axis=1))
