@@ -23,6 +23,12 @@ from torch import Tensor, nn
 
 from metaroll.checks import check_fraction, check_number, check_whole, described
 from metaroll.errors import MissingPackageError, PosteriorError, unknown_name
+from metaroll.functional.posteriors.flat_scale import (
+    flat_of_normal,
+    inside_bounds,
+    log_flat_slope,
+    normal_of_flat,
+)
 from metaroll.functional.posteriors.random_features import matern_frequencies, median_distance
 from metaroll.functional.series.features import constant_features
 from metaroll.inference.success import SuccessModel
@@ -50,6 +56,10 @@ nothing of the observation, so that with few layers one parameter keeps its prio
 _NU = 2.5
 """Smoothness of the Matern kernel of random features: 5/2, as BayesSim has it."""
 _ROWS_AT_A_TIME = 50_000
+_MOST_REDRAWN, _LEAST_REDRAWN = 50, 20
+"""How often draws outside of the bounds are drawn again, and how many at least at a time."""
+_DRAWS_INSIDE, _SEED_INSIDE = 5000, 0
+"""Draws that tell how much of a density lies within the bounds."""
 _BUILDING_ROWS = 16
 
 
@@ -296,6 +306,8 @@ class NeuralEstimator:
         event_shape: Shape of the features of one simulation.
         success: With ``"nle"``, how likely a simulation succeeds, where some have failed: the posterior is the prior
             times this times the likelihood of those that have not.
+        flat: With ``"npe"``, the columns of parameters that the networks see on the flat scale of their bounds, not on
+            the normal one; what they leave outside of the bounds is normalized away. ``()`` means none.
     """
 
     def __init__(
@@ -306,12 +318,17 @@ class NeuralEstimator:
         feature_map: FeatureMap | None,
         event_shape: tuple[int, ...],
         success: SuccessModel | None = None,
+        flat: Sequence[int] = (),
     ) -> None:
         self.config, self.dim, self.event_shape = config, dim, event_shape
+        self.flat = tuple(flat)
         self.feature_map, self._success = feature_map, success
         self._members = list(members)
         for member in self._members:
             member.eval()
+        device = next(self._members[0].parameters()).device
+        self._is_flat = torch.tensor([column in self.flat for column in range(dim)], device=device)
+        self._inside: dict[tuple[int, bytes], float] = {}
 
     # ---- use -------------------------------------------------------------------------------------------------------
 
@@ -347,7 +364,7 @@ class NeuralEstimator:
         points = points.expand(len(seen), *points.shape) if points.ndim == 2 else points
         logs = []
         with _sbi_at_work(0), torch.no_grad():
-            for member in self._members:
+            for member in range(len(self._members)):
                 rows = [self._log_density(member, points[i], seen[i : i + 1]) for i in range(len(seen))]
                 logs.append(torch.stack(rows).to(torch.float64))
         mixed = torch.logsumexp(torch.stack(logs), dim=0) - math.log(len(logs))
@@ -363,17 +380,49 @@ class NeuralEstimator:
     def _draws(self, member: Any, num: int, seen: Tensor) -> Tensor:
         """``(m, num, d)``."""
         if self.config.method == "npe":
-            return member.sample((num,), condition=seen).transpose(0, 1)
+            return self._within(member, num, seen)
         posterior = self._sbi_posterior(member)
         return torch.stack([posterior.sample((num,), x=row[None], show_progress_bars=False) for row in seen])
 
-    def _log_density(self, member: Any, points: Tensor, row: Tensor) -> Tensor:
+    def _within(self, member: Any, num: int, seen: Tensor) -> Tensor:
+        """``(m, num, d)`` of what a network draws within the bounds."""
+        drawn = member.sample((num,), condition=seen).transpose(0, 1)
+        if not self.flat:
+            return drawn
+        outside = ~inside_bounds(drawn, self._is_flat)
+        for _ in range(_MOST_REDRAWN):
+            some = torch.nonzero(outside.any(dim=1))[:, 0]
+            if not len(some):
+                break
+            lacking = int(outside[some].sum(dim=1).max())
+            more = member.sample((min(max(lacking, _LEAST_REDRAWN), num),), condition=seen[some]).transpose(0, 1)
+            for row, fresh in zip(some.tolist(), more, strict=True):
+                fresh = fresh[inside_bounds(fresh, self._is_flat)][: int(outside[row].sum())]
+                drawn[row, torch.nonzero(outside[row])[: len(fresh), 0]] = fresh
+            outside = ~inside_bounds(drawn, self._is_flat)
+        # Where a network leaves next to nothing within the bounds, what lies outside is put onto them.
+        return normal_of_flat(drawn, self._is_flat)
+
+    def _log_inside(self, position: int, row: Tensor) -> float:
+        """Logarithm of the share of a network's density that lies within the bounds, for one observation."""
+        if not self.flat:
+            return 0.0
+        key = (position, row.cpu().numpy().tobytes())
+        if key not in self._inside:
+            with isolated_rng(_SEED_INSIDE):
+                drawn = self._members[position].sample((_DRAWS_INSIDE,), condition=row)[:, 0]
+            self._inside[key] = float(inside_bounds(drawn, self._is_flat).sum())
+        return math.log(max(self._inside[key], 1.0) / _DRAWS_INSIDE)
+
+    def _log_density(self, position: int, points: Tensor, row: Tensor) -> Tensor:
         """``(n,)`` for one observation."""
-        parts = []
+        parts, member = [], self._members[position]
         for start in range(0, len(points), _ROWS_AT_A_TIME):
             some = points[start : start + _ROWS_AT_A_TIME]
             if self.config.method == "npe":
-                parts.append(member.log_prob(some[:, None], condition=row)[:, 0])
+                flat = flat_of_normal(some, self._is_flat)
+                logs = member.log_prob(flat[:, None], condition=row)[:, 0] - self._log_inside(position, row)
+                parts.append(logs + log_flat_slope(some, self._is_flat))
             elif self.config.method == "nle":
                 repeated = row.expand(len(some), *row.shape[1:])
                 likelihood = member.log_prob(repeated[None], condition=some)[0]
@@ -409,7 +458,8 @@ class NeuralEstimator:
     def to_plain(self) -> dict[str, Any]:
         """What, beside the weights, is needed to build it again."""
         mapped = self.feature_map is not None
-        return {"config": self.config.to_plain(), "event_shape": list(self.event_shape), "embedding_net": not mapped}
+        told = {"config": self.config.to_plain(), "event_shape": list(self.event_shape), "embedding_net": not mapped}
+        return {**told, "flat": list(self.flat)} if self.flat else told
 
     @classmethod
     def from_weights(
@@ -458,7 +508,7 @@ class NeuralEstimator:
                 f"the weights do not fit the description of the estimator ({type(error).__name__}: {error}); restore "
                 "the folder from a copy, or use the versions that posterior.json names"
             ) from error
-        return cls(config, dim, members, feature_map, event_shape, success)
+        return cls(config, dim, members, feature_map, event_shape, success, told.get("flat", ()))
 
 
 def _below(prefix: str, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -475,13 +525,21 @@ class NeuralTrainer:
         seed: Of the networks' first weights, and of everything that training draws.
         embedding_net: Network that makes features of what the simulator returns, trained with the density.
         device: ``"cpu"`` or ``"cuda"``.
+        flat: Columns of parameters that networks of ``"npe"`` see on a flat scale (``NeuralEstimator``); ``fit_more``
+            needs the normal one, on which the prior has no bounds.
 
     Raises:
         MissingPackageError: sbi is not installed.
     """
 
     def __init__(
-        self, config: EstimatorConfig, dim: int, seed: int, embedding_net: nn.Module | None = None, device: str = "cpu"
+        self,
+        config: EstimatorConfig,
+        dim: int,
+        seed: int,
+        embedding_net: nn.Module | None = None,
+        device: str = "cpu",
+        flat: Sequence[int] = (),
     ) -> None:
         _import_sbi()
         if embedding_net is not None and not isinstance(embedding_net, nn.Module):
@@ -492,6 +550,7 @@ class NeuralTrainer:
                 "features, and an ensemble"
             )
         self._config, self._dim, self._seed = config, dim, seed
+        self._flat = tuple(flat) if config.method == "npe" else ()
         self._embedding_net, self._device = embedding_net, device
         self._map: FeatureMap | None = None
         self._trainers: list[PosteriorEstimatorTrainer] = []
@@ -546,6 +605,8 @@ class NeuralTrainer:
         """
         if self._config.method != "npe":
             raise ValueError(f"posterior proposals need method 'npe', got {self._config.method!r}; take 'truncated'")
+        if self._flat:
+            raise ValueError("flat must be empty where a trainer goes on from draws of a posterior, got columns")
         for prior in self._priors:
             prior.success = self._success
         return self._trained(normals, features, observed)
@@ -561,7 +622,9 @@ class NeuralTrainer:
         self, normals: np.ndarray, features: np.ndarray, observed: np.ndarray | None
     ) -> tuple[NeuralEstimator, Fit]:
         config = self._config
-        thetas, seen = torch.as_tensor(normals, dtype=torch.float32), self._seen(features)
+        is_flat = torch.tensor([column in self._flat for column in range(self._dim)])
+        points = flat_of_normal(torch.as_tensor(np.asarray(normals, dtype=np.float64)), is_flat)
+        thetas, seen = points.to(torch.float32), self._seen(features)
         usual: dict[str, Any] = {
             "training_batch_size": config.batch_size,
             "learning_rate": config.learning_rate,
@@ -582,7 +645,7 @@ class NeuralTrainer:
         self._rounds += 1
         event_shape = tuple(np.shape(features)[1:])
         success = self._success if config.method == "nle" else None
-        return NeuralEstimator(config, self._dim, members, self._map, event_shape, success), fit
+        return NeuralEstimator(config, self._dim, members, self._map, event_shape, success, self._flat), fit
 
     def _seen(self, features: np.ndarray) -> Tensor:
         rows = torch.as_tensor(np.asarray(features))

@@ -110,8 +110,9 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
         if observed is None and self._rounds > 1:
             raise ValueError("observed must be given with rounds above 1, which are directed to it")
         target = None if observed is None else np.asarray(observed, dtype=np.float64)
+        flat = () if self._proposal == "posterior" and self._rounds > 1 else self.prior.flat_columns
         trainer = NeuralTrainer(
-            self.config, self.prior.dim, derive_seed("training", self._seed), self._embedding_net, self._device
+            self.config, self.prior.dim, derive_seed("training", self._seed), self._embedding_net, self._device, flat
         )
         store = SimulationStore(self.prior, None if self._run_dir is None else self._run_dir / "simulations")
         rounds: list[Simulations] = []

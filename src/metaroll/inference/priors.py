@@ -190,6 +190,11 @@ class Prior:
         return len(self.marginals)
 
     @property
+    def flat_columns(self) -> tuple[int, ...]:
+        """Columns of parameters that are uniform between their bounds, or whose logarithm is."""
+        return tuple(i for i, marginal in enumerate(self.marginals) if marginal.kind != "normal")
+
+    @property
     def low(self) -> np.ndarray:
         """Lower bounds, ``(d,)``."""
         return np.array([marginal.low for marginal in self.marginals])
