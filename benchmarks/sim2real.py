@@ -30,6 +30,7 @@ from metaroll.training.session.inferring import infer
 from metaroll.training.session.sim2real import (
     ENV,
     LoopOptions,
+    Training,
     draw_robot,
     inference_options,
     judge,
@@ -54,7 +55,7 @@ def shared_policies(options: LoopOptions, folder: Path) -> dict[str, Path]:
     for name, more in (("nominal", {}), ("uniform", {"randomize_param": ranges})):
         if not (runs[name] / "summary.json").is_file():
             shutil.rmtree(runs[name], ignore_errors=True)
-            train_policy(name, folder, {**usual, **more}, None, trainings=options.trainings)
+            train_policy(Training(name=name, options={**usual, **more}, trainings=options.trainings), folder)
     return runs
 
 
@@ -72,8 +73,12 @@ def measure(robot: int, options: LoopOptions, folder: Path, shared: dict[str, Pa
     oracle = oracle_tasks(truth, folder / "oracle-tasks", robot)
     runs = {
         **shared,
-        "posterior": train_policy("posterior", folder, usual, found.folder, trainings=options.trainings),
-        "oracle": train_policy("oracle", folder, usual, oracle, trainings=options.trainings),
+        **{
+            name: train_policy(
+                Training(name=name, options=usual, tasks=str(tasks), trainings=options.trainings), folder
+            )
+            for name, tasks in (("posterior", found.folder), ("oracle", oracle))
+        },
     }
     means = {name: float(returns.mean()) for name, returns in judge(runs, truth, options).items()}
     way = means["oracle"] - means["nominal"]
