@@ -99,9 +99,7 @@ class _Classic(StateAccess):
 
 
 class _Mujoco(StateAccess):
-    """Observations hold ``qpos`` without the place on the ground, then ``qvel``, then what does not tell the state.
-
-    A robot's place on the ground, where it is not shown, is 0: nothing depends on it.
+    """The state is ``qpos``, then ``qvel``.
 
     Args:
         clip: Speeds are shown within so much; beyond, an observation does not tell the state.
@@ -113,25 +111,9 @@ class _Mujoco(StateAccess):
     def size(self, env: Any) -> int:
         return env.model.nq + env.model.nv
 
-    def read(self, env: Any, observations: np.ndarray) -> np.ndarray:
-        hidden, num_q, num_v = self._hidden(env), env.model.nq, env.model.nv
-        positions, rest = np.split(observations, [num_q - hidden], axis=1)
-        place = np.zeros((len(observations), hidden))
-        return np.concatenate((place, positions, self._speeds(rest[:, :num_v])), axis=1)
-
-    def told(self, env: Any) -> np.ndarray:
-        told = np.zeros(env.observation_space.shape, dtype=bool)
-        told[: self.size(env) - self._hidden(env)] = True
-        return told
-
-    def _speeds(self, shown: np.ndarray) -> np.ndarray:
+    def speeds(self, shown: np.ndarray) -> np.ndarray:
+        """Speeds as they are shown, NaN where they are clipped."""
         return np.where(np.abs(shown) < self._clip, shown, np.nan)
-
-    def _hidden(self, env: Any) -> int:
-        """How many of the first positions are not shown."""
-        if not getattr(env, "_exclude_current_positions_from_observation", True):
-            return 0
-        return _GROUND.get(type(env).__mro__[_depth(env)].__name__, 0)
 
     def _reset_in(self, state: np.ndarray, env: Any, reset: Callable[[], Any]) -> tuple[Any, dict[str, Any]]:
         def reset_model() -> Any:
@@ -145,16 +127,32 @@ class _Mujoco(StateAccess):
             del env.reset_model
 
 
-_GROUND = {
-    "HalfCheetahEnv": 1,
-    "HopperEnv": 1,
-    "Walker2dEnv": 1,
-    "AntEnv": 2,
-    "HumanoidEnv": 2,
-    "HumanoidStandupEnv": 2,
-    "SwimmerEnv": 2,
-}
-"""Entries of ``qpos`` that say where on the ground a robot is, and are left out of observations."""
+class _Robot(_Mujoco):
+    """Observations hold ``qpos`` without the place on the ground, then ``qvel``, then what does not tell the state.
+
+    A robot's place on the ground, where it is not shown, is 0: nothing depends on it.
+
+    Args:
+        ground: Entries of ``qpos`` that say where on the ground it is.
+        clip: See ``_Mujoco``.
+    """
+
+    def __init__(self, ground: int = 0, clip: float = np.inf) -> None:
+        super().__init__(clip)
+        self._ground = ground
+
+    def read(self, env: Any, observations: np.ndarray) -> np.ndarray:
+        hidden, num_q, num_v = self._hidden(env), env.model.nq, env.model.nv
+        positions, rest = np.split(observations, [num_q - hidden], axis=1)
+        place = np.zeros((len(observations), hidden))
+        return np.concatenate((place, positions, self.speeds(rest[:, :num_v])), axis=1)
+
+    def told(self, env: Any) -> np.ndarray:
+        return np.arange(env.observation_space.shape[0]) < self.size(env) - self._hidden(env)
+
+    def _hidden(self, env: Any) -> int:
+        """How many of the first positions are not shown."""
+        return self._ground if getattr(env, "_exclude_current_positions_from_observation", True) else 0
 
 
 class _DoublePendulum(_Mujoco):
@@ -162,7 +160,7 @@ class _DoublePendulum(_Mujoco):
 
     def read(self, env: Any, observations: np.ndarray) -> np.ndarray:
         place, sines, cosines, speeds, _ = np.split(observations, [1, 3, 5, 8], axis=1)
-        return np.concatenate((place, np.arctan2(sines, cosines), self._speeds(speeds)), axis=1)
+        return np.concatenate((place, np.arctan2(sines, cosines), self.speeds(speeds)), axis=1)
 
     def told(self, env: Any) -> np.ndarray:
         return np.arange(env.observation_space.shape[0]) < 8
@@ -178,9 +176,6 @@ class _Reacher(_Mujoco):
         cosines, sines, target, speeds, _ = np.split(observations, [2, 4, 6, 8], axis=1)
         return np.concatenate((np.arctan2(sines, cosines), target, speeds, np.zeros_like(speeds)), axis=1)
 
-    def told(self, env: Any) -> np.ndarray:
-        return np.ones(env.observation_space.shape, dtype=bool)
-
 
 _ACCESS: dict[str, StateAccess] = {
     "CartPoleEnv": _Classic(4),
@@ -188,14 +183,14 @@ _ACCESS: dict[str, StateAccess] = {
     "Continuous_MountainCarEnv": _Classic(2),
     "PendulumEnv": _Classic(2, angles=1),
     "AcrobotEnv": _Classic(4, angles=2),
-    "HalfCheetahEnv": _Mujoco(),
-    "HopperEnv": _Mujoco(clip=10.0),
-    "Walker2dEnv": _Mujoco(clip=10.0),
-    "AntEnv": _Mujoco(),
-    "HumanoidEnv": _Mujoco(),
-    "HumanoidStandupEnv": _Mujoco(),
-    "SwimmerEnv": _Mujoco(),
-    "InvertedPendulumEnv": _Mujoco(),
+    "HalfCheetahEnv": _Robot(ground=1),
+    "HopperEnv": _Robot(ground=1, clip=10.0),
+    "Walker2dEnv": _Robot(ground=1, clip=10.0),
+    "AntEnv": _Robot(ground=2),
+    "HumanoidEnv": _Robot(ground=2),
+    "HumanoidStandupEnv": _Robot(ground=2),
+    "SwimmerEnv": _Robot(ground=2),
+    "InvertedPendulumEnv": _Robot(),
     "InvertedDoublePendulumEnv": _DoublePendulum(clip=10.0),
     "ReacherEnv": _Reacher(),
 }
