@@ -98,7 +98,7 @@ class _Classic(StateAccess):
         return np.concatenate((pairs, state[self._angles :])).astype(drawn.dtype), info
 
 
-class _Mujoco(StateAccess):
+class _Mujoco(StateAccess, ABC):
     """The state is ``qpos``, then ``qvel``.
 
     Args:

@@ -8,19 +8,20 @@ to take.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from metaroll.errors import ShapeError
 
-__all__ = ["deviation", "difference_noise", "interpolation_noise", "prediction_noise", "smoothed_rows"]
+__all__ = ["deviation", "difference_noise", "fitted_prediction_noise", "interpolation_noise", "smoothed_rows"]
 
 _TO_DEVIATION = 1.4826022185056018
 """Of a normal distribution, the deviation divided by the median of absolute values (1 / Phi^-1(3/4))."""
 _ORDERS = range(1, 8)
 _SHARING = 10
 """Iterations by which the variance of a residual is shared out among the channels that it is made of."""
+_WEIGHINGS = 5
 _STEP = 1e-4
 _MOST_PER_ROW = 0.4
 """Terms of a regression by row at most: with more, there is not enough left to judge noise by."""
@@ -67,49 +68,51 @@ def interpolation_noise(series: Sequence[np.ndarray], inputs: Sequence[np.ndarra
     center, scale = _scale([x for x, _ in rows])
     _, input_scale = _scale([u for _, u in rows])
     inner = np.concatenate([(x[1:-1] - center) / scale for x, _ in rows])
-    around = [
-        np.concatenate([(x[:-2] - center) / scale, (x[2:] - center) / scale, u[:-2] / input_scale, u[1:-1] / input_scale], 1)
-        for x, u in rows
-    ]
+    around = []
+    for x, u in rows:
+        near, pushed = (x - center) / scale, u / input_scale
+        around.append(np.concatenate([near[:-2], near[2:], pushed[:-2], pushed[1:-1]], axis=1))
     given = np.concatenate(around)
     found = [
-        _regressed_noise(given, inner, terms)
-        for terms in (_linear, _quadratic)
-        if terms(given[:1]).shape[1] <= _MOST_PER_ROW * len(given)
+        _regressed_noise(given, inner, expand)
+        for expand in (_linear, _quadratic)
+        if expand(given[:1]).shape[1] <= _MOST_PER_ROW * len(given)
     ]
     return scale * np.min(found, axis=0) if found else np.full(len(scale), np.inf)
 
 
-def prediction_noise(errors: np.ndarray, sensitivities: np.ndarray, gains: np.ndarray) -> np.ndarray:
-    """Noise of channels ``(C,)`` from a simulator's predictions of the next row.
+def fitted_prediction_noise(
+    errors: np.ndarray, sensitivities: np.ndarray, gains: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Noise of channels ``(C,)`` from a simulator's predictions of the next row, and the parameters that fit better.
 
     With parameters theta near the true ones, and rows that are noisy before (e) and after the step (e'), errors are
     ``e' - G e + S (theta_0 - theta)``. The last term is taken out by least squares (weighted by what remains, so that
-    single steps that nothing explains do not count); variances of the others are shared out between the channels.
+    single steps that nothing explains do not count). What is left of channel c is all counted as its own noise, of the
+    row before and after, ``(1 + G_cc^2) s_c^2``: the most that it can be.
 
     Args:
         errors: Next row less prediction, ``(N, C)``.
         sensitivities: S, derivatives of predictions by d parameters, ``(N, C, d)``.
         gains: G, derivatives of predictions by the row before, ``(N, C, C)``.
+
+    Returns:
+        Deviations ``(C,)``, and ``theta - theta_0 (d,)``.
     """
     if errors.shape != sensitivities.shape[:2] or gains.shape != (*errors.shape, errors.shape[1]):
         raise ShapeError(
             f"sensitivities (N, C, d) and gains (N, C, C) must belong to errors (N, C), got {sensitivities.shape}, "
             f"{gains.shape} and {errors.shape}"
         )
-    left, squares = errors, gains**2
-    variance = np.maximum(deviation(left) ** 2, np.finfo(float).tiny)
-    for _ in range(_SHARING):
-        spread = variance + squares @ variance
-        weights = 1.0 / np.sqrt(spread)
-        if sensitivities.shape[2]:
-            robust = 1.0 / np.maximum(1.0, np.abs(left) * weights / 1.5)  # Huber's
-            rows = (sensitivities * (weights * np.sqrt(robust))[:, :, None]).reshape(-1, sensitivities.shape[2])
-            told = (errors * weights * np.sqrt(robust)).reshape(-1)
-            left = errors - sensitivities @ np.linalg.lstsq(rows, told, rcond=None)[0]
-        share = deviation(left * weights)  # 1 where the variances explain what is left
-        variance = np.maximum(variance * share**2, np.finfo(float).tiny)
-    return np.sqrt(variance)
+    own = 1.0 / np.sqrt(1.0 + np.einsum("ncc->nc", gains) ** 2)
+    left, change, tiny = errors, np.zeros(sensitivities.shape[2]), np.finfo(float).tiny
+    for _ in range(_WEIGHINGS if sensitivities.shape[2] else 0):
+        weights = own / np.maximum(deviation(left * own), tiny)
+        weights = weights / np.sqrt(np.maximum(1.0, np.abs(left) * weights / 1.5))  # Huber's
+        rows = (sensitivities * weights[:, :, None]).reshape(-1, sensitivities.shape[2])
+        change = np.linalg.lstsq(rows, (errors * weights).reshape(-1), rcond=None)[0]
+        left = errors - sensitivities @ change
+    return deviation(left * own), change
 
 
 def smoothed_rows(
@@ -168,9 +171,10 @@ def _quadratic(given: np.ndarray) -> np.ndarray:
     return np.concatenate([_linear(given), given[:, first] * given[:, second]], axis=1)
 
 
-def _regressed_noise(given: np.ndarray, wanted: np.ndarray, terms: object) -> np.ndarray:
+def _regressed_noise(
+    given: np.ndarray, wanted: np.ndarray, expand: Callable[[np.ndarray], np.ndarray]
+) -> np.ndarray:
     """Noise of ``wanted (N, C)``, whose neighbors before and after are the first 2 C columns of ``given``."""
-    expand = _linear if terms is _linear else _quadratic
     table, num_channels = expand(given), wanted.shape[1]
     # Standardized terms: singular values below are those of directions that do not vary at all.
     weights, _, rank, _ = np.linalg.lstsq(table, wanted, rcond=1e-10)

@@ -6,6 +6,7 @@ import copy
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, final
@@ -15,14 +16,15 @@ import torch
 from gymnasium.spaces import Discrete
 from torch import Tensor
 
-from metaroll.checks import check_path, check_whole, described
+from metaroll.checks import check_number, check_path, check_whole, described
 from metaroll.data.recordings import load_rollout, recordings_in
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.base.env_state import state_from_observation
 from metaroll.envs.lookup.source import EnvSource, is_env_instance
 from metaroll.envs.wrappers.base import changes_actions
 from metaroll.envs.wrappers.domain_rand import outermost_dr_wrapper
-from metaroll.errors import RecordingError
+from metaroll.errors import DataError, RecordingError, unknown_name
+from metaroll.functional.philox import normals, stream_keys
 from metaroll.policies.playback import PlaybackPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.engine.extras import module_mode
@@ -40,6 +42,7 @@ from metaroll.rollouts.samplers.series_features import (
     SeriesEmbedding,
     SeriesFeatures,
     applied_field,
+    channel_labels,
     check_embedding,
     check_segments,
     segment_lengths,
@@ -50,8 +53,8 @@ from metaroll.rollouts.single.rollout import rollout
 from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
 from metaroll.seeding import derive_seed, fresh_seed
 from metaroll.tasks.domain_access import check_param_names
-from metaroll.tasks.domain_params import DomainParamUpdate
-from metaroll.tasks.plan_table import PlanTable
+from metaroll.tasks.domain_params import NOISE, DomainParamUpdate
+from metaroll.tasks.plan_table import START_NOISE, PlanTable
 from metaroll.types import EnvSpec, flat_dim
 
 __all__ = [
@@ -151,6 +154,7 @@ class RolloutSamplerForSBI(ABC):
         *,
         segments: tuple[int, ...] | None = None,
         target: np.ndarray | None = None,
+        entries: np.ndarray | None = None,
     ) -> SeriesFeatures:
         """What makes features of sets of ``num_rollouts`` rollouts of ``length`` steps, simulated in ``segments``."""
         cut = self._cut(length)
@@ -168,6 +172,7 @@ class RolloutSamplerForSBI(ABC):
             pieces=pieces,
             pad_mode=self.pad_mode,
             target=target,
+            entries=entries,
         )
 
 
@@ -197,6 +202,12 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         features_of, series, pad_mode, seed: See ``RolloutSamplerForSBI``.
         initial_state: From a segment of a recorded rollout to the state ``(S,)`` in which its simulation starts;
             ``None``: its first state.
+        entries: Which entries of a state (or observation) count, bool ``(n,)``; ``None``: all. The embedding is one of
+            these alone.
+        noise: Deviation of the noise of sensors in ``"states"`` and ``"observations"``, ``(n,)`` each, where there is
+            any. It is added to what is simulated before features are made, and simulations start as far beside the
+            recorded states as these may be off. A column of ``dp_mapping`` called ``noise.LABEL`` is such a deviation,
+            instead of a domain parameter.
         clip_actions: Play recorded actions beyond the bounds of the environment, which clips them; else they are an
             error.
         num_workers, transport, address, timeouts, pool, slots_per_unit: As for ``RolloutEngine``.
@@ -229,6 +240,8 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         pad_mode: Literal["zeros", "last"] = "zeros",
         seed: SeedOption = LAST_SEED,
         initial_state: Callable[[StepSequence], Any] | None = None,
+        entries: np.ndarray | None = None,
+        noise: Mapping[str, np.ndarray] | None = None,
         clip_actions: bool = False,
         num_workers: int = 1,
         transport: str = "auto",
@@ -244,8 +257,10 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
                 raise TypeError(f"{name} must be a bool, got {value!r}")
         self.use_rec_act, self.failed = use_rec_act, []
         self._names = checked_names(dp_mapping)
+        self._params = tuple(name for name in self._names if not name.startswith(NOISE))
+        self._noise = dict(noise or {})
         self._source = EnvSource.of(env)
-        spec = self._checked_spec()
+        self._spec = spec = self._checked_spec()
         if rollouts_real is None:
             self._target = None
             length = _finite_limit(spec, "free rollouts", "; or give rollouts_real")
@@ -261,6 +276,8 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
                 initial_state,
                 self._observed_state,
                 as_given=self._changes_actions,
+                entries=entries,
+                noise=self._noise,
             )
             num_rollouts, length, _ = target.series.shape
             self._reduce = self._features(
@@ -269,10 +286,12 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
                 target.fields,
                 segments=target.segments,
                 target=target.series.astype(np.float32) if embedding.requires_target_domain_data else None,
+                entries=entries,
             )
             if use_rec_act and not clip_actions:
                 target.check_actions(spec)
             self._acting = PlaybackPolicy(spec, target.actions) if use_rec_act else policy
+        self._noise_of = self._noise_columns(spec)
         self._engine_options: dict[str, Any] = {"pool": pool, "slots_per_unit": slots_per_unit}
         if pool is None:
             parallel = {"num_workers": num_workers, "transport": transport, "address": address, "timeouts": timeouts}
@@ -306,8 +325,8 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
                 engine = self._opened()
                 plans = self._plans([update for update in updates if update is not None], values, rows, call)
                 self._check_reach(engine, plans, values[rows[0]])
-                fields = (self._reduce.state_field, self._reduce.action_field)
-                found = engine.run_reduced(plans, Reduction(self._reduce, fields, len(plans) // len(rows)))
+                reduce = replace(self._reduce, noise=self._noise_by_set(values))
+                found = engine.run_reduced(plans, Reduction(reduce, reduce.fields, len(plans) // len(rows)))
             if found.ndim == 2:  # else all have failed
                 features[rows] = found
             self._note_failed(engine.dropped, rows, values, call)
@@ -367,25 +386,54 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
                     f"env must not be randomized, since its parameters are set here, got {instance}; pass "
                     "remove_all_dr_wrappers(env)"
                 )
-            check_param_names(instance, self._names)
+            check_param_names(instance, self._params)
             self._changes_actions = changes_actions(instance)
             return EnvSpec.from_env(instance)
         finally:
             self._source.close(instance)
 
-    def _observed_state(self, observation: np.ndarray) -> np.ndarray:
-        """The state in which the simulation shows an observation, where it says so."""
+    def _observed_state(self, observations: np.ndarray) -> np.ndarray:
+        """The states in which the simulation shows observations, where it says so."""
         instance = self._source.make()
         try:
-            return state_from_observation(instance, observation)
+            return state_from_observation(instance, observations)
         finally:
             self._source.close(instance)
+
+    def _noise_columns(self, spec: EnvSpec) -> dict[int, int]:
+        """Column of ``dp_mapping`` -> entry of a state (or observation) whose noise it is."""
+        wanted = {number: name for number, name in enumerate(self._names) if name.startswith(NOISE)}
+        if not wanted:
+            return {}
+        labels = channel_labels(spec, self._reduce.state_field, self._reduce.entries)
+        for name in wanted.values():
+            if name.removeprefix(NOISE) not in labels:
+                raise DataError(str(unknown_name("noise of a channel", name, [NOISE + label for label in labels])))
+        return {number: labels.index(name.removeprefix(NOISE)) for number, name in wanted.items()}
+
+    def _noise_by_set(self, values: np.ndarray) -> np.ndarray | None:
+        """Deviations of noise for each set of parameters, ``(B, S)``; ``None`` where there is none."""
+        field, entries = self._reduce.state_field, self._reduce.entries
+        common = self._noise.get(field)
+        if common is None and not self._noise_of:
+            return None
+        size = len(channel_labels(self._spec, field, entries))
+        base = np.zeros(size) if common is None else common if entries is None else common[entries]
+        if not self._noise_of and not base.any():
+            return None
+        table = np.tile(base, (len(values), 1))
+        for column, entry in self._noise_of.items():
+            table[:, entry] = values[:, column]
+        return table
 
     def _update(self, row: list[float], number: int, call: int) -> DomainParamUpdate | None:
         """The update that sets a row; ``None``, and a note, where it cannot."""
         params = dict(zip(self._names, row, strict=True))
         try:
-            return DomainParamUpdate(params)
+            for name in self._names:
+                if name.startswith(NOISE):
+                    check_number(name, params[name], 0.0)
+            return DomainParamUpdate({name: params[name] for name in self._params})
         except ValueError as error:
             self.failed.append(FailedSimulation(params, str(error), number, -1, -1, -1, call))
             return None
@@ -399,14 +447,21 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         seeds[:, :, 0] = [[seed_of_values(self.seed, values[row])] for row in rows.tolist()]
         seeds[:, :, 1] = call
         seeds[:, :, 2] = rows[:, None] * each + np.arange(each)
-        target = self._target
+        target, flat = self._target, seeds.reshape(-1, 3)
+        starts: list[np.ndarray] | None = None
+        if target is not None and target.starts.are_drawn:
+            width = target.starts.measured.shape[1]  # type: ignore[union-attr]
+            numbers = normals(stream_keys(flat), START_NOISE, 0, width)
+            starts = target.starts.drawn(numbers.reshape(num_sets, each, width).astype(np.float64))
+        elif target is not None:
+            starts = target.starts.states * num_sets
         return PlanTable.of_columns(
-            seeds.reshape(-1, 3),
+            flat,
             updates=updates,
             update_of=np.repeat(np.arange(num_sets), each),
             max_steps=np.tile(lengths, num_sets),
             contexts=target.contexts * num_sets if target is not None and self.use_rec_act else None,
-            init_states=None if target is None else target.initial_states * num_sets,
+            init_states=starts,
             eval=True,
             stop_on_done=self.stop_on_done,
         )
@@ -430,7 +485,8 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         rollouts = engine.run([plans[0].with_(max_steps=1)])
         engine.dropped.clear()
         if len(rollouts):
-            check_taken_over(rollouts[0], self._source, values, self._names)
+            own = [number for number, name in enumerate(self._names) if name in self._params]
+            check_taken_over(rollouts[0], self._source, values[own], self._params)
         self._reached = bool(len(rollouts))
 
     def _note_failed(self, dropped: list[DroppedRollout], rows: np.ndarray, values: np.ndarray, call: int) -> None:

@@ -17,12 +17,16 @@ from torch import Tensor
 from metaroll.checks import check_whole
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import DataError, ShapeError
+from metaroll.functional.philox import normals, stream_keys
 from metaroll.rollouts.engine.unit_work import one_torch_thread
+from metaroll.tasks.plan_table import SENSOR_NOISE
+from metaroll.types import EnvSpec, flat_dim
 
 __all__ = [
     "SeriesEmbedding",
     "SeriesFeatures",
     "applied_field",
+    "channel_labels",
     "check_embedding",
     "check_segments",
     "segment_lengths",
@@ -94,6 +98,17 @@ def applied_field(rollouts: Sequence[StepSequence], as_given: bool = False) -> s
     return "actions_applied" if told and not choices else "actions"
 
 
+def channel_labels(spec: EnvSpec, state_field: str, entries: np.ndarray | None = None) -> tuple[str, ...]:
+    """Names of the entries of a state (or observation) in a series; their numbers where they have none."""
+    observed = state_field == "observations"
+    labels = spec.observation_labels if observed else spec.state_labels
+    space = spec.observation_space if observed else spec.state_space
+    if labels is None and space is None:
+        raise DataError(f"nothing says how many numbers {state_field} of simulations have; series='observations'")
+    names = tuple(map(str, range(flat_dim(space)))) if labels is None else tuple(labels)
+    return names if entries is None else tuple(name for name, kept in zip(names, entries, strict=True) if kept)
+
+
 def series_of(rollout: StepSequence, state_field: str, action_field: str, name: str) -> np.ndarray:
     """The time series of one rollout, float64 ``(T, D)``.
 
@@ -133,6 +148,9 @@ class SeriesFeatures:
         pieces: How many series of equal length each rollout is cut into for the embedding.
         pad_mode: ``"zeros"`` or ``"last"``: what fills up rollouts that have ended early.
         target: What was recorded in the target domain, float32 ``(R, T, D)``; ``None``: series are their own target.
+        entries: Which entries of a state series hold, bool ``(n,)``; ``None``: all.
+        noise: Deviations of the noise that is added to what is simulated, by set, ``(B, S)``; ``None``: none. It follows
+            from the seeds of plans, whose third numbers count B R G segments.
     """
 
     embedding: Any
@@ -143,6 +161,13 @@ class SeriesFeatures:
     pieces: int = 1
     pad_mode: str = "zeros"
     target: np.ndarray | None = None
+    entries: np.ndarray | None = None
+    noise: np.ndarray | None = None
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Columns that are needed."""
+        return (self.state_field, self.action_field, *(() if self.noise is None else ("seeds",)))
 
     @property
     def dim_output(self) -> int:
@@ -155,6 +180,7 @@ class SeriesFeatures:
             if not isinstance(columns.get(field), np.ndarray):
                 hint = "; observations are always there: series='observations'" if field == "states" else ""
                 raise DataError(f"simulated rollouts have no field {field!r} of flat entries{hint}")
+        columns = {**columns, self.state_field: self._as_measured(columns, bounds)}
         lengths = np.tile(self.segments, (len(bounds) - 1) // len(self.segments))
         whole = bool((np.diff(bounds) == lengths).all())
         series = self._whole(columns) if whole else self._filled_up(columns, bounds, lengths)
@@ -176,6 +202,21 @@ class SeriesFeatures:
         return np.concatenate([np.zeros((0, self.dim_output), dtype=np.float32), *parts])[:num_sets]
 
     # -- helpers ---------------------------------------------------------------------------------------------------
+
+    def _as_measured(self, columns: dict[str, Any], bounds: np.ndarray) -> np.ndarray:
+        """Simulated states (or observations), ``(sum T + n, S)``: those entries that count, with noise."""
+        values = columns[self.state_field]
+        values = values.reshape(len(values), -1)
+        if self.entries is not None:
+            values = values[:, self.entries]
+        if self.noise is None:
+            return values
+        seeds, rows = np.asarray(columns["seeds"]), np.diff(bounds) + 1
+        width, longest = values.shape[1], int(rows.max(initial=0))
+        drawn = normals(stream_keys(seeds), SENSOR_NOISE, 0, longest * width).reshape(len(seeds), longest, width)
+        each = self.num_rollouts * len(self.segments)
+        drawn = drawn * self.noise[(seeds[:, 2] // each).astype(np.int64), None, :]
+        return values + drawn[np.arange(longest) < rows[:, None]]
 
     def _whole(self, columns: dict[str, Any]) -> np.ndarray:
         """Series of rollouts that have gone on to the end."""
