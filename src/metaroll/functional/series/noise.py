@@ -171,9 +171,7 @@ def _quadratic(given: np.ndarray) -> np.ndarray:
     return np.concatenate([_linear(given), given[:, first] * given[:, second]], axis=1)
 
 
-def _regressed_noise(
-    given: np.ndarray, wanted: np.ndarray, expand: Callable[[np.ndarray], np.ndarray]
-) -> np.ndarray:
+def _regressed_noise(given: np.ndarray, wanted: np.ndarray, expand: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     """Noise of ``wanted (N, C)``, whose neighbors before and after are the first 2 C columns of ``given``."""
     table, num_channels = expand(given), wanted.shape[1]
     # Standardized terms: singular values below are those of directions that do not vary at all.

@@ -86,7 +86,9 @@ class TargetRecordings:
         starts = SegmentStarts.of(listed, names, segments, initial_state, observed_state, noise)
         begins = [0, *itertools.accumulate(starts.segments[:-1])]
         contexts = [
-            {"recording": np.array(number), "start": np.array(begin)} for number in range(len(listed)) for begin in begins
+            {"recording": np.array(number), "start": np.array(begin)}
+            for number in range(len(listed))
+            for begin in begins
         ]
         actions = [_as_recorded(recorded, fields[1]) for recorded in listed]
         return cls(np.stack(series), starts, fields, actions, contexts)
