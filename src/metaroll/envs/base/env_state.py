@@ -204,7 +204,7 @@ def told_entries(env: Any) -> np.ndarray | None:
 def _asked_for_state(env: Any, observations: np.ndarray) -> np.ndarray:
     layers, owner = list(env_layers(env)), layer_with(env, "state_from_observation")
     hint = "give a function of one observation instead, or infer the initial state (InitStateWrapper)"
-    access = state_access_of(layers[-1]) if owner is None else None
+    access = state_access_of(layers[-1])
     if owner is None and access is None:
         raise NotImplementedError(
             f"{type(layers[-1]).__name__} does not tell the state of an observation: it has no method "
@@ -213,11 +213,12 @@ def _asked_for_state(env: Any, observations: np.ndarray) -> np.ndarray:
     for layer in layers[: -1 if owner is None else layers.index(owner)]:
         if isinstance(layer, gymnasium.ObservationWrapper) or layer.observation_space != layer.env.observation_space:
             raise NotImplementedError(f"what {type(layer).__name__} does to observations cannot be undone; {hint}")
-    if access is not None:
+    if owner is None and access is not None:
         width = observations.shape[-1]
         return access.read(layers[-1], observations.reshape(-1, width)).reshape(*observations.shape[:-1], -1)
+    asked: Any = owner
     try:
-        return owner.state_from_observation(observations)
+        return asked.state_from_observation(observations)
     except NotImplementedError as error:
         raise NotImplementedError(f"{str(error).removesuffix('; ' + hint)}; {hint}") from None
 

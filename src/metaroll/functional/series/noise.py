@@ -1,6 +1,6 @@
 """Sensor noise of recorded series: how strong it is, and what was measured without it.
 
-Every estimate here is of white noise that is added to what is recorded, and not to what moves. Each says how large noise
+Every estimate here is of white noise that is added to what is recorded, and not to what moves. Each says how large it
 can be at most, since what its model of the motion does not explain counts as noise: the least of several is the one
 to take.
 """
@@ -22,6 +22,8 @@ _ORDERS = range(1, 8)
 _SHARING = 10
 """Iterations by which the variance of a residual is shared out among the channels that it is made of."""
 _WEIGHINGS = 5
+_SAME_NOISE = 1.1
+"""Factor of the variance up to which what a smooth curve leaves counts as noise alone."""
 _STEP = 1e-4
 _MOST_PER_ROW = 0.4
 """Terms of a regression by row at most: with more, there is not enough left to judge noise by."""
@@ -55,8 +57,8 @@ def interpolation_noise(series: Sequence[np.ndarray], inputs: Sequence[np.ndarra
     A row is regressed, by least squares, on its two neighbors and the two commands, linearly, and (where there are rows
     enough) with all their products: commands that change with every step are no noise then. The residual of channel c
     is made of its own noise and of that of the neighbors, which the regression hands on with its slopes g:
-    ``v_c = s_c^2 + sum_j E[g_cj^2] s_j^2`` (errors in variables). Least squares makes v least, so what it cannot explain
-    stays in the estimate.
+    ``v_c = s_c^2 + sum_j E[g_cj^2] s_j^2`` (errors in variables). What least squares cannot explain stays in the
+    estimate.
 
     Args:
         series: Recorded channels ``(T, C)``, one or many.
@@ -120,40 +122,45 @@ def smoothed_rows(
 ) -> tuple[np.ndarray, np.ndarray]:
     """What was measured at some rows, without part of the noise, and the deviation of what is left of it.
 
-    A line, and from five rows on a parabola, is laid through the rows around (as many as possible, at most ``reach`` on
-    each side): as many as agree with it to the known noise (chi-squared within two deviations of what it should be).
-    Where the motion is quicker than that, a row stays as it is.
+    A parabola is laid through the rows around, by least squares (Savitzky and Golay 1964): as many on each side, or all
+    on one at an end of the series, as leave no more over the whole series than the known noise, and none much more at
+    the row itself. Where the motion is quicker than that (commands that change with every step), rows stay as they are.
 
     Args:
         series: One recorded series, ``(T, C)``.
         rows: Which rows.
         noise: Deviation of each channel, ``(C,)``.
-        reach: See above.
+        reach: Rows on each side, at most.
 
     Returns:
         Values and deviations, ``(n, C)`` each.
     """
     values, stds = series[list(rows)].astype(np.float64), np.tile(noise, (len(rows), 1)).astype(np.float64)
-    for place, row in enumerate(rows):
-        for size in range(1, reach + 1):
-            first, stop = max(0, row - size), min(len(series), row + size + 1)
-            offsets = np.arange(first, stop) - row
-            degree = 2 if len(offsets) >= 5 else 1
-            free = len(offsets) - degree - 1
-            if free < 1 or (stop - first < 2 * size + 1 and first > 0 and stop < len(series)):
-                continue
-            powers = np.vander(offsets, degree + 1, increasing=True).astype(np.float64)
+    fits = noise > 0.0
+    for size in range(2, reach + 1):
+        if len(series) < 2 * size + 1 or not fits.any():
+            break
+        fits = fits & (_left_over(series, size) <= _SAME_NOISE * noise**2)
+        for place, row in enumerate(rows):
+            first = min(max(0, row - size), len(series) - 2 * size - 1)
+            part = series[first : first + 2 * size + 1]
+            powers = np.vander(np.arange(first, first + len(part)) - float(row), 3, increasing=True)
             fit = np.linalg.pinv(powers)
-            part = series[first:stop]
+            free = len(part) - 3
             left = ((part - powers @ (fit @ part)) ** 2).sum(axis=0)
-            agrees = (left <= (free + 2.0 * math.sqrt(2.0 * free)) * noise**2) & (noise > 0.0)
-            if size > 1:
-                agrees &= stds[place] < noise  # smaller ones have agreed, too
             narrower = noise * np.linalg.norm(fit[0])
-            better = agrees & (narrower < stds[place])
+            better = fits & (left <= (free + 2.0 * math.sqrt(2.0 * free)) * noise**2) & (narrower < stds[place])
             values[place][better] = (fit[0] @ part)[better]
             stds[place][better] = narrower[better]
     return values, stds
+
+
+def _left_over(series: np.ndarray, size: int) -> np.ndarray:
+    """Variance ``(C,)`` that parabolas through ``2 size + 1`` rows leave, by degree of freedom."""
+    windows = np.lib.stride_tricks.sliding_window_view(series, 2 * size + 1, axis=0)
+    powers = np.vander(np.arange(-size, size + 1.0), 3, increasing=True)
+    left = windows - windows @ (powers @ np.linalg.pinv(powers))
+    return (left**2).sum(axis=2).mean(axis=0) / (2 * size - 2)
 
 
 def _scale(parts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

@@ -325,7 +325,8 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
                 engine = self._opened()
                 plans = self._plans([update for update in updates if update is not None], values, rows, call)
                 self._check_reach(engine, plans, values[rows[0]])
-                reduce = replace(self._reduce, noise=self._noise_by_set(values))
+                firsts = None if self._target is None else self._target.first_rows
+                reduce = replace(self._reduce, noise=self._noise_by_set(values), firsts=firsts)
                 found = engine.run_reduced(plans, Reduction(reduce, reduce.fields, len(plans) // len(rows)))
             if found.ndim == 2:  # else all have failed
                 features[rows] = found

@@ -109,7 +109,7 @@ class SegmentStarts:
         rows = self.measured + self.stds * np.clip(normals, -_MOST_OFF, _MOST_OFF)
         flat = rows.reshape(-1, rows.shape[2])
         states = flat if self.state_of is None else np.asarray(self.state_of(flat), dtype=np.float64)
-        told = np.isfinite(states).all(axis=1)
+        told = np.asarray(np.isfinite(states).all(axis=1))
         known = np.tile(np.stack(self.states), (len(normals), 1))
         return list(np.where(told[:, None], states, known))
 

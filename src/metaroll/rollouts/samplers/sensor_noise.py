@@ -32,6 +32,7 @@ class SensorNoise:
         stds: ``"states"`` or ``"observations"`` -> deviations of all its entries, ``(n,)``.
         compared: Deviations of the channels that are compared, ``(C,)``.
         how: Where they come from, in words.
+        is_estimated: Whether that is from the rollouts.
         inferred: Channels whose noise is a parameter of the posterior.
     """
 
@@ -39,6 +40,7 @@ class SensorNoise:
     stds: Mapping[str, np.ndarray]
     compared: np.ndarray
     how: str
+    is_estimated: bool = False
     inferred: tuple[str, ...] = field(default=())
 
     def to_dict(self) -> dict[str, object]:
@@ -51,7 +53,7 @@ class SensorNoise:
 
     def __str__(self) -> str:
         rest = [
-            f"{label} {std:.3g}"
+            f"{f'entry {label}' if label.isdigit() else label} {std:.3g}"
             for label, std in zip(self.labels, self.compared, strict=True)
             if label not in self.inferred and std > 0.0
         ]
@@ -81,7 +83,7 @@ def parsed_noise(text: str) -> str | float | dict[str, float]:
     if wrong:
         raise ValueError(
             "noise must be 'estimate', 'none', a deviation of at least 0 in the unit of each channel ('0.01'), or "
-            f"deviations by label ('theta=0.01,theta_dot=0.1'; channels that are not named then have none), got {text!r}"
+            f"deviations by label ('theta=0.01,theta_dot=0.1'; others then have none), got {text!r}"
         )
     return found
 
@@ -145,6 +147,7 @@ def _predicted_noise(
     low, high = (np.array([ends[i] for ends in ranges.values()]) for i in (0, 1))
     theta = np.clip([nominal[name] for name in ranges], low, high)
     rows, best = predictions.before, None
+    gains = np.zeros((*rows.shape, len(width)))
     steps = _FRACTION * np.where(width > 0.0, width, 1.0)
     moved = [(rows + np.eye(len(width))[entry] * steps[entry]) for entry in range(len(width))]
     try:

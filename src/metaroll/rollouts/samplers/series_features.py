@@ -103,9 +103,12 @@ def channel_labels(spec: EnvSpec, state_field: str, entries: np.ndarray | None =
     observed = state_field == "observations"
     labels = spec.observation_labels if observed else spec.state_labels
     space = spec.observation_space if observed else spec.state_space
-    if labels is None and space is None:
+    if labels is not None:
+        names = tuple(labels)
+    elif space is not None:
+        names = tuple(map(str, range(flat_dim(space))))
+    else:
         raise DataError(f"nothing says how many numbers {state_field} of simulations have; series='observations'")
-    names = tuple(map(str, range(flat_dim(space)))) if labels is None else tuple(labels)
     return names if entries is None else tuple(name for name, kept in zip(names, entries, strict=True) if kept)
 
 
@@ -149,8 +152,10 @@ class SeriesFeatures:
         pad_mode: ``"zeros"`` or ``"last"``: what fills up rollouts that have ended early.
         target: What was recorded in the target domain, float32 ``(R, T, D)``; ``None``: series are their own target.
         entries: Which entries of a state series hold, bool ``(n,)``; ``None``: all.
-        noise: Deviations of the noise that is added to what is simulated, by set, ``(B, S)``; ``None``: none. It follows
-            from the seeds of plans, whose third numbers count B R G segments.
+        noise: Deviations of the noise that is added to what is simulated, by set, ``(B, S)``; ``None``: none. The noise
+            follows from the seeds of plans, whose third numbers count B R G segments.
+        firsts: What was measured where segments start, ``(R G, S)``: simulations with noise have measured the same
+            there, since this measurement is why they start where they do. ``None``: they have noise of their own.
     """
 
     embedding: Any
@@ -163,6 +168,7 @@ class SeriesFeatures:
     target: np.ndarray | None = None
     entries: np.ndarray | None = None
     noise: np.ndarray | None = None
+    firsts: np.ndarray | None = None
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -216,7 +222,10 @@ class SeriesFeatures:
         drawn = normals(stream_keys(seeds), SENSOR_NOISE, 0, longest * width).reshape(len(seeds), longest, width)
         each = self.num_rollouts * len(self.segments)
         drawn = drawn * self.noise[(seeds[:, 2] // each).astype(np.int64), None, :]
-        return values + drawn[np.arange(longest) < rows[:, None]]
+        values = values + drawn[np.arange(longest) < rows[:, None]]
+        if self.firsts is not None:
+            values[np.cumsum(rows) - rows] = self.firsts[(seeds[:, 2] % each).astype(np.int64)]
+        return values
 
     def _whole(self, columns: dict[str, Any]) -> np.ndarray:
         """Series of rollouts that have gone on to the end."""

@@ -98,6 +98,13 @@ class TargetRecordings:
         """Steps of the segments of each rollout."""
         return self.starts.segments
 
+    @property
+    def first_rows(self) -> np.ndarray:
+        """What was measured of states (or observations) where segments start, ``(R G, S)``."""
+        begins = [0, *itertools.accumulate(self.segments[:-1])]
+        acts = self.actions[0].reshape(len(self.actions[0]), -1).shape[1]
+        return self.series[:, begins, :-acts].reshape(len(self.series) * len(begins), -1)
+
     def digest(self) -> str:
         """Of all that simulations follow: other recordings, starts or segments have another one."""
         found = hashlib.sha256(repr((self.fields, self.segments, self.series.shape)).encode())
@@ -166,6 +173,6 @@ def _check_widths(series: Sequence[np.ndarray], names: Sequence[str], spec: EnvS
     for name, values in zip(names, series, strict=True):
         if values.shape[1] != wanted:
             raise ShapeError(
-                f"{name} must have {wanted} numbers per step ({' and '.join(fields)}), got {values.shape[1]}: {has}. Is "
-                "it the log of another robot? Else name its columns as the simulator does (metaroll import-log --env)"
+                f"{name} must have {wanted} numbers per step ({' and '.join(fields)}), got {values.shape[1]}: {has}. "
+                "Is it another robot's log? Else map its columns to the simulator's (metaroll import-log --env SIM)"
             )

@@ -44,10 +44,10 @@ from metaroll.seeding import derive_seed
 from metaroll.tasks.domain_access import check_param_names, read_domain_params
 from metaroll.tasks.domain_params import NOISE, DomainParamUpdate
 from metaroll.training.algorithms.building import parse_ranges
+from metaroll.training.comparing.comparable import comparable
+from metaroll.training.comparing.compared import Compared
+from metaroll.training.comparing.probing import probe
 from metaroll.training.evaluation.inference_result import PAGE, Inference, InferenceOptions, Traces
-from metaroll.training.session.comparable import comparable
-from metaroll.training.session.compared import Compared
-from metaroll.training.session.probing import probe
 from metaroll.training.session.experiments import torch_threads
 from metaroll.training.store.files import read_json, to_plain, write_json
 from metaroll.types import EnvSpec, RolloutPlan

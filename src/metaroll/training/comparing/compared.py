@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from gymnasium.spaces import Box
@@ -21,10 +21,11 @@ from metaroll.rollouts.samplers.series_features import applied_field, channel_la
 from metaroll.seeding import derive_seed
 from metaroll.tasks.domain_access import read_domain_params
 from metaroll.tasks.domain_params import NOISE
+from metaroll.training.comparing.comparable import compared_field, starting_field
 from metaroll.training.evaluation.inference_result import InferenceOptions
 from metaroll.types import EnvSpec
 
-__all__ = ["Compared", "compared_field"]
+__all__ = ["Compared"]
 
 _PREDICTED = 200
 """Rows of which a simulator predicts the next one, to see how noisy they are."""
@@ -49,7 +50,7 @@ class Compared:
     """
 
     source: EnvSource
-    field: str
+    field: Literal["states", "observations"]
     entries: np.ndarray | None
     labels: tuple[str, ...]
     spec: EnvSpec
@@ -133,18 +134,17 @@ class Compared:
         inferred = tuple(name.removeprefix(NOISE) for name in prior.names if name.startswith(NOISE))
         if wanted == "none" and not inferred:
             return SensorNoise(self.labels, {}, np.zeros(len(self.labels)), "as was asked for")
-        fields = (
-            [self.field] if self.initial_state is not None else list(dict.fromkeys((self.field, _starting(rollouts))))
-        )
+        fields = {self.field} if self.initial_state is not None else {self.field, starting_field(rollouts)}
         stds: dict[str, np.ndarray] = {}
-        for field in fields:
+        for field in sorted(fields):
             if isinstance(wanted, str):
                 stds[field] = self._estimated(rollouts, field, prior, options)
             elif field == self.field:
                 stds[field] = given_noise(wanted, channel_labels(spec, field))
         compared = stds[self.field] if self.entries is None else stds[self.field][self.entries]
-        how = "estimated from the log" if isinstance(wanted, str) else "as was given"
-        return SensorNoise(self.labels, stds, compared, how, inferred)
+        estimated = isinstance(wanted, str)
+        how = "estimated from the log" if estimated else "as was given"
+        return SensorNoise(self.labels, stds, compared, how, estimated, inferred)
 
     def _estimated(
         self, rollouts: Sequence[StepSequence], field: str, prior: Prior, options: InferenceOptions
@@ -161,16 +161,6 @@ class Compared:
             if not name.startswith(NOISE)
         }
         return estimated_noise(rollouts, field, self.action_field, predictions, ranges, self.nominal)
-
-
-def compared_field(spec: EnvSpec, rollouts: Sequence[StepSequence]) -> str:
-    """``"states"`` where rollouts hold them and the simulator says what they are, else ``"observations"``."""
-    recorded = all("states" in rollout.data_names for rollout in rollouts)
-    return "states" if recorded and spec.state_space is not None else "observations"
-
-
-def _starting(rollouts: Sequence[StepSequence]) -> str:
-    return "states" if all("states" in rollout.data_names for rollout in rollouts) else "observations"
 
 
 def _compared_spec(spec: EnvSpec, field: str, entries: np.ndarray | None) -> EnvSpec:

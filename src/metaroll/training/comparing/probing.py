@@ -16,14 +16,16 @@ from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.samplers.segment_starts import SegmentStarts
 from metaroll.seeding import derive_seed
 from metaroll.tasks.domain_params import NOISE, DomainParamUpdate
+from metaroll.training.comparing.compared import Compared
 from metaroll.training.evaluation.inference_result import InferenceOptions
-from metaroll.training.session.compared import Compared
 from metaroll.types import EnvSpec, RolloutPlan, flat_dim
 
 __all__ = ["probe"]
 
 _ROUNDED = 1e-4
 """Share of a channel's range by which what is shown at a start may be off: logs have few digits."""
+_UNKNOWN = 0.05
+"""The same where noise was not estimated."""
 _DEVIATIONS = 6.0
 _PAGE = "docs/your_simulator.md"
 
@@ -71,24 +73,21 @@ def _check_columns(compared: Compared, rollouts: Sequence[StepSequence], spec: E
                 )
         elif isinstance(space, Box) and actions.reshape(len(actions), -1).shape[1] != flat_dim(space):
             raise ShapeError(
-                f"rollout {number} (counted from 0) must have {flat_dim(space)} {compared.action_field} per step, as the "
-                f"simulator takes them, got {actions.reshape(len(actions), -1).shape[1]}: is it the log of another robot?"
+                f"rollout {number} (counted from 0) must have {flat_dim(space)} {compared.action_field} per step, as "
+                f"the simulator takes, got {actions.reshape(len(actions), -1).shape[1]}: is it another robot's log?"
             )
 
 
 def _check_first(compared: Compared, rollout: StepSequence, starts: SegmentStarts, shown: np.ndarray) -> None:
     """Whether the simulator shows at its start what was recorded there."""
-    recorded = compared.recorded(rollout)
-    width = np.ptp(recorded, axis=0)
-    smoothed = compared.recorded(rollout)[0] if starts.measured is None else starts.measured[0]
-    if starts.state_of is not None:
-        smoothed = compared.shown(smoothed[None])[0]
-    elif compared.field == "observations":
-        smoothed = recorded[0]  # it starts in a recorded state
-    noise = compared.noise.compared + (starts.stds[0].max() if _mixed(compared, starts) else 0.0)
-    allowed = _DEVIATIONS * noise + _ROUNDED * np.maximum(width, np.abs(recorded).max(axis=0)) + 1e-6
-    if starts.state_of is not None and compared.noise.compared.any():
-        allowed = allowed + np.sqrt(np.square(compared.noise.compared).sum())  # angles beside their circle
+    recorded, noise = compared.recorded(rollout), compared.noise.compared
+    smoothed = recorded[0]
+    if starts.state_of is not None and starts.measured is not None:
+        smoothed = compared.shown(starts.measured[:1])[0]
+    size = np.maximum(np.ptp(recorded, axis=0), np.abs(recorded).max(axis=0))
+    # Noise lies beside what any state shows, too (a cosine and sine off their circle), in all channels together.
+    allowed = _DEVIATIONS * (noise + np.linalg.norm(noise[noise < size])) + 1e-6
+    allowed = allowed + (_ROUNDED if compared.noise.is_estimated else _UNKNOWN) * size
     off = np.abs(shown[0] - smoothed)
     worst = int(np.argmax(off / allowed))
     if not np.isfinite(shown[0]).all() or off[worst] > allowed[worst]:
@@ -100,11 +99,6 @@ def _check_first(compared: Compared, rollout: StepSequence, starts: SegmentStart
             f"Check units, signs, zeros of angles and the order of columns; of a simulator of yours, that reset reads "
             f"options['init_state'] and state_from_observation is its inverse ({_PAGE})"
         )
-
-
-def _mixed(compared: Compared, starts: SegmentStarts) -> bool:
-    """Whether it starts in a recorded state that is noisy itself, and shows observations."""
-    return starts.stds is not None and starts.state_of is None and compared.field == "observations"
 
 
 def _check_params(
@@ -137,9 +131,9 @@ def _check_params(
     still = [name for name in ranges if name not in changed]
     if not changed:
         raise DataError(
-            f"no parameter changes anything in the first recorded rollout ({', '.join(still)}, each from its nominal "
-            "value to the farther end of its prior): the simulator accepts them and does not use them, or nothing moves "
-            f"in the log. How parameters are set: {_PAGE}"
+            f"parameters must change what is simulated, but {', '.join(still)}, each from its nominal value to the "
+            "farther end of its prior, change nothing in the first recorded rollout: the simulator takes them and "
+            f"does not use them, or nothing moves in the log. How parameters are set: {_PAGE}"
         )
     if still:
         warnings.warn(
@@ -147,6 +141,10 @@ def _check_params(
             "end of the prior: this log may not tell it",
             stacklevel=4,
         )
+
+
+def _farther(ends: tuple[float, float], value: float) -> float:
+    return max(ends, key=lambda end: abs(end - value))
 
 
 def _simulated(
