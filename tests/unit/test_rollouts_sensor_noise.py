@@ -168,7 +168,7 @@ def test_noise_that_is_given_in_words(text, parsed):
 def test_noise_that_is_none(text):
     with pytest.raises(ValueError, match="noise must be 'estimate', 'none', a deviation"):
         parsed_noise(text)
-    with pytest.raises(DataError, match="unknown channel of noise 'thet'.*theta"):
+    with pytest.raises(DataError, match=r"unknown channel of noise .thet.*theta"):
         given_noise({"thet": 1.0}, ("theta", "theta_dot"))
 
 

@@ -20,6 +20,8 @@ _FITS = 4
 """How often parameters are brought nearer to those that predict best."""
 _FRACTION = 1e-3
 """Share of the prior's width, and of a channel's range, by which derivatives are taken."""
+_FEWEST = 5
+"""Rows that must be predicted, or predictions say nothing."""
 _FREE = ("estimate", "none")
 
 
@@ -109,6 +111,7 @@ def estimated_noise(
     predictions: OneStep | None,
     ranges: Mapping[str, tuple[float, float]],
     nominal: Mapping[str, float],
+    entries: np.ndarray | None = None,
 ) -> np.ndarray:
     """Deviations of the noise of all entries of ``field``, ``(n,)``, as recorded rollouts show it.
 
@@ -122,17 +125,22 @@ def estimated_noise(
         predictions: Of a simulator; ``None``: only the rows themselves are looked at.
         ranges: Name -> lowest and highest value that a parameter may have.
         nominal: Its value to begin with.
+        entries: Which entries to look at, bool ``(n,)``; others are said to have none. ``None``: all.
     """
-    series = [_flat(recorded, field) for recorded in rollouts]
+    whole = [_flat(recorded, field) for recorded in rollouts]
+    kept = np.arange(whole[0].shape[1]) if entries is None else np.flatnonzero(entries)
+    series = [values[:, kept] for values in whole]
     inputs = [_flat(recorded, action_field) for recorded in rollouts]
     found = [difference_noise(series), interpolation_noise(series, inputs)]
     width = np.ptp(np.concatenate(series), axis=0)
     if predictions is not None:
-        told = _predicted_noise(predictions, ranges, nominal, width)
+        told = _predicted_noise(predictions, ranges, nominal, width, kept)
         if told is not None:
             found.append(told)
     least = np.min(found, axis=0)
-    return np.where(np.isfinite(least) & (least > _NONE * width), least, 0.0)
+    noise = np.zeros(whole[0].shape[1])
+    noise[kept] = np.where(np.isfinite(least) & (least > _NONE * width), least, 0.0)
+    return noise
 
 
 def _flat(recorded: StepSequence, name: str) -> np.ndarray:
@@ -141,30 +149,38 @@ def _flat(recorded: StepSequence, name: str) -> np.ndarray:
 
 
 def _predicted_noise(
-    predictions: OneStep, ranges: Mapping[str, tuple[float, float]], nominal: Mapping[str, float], width: np.ndarray
+    predictions: OneStep,
+    ranges: Mapping[str, tuple[float, float]],
+    nominal: Mapping[str, float],
+    width: np.ndarray,
+    kept: np.ndarray,
 ) -> np.ndarray | None:
-    """What one-step predictions say; ``None`` where the simulator cannot make them."""
+    """What one-step predictions say of the entries ``kept``; ``None`` where the simulator cannot make them."""
     low, high = (np.array([ends[i] for ends in ranges.values()]) for i in (0, 1))
     theta = np.clip([nominal[name] for name in ranges], low, high)
     rows, best = predictions.before, None
-    gains = np.zeros((*rows.shape, len(width)))
+    gains, unit = np.zeros((len(rows), len(kept), len(kept))), np.eye(rows.shape[1])
     steps = _FRACTION * np.where(width > 0.0, width, 1.0)
-    moved = [(rows + np.eye(len(width))[entry] * steps[entry]) for entry in range(len(width))]
+    moved = [rows + unit[entry] * step for entry, step in zip(kept, steps, strict=True)]
+
+    def predicted(sets: Sequence[tuple[Mapping[str, float], np.ndarray]]) -> list[np.ndarray]:
+        return [values[:, kept] for values in predictions.predicted(sets)]
+
     try:
         for fit in range(_FITS):
             aside = _FRACTION * (high - low) * np.where(theta + _FRACTION * (high - low) <= high, 1.0, -1.0)
             sets = [theta, *(theta + np.eye(len(theta))[i] * aside[i] for i in range(len(theta)))]
             asked = [(dict(zip(ranges, one.tolist(), strict=True)), rows) for one in sets]
-            base, *others = predictions.predicted(asked)
+            base, *others = predicted(asked)
             if fit in (0, _FITS - 1):  # how errors of the row before go on hardly depends on the parameters
-                gained = predictions.predicted([(asked[0][0], other) for other in moved])
+                gained = predicted([(asked[0][0], other) for other in moved])
                 gains = np.stack([(one - base) / step for one, step in zip(gained, steps, strict=True)], axis=2)
             shape = (*base.shape, len(theta))
             slopes = np.stack([(o - base) / d for o, d in zip(others, aside, strict=True)], axis=2).reshape(shape)
             whole = np.isfinite(base).all(1) & np.isfinite(gains).all((1, 2)) & np.isfinite(slopes).all((1, 2))
-            if whole.sum() < max(10, 3 * len(theta)):
+            if whole.sum() < max(_FEWEST, len(theta)):
                 return best
-            errors = (predictions.after - base)[whole]
+            errors = (predictions.after[:, kept] - base)[whole]
             noise, change = fitted_prediction_noise(errors, slopes[whole], gains[whole])
             best = noise if best is None else np.minimum(best, noise)
             theta = np.clip(theta + change, low, high)

@@ -29,6 +29,8 @@ __all__ = ["Compared"]
 
 _PREDICTED = 200
 """Rows of which a simulator predicts the next one, to see how noisy they are."""
+_ENOUGH = 50
+"""Rows from which the noise of states is estimated that no simulator predicts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,11 +138,13 @@ class Compared:
             return SensorNoise(self.labels, {}, np.zeros(len(self.labels)), "as was asked for")
         fields = {self.field} if self.initial_state is not None else {self.field, starting_field(rollouts)}
         stds: dict[str, np.ndarray] = {}
-        for field in sorted(fields):
-            if isinstance(wanted, str):
-                stds[field] = self._estimated(rollouts, field, prior, options)
-            elif field == self.field:
-                stds[field] = given_noise(wanted, channel_labels(spec, field))
+        if isinstance(wanted, str):
+            stds[self.field] = self._estimated(rollouts, self.field, prior, options)
+        else:
+            stds[self.field] = given_noise(wanted, channel_labels(spec, self.field))
+        # States that are only started from come from the same sensors: where what is compared has no noise, so have they.
+        if "states" in fields - {self.field} and stds[self.field].any() and sum(map(len, rollouts)) >= _ENOUGH:
+            stds["states"] = self._estimated(rollouts, "states", prior, options)
         compared = stds[self.field] if self.entries is None else stds[self.field][self.entries]
         estimated = isinstance(wanted, str)
         how = "estimated from the log" if estimated else "as was given"
@@ -151,7 +155,7 @@ class Compared:
     ) -> np.ndarray:
         kept = self.entries if field == "observations" else None
         predictions = None
-        if field == self.field and kept is None:
+        if field == self.field:
             seed = derive_seed("one step", options.seed)
             state_of = self.observed_state
             predictions = OneStep.of(self.source, rollouts, field, self.action_field, state_of, _PREDICTED, seed)
@@ -160,7 +164,7 @@ class Compared:
             for name, low, high in zip(prior.names, prior.low, prior.high, strict=True)
             if not name.startswith(NOISE)
         }
-        return estimated_noise(rollouts, field, self.action_field, predictions, ranges, self.nominal)
+        return estimated_noise(rollouts, field, self.action_field, predictions, ranges, self.nominal, kept)
 
 
 def _compared_spec(spec: EnvSpec, field: str, entries: np.ndarray | None) -> EnvSpec:
