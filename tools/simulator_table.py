@@ -362,6 +362,7 @@ def section(entry: SimEntry) -> list[str]:
     notes += [NOTES[model.name]] if model.name in NOTES else []
     if notes:
         lines += [" ".join(notes), ""]
+    lines += [f"Motion: {(type(model).__doc__ or '').splitlines()[0].replace('``', '`')}", ""]
     lines += [f"Reward: {reward_text(env.task, model.state_labels, model.action_labels)}", ""]
     lines += _table(["constant", "unit", "nominal", "allowed", "by default"], parameter_rows(env))
     return lines

@@ -142,7 +142,7 @@ class Compared:
             stds[self.field] = self._estimated(rollouts, self.field, prior, options)
         else:
             stds[self.field] = given_noise(wanted, channel_labels(spec, self.field))
-        # States that are only started from come from the same sensors: where what is compared has no noise, so have they.
+        # States that are only started from come from the same sensors: without noise in one there is none in the other.
         if "states" in fields - {self.field} and stds[self.field].any() and sum(map(len, rollouts)) >= _ENOUGH:
             stds["states"] = self._estimated(rollouts, "states", prior, options)
         compared = stds[self.field] if self.entries is None else stds[self.field][self.entries]
