@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -16,15 +17,13 @@ import torch
 from gymnasium.spaces import Discrete
 from torch import Tensor
 
-from metaroll.checks import check_number, check_path, check_whole, described
+from metaroll.checks import check_path, check_whole, described
 from metaroll.data.recordings import load_rollout, recordings_in
 from metaroll.data.step_sequence import StepSequence
-from metaroll.envs.base.env_state import state_from_observation
 from metaroll.envs.lookup.source import EnvSource, is_env_instance
 from metaroll.envs.wrappers.base import changes_actions
 from metaroll.envs.wrappers.domain_rand import outermost_dr_wrapper
-from metaroll.errors import DataError, RecordingError, unknown_name
-from metaroll.functional.philox import normals, stream_keys
+from metaroll.errors import RecordingError
 from metaroll.policies.playback import PlaybackPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.engine.extras import module_mode
@@ -38,23 +37,25 @@ from metaroll.rollouts.samplers.param_sets import (
     seed_of_values,
 )
 from metaroll.rollouts.samplers.sampler import LAST_SEED, SeedOption, chosen_seed
+from metaroll.rollouts.samplers.segment_starts import observed_states
 from metaroll.rollouts.samplers.series_features import (
     SeriesEmbedding,
     SeriesFeatures,
     applied_field,
-    channel_labels,
     check_embedding,
     check_segments,
+    finite_limit,
     segment_lengths,
     series_of,
 )
+from metaroll.rollouts.samplers.simulated_noise import SimulatedNoise, split_names
 from metaroll.rollouts.samplers.target_recordings import TargetRecordings, checked_recordings
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
 from metaroll.seeding import derive_seed, fresh_seed
 from metaroll.tasks.domain_access import check_param_names
-from metaroll.tasks.domain_params import NOISE, DomainParamUpdate
-from metaroll.tasks.plan_table import START_NOISE, PlanTable
+from metaroll.tasks.domain_params import DomainParamUpdate
+from metaroll.tasks.plan_table import PlanTable
 from metaroll.types import EnvSpec, flat_dim
 
 __all__ = [
@@ -257,13 +258,12 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
                 raise TypeError(f"{name} must be a bool, got {value!r}")
         self.use_rec_act, self.failed = use_rec_act, []
         self._names = checked_names(dp_mapping)
-        self._params = tuple(name for name in self._names if not name.startswith(NOISE))
-        self._noise = dict(noise or {})
+        self._params, _ = split_names(self._names)
         self._source = EnvSource.of(env)
-        self._spec = spec = self._checked_spec()
+        spec = self._checked_spec()
         if rollouts_real is None:
             self._target = None
-            length = _finite_limit(spec, "free rollouts", "; or give rollouts_real")
+            length = finite_limit(spec, "free rollouts", "; or give rollouts_real")
             action_field = "actions" if isinstance(spec.action_space, Discrete) else "actions_applied"
             self._reduce = self._features(1, length, (self._state_field(spec), action_field))
             self._acting = policy
@@ -274,10 +274,10 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
                 self._state_field(spec),
                 self._cut,
                 initial_state,
-                self._observed_state,
+                functools.partial(observed_states, self._source),
                 as_given=self._changes_actions,
                 entries=entries,
-                noise=self._noise,
+                noise=noise or {},
             )
             num_rollouts, length, _ = target.series.shape
             self._reduce = self._features(
@@ -291,7 +291,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
             if use_rec_act and not clip_actions:
                 target.check_actions(spec)
             self._acting = PlaybackPolicy(spec, target.actions) if use_rec_act else policy
-        self._noise_of = self._noise_columns(spec)
+        self._noise = SimulatedNoise(self._names, spec, self._reduce.state_field, entries, noise or {})
         self._engine_options: dict[str, Any] = {"pool": pool, "slots_per_unit": slots_per_unit}
         if pool is None:
             parallel = {"num_workers": num_workers, "transport": transport, "address": address, "timeouts": timeouts}
@@ -326,7 +326,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
                 plans = self._plans([update for update in updates if update is not None], values, rows, call)
                 self._check_reach(engine, plans, values[rows[0]])
                 firsts = None if self._target is None else self._target.first_rows
-                reduce = replace(self._reduce, noise=self._noise_by_set(values), firsts=firsts)
+                reduce = replace(self._reduce, noise=self._noise.by_set(values), firsts=firsts)
                 found = engine.run_reduced(plans, Reduction(reduce, reduce.fields, len(plans) // len(rows)))
             if found.ndim == 2:  # else all have failed
                 features[rows] = found
@@ -393,47 +393,11 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         finally:
             self._source.close(instance)
 
-    def _observed_state(self, observations: np.ndarray) -> np.ndarray:
-        """The states in which the simulation shows observations, where it says so."""
-        instance = self._source.make()
-        try:
-            return state_from_observation(instance, observations)
-        finally:
-            self._source.close(instance)
-
-    def _noise_columns(self, spec: EnvSpec) -> dict[int, int]:
-        """Column of ``dp_mapping`` -> entry of a state (or observation) whose noise it is."""
-        wanted = {number: name for number, name in enumerate(self._names) if name.startswith(NOISE)}
-        if not wanted:
-            return {}
-        labels = channel_labels(spec, self._reduce.state_field, self._reduce.entries)
-        for name in wanted.values():
-            if name.removeprefix(NOISE) not in labels:
-                raise DataError(str(unknown_name("noise of a channel", name, [NOISE + label for label in labels])))
-        return {number: labels.index(name.removeprefix(NOISE)) for number, name in wanted.items()}
-
-    def _noise_by_set(self, values: np.ndarray) -> np.ndarray | None:
-        """Deviations of noise for each set of parameters, ``(B, S)``; ``None`` where there is none."""
-        field, entries = self._reduce.state_field, self._reduce.entries
-        common = self._noise.get(field)
-        if common is None and not self._noise_of:
-            return None
-        size = len(channel_labels(self._spec, field, entries))
-        base = np.zeros(size) if common is None else common if entries is None else common[entries]
-        if not self._noise_of and not base.any():
-            return None
-        table = np.tile(base, (len(values), 1))
-        for column, entry in self._noise_of.items():
-            table[:, entry] = values[:, column]
-        return table
-
     def _update(self, row: list[float], number: int, call: int) -> DomainParamUpdate | None:
         """The update that sets a row; ``None``, and a note, where it cannot."""
         params = dict(zip(self._names, row, strict=True))
         try:
-            for name in self._names:
-                if name.startswith(NOISE):
-                    check_number(name, params[name], 0.0)
+            self._noise.check(params)
             return DomainParamUpdate({name: params[name] for name in self._params})
         except ValueError as error:
             self.failed.append(FailedSimulation(params, str(error), number, -1, -1, -1, call))
@@ -449,20 +413,13 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         seeds[:, :, 1] = call
         seeds[:, :, 2] = rows[:, None] * each + np.arange(each)
         target, flat = self._target, seeds.reshape(-1, 3)
-        starts: list[np.ndarray] | None = None
-        if target is not None and target.starts.are_drawn:
-            width = target.starts.measured.shape[1]  # type: ignore[union-attr]
-            numbers = normals(stream_keys(flat), START_NOISE, 0, width)
-            starts = target.starts.drawn(numbers.reshape(num_sets, each, width).astype(np.float64))
-        elif target is not None:
-            starts = target.starts.states * num_sets
         return PlanTable.of_columns(
             flat,
             updates=updates,
             update_of=np.repeat(np.arange(num_sets), each),
             max_steps=np.tile(lengths, num_sets),
             contexts=target.contexts * num_sets if target is not None and self.use_rec_act else None,
-            init_states=starts,
+            init_states=None if target is None else target.starts.of_simulations(flat),
             eval=True,
             stop_on_done=self.stop_on_done,
         )
@@ -539,7 +496,7 @@ class RealRolloutSamplerForSBI(RolloutSamplerForSBI):
         self._accept = accept
         if env is not None:  # else rollouts are there already
             self._spec: EnvSpec | None = EnvSource.of(env).spec if not is_env_instance(env) else EnvSpec.from_env(env)
-            self._length = _finite_limit(self._spec, "rollouts")
+            self._length = finite_limit(self._spec, "rollouts")
 
     def __call__(self, dp_values: Any = None) -> tuple[Tensor, StepSequence]:
         """Features of the next rollout, float32 ``(1, F)``, and the rollout, with tensors, filled up to full length.
@@ -645,11 +602,3 @@ class RecRolloutSamplerForSBI(RealRolloutSamplerForSBI):
         number = self._ring_idx
         self._ring_idx = (number + 1) % self.num_rollouts
         return copy.deepcopy(self._rollouts[number]), self._paths[number].name
-
-
-def _finite_limit(spec: EnvSpec, what: str, hint: str = "") -> int:
-    if spec.max_episode_length is None:
-        raise ValueError(
-            f"env must have a limit of steps for {what} (env.max_steps, or Gymnasium's TimeLimit), got none{hint}"
-        )
-    return int(spec.max_episode_length)

@@ -12,10 +12,14 @@ import numpy as np
 
 from metaroll.checks import array_of
 from metaroll.data.step_sequence import StepSequence
+from metaroll.envs.base.env_state import state_from_observation
+from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import DataError
+from metaroll.functional.philox import normals, stream_keys
 from metaroll.functional.series.noise import smoothed_rows
+from metaroll.tasks.plan_table import START_NOISE
 
-__all__ = ["ObservedState", "SegmentStarts"]
+__all__ = ["ObservedState", "SegmentStarts", "observed_states"]
 
 ObservedState = Callable[[np.ndarray], np.ndarray]
 """From observations ``(N, O)`` to the states ``(N, S)`` in which they are shown; NaN where one does not tell."""
@@ -98,7 +102,14 @@ class SegmentStarts:
         """Whether noise is left in them, so that each simulation starts in a state of its own."""
         return self.stds is not None and bool(self.stds.any())
 
-    def drawn(self, normals: np.ndarray) -> list[np.ndarray]:
+    def of_simulations(self, seeds: np.ndarray) -> list[np.ndarray]:
+        """Where B sets of simulations start, B R G states, whose plans have seed triples ``(B R G, 3)``."""
+        if not self.are_drawn or self.measured is None:
+            return self.states * (len(seeds) // len(self.states))
+        numbers = normals(stream_keys(seeds), START_NOISE, 0, self.measured.shape[1])
+        return self.drawn(numbers.reshape(-1, *self.measured.shape).astype(np.float64))
+
+    def drawn(self, numbers: np.ndarray) -> list[np.ndarray]:
         """Where B sets of simulations start, B R G states, from standard normal numbers ``(B, R G, C)``.
 
         The true state is not known better than to ``stds``: a simulation with the right parameters that starts in the
@@ -106,12 +117,21 @@ class SegmentStarts:
         """
         if self.measured is None or self.stds is None:
             raise ValueError("starts that a function says are not drawn")
-        rows = self.measured + self.stds * np.clip(normals, -_MOST_OFF, _MOST_OFF)
+        rows = self.measured + self.stds * np.clip(numbers, -_MOST_OFF, _MOST_OFF)
         flat = rows.reshape(-1, rows.shape[2])
         states = flat if self.state_of is None else np.asarray(self.state_of(flat), dtype=np.float64)
         told = np.asarray(np.isfinite(states).all(axis=1))
-        known = np.tile(np.stack(self.states), (len(normals), 1))
+        known = np.tile(np.stack(self.states), (len(numbers), 1))
         return list(np.where(told[:, None], states, known))
+
+
+def observed_states(source: EnvSource, observations: np.ndarray) -> np.ndarray:
+    """The states ``(N, S)`` in which a simulator shows observations ``(N, O)``, where it says so."""
+    made = source.make()
+    try:
+        return state_from_observation(made, observations)
+    finally:
+        source.close(made)
 
 
 def _edges(segments: Sequence[int]) -> tuple[list[int], list[int]]:

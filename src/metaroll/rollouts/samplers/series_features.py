@@ -29,6 +29,7 @@ __all__ = [
     "channel_labels",
     "check_embedding",
     "check_segments",
+    "finite_limit",
     "segment_lengths",
     "series_of",
 ]
@@ -284,3 +285,12 @@ def check_segments(num_segments: int | None, len_segments: int | None) -> None:
     for name, value in (("num_segments", num_segments), ("len_segments", len_segments)):
         if value is not None:
             check_whole(name, value)
+
+
+def finite_limit(spec: EnvSpec, what: str, hint: str = "") -> int:
+    """Steps after which every rollout ends; ``ValueError`` where there is no such limit."""
+    if spec.max_episode_length is None:
+        raise ValueError(
+            f"env must have a limit of steps for {what} (env.max_steps, or Gymnasium's TimeLimit), got none{hint}"
+        )
+    return int(spec.max_episode_length)

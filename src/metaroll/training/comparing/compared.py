@@ -10,12 +10,12 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from metaroll.data.step_sequence import StepSequence
-from metaroll.envs.base.env_state import state_from_observation, time_step_of, told_entries
+from metaroll.envs.base.env_state import time_step_of, told_entries
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.wrappers.base import changes_actions
 from metaroll.inference.priors import Prior
 from metaroll.rollouts.samplers.one_step import OneStep
-from metaroll.rollouts.samplers.segment_starts import SegmentStarts
+from metaroll.rollouts.samplers.segment_starts import SegmentStarts, observed_states
 from metaroll.rollouts.samplers.sensor_noise import SensorNoise, estimated_noise, given_noise, parsed_noise
 from metaroll.rollouts.samplers.series_features import applied_field, channel_labels, segment_lengths
 from metaroll.seeding import derive_seed
@@ -101,11 +101,7 @@ class Compared:
 
     def observed_state(self, observations: np.ndarray) -> np.ndarray:
         """The states ``(N, S)`` of observations ``(N, O)``, where the simulator tells them."""
-        made = self.source.make()
-        try:
-            return state_from_observation(made, observations)
-        finally:
-            self.source.close(made)
+        return observed_states(self.source, observations)
 
     def starts(self, rollouts: Sequence[StepSequence], segment_length: int) -> SegmentStarts:
         """Where simulations of segments of ``rollouts`` start."""
