@@ -44,6 +44,7 @@ from metaroll.rollouts.samplers.series_features import (
     applied_field,
     check_embedding,
     check_segments,
+    check_series,
     finite_limit,
     segment_lengths,
     series_of,
@@ -111,13 +112,7 @@ class RolloutSamplerForSBI(ABC):
         check_segments(num_segments, len_segments)
         if not isinstance(stop_on_done, bool):
             raise TypeError(f"stop_on_done must be a bool, got {stop_on_done!r}")
-        for name, value, known in (
-            ("features_of", features_of, ("rollouts", "segments")),
-            ("series", series, ("states", "observations", None)),
-            ("pad_mode", pad_mode, ("zeros", "last")),
-        ):
-            if value not in known:
-                raise ValueError(f"{name} must be one of {known}, got {value!r}")
+        check_series(features_of, series, pad_mode)
         self.env, self.policy, self.embedding = env, policy, embedding
         self.num_segments, self.len_segments, self.stop_on_done = num_segments, len_segments, stop_on_done
         self.features_of, self.series, self.pad_mode = features_of, series, pad_mode

@@ -29,6 +29,7 @@ __all__ = [
     "channel_labels",
     "check_embedding",
     "check_segments",
+    "check_series",
     "finite_limit",
     "segment_lengths",
     "series_of",
@@ -285,6 +286,17 @@ def check_segments(num_segments: int | None, len_segments: int | None) -> None:
     for name, value in (("num_segments", num_segments), ("len_segments", len_segments)):
         if value is not None:
             check_whole(name, value)
+
+
+def check_series(features_of: str, series: str | None, pad_mode: str) -> None:
+    """``ValueError`` unless these options of samplers have values that there are."""
+    for name, value, known in (
+        ("features_of", features_of, ("rollouts", "segments")),
+        ("series", series, ("states", "observations", None)),
+        ("pad_mode", pad_mode, ("zeros", "last")),
+    ):
+        if value not in known:
+            raise ValueError(f"{name} must be one of {known}, got {value!r}")
 
 
 def finite_limit(spec: EnvSpec, what: str, hint: str = "") -> int:
