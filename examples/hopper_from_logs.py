@@ -12,10 +12,12 @@ import argparse
 import shutil
 from pathlib import Path
 
+import gymnasium
+import mujoco
 import numpy as np
 
 import metaroll
-from metaroll import DomainParamUpdate, RolloutEngine, RolloutPlan
+from metaroll import DomainParamUpdate, RolloutEngine, RolloutPlan, StepSequence
 from metaroll.training.evaluation.inference_result import InferenceOptions
 from metaroll.training.report.inference_page import write_inference_page
 from metaroll.training.session.inferring import infer
@@ -49,7 +51,7 @@ def main() -> None:
     log = logged(first.policy, length)
     features = {"features": "delta-steps", "every": 5, "segment_length": 10}
     options = InferenceOptions(num_simulations=simulations, rounds=1, checks=not given.quick, **features)
-    found = infer(ENV, log, PRIOR, given.out / "inference", options, initial_state=start_of)
+    found = infer(ENV, log, PRIOR, given.out / "inference", options)
     for row in found.rows():
         print(f"{row['name']:16} {row['mean']:5.2f} +- {row['std']:.2f}, in truth {ROBOT[row['name']]}")
     print(f"page {write_inference_page(found, given.out / 'report.html', ROBOT)}")
@@ -60,15 +62,34 @@ def main() -> None:
 
 
 def logged(policy, length):
-    """Four rollouts of the robot, of ``length`` steps, with the policy's own noise."""
-    plans = [RolloutPlan(i, (1, 0, i), DomainParamUpdate(ROBOT), max_steps=length) for i in range(50)]
-    with RolloutEngine(ENV, policy) as engine:
-        return [rollout for rollout in engine.run(plans) if len(rollout) == length][:4]
+    """Four logs of the robot, of ``length`` steps, by plain Gymnasium and MuJoCo: observations and actions."""
+    env, log, seed = robot(), [], 0
+    while len(log) < 4:
+        observation, _ = env.reset(seed=seed)
+        rows, seed = [], seed + 1
+        for _ in range(length):
+            action = policy.get_action(observation)[0] + env.np_random.normal(0.0, 0.2, 3)
+            rows.append((observation, np.clip(action, -1.0, 1.0)))
+            observation, _, fallen, _, _ = env.step(rows[-1][1])
+            if fallen:
+                break
+        else:
+            observations, actions = map(np.array, zip(*rows, strict=True))
+            shown = np.concatenate([observations, observation[None]])
+            log.append(StepSequence(rewards=np.zeros(length), observations=shown, actions=actions))
+    return log
 
 
-def start_of(segment):
-    """The state in which a segment begins: what is observed, at any place."""
-    return np.concatenate([[0.0], segment.observations[0]])
+def robot():
+    """A hopper that differs from the data sheet."""
+    env = gymnasium.make(ENV)
+    model = env.unwrapped.model
+    for body in ("torso", "thigh"):
+        model.body(body).mass = ROBOT[f"body_mass:{body}"]
+    model.geom_friction *= ROBOT["geom_friction:*"]
+    model.dof_damping *= ROBOT["dof_damping:*"]
+    mujoco.mj_setConst(model, env.unwrapped.data)
+    return env
 
 
 def earned(policy):

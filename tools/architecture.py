@@ -56,6 +56,7 @@ ADAPTERS = {
     "envs/base/batching.py": "environments of users",
     "envs/base/constructors.py": "environments of users",
     "envs/base/env_state.py": "environments of users",
+    "envs/base/gymnasium_states.py": "environments of Gymnasium",
     "envs/base/old_gym.py": "environments of users",
     "envs/lookup/registry.py": "modules and objects of users, named by a string",
     "envs/lookup/source.py": "environments of users",

@@ -25,7 +25,7 @@ from metaroll.data.compare import first_difference
 from metaroll.envs.base.simulator_slots import SimulatorSlots
 from metaroll.envs.lookup.source import env_kind
 from metaroll.envs.slots.gym_slots import GymSlots
-from metaroll.errors import RolloutError, ShapeError, SlotError
+from metaroll.errors import ShapeError, SlotError
 from metaroll.rollouts.engine.slot_loop import SlotLoop
 from metaroll.seeding import torch_generator
 from metaroll.tasks.domain_params import DomainParamUpdate
@@ -253,16 +253,25 @@ def test_other_plans_run_in_a_list() -> None:
             make_slots("Pendulum-v1", 1).reset([0], [plan])
 
 
-def test_a_wished_state_is_refused_as_in_a_list() -> None:
-    plan = RolloutPlan(0, (0, 0, 0), init_state=np.array([1.0, 0.0]))
-    assert env_kind("Pendulum-v1", [plan]) == "list"
-    with (
-        RolloutEngine("Pendulum-v1", policy_of("Pendulum-v1")) as engine,
-        pytest.raises(RolloutError, match="it ignores reset"),
-    ):
-        engine.run([plan])
-    with pytest.raises(SlotError, match=r"ValueError: init_state must be None: .*does not read"):
-        make_slots("Pendulum-v1", 1).reset([0], [plan])
+@pytest.mark.parametrize(
+    "name", ["CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0"]
+)
+def test_a_wished_state_is_taken_with_the_bits_of_a_list(name: str) -> None:
+    size = 4 if name in ("CartPole-v1", "Acrobot-v1") else 2
+    states = np.random.default_rng(0).uniform(-0.05, 0.05, (6, size))
+    plans = [RolloutPlan(i, (0, 0, i), init_state=state, max_steps=9) for i, state in enumerate(states)]
+    assert env_kind(name, plans) == "batched"
+    found = []
+    for source in (name, gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.make(name))):
+        with RolloutEngine(source, policy_of(name), record_extras=True) as engine:
+            found.append(engine.run(plans))
+    for batched, listed, state in zip(*found, states, strict=True):
+        np.testing.assert_array_equal(batched.observations, listed.observations)
+        np.testing.assert_array_equal(batched.states, listed.states)
+        np.testing.assert_array_equal(batched.states[0], state)
+    wrong = plans[0].with_(init_state=np.zeros(size + 1))
+    with pytest.raises(SlotError, match=rf"init_state must have shape \({size},\)"):
+        make_slots(name, 1).reset([0], [wrong])
 
 
 def test_another_release_of_gymnasium_is_stepped_as_a_list(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,21 +8,26 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium.envs.classic_control import CartPoleEnv
 
 from metaroll import (
     ActDelayWrapper,
     GaussianObsNoiseWrapper,
+    InitStateWrapper,
     ObsNormWrapper,
     ObsPartialWrapper,
     PendulumEnv,
     QCartPoleStabEnv,
     QQubeStabEnv,
 )
-from metaroll.envs.base.env_state import state_from_observation
+from metaroll.envs.base.env_state import state_from_observation, told_entries
 from metaroll.envs.sims.cart_pole import CartPoleModel
 from metaroll.envs.sims.catalog import SIMS
 from metaroll.envs.sims.model import SimModel
 from metaroll.errors import ShapeError
+from metaroll.policies.playback import PlaybackPolicy
+from metaroll.rollouts.single.rollout import rollout
+from metaroll.types import EnvSpec
 
 
 def states_of(env, count=200):
@@ -85,8 +90,18 @@ def test_wrappers_are_undone_as_far_as_that_can_be():
 
 
 def test_environments_that_cannot_say_why():
-    with pytest.raises(NotImplementedError, match=r"CartPoleEnv does not tell .*InitStateWrapper"):
-        state_from_observation(gymnasium.make("CartPole-v1"), np.zeros(4))
+    with pytest.raises(NotImplementedError, match=r"PusherEnv does not tell .*no method state_from.*InitStateWrapper"):
+        state_from_observation(gymnasium.make("Pusher-v5"), np.zeros(23))
+
+    class Shifted(CartPoleEnv):
+        """Shows something else, so that nobody but its author can say what."""
+
+        def reset(self, *, seed=None, options=None):
+            observation, info = super().reset(seed=seed, options=options)
+            return observation + 1, info
+
+    with pytest.raises(NotImplementedError, match="Shifted does not tell"):
+        state_from_observation(Shifted(), np.zeros(4))
 
     class Blind(CartPoleModel):
         state_from_observation = SimModel.state_from_observation
@@ -111,3 +126,64 @@ def test_observations_of_no_state_are_refused(observation, error, message):
         state_from_observation(PendulumEnv(), np.ones((2, 3)), lambda obs: 1.0)
     with pytest.raises(ValueError, match="must return finite states"):
         state_from_observation(PendulumEnv(), np.ones(3), lambda obs: [np.nan, 1.0])
+
+
+CLASSIC = ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0")
+MUJOCO = [
+    *("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5", "Ant-v5", "Humanoid-v5", "HumanoidStandup-v5", "Swimmer-v5"),
+    *("InvertedPendulum-v5", "InvertedDoublePendulum-v5", "Reacher-v5", "Hopper-v4", "Ant-v4", "Reacher-v4"),
+]
+
+
+@pytest.mark.filterwarnings("ignore:.*The environment .* is out of date")
+@pytest.mark.parametrize("name", [*CLASSIC, *MUJOCO])
+def test_gymnasiums_environments_go_on_from_what_they_have_shown(name):
+    """Observation, state, reset in that state: the same observations follow, under the usual wrappers."""
+    env = gymnasium.make(name)
+    env.reset(seed=3)
+    env.action_space.seed(3)
+    sampled = [env.action_space.sample() for _ in range(11)]
+    weak = [action if isinstance(action, np.integer) else 0.3 * action for action in sampled]  # speeds stay below 10
+    for action in weak[:6]:
+        observation, *_ = env.step(action)
+    actions = weak[6:]
+    following = np.array([env.step(action)[0] for action in actions])
+    state = state_from_observation(env, observation)
+    assert np.isfinite(state).all()
+    again = gymnasium.make(name)
+    policy = PlaybackPolicy(EnvSpec.from_env(again), [np.array(actions)])
+    replayed = rollout(again, policy, reset_kwargs={"init_state": state}, seed=9, max_steps=5, stop_on_done=False)
+    told = told_entries(env)
+    told = slice(None) if told is None else told
+    np.testing.assert_allclose(replayed.observations[0][told], observation[told], atol=2e-6)
+    scale = np.abs(following).max(axis=0) + 1
+    np.testing.assert_allclose((replayed.observations[1:] / scale)[:, told], (following / scale)[:, told], atol=2e-4)
+    assert not vars(again.unwrapped).keys() & {"reset", "reset_model"}  # as it was before
+
+
+def test_speeds_that_are_shown_clipped_do_not_tell_the_state():
+    env = gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.make("Hopper-v5"))
+    shown = np.zeros((2, 3, 11))
+    shown[1, 2, 7] = -10.0
+    states = state_from_observation(env, shown)
+    assert states.shape == (2, 3, 12) and np.argwhere(np.isnan(states)).tolist() == [[1, 2, 8]]
+    with_place = gymnasium.make("Hopper-v5", exclude_current_positions_from_observation=False)
+    assert state_from_observation(with_place, np.arange(12.0) / 12).tolist() == (np.arange(12.0) / 12).tolist()
+
+
+def test_only_what_the_state_tells_counts():
+    told = told_entries(gymnasium.make("Ant-v5"))
+    assert told is not None and told.sum() == 27 and told[:27].all()
+    assert told_entries(gymnasium.make("Hopper-v5")) is None and told_entries(PendulumEnv()) is None
+
+
+def test_a_noisy_circle_is_projected():
+    angle = state_from_observation(gymnasium.make("Pendulum-v1"), [1.3 * math.cos(2.0), 1.3 * math.sin(2.0), 5.0])
+    np.testing.assert_allclose(angle, [2.0, 5.0], atol=1e-12)
+
+
+def test_wrappers_of_ours_choose_the_start_of_gymnasiums_environments():
+    env = InitStateWrapper(gymnasium.make("Pendulum-v1"), [0.5, 0.0], [1], bounds={"init_1": (-1.0, 1.0)})
+    env.domain_param = {"init_1": 0.25}
+    made = rollout(env, lambda obs: [0.0], seed=0, max_steps=1)
+    np.testing.assert_allclose(made.observations[0], [math.cos(0.5), math.sin(0.5), 0.25], atol=1e-6)

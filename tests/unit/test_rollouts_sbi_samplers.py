@@ -245,15 +245,13 @@ def test_batched_mujoco():
     for row, mass in zip(features, theta[:3], strict=False):
         for series, source in zip(row.reshape(2, 2, 3, 5).numpy(), real, strict=True):
             for part, begin in zip(series, (0, 3), strict=True):
-                options = {"init_state": source.observations[begin], "domain_param": {"body_mass:pole": mass}}
-                alone = rollout(env, lambda obs: [0.3], max_steps=3, reset_kwargs=options, seed=9, no_close=True)
+                started = {"init_state": source.observations[begin], "domain_param": {"body_mass:pole": mass}}
+                alone = rollout(env, lambda obs: [0.3], max_steps=3, reset_kwargs=started, seed=9, no_close=True)
                 np.testing.assert_array_equal(part[:, :4], alone.observations[:3].astype(np.float32))
     env.close()
     wrapped = gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.make("InvertedPendulum-v5"))
-    with pytest.warns(UserWarning, match="cannot be started in an init_state below RecordEpisodeStatistics"):
-        SimRolloutSamplerForSBI(
-            wrapped, lambda obs: [0.0], mapping, embedding, 2, rollouts_real=real, initial_state=first
-        )(theta)
+    listed = SimRolloutSamplerForSBI(wrapped, lambda obs: [0.0], mapping, embedding, **options)
+    torch.testing.assert_close(listed(theta), features, rtol=0, atol=0, equal_nan=True)
     wrapped.close()
 
 

@@ -30,10 +30,10 @@ from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import as_prior
 from metaroll.inference.simulations import SimulationStore
 from metaroll.tasks.posterior_sampler import PosteriorTaskSampler
+from metaroll.training.comparing.comparable import comparable
 from metaroll.training.evaluation.inference_result import PAGE, InferenceOptions
 from metaroll.training.report.inference_page import write_inference_page
 from metaroll.training.session import inferring
-from metaroll.training.session.comparable import comparable
 from metaroll.training.session.inferring import infer, segment_sampler, usual_prior
 from metaroll.training.session.randomization_baselines import AutomaticRandomization, sim_opt
 from metaroll.training.session.run_config import default_run_dir

@@ -11,7 +11,10 @@ from metaroll.tasks.domain_access import domain_params_of, set_domain_params
 from metaroll.tasks.task_key import task_key
 from metaroll.types import EnvUpdate
 
-__all__ = ["DomainParamUpdate", "domain_params_of"]
+__all__ = ["NOISE", "DomainParamUpdate", "domain_params_of"]
+
+NOISE = "noise."
+"""What names of inferred parameters begin with that are the noise of a sensor, and none of the simulator."""
 
 
 class DomainParamUpdate(EnvUpdate):

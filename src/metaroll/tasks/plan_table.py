@@ -21,6 +21,8 @@ __all__ = [
     "INITIAL_STATE",
     "NO_LIMIT",
     "POLICY_NOISE",
+    "SENSOR_NOISE",
+    "START_NOISE",
     "PlanTable",
     "check_limit",
     "distinct_updates",
@@ -32,6 +34,7 @@ __all__ = [
 
 # Roles of the streams of a rollout (see functional.philox): a number for each kind of number that is drawn.
 ENV_SEED, POLICY_NOISE = 0, 1  # under the keys of the plan
+SENSOR_NOISE, START_NOISE = 4, 5  # likewise: what is measured of a rollout, and how well its first state is known
 INITIAL_STATE, ENV_NOISE = 2, 3  # under ``env_keys`` of the environment's integer seed
 
 NO_LIMIT = np.iinfo(np.int64).max

@@ -14,7 +14,7 @@ from metaroll.data.posteriors.folder import Draws, read_draws
 from metaroll.errors import SnapshotError
 from metaroll.seeding import as_generator
 from metaroll.tasks.distributions import TableDomainParam
-from metaroll.tasks.domain_params import DomainParamUpdate
+from metaroll.tasks.domain_params import NOISE, DomainParamUpdate
 from metaroll.tasks.domain_randomizer import RandomDomains
 from metaroll.tasks.finite_samplers import sample_indices
 from metaroll.tasks.updates import EnvConstructor
@@ -57,7 +57,9 @@ class PosteriorTaskSampler(RandomDomains):
             draws = Draws(table.names, table.draws).columns(names, "the table")
         else:
             draws = read_draws(posterior, names)
-        self._table = TableDomainParam(draws.names, draws.values)
+        # How noisy the sensors of the robot were is no parameter of the simulator.
+        own = [number for number, name in enumerate(draws.names) if not name.startswith(NOISE)]
+        self._table = TableDomainParam([draws.names[number] for number in own], draws.values[:, own])
         self.domain_params = [self._table]
         self._updates_made: list[EnvUpdate] | None = None
 

@@ -69,7 +69,14 @@ def infer(arguments: Sequence[str]) -> None:
             raise UsageError(f"{usage}: --data FOLDER is missing, a folder of recorded rollouts (metaroll import-log)")
         options = given.inference
         folder = default_run_dir("infer", names[0], options.seed) if given.out is None else Path(given.out).expanduser()
-        rollouts = load_rollouts(Path(given.data).expanduser())
+        data = Path(given.data).expanduser()
+        if data.is_file():
+            made = command_text("import-log", data, "--mapping", "MAPPING", "--env", names[0], "--out", "FOLDER")
+            raise UsageError(
+                f"--data must be a folder of recorded rollouts, got the file {data}; a log becomes such a folder by "
+                f"{made} (docs/robot_logs.md)"
+            )
+        rollouts = load_rollouts(data)
         prior = usual_prior(names[0], given.param)
         require_sbi()
         refuse_foreign(folder, INFER)
@@ -145,6 +152,8 @@ def _show(console: Console, found: Any, truth: Any = None) -> None:
         ]
         table.add_row(*cells, *([f"{truth[row['name']]:.4g}"] if truth else []))
     console.print(table)
+    if found.noise:
+        console.print(escape(found.noise["text"]), soft_wrap=True)
     errors = found.errors()
     console.print(
         f"predictions are off by {errors['posterior']:.3g} deviations with the posterior, {errors['nominal']:.3g} with "

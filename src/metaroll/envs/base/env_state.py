@@ -11,12 +11,15 @@ Whoever resets an environment by hand may give the same options. Environments th
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import gymnasium
 import numpy as np
 
+from metaroll.envs.base.gymnasium_states import state_access_of
 from metaroll.errors import ShapeError
 from metaroll.tasks.updates import env_layers, layer_with
 from metaroll.types import RolloutPlan
@@ -29,9 +32,11 @@ __all__ = [
     "inner_options",
     "plan_options",
     "read_state",
+    "reading_init_state",
     "state_from_observation",
     "state_owner",
     "time_step_of",
+    "told_entries",
     "wanted_options",
 ]
 
@@ -66,6 +71,13 @@ def time_step_of(env: Any) -> float | None:
         if isinstance(value, int | float | np.number) and not isinstance(value, bool) and value > 0:
             return float(value)
     return None
+
+
+def reading_init_state(env: Any) -> AbstractContextManager[None]:
+    """A context in which Gymnasium's own environments, too, read ``reset(options={"init_state": ...})``."""
+    *_, inner = env_layers(env)
+    access = state_access_of(inner)
+    return contextlib.nullcontext() if access is None else access.reading_init_state(inner)
 
 
 def check_init_state(env: Any, init_state: np.ndarray) -> None:
@@ -145,9 +157,12 @@ def state_from_observation(
 ) -> np.ndarray:
     """The states ``(..., S)`` in which ``env`` shows ``observations (..., *shape)``: where a logged rollout begins.
 
+    A state that an observation does not tell (a speed that is shown clipped) is NaN.
+
     Args:
         env: A simulator, with wrappers or without: the outermost layer with a method ``state_from_observation`` is
-            asked. Wrappers of ours undo what they do to observations, as far as that can be undone.
+            asked. Wrappers of ours undo what they do to observations, as far as that can be undone. Of Gymnasium's
+            classic control and MuJoCo environments it is known.
         observations: One, or many.
         function: Instead, for any environment: state ``(S,)`` of one observation.
 
@@ -173,16 +188,37 @@ def state_from_observation(
     return states
 
 
+def told_entries(env: Any) -> np.ndarray | None:
+    """Which entries of an observation follow from the state alone, bool ``(O,)``; ``None`` means all.
+
+    Forces of contacts, say, do not: an environment that was put into a state shows others than one that came there.
+    """
+    *outside, inner = env_layers(env)
+    access = state_access_of(inner)
+    if access is None or any(layer.observation_space != inner.observation_space for layer in outside):
+        return None
+    told = access.told(inner)
+    return None if told.all() else told
+
+
 def _asked_for_state(env: Any, observations: np.ndarray) -> np.ndarray:
     layers, owner = list(env_layers(env)), layer_with(env, "state_from_observation")
     hint = "give a function of one observation instead, or infer the initial state (InitStateWrapper)"
-    if owner is None:
-        raise NotImplementedError(f"{type(layers[-1]).__name__} does not tell the state of an observation; {hint}")
-    for layer in layers[: layers.index(owner)]:
+    access = state_access_of(layers[-1])
+    if owner is None and access is None:
+        raise NotImplementedError(
+            f"{type(layers[-1]).__name__} does not tell the state of an observation: it has no method "
+            f"state_from_observation(observations); {hint}"
+        )
+    for layer in layers[: -1 if owner is None else layers.index(owner)]:
         if isinstance(layer, gymnasium.ObservationWrapper) or layer.observation_space != layer.env.observation_space:
             raise NotImplementedError(f"what {type(layer).__name__} does to observations cannot be undone; {hint}")
+    if owner is None and access is not None:
+        width = observations.shape[-1]
+        return access.read(layers[-1], observations.reshape(-1, width)).reshape(*observations.shape[:-1], -1)
+    asked: Any = owner
     try:
-        return owner.state_from_observation(observations)
+        return asked.state_from_observation(observations)
     except NotImplementedError as error:
         raise NotImplementedError(f"{str(error).removesuffix('; ' + hint)}; {hint}") from None
 

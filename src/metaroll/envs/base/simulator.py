@@ -15,7 +15,7 @@ import numpy as np
 
 from metaroll.envs.base.pcg64 import pcg64_uniforms
 from metaroll.errors import ShapeError
-from metaroll.tasks.plan_table import PlanTable, distinct_updates
+from metaroll.tasks.plan_table import distinct_updates
 from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, TaskNote
 
@@ -72,7 +72,6 @@ class Simulator(ABC):
             stepped.
         seeds_as_gymnasium: First states are drawn from the generator that Gymnasium's ``reset(seed=)`` makes; else they
             are made from Philox numbers.
-        takes_init_state: Whether a plan may choose the first state.
         runs_on_torch: ``step``, ``observe`` and ``state_rows`` also take tensors, on any device, with torch's namespace
             of ``array_api_compat``, and do not wait for the device. (First states are always NumPy's.)
         takes: Which updates it can apply, in words.
@@ -85,7 +84,6 @@ class Simulator(ABC):
     time_limit: int | None = None
     is_physics: ClassVar[bool] = False
     seeds_as_gymnasium: ClassVar[bool] = False
-    takes_init_state: ClassVar[bool] = True
     runs_on_torch: ClassVar[bool] = False
     takes: str = "no updates"
 
@@ -97,9 +95,7 @@ class Simulator(ABC):
 
     def accepts_plans(self, plans: Sequence[RolloutPlan]) -> bool:
         """Whether rows can run ``plans``."""
-        states = plans.init_states if isinstance(plans, PlanTable) else [plan.init_state for plan in plans]
-        chosen = states is not None and any(state is not None for state in states)
-        return (self.takes_init_state or not chosen) and all(map(self.accepts_update, distinct_updates(plans)))
+        return all(map(self.accepts_update, distinct_updates(plans)))
 
     def check_update(self, update: EnvUpdate | None) -> Any:
         """The task that ``update`` sets, checked: once for all rows that share it.

@@ -19,7 +19,7 @@ from gymnasium.envs.registration import EnvSpec as Registration
 from gymnasium.spaces import Box, Discrete
 
 from metaroll.envs.base.batching import is_as_defined, unwrapped_and_limit
-from metaroll.envs.base.simulator import Columns, NextState, Rows, Simulator, stacked
+from metaroll.envs.base.simulator import Columns, NextState, Rows, Simulator, finite_state, stacked
 from metaroll.envs.classic_control.loops import numpy_has_functions_of_c, stepped_cart_pole
 from metaroll.functional.kernels import compiled
 from metaroll.tasks.domain_access import derived_attributes, warn_out_of_reach
@@ -50,7 +50,6 @@ class ClassicSimulator(Simulator):
     """
 
     seeds_as_gymnasium = True
-    takes_init_state = False
     params: ClassVar[tuple[str, ...]]
     fixed: ClassVar[Mapping[str, Any]] = {}
     class_name: ClassVar[str]
@@ -93,6 +92,14 @@ class ClassicSimulator(Simulator):
     def initial_state(self, uniforms: Columns, constants: Any, xp: Any) -> Columns:
         count = len(constants["dt"])
         return (*self.start(uniforms, count), *(np.zeros(count, dtype=bool) for _ in range(self.num_flags)))
+
+    def check_init_state(self, init_state: Any) -> np.ndarray:
+        """A finite state ``(S,)``."""
+        return finite_state(init_state, self.state_dim)
+
+    def state_from_init(self, inits: np.ndarray, constants: Any, xp: Any) -> Columns:
+        flags = (np.zeros(len(inits), dtype=bool) for _ in range(self.num_flags))
+        return (*(np.ascontiguousarray(column) for column in inits.T), *flags)
 
     def state_rows(self, state: Columns, xp: Any) -> Any:
         return stacked(state[: self.state_dim], len(state[0]), np.float64, xp)

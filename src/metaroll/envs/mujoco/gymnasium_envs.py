@@ -12,12 +12,12 @@ from gymnasium.envs.registration import EnvSpec as Registration
 
 from metaroll.envs.base.batching import is_as_defined, unwrapped_and_limit
 from metaroll.envs.mujoco.gymnasium_rules import RULES
-from metaroll.envs.mujoco.library import load_mujoco, unstable
-from metaroll.envs.mujoco.rules import Rules, split_state
+from metaroll.envs.mujoco.library import unstable
+from metaroll.envs.mujoco.rules import Rules
 from metaroll.envs.mujoco.simulator import MujocoSimulator
 from metaroll.types import EnvSpec
 
-__all__ = ["checked_step", "gymnasium_simulator", "is_gymnasium_id", "placed"]
+__all__ = ["checked_step", "gymnasium_simulator", "is_gymnasium_id"]
 
 _MODULE = "gymnasium.envs.mujoco."
 
@@ -53,29 +53,6 @@ def gymnasium_simulator(env: Any) -> MujocoSimulator | None:
         init_qvel=inner.init_qvel.copy(),
         time_limit=limit,
     )
-
-
-def placed(env: Any, init_state: Any) -> np.ndarray | None:
-    """Put one of Gymnasium's own environments, which has been reset, into ``init_state``; its observation there.
-
-    They do not know ``reset(options={"init_state": ...})`` themselves. ``None`` for any other environment.
-
-    Raises:
-        TypeError: A wrapper stands between that might show something else there.
-    """
-    inner, _ = unwrapped_and_limit(env)
-    if _rules_of(inner) is None:
-        if inner is not env.unwrapped and _rules_of(env.unwrapped) is not None:
-            raise TypeError(
-                f"{type(env.unwrapped).__name__} cannot be started in an init_state below {type(inner).__name__}; give "
-                "it without this wrapper"
-            )
-        return None
-    mujoco = load_mujoco()
-    qpos, qvel = split_state(init_state, inner.model.nq, inner.model.nv)
-    mujoco.mj_resetData(inner.model, inner.data)
-    inner.set_state(qpos, qvel)
-    return inner._get_obs()
 
 
 def checked_step(env: Any, step: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -17,7 +17,7 @@ _ROD_LENGTH = 0.10  # m, from a servo's arm to the edge of the plate
 
 
 class BallBalancerModel(SimModel):
-    """Ball balancer: servo angles ``theta_x``, ``theta_y`` and the ball's place ``x``, ``y`` from the plate's middle.
+    """Ball balancer: servo angles ``theta_x``, ``theta_y``, 0 where the plate is level; ``x``, ``y`` from its middle.
 
     Semi-implicit Euler; the memory holds the angles ``alpha`` and ``beta`` by which the plate is tilted along x and y,
     which follow from the servos by an explicit Euler step. Either axis obeys the same equations: a positive angle of a

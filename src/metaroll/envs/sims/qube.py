@@ -17,7 +17,7 @@ _MAX_VOLTAGE = 4.5
 
 
 class QubeModel(SimModel):
-    """Qube: ``theta`` of the arm, ``alpha`` of the pendulum, 0 where it hangs, pi upright; the voltage turns the arm.
+    """Qube: ``theta`` of the arm, 0 in the middle, ``alpha`` of the pendulum, 0 where it hangs, pi upright.
 
     Runge-Kutta of fourth order, the voltage held over a step.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -28,11 +29,12 @@ from metaroll.envs.base.env_state import (
     check_init_state,
     plan_options,
     read_state,
+    reading_init_state,
     state_owner,
     time_step_of,
     wanted_options,
 )
-from metaroll.envs.mujoco.gymnasium_envs import checked_step, placed
+from metaroll.envs.mujoco.gymnasium_envs import checked_step
 from metaroll.errors import ShapeError, SlotError
 from metaroll.tasks.domain_access import domain_params_of
 from metaroll.tasks.env_copies import copy_env
@@ -243,11 +245,14 @@ class GymSlots(Slots):
             self._steps[slot] = checked_step(env, inner_env.step)
             self._limits[slot] = _NEVER if limit is None else limit
             note.name, note.wanted = env_name(env), wanted_options(env)
+            note.may_choose = any(hasattr(layer, "own_domain_params") for layer in env_layers(env))
         self._elapsed[slot] = 0
         options = plan_options(plan, note.wanted)
         if plan.init_state is not None:
             options["init_state"] = np.array(plan.init_state)
-        result = env.reset(seed=seed, options=options) if options else env.reset(seed=seed)
+        chooses = plan.init_state is not None or note.may_choose
+        with reading_init_state(env) if chooses else contextlib.nullcontext():
+            result = env.reset(seed=seed, options=options) if options else env.reset(seed=seed)
         if not isinstance(result, tuple) or len(result) != 2:
             raise TypeError(
                 f"reset() of {type(env).__name__} must return (observation, info), the Gymnasium API, "
@@ -255,8 +260,6 @@ class GymSlots(Slots):
             )
         observation = result[0]
         if plan.init_state is not None:
-            observation_there = placed(env, plan.init_state)
-            observation = observation if observation_there is None else observation_there
             check_init_state(env, np.asarray(plan.init_state))
         note.state_owner, note.domain_param = state_owner(env), domain_params_of(env)
         note.reset_info = {name: own_copy(value, keep_objects=True) for name, value in (result[1] or {}).items()}
@@ -270,6 +273,7 @@ class _Note:
     Attributes:
         name: Of the environment, which an update may have replaced by another.
         wanted: Which entries of plans it wants to hear.
+        may_choose: Whether a wrapper may choose where episodes start.
         state_owner: Its layer that has a state.
         reset_info: What it told at its last reset.
         domain_param: Its domain parameters.
@@ -277,6 +281,7 @@ class _Note:
 
     name: str
     wanted: frozenset[str] = frozenset()
+    may_choose: bool = False
     state_owner: Any = None
     reset_info: Mapping[str, Any] = field(default_factory=dict)
     domain_param: dict[str, Any] | None = None

@@ -11,6 +11,7 @@ import numpy as np
 from metaroll.checks import check_whole, described
 from metaroll.data.rollouts import RolloutColumns, Rollouts
 from metaroll.errors import ShapeError
+from metaroll.tasks.plan_table import PlanTable
 
 __all__ = ["Reduce", "ReducedRows", "Reduction", "check_reduce"]
 
@@ -28,6 +29,7 @@ class Reduction:
     Attributes:
         function: From columns (a dict of those in ``fields``) and bounds ``(N * group + 1,)`` to ``(N, ...)``.
         fields: Names of columns (``"states"``, ``"actions_applied"``, say); nothing else is recorded. ``None``: all.
+            ``"seeds"`` are the seed triples of the plans, ``(N * group, 3)``.
         group: How many consecutive plans make one row. Where one of them is dropped, the row holds NaN.
     """
 
@@ -200,6 +202,8 @@ def _given(columns: RolloutColumns, fields: tuple[str, ...] | None) -> dict[str,
     if columns.own is not None:  # what lists of environments tell is kept by rollout
         for name in set.intersection(*(set(own) for own in columns.own)) - set(_BY_NAME):
             found[name] = np.concatenate(list(columns.values(name, 0, len(columns))))
+    if fields is not None and "seeds" in fields and columns.plans is not None:
+        found["seeds"] = PlanTable.of(columns.plans).seeds
     return found if fields is None else {name: found[name] for name in fields if name in found}
 
 

@@ -293,6 +293,8 @@ def _result(
         columns.plans = None  # they are known where the unit came from
     if unit.reduce is None or columns is None:
         return UnitResult(unit.number, columns, kept, dropped, num_steps=steps)
+    if "seeds" in (unit.reduce.fields or ()):
+        columns.plans = unit.plans if len(kept) == len(unit.plans) else unit.plans.take(kept)
     rows, groups = unit.reduce.rows_of(columns, kept)
     return UnitResult(unit.number, None, kept, dropped, rows, groups, steps)
 

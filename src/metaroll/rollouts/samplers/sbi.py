@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import functools
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, final
@@ -18,7 +20,6 @@ from torch import Tensor
 from metaroll.checks import check_path, check_whole, described
 from metaroll.data.recordings import load_rollout, recordings_in
 from metaroll.data.step_sequence import StepSequence
-from metaroll.envs.base.env_state import state_from_observation
 from metaroll.envs.lookup.source import EnvSource, is_env_instance
 from metaroll.envs.wrappers.base import changes_actions
 from metaroll.envs.wrappers.domain_rand import outermost_dr_wrapper
@@ -36,15 +37,19 @@ from metaroll.rollouts.samplers.param_sets import (
     seed_of_values,
 )
 from metaroll.rollouts.samplers.sampler import LAST_SEED, SeedOption, chosen_seed
+from metaroll.rollouts.samplers.segment_starts import observed_states
 from metaroll.rollouts.samplers.series_features import (
     SeriesEmbedding,
     SeriesFeatures,
     applied_field,
     check_embedding,
     check_segments,
+    check_series,
+    finite_limit,
     segment_lengths,
     series_of,
 )
+from metaroll.rollouts.samplers.simulated_noise import SimulatedNoise, split_names
 from metaroll.rollouts.samplers.target_recordings import TargetRecordings, checked_recordings
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
@@ -107,13 +112,7 @@ class RolloutSamplerForSBI(ABC):
         check_segments(num_segments, len_segments)
         if not isinstance(stop_on_done, bool):
             raise TypeError(f"stop_on_done must be a bool, got {stop_on_done!r}")
-        for name, value, known in (
-            ("features_of", features_of, ("rollouts", "segments")),
-            ("series", series, ("states", "observations", None)),
-            ("pad_mode", pad_mode, ("zeros", "last")),
-        ):
-            if value not in known:
-                raise ValueError(f"{name} must be one of {known}, got {value!r}")
+        check_series(features_of, series, pad_mode)
         self.env, self.policy, self.embedding = env, policy, embedding
         self.num_segments, self.len_segments, self.stop_on_done = num_segments, len_segments, stop_on_done
         self.features_of, self.series, self.pad_mode = features_of, series, pad_mode
@@ -151,6 +150,7 @@ class RolloutSamplerForSBI(ABC):
         *,
         segments: tuple[int, ...] | None = None,
         target: np.ndarray | None = None,
+        entries: np.ndarray | None = None,
     ) -> SeriesFeatures:
         """What makes features of sets of ``num_rollouts`` rollouts of ``length`` steps, simulated in ``segments``."""
         cut = self._cut(length)
@@ -168,6 +168,7 @@ class RolloutSamplerForSBI(ABC):
             pieces=pieces,
             pad_mode=self.pad_mode,
             target=target,
+            entries=entries,
         )
 
 
@@ -197,6 +198,12 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         features_of, series, pad_mode, seed: See ``RolloutSamplerForSBI``.
         initial_state: From a segment of a recorded rollout to the state ``(S,)`` in which its simulation starts;
             ``None``: its first state.
+        entries: Which entries of a state (or observation) count, bool ``(n,)``; ``None``: all. The embedding is one of
+            these alone.
+        noise: Deviation of the noise of sensors in ``"states"`` and ``"observations"``, ``(n,)`` each, where there is
+            any. It is added to what is simulated before features are made, and simulations start as far beside the
+            recorded states as these may be off. A column of ``dp_mapping`` called ``noise.LABEL`` is such a deviation,
+            instead of a domain parameter.
         clip_actions: Play recorded actions beyond the bounds of the environment, which clips them; else they are an
             error.
         num_workers, transport, address, timeouts, pool, slots_per_unit: As for ``RolloutEngine``.
@@ -230,6 +237,8 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         pad_mode: Literal["zeros", "last"] = "zeros",
         seed: SeedOption = LAST_SEED,
         initial_state: Callable[[StepSequence], Any] | None = None,
+        entries: np.ndarray | None = None,
+        noise: Mapping[str, np.ndarray] | None = None,
         clip_actions: bool = False,
         num_workers: int = 1,
         transport: str = "auto",
@@ -245,11 +254,12 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
                 raise TypeError(f"{name} must be a bool, got {value!r}")
         self.use_rec_act, self.failed = use_rec_act, []
         self.names = checked_names(dp_mapping)
+        self._params, _ = split_names(self.names)
         self._source = EnvSource.of(env)
         spec = self._checked_spec()
         if rollouts_real is None:
             self._target = None
-            length = _finite_limit(spec, "free rollouts", "; or give rollouts_real")
+            length = finite_limit(spec, "free rollouts", "; or give rollouts_real")
             action_field = "actions" if isinstance(spec.action_space, Discrete) else "actions_applied"
             self._reduce = self._features(1, length, (self._state_field(spec), action_field))
             self._acting = policy
@@ -260,8 +270,10 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
                 self._state_field(spec),
                 self._cut,
                 initial_state,
-                self._observed_state,
+                functools.partial(observed_states, self._source),
                 as_given=self._changes_actions,
+                entries=entries,
+                noise=noise or {},
             )
             num_rollouts, length, _ = target.series.shape
             self._reduce = self._features(
@@ -270,10 +282,12 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
                 target.fields,
                 segments=target.segments,
                 target=target.series.astype(np.float32) if embedding.requires_target_domain_data else None,
+                entries=entries,
             )
             if use_rec_act and not clip_actions:
                 target.check_actions(spec)
             self._acting = PlaybackPolicy(spec, target.actions) if use_rec_act else policy
+        self._noise = SimulatedNoise(self.names, spec, self._reduce.state_field, entries, noise or {})
         self._engine_options: dict[str, Any] = {"pool": pool, "slots_per_unit": slots_per_unit}
         if pool is None:
             parallel = {"num_workers": num_workers, "transport": transport, "address": address, "timeouts": timeouts}
@@ -307,8 +321,9 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
                 engine = self._opened()
                 plans = self._plans([update for update in updates if update is not None], values, rows, call)
                 self._check_reach(engine, plans, values[rows[0]])
-                fields = (self._reduce.state_field, self._reduce.action_field)
-                found = engine.run_reduced(plans, Reduction(self._reduce, fields, len(plans) // len(rows)))
+                firsts = None if self._target is None else self._target.first_rows
+                reduce = replace(self._reduce, noise=self._noise.by_set(values), firsts=firsts)
+                found = engine.run_reduced(plans, Reduction(reduce, reduce.fields, len(plans) // len(rows)))
             if found.ndim == 2:  # else all have failed
                 features[rows] = found
             self._note_failed(engine.dropped, rows, values, call)
@@ -368,17 +383,9 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
                     f"env must not be randomized, since its parameters are set here, got {instance}; pass "
                     "remove_all_dr_wrappers(env)"
                 )
-            check_param_names(instance, self.names)
+            check_param_names(instance, self._params)
             self._changes_actions = changes_actions(instance)
             return EnvSpec.from_env(instance)
-        finally:
-            self._source.close(instance)
-
-    def _observed_state(self, observation: np.ndarray) -> np.ndarray:
-        """The state in which the simulation shows an observation, where it says so."""
-        instance = self._source.make()
-        try:
-            return state_from_observation(instance, observation)
         finally:
             self._source.close(instance)
 
@@ -386,7 +393,8 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         """The update that sets a row; ``None``, and a note, where it cannot."""
         params = dict(zip(self.names, row, strict=True))
         try:
-            return DomainParamUpdate(params)
+            self._noise.check(params)
+            return DomainParamUpdate({name: params[name] for name in self._params})
         except ValueError as error:
             self.failed.append(FailedSimulation(params, str(error), number, -1, -1, -1, call))
             return None
@@ -400,14 +408,14 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         seeds[:, :, 0] = [[seed_of_values(self.seed, values[row])] for row in rows.tolist()]
         seeds[:, :, 1] = call
         seeds[:, :, 2] = rows[:, None] * each + np.arange(each)
-        target = self._target
+        target, flat = self._target, seeds.reshape(-1, 3)
         return PlanTable.of_columns(
-            seeds.reshape(-1, 3),
+            flat,
             updates=updates,
             update_of=np.repeat(np.arange(num_sets), each),
             max_steps=np.tile(lengths, num_sets),
             contexts=target.contexts * num_sets if target is not None and self.use_rec_act else None,
-            init_states=None if target is None else target.initial_states * num_sets,
+            init_states=None if target is None else target.starts.of_simulations(flat),
             eval=True,
             stop_on_done=self.stop_on_done,
         )
@@ -431,7 +439,8 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         rollouts = engine.run([plans[0].with_(max_steps=1)])
         engine.dropped.clear()
         if len(rollouts):
-            check_taken_over(rollouts[0], self._source, values, self.names)
+            own = [number for number, name in enumerate(self.names) if name in self._params]
+            check_taken_over(rollouts[0], self._source, values[own], self._params)
         self._reached = bool(len(rollouts))
 
     def _note_failed(self, dropped: list[DroppedRollout], rows: np.ndarray, values: np.ndarray, call: int) -> None:
@@ -483,7 +492,7 @@ class RealRolloutSamplerForSBI(RolloutSamplerForSBI):
         self._accept = accept
         if env is not None:  # else rollouts are there already
             self._spec: EnvSpec | None = EnvSource.of(env).spec if not is_env_instance(env) else EnvSpec.from_env(env)
-            self._length = _finite_limit(self._spec, "rollouts")
+            self._length = finite_limit(self._spec, "rollouts")
 
     def __call__(self, dp_values: Any = None) -> tuple[Tensor, StepSequence]:
         """Features of the next rollout, float32 ``(1, F)``, and the rollout, with tensors, filled up to full length.
@@ -589,11 +598,3 @@ class RecRolloutSamplerForSBI(RealRolloutSamplerForSBI):
         number = self._ring_idx
         self._ring_idx = (number + 1) % self.num_rollouts
         return copy.deepcopy(self._rollouts[number]), self._paths[number].name
-
-
-def _finite_limit(spec: EnvSpec, what: str, hint: str = "") -> int:
-    if spec.max_episode_length is None:
-        raise ValueError(
-            f"env must have a limit of steps for {what} (env.max_steps, or Gymnasium's TimeLimit), got none{hint}"
-        )
-    return int(spec.max_episode_length)

@@ -17,14 +17,20 @@ from torch import Tensor
 from metaroll.checks import check_whole
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import DataError, ShapeError
+from metaroll.functional.philox import normals, stream_keys
 from metaroll.rollouts.engine.unit_work import one_torch_thread
+from metaroll.tasks.plan_table import SENSOR_NOISE
+from metaroll.types import EnvSpec, flat_dim
 
 __all__ = [
     "SeriesEmbedding",
     "SeriesFeatures",
     "applied_field",
+    "channel_labels",
     "check_embedding",
     "check_segments",
+    "check_series",
+    "finite_limit",
     "segment_lengths",
     "series_of",
 ]
@@ -94,6 +100,20 @@ def applied_field(rollouts: Sequence[StepSequence], as_given: bool = False) -> s
     return "actions_applied" if told and not choices else "actions"
 
 
+def channel_labels(spec: EnvSpec, state_field: str, entries: np.ndarray | None = None) -> tuple[str, ...]:
+    """Names of the entries of a state (or observation) in a series; their numbers where they have none."""
+    observed = state_field == "observations"
+    labels = spec.observation_labels if observed else spec.state_labels
+    space = spec.observation_space if observed else spec.state_space
+    if labels is not None:
+        names = tuple(labels)
+    elif space is not None:
+        names = tuple(map(str, range(flat_dim(space))))
+    else:
+        raise DataError(f"nothing says how many numbers {state_field} of simulations have; series='observations'")
+    return names if entries is None else tuple(name for name, kept in zip(names, entries, strict=True) if kept)
+
+
 def series_of(rollout: StepSequence, state_field: str, action_field: str, name: str) -> np.ndarray:
     """The time series of one rollout, float64 ``(T, D)``.
 
@@ -133,6 +153,11 @@ class SeriesFeatures:
         pieces: How many series of equal length each rollout is cut into for the embedding.
         pad_mode: ``"zeros"`` or ``"last"``: what fills up rollouts that have ended early.
         target: What was recorded in the target domain, float32 ``(R, T, D)``; ``None``: series are their own target.
+        entries: Which entries of a state series hold, bool ``(n,)``; ``None``: all.
+        noise: Deviations of the noise that is added to what is simulated, by set, ``(B, S)``; ``None``: none. The noise
+            follows from the seeds of plans, whose third numbers count B R G segments.
+        firsts: What was measured where segments start, ``(R G, S)``: simulations with noise have measured the same
+            there, since this measurement is why they start where they do. ``None``: they have noise of their own.
     """
 
     embedding: Any
@@ -143,6 +168,14 @@ class SeriesFeatures:
     pieces: int = 1
     pad_mode: str = "zeros"
     target: np.ndarray | None = None
+    entries: np.ndarray | None = None
+    noise: np.ndarray | None = None
+    firsts: np.ndarray | None = None
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Columns that are needed."""
+        return (self.state_field, self.action_field, *(() if self.noise is None else ("seeds",)))
 
     @property
     def dim_output(self) -> int:
@@ -155,6 +188,7 @@ class SeriesFeatures:
             if not isinstance(columns.get(field), np.ndarray):
                 hint = "; observations are always there: series='observations'" if field == "states" else ""
                 raise DataError(f"simulated rollouts have no field {field!r} of flat entries{hint}")
+        columns = {**columns, self.state_field: self._as_measured(columns, bounds)}
         lengths = np.tile(self.segments, (len(bounds) - 1) // len(self.segments))
         whole = bool((np.diff(bounds) == lengths).all())
         series = self._whole(columns) if whole else self._filled_up(columns, bounds, lengths)
@@ -176,6 +210,24 @@ class SeriesFeatures:
         return np.concatenate([np.zeros((0, self.dim_output), dtype=np.float32), *parts])[:num_sets]
 
     # -- helpers ---------------------------------------------------------------------------------------------------
+
+    def _as_measured(self, columns: dict[str, Any], bounds: np.ndarray) -> np.ndarray:
+        """Simulated states (or observations), ``(sum T + n, S)``: those entries that count, with noise."""
+        values = columns[self.state_field]
+        values = values.reshape(len(values), -1)
+        if self.entries is not None:
+            values = values[:, self.entries]
+        if self.noise is None:
+            return values
+        seeds, rows = np.asarray(columns["seeds"]), np.diff(bounds) + 1
+        width, longest = values.shape[1], int(rows.max(initial=0))
+        drawn = normals(stream_keys(seeds), SENSOR_NOISE, 0, longest * width).reshape(len(seeds), longest, width)
+        each = self.num_rollouts * len(self.segments)
+        drawn = drawn * self.noise[(seeds[:, 2] // each).astype(np.int64), None, :]
+        values = values + drawn[np.arange(longest) < rows[:, None]]
+        if self.firsts is not None:
+            values[np.cumsum(rows) - rows] = self.firsts[(seeds[:, 2] % each).astype(np.int64)]
+        return values
 
     def _whole(self, columns: dict[str, Any]) -> np.ndarray:
         """Series of rollouts that have gone on to the end."""
@@ -234,3 +286,23 @@ def check_segments(num_segments: int | None, len_segments: int | None) -> None:
     for name, value in (("num_segments", num_segments), ("len_segments", len_segments)):
         if value is not None:
             check_whole(name, value)
+
+
+def check_series(features_of: str, series: str | None, pad_mode: str) -> None:
+    """``ValueError`` unless these options of samplers have values that there are."""
+    for name, value, known in (
+        ("features_of", features_of, ("rollouts", "segments")),
+        ("series", series, ("states", "observations", None)),
+        ("pad_mode", pad_mode, ("zeros", "last")),
+    ):
+        if value not in known:
+            raise ValueError(f"{name} must be one of {known}, got {value!r}")
+
+
+def finite_limit(spec: EnvSpec, what: str, hint: str = "") -> int:
+    """Steps after which every rollout ends; ``ValueError`` where there is no such limit."""
+    if spec.max_episode_length is None:
+        raise ValueError(
+            f"env must have a limit of steps for {what} (env.max_steps, or Gymnasium's TimeLimit), got none{hint}"
+        )
+    return int(spec.max_episode_length)

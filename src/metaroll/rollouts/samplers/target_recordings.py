@@ -5,16 +5,18 @@ from __future__ import annotations
 import copy
 import hashlib
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from metaroll.checks import array_of, described
+from metaroll.checks import described
 from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import DataError, ShapeError
+from metaroll.errors import ShapeError
+from metaroll.rollouts.samplers.segment_starts import ObservedState, SegmentStarts
 from metaroll.rollouts.samplers.series_features import applied_field, series_of
 from metaroll.types import EnvSpec, flat_dim
 
@@ -27,18 +29,16 @@ class TargetRecordings:
 
     Attributes:
         series: Their time series, ``(R, T, D)``.
-        segments: Steps of the segments of each.
+        starts: Where each segment of each rollout starts, and how many steps it has.
         fields: What the rows of a series are made of: the field of states, and that of actions.
         actions: Actions of each, ``(T, A)``, or ``(T,)`` of choices.
-        initial_states: State in which each segment of each rollout starts, R G of them.
         contexts: What tells a ``PlaybackPolicy`` to play each segment.
     """
 
     series: np.ndarray
-    segments: tuple[int, ...]
+    starts: SegmentStarts
     fields: tuple[str, str]
     actions: list[np.ndarray]
-    initial_states: list[np.ndarray]
     contexts: list[dict[str, np.ndarray]]
 
     @classmethod
@@ -49,8 +49,11 @@ class TargetRecordings:
         state_field: str,
         cut: Callable[[int], tuple[int, ...]],
         initial_state: Callable[[StepSequence], Any] | None,
-        observed_state: Callable[[np.ndarray], np.ndarray],
+        observed_state: ObservedState,
         as_given: bool = False,
+        *,
+        entries: np.ndarray | None = None,
+        noise: Mapping[str, np.ndarray] = MappingProxyType({}),
     ) -> TargetRecordings:
         """From rollouts that were recorded.
 
@@ -60,34 +63,52 @@ class TargetRecordings:
             state_field: ``"states"`` or ``"observations"``.
             cut: From a number of steps to the steps of the segments.
             initial_state: From a segment to the state in which its simulation starts; ``None``: its first state.
-            observed_state: From an observation to the state in which it is shown, where states are not recorded.
+            observed_state: From observations to the states in which they are shown, where states are not recorded.
             as_given: Take actions as they were given, since the simulation has wrappers that change them (a delay, say)
                 on the way to what is applied.
+            entries: Which entries of a state (or observation) series hold, bool ``(n,)``; ``None``: all.
+            noise: Deviation of the noise in ``states`` and ``observations``, ``(n,)``, where there is any.
         """
         listed = checked_recordings(rollouts)
         names = [f"rollouts_real[{number}]" for number in range(len(listed))]
         fields = (state_field, applied_field(listed, as_given))
         series = [series_of(recorded, *fields, name) for recorded, name in zip(listed, names, strict=True)]
         _check_widths(series, names, spec, fields)
+        if entries is not None:
+            kept = np.concatenate([np.flatnonzero(entries), np.arange(len(entries), series[0].shape[1])])
+            series = [values[:, kept] for values in series]
         segments = cut(len(listed[0]))
         if max(segments) < 2:
             raise ValueError(
                 "segments must have at least 2 steps, got 1: each starts in the recorded state, so that its features "
                 "say nothing of the parameters; give fewer num_segments, or a higher len_segments"
             )
-        edges = list(itertools.pairwise(itertools.accumulate(segments, initial=0)))
-        states, contexts = [], []
-        for number, recorded in enumerate(listed):
-            for begin, end in edges:
-                states.append(_initial_state(recorded, begin, end, names[number], initial_state, observed_state))
-                contexts.append({"recording": np.array(number), "start": np.array(begin)})
+        starts = SegmentStarts.of(listed, names, segments, initial_state, observed_state, noise)
+        begins = [0, *itertools.accumulate(starts.segments[:-1])]
+        contexts = [
+            {"recording": np.array(number), "start": np.array(begin)}
+            for number in range(len(listed))
+            for begin in begins
+        ]
         actions = [_as_recorded(recorded, fields[1]) for recorded in listed]
-        return cls(np.stack(series), segments, fields, actions, states, contexts)
+        return cls(np.stack(series), starts, fields, actions, contexts)
+
+    @property
+    def segments(self) -> tuple[int, ...]:
+        """Steps of the segments of each rollout."""
+        return self.starts.segments
+
+    @property
+    def first_rows(self) -> np.ndarray:
+        """What was measured of states (or observations) where segments start, ``(R G, S)``."""
+        begins = [0, *itertools.accumulate(self.segments[:-1])]
+        acts = self.actions[0].reshape(len(self.actions[0]), -1).shape[1]
+        return self.series[:, begins, :-acts].reshape(len(self.series) * len(begins), -1)
 
     def digest(self) -> str:
         """Of all that simulations follow: other recordings, starts or segments have another one."""
         found = hashlib.sha256(repr((self.fields, self.segments, self.series.shape)).encode())
-        for part in (self.series, *self.actions, *self.initial_states):
+        for part in (self.series, *self.actions, *self.starts.states):
             found.update(np.ascontiguousarray(part, dtype=np.float64).tobytes())
         return found.hexdigest()[:16]
 
@@ -133,31 +154,6 @@ def checked_recordings(rollouts: Any, names: Sequence[str] = ()) -> list[StepSeq
     return copies
 
 
-def _initial_state(
-    recorded: StepSequence,
-    begin: int,
-    end: int,
-    name: str,
-    initial_state: Callable[[StepSequence], Any] | None,
-    observed_state: Callable[[np.ndarray], np.ndarray],
-) -> np.ndarray:
-    if initial_state is not None:
-        found = array_of("what initial_state returns", initial_state(recorded[begin:end]), "a state (S,)")
-    elif "states" in recorded.data_names:
-        found = np.asarray(recorded.states)[begin]
-    else:
-        try:
-            found = observed_state(np.asarray(recorded.observations)[begin])
-        except NotImplementedError as error:
-            raise DataError(
-                f"{name} must have a field 'states', in which simulations start, or pass initial_state, a function "
-                f"from a segment to a state: {error}"
-            ) from error
-    if not np.isfinite(found).all():
-        raise ValueError(f"{name} must have finite states to start from, got {found} at step {begin}")
-    return np.array(found, dtype=np.float64)
-
-
 def _as_recorded(recorded: StepSequence, action_field: str) -> np.ndarray:
     values = np.asarray(recorded.get_data_values(action_field))[: len(recorded)]
     return values if values.dtype.kind in "iu" and values.ndim == 1 else values.reshape(len(values), -1)
@@ -166,12 +162,17 @@ def _as_recorded(recorded: StepSequence, action_field: str) -> np.ndarray:
 def _check_widths(series: Sequence[np.ndarray], names: Sequence[str], spec: EnvSpec, fields: tuple[str, str]) -> None:
     """``ShapeError`` where rows are not as wide as those of simulations, as far as that is known."""
     shown = spec.observation_space if fields[0] == "observations" else spec.state_space
-    wanted = {values.shape[1] for values in series[:1]}
+    wanted, has = series[0].shape[1], "the first one has as many"
     if shown is not None:
-        wanted = {flat_dim(shown) + (1 if isinstance(spec.action_space, Discrete) else flat_dim(spec.action_space))}
+        one = isinstance(spec.action_space, Discrete)
+        acts = 1 if one else flat_dim(spec.action_space)
+        labels = spec.observation_labels if fields[0] == "observations" else spec.state_labels
+        named = "" if labels is None else f" ({', '.join(labels)})"
+        wanted = flat_dim(shown) + acts
+        has = f"the simulator has {flat_dim(shown)} {fields[0]}{named} and {'a choice' if one else f'{acts} actions'}"
     for name, values in zip(names, series, strict=True):
-        if values.shape[1] not in wanted:
+        if values.shape[1] != wanted:
             raise ShapeError(
-                f"{name} must have {', '.join(map(str, wanted))} numbers per step ({' and '.join(fields)}), got "
-                f"{values.shape[1]}"
+                f"{name} must have {wanted} numbers per step ({' and '.join(fields)}), got {values.shape[1]}: {has}. "
+                "Is it another robot's log? Else map its columns to the simulator's (metaroll import-log --env SIM)"
             )

@@ -11,6 +11,7 @@ import numpy as np
 
 from metaroll.checks import check_whole
 from metaroll.inference.posterior import Posterior
+from metaroll.rollouts.samplers.sensor_noise import parsed_noise
 
 __all__ = ["FEATURES", "METHODS", "PAGE", "Inference", "InferenceOptions", "Traces"]
 
@@ -40,6 +41,8 @@ class InferenceOptions:
         num_workers: Processes that simulate; results do not depend on it.
         torch_threads: Threads that learn the posterior; its networks are small, and wait for each other with more.
         checks: Check the posterior: calibration, coverage, whether the simulator can be right at all.
+        noise: Noise of the sensors, which simulations then have as well: estimate (from the rollouts), none, a standard
+            deviation in each column's own unit, or deviations by label: theta=0.01,theta_dot=0.1.
     """
 
     method: Literal["npdr", "bayessim", "nle", "fmpe"] = "npdr"
@@ -53,6 +56,7 @@ class InferenceOptions:
     num_workers: int = 1
     torch_threads: int = 1
     checks: bool = True
+    noise: str = "estimate"
 
     def __post_init__(self) -> None:
         for name, low in (("every", 1), ("segment_length", 2), ("num_simulations", 50), ("rounds", 1)):
@@ -62,6 +66,15 @@ class InferenceOptions:
         for name, known in (("method", METHODS), ("features", FEATURES)):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
+        object.__setattr__(self, "noise", _as_text(self.noise))
+        parsed_noise(self.noise)
+
+
+def _as_text(noise: Any) -> str:
+    """A number, a dict or ``None`` as the text that says the same."""
+    if isinstance(noise, Mapping):
+        return ",".join(f"{label}={std}" for label, std in noise.items())
+    return "none" if noise is None else str(noise)
 
 
 class Traces(NamedTuple):
@@ -97,6 +110,7 @@ class Inference:
         options: How it was made.
         folder: Where all of it is.
         checks: Verdicts of the checks, JSON types.
+        noise: Of the sensors: ``text``, ``how``, and ``std`` by label, JSON types.
     """
 
     env: str
@@ -107,6 +121,7 @@ class Inference:
     options: InferenceOptions
     folder: Path
     checks: Mapping[str, Any] = field(default_factory=dict)
+    noise: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def trusted(self) -> bool:
@@ -157,4 +172,5 @@ class Inference:
             "prediction_errors": self.errors(),
             "failed_simulations": self.failed,
             "checks": dict(self.checks),
+            "noise": dict(self.noise),
         }

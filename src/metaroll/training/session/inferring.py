@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import copy
 import hashlib
+import itertools
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,9 @@ from metaroll.data.folders.kinds import INFER
 from metaroll.data.folders.taking import take
 from metaroll.data.posteriors.folder import POSTERIOR, posterior_versions, read_description
 from metaroll.data.step_sequence import StepSequence
-from metaroll.envs.base.env_state import state_from_observation, time_step_of
 from metaroll.envs.lookup.posteriors import INFERENCE
 from metaroll.envs.lookup.randomization import default_randomizer
 from metaroll.envs.lookup.source import EnvSource
-from metaroll.envs.wrappers.base import changes_actions
 from metaroll.errors import MetarollError, option_text
 from metaroll.inference.checks import check_posterior
 from metaroll.inference.embeddings import (
@@ -41,13 +40,14 @@ from metaroll.inference.simulations import Simulate
 from metaroll.policies.playback import IdlePolicy, PlaybackPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.samplers.sbi import RolloutSamplerForSBI, SimRolloutSamplerForSBI
-from metaroll.rollouts.samplers.series_features import applied_field
 from metaroll.seeding import derive_seed
 from metaroll.tasks.domain_access import check_param_names, read_domain_params
-from metaroll.tasks.domain_params import DomainParamUpdate
+from metaroll.tasks.domain_params import NOISE, DomainParamUpdate
 from metaroll.training.algorithms.building import parse_ranges
+from metaroll.training.comparing.comparable import comparable
+from metaroll.training.comparing.compared import Compared
+from metaroll.training.comparing.probing import probe
 from metaroll.training.evaluation.inference_result import PAGE, Inference, InferenceOptions, Traces
-from metaroll.training.session.comparable import comparable
 from metaroll.training.session.experiments import torch_threads
 from metaroll.training.store.files import read_json, to_plain, write_json
 from metaroll.types import EnvSpec, RolloutPlan
@@ -72,7 +72,7 @@ def usual_prior(env: Any, params: Sequence[str] = ()) -> Prior:
         ranges: dict[str, tuple[float, float]] = parse_ranges(params, "param")
         made = source.make()
         try:
-            check_param_names(made, ranges)
+            check_param_names(made, [name for name in ranges if not name.startswith(NOISE)])
         finally:
             source.close(made)
         return as_prior(ranges)
@@ -82,7 +82,11 @@ def usual_prior(env: Any, params: Sequence[str] = ()) -> Prior:
     except ValueError as error:
         how = option_text("param", ["NAME=LOW:HIGH"])
         raise ValueError(f"{env} has no usual ranges of parameters: say which are unknown, {how}") from error
-    values, _ = _nominal(source, names)
+    made = source.make()
+    try:
+        values = {name: float(value) for name, value in read_domain_params(made, list(names)).items()}
+    finally:
+        source.close(made)
     return as_prior({name: (0.5 * value, 1.5 * value) for name, value in values.items() if value > 0.0})
 
 
@@ -102,7 +106,8 @@ def infer(
     What was stopped continues: simulations in the folder are used again, and a posterior made of the same is kept.
     Rollouts of unequal length are cut to the shortest. Columns whose labels are the simulator's, in another order, are
     brought into its order; actions beyond its bounds are clipped, with a warning. Where rollouts have no states, the
-    simulator's own inverse of what is observed says where segments start (``SimEnv.state_from_observation``).
+    simulator says in which it shows an observation (``state_from_observation``, docs/your_simulator.md). One simulation
+    is looked at before all others are made. Parameters called ``noise.LABEL`` are the noise of a sensor.
 
     Args:
         env: Simulator, as for ``RolloutEngine``.
@@ -126,9 +131,10 @@ def infer(
     folder, prior = Path(folder), as_prior(prior)
     source = EnvSource.of(env)
     seen, held_out = _split(source, rollouts, prior, options, own_start=initial_state is not None)
-    start = _starts(source, seen, initial_state)
+    compared = Compared.of(source, seen, prior, options, initial_state)
+    probe(compared, seen, prior, options)
     with take(folder, INFER) as held:
-        with torch_threads(options.torch_threads), _sampler(env, seen, prior, options, start) as sampler:
+        with torch_threads(options.torch_threads), _sampler(compared, seen, prior, options) as sampler:
             kept = {
                 "prior": prior,
                 "rounds": options.rounds,
@@ -138,7 +144,8 @@ def infer(
                     "env": str(name or env),
                     "features": options.features,
                     "every": options.every,
-                    "dt": _time_step(source),
+                    "dt": compared.dt,
+                    "noise": compared.noise.to_dict(),
                     "recordings": sampler.target_digest(),
                     "behavior": _behavior(sampler, prior),
                 },
@@ -157,15 +164,18 @@ def infer(
             else:
                 posterior, checks = method.infer(simulate, observed, num_simulations=options.num_simulations), {}
                 if options.checks:
-                    unseen = _sampler(env, held_out, prior, options, start) if held_out else None
+                    unseen = _sampler(compared, held_out, prior, options) if held_out else None
                     checks = _checks(posterior, simulate, unseen, options)
-        nominal, as_given = _nominal(source, prior.names)
         traces = [
-            *_traces(source, held_out, posterior, nominal, options, start, held_out=True, as_given=as_given),
-            *_traces(source, seen[:1], posterior, nominal, options, start, held_out=False, as_given=as_given),
+            *_traces(compared, held_out, posterior, options, held_out=True),
+            *_traces(compared, seen[:1], posterior, options, held_out=False),
         ]
         failed = int(posterior.description["num_failed"])
-        found = Inference(str(name or env), posterior, nominal, traces, failed, options, folder, checks)
+        told = compared.noise
+        found = Inference(
+            *(str(name or env), posterior, compared.nominal, traces, failed, options, folder, checks),
+            noise={**told.to_dict(), "text": str(told)},
+        )
         if is_new:
             held.clear((INFERENCE, PAGE))  # of an earlier posterior, which stays until this one is complete
             posterior.save(folder / POSTERIOR)
@@ -205,27 +215,24 @@ def segment_sampler(
     """
     source = EnvSource.of(env)
     seen, _ = _split(source, rollouts, prior, options)
-    return _sampler(env, seen, prior, options, _starts(source, seen, None))
+    return _sampler(Compared.of(source, seen, prior, options, None), seen, prior, options)
 
 
 def _sampler(
-    env: Any,
-    seen: Sequence[StepSequence],
-    prior: Prior,
-    options: InferenceOptions,
-    start: Callable[[StepSequence], Any] | None,
+    compared: Compared, seen: Sequence[StepSequence], prior: Prior, options: InferenceOptions
 ) -> SimRolloutSamplerForSBI:
-    spec, has_states = EnvSource.of(env).spec, "states" in seen[0].data_names
     return SimRolloutSamplerForSBI(
-        env,
-        IdlePolicy(spec),
+        compared.source,
+        IdlePolicy(compared.source.spec),
         dict(enumerate(prior.names)),
-        _embedding(options, spec, len(seen[0]), has_states),
+        _embedding(options, compared.spec, len(seen[0])),
         len_segments=min(options.segment_length, len(seen[0])),
         rollouts_real=list(seen),
-        series=None if has_states else "observations",
+        series=compared.field,
         seed=derive_seed("simulations", options.seed),
-        initial_state=start,
+        initial_state=compared.initial_state,
+        entries=compared.entries,
+        noise=compared.noise.stds,
         clip_actions=True,
         num_workers=options.num_workers,
     )
@@ -285,25 +292,13 @@ def _split(
     return cut[: len(cut) - hold_out], cut[len(cut) - hold_out :]
 
 
-def _starts(
-    source: EnvSource, rollouts: Sequence[StepSequence], given: Callable[[StepSequence], Any] | None
-) -> Callable[[StepSequence], Any] | None:
-    """Where simulated segments start: the recorded states, else what ``given`` or the simulator says."""
-    if given is not None or "states" in rollouts[0].data_names:
-        return given
-    made = source.make()  # asked for every segment, before anything is simulated
-    return lambda segment: state_from_observation(made, segment.observations[0])
-
-
 def _config(options: InferenceOptions) -> EstimatorConfig:
     """Small flows: minutes on a laptop."""
     method = "npe" if options.method == "npdr" else options.method
     return EstimatorConfig(method=method, model="maf", learning_rate=1e-3, stop_after_epochs=15, max_epochs=200)
 
 
-def _embedding(options: InferenceOptions, spec: EnvSpec, length: int, has_states: bool) -> Embedding:
-    if not has_states:  # then observations take their place
-        spec = replace(spec, state_space=None, state_labels=None)
+def _embedding(options: InferenceOptions, spec: EnvSpec, length: int) -> Embedding:
     dim_data = RolloutSamplerForSBI.get_dim_data(spec)
     every: dict[str, Any] = {"downsampling_factor": options.every}
     if options.features == "all-steps":
@@ -314,90 +309,55 @@ def _embedding(options: InferenceOptions, spec: EnvSpec, length: int, has_states
     return plain[options.features](spec, dim_data, **every)
 
 
-def _nominal(source: EnvSource, names: Sequence[str]) -> tuple[dict[str, float], bool]:
-    """The simulator's own parameters, and whether it takes actions as they were given, since it changes them itself."""
-    made = source.make()
-    try:
-        values = {name: float(value) for name, value in read_domain_params(made, list(names)).items()}
-        return values, changes_actions(made)
-    finally:
-        source.close(made)
-
-
 # ---------------------------------------------------------------------------------------------------------- predictions
 def _traces(
-    source: EnvSource,
+    compared: Compared,
     rollouts: Sequence[StepSequence],
     posterior: Posterior,
-    nominal: Mapping[str, float],
     options: InferenceOptions,
-    start: Callable[[StepSequence], Any] | None,
     held_out: bool,
-    as_given: bool,
 ) -> list[Traces]:
-    """What draws of the posterior, and the nominal parameters, say of recorded rollouts."""
+    """What draws of the posterior, and the nominal parameters, say of recorded rollouts, without noise of sensors."""
     if not rollouts:
         return []
-    spec = source.spec
     step = len(posterior.draws) // _DRAWS_SHOWN or 1
     sets = [dict(zip(posterior.names, row, strict=True)) for row in posterior.draws[::step][:_DRAWS_SHOWN].tolist()]
-    sets.append(dict(nominal))
-    field_name = "states" if "states" in rollouts[0].data_names else "observations"
-    played = applied_field(rollouts, as_given)
-    policy = PlaybackPolicy(spec, [np.asarray(rollout.get_data_values(played)) for rollout in rollouts])
-    segments = range(0, len(rollouts[0]), options.segment_length)
+    sets.append(dict(compared.nominal))
+    actions = [np.asarray(rollout.get_data_values(compared.action_field)) for rollout in rollouts]
+    policy = PlaybackPolicy(compared.source.spec, actions)
+    starts = compared.starts(rollouts, options.segment_length)
+    segments = [0, *np.cumsum(starts.segments[:-1]).tolist()]
     plans = [
         RolloutPlan(
             index,
             (derive_seed("predictions", options.seed), 0, index),
-            DomainParamUpdate(params),
+            DomainParamUpdate(compared.domain_params(params)),
             eval=True,
-            init_state=_first_state(rollouts[number][first : first + options.segment_length], start),
-            max_steps=min(options.segment_length, len(rollouts[number]) - first),
+            init_state=starts.states[number * len(segments) + part],
+            max_steps=starts.segments[part],
             context={"recording": np.array(number), "start": np.array(first)},
         )
-        for index, (number, params, first) in enumerate(
-            (number, params, first) for number in range(len(rollouts)) for params in sets for first in segments
+        for index, (number, params, (part, first)) in enumerate(
+            itertools.product(range(len(rollouts)), sets, enumerate(segments))
         )
     ]
-    with RolloutEngine(source, policy, on_invalid="drop", on_error="drop", record_extras=True) as engine:
+    with RolloutEngine(compared.source, policy, on_invalid="drop", on_error="drop", record_extras=True) as engine:
         made = list(engine.run(plans))
         lost = {entry.plan.index for entry in engine.dropped}
     kept = (plan.index for plan in plans if plan.index not in lost)
-    shape = (len(rollouts), len(sets), *np.asarray(rollouts[0].get_data_values(field_name)).shape)
-    told = np.full((*shape[:2], len(rollouts[0]), shape[-1]), math.nan)
+    recorded = [compared.recorded(rollout) for rollout in rollouts]
+    told = np.full((len(rollouts), len(sets), *recorded[0].shape), math.nan)
     for index, rollout in zip(kept, made, strict=True):
         number, rest = divmod(index, len(sets) * len(segments))
-        place, first = divmod(rest, len(segments))
-        values = np.asarray(rollout.get_data_values(field_name), dtype=np.float64)[: len(rollout)]
-        told[number, place, segments[first] : segments[first] + len(values)] = values
-    labels, dt = _labels(source, field_name, shape[-1]), _time_step(source)
+        place, part = divmod(rest, len(segments))
+        values = compared.recorded(rollout)
+        told[number, place, segments[part] : segments[part] + len(values)] = values
     return [
-        Traces(
-            labels,
-            dt,
-            np.asarray(rollout.get_data_values(field_name), dtype=np.float64)[: len(rollout)],
-            told[number, :-1],
-            told[number, -1],
-            held_out,
-        )
-        for number, rollout in enumerate(rollouts)
+        Traces(_trace_labels(compared), compared.dt, recorded[number], told[number, :-1], told[number, -1], held_out)
+        for number in range(len(rollouts))
     ]
 
 
-def _first_state(segment: StepSequence, start: Callable[[StepSequence], Any] | None) -> np.ndarray:
-    return np.asarray(segment.states[0] if start is None else start(segment), dtype=np.float64)
-
-
-def _labels(source: EnvSource, field_name: str, count: int) -> tuple[str, ...]:
-    spec = source.spec
-    names = spec.state_labels if field_name == "states" else spec.observation_labels
-    return names or tuple(f"{field_name[:-1]} {i}" for i in range(count))
-
-
-def _time_step(source: EnvSource) -> float | None:
-    made = source.make()
-    try:
-        return time_step_of(made)
-    finally:
-        source.close(made)
+def _trace_labels(compared: Compared) -> tuple[str, ...]:
+    named = compared.spec.state_labels if compared.field == "states" else compared.spec.observation_labels
+    return compared.labels if named else tuple(f"{compared.field[:-1]} {label}" for label in compared.labels)

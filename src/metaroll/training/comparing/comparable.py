@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from metaroll.errors import DataError
 from metaroll.rollouts.samplers.series_features import applied_field
 from metaroll.types import EnvSpec
 
-__all__ = ["comparable"]
+__all__ = ["comparable", "compared_field", "starting_field"]
 
 _SAME_STEP = 5e-3
 """Share by which time steps may differ and count as one: clocks of robots, and time stamps with few digits."""
@@ -57,12 +57,23 @@ def comparable(
     if dt is not None and TIME_STEP not in params:
         _check_time_steps(rollouts, dt)
     played = applied_field(rollouts, as_given)
-    fields = ("states" if "states" in rollouts[0].data_names else "observations", played)
+    fields = tuple(dict.fromkeys((compared_field(spec, rollouts), starting_field(rollouts), played)))
     ordered = [_ordered(rollout, number, fields, spec, own_start) for number, rollout in enumerate(rollouts)]
     # Where what was applied is told as well, whoever recorded it has limited the given actions as the simulator will.
     if played == "actions_applied" or not all("actions_applied" in one.data_names for one in rollouts):
         _check_bounds(ordered, played, spec)
     return ordered
+
+
+def compared_field(spec: EnvSpec, rollouts: Sequence[StepSequence]) -> Literal["states", "observations"]:
+    """``"states"`` where rollouts hold them and the simulator says what they are, else ``"observations"``."""
+    recorded = all("states" in rollout.data_names for rollout in rollouts)
+    return "states" if recorded and spec.state_space is not None else "observations"
+
+
+def starting_field(rollouts: Sequence[StepSequence]) -> str:
+    """``"states"`` where rollouts hold them, in which simulations then start, else ``"observations"``."""
+    return "states" if all("states" in rollout.data_names for rollout in rollouts) else "observations"
 
 
 def _check_states(rollouts: Sequence[StepSequence]) -> None:

@@ -1,0 +1,197 @@
+"""Sensor noise of recorded series: how strong it is, and what was measured without it.
+
+Every estimate here is of white noise that is added to what is recorded, and not to what moves. Each says how large it
+can be at most, since what its model of the motion does not explain counts as noise: the least of several is the one
+to take.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from metaroll.errors import ShapeError
+
+__all__ = ["deviation", "difference_noise", "fitted_prediction_noise", "interpolation_noise", "smoothed_rows"]
+
+_TO_DEVIATION = 1.4826022185056018
+"""Of a normal distribution, the deviation divided by the median of absolute values (1 / Phi^-1(3/4))."""
+_ORDERS = range(1, 8)
+_SHARING = 10
+"""Iterations by which the variance of a residual is shared out among the channels that it is made of."""
+_WEIGHINGS = 5
+_SAME_NOISE = 1.1
+"""Factor of the variance up to which what a smooth curve leaves counts as noise alone."""
+_STEP = 1e-4
+_MOST_PER_ROW = 0.4
+"""Terms of a regression by row at most: with more, there is not enough left to judge noise by."""
+
+
+def deviation(residuals: np.ndarray) -> np.ndarray:
+    """Standard deviations ``(C,)`` of residuals ``(N, C)`` around 0, by their median: outliers do not matter."""
+    return _TO_DEVIATION * np.median(np.abs(residuals), axis=0)
+
+
+def difference_noise(series: Sequence[np.ndarray]) -> np.ndarray:
+    """Noise of channels ``(C,)`` from differences of first to seventh order, the least of them.
+
+    The difference of order k of white noise has its variance times the sum of the squares of the binomial
+    coefficients, (2 k)! / k!^2 (Savitzky-Golay residuals of the polynomials through k points are these differences).
+
+    Args:
+        series: Recorded channels ``(T, C)``, one or many.
+    """
+    found = []
+    for order in _ORDERS:
+        parts = [np.diff(one, n=order, axis=0) for one in series if len(one) > 2 * order]
+        if parts:
+            found.append(deviation(np.concatenate(parts)) / math.sqrt(math.comb(2 * order, order)))
+    return np.min(found, axis=0) if found else np.full(series[0].shape[1], np.inf)
+
+
+def interpolation_noise(series: Sequence[np.ndarray], inputs: Sequence[np.ndarray]) -> np.ndarray:
+    """Noise of channels ``(C,)`` from what the rows before and after, and the commands between them, say of a row.
+
+    A row is regressed, by least squares, on its two neighbors and the two commands, linearly, and (where there are rows
+    enough) with all their products: commands that change with every step are no noise then. The residual of channel c
+    is made of its own noise and of that of the neighbors, which the regression hands on with its slopes g:
+    ``v_c = s_c^2 + sum_j E[g_cj^2] s_j^2`` (errors in variables). What least squares cannot explain stays in the
+    estimate.
+
+    Args:
+        series: Recorded channels ``(T, C)``, one or many.
+        inputs: What acted from each row on, ``(T, A)``.
+    """
+    rows = [(x, u) for x, u in zip(series, inputs, strict=True) if len(x) >= 3]
+    if not rows:
+        return np.full(series[0].shape[1], np.inf)
+    center, scale = _scale([x for x, _ in rows])
+    _, input_scale = _scale([u for _, u in rows])
+    inner = np.concatenate([(x[1:-1] - center) / scale for x, _ in rows])
+    around = []
+    for x, u in rows:
+        near, pushed = (x - center) / scale, u / input_scale
+        around.append(np.concatenate([near[:-2], near[2:], pushed[:-2], pushed[1:-1]], axis=1))
+    given = np.concatenate(around)
+    found = [
+        _regressed_noise(given, inner, expand)
+        for expand in (_linear, _quadratic)
+        if expand(given[:1]).shape[1] <= _MOST_PER_ROW * len(given)
+    ]
+    return scale * np.min(found, axis=0) if found else np.full(len(scale), np.inf)
+
+
+def fitted_prediction_noise(
+    errors: np.ndarray, sensitivities: np.ndarray, gains: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Noise of channels ``(C,)`` from a simulator's predictions of the next row, and the parameters that fit better.
+
+    With parameters theta near the true ones, and rows that are noisy before (e) and after the step (e'), errors are
+    ``e' - G e + S (theta_0 - theta)``. The last term is taken out by least squares (weighted by what remains, so that
+    single steps that nothing explains do not count). What is left of channel c is all counted as its own noise, of the
+    row before and after, ``(1 + G_cc^2) s_c^2``: the most that it can be.
+
+    Args:
+        errors: Next row less prediction, ``(N, C)``.
+        sensitivities: S, derivatives of predictions by d parameters, ``(N, C, d)``.
+        gains: G, derivatives of predictions by the row before, ``(N, C, C)``.
+
+    Returns:
+        Deviations ``(C,)``, and ``theta - theta_0 (d,)``.
+    """
+    if errors.shape != sensitivities.shape[:2] or gains.shape != (*errors.shape, errors.shape[1]):
+        raise ShapeError(
+            f"sensitivities (N, C, d) and gains (N, C, C) must belong to errors (N, C), got {sensitivities.shape}, "
+            f"{gains.shape} and {errors.shape}"
+        )
+    own = 1.0 / np.sqrt(1.0 + np.einsum("ncc->nc", gains) ** 2)
+    left, change, tiny = errors, np.zeros(sensitivities.shape[2]), np.finfo(float).tiny
+    for _ in range(_WEIGHINGS if sensitivities.shape[2] else 0):
+        weights = own / np.maximum(deviation(left * own), tiny)
+        weights = weights / np.sqrt(np.maximum(1.0, np.abs(left) * weights / 1.5))  # Huber's
+        rows = (sensitivities * weights[:, :, None]).reshape(-1, sensitivities.shape[2])
+        change = np.linalg.lstsq(rows, (errors * weights).reshape(-1), rcond=None)[0]
+        left = errors - sensitivities @ change
+    return deviation(left * own), change
+
+
+def smoothed_rows(
+    series: np.ndarray, rows: Sequence[int], noise: np.ndarray, reach: int = 5
+) -> tuple[np.ndarray, np.ndarray]:
+    """What was measured at some rows, without part of the noise, and the deviation of what is left of it.
+
+    A parabola is laid through the rows around, by least squares (Savitzky and Golay 1964): as many on each side, or all
+    on one at an end of the series, as leave no more over the whole series than the known noise, and none much more at
+    the row itself. Where the motion is quicker than that (commands that change with every step), rows stay as they are.
+
+    Args:
+        series: One recorded series, ``(T, C)``.
+        rows: Which rows.
+        noise: Deviation of each channel, ``(C,)``.
+        reach: Rows on each side, at most.
+
+    Returns:
+        Values and deviations, ``(n, C)`` each.
+    """
+    values, stds = series[list(rows)].astype(np.float64), np.tile(noise, (len(rows), 1)).astype(np.float64)
+    fits = noise > 0.0
+    for size in range(2, reach + 1):
+        if len(series) < 2 * size + 1 or not fits.any():
+            break
+        fits = fits & (_left_over(series, size) <= _SAME_NOISE * noise**2)
+        for place, row in enumerate(rows):
+            first = min(max(0, row - size), len(series) - 2 * size - 1)
+            part = series[first : first + 2 * size + 1]
+            powers = np.vander(np.arange(first, first + len(part)) - float(row), 3, increasing=True)
+            fit = np.linalg.pinv(powers)
+            free = len(part) - 3
+            left = ((part - powers @ (fit @ part)) ** 2).sum(axis=0)
+            narrower = noise * np.linalg.norm(fit[0])
+            better = fits & (left <= (free + 2.0 * math.sqrt(2.0 * free)) * noise**2) & (narrower < stds[place])
+            values[place][better] = (fit[0] @ part)[better]
+            stds[place][better] = narrower[better]
+    return values, stds
+
+
+def _left_over(series: np.ndarray, size: int) -> np.ndarray:
+    """Variance ``(C,)`` that parabolas through ``2 size + 1`` rows leave, by degree of freedom."""
+    windows = np.lib.stride_tricks.sliding_window_view(series, 2 * size + 1, axis=0)
+    powers = np.vander(np.arange(-size, size + 1.0), 3, increasing=True)
+    left = windows - windows @ (powers @ np.linalg.pinv(powers))
+    return (left**2).sum(axis=2).mean(axis=0) / (2 * size - 2)
+
+
+def _scale(parts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    whole = np.concatenate(parts)
+    spread = whole.std(axis=0)
+    return whole.mean(axis=0), np.where(spread > 0.0, spread, 1.0)
+
+
+def _linear(given: np.ndarray) -> np.ndarray:
+    return np.concatenate([np.ones((len(given), 1)), given], axis=1)
+
+
+def _quadratic(given: np.ndarray) -> np.ndarray:
+    first, second = np.triu_indices(given.shape[1])
+    return np.concatenate([_linear(given), given[:, first] * given[:, second]], axis=1)
+
+
+def _regressed_noise(given: np.ndarray, wanted: np.ndarray, expand: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Noise of ``wanted (N, C)``, whose neighbors before and after are the first 2 C columns of ``given``."""
+    table, num_channels = expand(given), wanted.shape[1]
+    # Standardized terms: singular values below are those of directions that do not vary at all.
+    weights, _, rank, _ = np.linalg.lstsq(table, wanted, rcond=1e-10)
+    freedom = max(1.0 - int(rank) / len(given), 1.0 - _MOST_PER_ROW)
+    variance = deviation(wanted - table @ weights) ** 2 / freedom
+    passed_on = np.eye(num_channels)
+    for column in range(2 * num_channels):
+        moved = given.copy()
+        moved[:, column] += _STEP
+        slopes = (expand(moved) - table) @ weights / _STEP
+        passed_on[:, column % num_channels] += np.median(slopes**2, axis=0)
+    found = variance / np.diag(passed_on)  # as if others had none: the most that it can be
+    for _ in range(_SHARING):
+        found = found * variance / np.maximum(passed_on @ found, np.finfo(float).tiny)
+    return np.sqrt(found)

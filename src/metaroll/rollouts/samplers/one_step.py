@@ -1,0 +1,99 @@
+"""What a simulator says of the next row of recorded rollouts, from each of their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from metaroll.data.step_sequence import StepSequence
+from metaroll.envs.lookup.source import EnvSource
+from metaroll.policies.playback import PlaybackPolicy
+from metaroll.rollouts.engine.engine import RolloutEngine
+from metaroll.rollouts.samplers.segment_starts import ObservedState
+from metaroll.tasks.domain_params import DomainParamUpdate
+from metaroll.types import RolloutPlan
+
+__all__ = ["OneStep"]
+
+
+@dataclass(frozen=True, eq=False)
+class OneStep:
+    """Predictions of N recorded rows from the rows before them.
+
+    Attributes:
+        source: Makes the simulator.
+        before: Rows, ``(N, C)``: states, or whole observations.
+        after: Those that follow, ``(N, C)``.
+        contexts: What tells the policy which action comes between, N of them.
+        policy: Plays the recorded actions.
+        field: ``"states"`` or ``"observations"``, what rows are.
+        state_of: From rows to states; ``None``: they are states.
+        seed: Of what is random in the simulator.
+    """
+
+    source: EnvSource
+    before: np.ndarray
+    after: np.ndarray
+    contexts: list[dict[str, np.ndarray]]
+    policy: PlaybackPolicy
+    field: str
+    state_of: ObservedState | None
+    seed: int
+
+    @classmethod
+    def of(
+        cls,
+        source: EnvSource,
+        rollouts: Sequence[StepSequence],
+        field: str,
+        action_field: str,
+        observed_state: ObservedState,
+        most: int,
+        seed: int,
+    ) -> OneStep:
+        """Of ``most`` rows at most, spread evenly over the rollouts."""
+        before, after, contexts = [], [], []
+        for number, recorded in enumerate(rollouts):
+            series = np.asarray(recorded.get_data_values(field), dtype=np.float64)[: len(recorded)]
+            series = series.reshape(len(series), -1)
+            before.append(series[:-1])
+            after.append(series[1:])
+            contexts += [{"recording": np.array(number), "start": np.array(row)} for row in range(len(series) - 1)]
+        first, second = np.concatenate(before), np.concatenate(after)
+        chosen = np.unique(np.linspace(0, len(first) - 1, min(most, len(first))).astype(np.int64))
+        actions = [np.asarray(recorded.get_data_values(action_field))[: len(recorded)] for recorded in rollouts]
+        return cls(
+            source,
+            first[chosen],
+            second[chosen],
+            [contexts[row] for row in chosen],
+            PlaybackPolicy(source.spec, actions),
+            field,
+            None if field == "states" else observed_state,
+            seed,
+        )
+
+    def predicted(self, sets: Sequence[tuple[Mapping[str, float], np.ndarray]]) -> list[np.ndarray]:
+        """What follows rows ``(N, C)`` with parameters, for each pair of these; NaN where a simulation failed."""
+        plans, places = [], []
+        for number, (params, rows) in enumerate(sets):
+            update = DomainParamUpdate(params)
+            states: Any = rows if self.state_of is None else self.state_of(rows)
+            for row, state in enumerate(states):
+                if np.isfinite(state).all():
+                    seed = (self.seed, number, row)
+                    plan = RolloutPlan(len(plans), seed, update, eval=True, init_state=state, max_steps=1)
+                    plans.append(plan.with_(context=self.contexts[row]))
+                    places.append((number, row))
+        told = np.full((len(sets), *self.before.shape), np.nan)
+        options: dict[str, Any] = {"on_invalid": "drop", "on_error": "drop", "record_extras": self.field == "states"}
+        with RolloutEngine(self.source, self.policy, **options) as engine:
+            made = engine.run(plans)
+            lost = {entry.plan.index for entry in engine.dropped}
+        kept = (place for index, place in enumerate(places) if index not in lost)
+        for (number, row), rollout in zip(kept, made, strict=True):
+            told[number, row] = np.asarray(rollout.get_data_values(self.field), dtype=np.float64)[1].reshape(-1)
+        return list(told)

@@ -1,0 +1,198 @@
+"""Where simulated segments of recorded rollouts start: in recorded states, or in those that were observed."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from metaroll.checks import array_of
+from metaroll.data.step_sequence import StepSequence
+from metaroll.envs.base.env_state import state_from_observation
+from metaroll.envs.lookup.source import EnvSource
+from metaroll.errors import DataError
+from metaroll.functional.philox import normals, stream_keys
+from metaroll.functional.series.noise import smoothed_rows
+from metaroll.tasks.plan_table import START_NOISE
+
+__all__ = ["ObservedState", "SegmentStarts", "observed_states"]
+
+ObservedState = Callable[[np.ndarray], np.ndarray]
+"""From observations ``(N, O)`` to the states ``(N, S)`` in which they are shown; NaN where one does not tell."""
+_MOST_OFF = 3.0
+"""How many deviations a drawn start may lie beside the one that was measured."""
+
+
+@dataclass(frozen=True, eq=False)
+class SegmentStarts:
+    """First states of G segments of R rollouts, one rollout after the other.
+
+    Attributes:
+        segments: Steps of the segments of each rollout.
+        states: Where simulations of the R G segments start, ``(S,)`` each.
+        measured: What was measured there, ``(R G, C)``: states or observations, smoothed; ``None`` where a function of
+            the user says the states.
+        stds: Deviations of what noise is left in it, ``(R G, C)``.
+        state_of: From measured rows to states; ``None``: they are states.
+    """
+
+    segments: tuple[int, ...]
+    states: list[np.ndarray]
+    measured: np.ndarray | None = None
+    stds: np.ndarray | None = None
+    state_of: ObservedState | None = None
+
+    @classmethod
+    def of(
+        cls,
+        rollouts: Sequence[StepSequence],
+        names: Sequence[str],
+        segments: tuple[int, ...],
+        initial_state: Callable[[StepSequence], Any] | None,
+        observed_state: ObservedState,
+        noise: Mapping[str, np.ndarray],
+    ) -> SegmentStarts:
+        """The starts of segments of rollouts of one length.
+
+        Args:
+            rollouts: Recorded ones.
+            names: What errors call them.
+            segments: Steps of the segments, which begin a little earlier or later where an observation at their first
+                row does not tell the state.
+            initial_state: From a segment to its first state; ``None``: the recorded state, or what ``observed_state``
+                says of the observation.
+            observed_state: See ``ObservedState``.
+            noise: Deviation of the noise in ``states`` and ``observations``, as far as there is any, ``(C,)`` each.
+
+        Raises:
+            DataError: Nothing tells the states.
+            ValueError: They are not finite, or observations do not tell them.
+        """
+        if initial_state is not None:
+            return cls(segments, _chosen(rollouts, names, segments, initial_state))
+        if all("states" in recorded.data_names for recorded in rollouts):
+            field, state_of = "states", None
+        else:
+            field, state_of = "observations", observed_state
+            segments = _told_segments(rollouts, names, segments, observed_state)
+        first_rows, _ = _edges(segments)
+        measured, stds = [], []
+        for recorded in rollouts:
+            series = np.asarray(recorded.get_data_values(field), dtype=np.float64)[: len(recorded)]
+            series = series.reshape(len(series), -1)
+            found = smoothed_rows(series, first_rows, noise.get(field, np.zeros(series.shape[1])))
+            measured.append(found[0])
+            stds.append(found[1])
+        rows = np.concatenate(measured)
+        states = np.array(rows if state_of is None else state_of(rows), dtype=np.float64)
+        for place, state in enumerate(states):
+            if not np.isfinite(state).all():
+                number, segment = divmod(place, len(segments))
+                raise ValueError(
+                    f"{names[number]} must have finite states to start from, got {state} at step {first_rows[segment]}"
+                )
+        return cls(segments, list(states), rows, np.concatenate(stds), state_of)
+
+    @property
+    def are_drawn(self) -> bool:
+        """Whether noise is left in them, so that each simulation starts in a state of its own."""
+        return self.stds is not None and bool(self.stds.any())
+
+    def of_simulations(self, seeds: np.ndarray) -> list[np.ndarray]:
+        """Where B sets of simulations start, B R G states, whose plans have seed triples ``(B R G, 3)``."""
+        if not self.are_drawn or self.measured is None:
+            return self.states * (len(seeds) // len(self.states))
+        numbers = normals(stream_keys(seeds), START_NOISE, 0, self.measured.shape[1])
+        return self.drawn(numbers.reshape(-1, *self.measured.shape).astype(np.float64))
+
+    def drawn(self, numbers: np.ndarray) -> list[np.ndarray]:
+        """Where B sets of simulations start, B R G states, from standard normal numbers ``(B, R G, C)``.
+
+        The true state is not known better than to ``stds``: a simulation with the right parameters that starts in the
+        measured one would go another way than the robot. Starts that are spread as the measurement is make up for it.
+        """
+        if self.measured is None or self.stds is None:
+            raise ValueError("starts that a function says are not drawn")
+        rows = self.measured + self.stds * np.clip(numbers, -_MOST_OFF, _MOST_OFF)
+        flat = rows.reshape(-1, rows.shape[2])
+        states = flat if self.state_of is None else np.asarray(self.state_of(flat), dtype=np.float64)
+        told = np.asarray(np.isfinite(states).all(axis=1))
+        known = np.tile(np.stack(self.states), (len(numbers), 1))
+        return list(np.where(told[:, None], states, known))
+
+
+def observed_states(source: EnvSource, observations: np.ndarray) -> np.ndarray:
+    """The states ``(N, S)`` in which a simulator shows observations ``(N, O)``, where it says so."""
+    made = source.make()
+    try:
+        return state_from_observation(made, observations)
+    finally:
+        source.close(made)
+
+
+def _edges(segments: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Where segments begin and end."""
+    ends = list(itertools.accumulate(segments))
+    return [0, *ends[:-1]], ends
+
+
+def _chosen(
+    rollouts: Sequence[StepSequence],
+    names: Sequence[str],
+    segments: tuple[int, ...],
+    initial_state: Callable[[StepSequence], Any],
+) -> list[np.ndarray]:
+    states = []
+    for recorded, name in zip(rollouts, names, strict=True):
+        for begin, end in zip(*_edges(segments), strict=True):
+            found = array_of("what initial_state returns", initial_state(recorded[begin:end]), "a state (S,)")
+            if not np.isfinite(found).all():
+                raise ValueError(f"{name} must have finite states to start from, got {found} at step {begin}")
+            states.append(np.array(found, dtype=np.float64))
+    return states
+
+
+def _told_segments(
+    rollouts: Sequence[StepSequence], names: Sequence[str], segments: tuple[int, ...], observed_state: ObservedState
+) -> tuple[int, ...]:
+    """Segments whose first rows tell the state in all rollouts, each start moved by less than half a segment."""
+    told = []
+    for recorded, name in zip(rollouts, names, strict=True):
+        shown = np.asarray(recorded.observations, dtype=np.float64)[: len(recorded)]
+        try:
+            told.append(np.isfinite(observed_state(shown)).all(axis=1))
+        except NotImplementedError as error:
+            raise DataError(
+                f"{name} must have a field 'states', in which simulations start, or pass initial_state, a function "
+                f"from a segment to a state: {error}. docs/your_simulator.md"
+            ) from error
+    table = np.stack(told)
+    begins, ends = _edges(segments)
+    moved = [_nearest(table, begin, max(segments) // 2 - 1 if begin else 0, names) for begin in begins]
+    if moved == begins:
+        return segments
+    warnings.warn(
+        f"segments start at rows {moved[1:]} instead of {begins[1:]} (counted from 0): an observation there does not "
+        "tell the state in all rollouts (a speed beyond the bounds to which the simulator clips what it shows, say)",
+        stacklevel=6,
+    )
+    return tuple(np.diff([*moved, ends[-1]]).tolist())
+
+
+def _nearest(told: np.ndarray, begin: int, reach: int, names: Sequence[str]) -> int:
+    """The row nearest to ``begin`` at which all rollouts tell their state."""
+    low, stop = max(0, begin - reach), min(told.shape[1], begin + reach + 1)
+    rows = np.flatnonzero(told[:, low:stop].all(axis=0)) + low
+    if len(rows):
+        return int(rows[np.argmin(np.abs(rows - begin))])
+    number = int(np.flatnonzero(~told[:, begin])[0])
+    way = "cut what lies before a row that does" if not begin else "choose another segment_length, or record states"
+    raise ValueError(
+        f"{names[number]} must show the state where a segment starts, but its observation at row {begin} (counted from "
+        "0) does not tell it (a speed lies beyond the bounds to which the simulator clips what it shows, say), nor "
+        f"does one near by in all rollouts; {way}, or map states in the log"
+    )

@@ -1,0 +1,189 @@
+"""How noisy the sensors were that recorded rollouts: estimated from them, given, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from metaroll.data.step_sequence import StepSequence
+from metaroll.errors import DataError, MetarollError, unknown_name
+from metaroll.functional.series.noise import difference_noise, fitted_prediction_noise, interpolation_noise
+from metaroll.rollouts.samplers.one_step import OneStep
+
+__all__ = ["SensorNoise", "estimated_noise", "given_noise", "parsed_noise"]
+
+_NONE = 1e-5
+"""Share of the range of a channel below which noise counts as none: numbers in single precision are rounded so."""
+_FITS = 4
+"""How often parameters are brought nearer to those that predict best."""
+_FRACTION = 1e-3
+"""Share of the prior's width, and of a channel's range, by which derivatives are taken."""
+_FEWEST = 5
+"""Rows that must be predicted, or predictions say nothing."""
+_FREE = ("estimate", "none")
+
+
+@dataclass(frozen=True, eq=False)
+class SensorNoise:
+    """Deviations of the noise of each channel.
+
+    Attributes:
+        labels: Of the channels that are compared.
+        stds: ``"states"`` or ``"observations"`` -> deviations of all its entries, ``(n,)``.
+        compared: Deviations of the channels that are compared, ``(C,)``.
+        how: Where they come from, in words.
+        is_estimated: Whether that is from the rollouts.
+        inferred: Channels whose noise is a parameter of the posterior.
+    """
+
+    labels: tuple[str, ...]
+    stds: Mapping[str, np.ndarray]
+    compared: np.ndarray
+    how: str
+    is_estimated: bool = False
+    inferred: tuple[str, ...] = field(default=())
+
+    def to_dict(self) -> dict[str, object]:
+        """Channel -> deviation (``None`` where it is inferred), and where these come from, JSON types."""
+        told = {
+            label: None if label in self.inferred else float(f"{std:.6g}")
+            for label, std in zip(self.labels, self.compared, strict=True)
+        }
+        return {"how": self.how, "std": told}
+
+    def __str__(self) -> str:
+        rest = [
+            f"{f'entry {label}' if label.isdigit() else label} {std:.3g}"
+            for label, std in zip(self.labels, self.compared, strict=True)
+            if label not in self.inferred and std > 0.0
+        ]
+        known = f"{', '.join(rest)}, {self.how}" if rest else f"none, {self.how}"
+        inferred = f"; inferred: {', '.join(self.inferred)}" if self.inferred else ""
+        return f"sensor noise: {known}{inferred}"
+
+
+def parsed_noise(text: str) -> str | float | dict[str, float]:
+    """``"estimate"``, ``"none"``, a number for all channels, or numbers by label (``"theta=0.01,theta_dot=0.1"``).
+
+    Raises:
+        ValueError: It is none of these.
+    """
+    if text in _FREE:
+        return text
+    parts = [part.strip() for part in text.split(",")]
+    try:
+        if len(parts) == 1 and "=" not in parts[0]:
+            found: float | dict[str, float] = float(parts[0])
+            wrong = not 0.0 <= found < np.inf
+        else:
+            found = {label.strip(): float(value) for label, _, value in (part.rpartition("=") for part in parts)}
+            wrong = len(found) < len(parts) or any(not name or not 0.0 <= s < np.inf for name, s in found.items())
+    except ValueError:
+        wrong, found = True, 0.0
+    if wrong:
+        raise ValueError(
+            "noise must be 'estimate', 'none', a deviation of at least 0 in the unit of each channel ('0.01'), or "
+            f"deviations by label ('theta=0.01,theta_dot=0.1'; others then have none), got {text!r}"
+        )
+    return found
+
+
+def given_noise(noise: float | Mapping[str, float], labels: Sequence[str]) -> np.ndarray:
+    """Deviations of channels, ``(C,)``, that somebody says.
+
+    Raises:
+        DataError: There is no channel of a name.
+    """
+    if not isinstance(noise, Mapping):
+        return np.full(len(labels), float(noise))
+    for name in noise:
+        if name not in labels:
+            raise DataError(str(unknown_name("channel of noise", name, labels)))
+    return np.array([float(noise.get(label, 0.0)) for label in labels])
+
+
+def estimated_noise(
+    rollouts: Sequence[StepSequence],
+    field: str,
+    action_field: str,
+    predictions: OneStep | None,
+    ranges: Mapping[str, tuple[float, float]],
+    nominal: Mapping[str, float],
+    entries: np.ndarray | None = None,
+) -> np.ndarray:
+    """Deviations of the noise of all entries of ``field``, ``(n,)``, as recorded rollouts show it.
+
+    What is not noise (motion that no model of rows in time explains, a simulator that is wrong) makes each estimate
+    larger, never smaller: the least one of each channel counts.
+
+    Args:
+        rollouts: Recorded ones.
+        field: ``"states"`` or ``"observations"``.
+        action_field: ``"actions"`` or ``"actions_applied"``.
+        predictions: Of a simulator; ``None``: only the rows themselves are looked at.
+        ranges: Name -> lowest and highest value that a parameter may have.
+        nominal: Its value to begin with.
+        entries: Which entries to look at, bool ``(n,)``; others are said to have none. ``None``: all.
+    """
+    whole = [_flat(recorded, field) for recorded in rollouts]
+    kept = np.arange(whole[0].shape[1]) if entries is None else np.flatnonzero(entries)
+    series = [values[:, kept] for values in whole]
+    inputs = [_flat(recorded, action_field) for recorded in rollouts]
+    found = [difference_noise(series), interpolation_noise(series, inputs)]
+    width = np.ptp(np.concatenate(series), axis=0)
+    if predictions is not None:
+        told = _predicted_noise(predictions, ranges, nominal, width, kept)
+        if told is not None:
+            found.append(told)
+    least = np.min(found, axis=0)
+    noise = np.zeros(whole[0].shape[1])
+    noise[kept] = np.where(np.isfinite(least) & (least > _NONE * width), least, 0.0)
+    return noise
+
+
+def _flat(recorded: StepSequence, name: str) -> np.ndarray:
+    values = np.asarray(recorded.get_data_values(name), dtype=np.float64)[: len(recorded)]
+    return values.reshape(len(values), -1)
+
+
+def _predicted_noise(
+    predictions: OneStep,
+    ranges: Mapping[str, tuple[float, float]],
+    nominal: Mapping[str, float],
+    width: np.ndarray,
+    kept: np.ndarray,
+) -> np.ndarray | None:
+    """What one-step predictions say of the entries ``kept``; ``None`` where the simulator cannot make them."""
+    low, high = (np.array([ends[i] for ends in ranges.values()]) for i in (0, 1))
+    theta = np.clip([nominal[name] for name in ranges], low, high)
+    rows, best = predictions.before, None
+    gains, unit = np.zeros((len(rows), len(kept), len(kept))), np.eye(rows.shape[1])
+    steps = _FRACTION * np.where(width > 0.0, width, 1.0)
+    moved = [rows + unit[entry] * step for entry, step in zip(kept, steps, strict=True)]
+
+    def predicted(sets: Sequence[tuple[Mapping[str, float], np.ndarray]]) -> list[np.ndarray]:
+        return [values[:, kept] for values in predictions.predicted(sets)]
+
+    try:
+        for fit in range(_FITS):
+            aside = _FRACTION * (high - low) * np.where(theta + _FRACTION * (high - low) <= high, 1.0, -1.0)
+            sets = [theta, *(theta + np.eye(len(theta))[i] * aside[i] for i in range(len(theta)))]
+            asked = [(dict(zip(ranges, one.tolist(), strict=True)), rows) for one in sets]
+            base, *others = predicted(asked)
+            if fit in (0, _FITS - 1):  # how errors of the row before go on hardly depends on the parameters
+                gained = predicted([(asked[0][0], other) for other in moved])
+                gains = np.stack([(one - base) / step for one, step in zip(gained, steps, strict=True)], axis=2)
+            shape = (*base.shape, len(theta))
+            slopes = np.stack([(o - base) / d for o, d in zip(others, aside, strict=True)], axis=2).reshape(shape)
+            whole = np.isfinite(base).all(1) & np.isfinite(gains).all((1, 2)) & np.isfinite(slopes).all((1, 2))
+            if whole.sum() < max(_FEWEST, len(theta)):
+                return best
+            errors = (predictions.after[:, kept] - base)[whole]
+            noise, change = fitted_prediction_noise(errors, slopes[whole], gains[whole])
+            best = noise if best is None else np.minimum(best, noise)
+            theta = np.clip(theta + change, low, high)
+    except (MetarollError, NotImplementedError, ValueError):
+        return best  # a simulator that cannot do this says so where it is used
+    return best

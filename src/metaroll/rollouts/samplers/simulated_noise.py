@@ -1,0 +1,71 @@
+"""Noise of sensors that simulations have: how much each set of parameters gets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from metaroll.checks import check_number
+from metaroll.errors import DataError, unknown_name
+from metaroll.rollouts.samplers.series_features import channel_labels
+from metaroll.tasks.domain_params import NOISE
+from metaroll.types import EnvSpec
+
+__all__ = ["SimulatedNoise", "split_names"]
+
+
+def split_names(names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of domain parameters, and those that are the noise of a channel (``noise.LABEL``)."""
+    noise = tuple(name for name in names if name.startswith(NOISE))
+    return tuple(name for name in names if name not in noise), noise
+
+
+class SimulatedNoise:
+    """From sets of parameters to deviations of noise.
+
+    Args:
+        names: Of the columns of a set.
+        spec: Of the simulation.
+        field: ``"states"`` or ``"observations"``: what is measured.
+        entries: Which of its entries count, bool ``(n,)``; ``None``: all.
+        given: Deviations of all entries, by field, ``(n,)`` each.
+
+    Raises:
+        DataError: There is no channel of a name.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        spec: EnvSpec,
+        field: str,
+        entries: np.ndarray | None,
+        given: Mapping[str, np.ndarray],
+    ) -> None:
+        self._names = split_names(names)[1]
+        common, self._entry_of = given.get(field), dict[int, int]()
+        self._common: np.ndarray | None = None
+        if common is None and not self._names:
+            return
+        labels = channel_labels(spec, field, entries)
+        for name in self._names:
+            if name.removeprefix(NOISE) not in labels:
+                raise DataError(str(unknown_name("noise of a channel", name, [NOISE + label for label in labels])))
+            self._entry_of[list(names).index(name)] = labels.index(name.removeprefix(NOISE))
+        whole = np.zeros(len(labels)) if common is None else np.asarray(common, dtype=np.float64)
+        self._common = whole if entries is None or common is None else whole[entries]
+
+    def check(self, params: Mapping[str, float]) -> None:
+        """``ValueError`` where a deviation among ``params`` is negative."""
+        for name in self._names:
+            check_number(name, params[name], 0.0)
+
+    def by_set(self, values: np.ndarray) -> np.ndarray | None:
+        """Deviations for sets of parameters ``(B, d)``, ``(B, C)``; ``None`` where there is none at all."""
+        if self._common is None or not (self._entry_of or self._common.any()):
+            return None
+        table = np.tile(self._common, (len(values), 1))
+        for column, entry in self._entry_of.items():
+            table[:, entry] = values[:, column]
+        return table

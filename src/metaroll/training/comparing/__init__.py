@@ -1,0 +1,1 @@
+"""Recorded rollouts beside the simulator that shall explain them."""

@@ -1,0 +1,177 @@
+"""What of recorded rollouts and of a simulator is compared, and from which states the simulator starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from gymnasium.spaces import Box
+
+from metaroll.data.step_sequence import StepSequence
+from metaroll.envs.base.env_state import time_step_of, told_entries
+from metaroll.envs.lookup.source import EnvSource
+from metaroll.envs.wrappers.base import changes_actions
+from metaroll.inference.priors import Prior
+from metaroll.rollouts.samplers.one_step import OneStep
+from metaroll.rollouts.samplers.segment_starts import SegmentStarts, observed_states
+from metaroll.rollouts.samplers.sensor_noise import SensorNoise, estimated_noise, given_noise, parsed_noise
+from metaroll.rollouts.samplers.series_features import applied_field, channel_labels, segment_lengths
+from metaroll.seeding import derive_seed
+from metaroll.tasks.domain_access import read_domain_params
+from metaroll.tasks.domain_params import NOISE
+from metaroll.training.comparing.comparable import compared_field, starting_field
+from metaroll.training.evaluation.inference_result import InferenceOptions
+from metaroll.types import EnvSpec
+
+__all__ = ["Compared"]
+
+_PREDICTED = 200
+"""Rows of which a simulator predicts the next one, to see how noisy they are."""
+_ENOUGH = 50
+"""Rows from which the noise of states is estimated that no simulator predicts."""
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """A simulator beside recorded rollouts.
+
+    Attributes:
+        source: Makes the simulator.
+        field: ``"states"`` where both have them, else ``"observations"``.
+        entries: Which of its entries count, bool ``(n,)``; ``None``: all. An observation may hold what a state does not
+            tell (forces of contacts), which differs after a start from there.
+        labels: Names of those that count.
+        spec: Of the simulator, as what is compared has it.
+        dt: Seconds per step, where the simulator says so.
+        nominal: Its own parameters; of noise, what the log says.
+        action_field: Which recorded actions are played.
+        initial_state: From a recorded segment to its first state, where somebody says so.
+        noise: Of the sensors.
+    """
+
+    source: EnvSource
+    field: Literal["states", "observations"]
+    entries: np.ndarray | None
+    labels: tuple[str, ...]
+    spec: EnvSpec
+    dt: float | None
+    nominal: Mapping[str, float]
+    action_field: str
+    initial_state: Callable[[StepSequence], Any] | None
+    noise: SensorNoise
+
+    @classmethod
+    def of(
+        cls,
+        source: EnvSource,
+        rollouts: Sequence[StepSequence],
+        prior: Prior,
+        options: InferenceOptions,
+        initial_state: Callable[[StepSequence], Any] | None,
+    ) -> Compared:
+        """Of rollouts that ``comparable`` has brought into the simulator's form."""
+        params = [name for name in prior.names if not name.startswith(NOISE)]
+        made = source.make()
+        try:
+            spec, dt, as_given = EnvSpec.from_env(made), time_step_of(made), changes_actions(made)
+            nominal = {name: float(value) for name, value in read_domain_params(made, params).items() if name in params}
+            field = compared_field(spec, rollouts)
+            entries = told_entries(made) if field == "observations" else None
+        finally:
+            source.close(made)
+        labels = channel_labels(spec, field, entries)
+        plain = cls(
+            source,
+            field,
+            entries,
+            labels,
+            _compared_spec(spec, field, entries),
+            dt,
+            nominal,
+            applied_field(rollouts, as_given),
+            initial_state,
+            SensorNoise(labels, {}, np.zeros(len(labels)), "as nothing was said"),
+        )
+        noise = plain._noise_of(rollouts, prior, options, spec)
+        inferred = {NOISE + label: float(std) for label, std in zip(labels, noise.compared, strict=True)}
+        nominal |= {name: inferred[name] for name in prior.names if name in inferred}
+        return replace(plain, noise=noise, nominal=nominal)
+
+    def observed_state(self, observations: np.ndarray) -> np.ndarray:
+        """The states ``(N, S)`` of observations ``(N, O)``, where the simulator tells them."""
+        return observed_states(self.source, observations)
+
+    def starts(self, rollouts: Sequence[StepSequence], segment_length: int) -> SegmentStarts:
+        """Where simulations of segments of ``rollouts`` start."""
+        names = [f"rollout {number}" for number in range(len(rollouts))]
+        cut = segment_lengths(len(rollouts[0]), None, min(segment_length, len(rollouts[0])))
+        state = self.initial_state
+        return SegmentStarts.of(rollouts, names, cut, state, self.observed_state, self.noise.stds)
+
+    def recorded(self, rollout: StepSequence) -> np.ndarray:
+        """What is compared of a recorded rollout, ``(T, C)``."""
+        return self.shown(np.asarray(rollout.get_data_values(self.field), dtype=np.float64)[: len(rollout)])
+
+    def shown(self, values: np.ndarray) -> np.ndarray:
+        """The entries that count, ``(T, C)``, of states (or observations)."""
+        flat = values.reshape(len(values), -1)
+        return flat if self.entries is None else flat[:, self.entries]
+
+    def domain_params(self, params: Mapping[str, float]) -> dict[str, float]:
+        """Those of the simulator, without the noise of sensors."""
+        return {name: value for name, value in params.items() if not name.startswith(NOISE)}
+
+    # -- helpers ---------------------------------------------------------------------------------------------------
+
+    def _noise_of(
+        self, rollouts: Sequence[StepSequence], prior: Prior, options: InferenceOptions, spec: EnvSpec
+    ) -> SensorNoise:
+        wanted = parsed_noise(options.noise)
+        inferred = tuple(name.removeprefix(NOISE) for name in prior.names if name.startswith(NOISE))
+        if wanted == "none" and not inferred:
+            return SensorNoise(self.labels, {}, np.zeros(len(self.labels)), "as was asked for")
+        fields = {self.field} if self.initial_state is not None else {self.field, starting_field(rollouts)}
+        stds: dict[str, np.ndarray] = {}
+        if isinstance(wanted, str):
+            stds[self.field] = self._estimated(rollouts, self.field, prior, options)
+        else:
+            stds[self.field] = given_noise(wanted, channel_labels(spec, self.field))
+        # States that are only started from come from the same sensors: without noise in one there is none in the other.
+        if "states" in fields - {self.field} and stds[self.field].any() and sum(map(len, rollouts)) >= _ENOUGH:
+            stds["states"] = self._estimated(rollouts, "states", prior, options)
+        compared = stds[self.field] if self.entries is None else stds[self.field][self.entries]
+        estimated = isinstance(wanted, str)
+        how = "estimated from the log" if estimated else "as was given"
+        return SensorNoise(self.labels, stds, compared, how, estimated, inferred)
+
+    def _estimated(
+        self, rollouts: Sequence[StepSequence], field: str, prior: Prior, options: InferenceOptions
+    ) -> np.ndarray:
+        kept = self.entries if field == "observations" else None
+        predictions = None
+        if field == self.field:
+            seed = derive_seed("one step", options.seed)
+            state_of = self.observed_state
+            predictions = OneStep.of(self.source, rollouts, field, self.action_field, state_of, _PREDICTED, seed)
+        ranges = {
+            name: (float(low), float(high))
+            for name, low, high in zip(prior.names, prior.low, prior.high, strict=True)
+            if not name.startswith(NOISE)
+        }
+        return estimated_noise(rollouts, field, self.action_field, predictions, ranges, self.nominal, kept)
+
+
+def _compared_spec(spec: EnvSpec, field: str, entries: np.ndarray | None) -> EnvSpec:
+    """A spec whose states (or observations) are what is compared."""
+    if field == "states":
+        return spec
+    spec = replace(spec, state_space=None, state_labels=None)
+    space = spec.observation_space
+    if entries is None or not isinstance(space, Box):
+        return spec
+    kept = Box(space.low.reshape(-1)[entries], space.high.reshape(-1)[entries], dtype=space.dtype.type)
+    labels = spec.observation_labels
+    told = None if labels is None else tuple(label for label, keep in zip(labels, entries, strict=True) if keep)
+    return replace(spec, observation_space=kept, observation_labels=told)

@@ -1,0 +1,199 @@
+"""One look at a simulator before thousands of simulations are made: whether it can follow a log at all."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+from metaroll.data.step_sequence import StepSequence
+from metaroll.errors import DataError, RolloutError, ShapeError
+from metaroll.inference.priors import Prior
+from metaroll.policies.playback import PlaybackPolicy
+from metaroll.rollouts.engine.engine import RolloutEngine
+from metaroll.rollouts.samplers.segment_starts import SegmentStarts
+from metaroll.seeding import derive_seed
+from metaroll.tasks.domain_params import NOISE, DomainParamUpdate
+from metaroll.training.comparing.compared import Compared
+from metaroll.training.evaluation.inference_result import InferenceOptions
+from metaroll.types import EnvSpec, RolloutPlan, flat_dim
+
+__all__ = ["probe"]
+
+_ROUNDED = 1e-4
+"""Share of a channel's range by which what is shown at a start may be off: logs have few digits."""
+_UNKNOWN = 0.05
+"""The same where noise was not estimated."""
+_DEVIATIONS = 6.0
+_PAGE = "docs/your_simulator.md"
+
+
+def probe(compared: Compared, rollouts: Sequence[StepSequence], prior: Prior, options: InferenceOptions) -> None:
+    """Simulate the first recorded rollout, once with nominal parameters and once for each parameter that is unknown.
+
+    Raises:
+        ShapeError: The log has other columns than the simulator shows and takes.
+        DataError: The simulator does not start where it is told, or shows something else there than was recorded, or
+            no parameter changes anything, or its states are not known.
+        RolloutError: It cannot be simulated.
+    """
+    spec = compared.source.spec
+    _check_columns(compared, rollouts, spec)
+    starts = compared.starts(rollouts, options.segment_length)
+    first = _simulated(compared, rollouts[0], starts, [dict(compared.nominal)], options)[0]
+    _check_first(compared, rollouts[0], starts, first[0])
+    _check_params(compared, rollouts[0], starts, first, prior, options)
+
+
+def _check_columns(compared: Compared, rollouts: Sequence[StepSequence], spec: EnvSpec) -> None:
+    space = spec.action_space
+    for number, rollout in enumerate(rollouts):
+        recorded = (
+            np.asarray(rollout.get_data_values(compared.field))[: len(rollout)].reshape(len(rollout), -1).shape[1]
+        )
+        own = spec.observation_space if compared.field == "observations" else spec.state_space
+        labels = spec.observation_labels if compared.field == "observations" else spec.state_labels
+        if own is not None and recorded != flat_dim(own):
+            named = f" ({', '.join(labels)})" if labels else ""
+            raise ShapeError(
+                f"rollout {number} (counted from 0) must have {flat_dim(own)} {compared.field} per step{named}, as the "
+                f"simulator has, got {recorded}: is it the log of another robot? Else map its columns to those of the "
+                "simulator (metaroll import-log --env SIM)"
+            )
+        actions = np.asarray(rollout.get_data_values(compared.action_field))[: len(rollout)]
+        if isinstance(space, Discrete):
+            whole = actions.reshape(len(actions), -1)
+            if whole.shape[1] != 1 or (whole != np.round(whole)).any() or whole.min() < 0 or whole.max() >= space.n:
+                shown = f"{whole.shape[1]} numbers" if whole.shape[1] != 1 else f"values {whole.min()} to {whole.max()}"
+                raise ShapeError(
+                    f"{compared.action_field} of rollout {number} (counted from 0) must be choices 0 to {space.n - 1}, "
+                    f"as the simulator takes them, got {shown} per step: is it the log of another robot?"
+                )
+        elif isinstance(space, Box) and actions.reshape(len(actions), -1).shape[1] != flat_dim(space):
+            raise ShapeError(
+                f"rollout {number} (counted from 0) must have {flat_dim(space)} {compared.action_field} per step, as "
+                f"the simulator takes, got {actions.reshape(len(actions), -1).shape[1]}: is it another robot's log?"
+            )
+
+
+def _check_first(compared: Compared, rollout: StepSequence, starts: SegmentStarts, shown: np.ndarray) -> None:
+    """Whether the simulator shows at its start what was recorded there."""
+    recorded, noise = compared.recorded(rollout), compared.noise.compared
+    smoothed = recorded[0]
+    if starts.state_of is not None and starts.measured is not None:
+        smoothed = compared.shown(starts.measured[:1])[0]
+    size = np.maximum(np.ptp(recorded, axis=0), np.abs(recorded).max(axis=0))
+    # Noise lies beside what any state shows, too (a cosine and sine off their circle), in all channels together.
+    allowed = _DEVIATIONS * (noise + np.linalg.norm(noise[noise < size])) + 1e-6
+    allowed = allowed + (_ROUNDED if compared.noise.is_estimated else _UNKNOWN) * size
+    off = np.abs(shown[0] - smoothed)
+    worst = int(np.argmax(off / allowed))
+    if not np.isfinite(shown[0]).all() or off[worst] > allowed[worst]:
+        how = "the state that it says shows the recorded observation" if starts.state_of is not None else "that state"
+        raise DataError(
+            f"the simulator must show what was recorded where it starts: in the first row, "
+            f"{compared.labels[worst]!r} is {recorded[0, worst]:.6g} in the log and {shown[0, worst]:.6g} in the "
+            f"simulator, which was reset to {how}, {np.array2string(starts.states[0], precision=4, threshold=12)}. "
+            f"Check units, signs, zeros of angles and the order of columns; of a simulator of yours, that reset reads "
+            f"options['init_state'] and state_from_observation is its inverse ({_PAGE})"
+        )
+
+
+def _check_params(
+    compared: Compared,
+    rollout: StepSequence,
+    starts: SegmentStarts,
+    first: list[np.ndarray],
+    prior: Prior,
+    options: InferenceOptions,
+) -> None:
+    """Whether parameters change anything in the first recorded rollout."""
+    ranges = {
+        name: (low, high)
+        for name, low, high in zip(prior.names, prior.low.tolist(), prior.high.tolist(), strict=True)
+        if not name.startswith(NOISE)
+    }
+    sets = [
+        {
+            **compared.nominal,
+            name: low if abs(low - compared.nominal[name]) > abs(high - compared.nominal[name]) else high,
+        }
+        for name, (low, high) in ranges.items()
+    ]
+    if not sets:
+        return
+    changed = []
+    for name, other in zip(ranges, _simulated(compared, rollout, starts, sets, options, may_fail=True), strict=True):
+        same = all(a.shape == b.shape and np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+        changed += [] if same else [name]
+    still = [name for name in ranges if name not in changed]
+    if not changed:
+        raise DataError(
+            f"parameters must change what is simulated, but {', '.join(still)}, each from its nominal value to the "
+            "farther end of its prior, change nothing in the first recorded rollout: the simulator takes them and "
+            f"does not use them, or nothing moves in the log. How parameters are set: {_PAGE}"
+        )
+    if still:
+        warnings.warn(
+            f"{', '.join(still)} changed nothing in the first recorded rollout, from the nominal value to the farther "
+            "end of the prior: this log may not tell it",
+            stacklevel=4,
+        )
+
+
+def _farther(ends: tuple[float, float], value: float) -> float:
+    return max(ends, key=lambda end: abs(end - value))
+
+
+def _simulated(
+    compared: Compared,
+    rollout: StepSequence,
+    starts: SegmentStarts,
+    sets: Sequence[Mapping[str, float]],
+    options: InferenceOptions,
+    may_fail: bool = False,
+) -> list[list[np.ndarray]]:
+    """For each set of parameters what the simulator shows of the segments of a recorded rollout, ``(T, C)`` each."""
+    begins = [0, *np.cumsum(starts.segments[:-1]).tolist()]
+    actions = [np.asarray(rollout.get_data_values(compared.action_field))[: len(rollout)]]
+    plans = [
+        RolloutPlan(
+            number * len(begins) + part,
+            (derive_seed("probe", options.seed), 0, part),
+            DomainParamUpdate(compared.domain_params(params)),
+            eval=True,
+            init_state=starts.states[part],
+            max_steps=starts.segments[part],
+            context={"recording": np.array(0), "start": np.array(begin)},
+        )
+        for number, params in enumerate(sets)
+        for part, begin in enumerate(begins)
+    ]
+    lenient = "drop" if may_fail else "raise"
+    policy = PlaybackPolicy(compared.source.spec, actions)
+    with RolloutEngine(
+        compared.source, policy, on_invalid=lenient, on_error=lenient, record_extras=compared.field == "states"
+    ) as engine:
+        try:
+            made = engine.run(plans)
+        except RolloutError as error:
+            raise RolloutError(
+                f"the simulator cannot simulate the first recorded rollout, with its own parameters, from the state "
+                f"{np.array2string(starts.states[0], precision=4, threshold=12)}: {error}. What infer asks of a "
+                f"simulator: {_PAGE}",
+                error.plan,
+                error.step,
+                error.worker_traceback,
+            ) from error
+        lost = {entry.plan.index for entry in engine.dropped}
+    shown = iter(made)
+    found: list[list[np.ndarray]] = [[] for _ in sets]
+    for plan in plans:
+        values = np.zeros((0, len(compared.labels)))
+        if plan.index not in lost:
+            one = next(shown)
+            values = compared.shown(np.asarray(one.get_data_values(compared.field), dtype=np.float64))
+        found[plan.index // len(begins)].append(values)
+    return found

@@ -1,0 +1,225 @@
+"""Noise of sensors in simulations of recorded segments, and states in which these start."""
+
+from __future__ import annotations
+
+import pickle
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from series_embeddings import Flat
+
+from metaroll import DomainParamUpdate, DummyPolicy, IdlePolicy, PendulumEnv, RolloutEngine, RolloutPlan
+from metaroll.data.step_sequence import StepSequence
+from metaroll.envs.base.env_state import state_from_observation
+from metaroll.envs.lookup.source import EnvSource
+from metaroll.errors import DataError
+from metaroll.functional.philox import normals, stream_keys
+from metaroll.rollouts.samplers.one_step import OneStep
+from metaroll.rollouts.samplers.param_sets import seed_of_values
+from metaroll.rollouts.samplers.sbi import SimRolloutSamplerForSBI
+from metaroll.rollouts.samplers.segment_starts import SegmentStarts
+from metaroll.rollouts.samplers.sensor_noise import estimated_noise, given_noise, parsed_noise
+from metaroll.tasks.plan_table import SENSOR_NOISE
+from metaroll.tasks.posterior_sampler import PosteriorTaskSampler
+
+STEPS = 12
+STD = np.array([0.05, 0.3])
+
+
+def recorded(env, params, count=2, steps=STEPS, states=True, noise=None):
+    """Rollouts of ``env`` with other parameters; without states, with what noisy sensors show."""
+    plans = [RolloutPlan(i, (3, 0, i), DomainParamUpdate(params), max_steps=steps) for i in range(count)]
+    with RolloutEngine(env, DummyPolicy(EnvSource.of(env).spec), record_extras=True) as engine:
+        made = list(engine.run(plans))
+    found = []
+    generator = np.random.default_rng(5)
+    for one in made:
+        shown = np.asarray(one.observations, dtype=np.float64)
+        shown = shown if noise is None else shown + noise * generator.standard_normal(shown.shape)
+        kept = {"states": one.states} if states else {}
+        found.append(StepSequence(rewards=one.rewards, observations=shown, actions=one.actions, **kept))
+    return found
+
+
+def pend_sampler(names=("pole_mass",), noise=STD, **options):
+    real = recorded("pend", {"pole_mass": 0.8})
+    spec = EnvSource.of("pend").spec
+    given = {"rollouts_real": real, "len_segments": 6, "seed": 0, "noise": {"states": noise}, **options}
+    return SimRolloutSamplerForSBI("pend", IdlePolicy(spec), dict(enumerate(names)), Flat(2, 1, STEPS), **given), real
+
+
+def test_noise_is_added_to_what_is_measured_and_not_to_what_moves(monkeypatch):
+    monkeypatch.setattr(SegmentStarts, "are_drawn", property(lambda starts: False))
+    theta = np.array([[1.0], [0.7], [1.3]])
+    (quiet, real), (noisy, _) = pend_sampler(noise=np.zeros(2)), pend_sampler()
+    quiet._target = noisy._target  # the same smoothed starts
+    plain, found = (one(theta).numpy().reshape(3, 2, 2, 6, 3) for one in (quiet, noisy))
+    difference = (found - plain).astype(np.float64)
+    for row, value in enumerate(theta):
+        for place, (rollout, segment) in enumerate([(0, 0), (0, 1), (1, 0), (1, 1)]):
+            keys = stream_keys(np.array([[seed_of_values(0, value), 0, row * 4 + place]], dtype=np.uint64))
+            drawn = normals(keys, SENSOR_NOISE, 0, 14).reshape(7, 2)[:6] * STD
+            np.testing.assert_allclose(difference[row, rollout, segment, 1:, :2], drawn[1:], atol=1e-5)
+            # What was measured at the start is what was recorded there.
+            np.testing.assert_allclose(
+                found[row, rollout, segment, 0, :2], real[rollout].states[6 * segment], rtol=1e-6
+            )
+    np.testing.assert_array_equal(difference[..., 2], 0.0)  # actions
+    quiet.close(), noisy.close()
+
+
+def test_rows_do_not_depend_on_workers_slots_neighbors_or_copies(shared_pools):
+    theta = np.linspace(0.7, 1.3, 9)[:, None]
+    sampler, _ = pend_sampler()
+    copied = pickle.loads(pickle.dumps(sampler))
+    expected = sampler(theta)
+    assert expected.isfinite().all() and len(torch.unique(expected[:, 3])) == 9
+    for other in (copied, pend_sampler(pool=shared_pools[2])[0], pend_sampler(slots_per_unit=3)[0]):
+        torch.testing.assert_close(other(theta), expected, rtol=0, atol=0)
+    assert not torch.equal(sampler(theta), expected)  # another call, other noise
+
+
+def test_simulations_start_as_far_off_as_sensors_are(monkeypatch):
+    sampler, real = pend_sampler(noise=np.array([1e-3, 1e-2]))
+    seen = []
+    drawn = SegmentStarts.drawn
+    monkeypatch.setattr(SegmentStarts, "drawn", lambda self, z: seen.append(drawn(self, z)) or seen[-1])
+    sampler(np.ones((200, 1)))
+    [starts] = seen
+    off = np.array(starts).reshape(200, 4, 2) - np.stack([one.states[row] for one in real for row in (0, 6)])
+    stds = sampler._target.starts.stds
+    assert ((stds > 0) & (stds <= [1e-3, 1e-2])).all()
+    centers = sampler._target.starts.measured - np.stack([one.states[row] for one in real for row in (0, 6)])
+    np.testing.assert_allclose((off - centers).std(axis=0), stds, rtol=0.25)
+    sampler.close()
+
+
+def test_noise_as_a_parameter():
+    sampler, _ = pend_sampler(("pole_mass", "noise.theta_dot"), noise=np.zeros(2))
+    features = sampler(np.array([[1.0, 0.0], [1.0, 0.5], [1.0, -0.1]])).numpy().reshape(3, 4, 6, 3)
+    assert np.isnan(features[2]).all() and "noise.theta_dot must lie in" in sampler.failed[0].message
+    off = (features[1] - features[0])[:, 1:]
+    assert np.abs(off[..., 0]).max() < 1e-6 < 0.2 < off[..., 1].std() < 0.8
+    with pytest.raises(DataError, match=r"unknown noise of a channel 'noise.thet_dot'.*noise.theta_dot"):
+        pend_sampler(("noise.thet_dot",))
+    draws = np.random.default_rng(0).uniform(0.5, 1.5, (20, 2))
+    tasks = PosteriorTaskSampler((("pole_mass", "noise.theta_dot"), draws), generator=0)
+    assert list(tasks.names) == ["pole_mass"] and tuple(tasks.sample(1)[0].task) == ("pole_mass",)
+
+
+def test_entries_that_a_state_does_not_tell_do_not_count():
+    real = recorded("pend", {}, count=1, states=False)
+    kept = np.array([True, False, True])
+    spec = EnvSource.of("pend").spec
+    options = {"rollouts_real": real, "len_segments": 6, "seed": 0, "series": "observations"}
+    whole = SimRolloutSamplerForSBI("pend", IdlePolicy(spec), {0: "pole_mass"}, Flat(3, 1, STEPS), **options)
+    some = SimRolloutSamplerForSBI(
+        "pend", IdlePolicy(spec), {0: "pole_mass"}, Flat(2, 1, STEPS), entries=kept, **options
+    )
+    columns = [0, 2, 3]
+    for call in (lambda one: one([[0.9]]), lambda one: one.target_features()):
+        expected = call(whole).reshape(STEPS, 4)[:, columns]
+        torch.testing.assert_close(call(some).reshape(STEPS, 3), expected, rtol=0, atol=0)
+
+
+def clipped_log(rows, count=2):
+    """Logs of a hopper whose first speed is shown clipped at some rows."""
+    made = recorded("Hopper-v5", {}, count=count, steps=10, states=False)
+    for one in made:
+        shown = np.array(one.observations)
+        shown[list(rows), 5] = 10.0
+        one.observations[:] = shown
+    return made
+
+
+def hopper_starts(log, segments):
+    made = gymnasium.make("Hopper-v5")
+    names = [f"rollout {i}" for i in range(len(log))]
+    return SegmentStarts.of(log, names, segments, None, lambda shown: state_from_observation(made, shown), {})
+
+
+def test_segments_start_where_observations_tell_the_state():
+    log = clipped_log(())
+    assert hopper_starts(log, (6, 4)).segments == (6, 4)
+    clipped = clipped_log((6, 7))
+    with pytest.warns(UserWarning, match=r"segments start at rows \[5\] instead of \[6\]"):
+        found = hopper_starts(clipped, (6, 4))
+    assert found.segments == (5, 5) and len(found.states) == 4
+    np.testing.assert_array_equal(found.states[1][1:], np.asarray(clipped[0].observations)[5])
+    for rows, message in (((0,), r"row 0 .* cut what lies before"), (range(3, 9), "row 6 .* another segment_length")):
+        with pytest.raises(ValueError, match=rf"rollout 0 must show the state .*{message}"):
+            hopper_starts(clipped_log(rows), (6, 4))
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [("estimate", "estimate"), ("none", "none"), ("0.01", 0.01), ("a=0.5, b=1", {"a": 0.5, "b": 1.0})],
+)
+def test_noise_that_is_given_in_words(text, parsed):
+    assert parsed_noise(text) == parsed
+    if not isinstance(parsed, str):
+        expected = [0.5, 1.0, 0.0] if isinstance(parsed, dict) else [0.01] * 3
+        assert given_noise(parsed, ("a", "b", "c")).tolist() == expected
+
+
+@pytest.mark.parametrize("text", ["", "much", "-1", "nan", "a=", "=1", "a=1,a=2", "a=1,2", "a=-1"])
+def test_noise_that_is_none(text):
+    with pytest.raises(ValueError, match="noise must be 'estimate', 'none', a deviation"):
+        parsed_noise(text)
+    with pytest.raises(DataError, match=r"unknown channel of noise .thet.*theta"):
+        given_noise({"thet": 1.0}, ("theta", "theta_dot"))
+
+
+def shares_found(env, truth, ranges, steps, shares):
+    """Noise that is found, as a share of each channel's range, where some was put in."""
+    made = gymnasium.make(env)
+    source, state_of = EnvSource.of(env), lambda shown: state_from_observation(made, shown)
+    clean = recorded(env, truth, count=4, steps=steps, states=False)
+    width = np.ptp(np.concatenate([one.observations for one in clean]), axis=0)
+    nominal = {name: 0.5 * sum(ends) for name, ends in ranges.items()}
+    found = []
+    for share in shares:
+        log = clean if not share else recorded(env, truth, 4, steps, states=False, noise=share * width)
+        steps_of = OneStep.of(source, log, "observations", "actions", state_of, 40, 0)
+        found.append(estimated_noise(log, "observations", "actions", steps_of, ranges, nominal) / width)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("env", "truth", "ranges", "shares"),
+    [
+        ("Pendulum-v1", {"m": 0.8, "l": 1.2}, {"m": (0.5, 1.5), "l": (0.5, 1.5)}, (0.005, 0.02)),
+        ("Swimmer-v5", {"opt_viscosity": 0.08}, {"opt_viscosity": (0.05, 0.2)}, (0.01,)),
+    ],
+)
+def test_noise_that_was_put_in_is_found(env, truth, ranges, shares):
+    none, *noisy = shares_found(env, truth, ranges, 60, (0.0, *shares))
+    assert (none < 1e-3).all()
+    for found, share in zip(noisy, shares, strict=True):
+        assert (found < 1.5 * share).all() and (found > share / 1.5).all()
+
+
+def test_what_a_simulator_explains_is_no_noise():
+    """A hopper hits the ground with other masses and damping than those that the search begins with."""
+    truth = {"body_mass:torso": 2.5, "dof_damping:*": 0.5}
+    ranges = {"body_mass:torso": (1.5, 6.5), "dof_damping:*": (0.2, 2.0)}
+    [found] = shares_found("Hopper-v5", truth, ranges, 20, (0.0,))
+    assert (found < 1e-3).all()
+    [alone] = [
+        estimated_noise(recorded("Hopper-v5", truth, 4, 20, states=False), "observations", "actions", None, {}, {})
+    ]
+    assert (alone > 1e-2).any()
+
+
+def test_a_simulator_that_cannot_predict_leaves_what_rows_say():
+    log = recorded("pend", {}, states=False, noise=0.1)
+    refuses = lambda shown: (_ for _ in ()).throw(NotImplementedError("no"))  # noqa: E731
+    steps_of = OneStep.of(EnvSource.of("pend"), log, "observations", "actions", refuses, 20, 0)
+    ranges = {"pole_mass": (0.5, 1.5)}
+    found = [
+        estimated_noise(log, "observations", "actions", one, ranges, {"pole_mass": 1.0}) for one in (steps_of, None)
+    ]
+    np.testing.assert_array_equal(*found)
+    assert PendulumEnv().env_spec.observation_labels is not None and (found[0] > 0).all()

@@ -1,0 +1,257 @@
+"""Inference in simulators of others: Gymnasium's by themselves, one's own by two methods; what is said of the rest."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+import pytest
+
+import metaroll
+from metaroll import DomainParamUpdate, DummyPolicy, RolloutEngine, RolloutPlan
+from metaroll.cli.main import main
+from metaroll.data.recordings import save_rollouts
+from metaroll.data.step_sequence import StepSequence
+from metaroll.envs.lookup.source import EnvSource
+from metaroll.errors import DataError, RolloutError, ShapeError
+from metaroll.inference.posterior import Posterior
+from metaroll.inference.priors import as_prior
+from metaroll.training.comparing.compared import Compared
+from metaroll.training.comparing.probing import probe
+from metaroll.training.evaluation.inference_result import InferenceOptions
+from metaroll.training.session import inferring
+from metaroll.training.session.inferring import infer, segment_sampler
+
+pytestmark = pytest.mark.usefixtures("lent_pools")
+
+
+class Knows:
+    """In place of NPDR: a posterior next to the middle of the prior, for which a few simulations are made."""
+
+    made: ClassVar[list[Any]] = []
+
+    def __init__(self, prior, **kept) -> None:
+        self.prior, self.description = prior, {"simulator": kept["simulator"], "num_failed": 0, "num_reused": 0}
+        self.description["num_foreign_parts"] = 0
+
+    def infer(self, simulate, observed, num_simulations) -> Posterior:
+        middle = 0.5 * (self.prior.low + self.prior.high)
+        self.made.append(simulate(middle[None]))
+        near = np.random.default_rng(0).normal(middle, 1e-6, (20, len(middle)))
+        return Posterior(self.prior, observed, draws=near, description=self.description)
+
+
+def logged(env, params, count=2, steps=20, states=False) -> list[StepSequence]:
+    """What somebody has logged of a robot: observations and actions, and perhaps states."""
+    plans = [RolloutPlan(i, (3, 0, i), DomainParamUpdate(params), max_steps=steps) for i in range(count)]
+    with RolloutEngine(env, DummyPolicy(EnvSource.of(env).spec), record_extras=True) as engine:
+        made = list(engine.run(plans))
+    found = []
+    for one in made:
+        kept = {"states": states_of(env, one)} if states else {}
+        fields = {"rewards": one.rewards, "observations": one.observations, "actions": one.actions, **kept}
+        found.append(StepSequence(**fields))
+    return found
+
+
+def states_of(env, rollout):
+    place = np.zeros((len(rollout) + 1, 1))
+    return np.concatenate([place, np.asarray(rollout.observations)], axis=1) if env == "Hopper-v5" else rollout.states
+
+
+GYMNASIUM = [
+    ("Pendulum-v1", {"m": (0.5, 1.5)}, {"m": 1.0}, False),
+    ("Pendulum-v1", {"m": (0.5, 1.5)}, {"m": 1.0}, True),
+    ("CartPole-v1", {"length": (0.2, 1.0)}, {"length": 0.6}, False),
+    ("Hopper-v5", {"body_mass:torso": (1.5, 6.5)}, {"body_mass:torso": 4.0}, False),
+    ("Hopper-v5", {"body_mass:torso": (1.5, 6.5)}, {"body_mass:torso": 4.0}, True),
+    ("Ant-v5", {"body_mass:torso": (0.2, 0.6)}, {"body_mass:torso": 0.4}, False),
+]
+
+
+@pytest.mark.parametrize(("env", "prior", "truth", "states"), GYMNASIUM)
+def test_gymnasiums_environments_are_inferred_by_themselves(env, prior, truth, states, tmp_path, monkeypatch) -> None:
+    """The posterior sits at the truth here, so that predictions must follow the log."""
+    monkeypatch.setattr(inferring, "NPDR", Knows)
+    log = logged(env, truth, steps=8, states=states)
+    options = InferenceOptions(segment_length=4, checks=False)
+    found = infer(env, log, prior, tmp_path, options)
+    assert Knows.made[-1].shape[0] == 1 and np.isfinite(Knows.made[-1]).all()
+    assert found.noise["text"] == "sensor noise: none, estimated from the log"
+    assert found.errors()["posterior"] < 2e-3
+    width = 27 if env == "Ant-v5" else log[0].observations.shape[1]
+    assert found.traces[0].recorded.shape[1] == width  # what forces of contacts say is not compared
+
+
+def test_what_the_sensors_noise_is_stands_in_the_result_and_another_one_is_another_posterior(
+    tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr(inferring, "NPDR", Knows)
+    log, times = logged("Pendulum-v1", {"m": 1.0}, count=2, steps=8), []
+    for noise in ("none", "none", "2=0.1", "2=0.2", {"2": 0.2}):
+        options = InferenceOptions(segment_length=4, checks=False, noise=noise)  # type: ignore[arg-type]
+        found = infer("Pendulum-v1", log, {"m": (0.5, 1.5)}, tmp_path, options)
+        times.append((tmp_path / "posterior" / "posterior.json").stat().st_mtime_ns)
+    assert [a == b for a, b in zip(times[1:], times, strict=False)] == [True, False, False, True]
+    told = json.loads((tmp_path / "inference.json").read_text())["noise"]
+    assert told["std"] == {"0": 0.0, "1": 0.0, "2": 0.2} and told["how"] == "as was given"
+    assert told["text"] == "sensor noise: entry 2 0.2, as was given" == found.noise["text"]
+    prior = {"m": (0.5, 1.5), "noise.2": (0.0, 0.3)}
+    found = infer("Pendulum-v1", log, prior, tmp_path, options)
+    assert found.nominal["noise.2"] == 0.2 and found.noise["text"].endswith("none, as was given; inferred: 2")
+    with pytest.raises(ValueError, match="noise must be 'estimate', 'none'"):
+        InferenceOptions(noise="loud")
+
+
+def looked_at(env, log, prior, noise="estimate") -> None:
+    options = InferenceOptions(hold_out=0, segment_length=4, noise=noise)
+    prior = as_prior(prior)
+    probe(Compared.of(EnvSource.of(env), log, prior, options, None), log, prior, options)
+
+
+class Cart(gymnasium.Env):
+    """A cart on a rail that is pushed: the two methods that infer asks for."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,))
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,))
+
+    def __init__(self) -> None:
+        self.mass, self.color = 1.0, 3.0
+        self.state = np.zeros(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        state = (options or {}).get("init_state")
+        self.state = self.np_random.uniform(-1, 1, 2) if state is None else np.array(state, dtype=float)
+        return self.state.astype(np.float32), {}
+
+    def state_from_observation(self, observations):
+        return np.asarray(observations, dtype=float)
+
+    def step(self, action):
+        place, speed = self.state
+        speed = speed + 0.1 * float(action[0]) / self.mass
+        self.state = np.array([place + 0.1 * speed, speed])
+        return self.state.astype(np.float32), 0.0, False, False, {}
+
+
+class Blind(Cart):
+    state_from_observation = None
+
+
+class Deaf(Cart):
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)
+
+
+class Backwards(Cart):
+    def state_from_observation(self, observations):
+        return -np.asarray(observations, dtype=float)
+
+
+class Broken(Cart):
+    def step(self, action):
+        raise RuntimeError("the belt is off")
+
+
+PUSHED = {"mass": (0.5, 1.5)}
+
+
+@pytest.mark.parametrize(
+    ("env", "prior", "error", "message"),
+    [
+        (
+            Blind,
+            PUSHED,
+            DataError,
+            r"must have a field 'states'.*Blind does not tell.*no method.*docs/your_simulator.md",
+        ),
+        (
+            Deaf,
+            PUSHED,
+            RolloutError,
+            r"(?s)cannot simulate the first recorded rollout.*ignores reset\(options.*your_sim",
+        ),
+        (Backwards, PUSHED, DataError, r"in the first row, '[01]' is .* in the log and .* Check units.*is its inverse"),
+        (Broken, PUSHED, RolloutError, r"(?s)cannot simulate .* from the state \[.*the belt is off.*your_simulator"),
+        (
+            Cart,
+            {"color": (1.0, 2.0)},
+            DataError,
+            r"parameters must change what is simulated, but color.*your_simulator",
+        ),
+    ],
+)
+def test_a_simulator_that_cannot_follow_is_found_out_by_one_simulation(env, prior, error, message) -> None:
+    with pytest.raises(error, match=message):
+        looked_at(env, logged(Cart, {}, count=1, steps=8), prior)
+
+
+def test_a_simulator_of_ones_own_follows_and_what_changes_nothing_is_said() -> None:
+    log = logged(Cart, {"mass": 0.8}, count=1, steps=8)
+    looked_at(Cart, log, PUSHED)
+    with pytest.warns(UserWarning, match="color changed nothing in the first recorded rollout"):
+        looked_at(Cart, log, {**PUSHED, "color": (1.0, 2.0)})
+
+
+@pytest.mark.parametrize(
+    ("robot", "env", "message"),
+    [
+        ("Acrobot-v1", "CartPole-v1", r"rollout 0 .* must have 4 observations per step, as the simulator has, got 6"),
+        (
+            "pend",
+            "qbb",
+            r"must have \d+ observations per step \(.*\), as the simulator has, got 3: is it the log of another",
+        ),
+        (
+            "MountainCarContinuous-v0",
+            "MountainCar-v0",
+            r"must be choices 0 to 2, as the simulator takes them, got values",
+        ),
+        ("MountainCar-v0", "Swimmer-v5", "must have 8 observations"),
+    ],
+)
+def test_a_log_of_another_robot_is_refused_in_words(robot, env, message, monkeypatch) -> None:
+    prior = {"CartPole-v1": "length", "MountainCar-v0": "gravity", "Swimmer-v5": "opt_viscosity"}
+    with pytest.raises(ShapeError, match=message):
+        looked_at(env, logged(robot, {}, count=1, steps=8), {prior.get(env, "ball_mass"): (0.1, 1.0)}, noise="none")
+
+
+def test_nothing_is_simulated_for_a_log_that_cannot_be_followed(tmp_path) -> None:
+    with pytest.raises(DataError, match="must show what was recorded"):
+        infer(Backwards, logged(Cart, {}, steps=8), PUSHED, tmp_path / "run", InferenceOptions(segment_length=4))
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_command_says_the_noise_and_how_a_file_becomes_a_folder(tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(inferring, "NPDR", Knows)
+    save_rollouts(logged("Pendulum-v1", {"m": 1.0}, steps=8), tmp_path / "log")
+    command = ["infer", "Pendulum-v1", "--out", str(tmp_path / "run"), "--param", "m=0.5:1.5", "--segment-length", "4"]
+    command += ["--no-checks", "--data"]
+    assert main([*command, str(tmp_path / "log"), "--noise", "2=0.1"]) == 0
+    assert "sensor noise: entry 2 0.1, as was given" in capsys.readouterr().out
+    (tmp_path / "robot.csv").write_text("t,angle\n0,1\n")
+    assert main([*command, str(tmp_path / "robot.csv")]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "must be a folder of recorded rollouts, got the file" in told and "metaroll import-log" in told
+
+
+def test_segments_of_a_clipped_log_move_in_predictions_too(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(inferring, "NPDR", Knows)
+    log = logged("Hopper-v5", {"body_mass:torso": 4.0}, count=1, steps=12)
+    shown = np.array(log[0].observations)
+    shown[6, 7] = -10.0
+    log[0].observations[:] = shown
+    options = InferenceOptions(segment_length=6, checks=False, hold_out=0, noise="none")
+    with pytest.warns(UserWarning, match=r"segments start at rows \[5\] instead of \[6\]"):
+        found = infer("Hopper-v5", log, {"body_mass:torso": (1.5, 6.5)}, tmp_path, options)
+    [trace] = found.traces
+    np.testing.assert_allclose(trace.simulated[0, 5], shown[5], atol=1e-6)
+    with (
+        pytest.warns(UserWarning, match="instead of"),
+        segment_sampler("Hopper-v5", log, found.posterior.prior, options) as sampler,
+    ):
+        assert sampler._target.segments == (5, 7)
+    assert metaroll.EnvSpec.from_env(gymnasium.make("Hopper-v5")).state_space is None
