@@ -22,7 +22,7 @@ from metaroll.functional.posteriors.calibration import (
 )
 from metaroll.functional.posteriors.linear_gaussian import linear_gaussian_posterior
 from metaroll.functional.series.features import constant_features
-from metaroll.inference.estimators import FeatureMap
+from metaroll.inference.feature_map import FeatureMap
 from metaroll.inference.posterior import Posterior
 from metaroll.inference.regions import Region
 from metaroll.inference.simulations import Simulations

@@ -20,7 +20,7 @@ from metaroll.inference.calibration import (
     missing,
     pairs_of,
 )
-from metaroll.inference.estimators import FeatureMap
+from metaroll.inference.feature_map import FeatureMap
 from metaroll.inference.informed import check_identified, check_informed
 from metaroll.inference.parameter_names import column_order, named
 from metaroll.inference.posterior import BORDER, Posterior

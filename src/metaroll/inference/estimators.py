@@ -29,8 +29,7 @@ from metaroll.functional.posteriors.flat_scale import (
     log_flat_slope,
     normal_of_flat,
 )
-from metaroll.functional.posteriors.random_features import matern_frequencies, median_distance
-from metaroll.functional.series.features import constant_features
+from metaroll.inference.feature_map import FeatureMap
 from metaroll.inference.success import SuccessModel
 from metaroll.seeding import derive_seed, isolated_rng, torch_generator
 
@@ -41,7 +40,6 @@ __all__ = [
     "METHODS",
     "MODELS",
     "EstimatorConfig",
-    "FeatureMap",
     "Fit",
     "NeuralEstimator",
     "NeuralTrainer",
@@ -53,8 +51,6 @@ METHODS = ("npe", "nle", "fmpe")
 MODELS = {"nsf": "nsf", "maf": "zuko_maf", "autoregressive_nsf": "zuko_nsf", "mdn": "mdn"}
 """Our names of densities, and sbi's. Its own ``maf`` is not among them: there the first parameter of each layer sees
 nothing of the observation, so that with few layers one parameter keeps its prior."""
-_NU = 2.5
-"""Smoothness of the Matern kernel of random features: 5/2, as BayesSim has it."""
 _ROWS_AT_A_TIME = 50_000
 _MOST_REDRAWN, _LEAST_REDRAWN = 50, 20
 """How often draws outside of the bounds are drawn again, and how many at least at a time."""
@@ -128,68 +124,6 @@ class EstimatorConfig:
         if not isinstance(settings, Mapping) or not set(settings) <= known:
             raise PosteriorError(f"the settings of an estimator must be some of {sorted(known)}, got {settings!r}")
         return cls(**settings)
-
-
-class FeatureMap(nn.Module):
-    """Features as an estimator sees them: those that vary, with mean 0 and deviation 1, or random features of these.
-
-    A feature that is the same in all simulations would be divided by nothing, and tells nothing: it is left out.
-
-    Args:
-        num_features: F, the number of features of a simulation.
-        num_kept: Of those, how many vary.
-        num_frequencies: Of random Fourier features; 0 means none.
-    """
-
-    def __init__(self, num_features: int, num_kept: int, num_frequencies: int = 0) -> None:
-        super().__init__()
-        self.num_features = num_features
-        self.kept: Tensor
-        self.mean: Tensor
-        self.scale: Tensor
-        self.frequencies: Tensor
-        self.register_buffer("kept", torch.zeros(num_kept, dtype=torch.int64))
-        self.register_buffer("mean", torch.zeros(num_kept, dtype=torch.float64))
-        self.register_buffer("scale", torch.ones(num_kept, dtype=torch.float64))
-        self.register_buffer("frequencies", torch.zeros(num_frequencies, num_kept, dtype=torch.float64))
-
-    @classmethod
-    def fitted(cls, features: np.ndarray, num_frequencies: int = 0, seed: int = 0) -> FeatureMap:
-        """The map for simulations with ``features (n, F)``.
-
-        Args:
-            features: Of the simulations, finite.
-            num_frequencies: Of random Fourier features.
-            seed: Of their scrambling.
-
-        Raises:
-            ValueError: No feature varies.
-        """
-        rows = np.asarray(features, dtype=np.float64)
-        mean, std = rows.mean(axis=0), rows.std(axis=0)
-        kept = np.flatnonzero(~constant_features(torch.as_tensor(features)).numpy())
-        if not kept.size:
-            raise ValueError(
-                f"features must vary with the parameters, but all {rows.shape[1]} are the same in all {len(rows)} "
-                "simulations; take other features, or wider priors"
-            )
-        made = cls(rows.shape[1], len(kept), num_frequencies)
-        made.kept.copy_(torch.from_numpy(kept))
-        made.mean.copy_(torch.from_numpy(mean[kept]))
-        made.scale.copy_(torch.from_numpy(1.0 / std[kept]))
-        if num_frequencies:
-            scaled = (rows[:, kept] - mean[kept]) / std[kept]
-            frequencies = matern_frequencies(num_frequencies, len(kept), median_distance(scaled), _NU, seed)
-            made.frequencies.copy_(torch.from_numpy(frequencies))
-        return made
-
-    def forward(self, features: Tensor) -> Tensor:
-        """What the estimator sees of ``features (n, F)``, float32 ``(n, K)``."""
-        scaled = (features.to(torch.float64)[:, self.kept] - self.mean) * self.scale
-        if len(self.frequencies):
-            angles = scaled @ self.frequencies.T
-            scaled = math.sqrt(2.0) * torch.cat([torch.cos(angles), torch.sin(angles)], dim=1)
-        return scaled.to(torch.float32)
 
 
 class _Silent:

@@ -8,7 +8,7 @@ from scipy.special import ndtr, ndtri
 
 from metaroll.functional.posteriors.smoothers import Predicted, Smoothers
 from metaroll.inference.calibration import FEWEST_PAIRS, Pairs, flat_rows, missing
-from metaroll.inference.estimators import FeatureMap
+from metaroll.inference.feature_map import FeatureMap
 from metaroll.inference.posterior import Posterior
 from metaroll.inference.simulations import Simulations
 from metaroll.inference.verdicts import AT_MOST_WIDE, INFORMED, Check
