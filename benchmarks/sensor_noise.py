@@ -1,0 +1,83 @@
+"""Noisy sensors of Gymnasium's pendulum: how much noise ``infer`` finds, and what its checks say with and without it.
+
+python benchmarks/sensor_noise.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import warnings
+from typing import Any
+
+import gymnasium
+import numpy as np
+from _reporting import report, versions
+
+from metaroll import StepSequence
+from metaroll.training.evaluation.inference_result import InferenceOptions
+from metaroll.training.session.inferring import infer
+
+ROBOT = {"m": 0.8, "l": 1.2, "g": 9.0}
+PRIOR = {"m": (0.5, 1.5), "l": (0.5, 1.5), "g": (5.0, 15.0)}
+
+
+def logged(share: float, seed: int, count: int = 5, steps: int = 200) -> tuple[list[StepSequence], np.ndarray]:
+    """What noisy sensors show of a pendulum, a new torque every 0.15 s, and the noise's deviations."""
+    env, clean, commands = gymnasium.make("Pendulum-v1"), [], []
+    vars(env.unwrapped).update(ROBOT)
+    for number in range(count):
+        generator = np.random.default_rng((seed, number))
+        torques = np.repeat(generator.uniform(-2.0, 2.0, (steps // 3 + 1, 1)), 3, axis=0)[:steps]
+        shown = [env.reset(seed=100 * seed + number)[0]]
+        shown += [env.step(torque)[0] for torque in torques]
+        clean.append(np.array(shown, dtype=np.float64))
+        commands.append(torques)
+    noise = share * np.ptp(np.concatenate(clean), axis=0)
+    generator = np.random.default_rng((seed, count))
+    noisy = [one + noise * generator.standard_normal(one.shape) for one in clean]
+    rows = zip(noisy, commands, strict=True)
+    return [StepSequence(rewards=np.zeros(steps), observations=x, actions=u) for x, u in rows], noise
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="one log, 200 simulations; nothing is written")
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")
+    for seed in range(1 if args.quick else args.seeds):
+        for share, how in ((0.01, "estimate"), (0.01, "none"), (0.0, "estimate")):
+            measure(share, how, seed, args.quick)
+
+
+def measure(share: float, how: str, seed: int, quick: bool) -> None:
+    log, noise = logged(share, seed)
+    options = InferenceOptions(noise=how, num_simulations=200 if quick else 2000)
+    with tempfile.TemporaryDirectory() as folder:
+        found = infer("Pendulum-v1", log, PRIOR, folder, options)
+    outcomes = {check["name"]: check["outcome"] for check in found.checks["checks"]}
+    config = {"noise_share": share, "noise": how, "seed": seed, "num_simulations": options.num_simulations}
+    common: dict[str, Any] = {
+        "config": config,
+        "versions": versions("sbi", "torch"),
+        "peer": "none",
+    }
+    report(
+        "sensor_noise",
+        quick,
+        metric="failed_checks",
+        value=sum(outcome == "failed" for outcome in outcomes.values()),
+        unit="checks",
+        outcomes=outcomes,
+        verdict=found.checks["text"],
+        **common,
+    )
+    if how == "estimate" and share:
+        ratios = np.array(list(found.noise["std"].values())) / noise
+        worst = float(np.exp(np.abs(np.log(ratios)).max()))
+        report("sensor_noise", quick, metric="noise_factor", value=worst, unit="found over true", **common)
+
+
+if __name__ == "__main__":
+    main()
