@@ -44,12 +44,12 @@ endef
 demo: .venv/.setup
 	$(BIN)/metaroll demo
 
-# One thread for each of three processes: those on two cores wait for workers a seventh of their time. Bytecode is kept,
-# also where the environment says no: tests and what they start would compile all of the source again and again.
+# One thread for each of two processes. Bytecode is kept, also where the environment says no: tests and what they start
+# would compile all of the source again and again.
 QUICKLY := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 
 test: .venv/.setup-dev
-	$(QUICKLY) $(BIN)/pytest -q -n 3 --dist worksteal -m "not slow" $(PYTEST)
+	$(QUICKLY) $(BIN)/pytest -q -n 2 --dist worksteal -m "not slow" $(PYTEST)
 
 test-slow: .venv/.setup-dev
 	$(BIN)/pytest -q -m slow $(PYTEST)
