@@ -40,7 +40,8 @@ TRANSPORTS = [("serial", 1), ("process", 1), ("process", 2), ("process", 3), ("r
 
 OTHER_PROCESSES = (TRANSPORTS[2], TRANSPORTS[4])
 OURS = ("metaroll.rollouts.workers.worker_main:main", "ray::RayWorker")
-MOST_WORKERS = sum({"serial": 0, "process": 1, "ray": 2}[kind] * number for kind, number in TRANSPORTS)
+MOST_WORKERS = sum({"serial": 0, "process": 0, "ray": 2}[kind] * number for kind, number in TRANSPORTS)
+"""That live beside the shared pools."""
 """Processes of all pools together; a worker on Ray is an actor with a process beside it."""
 
 STATES = [np.array([0.1 * i, 0.0]) for i in range(20)]
@@ -164,10 +165,14 @@ def workers_alive():
 
 
 @pytest.fixture(autouse=True)
-def no_process_is_left_behind():
+def no_process_is_left_behind(shared_pools):
     """Instead of that of conftest.py: workers that were killed are replaced by others, and Ray has its own ways."""
     yield
-    assert eventually(lambda: len(workers_alive()) <= MOST_WORKERS), "this test left workers behind"
+
+    def others():
+        return [process for process in workers_alive() if process.pid not in shared_pools.processes()]
+
+    assert eventually(lambda: len(others()) <= MOST_WORKERS), "this test left workers behind"
 
 
 @pytest.fixture
@@ -201,8 +206,10 @@ def test_results_do_not_depend_on_workers(name, make_env, pools, take):
         assert same(result, results[0])
 
 
+QUICK = {"process": ("parallel", "parameter exploration", "segmentwise"), "ray": ("parallel",)}
+"""Samplers whose workers are killed in every run of the tests; the others ask the same pool in the same way."""
 KILLED = [
-    pytest.param(name_of(key), name, marks=[pytest.mark.slow] if key[0] == "ray" and name != "parallel" else [])
+    pytest.param(name_of(key), name, marks=[] if name in QUICK[key[0]] else [pytest.mark.slow])
     for key in OTHER_PROCESSES
     for name in SAMPLERS
 ]

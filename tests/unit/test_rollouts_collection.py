@@ -74,7 +74,7 @@ def test_same_bits_for_any_number_of_workers(num_workers: int, shared_pools: Any
         assert collected(case, 6, shared_pools[num_workers]) == collected(case, 6), case
 
 
-@pytest.mark.parametrize("case", ["list, memory", "MuJoCo, memory"])
+@pytest.mark.parametrize("case", ["list, memory", pytest.param("MuJoCo, memory", marks=pytest.mark.slow)])
 def test_same_bits_after_lost_workers(case: str, shared_pools: Any) -> None:
     pool = shared_pools[2]
 

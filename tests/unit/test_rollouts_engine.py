@@ -250,7 +250,10 @@ def test_a_plan_without_seed_gets_fresh_recorded_entropy():
 # -- faults --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("kind", "at_step"), [("kill", 5), ("exit", -1), ("exit", 3), ("stop", 4), ("hang", 2)])
+@pytest.mark.parametrize(
+    ("kind", "at_step"),
+    [("kill", 5), ("exit", -1), pytest.param("exit", 3, marks=pytest.mark.slow), ("stop", 4), ("hang", 2)],
+)
 def test_a_lost_worker_changes_no_bit(kind, at_step, tmp_path, shared_pools):
     marker = str(tmp_path / "done")
     many = [RolloutPlan(index=i, seed=(0, 0, i), max_steps=15) for i in range(16)]
