@@ -190,7 +190,7 @@ def test_a_run_without_evaluations_on_its_way_counts_with_that_of_its_end(runs, 
 
 
 def test_one_run_per_seed(tmp_path, monkeypatch, capsys):
-    """In this process, then in two (as which runs also begin: test_cli_seed_group.py)."""
+    """In this process; in several: test_cli_seed_group.py."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump({**TINY, "epochs": 1}))
     arguments = [
@@ -223,7 +223,7 @@ def test_one_run_per_seed(tmp_path, monkeypatch, capsys):
     assert [summary["seed"] for summary in json.loads(capsys.readouterr().out)["runs"]] == [4, 5]
     assert (tmp_path / "many" / "seed-4" / "summary.json").read_bytes() == before
     # More epochs for all of them.
-    assert main(["resume", "many", "--jobs", "2", "--epochs", "2", "--json"]) == 0
+    assert main(["resume", "many", "--jobs", "1", "--epochs", "2", "--json"]) == 0
     assert [summary["epochs"] for summary in json.loads(capsys.readouterr().out)["runs"]] == [2, 2]
     assert "--from-epoch is for one run" in refusal(capsys, "resume", "many", "--from-epoch", "1")
     assert "--jobs is for a group of runs" in refusal(capsys, "resume", "many/seed-4", "--jobs", "2")

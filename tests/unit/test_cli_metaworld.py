@@ -62,6 +62,7 @@ def trained(tmp_path_factory):
     return run
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on_as_if_nothing_had_happened_whatever_its_workers(trained, tmp_path, capsys):
     stopped = str(tmp_path / "stopped")
     assert main(["train", "pearl", ML1, *flags(TINY, epochs=1), "--out", stopped, "--quiet"]) == 0

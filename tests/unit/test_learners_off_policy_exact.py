@@ -61,7 +61,11 @@ CASES: dict[str, tuple[Callable[[], gymnasium.Env], Callable[[], Any]]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+QUICK = ("SAC", "DQN", "goals", "images")
+"""Of each kind of actions, of goals and of pictures one; the others differ in their losses alone."""
+
+
+@pytest.mark.parametrize("case", [one if one in QUICK else pytest.param(one, marks=pytest.mark.slow) for one in CASES])
 def test_workers_lost_ones_and_a_resume_change_no_bit(
     case: str, shared_pools: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,8 +41,7 @@ TRANSPORTS = [("serial", 1), ("process", 1), ("process", 2), ("process", 3), ("r
 OTHER_PROCESSES = (TRANSPORTS[2], TRANSPORTS[4])
 OURS = ("metaroll.rollouts.workers.worker_main:main", "ray::RayWorker")
 MOST_WORKERS = sum({"serial": 0, "process": 0, "ray": 2}[kind] * number for kind, number in TRANSPORTS)
-"""That live beside the shared pools."""
-"""Processes of all pools together; a worker on Ray is an actor with a process beside it."""
+"""Processes beside those of the shared pools; a worker on Ray is an actor with a process beside it."""
 
 STATES = [np.array([0.1 * i, 0.0]) for i in range(20)]
 
@@ -128,17 +127,18 @@ def pools(shared_pools):
     def others():
         return {process.pid for process in psutil.Process().children(recursive=True)} - shared_pools.processes()
 
-    before = others()
-    running = {
-        name_of(key): shared_pools[key[1]] if key[0] == "process" else SamplerPool(key[1], transport=key[0])
-        for key in TRANSPORTS
-    }
-    for pool in running.values():
-        pool.invoke_all(whereabouts)  # workers start here, not in a test
+    class Pools(dict):
+        def __missing__(self, name):  # Ray starts where a test asks for it
+            kind, num = name.split(", ")
+            made = shared_pools[int(num)] if kind == "process" else SamplerPool(int(num), transport=kind)
+            made.invoke_all(whereabouts)
+            return self.setdefault(name, made)
+
+    before, running = others(), Pools()
     yield running
-    for key in TRANSPORTS:
-        if key[0] != "process":
-            running[name_of(key)].stop()
+    for name, pool in running.items():
+        if not name.startswith("process"):
+            pool.stop()
     assert eventually(lambda: others() <= before)
 
 
@@ -193,25 +193,32 @@ def same(left, right):
     return [first_difference(a, b) for a, b in zip(left, right, strict=True)] == [None] * len(left)
 
 
+@pytest.mark.parametrize("elsewhere", ["process", pytest.param("ray", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("make_env", [Started, lambda: PendulumEnv(max_steps=25)], ids=["list", "batched"])
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_results_do_not_depend_on_workers(name, make_env, pools, take):
-    """specs/sampling.md 0.4, 22 no. 3: serially, in 1 to 3 processes, and on Ray, in two calls in turn."""
+def test_results_do_not_depend_on_workers(name, make_env, elsewhere, pools, take):
+    """specs/sampling.md 0.4, 22 no. 3: serially, and in 1 to 3 processes, or on Ray, in two calls in turn."""
     results = []
-    for pool in pools.values():
-        sample = take(name, make_env(), pool)
+    for key in TRANSPORTS:
+        if key[0] not in ("serial", elsewhere):
+            continue
+        sample = take(name, make_env(), pools[name_of(key)])
         results.append(sample() + sample())
     assert len(results[0]) > 10
     for result in results[1:]:
         assert same(result, results[0])
 
 
-QUICK = {"process": ("parallel", "parameter exploration", "segmentwise"), "ray": ("parallel",)}
+QUICK = ("parallel", "parameter exploration", "segmentwise")
 """Samplers whose workers are killed in every run of the tests; the others ask the same pool in the same way."""
 KILLED = [
-    pytest.param(name_of(key), name, marks=[] if name in QUICK[key[0]] else [pytest.mark.slow])
+    pytest.param(name_of(key), name, marks=[] if name in QUICK and key[0] == "process" else [pytest.mark.slow])
     for key in OTHER_PROCESSES
     for name in SAMPLERS
+]
+RAISED = [
+    pytest.param(name_of(key), marks=[pytest.mark.slow] if key[0] == "ray" else [])
+    for key in (TRANSPORTS[0], *OTHER_PROCESSES)
 ]
 
 
@@ -230,7 +237,7 @@ def test_a_killed_worker_is_replaced(name, where, pools, take, tmp_path):
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
-@pytest.mark.parametrize("where", [name_of(key) for key in (TRANSPORTS[0], *OTHER_PROCESSES)])
+@pytest.mark.parametrize("where", RAISED)
 def test_an_exception_arrives_and_the_sampler_stays_usable(name, where, pools, take, tmp_path):
     """specs/sampling.md 10 (d): as RolloutError with the plan; no worker is left in the middle of something."""
     path = tmp_path / "what"

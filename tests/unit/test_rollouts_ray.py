@@ -193,6 +193,7 @@ def test_an_exception_arrives_with_traceback_and_replay_and_the_engine_goes_on(p
     assert "argument 1; its traceback there" in failed.value.__notes__[0]
 
 
+@pytest.mark.slow
 def test_a_lost_worker_or_actor_is_replaced_and_knows_all_again(cluster, tmp_path, monkeypatch):
     """A worker process that hangs or dies, an actor that is killed or stopped; and bounded retries."""
     monkeypatch.setattr(ray_transport, "_DEAF_S", 1.0)
@@ -226,6 +227,7 @@ def test_a_lost_head_is_an_error_before_ray_ends_the_program(cluster, monkeypatc
         assert own.run_map(lambda G, x: 2 * x, [1]) == [2]  # connected anew
 
 
+@pytest.mark.slow
 def test_a_node_that_dies_in_the_middle_of_sampling_changes_no_bit(cluster, pool):
     # The processors of the head belong to ``pool``: those of the new nodes are the only free ones.
     pool.invoke_all(whereabouts)  # also to a worker that an earlier test has killed, and nobody has used since

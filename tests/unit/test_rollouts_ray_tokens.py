@@ -94,6 +94,7 @@ def test_no_token_is_an_error_within_seconds_and_the_pool_stays_usable(guarded, 
     assert len(lines) == 2 and all(line.startswith("True") and message in line for line in lines), (out, err)
 
 
+@pytest.mark.slow
 def test_a_cluster_without_tokens_follows_one_with_them():
     """The pool's own Ray demands tokens; when it has ended, this process takes calls without them again."""
     with SamplerPool(1, transport="ray") as own:
