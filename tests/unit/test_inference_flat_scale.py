@@ -1,4 +1,4 @@
-"""Posteriors of bounded parameters: whole densities within the bounds, of what networks leave outside of them, too."""
+"""Posteriors of bounded parameters: whole densities, and draws, within the bounds."""
 
 from __future__ import annotations
 
@@ -42,6 +42,14 @@ def test_all_of_the_density_lies_within_the_bounds(posterior) -> None:
     assert (drawn[:, 0] > 2.0).all() and (drawn[:, 0] < 4.0).all()
     mean = (density[:, None] * cells).sum(axis=0) * area
     np.testing.assert_allclose(drawn.mean(axis=0), mean, atol=0.05)
+
+
+def test_the_end_of_a_posterior_at_a_bound_is_not_cut_off() -> None:
+    """Data that tells nothing leaves a uniform prior; cut at its bounds, a normal has 0.83 of its deviation."""
+    noise = np.random.default_rng(5)
+    learner = NPDR({"a": (2.0, 4.0)}, SMALL, seed=1)
+    posterior = learner.infer(lambda thetas: noise.standard_normal(thetas.shape), [0.0], 2000)
+    assert posterior.sample(4000, 0).std() == pytest.approx(2.0 / np.sqrt(12.0), rel=0.1)
 
 
 def test_draws_of_a_network_that_leaves_nothing_within_the_bounds_lie_on_them() -> None:

@@ -23,12 +23,7 @@ from torch import Tensor, nn
 
 from metaroll.checks import check_fraction, check_number, check_whole, described
 from metaroll.errors import MissingPackageError, PosteriorError, unknown_name
-from metaroll.functional.posteriors.flat_scale import (
-    flat_of_normal,
-    inside_bounds,
-    log_flat_slope,
-    normal_of_flat,
-)
+from metaroll.functional.posteriors.flat_scale import flat_of_normal, log_flat_slope, normal_of_flat
 from metaroll.inference.feature_map import FeatureMap
 from metaroll.inference.success import SuccessModel
 from metaroll.seeding import derive_seed, isolated_rng, torch_generator
@@ -52,10 +47,6 @@ MODELS = {"nsf": "nsf", "maf": "zuko_maf", "autoregressive_nsf": "zuko_nsf", "md
 """Our names of densities, and sbi's. Its own ``maf`` is not among them: there the first parameter of each layer sees
 nothing of the observation, so that with few layers one parameter keeps its prior."""
 _ROWS_AT_A_TIME = 50_000
-_MOST_REDRAWN, _LEAST_REDRAWN = 50, 20
-"""How often draws outside of the bounds are drawn again, and how many at least at a time."""
-_DRAWS_INSIDE, _SEED_INSIDE = 5000, 0
-"""Draws that tell how much of a density lies within the bounds."""
 _BUILDING_ROWS = 16
 
 
@@ -240,8 +231,8 @@ class NeuralEstimator:
         event_shape: Shape of the features of one simulation.
         success: With ``"nle"``, how likely a simulation succeeds, where some have failed: the posterior is the prior
             times this times the likelihood of those that have not.
-        flat: With ``"npe"``, the columns of parameters that the networks see on the flat scale of their bounds, not on
-            the normal one; what they leave outside of the bounds is normalized away. ``()`` means none.
+        flat: With ``"npe"``, the columns of parameters that the networks see on the flat scale of their bounds
+            (functional/posteriors/flat_scale.py), not on the normal one; ``()`` means none.
     """
 
     def __init__(
@@ -262,7 +253,6 @@ class NeuralEstimator:
             member.eval()
         device = next(self._members[0].parameters()).device
         self._is_flat = torch.tensor([column in self.flat for column in range(dim)], device=device)
-        self._inside: dict[tuple[int, bytes], float] = {}
 
     # ---- use -------------------------------------------------------------------------------------------------------
 
@@ -314,39 +304,9 @@ class NeuralEstimator:
     def _draws(self, member: Any, num: int, seen: Tensor) -> Tensor:
         """``(m, num, d)``."""
         if self.config.method == "npe":
-            return self._within(member, num, seen)
+            return normal_of_flat(member.sample((num,), condition=seen).transpose(0, 1), self._is_flat)
         posterior = self._sbi_posterior(member)
         return torch.stack([posterior.sample((num,), x=row[None], show_progress_bars=False) for row in seen])
-
-    def _within(self, member: Any, num: int, seen: Tensor) -> Tensor:
-        """``(m, num, d)`` of what a network draws within the bounds."""
-        drawn = member.sample((num,), condition=seen).transpose(0, 1)
-        if not self.flat:
-            return drawn
-        outside = ~inside_bounds(drawn, self._is_flat)
-        for _ in range(_MOST_REDRAWN):
-            some = torch.nonzero(outside.any(dim=1))[:, 0]
-            if not len(some):
-                break
-            lacking = int(outside[some].sum(dim=1).max())
-            more = member.sample((min(max(lacking, _LEAST_REDRAWN), num),), condition=seen[some]).transpose(0, 1)
-            for row, fresh in zip(some.tolist(), more, strict=True):
-                fresh = fresh[inside_bounds(fresh, self._is_flat)][: int(outside[row].sum())]
-                drawn[row, torch.nonzero(outside[row])[: len(fresh), 0]] = fresh
-            outside = ~inside_bounds(drawn, self._is_flat)
-        # Where a network leaves next to nothing within the bounds, what lies outside is put onto them.
-        return normal_of_flat(drawn, self._is_flat)
-
-    def _log_inside(self, position: int, row: Tensor) -> float:
-        """Logarithm of the share of a network's density that lies within the bounds, for one observation."""
-        if not self.flat:
-            return 0.0
-        key = (position, row.cpu().numpy().tobytes())
-        if key not in self._inside:
-            with isolated_rng(_SEED_INSIDE):
-                drawn = self._members[position].sample((_DRAWS_INSIDE,), condition=row)[:, 0]
-            self._inside[key] = float(inside_bounds(drawn, self._is_flat).sum())
-        return math.log(max(self._inside[key], 1.0) / _DRAWS_INSIDE)
 
     def _log_density(self, position: int, points: Tensor, row: Tensor) -> Tensor:
         """``(n,)`` for one observation."""
@@ -355,8 +315,8 @@ class NeuralEstimator:
             some = points[start : start + _ROWS_AT_A_TIME]
             if self.config.method == "npe":
                 flat = flat_of_normal(some, self._is_flat)
-                logs = member.log_prob(flat[:, None], condition=row)[:, 0] - self._log_inside(position, row)
-                parts.append(logs + log_flat_slope(some, self._is_flat))
+                logs = member.log_prob(flat.to(torch.float32)[:, None], condition=row)[:, 0]
+                parts.append(logs + log_flat_slope(some, flat, self._is_flat))
             elif self.config.method == "nle":
                 repeated = row.expand(len(some), *row.shape[1:])
                 likelihood = member.log_prob(repeated[None], condition=some)[0]

@@ -295,7 +295,9 @@ def _split(
 def _config(options: InferenceOptions) -> EstimatorConfig:
     """Small flows: minutes on a laptop."""
     method = "npe" if options.method == "npdr" else options.method
-    return EstimatorConfig(method=method, model="maf", learning_rate=1e-3, stop_after_epochs=15, max_epochs=200)
+    return EstimatorConfig(
+        method=method, model="maf", batch_size=50, learning_rate=1e-3, stop_after_epochs=15, max_epochs=200
+    )
 
 
 def _embedding(options: InferenceOptions, spec: EnvSpec, length: int) -> Embedding:
