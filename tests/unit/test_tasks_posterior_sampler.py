@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 
@@ -20,6 +21,7 @@ from metaroll import (
     check_split,
 )
 from metaroll.data.posteriors.folder import Draws, write_folder
+from metaroll.envs.lookup.posteriors import posterior_family, posterior_name
 from metaroll.errors import PosteriorError, ShapeError, SnapshotError
 from metaroll.learners.ppo import PPO
 from metaroll.policies.gaussian import GaussianMLPPolicy
@@ -145,3 +147,16 @@ def test_no_sbi_is_loaded(folder):
         [sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ), check=True
     )
     assert result.stdout.strip() == "[]"
+
+
+def test_tasks_do_not_depend_on_how_the_folder_is_written_or_where_it_is(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(folder, tmp_path / "elsewhere")
+    found = []
+    for written in ("posterior", "./posterior", str(folder), "elsewhere"):
+        family = posterior_family(posterior_name("Pendulum-v1", written))
+        (train, test), samplers = family.split(5, 3, seed=2), family.samplers(2)
+        found.append([rows(updates) for updates in (train, test, *(sampler.sample(4) for sampler in samplers))])
+    assert found[0] == found[1] == found[2] == found[3]
+    other = write_folder(tmp_path / "other", Draws(NAMES, table()[::-1].copy()), {})
+    assert rows(posterior_family(posterior_name("Pendulum-v1", other)).split(5, 3, seed=2)[0]) != found[0][0]

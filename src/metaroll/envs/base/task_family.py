@@ -65,6 +65,8 @@ class TaskFamily:
         test_tasks: Which tasks of a list are held out, instead of what the hash says.
         lists: ``seed -> (training tasks, held-out tasks)`` of a benchmark that says itself what is held out (only with
             ``test_share=None``); ``split`` takes from the start of both.
+        drawn_as: What tasks are drawn from, beside the seed; ``None``: the name. For names that hold a path, which can
+            be written in many ways.
     """
 
     name: str
@@ -78,6 +80,7 @@ class TaskFamily:
     same_tasks: bool = False
     test_tasks: tuple[Any, ...] | None = None
     lists: Callable[[int], tuple[Sequence[EnvUpdate], Sequence[EnvUpdate]]] | None = None
+    drawn_as: str | None = None
 
     def __post_init__(self) -> None:
         if self.horizon is not None:
@@ -258,7 +261,7 @@ class TaskFamily:
                     f"num_train={num_train} and num_test={num_test}; ask for fewer"
                 )
             return list(train[:num_train]), list(test[:num_test])
-        generator = np.random.default_rng(derive_seed("tasks", self.name, int(seed)))
+        generator = np.random.default_rng(derive_seed("tasks", self._stream, int(seed)))
         if self.test_share is not None:
             sizes = num_train, num_test
             return draw_split(self.tasks, *sizes, self.test_share, generator, self.name, self.test_tasks)
@@ -282,11 +285,19 @@ class TaskFamily:
         source, share, held_out = self.tasks, self.test_share, self.test_tasks
         train, test = (
             SplitTaskSampler(
-                source, side, share, test_tasks=held_out, generator=derive_seed("sampler", side, self.name, int(seed))
+                source,
+                side,
+                share,
+                test_tasks=held_out,
+                generator=derive_seed("sampler", side, self._stream, int(seed)),
             )
             for side in ("train", "test")
         )
         return train, test
+
+    @property
+    def _stream(self) -> str:
+        return self.name if self.drawn_as is None else self.drawn_as
 
 
 _FAMILIES: dict[str, TaskFamily] = {}

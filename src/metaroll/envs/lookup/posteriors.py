@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +66,9 @@ def posterior_family(name: str) -> TaskFamily:
     known = _families.get(name)
     if known is None or known[0] != mark:
         about = f"{env} with parameters drawn from the posterior in {folder}"
-        family = TaskFamily.from_params(env, PosteriorTaskSampler(place, generator=0), name=name, description=about)
+        drawn = PosteriorTaskSampler(place, generator=0)
+        made = TaskFamily.from_params(env, drawn, name=name, description=about)
+        family = replace(made, drawn_as=f"{env}{AT}{hashlib.sha256(drawn.values.tobytes()).hexdigest()}")
         for doubt in (*_other_simulator(env, folder, place), *_failed_checks(folder, place)):
             warnings.warn(doubt, stacklevel=2)
         known = _families[name] = mark, family

@@ -52,7 +52,7 @@ from metaroll.training.session.experiments import torch_threads
 from metaroll.training.store.files import read_json, to_plain, write_json
 from metaroll.types import EnvSpec, RolloutPlan
 
-__all__ = ["infer", "segment_sampler", "usual_prior"]
+__all__ = ["infer", "infer_config", "segment_sampler", "usual_prior"]
 
 _DRAWS_SHOWN = 100
 _PROBES = 3
@@ -152,7 +152,9 @@ def infer(
                 "progress": progress,
             }
             observed = sampler.target_features().numpy()
-            method: Any = BayesSim(**kept) if options.method == "bayessim" else NPDR(config=_config(options), **kept)
+            method: Any = (
+                BayesSim(**kept) if options.method == "bayessim" else NPDR(config=infer_config(options), **kept)
+            )
 
             def simulate(thetas: np.ndarray) -> np.ndarray:
                 return sampler(thetas).numpy()
@@ -292,8 +294,8 @@ def _split(
     return cut[: len(cut) - hold_out], cut[len(cut) - hold_out :]
 
 
-def _config(options: InferenceOptions) -> EstimatorConfig:
-    """Small flows: minutes on a laptop."""
+def infer_config(options: InferenceOptions) -> EstimatorConfig:
+    """How ``infer`` learns posteriors: small flows, minutes on a laptop."""
     method = "npe" if options.method == "npdr" else options.method
     return EstimatorConfig(
         method=method, model="maf", batch_size=50, learning_rate=1e-3, stop_after_epochs=15, max_epochs=200
