@@ -165,13 +165,14 @@ def test_what_cannot_be_started_leaves_nothing_open(tmp_path):
 
 
 @pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "os.kill(os.getpid(), 15)", "pass"])
-def test_what_a_program_of_ours_starts_by_itself_ends_with_it(end) -> None:
-    """Environments in the main process may start processes in sessions of their own."""
+@pytest.mark.parametrize("how", ["start_new_session=True", "env={'DISPLAY': ':1'}", "env={}, start_new_session=True"])
+def test_what_a_program_of_ours_starts_by_itself_ends_with_it(how, end) -> None:
+    """Environments in the main process may start processes in sessions, and with variables, of their own."""
     code = f"""
 import os, subprocess, sys
 from metaroll.processes.children import guard_program
 guard_program()
-helper = subprocess.Popen([sys.executable, "-ISc", "import time; time.sleep(60)"], start_new_session=True)
+helper = subprocess.Popen([sys.executable, "-ISc", "import time; time.sleep(60)"], {how})
 print(helper.pid, flush=True)
 {end}
 os._exit(0)
