@@ -52,6 +52,14 @@ FRICTION, DELAY, WRONG_NOISE = 0.4, 2, 0.005
 """Coulomb friction in N m, delay in steps, and sensor noise of the robots that the simulator cannot be."""
 
 
+class GoesOn(gymnasium.Wrapper):
+    """Falls as the robot does, and goes on, too."""
+
+    def step(self, action: Any) -> Any:
+        observation, reward, _, truncated, info = self.env.step(action)
+        return observation, reward, False, truncated, info
+
+
 class Robot(NamedTuple):
     """An environment of Gymnasium as the thing that is measured.
 
@@ -83,7 +91,7 @@ class Robot(NamedTuple):
             env = gymnasium.make(self.env)
             env.unwrapped.dt = DT
         else:
-            env = gymnasium.make(self.env, frame_skip=round(DT / self.substep))
+            env = GoesOn(gymnasium.make(self.env, frame_skip=round(DT / self.substep)))
             env.unwrapped.model.opt.timestep = self.substep
         return env
 

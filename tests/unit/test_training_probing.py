@@ -137,6 +137,19 @@ class Cart(gymnasium.Env):
         return self.state.astype(np.float32), 0.0, False, False, {}
 
 
+class Tired(Cart):
+    """Its episode ends in the third step."""
+
+    def reset(self, *, seed=None, options=None):
+        self.steps = 0
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action):
+        self.steps += 1
+        observation, reward, _, truncated, info = super().step(action)
+        return observation, reward, self.steps == 3, truncated, info
+
+
 class Blind(Cart):
     state_from_observation = None
 
@@ -194,6 +207,8 @@ def test_a_simulator_of_ones_own_follows_and_what_changes_nothing_is_said() -> N
     looked_at(Cart, log, PUSHED)
     with pytest.warns(UserWarning, match="color changed nothing in the first recorded rollout"):
         looked_at(Cart, log, {**PUSHED, "color": (1.0, 2.0)})
+    with pytest.warns(UserWarning, match=r"before the log does in 1 of 1 segments .* after 3 of 8 steps.*never says"):
+        looked_at(Tired, log, PUSHED)
 
 
 @pytest.mark.parametrize(
