@@ -93,7 +93,7 @@ def test_json_is_counted_before_it_is_parsed(tmp_path: Path):
     for text, words in {
         "[" * 500 + "]" * 500: "nested deeper than 400 levels",
         '{"a": 1,\n"b"}': "no JSON at column",
-        "9" * 5000: "it is damaged",
+        "9" * 5000: "the integer 99999999999999999999...9999999999 has more than 128 bits",
     }.items():
         with pytest.raises(DamagedFileError, match=words):
             parse_json(text)
@@ -225,6 +225,31 @@ def test_each_type_of_a_parquet_file_is_added_up_by_what_it_becomes(kind: str):
     else:
         column = number_columns(io.BytesIO(data), Budget(2**20))["c"]
         assert column[7] == value and column[7] is column[rows - 1]
+
+
+@pytest.mark.parametrize(
+    "digits", ["0x" + "f" * 60, "0b" + "1" * 5000, "1" + "0" * 400, "-" + "9" * 5000, "1" + ":59" * 9000]
+)
+def test_an_integer_of_yaml_has_at_most_128_bits(tmp_path: Path, digits: str):
+    """What was read, nobody could print or make a float of: errors without a file, and the list of runs broke."""
+    seeds = f"seed: {2**128 - 1}\na: -0x{'f' * 32}\n"
+    (tmp_path / "c.yaml").write_text(f"{seeds}b: [{digits}]\n")
+    with pytest.raises(DamagedFileError, match=r"c\.yaml: line 3: the integer \S+\.\.\.\S+ has more than 128 bits"):
+        read_yaml(tmp_path / "c.yaml")
+    (tmp_path / "c.yaml").write_text(seeds)
+    assert read_yaml(tmp_path / "c.yaml") == {"seed": 2**128 - 1, "a": 1 - 2**128}
+
+
+@pytest.mark.parametrize("digits", [str(2**128), "1" + "0" * 400, "-" + "9" * 5000])
+def test_an_integer_of_json_has_at_most_128_bits(digits: str):
+    text = '{"text": "' + digits + '",\n"fraction": 1.' + digits.strip("-") + ',\n"seed": %s}'
+    assert parse_json(text % -(2**128 - 1))["seed"] == -(2**128 - 1)
+    with pytest.raises(DamagedFileError, match=r"the integer \S+ has more than 128 bits") as caught:
+        parse_json(text % digits)
+    assert caught.value.line == 3
+    with pytest.raises(DamagedFileError, match="128 bits") as caught:
+        list(json_lines(b'{"a": 1}\n{"a": ' + digits.encode() + b"}\n", Budget()))
+    assert caught.value.line == 2
 
 
 def test_a_parquet_file_has_as_many_entries_as_it_declares_rows():
