@@ -164,14 +164,16 @@ def test_what_cannot_be_started_leaves_nothing_open(tmp_path):
     assert (len(os.listdir("/proc/self/fd")), guard_pid()) == before
 
 
+@pytest.mark.parametrize("environment", ["None", "{'DISPLAY': ':1'}"])
 @pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "os.kill(os.getpid(), 15)", "pass"])
-def test_what_a_program_of_ours_starts_by_itself_ends_with_it(end) -> None:
-    """Environments in the main process may start processes in sessions of their own."""
+def test_what_a_program_of_ours_starts_by_itself_ends_with_it(end, environment) -> None:
+    """Environments in the main process may start processes in sessions, and with an environment, of their own."""
     code = f"""
 import os, subprocess, sys
 from metaroll.processes.children import guard_program
 guard_program()
-helper = subprocess.Popen([sys.executable, "-ISc", "import time; time.sleep(60)"], start_new_session=True)
+helper = subprocess.Popen([sys.executable, "-ISc", "import time; time.sleep(60)"],
+    start_new_session=True, env={environment})
 print(helper.pid, flush=True)
 {end}
 os._exit(0)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 from metaroll.processes.guard import limit_of
 
-__all__ = ["GRACE_SECONDS", "main"]
+__all__ = ["GRACE_SECONDS", "main", "mark_by_limit"]
 
 GRACE_SECONDS = 5.0
 """How long a child may take to end in order."""
@@ -31,7 +31,7 @@ def main() -> None:
     life, parent, how, limit, function, *arguments = sys.argv[1:]
     sys.argv = [function, *arguments]
     os.set_inheritable(int(life), False)  # what this process starts must not hold it open
-    _mark(int(limit))
+    mark_by_limit(int(limit))
     if how == "at-once":
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
         _kill_with(int(life))
@@ -42,7 +42,7 @@ def main() -> None:
     sys.exit(getattr(importlib.import_module(module), name)())
 
 
-def _mark(mark: int) -> None:
+def mark_by_limit(mark: int) -> None:
     """Whoever descends from this process can be told by a limit, even without an environment."""
     with contextlib.suppress(ImportError, AttributeError, OSError, ValueError):
         import resource

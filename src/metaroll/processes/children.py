@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, final
 
 from metaroll.processes import guard
-from metaroll.processes.child_main import GRACE_SECONDS
+from metaroll.processes.child_main import GRACE_SECONDS, mark_by_limit
 
 __all__ = ["PIPE", "ChildProcess", "end_all", "guard_pid", "guard_program", "last_words", "watch_guard"]
 
@@ -60,7 +60,7 @@ class ChildProcess:
     ) -> None:
         number = next(_family.numbers)
         self._name = f"{_family.token}-{'k' if at_once else 'o'}-{number};"
-        self._limit = _family.first_limit + number % guard.GUARDED_LIMITS
+        self._limit = _family.first_limit + number % (guard.GUARDED_LIMITS - 1)
         self._owner, self._ended = os.getpid(), False
         self._life: int | None = None
         variables = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
@@ -218,6 +218,7 @@ class _Family:
                 return
             self.program = f"{self.token}-k-program;"
             os.environ[guard.MARK_VARIABLE] = os.environ.get(guard.MARK_VARIABLE, "") + self.program
+            mark_by_limit(self.first_limit + guard.GUARDED_LIMITS - 1)  # the one that no child has
             if self.guard is None:
                 self._start_guard()
 
@@ -277,7 +278,8 @@ class _Family:
 def guard_program() -> None:
     """However this process ends, all that it starts from now on ends with it: what environments start, too.
 
-    For programs of ours alone, since it sets a variable of the environment. The guard lives as long as this process.
+    For programs of ours alone, since it sets a variable of the environment, and a limit. The guard lives as long as
+    this process.
     """
     _family.keep()
 
