@@ -20,6 +20,7 @@ from metaroll import (
     check_split,
 )
 from metaroll.data.posteriors.folder import Draws, write_folder
+from metaroll.envs.lookup.posteriors import posterior_family, posterior_name
 from metaroll.errors import PosteriorError, ShapeError, SnapshotError
 from metaroll.learners.ppo import PPO
 from metaroll.policies.gaussian import GaussianMLPPolicy
@@ -54,6 +55,21 @@ def test_every_draw_is_a_task(folder):
     assert set(rows(drawn)) <= set(known)
     assert drawn == PosteriorTaskSampler(folder).sample(50, with_replacement=True, generator=7)
     assert PosteriorTaskSampler(folder, ["l", "m"]).values[0].tolist() == table()[0, ::-1].tolist()
+
+
+def test_the_same_draws_give_the_same_tasks_wherever_their_folder_lies(tmp_path, monkeypatch):
+    """How somebody typed the folder decided about tasks, and so about every bit of a run."""
+    monkeypatch.chdir(tmp_path)
+    draws = Draws(("pole_mass",), table()[:, :1])
+    for name in ("a", "b/c"):
+        write_folder(tmp_path / name, draws, {})
+    places = ["a", "./a", f"{tmp_path}/a", "b/c"]
+    families = [posterior_family(posterior_name("pend", place)) for place in places]
+    assert len({family.name for family in families}) == 4
+    first, *others = ((family.split(5, 3, seed=1), family.samplers(1)[0].sample(5)) for family in families)
+    assert all(other == first for other in others)
+    write_folder(tmp_path / "d", Draws(("pole_mass",), table()[:, 1:]), {})
+    assert posterior_family(posterior_name("pend", "d")).drawn_by != families[0].drawn_by
 
 
 def test_training_and_held_out_draws_never_meet(folder):

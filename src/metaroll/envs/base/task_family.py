@@ -65,6 +65,7 @@ class TaskFamily:
         test_tasks: Which tasks of a list are held out, instead of what the hash says.
         lists: ``seed -> (training tasks, held-out tasks)`` of a benchmark that says itself what is held out (only with
             ``test_share=None``); ``split`` takes from the start of both.
+        drawn_by: What its tasks are drawn from beside the seed, where that is not its name.
     """
 
     name: str
@@ -78,6 +79,7 @@ class TaskFamily:
     same_tasks: bool = False
     test_tasks: tuple[Any, ...] | None = None
     lists: Callable[[int], tuple[Sequence[EnvUpdate], Sequence[EnvUpdate]]] | None = None
+    drawn_by: str | None = None
 
     def __post_init__(self) -> None:
         if self.horizon is not None:
@@ -226,6 +228,10 @@ class TaskFamily:
         return cls(name, first, train, test, horizon, description, source, share, test_tasks=held_out)
 
     @property
+    def _key(self) -> str:
+        return self.name if self.drawn_by is None else self.drawn_by
+
+    @property
     def tasks(self) -> TaskSampler:
         """Sampler of all tasks, of both sides of the split."""
         if self.lists is not None:
@@ -258,7 +264,7 @@ class TaskFamily:
                     f"num_train={num_train} and num_test={num_test}; ask for fewer"
                 )
             return list(train[:num_train]), list(test[:num_test])
-        generator = np.random.default_rng(derive_seed("tasks", self.name, int(seed)))
+        generator = np.random.default_rng(derive_seed("tasks", self._key, int(seed)))
         if self.test_share is not None:
             sizes = num_train, num_test
             return draw_split(self.tasks, *sizes, self.test_share, generator, self.name, self.test_tasks)
@@ -282,7 +288,7 @@ class TaskFamily:
         source, share, held_out = self.tasks, self.test_share, self.test_tasks
         train, test = (
             SplitTaskSampler(
-                source, side, share, test_tasks=held_out, generator=derive_seed("sampler", side, self.name, int(seed))
+                source, side, share, test_tasks=held_out, generator=derive_seed("sampler", side, self._key, int(seed))
             )
             for side in ("train", "test")
         )

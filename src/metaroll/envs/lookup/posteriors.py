@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import warnings
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -64,7 +66,10 @@ def posterior_family(name: str) -> TaskFamily:
     known = _families.get(name)
     if known is None or known[0] != mark:
         about = f"{env} with parameters drawn from the posterior in {folder}"
-        family = TaskFamily.from_params(env, PosteriorTaskSampler(place, generator=0), name=name, description=about)
+        draws = PosteriorTaskSampler(place, generator=0)
+        family = TaskFamily.from_params(env, draws, name=name, description=about)
+        # The name holds the folder as somebody typed it; the same draws give the same tasks, wherever they lie.
+        family = dataclasses.replace(family, drawn_by=f"{env}{AT}{zlib.crc32(draws.values.tobytes()):08x}")
         for doubt in (*_other_simulator(env, folder, place), *_failed_checks(folder, place)):
             warnings.warn(doubt, stacklevel=2)
         known = _families[name] = mark, family
