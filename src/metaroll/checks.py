@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from metaroll.errors import DataError, ShapeError
+from metaroll.errors import LARGEST_COUNT, LARGEST_SEED, DataError, ShapeError, shortened
 
 __all__ = [
     "array_of",
     "check_fraction",
     "check_number",
     "check_path",
+    "check_seed",
     "check_unit_interval",
     "check_whole",
     "described",
@@ -31,19 +32,31 @@ __all__ = [
 
 
 def check_whole(name: str, value: Any, low: int = 1, high: int | None = None) -> int:
-    """``value`` as an int, if it is an integer of at least ``low`` (and at most ``high``).
+    """``value`` as an int, if it is an integer of at least ``low``, and at most ``high`` (or what can be counted).
 
     Raises:
         TypeError: It is no integer (booleans are none).
         ValueError: It is too small or too large.
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
-        raise TypeError(f"{name} must be an integer of at least {low}, got {value!r} of type {type(value).__name__}")
+        got = f"{shortened(value)} of type {type(value).__name__}"
+        raise TypeError(f"{name} must be an integer of at least {low}, got {got}")
     if value < low:
-        raise ValueError(f"{name} must be an integer of at least {low}, got {value}")
-    if high is not None and value > high:
-        raise ValueError(f"{name} must be at most {high}, got {value}")
+        raise ValueError(f"{name} must be an integer of at least {low}, got {shortened(int(value))}")
+    most = LARGEST_COUNT if high is None else high
+    if value > most:
+        raise ValueError(f"{name} must be at most {most}, got {shortened(int(value))}")
     return int(value)
+
+
+def check_seed(name: str, value: Any) -> int:
+    """``value`` as an int, if it is a seed: an integer of at least 0, with at most 128 bits.
+
+    Raises:
+        TypeError: It is no integer (booleans are none).
+        ValueError: It is negative or too large.
+    """
+    return check_whole(name, value, 0, LARGEST_SEED)
 
 
 def described(value: Any) -> str:
@@ -51,7 +64,7 @@ def described(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return repr(value)
     if isinstance(value, str | bytes | int | float | complex):
-        return f"{reprlib.repr(value)} of type {type(value).__name__}"
+        return f"{shortened(value) if isinstance(value, int) else reprlib.repr(value)} of type {type(value).__name__}"
     if isinstance(value, np.ndarray | np.generic | torch.Tensor):
         return f"{type(value).__name__} of dtype {value.dtype} and shape {tuple(value.shape)}"
     if isinstance(value, Sized):
@@ -83,12 +96,22 @@ def check_number(name: str, value: Any, low: float, high: float = math.inf, *, a
         ValueError: It lies outside, or is NaN or infinite.
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
-        raise TypeError(f"{name} must be a number, got {value!r} of type {type(value).__name__}")
-    if not math.isfinite(value) or not low <= value <= high or (above_low and value == low):
+        raise TypeError(f"{name} must be a number, got {shortened(value)} of type {type(value).__name__}")
+    number = _as_float(value)
+    if not math.isfinite(number) or not low <= value <= high or (above_low and value == low):
         opening = "(" if above_low or low == -math.inf else "["
         closing = ")" if high == math.inf else "]"
-        raise ValueError(f"{name} must lie in {opening}{low:g}, {high:g}{closing}, got {value}")
-    return float(value)
+        got = shortened(value) if isinstance(value, int) else value
+        raise ValueError(f"{name} must lie in {opening}{low:g}, {high:g}{closing}, got {got}")
+    return number
+
+
+def _as_float(value: Any) -> float:
+    """``float(value)``; infinity for an integer that no float can hold."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def check_path(name: str, value: Any) -> Path:
@@ -115,11 +138,11 @@ def check_unit_interval(name: str, value: Any) -> float:
     if isinstance(value, bool | np.bool_):
         raise TypeError(f"{name} must be a number in [0, 1], got {value!r}")
     try:
-        number = float(value)
+        number = _as_float(value)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"{name} must be a number in [0, 1], got {value!r}") from error
+        raise TypeError(f"{name} must be a number in [0, 1], got {shortened(value)}") from error
     if not 0.0 <= number <= 1.0:  # false for NaN too
-        raise ValueError(f"{name} must lie in [0, 1], got {value!r}")
+        raise ValueError(f"{name} must lie in [0, 1], got {shortened(value)}")
     return number
 
 
@@ -131,9 +154,9 @@ def check_fraction(name: str, value: Any) -> float:
         ValueError: It lies outside, or is NaN.
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
-        raise TypeError(f"{name} must be a number in (0, 1), got {value!r}")
+        raise TypeError(f"{name} must be a number in (0, 1), got {shortened(value)}")
     if not 0.0 < value < 1.0:  # true for NaN too
-        raise ValueError(f"{name} must lie in (0, 1), got {value!r}")
+        raise ValueError(f"{name} must lie in (0, 1), got {shortened(value)}")
     return float(value)
 
 
@@ -153,11 +176,12 @@ def plain_number(name: str, value: Any, *, finite: bool = True) -> float:
         number = float(value)
     else:
         try:
-            array = np.asarray(value.detach().cpu() if isinstance(value, torch.Tensor) else value, dtype=np.float64)
-        except (TypeError, ValueError):
+            value = value.detach().cpu() if isinstance(value, torch.Tensor) else value
+            array = np.asarray(_as_float(value) if isinstance(value, int) else value, dtype=np.float64)
+        except (TypeError, ValueError, OverflowError):
             array = np.zeros(0)
         if array.size != 1 or isinstance(value, str):
-            raise TypeError(f"{name} must be a number, got {value!r}")
+            raise TypeError(f"{name} must be a number, got {shortened(value)}")
         number = float(array.reshape(()))
     if math.isnan(number) or (finite and not math.isfinite(number)):
         raise ValueError(f"{name} must be {'finite' if finite else 'a number'}, got {number}")

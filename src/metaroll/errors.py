@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import json
+import reprlib
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = [
+    "LARGEST_COUNT",
+    "LARGEST_SEED",
+    "MOST_THREADS",
     "ClusterError",
     "DamagedFileError",
     "DataError",
@@ -45,10 +49,17 @@ __all__ = [
     "in_shell",
     "option_text",
     "said",
+    "shortened",
     "unknown_name",
 ]
 
 
+LARGEST_COUNT = 2**63 - 1
+"""Nothing is counted further: arrays, loops in C and files hold no larger number."""
+MOST_THREADS = 2**31 - 1
+"""An int of C, in which torch counts them."""
+LARGEST_SEED = 2**128 - 1
+"""Seeds have at most as many bits as the entropy of NumPy's ``SeedSequence``."""
 _MOST_LISTED = 40
 _LONGEST_TEXT = 5000
 """Characters of names, which come from files, too, in a message."""
@@ -297,6 +308,16 @@ def in_shell() -> Iterator[None]:
 def said(in_python: str, in_shell: str) -> str:
     """The one of two texts that whoever reads a message can use."""
     return in_shell if _IN_SHELL.get() else in_python
+
+
+def shortened(value: Any) -> str:
+    """``repr(value)``; of a long integer its first and last digits: Python refuses to write thousands of them."""
+    try:
+        return reprlib.repr(value) if isinstance(value, int) else repr(value)
+    except ValueError:
+        if not isinstance(value, int):
+            return f"an object of type {type(value).__name__}"
+        return f"{hex(value)[:20]}... of {value.bit_length()} bits"
 
 
 def option_text(name: str, value: Any = None) -> str:

@@ -37,6 +37,33 @@ def test_help_names_all_commands_and_tuned_environments(capsys, arguments):
         assert word in out
 
 
+@pytest.mark.parametrize(("argument", "expected"), [("--version", 0), ("--nonsense", 2)])
+def test_threads_that_never_end_do_not_keep_a_command(argument, expected):
+    """Drivers of robots start such threads when they are imported: all was done, and the process stayed."""
+    program = (
+        "import atexit, sys, threading\n"
+        "from metaroll.cli import main\n"
+        "main._PATIENCE_S = 0.1\n"
+        "threading.Thread(target=threading.Event().wait).start()\n"
+        "atexit.register(print, 'at exit')\n"
+        "sys.exit(main.main())\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program, argument], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == expected and ended.stdout.endswith("at exit\n")
+    assert ("--nonsense" in ended.stderr) == (expected == 2)
+
+
+def test_threads_that_end_soon_are_waited_for():
+    program = (
+        "import sys, threading, time\n"
+        "from metaroll.cli.main import main\n"
+        "threading.Thread(target=lambda: time.sleep(0.3) or print('saved')).start()\n"
+        "sys.exit(main())\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program, "--version"], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0 and ended.stdout.endswith("saved\n")
+
+
 def test_help_does_not_wait_for_torch():
     code = (
         "import sys; from metaroll.cli.main import main; main(['--help']); "

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from metaroll.cli.options import options_class, parse
-from metaroll.errors import UnknownNameError
+from metaroll.errors import UnknownNameError, UsageError
 from metaroll.training.algorithms.options import (
     MISSING,
     Option,
@@ -127,6 +127,19 @@ def test_values_that_fit_are_taken(options, name, value, expected):
 def test_values_of_another_type_are_refused_with_name_place_and_expectation(options, name, value, expectation):
     with pytest.raises(ValueError, match=f"{name} in my.yaml must be {expectation}, got"):
         check_value(options[name], value, "my.yaml")
+
+
+def test_numbers_that_nothing_is_counted_by_are_refused(options):
+    huge = "1" + "0" * 400
+    for option, value in ((Option("n", "run", int), 2**63), (Option("x", "run", float), int(huge))):
+        with pytest.raises(ValueError, match=rf"{option.name} in c\.yaml must be at most .*, got \d+(\.\.\.\d+)?$"):
+            check_value(option, value, "c.yaml")
+    assert check_value(Option("task_seed", "run", int), 2**100, "c.yaml") == 2**100
+    kind = options_class("Options", [options["num_tasks"]], {"num_tasks": 3})
+    with pytest.raises(UsageError, match=r"^--num-tasks must be at most 9223372036854775807, got 10{5,20}\.\.\."):
+        parse(kind, ["--num-tasks", huge], "metaroll x", "")
+    with pytest.raises(UsageError, match="of 5001 digits is a larger number"):
+        parse(kind, [f"--num-tasks=1{'0' * 5000}"], "metaroll x", "")
 
 
 def test_later_layers_override_earlier_ones_and_the_constructor(options):

@@ -16,8 +16,9 @@ import yaml
 
 from metaroll.cli.main import main
 from metaroll.data.folders.locks import FolderLock
-from metaroll.errors import RunExistsError
+from metaroll.errors import RunExistsError, SnapshotError
 from metaroll.training.session.machine import processors
+from metaroll.training.session.run_config import read_group
 
 SMALL = ["--steps-per-epoch", "40", "--max-path-length", "20", "--evaluate-every", "0", "--num-episodes", "1"]
 SMALL += ["--hidden-sizes", "4", "--num-passes", "1"]
@@ -37,6 +38,29 @@ def in_folder(folder: Path, monkeypatch) -> None:
     """As the program does: modules of the current folder are found behind all others."""
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", [*sys.path, str(folder)])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("seeds", "[-1, 1]", "seeds must be an integer of at least 0, got -1"),
+        ("seeds", "[1, 1]", "seeds must be a list of distinct seeds"),
+        ("seeds", "[true]", "seeds must be an integer"),
+        ("seeds", "[0x1" + "0" * 5000 + "]", "has more than 128 bits"),
+        ("jobs", "0", "jobs must be an integer of at least 1, got 0"),
+        ("epochs", "[1, 2]", "epochs must be an integer of at least 1, got [1, 2]"),
+        ("epochs", "1" + "0" * 30, "epochs must be at most"),
+    ],
+)
+def test_a_damaged_group_is_one_error_that_names_file_and_entry(tmp_path, name, value, words):
+    """Negative seeds began a run, lists of epochs and long numbers were internal errors."""
+    entries = {"metaroll_run": 1, "algo": "ppo", "env": "e", "seeds": "[0, 1]", "jobs": "1"}
+    document = {**entries, "algorithm": "{}", "evaluation": "{}", "run": "{epochs: %s}"}
+    text = "".join(f"{key}: {value if key == name else known}\n" for key, known in document.items())
+    (tmp_path / "group.yaml").write_text(text % (value if name == "epochs" else 2))
+    with pytest.raises(SnapshotError, match=r"group\.yaml: (line 4: )?") as caught:
+        read_group(tmp_path)
+    assert words in str(caught.value) and "restore the file from a copy" in str(caught.value)
 
 
 def test_runs_that_say_much_share_the_processors_and_one_that_fails_says_why(tmp_path, monkeypatch, capsys):

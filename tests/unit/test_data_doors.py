@@ -6,6 +6,8 @@ import io
 import json
 import os
 import struct
+from datetime import time
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -91,7 +93,7 @@ def test_json_is_counted_before_it_is_parsed(tmp_path: Path):
     for text, words in {
         "[" * 500 + "]" * 500: "nested deeper than 400 levels",
         '{"a": 1,\n"b"}': "no JSON at column",
-        "9" * 5000: "it is damaged",
+        "9" * 5000: "the integer 99999999999999999999...9999999999 has more than 128 bits",
     }.items():
         with pytest.raises(DamagedFileError, match=words):
             parse_json(text)
@@ -191,6 +193,100 @@ def test_a_parquet_file_is_added_up_page_by_page():
     pq.write_table(pa.table({"text": ["x" * 5_000_000] * 2}), out, compression="zstd", use_dictionary=False)
     with pytest.raises(DamagedFileError, match="its pages, expanded"):
         number_columns(io.BytesIO(out.getvalue().to_pybytes()), Budget(2**20))
+
+
+@pytest.mark.parametrize(
+    "kind", ["large_string", "large_binary", "string_view", "binary_view", "binary", "decimal256", "time64", "json"]
+)
+def test_each_type_of_a_parquet_file_is_added_up_by_what_it_becomes(kind: str):
+    """Only two types of texts stayed in their dictionaries: 0.1 MB that stood for 6 GB."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    text = "x" * 20_000
+    rows = 200 if kind not in ("decimal256", "time64") else 20_000
+    types = {"binary": pa.binary(20_000), "decimal256": pa.decimal256(70, 2), "time64": pa.time64("us"), "json": None}
+    values = {"decimal256": Decimal("1.50"), "time64": time(1, 2), "json": text}
+    value = values.get(kind, text.encode() if "binary" in kind else text)
+    if kind == "json":
+        cells = pa.ExtensionArray.from_storage(pa.json_(), pa.array([text] * rows))
+    else:
+        cells = pa.array([value] * rows, types[kind] if kind in types else getattr(pa, kind)())
+    out = pa.BufferOutputStream()
+    pq.write_table(pa.table({"t": np.zeros(rows), "c": cells}), out, compression="zstd", write_statistics=False)
+    data = out.getvalue().to_pybytes()
+    assert len(data) < 2**12
+    if kind in ("binary", "decimal256", "time64"):
+        with pytest.raises(DamagedFileError, match=r"more than 1048576 bytes of memory \(.*rows|column 'c'"):
+            number_columns(io.BytesIO(data), Budget(2**20))
+        assert number_columns(io.BytesIO(data), Budget(2**24))["c"][7] == value
+    elif kind == "json":
+        assert list(number_columns(io.BytesIO(data), Budget(2**20))) == ["t"]
+    else:
+        column = number_columns(io.BytesIO(data), Budget(2**20))["c"]
+        assert column[7] == value and column[7] is column[rows - 1]
+
+
+@pytest.mark.parametrize(
+    "digits", ["0x" + "f" * 60, "0b" + "1" * 5000, "1" + "0" * 400, "-" + "9" * 5000, "1" + ":59" * 9000]
+)
+def test_an_integer_of_yaml_has_at_most_128_bits(tmp_path: Path, digits: str):
+    """What was read, nobody could print or make a float of: errors without a file, and the list of runs broke."""
+    seeds = f"seed: {2**128 - 1}\na: -0x{'f' * 32}\n"
+    (tmp_path / "c.yaml").write_text(f"{seeds}b: [{digits}]\n")
+    with pytest.raises(DamagedFileError, match=r"c\.yaml: line 3: the integer \S+\.\.\.\S+ has more than 128 bits"):
+        read_yaml(tmp_path / "c.yaml")
+    (tmp_path / "c.yaml").write_text(seeds)
+    assert read_yaml(tmp_path / "c.yaml") == {"seed": 2**128 - 1, "a": 1 - 2**128}
+
+
+@pytest.mark.parametrize("digits", [str(2**128), "1" + "0" * 400, "-" + "9" * 5000])
+def test_an_integer_of_json_has_at_most_128_bits(digits: str):
+    text = '{"text": "' + digits + '",\n"fraction": 1.' + digits.strip("-") + ',\n"seed": %s}'
+    assert parse_json(text % -(2**128 - 1))["seed"] == -(2**128 - 1)
+    with pytest.raises(DamagedFileError, match=r"the integer \S+ has more than 128 bits") as caught:
+        parse_json(text % digits)
+    assert caught.value.line == 3
+    with pytest.raises(DamagedFileError, match="128 bits") as caught:
+        list(json_lines(b'{"a": 1}\n{"a": ' + digits.encode() + b"}\n", Budget()))
+    assert caught.value.line == 2
+
+
+def test_a_parquet_file_has_as_many_entries_as_it_declares_rows():
+    """Its description said 10 rows, its pages a million: what the rows take was counted by the description."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    out = pa.BufferOutputStream()
+    pq.write_table(pa.table({"t": np.zeros(100_000)}), out, compression="zstd", write_statistics=False)
+    data = bytearray(out.getvalue().to_pybytes())
+    begin = data.index(b"\xc0\x9a\x0c", len(data) - 8 - int.from_bytes(data[-8:-4], "little"))
+    data[begin : begin + 3] = b"\x94\x80\x00"  # 10, in as many bytes as 100000
+    assert pq.ParquetFile(io.BytesIO(data)).metadata.num_rows == 10
+    with pytest.raises(DamagedFileError, match="declares 10 rows, a column of it has 100000"):
+        number_columns(io.BytesIO(data), Budget(2**26))
+
+
+def test_short_texts_of_a_parquet_file_are_added_up_as_objects():
+    """A page of texts of two letters becomes ten times as many bytes in Python."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    out = pa.BufferOutputStream()
+    texts = pa.array([f"{i:x}" for i in range(20_000)])
+    pq.write_table(pa.table({"text": texts}), out, compression="zstd")
+    with pytest.raises(DamagedFileError, match="the texts of column 'text'"):
+        number_columns(io.BytesIO(out.getvalue().to_pybytes()), Budget(2**20))
+
+
+def test_a_column_that_pyarrow_takes_for_a_part_of_another_is_named():
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    out = pa.BufferOutputStream()
+    pq.write_table(pa.table({"pos": [1.0], "pos.all": [[1.0, 2.0]]}), out)
+    with pytest.raises(DamagedFileError, match=r"'pos\.all' has the name of a part"):
+        number_columns(io.BytesIO(out.getvalue().to_pybytes()), Budget())
 
 
 def test_what_stands_in_the_place_of_a_file_of_a_run_is_named(tmp_path: Path):

@@ -605,6 +605,15 @@ def test_what_parquet_stores_once_may_not_fill_the_memory(tmp_path: Path) -> Non
     assert load_rollout(path).text[7] == texts[7]
 
 
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_integers_of_any_length_come_back(tmp_path: Path, suffix: str) -> None:
+    """The JSON of files has none of more than 128 bits, and Python writes none of more than 4300 digits."""
+    values = [1 << 128, -(1 << 128) + 1, -(1 << 20_000)]
+    path = tmp_path / f"r{suffix}"
+    save_rollout(zeros(2, counts=np.array([values, None], dtype=object)), path)
+    assert load_rollout(path).counts[0] == values
+
+
 def test_pipes_and_devices_are_no_recordings(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.npz")
     (tmp_path / "zeros.npz").symlink_to("/dev/zero")

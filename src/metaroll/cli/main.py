@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib
 import os
 import signal
 import sys
 import threading
+import time
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
@@ -67,6 +69,8 @@ _INTERRUPTED = 130
 _UNREAD = 141
 """What a shell tells of programs that end by SIGPIPE."""
 _TRACEBACK_FLAG = "--traceback"
+_PATIENCE_S = 3.0
+"""How long a command that is done waits for threads that an environment has left."""
 
 
 class _Terminated(KeyboardInterrupt):
@@ -106,10 +110,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         _print_whatever_names_hold()
         _quiet_libraries()
         guard_program()
+    status = _run(arguments, for_good=argv is None)
+    if argv is None and _threads_left():
+        threading.Thread(target=_end_in_spite_of_threads, args=(status,), daemon=True).start()
+    return status
+
+
+def _run(arguments: list[str], *, for_good: bool) -> int:
+    """The exit status; ``for_good``: the process ends behind it."""
     wants_traceback = _TRACEBACK_FLAG in arguments
     arguments = [a for a in arguments if a != _TRACEBACK_FLAG]
     try:
-        with _termination_as_interrupt(), in_shell(), _output_for(arguments, for_good=argv is None):
+        with _termination_as_interrupt(), in_shell(), _output_for(arguments, for_good=for_good):
             status = _dispatch(arguments)
             if sys.stdout is not None:
                 sys.stdout.flush()  # here somebody hears of it where that fails
@@ -119,9 +131,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BaseException as error:
         if isinstance(error, GeneratorExit):
             raise
-        if argv is None and threading.current_thread() is threading.main_thread():
+        if for_good and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process is about to end: a second Ctrl-C adds nothing
         return _report(error, wants_traceback)
+
+
+def _threads_left() -> list[threading.Thread]:
+    """Those that Python waits for when the main thread has ended."""
+    return [one for one in threading.enumerate() if not one.daemon and one is not threading.main_thread()]
+
+
+def _end_in_spite_of_threads(status: int) -> None:
+    """Leave with ``status`` if threads live on when the main thread has ended; drivers of robots have some for ever."""
+    main_thread = threading.main_thread()
+    while main_thread.is_alive():
+        time.sleep(0.05)
+    deadline = time.monotonic() + _PATIENCE_S
+    for thread in _threads_left():
+        thread.join(max(0.0, deadline - time.monotonic()))
+    if not _threads_left():
+        return
+    atexit._run_exitfuncs()  # which Python runs behind them
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # there is none, or it is closed
+            stream.flush()
+    os._exit(status)
 
 
 def _print_whatever_names_hold() -> None:

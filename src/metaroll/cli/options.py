@@ -20,8 +20,8 @@ import tyro
 from rich.console import Console
 
 from metaroll.data.folders.links import refuse_link
-from metaroll.errors import UnknownNameError, UsageError
-from metaroll.training.algorithms.options import MISSING, Option
+from metaroll.errors import UnknownNameError, UsageError, shortened
+from metaroll.training.algorithms.options import MISSING, Option, largest_integer
 from metaroll.training.algorithms.other_names import near_options
 from metaroll.training.display.consoles import HelpShown, make_console
 
@@ -50,6 +50,9 @@ _ALIASES = {"transport": ["--engine"]}
 """Other flags of an option."""
 _REPEATED = ("randomize_param",)
 """Options of many values that are given one by one, by the same flag again."""
+
+
+_LONG = re.compile(r"[-+]?[\d_]{1000,}")
 
 
 def take_positionals(
@@ -105,6 +108,10 @@ def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str) 
         prog: Name of the command in the help text.
         description: Text above the options.
     """
+    for argument in arguments:
+        number = argument.rpartition("=")[2]
+        if _LONG.fullmatch(number):  # Python makes no number of it
+            raise UsageError(f"{number[:20]}... of {len(number)} digits is a larger number than any option takes")
     output = io.StringIO()
     random_state = random.getstate()
     try:
@@ -132,7 +139,20 @@ def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str) 
             hint = f"; {near} See" if near.endswith(("?", ")")) else f"; {near}; see" if near else "; see"
             raise UnknownNameError(f"unknown option {first}{hint} {prog} --help")
         raise UsageError(f"unexpected argument {first!r}; see {prog} --help")
+    _refuse_huge(parsed)
     return parsed
+
+
+def _refuse_huge(options: Any) -> None:
+    """``UsageError`` for an integer that nothing can be counted by; what reads it later may not have looked at it."""
+    for field in dataclasses.fields(options):
+        value, most = getattr(options, field.name), largest_integer(field.name)
+        if dataclasses.is_dataclass(value):
+            _refuse_huge(value)
+        for number in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(number, int) and abs(number) > most:
+                flag = "--" + field.name.replace("_", "-")
+                raise UsageError(f"{flag} must be at most {most}, got {shortened(number)}")
 
 
 _NO_NUMBER = re.compile(

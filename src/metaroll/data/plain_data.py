@@ -25,7 +25,7 @@ import torch
 
 from metaroll.data.data_format import array_to_tensor, tensor_to_array
 from metaroll.data.doors.budget import Budget
-from metaroll.errors import DamagedFileError, RecordingError
+from metaroll.errors import LARGEST_SEED, DamagedFileError, RecordingError
 from metaroll.types import EnvSpec
 
 __all__ = ["decode", "encode", "is_named_tuple", "named_tuple_type", "to_json"]
@@ -94,8 +94,11 @@ def _place(path: _Path) -> str:
 
 
 def _encode(value: Any, path: _Path, arrays: _Arrays) -> Any:
-    if value is None or type(value) in (bool, int, str):
+    if value is None or type(value) in (bool, str):
         return value
+    if type(value) is int:
+        # Longer ones are refused in the JSON of files.
+        return value if abs(value) <= LARGEST_SEED else {"$": "int", "hex": hex(value)}
     if type(value) is float:
         # The bits, since there are several NaNs.
         return value if math.isfinite(value) else {"$": "float", "bits": struct.pack(">d", value).hex()}
@@ -281,6 +284,7 @@ def _decode_space(node: dict[str, Any], source: _Source) -> gymnasium.Space:
 
 _DECODERS: dict[str, Callable[[dict[str, Any], _Source], Any]] = {
     "float": lambda node, _: struct.unpack(">d", bytes.fromhex(node["bits"]))[0],
+    "int": lambda node, _: int(node["hex"], 16),
     "dict": lambda node, source: {_decode(key, source): _decode(item, source) for key, item in node["items"]},
     "tuple": lambda node, source: tuple(_items(node, source)),
     "namedtuple": lambda node, source: named_tuple_type(node["name"], tuple(node["fields"]))(*_items(node, source)),

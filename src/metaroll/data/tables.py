@@ -155,6 +155,7 @@ def _column_values(pa: Any, cells: Any, column: Column, budget: Budget) -> np.nd
         for chunk in cells.chunks:
             sizes = pa.compute.take(pa.compute.binary_length(chunk.dictionary), chunk.indices)
             budget.spend(pa.compute.sum(sizes).as_py() or 0, f"the texts of column {column.name!r}")
+            budget.spend_entries(len(chunk.dictionary), f"the texts of column {column.name!r}")
             known = chunk.dictionary.to_pylist()
             values += [blank if i is None else known[i] for i in chunk.indices.to_pylist()]
         return np.array(values, dtype=dtype)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from metaroll.checks import check_whole
+from metaroll.checks import check_seed, check_whole
 from metaroll.errors import ShapeError
 from metaroll.functional.kernels import compiled
 
@@ -171,7 +171,7 @@ def _seed_table(seeds: Any) -> np.ndarray:
     if table.dtype.kind == "f" and not isinstance(seeds, np.ndarray):
         table = np.asarray(seeds, dtype=object)  # integers from 2**63 on beside smaller ones
     if table.dtype.kind == "O":
-        rows = [[check_whole("seeds", value, 0) for value in row] for row in table]
+        rows = [[check_seed("seeds", value) for value in row] for row in table]
         return np.array([[_fold(value) for value in row] for row in rows], dtype=np.uint64).reshape(-1, 3)
     if table.size and table.dtype.kind not in "iu":
         raise TypeError(f"seeds must be integers, got dtype {table.dtype}")

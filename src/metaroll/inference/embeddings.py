@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from metaroll.checks import check_number, check_whole, described
+from metaroll.checks import check_number, check_seed, check_whole, described
 from metaroll.errors import ShapeError, unknown_name
 from metaroll.functional.series.dtw import check_open_end, dtw_distances
 from metaroll.functional.series.features import (
@@ -569,7 +569,7 @@ class RNNEmbedding(Embedding):
             values = torch.split(init_values.detach(), [parameter.numel() for parameter in parameters])
         else:
             if not isinstance(generator, torch.Generator):
-                self.seed = fresh_seed() if generator is None else check_whole("generator", generator, 0)
+                self.seed = fresh_seed() if generator is None else check_seed("generator", generator)
                 generator = torch_generator(self.seed)
             output = set(self.output_layer.parameters())
             values = []

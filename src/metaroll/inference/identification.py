@@ -10,7 +10,7 @@ import torch
 from scipy.optimize import least_squares
 from scipy.special import ndtri
 
-from metaroll.checks import array_of, check_fraction, check_whole, described
+from metaroll.checks import array_of, check_fraction, check_seed, check_whole, described
 from metaroll.errors import ShapeError, unknown_name
 from metaroll.functional.posteriors.curvature import (
     covariance_of_information,
@@ -158,7 +158,7 @@ def identify(
         raise ValueError("observed must be finite, got features with NaN or infinity")
     size = check_whole("batch_size", batch_size, 4)
     search = _Search(simulate, target, prior, check_whole("num_simulations", num_simulations, 8), size)
-    generator = np.random.default_rng(derive_seed("identify", check_whole("seed", seed, 0)))
+    generator = np.random.default_rng(derive_seed("identify", check_seed("seed", seed)))
     points = generator.random((min(size, search.left // 2), search.prior.dim))
     search.begin(points, noise_std)
     step = check_fraction("step", step)

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, final
 import numpy as np
 from torch import nn
 
-from metaroll.checks import check_path, check_whole, described
+from metaroll.checks import check_path, check_seed, check_whole, described
 from metaroll.errors import ShapeError
 from metaroll.inference.estimators import EstimatorConfig, Fit, NeuralEstimator, NeuralTrainer
 from metaroll.inference.parameter_names import named
@@ -79,7 +79,7 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
         if progress is not None and not callable(progress):
             raise TypeError(f"progress must be a function of an InferenceProgress, got {described(progress)}")
         self._rounds, self._proposal = check_whole("rounds", rounds), proposal
-        self._seed, self._batch_size = check_whole("seed", seed, 0), check_whole("batch_size", batch_size)
+        self._seed, self._batch_size = check_seed("seed", seed), check_whole("batch_size", batch_size)
         self._run_dir = None if run_dir is None else check_path("run_dir", run_dir)
         self._simulator = dict(simulator) if isinstance(simulator, Mapping) else str(simulator)
         self._embedding_net, self._device = embedding_net, device

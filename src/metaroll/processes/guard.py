@@ -29,7 +29,7 @@ LIMITS = 1 << 18
 """How many different limits mark children (of the bytes in message queues, which nobody comes near to)."""
 
 GUARDED_LIMITS = 1024
-"""After so many children of a process their limits are used again."""
+"""After so many children of a process, less one, their limits are used again; the last one is that of a program."""
 
 _PASSES = 100
 """How often new members of a tree are looked for; only one that keeps starting processes needs many."""

@@ -11,7 +11,7 @@ from typing import Any, final
 import numpy as np
 import torch
 
-from metaroll.checks import check_number, check_whole, described
+from metaroll.checks import check_number, check_seed, check_whole, described
 from metaroll.data.data_format import iterate_leaves, map_leaves
 from metaroll.errors import DataError, ShapeError
 from metaroll.functional.regression import grams_of_blocks, solve_ridge, state_features, time_features
@@ -354,7 +354,7 @@ class MLPBaseline(TaskBaseline):
         self._num_updates = check_whole("num_updates", num_updates)
         self._batch_size = check_whole("batch_size", batch_size)
         self._learning_rate = check_number("learning_rate", learning_rate, 0.0, above_low=True)
-        self._seed = check_whole("seed", seed, 0)
+        self._seed = check_seed("seed", seed)
         self._params: np.ndarray | None = None
 
     def fit_tasks(

@@ -10,7 +10,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from metaroll.checks import check_whole, described
+from metaroll.checks import check_seed, described
 from metaroll.functional.philox import integers32, stream_keys
 from metaroll.seeding import fresh_seed
 from metaroll.types import Context, EnvUpdate, Policy, RolloutPlan
@@ -320,7 +320,7 @@ def _check_seeds(table: PlanTable) -> None:
     for index, seed in zip(table.indices.tolist(), table.seeds, strict=True):
         for part in seed:
             try:
-                check_whole("seed", part, 0)
+                check_seed("seed", part)
             except (TypeError, ValueError) as error:
                 raise type(error)(
                     f"seed of plan {index} must be three integers of at least 0, got {tuple(seed)}"

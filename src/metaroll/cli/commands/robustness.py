@@ -14,7 +14,7 @@ import tyro
 from rich.panel import Panel
 
 from metaroll.cli.options import AsTrained, Newest, Output, Switch, parse_command
-from metaroll.errors import UsageError, blame_input
+from metaroll.errors import UsageError, blame_input, shortened
 from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.display.consoles import escape
 from metaroll.training.evaluation.numbers import with_interval
@@ -118,8 +118,8 @@ def _values(name: str, text: str) -> list[float]:
         raise UsageError(
             f"--param {name}: the values must be FROM:TO:COUNT or V1,V2,... (numbers), got {text!r}"
         ) from None
-    if number < 1:
-        raise UsageError(f"--param {name}: COUNT must be at least 1, got {number}")
+    if not 1 <= number <= _MOST_POINTS:
+        raise UsageError(f"--param {name}: COUNT must lie in [1, {_MOST_POINTS}], got {shortened(number)}")
     if not begin <= end:
         raise UsageError(f"--param {name}: FROM must not be above TO, got {low} and {high}")
     if number == 1 and begin != end:

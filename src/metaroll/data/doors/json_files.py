@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from metaroll.data.doors.budget import Budget
-from metaroll.data.doors.plain_files import damage, read_bytes
-from metaroll.errors import DamagedFileError
+from metaroll.data.doors.plain_files import damage, long_integer, read_bytes
+from metaroll.errors import LARGEST_SEED, DamagedFileError
 
 __all__ = ["json_lines", "parse_json", "parse_json_line", "read_json", "read_json_dict"]
 
@@ -23,6 +23,8 @@ _FACTOR = 16
 """A file may take this many times its own size in any case."""
 _MOST_DEPTH = 400
 _TEXTS = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
+_LONG = re.compile(rb"[0-9]{39}")
+"""What an integer of more bits than a seed has, and few others: where it is not found, no integer is looked at."""
 _STEPS = np.zeros(256, dtype=np.int8)
 _STEPS[list(b"[{")], _STEPS[list(b"]}")] = 1, -1
 
@@ -35,7 +37,8 @@ def parse_json(text: str | bytes, budget: Budget | None = None) -> Any:
         budget: What its data may take; ``None``: that of a file of its own.
 
     Raises:
-        DamagedFileError: It is no JSON (names the line), nested too deeply, or takes too much.
+        DamagedFileError: It is no JSON (names the line), nested too deeply, takes too much, or holds an integer of more
+            bits than a seed.
     """
     # Half characters, which some text holds, are kept.
     data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
@@ -45,8 +48,12 @@ def parse_json(text: str | bytes, budget: Budget | None = None) -> Any:
     budget.spend_entries(data.count(b",") + data.count(b":") + openings, "the entries of its lists and dicts")
     if openings > _MOST_DEPTH and _depth(data) > _MOST_DEPTH:
         raise DamagedFileError(f"it is nested deeper than {_MOST_DEPTH} levels")
+    parse_int = _integer_of(data) if _LONG.search(data) else None
     try:
-        return json.loads(text if isinstance(text, str) else data.decode("utf-8-sig", "surrogatepass"))
+        decoded = text if isinstance(text, str) else data.decode("utf-8-sig", "surrogatepass")
+        return json.loads(decoded, parse_int=parse_int)
+    except DamagedFileError:
+        raise
     except json.JSONDecodeError as error:
         what = f"it is damaged: no JSON at column {error.colno} ({error.msg})"
         raise DamagedFileError(what, None, error.lineno) from error
@@ -56,8 +63,20 @@ def parse_json(text: str | bytes, budget: Budget | None = None) -> Any:
         ) from error
     except RecursionError as error:
         raise DamagedFileError("it is damaged: nested too deeply") from error
-    except ValueError as error:  # a number of thousands of digits
-        raise DamagedFileError(f"it is damaged ({error})") from error
+
+
+def _integer_of(data: bytes) -> Callable[[str], int]:
+    """What makes an integer of its text in ``data``, if it has not more bits than a seed."""
+
+    def integer_of(digits: str) -> int:
+        if len(digits) <= 40 and abs(found := int(digits)) <= LARGEST_SEED:
+            return found
+        outside = _TEXTS.sub(b"", data)  # lines do not end in texts
+        found_at = re.search(rb"(?<![\w.+-])" + digits.encode() + rb"(?![\w.])", outside)
+        line = None if found_at is None else outside.count(b"\n", 0, found_at.start()) + 1
+        raise long_integer(digits, line)
+
+    return integer_of
 
 
 def _depth(data: bytes) -> int:

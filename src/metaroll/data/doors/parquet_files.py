@@ -1,7 +1,7 @@
 """The door to Parquet, and to pyarrow: what a file declares, page by page, is checked before anything is expanded.
 
 A page of some kilobytes can become gigabytes: so much a dictionary, or a compression, can save. Texts stay in their
-dictionaries, so that one that is there a million times is one in memory, too.
+dictionaries, so that one that is there a million times is one in memory, too; all else is added up by its width.
 """
 
 from __future__ import annotations
@@ -20,9 +20,13 @@ __all__ = ["ParquetTable", "import_arrow", "number_columns"]
 
 _NONE = "it is no .parquet file, or is damaged"
 _CELL = 16
-"""Bytes of a cell while it is read."""
+"""Bytes of a cell while it is read, at least."""
+_OBJECT = 128
+"""Bytes of a cell that becomes an object of Python, beside its own."""
 _WINDOW = 1 << 16
 """Bytes that are read for the header of a page, first."""
+_DATA_PAGES = {0: 5, 3: 8}
+"""Types of pages with entries (those of the first version, and of the second), and the field that tells of them."""
 _MOST_HEADER = 1 << 24
 _MOST_FOOTER = 1 << 24
 _MOST_COLUMNS = 10_000
@@ -70,7 +74,10 @@ class ParquetTable:
             if facts.num_columns > _MOST_COLUMNS:
                 raise DamagedFileError(f"it has {facts.num_columns} columns, expected at most {_MOST_COLUMNS}")
             self.schema, self.num_rows = parquet.schema_arrow, int(facts.num_rows)
-        self._chunks = _chunks(file)
+            leaves = [parquet.schema.column(i) for i in range(facts.num_columns)]
+        self._is_repeated = [leaf.max_repetition_level > 0 for leaf in leaves]
+        """Of each column of pages: whether a row may have many entries, as those of lists."""
+        self._chunks = _chunks(file, len(leaves))
         if self.num_rows < 0:
             raise DamagedFileError(f"it declares {self.num_rows} rows")
         self.notes: Mapping[bytes, bytes] = self.schema.metadata or {}
@@ -86,23 +93,36 @@ class ParquetTable:
             DamagedFileError: It is damaged, or takes too much memory.
         """
         pa = import_arrow()
-        budget.spend(_CELL * self.num_rows * max(1, len(self.schema)), f"{self.num_rows} rows")
-        size = size_of(self._file)
-        for chunk in self._chunks:
-            for page in _pages(self._file, chunk, size):
-                budget.spend(page.size, "its pages, expanded")
+        cells = sum(max(_CELL, _width(pa, field.type) or 0) for field in self.schema)
+        budget.spend(max(_CELL, cells) * self.num_rows, f"{self.num_rows} rows")
+        self._check_pages(budget)
         self._file.seek(0)
-        texts = [field.name for field in self.schema if is_text(pa, field.type)]
+        texts = [field.name for field in self.schema if _is_text(pa, field.type)]
         with (
             _damage_of_arrow(pa),
             pa.parquet.ParquetFile(
                 self._file, page_checksum_verification=True, read_dictionary=texts or None
             ) as parquet,
         ):
+            for field in parquet.schema_arrow:
+                if (names is None or field.name in names) and _width(pa, field.type) is None:
+                    raise DamagedFileError(f"the column {field.name!r} is of type {field.type}, which cannot be read")
             table = parquet.read(columns=names, use_threads=False)
         if table.num_rows != self.num_rows:
             raise DamagedFileError(f"it declares {self.num_rows} rows, it has {table.num_rows}")
         return table
+
+    def _check_pages(self, budget: Budget) -> None:
+        """Refuse pages that expand to too much, or have more entries than the file declares rows."""
+        size = size_of(self._file)
+        entries = [0] * len(self._is_repeated)
+        for chunk in self._chunks:
+            for page in _pages(self._file, chunk, size):
+                budget.spend(page.size, "its pages, expanded")
+                entries[chunk.column] += page.entries
+        for count, is_repeated in zip(entries, self._is_repeated, strict=True):
+            if count != self.num_rows and not is_repeated:
+                raise DamagedFileError(f"it declares {self.num_rows} rows, a column of it has {count}")
 
 
 @contextlib.contextmanager
@@ -116,22 +136,50 @@ def _damage_of_arrow(pa: Any) -> Iterator[None]:
         raise DamagedFileError(f"{_NONE} ({' '.join(str(error).split())[:300]})") from error
 
 
-def is_text(pa: Any, kind: Any) -> bool:
-    """Whether a column of this type is read as a dictionary of texts, or of bytes."""
-    return any(is_it(kind) for is_it in (pa.types.is_string, pa.types.is_binary))
+def _width(pa: Any, kind: Any) -> int | None:
+    """Bytes of an entry of this type, in a dictionary those of its number; ``None`` where an entry may have any."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _width(pa, kind.storage_type)
+    if pa.types.is_null(kind):
+        return 0
+    if pa.types.is_nested(kind):
+        return None
+    try:
+        return (kind.bit_width + 7) // 8
+    except ValueError:
+        return None
+
+
+def _is_text(pa: Any, kind: Any) -> bool:
+    """Whether a column of this type can be read as a dictionary of texts, or of bytes.
+
+    pyarrow expands those of types of extensions, as JSON.
+    """
+    is_other = pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType)
+    return not is_other and _width(pa, kind) is None
+
+
+def _is_readable(pa: Any, kind: Any) -> bool:
+    """Whether it is known beforehand how much a column of this type takes: one of texts, or of entries of a width."""
+    return _is_text(pa, kind) or _width(pa, kind) is not None
 
 
 def number_columns(file: BinaryIO, budget: Budget) -> dict[str, np.ndarray]:
     """The columns ``(rows,)`` of any Parquet file; NaN, NaT or ``None`` where values are missing.
 
-    Columns of lists and of groups of columns are left out.
+    Columns of lists, of groups of columns and of JSON are left out.
 
     Raises:
         DamagedFileError: It is damaged, takes too much memory, or has two columns of a name.
     """
     pa = import_arrow()
     found = ParquetTable(file)
-    names = [field.name for field in found.schema if not pa.types.is_nested(field.type)]
+    names = [field.name for field in found.schema if _is_readable(pa, field.type)]
+    others = [name for name in found.schema.names if name not in names]
+    groups = tuple(f"{name}." for name in names)
+    part = next((name for name in others if name.startswith(groups)), None)
+    if part is not None:  # pyarrow would read it with the other one, for which nothing is taken
+        raise DamagedFileError(f"the column {part!r} has the name of a part of another column; rename it")
     twice = next((name for name in names if found.schema.names.count(name) > 1), None)
     if twice is not None:
         raise DamagedFileError(f"the column {twice!r} occurs twice; rename one")
@@ -141,10 +189,13 @@ def number_columns(file: BinaryIO, budget: Budget) -> dict[str, np.ndarray]:
 
 def _entries(pa: Any, cells: Any, budget: Budget, name: str) -> np.ndarray:
     if not pa.types.is_dictionary(cells.type):
+        if not pa.types.is_primitive(cells.type) or pa.types.is_time(cells.type):  # decimals, bytes, times of day
+            budget.spend((_OBJECT + (_width(pa, cells.type) or 0)) * len(cells), f"column {name!r}")
         return cells.to_numpy()
     budget.spend(_CELL * len(cells), f"column {name!r}")
     values: list[Any] = []
     for chunk in cells.chunks:
+        budget.spend_entries(len(chunk.dictionary), f"the texts of column {name!r}")
         # The same object for each: a text that is there a million times is one in memory.
         known = [*chunk.dictionary.to_pylist(), None]
         values += [known[-1 if i is None else i] for i in chunk.indices.to_pylist()]
@@ -157,22 +208,24 @@ def _entries(pa: Any, cells: Any, budget: Budget, name: str) -> np.ndarray:
 
 
 class _Chunk(NamedTuple):
-    """Where the pages of a column are."""
+    """Where the pages of a column are, and which column of the file it is."""
 
+    column: int
     begin: int
     end: int
 
 
 class _Page(NamedTuple):
-    """Bytes of a page, expanded and as they are, and of its header."""
+    """Bytes of a page, expanded and as they are, and of its header; entries of its column in it."""
 
     size: int
     compressed: int
     header: int
+    entries: int
 
 
-def _chunks(file: BinaryIO) -> list[_Chunk]:
-    """Of all columns of all groups of rows, from the end of a file.
+def _chunks(file: BinaryIO, num_columns: int) -> list[_Chunk]:
+    """Of the ``num_columns`` columns of all groups of rows, from the end of a file.
 
     By hand: where statistics in it are damaged, pyarrow ends the process when it is asked for a column.
     """
@@ -184,11 +237,13 @@ def _chunks(file: BinaryIO) -> list[_Chunk]:
     file.seek(size - 8 - length)
     try:
         facts = _Thrift(file.read(length)).read()[0]
-        columns = [column[3] for group in facts.get(4, []) for column in group.get(1, [])]
+        groups = [[column[3] for column in group.get(1, [])] for group in facts.get(4, [])]
+        if any(len(group) != num_columns for group in groups):
+            raise ValueError("a group of rows has other columns")
         found = []
-        for column in columns:
+        for i, column in ((i, column) for group in groups for i, column in enumerate(group)):
             begin = min(place for place in (column.get(11), column[9]) if place)
-            found.append(_Chunk(begin, begin + column[7]))
+            found.append(_Chunk(i, begin, begin + column[7]))
     except (IndexError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise DamagedFileError(f"{_NONE} (it does not say where its columns are)") from error
     return found
@@ -221,7 +276,19 @@ def _page_at(file: BinaryIO, place: int, end: int) -> _Page:
         raise DamagedFileError(f"{_NONE} (a page has no size)")
     if place + length + compressed > end:
         raise DamagedFileError(f"{_NONE} (a page is longer than its column)")
-    return _Page(size, compressed, length)
+    return _Page(size, compressed, length, _entries_in(fields))
+
+
+def _entries_in(header: Mapping[int, Any]) -> int:
+    """Entries in a page of this header; 0 in one of a dictionary, or of an index."""
+    place = _DATA_PAGES.get(header.get(1, -1))
+    if place is None:
+        return 0
+    facts = header.get(place)
+    count = facts.get(1, -1) if isinstance(facts, dict) else -1
+    if not isinstance(count, int) or count < 0:
+        raise DamagedFileError(f"{_NONE} (a page does not say how many entries it has)")
+    return count
 
 
 @final

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from metaroll.errors import DamagedFileError, MetarollError
+from metaroll.errors import LARGEST_SEED, DamagedFileError, MetarollError
 
 __all__ = [
     "at_line",
@@ -23,6 +23,7 @@ __all__ = [
     "damage",
     "decoded",
     "file_sum",
+    "long_integer",
     "open_plain",
     "read_bytes",
     "read_text",
@@ -106,6 +107,12 @@ def _told(
 ) -> DamagedFileError:
     place = str(path) if line is None else f"{path}: line {line}"
     return error(f"{place}: {what}{'; ' if hint else ''}{hint}", path, line)
+
+
+def long_integer(text: str, line: int | None = None) -> DamagedFileError:
+    """The error for an integer of a file that has more bits than a seed: no text, float or array may hold it later."""
+    shown = text if len(text) <= 50 else f"{text[:20]}...{text[-10:]}"
+    return DamagedFileError(f"the integer {shown} has more than {LARGEST_SEED.bit_length()} bits", None, line)
 
 
 def open_plain(path: str | Path) -> BinaryIO:

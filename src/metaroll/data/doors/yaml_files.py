@@ -10,14 +10,16 @@ from typing import Any, final
 
 import yaml
 
-from metaroll.data.doors.plain_files import damage, read_text
-from metaroll.errors import DamagedFileError
+from metaroll.data.doors.plain_files import damage, long_integer, read_text
+from metaroll.errors import LARGEST_SEED, DamagedFileError
 
 __all__ = ["parse_yaml", "read_yaml"]
 
 _MOST_BYTES = 2**18
 _MOST_ENTRIES = 10_000
 _MOST_DEPTH = 20
+_MOST_DIGITS = 200
+"""Of an integer, in any notation, with signs, zeros and underscores."""
 
 
 def read_yaml(path: str | Path, error: type[DamagedFileError] = DamagedFileError, hint: str = "") -> dict[str, Any]:
@@ -30,8 +32,8 @@ def read_yaml(path: str | Path, error: type[DamagedFileError] = DamagedFileError
 
     Raises:
         FileNotFoundError: There is no such file.
-        DamagedFileError: ``error``: it is no YAML, is no mapping, gives a name twice, or is larger or deeper than any
-            configuration.
+        DamagedFileError: ``error``: it is no YAML, is no mapping, gives a name twice, is larger or deeper than any
+            configuration, or holds an integer of more bits than a seed.
     """
     with damage(path, error, hint):
         return parse_yaml(read_text(path, _MOST_BYTES, error, hint))
@@ -91,6 +93,12 @@ class _Loader(yaml.SafeLoader):
             )
         return node
 
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        # Before it is made of its text: of those to the base of 60 that takes long.
+        if len(node.value) > _MOST_DIGITS or abs(found := super().construct_yaml_int(node)) > LARGEST_SEED:
+            raise long_integer(node.value, node.start_mark.line + 1)
+        return found
+
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
         names: set[tuple[str, str]] = set()
@@ -101,3 +109,6 @@ class _Loader(yaml.SafeLoader):
                     raise DamagedFileError(f"it gives {name.value!r} a second time: keep one of them", None, line)
                 names.add((name.tag, name.value))
         return node
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)

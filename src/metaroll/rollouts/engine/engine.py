@@ -14,7 +14,7 @@ import cloudpickle
 import numpy as np
 import torch
 
-from metaroll.checks import array_of, check_whole, described
+from metaroll.checks import array_of, check_seed, check_whole, described
 from metaroll.data.rollouts import Rollouts
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import RolloutError, ShapeError, WorkerLost
@@ -348,8 +348,8 @@ class RolloutEngine:
             if value is not None:
                 check_whole(name, value)
         check_variations(updates, contexts)
-        check_whole("seed", seed, 0)
-        check_whole("sub_seed", sub_seed, 0)
+        check_seed("seed", seed)
+        check_seed("sub_seed", sub_seed)
         count = len(updates)
         shared, own = shared_or_own(self.policy, parameters, count)
         base = RolloutPlan(max_steps=max_steps, deterministic=deterministic, eval=eval)

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from gymnasium.spaces.utils import flatdim
 
-from metaroll.checks import check_whole
+from metaroll.checks import check_seed, check_whole
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.source import EnvSource
@@ -44,7 +44,7 @@ def chosen_seed(seed: SeedOption) -> int | None:
     """``seed``, or the one that it stands for; ``None`` means fresh entropy."""
     if isinstance(seed, _Default):
         return get_base_seed()
-    return None if seed is None else check_whole("seed", seed, low=0)
+    return None if seed is None else check_seed("seed", seed)
 
 
 class Closable(ABC):  # noqa: B024 (what is abstract differs)

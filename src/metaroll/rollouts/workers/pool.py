@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
-from metaroll.checks import check_whole, takes_arguments
+from metaroll.checks import check_seed, check_whole, takes_arguments
 from metaroll.rollouts.collecting import enough
 from metaroll.rollouts.workers.cluster_probe import check_address
 from metaroll.rollouts.workers.messages import GlobalNamespace, call_numbered, encode_command, seed_worker
@@ -171,7 +171,7 @@ class SamplerPool:
         its seed as an argument, as the samplers do. The stream is in place while functions run, also in the serial
         pool, whose caller keeps its own generators. A worker that is replaced starts the stream anew. ``None`` ends it.
         """
-        before, self._seed = self._seed, None if seed is None else check_whole("seed", seed, low=0)
+        before, self._seed = self._seed, None if seed is None else check_seed("seed", seed)
         try:
             if self._transport is not None:
                 self._run([self._seeding(i) for i in range(self.num_workers)]).outcome()

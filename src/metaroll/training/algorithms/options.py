@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from metaroll.errors import said
+from metaroll.errors import LARGEST_COUNT, LARGEST_SEED, said, shortened
 from metaroll.training.algorithms.other_names import GIVEN, unknown_options
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "argument_help",
     "check_value",
     "constructor_options",
+    "largest_integer",
     "merge_layers",
 ]
 
@@ -70,6 +71,11 @@ class Option:
         if self.many:
             base = tuple[base, ...]
         return base | None if self.optional else base
+
+
+def largest_integer(name: str) -> int:
+    """The largest value of an option of integers: seeds may have more bits than what is counted."""
+    return LARGEST_SEED if name.endswith("seed") else LARGEST_COUNT
 
 
 def constructor_options(constructor: Callable[..., Any], section: str, skip: Collection[str] = ()) -> list[Option]:
@@ -168,17 +174,23 @@ def check_value(option: Option, value: Any, where: str) -> Any:
         if value in option.choices:
             return value
     elif option.kind is float and isinstance(value, int | float | str) and not isinstance(value, bool):
+        if isinstance(value, int) and abs(value) > sys.float_info.max:
+            raise ValueError(f"{option.name} in {where} must be at most {sys.float_info.max:g}, got {shortened(value)}")
         with contextlib.suppress(ValueError):
             return float(value)  # YAML 1.1 reads 3e-4 as text
     elif isinstance(value, option.kind) and isinstance(value, bool) == (option.kind is bool):
+        if option.kind is int and abs(value) > (most := largest_integer(option.name)):
+            raise ValueError(f"{option.name} in {where} must be at most {most}, got {shortened(value)}")
         return value
-    hint = f", as in {_listed(option, value)}" if option.many and isinstance(value, int | float | str) else ""
-    raise ValueError(f"{option.name} in {where} must be {_expectation(option, where == GIVEN)}{hint}, got {value!r}")
+    expected = _expectation(option, where == GIVEN)
+    if option.many and isinstance(value, int | float | str):
+        expected += f", as in {shortened(_listed(option, value))}"
+    raise ValueError(f"{option.name} in {where} must be {expected}, got {shortened(value)}")
 
 
 def _listed(option: Option, value: Any) -> list[Any]:
     """What may be meant by a value that is no list: ``[64]`` by 64, ``[64, 64]`` by the text ``64,64``."""
-    numbers = re.findall(r"\d+", value) if option.kind is int and isinstance(value, str) else []
+    numbers = re.findall(r"\d{1,18}", value) if option.kind is int and isinstance(value, str) else []
     return [*map(int, numbers)] or [value]
 
 

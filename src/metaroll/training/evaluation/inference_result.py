@@ -9,7 +9,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from metaroll.checks import check_whole
+from metaroll.checks import check_seed, check_whole
+from metaroll.errors import MOST_THREADS
 from metaroll.inference.posterior import Posterior
 from metaroll.rollouts.samplers.sensor_noise import parsed_noise
 
@@ -61,8 +62,10 @@ class InferenceOptions:
     def __post_init__(self) -> None:
         for name, low in (("every", 1), ("segment_length", 2), ("num_simulations", 50), ("rounds", 1)):
             check_whole(name, getattr(self, name), low)
-        for name, low in (("hold_out", 0), ("seed", 0), ("num_workers", 1), ("torch_threads", 1)):
+        for name, low in (("hold_out", 0), ("num_workers", 1)):
             check_whole(name, getattr(self, name), low)
+        check_seed("seed", self.seed)
+        check_whole("torch_threads", self.torch_threads, 1, MOST_THREADS)
         for name, known in (("method", METHODS), ("features", FEATURES)):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")

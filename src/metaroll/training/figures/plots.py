@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
-from collections.abc import Collection, Mapping, Sequence
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from metaroll.data.doors.plain_files import damage
 from metaroll.data.folders.atomic_files import write_files
 from metaroll.data.step_sequence import StepSequence
 from metaroll.training.evaluation.adaptation_study import AdaptationStudy
@@ -65,6 +68,31 @@ def require_matplotlib() -> None:
     """An ``ImportError`` with the hint if matplotlib is not installed."""
     if importlib.util.find_spec("matplotlib") is None:
         raise ImportError("pictures need matplotlib, which is not installed: pip install 'metaroll[plot]'")
+
+
+@contextlib.contextmanager
+def _plain_settings() -> Iterator[None]:
+    """Inside, matplotlib draws with its own defaults.
+
+    It takes settings from a file of the current folder, too, which may be of anybody, and have LaTeX started.
+
+    Raises:
+        ImportError: It is not installed.
+        DamagedFileError: It cannot be imported, because of such a file; names that.
+    """
+    require_matplotlib()
+    with damage(_settings_file(), hint="mend the file, or remove it"):
+        import matplotlib as mpl
+    with mpl.rc_context(mpl.rcParamsDefault):
+        yield
+
+
+def _settings_file() -> Path:
+    """The file of settings that matplotlib reads when it is imported; it tells nobody if that fails."""
+    name = "matplotlibrc"
+    told = Path(os.environ.get("MATPLOTLIBRC", name))
+    places = (Path(name), told, told / name, Path(os.environ.get("MPLCONFIGDIR", "~/.config/matplotlib")) / name)
+    return next((path for place in places if (path := place.expanduser()).is_file()), Path(name))
 
 
 # -- the pictures ------------------------------------------------------------------------------------------------------
@@ -167,6 +195,7 @@ def plot_groups(curves: Mapping[str, Sequence[np.ndarray]], path: str | Path, *,
     return _draw(group_chart(curves, adapts), Path(path))
 
 
+@_plain_settings()
 def plot_rollout(
     rollout: StepSequence, kind: str = "all", index: int | None = None, path: str | Path | None = None
 ) -> Path:
@@ -182,7 +211,6 @@ def plot_rollout(
     Returns:
         Where the picture is.
     """
-    require_matplotlib()
     path = Path("rollout.png") if path is None else Path(path)
     panels = {name: _columns(rollout, name, index) for name in _panels_of(rollout, kind)}
     figure, rows = _stacked_figure(len(panels))
@@ -250,8 +278,8 @@ def _labeled(name: str, columns: np.ndarray, spec: Any, index: int | None) -> li
 # -- charts ------------------------------------------------------------------------------------------------------------
 
 
+@_plain_settings()
 def _draw(chart: Chart | Field, path: Path) -> Path:
-    require_matplotlib()
     figure, (axes,) = _stacked_figure(1)
     explanation = chart.explanation
     if isinstance(chart, Field):

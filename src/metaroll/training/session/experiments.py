@@ -16,7 +16,7 @@ import gymnasium
 import torch
 from threadpoolctl import threadpool_limits
 
-from metaroll.checks import check_number
+from metaroll.checks import check_number, check_whole
 from metaroll.envs.base.task_family import USUAL_TEST_TASKS, USUAL_TRAIN_TASKS
 from metaroll.envs.lookup.name_hints import refuse_misread
 from metaroll.envs.lookup.registry import (
@@ -28,7 +28,7 @@ from metaroll.envs.lookup.registry import (
     refuse_alike,
 )
 from metaroll.envs.lookup.source import make_env
-from metaroll.errors import MetarollError, UsageError, option_text, said, unknown_name
+from metaroll.errors import MOST_THREADS, MetarollError, UsageError, option_text, said, unknown_name
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.rollouts.workers.cluster_probe import check_address
 from metaroll.rollouts.workers.pool import PoolTimeouts
@@ -152,6 +152,8 @@ class RunOptions:
         require_at_least({"seed": self.seed, "task_seed": self.task_seed}, 0)
         counts = {name: getattr(self, name) for name in ("epochs", "num_workers", "torch_threads")}
         require_at_least(counts, 1)
+        if self.torch_threads is not None:
+            check_whole("torch_threads", self.torch_threads, 1, MOST_THREADS)
         if any(size < 1 for size in self.hidden_sizes):
             raise ValueError(f"hidden_sizes must be at least 1 each, got {list(self.hidden_sizes)}")
         most = max(16, 4 * (os.cpu_count() or 1))

@@ -114,11 +114,19 @@ def read_group(folder: Path) -> SeedGroup | None:
     path = folder / GROUP_FILE
     if not path.is_file():
         return None
+    from metaroll.checks import check_seed, check_whole  # it loads torch
+
     document = run_folder.read_config(folder, GROUP_FILE)
     seeds, jobs = document.pop("seeds", None), document.pop("jobs", 1)
-    if not isinstance(seeds, list) or not seeds or not all(isinstance(n, int) for n in [*seeds, jobs]) or jobs < 1:
-        raise SnapshotError(f"seeds in {path} is {seeds!r}, jobs {jobs!r}: restore the file from a copy, or train anew")
-    return SeedGroup(folder, document, tuple(seeds), jobs)
+    try:
+        if not isinstance(seeds, list) or not seeds or len(set(map(repr, seeds))) < len(seeds):
+            raise ValueError(f"seeds must be a list of distinct seeds, got {seeds!r}")
+        seeds = tuple(check_seed("seeds", seed) for seed in seeds)
+        check_whole("jobs", jobs)
+        check_whole("epochs", document["run"].get("epochs"))
+    except (TypeError, ValueError) as error:
+        raise SnapshotError(f"{path}: {error}; restore the file from a copy, or train anew") from error
+    return SeedGroup(folder, document, seeds, jobs)
 
 
 def changed(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from metaroll.checks import check_whole
+from metaroll.checks import check_seed, check_whole
 from metaroll.data.doors.json_files import parse_json
 from metaroll.data.folders.contents import move_folder, remove_folder
 from metaroll.data.folders.kinds import CONFIG_FILE, OPTIONS_FILE, RUN, SIM2REAL, SUMMARY_FILE
@@ -126,7 +126,7 @@ class LoopOptions:
     baselines: tuple[Literal["simopt", "adr"], ...] = ()
 
     def __post_init__(self) -> None:
-        check_whole("seed", self.seed, 0)
+        check_seed("seed", self.seed)
         least = {"rollouts": 2, "simulations": 50, "epochs": 1, "trainings": 1, "episodes": 2, "jobs": 1}
         for name, low in least.items():
             check_whole(name, getattr(self, name), low)
