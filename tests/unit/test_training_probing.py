@@ -207,7 +207,7 @@ def test_a_simulator_of_ones_own_follows_and_what_changes_nothing_is_said() -> N
     looked_at(Cart, log, PUSHED)
     with pytest.warns(UserWarning, match="color changed nothing in the first recorded rollout"):
         looked_at(Cart, log, {**PUSHED, "color": (1.0, 2.0)})
-    with pytest.warns(UserWarning, match=r"before the log does in 1 of 1 segments .* after 3 of 8 steps.*never says"):
+    with pytest.warns(UserWarning, match=r"before the log does in 2 of 2 segments .* after 3 of 4 steps.*never says"):
         looked_at(Tired, log, PUSHED)
 
 
