@@ -46,8 +46,8 @@ from _reporting import read_results, report, versions
 DT, ROWS, QUICK_ROWS = 0.02, 1500, 300
 EPOCH_NS = 1_764_000_000_000_000_000
 GAIN, SHARE, RIGHT = 0.01, 0.99, 0.02
-LOGGED, LOGGED_ROWS, AMORTIZED_LOGS = 5, 100, 200
-"""Runs of a log from which parameters are inferred, rows of each, and logs that one posterior is asked about."""
+LOGGED, AMORTIZED_ROWS, AMORTIZED_LOGS = 5, 50, 200
+"""Runs of a log from which parameters are inferred; rows, and number, of the logs that one posterior is asked about."""
 FRICTION, DELAY, WRONG_NOISE = 0.4, 2, 0.005
 """Coulomb friction in N m, delay in steps, and sensor noise of the robots that the simulator cannot be."""
 
@@ -73,6 +73,7 @@ class Robot(NamedTuple):
         substep: Longest step of the integration, in s.
         prior: Of its parameters.
         change: Give it parameters.
+        rows: Of each run of a log from which parameters are inferred.
     """
 
     env: str
@@ -84,6 +85,7 @@ class Robot(NamedTuple):
     substep: float
     prior: Mapping[str, tuple[float, float]]
     change: Callable[[Any, Mapping[str, float]], None]
+    rows: int
 
     def make(self) -> Any:
         """The environment with steps of ``DT``."""
@@ -138,6 +140,7 @@ ROBOTS = {
         0.05,
         {"m": (0.5, 1.5), "l": (0.5, 1.5)},
         lambda env, params: vars(env).update(params),
+        300,
     ),
     "double_pendulum": Robot(
         "InvertedDoublePendulum-v5",
@@ -149,6 +152,7 @@ ROBOTS = {
         0.005,
         {"body_mass:pole": (2.0, 7.0), "body_mass:pole2": (2.0, 7.0), "dof_damping:*": (0.2, 3.0)},
         change_mujoco,
+        100,
     ),
 }
 
@@ -305,7 +309,7 @@ def measure_amortized(name: str, label: str, args: argparse.Namespace) -> bool:
     asked = {"part": "amortized", "robot": name, "column": label, "logs": AMORTIZED_LOGS}
     if not args.check and asked in done_configs():
         return True
-    start, prior, rows = time.perf_counter(), as_prior(robot.prior), LOGGED_ROWS // 2
+    start, prior, rows = time.perf_counter(), as_prior(robot.prior), AMORTIZED_ROWS
     ranges = np.ptp(drive(robot, rows, 0.0, np.random.default_rng(0)).observations, axis=0)
     options = InferenceOptions(hold_out=0, segment_length=rows, num_simulations=200 if args.check else 2000)
     truths, features, simulate = [], [], None
@@ -332,7 +336,7 @@ def measure_amortized(name: str, label: str, args: argparse.Namespace) -> bool:
 def measure_directed(name: str, label: str, args: argparse.Namespace) -> bool:
     robot, column = ROBOTS[name], COLUMNS[label]
     for number in range(1 if args.check else args.logs):
-        asked = {"part": "directed", "robot": name, "column": label, "log": number}
+        asked = {"part": "directed", "robot": name, "column": label, "rows": robot.rows, "log": number}
         if not args.check and asked in done_configs():
             continue
         generator = np.random.default_rng([2, number, list(ROBOTS).index(name)])  # the same robots in every column
@@ -347,7 +351,7 @@ def measure_wrong(name: str, label: str, args: argparse.Namespace) -> bool:
     robot, column = ROBOTS[name], Column(sensor_noise=WRONG_NOISE)
     for kind, hold, delay in (("friction", hold_with_friction, 0), ("delay", hold_pendulum, DELAY)):
         for number in range(1 if args.check else args.logs):
-            asked = {"part": "wrong", "robot": name, "kind": kind, "log": number}
+            asked = {"part": "wrong", "robot": name, "kind": kind, "rows": robot.rows, "log": number}
             if not args.check and asked in done_configs():
                 continue
             infer_one(args, asked, robot, column, np.random.default_rng([3, number]), hold, delay)
@@ -369,7 +373,7 @@ def infer_one(
 
     start, truth = time.perf_counter(), draw_params(robot, generator)
     driven = robot._replace(hold=hold)
-    made = [drive(driven, LOGGED_ROWS, column.late, generator, truth, delay) for _ in range(LOGGED)]
+    made = [drive(driven, robot.rows, column.late, generator, truth, delay) for _ in range(LOGGED)]
     ranges = np.ptp(np.concatenate([run.observations for run in made]), axis=0)
     logs = imported(made, robot, column, generator, ranges)
     options = InferenceOptions(num_simulations=200 if args.check else 2000, seed=int(asked["log"]))

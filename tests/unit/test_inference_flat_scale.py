@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from metaroll.inference.estimators import EstimatorConfig
+from metaroll.errors import PosteriorError
+from metaroll.inference.estimators import EstimatorConfig, NeuralEstimator
 from metaroll.inference.neural import NPDR
 from metaroll.inference.posterior import Posterior
 
@@ -29,6 +30,9 @@ def test_which_columns_are_flat(posterior, tmp_path) -> None:
     points = posterior.prior.sample(50, 0)
     np.testing.assert_array_equal(loaded.log_prob(points), posterior.log_prob(points))
     np.testing.assert_array_equal(loaded.sample(100, 3), posterior.sample(100, 3))
+    told = {**posterior.estimator.to_plain(), "edge": 0.0}
+    with pytest.raises(PosteriorError, match=r"flat scale with edges of 0.2, got edges of 0.0.*infer again"):
+        NeuralEstimator.from_weights(2, told, posterior.estimator.weights())
 
 
 def test_all_of_the_density_lies_within_the_bounds(posterior) -> None:

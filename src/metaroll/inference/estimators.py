@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from metaroll.checks import check_fraction, check_number, check_whole, described
 from metaroll.errors import MissingPackageError, PosteriorError, unknown_name
-from metaroll.functional.posteriors.flat_scale import flat_of_normal, log_flat_slope, normal_of_flat
+from metaroll.functional.posteriors.flat_scale import EDGE, flat_of_normal, log_flat_slope, normal_of_flat
 from metaroll.inference.feature_map import FeatureMap
 from metaroll.inference.success import SuccessModel
 from metaroll.seeding import derive_seed, isolated_rng, torch_generator
@@ -353,7 +353,7 @@ class NeuralEstimator:
         """What, beside the weights, is needed to build it again."""
         mapped = self.feature_map is not None
         told = {"config": self.config.to_plain(), "event_shape": list(self.event_shape), "embedding_net": not mapped}
-        return {**told, "flat": list(self.flat)} if self.flat else told
+        return {**told, "flat": list(self.flat), "edge": EDGE} if self.flat else told
 
     @classmethod
     def from_weights(
@@ -376,6 +376,11 @@ class NeuralEstimator:
             raise PosteriorError(
                 "the posterior was trained with an embedding network, whose class it does not know: load it with "
                 "embedding_net=, one built like that"
+            )
+        if told.get("flat") and told.get("edge") != EDGE:
+            raise PosteriorError(
+                f"the networks must see bounded parameters on the flat scale with edges of {EDGE}, got edges of "
+                f"{told.get('edge')!r}: another version of metaroll has made them; infer again"
             )
         config, event_shape = EstimatorConfig.from_plain(told["config"]), tuple(told["event_shape"])
         try:

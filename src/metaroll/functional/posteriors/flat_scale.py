@@ -19,14 +19,14 @@ from functools import cache
 import torch
 from torch import Tensor
 
-__all__ = ["flat_of_normal", "log_flat_slope", "normal_of_flat"]
+__all__ = ["EDGE", "flat_of_normal", "log_flat_slope", "normal_of_flat"]
 
-_EDGE = 0.2
+EDGE = 0.2
 """e: with less of it posteriors that end at a bound are narrow, with more those inside are wide."""
-_SCALE = math.sqrt(1.0 / 3.0 + _EDGE * _EDGE)
+_SCALE = math.sqrt(1.0 / 3.0 + EDGE * EDGE)
 _LEAST_SHARE = 1e-12
 """Of the prior; what lies beyond has all the same normal score, -7.03 or 7.03."""
-_OUTERMOST = -1.0 - 9.0 * _EDGE
+_OUTERMOST = -1.0 - 9.0 * EDGE
 """Where the share is 1e-20."""
 _TABLE = 2001
 
@@ -67,14 +67,14 @@ def log_flat_slope(normals: Tensor, points: Tensor, flat: Tensor) -> Tensor:
 
 def _log_slope(scores: Tensor, places: Tensor) -> Tensor:
     """``log |dy / dz|`` at normal ``scores`` that are ``places`` at most 0 before their division by the deviation."""
-    density = 0.5 * (_below((places + 1.0) / _EDGE) - _below((places - 1.0) / _EDGE))
+    density = 0.5 * (_below((places + 1.0) / EDGE) - _below((places - 1.0) / EDGE))
     log_phi = -0.5 * scores.square() - 0.5 * math.log(2.0 * math.pi)
     return log_phi - torch.log(density) - math.log(_SCALE)
 
 
 def _score(places: Tensor) -> Tensor:
     """Normal scores of ``places`` at most 0."""
-    shares = 0.5 * _EDGE * (_integral((places + 1.0) / _EDGE) - _integral((places - 1.0) / _EDGE))
+    shares = 0.5 * EDGE * (_integral((places + 1.0) / EDGE) - _integral((places - 1.0) / EDGE))
     return torch.special.ndtri(shares)
 
 
