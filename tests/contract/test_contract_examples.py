@@ -45,7 +45,7 @@ def test_example_runs(script: Path, tmp_path: Path) -> None:
 def test_all_steps_of_an_example_of_minutes(name: str, end: str, folders: set, tmp_path, monkeypatch, capsys) -> None:
     """In this process, which has imported everything already; with a network that is not trained for long."""
     short = EstimatorConfig(max_epochs=2, num_transforms=1, hidden_features=8)
-    monkeypatch.setattr(inferring, "_config", lambda options: short)
+    monkeypatch.setattr(inferring, "infer_config", lambda options: short)
     monkeypatch.setattr(sys, "argv", [name, "--quick", "--out", str(tmp_path / "out")])
     ran = runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
     assert end in capsys.readouterr().out

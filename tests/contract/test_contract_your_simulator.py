@@ -16,7 +16,7 @@ PAGE = page("your_simulator.md")
 def test_the_page_runs_from_top_to_bottom(tmp_path, monkeypatch):
     """With a network that is not trained for long."""
     short = EstimatorConfig(max_epochs=2, num_transforms=1, hidden_features=8)
-    monkeypatch.setattr(inferring, "_config", lambda options: short)
+    monkeypatch.setattr(inferring, "infer_config", lambda options: short)
     module, log = python_blocks(PAGE)
     (tmp_path / "my_cart.py").write_text(module)
     run_script(tmp_path, log)

@@ -274,7 +274,7 @@ class _Knows:
 
 
 def test_a_posterior_that_was_made_of_the_same_is_kept(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(inferring, "_config", lambda options: EstimatorConfig(model="maf", max_epochs=2))
+    monkeypatch.setattr(inferring, "infer_config", lambda options: EstimatorConfig(model="maf", max_epochs=2))
     log, options = recordings(2, 12), InferenceOptions(segment_length=3, num_simulations=60, rounds=1, checks=False)
     files = tmp_path / "posterior" / "posterior.json", tmp_path / "posterior" / "draws.npz"
     made, found = [], []
@@ -294,7 +294,7 @@ def test_a_posterior_that_was_made_of_the_same_is_kept(tmp_path, monkeypatch) ->
 
 
 def test_failed_simulations_are_sets_of_parameters_also_of_an_earlier_run(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(inferring, "_config", lambda options: EstimatorConfig(model="maf", max_epochs=2))
+    monkeypatch.setattr(inferring, "infer_config", lambda options: EstimatorConfig(model="maf", max_epochs=2))
     log, options = recordings(2, 12), InferenceOptions(segment_length=3, num_simulations=60, rounds=1, checks=False)
     counts = []
     for _ in range(2):

@@ -221,7 +221,7 @@ def test_a_training_in_a_process_of_its_own_that_fails_says_why(tmp_path, monkey
 
 def test_the_command_closes_the_loop(tmp_path, capsys, monkeypatch, short_trainings) -> None:
     short = EstimatorConfig(max_epochs=2, num_transforms=1, hidden_features=8)
-    monkeypatch.setattr(inferring, "_config", lambda options: short)
+    monkeypatch.setattr(inferring, "infer_config", lambda options: short)
     command = ["sim2real", "demo", "--out", str(tmp_path / "loop"), "--simulations", "60", "--epochs", "1"]
     command += ["--episodes", "2", "--jobs", "1", "--rollouts", "2"]
     assert main([*command, "--json", "--baselines", "simopt", "adr"]) == 0
