@@ -102,13 +102,13 @@ def _check_first(compared: Compared, rollout: StepSequence, starts: SegmentStart
 
 
 def _check_ends(rollout: StepSequence, lengths: Sequence[int], segments: Sequence[int]) -> None:
-    """Whether the simulator goes on as long as the log."""
+    """Whether the simulator goes on as long as the log, in most segments: with other parameters some robots may fall."""
     short = [
         (begin, length, of)
         for begin, length, of in zip(np.cumsum([0, *segments[:-1]]).tolist(), lengths, segments, strict=True)
         if length < of
     ]
-    if short:
+    if 2 * len(short) > len(segments):
         begin, length, of = short[0]
         warnings.warn(
             f"the simulator ends its episode before the log does in {len(short)} of {len(segments)} segments of the "
