@@ -102,7 +102,7 @@ def _check_first(compared: Compared, rollout: StepSequence, starts: SegmentStart
 
 
 def _check_ends(rollout: StepSequence, lengths: Sequence[int], segments: Sequence[int]) -> None:
-    """Whether the simulator goes on as long as the log, in most segments: with other parameters some robots may fall."""
+    """Whether the simulator goes on as long as the log in most segments: with its own parameters some may end."""
     short = [
         (begin, length, of)
         for begin, length, of in zip(np.cumsum([0, *segments[:-1]]).tolist(), lengths, segments, strict=True)
