@@ -194,7 +194,7 @@ BOMB = (
         ("epochs: 3\nseed: 1\nepochs: 4", "line 3: it gives 'epochs' a second time"),
         ("run: {seed: 1, seed: 2}", "'seed' a second time"),
         ("# " + "x" * 2**18, "expected at most 262144"),
-        ("epochs: " + "9" * 5000, "cannot be read as a configuration"),
+        ("epochs: " + "9" * 5000, "line 1: the integer 9"),
     ],
 )
 def test_yaml_that_no_configuration_needs_is_refused_at_once(tmp_path, text, message):
