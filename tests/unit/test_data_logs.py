@@ -187,7 +187,7 @@ GOOD = {"t": [0.0, 0.1, 0.2, 0.3, 0.4], "x": [0.0, 1.0, 2.0, 3.0, 4.0], "u": [0.
     ("changes", "message"),
     [
         ({"x": [0.0, 1.0, "fast", 3.0, 4.0]}, r"row 3 \(line 5\), column 'x': 'fast' is no number"),
-        ({"x": [0.0, 1.0, 5000 * "x", 3.0, 4.0]}, r"'x': 'x{79}\.\.\. is no number"),
+        ({"x": [0.0, 1.0, 5000 * "x", 3.0, 4.0]}, r"'x': 'x{11,}\.\.\.x+' is no number"),
         ({"x": [0.0, 1.0, "2,5", 3.0, 4.0]}, "has 4 cells|has 3 cells"),
         ({"t": ["2026-11-23T05:00:00", 1, 2, 3, 4]}, "row 1 .* is no number; write seconds, or save time stamps in a"),
         ({"t": [0.0, 0.1, 0.1, 0.3, 0.4]}, r"row 3 \(line 5\), column 't': .* is the same as 0.1 s; sort"),

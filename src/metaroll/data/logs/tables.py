@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
@@ -27,8 +28,6 @@ _MISSING = {"", "nan", "null", "none", "na", "n/a", "-"}
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d|\d\d?:\d\d")
 """How time stamps begin: a date, or a time of day."""
 _DELIMITERS = ",;\t"
-_MOST_SHOWN = 80
-"""Characters of a cell that an error shows."""
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _EXACT = Context(prec=60)
 """Digits for differences of time stamps, which have 20 or so."""
@@ -127,8 +126,7 @@ class LogTable:
             hint = "; write numbers with a point" if "," in text else ""
             if _STAMP.match(text.strip()):
                 hint = "; write seconds, or save time stamps in a .parquet or .npz file as such"
-            shown = repr(value) if len(repr(value)) <= _MOST_SHOWN else f"{repr(value)[:_MOST_SHOWN]}..."
-            raise LogError(f"{self.place(row, column)}: {shown} is no number{hint}") from None
+            raise LogError(f"{self.place(row, column)}: {reprlib.repr(value)} is no number{hint}") from None
 
     def rows(self, names: Mapping[str, str]) -> int:
         """Number of rows of the columns ``names`` (name -> what it is), which must be equally long.
