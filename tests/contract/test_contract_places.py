@@ -41,6 +41,7 @@ def test_nothing_that_the_user_keeps_at_home_counts():
     assert Path(os.environ["XDG_CONFIG_HOME"]).is_relative_to(Path.home())
 
 
+@pytest.mark.slow
 def test_a_session_whose_tests_leave_something_in_the_checkout_fails(tmp_path):
     tests = tmp_path / "tests"
     tests.mkdir()

@@ -20,7 +20,7 @@ from metaroll.training.display import consoles
 from metaroll.training.store.files import write_json
 from metaroll.training.store.yaml_files import write_yaml
 
-NAMES = ["r\N{SNOWMAN}n \N{PILE OF POO}", os.fsdecode(b"r\xffn"), "a b'c"]
+NAMES = ["a r\N{SNOWMAN}n's \N{PILE OF POO}", os.fsdecode(b"r\xffn")]
 TINY = {"epochs": 1, "steps_per_epoch": 400, "num_passes": 1, "batch_size": 400, "hidden_sizes": [4]}
 
 

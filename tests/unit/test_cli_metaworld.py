@@ -81,6 +81,7 @@ def test_a_run_is_evaluated_listed_and_reported(trained, capsys):
     assert ML1 in (trained / "report.html").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_ppo_learns_in_mt1(tmp_path, capsys):
     run = str(tmp_path / "mt1")
     assert main(["train", "ppo", "metaworld:MT1-reach-v3", *flags(TINY_PPO), "--out", run, "--json"]) == 0

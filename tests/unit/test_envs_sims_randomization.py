@@ -56,7 +56,9 @@ def test_numbers_of_the_tables():
     assert default_randomizer(QCartPoleStabEnv)["pole_length"].mean == 0.641 / 2  # type: ignore[attr-defined]  # (17.4 d)
 
 
-@pytest.mark.parametrize("name", ["default", "conservative", "zero_variance"])
+@pytest.mark.parametrize(
+    "name", ["default", *(pytest.param(one, marks=pytest.mark.slow) for one in ("conservative", "zero_variance"))]
+)
 def test_names_are_known_to_the_first_call_of_a_process(name):
     script = f"import metaroll; print(len(metaroll.{name}_randomizer('qcp-st')))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

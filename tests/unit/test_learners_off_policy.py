@@ -607,7 +607,7 @@ CHOOSERS = [DQN, DiscreteSAC]
 ALL = [*LEARNERS, *CHOOSERS]
 
 
-@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize("learner", [DDPG, TD3, SAC, pytest.param(TQC, marks=pytest.mark.slow)])
 def test_it_learns_where_actions_are_not_within_one(learner: Any) -> None:
     algo = make(
         learner,
@@ -653,6 +653,7 @@ def test_a_resumed_run_goes_on_in_the_middle_of_episodes(learner: Any, tmp_path:
     assert _flat(whole.buffers_state_dict()) == _flat(again.buffers_state_dict())
 
 
+@pytest.mark.slow
 def test_the_same_bits_with_workers() -> None:
     states = []
     for num_workers in (1, 2):

@@ -61,8 +61,8 @@ CASES: dict[str, tuple[Callable[[], gymnasium.Env], Callable[[], Any]]] = {
 }
 
 
-QUICK = ("SAC", "DQN", "goals", "images")
-"""Of each kind of actions, of goals and of pictures one; the others differ in their losses alone."""
+QUICK = ("SAC", "DQN", "goals")
+"""Of each kind of actions and of goals one; the others differ in their losses alone."""
 
 
 @pytest.mark.parametrize("case", [one if one in QUICK else pytest.param(one, marks=pytest.mark.slow) for one in CASES])

@@ -261,6 +261,7 @@ def test_torch_modules_act_in_the_mode_that_eval_asks_for(pools):
         assert module.training is training and module.drop.training is training
 
 
+@pytest.mark.slow
 def test_a_pickled_sampler_goes_on_with_workers_of_its_own():
     """specs/sampling.md 0.6: what was configured after construction survives."""
     env = Oscillator()

@@ -340,6 +340,7 @@ def test_an_address_that_no_name_can_be_is_an_error():
         check_cluster("head..example:6379")
 
 
+@pytest.mark.slow
 def test_a_pool_at_an_address_without_a_cluster_stays_usable(closed):
     program = """
         import os, sys
@@ -399,6 +400,7 @@ def run_program(program, *arguments):
         return heard.read().decode().splitlines()
 
 
+@pytest.mark.slow
 def test_a_ray_of_our_own_ends_with_the_last_pool_and_changes_nothing():
     program = """
         import os, signal, time, psutil
@@ -420,6 +422,7 @@ def test_a_ray_of_our_own_ends_with_the_last_pool_and_changes_nothing():
     assert run_program(program) == ["[2, 4, 6] [-1]", "1.0 True", "True [-2]", "False [] True"]
 
 
+@pytest.mark.slow
 def test_a_program_that_has_connected_ray_keeps_its_connection(cluster):
     program = """
         import sys, ray
@@ -478,6 +481,7 @@ def test_ctrl_c_leaves_nothing_behind(cluster):
 TINY = ["--epochs", "1", "--steps-per-epoch", "60", "--num-passes", "1", "--num-episodes", "2", "--quiet", "--json"]
 
 
+@pytest.mark.slow
 def test_the_command_line_trains_with_the_same_result(cluster, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     summaries = []

@@ -65,6 +65,7 @@ def guarded():
         head.communicate(timeout=60)
 
 
+@pytest.mark.slow
 def test_a_cluster_that_wants_a_token_is_given_the_one_at_hand(guarded):
     assert check_answer(guarded) is True
     with start(DOUBLE, guarded, RAY_AUTH_TOKEN=TOKEN) as program:
@@ -72,6 +73,7 @@ def test_a_cluster_that_wants_a_token_is_given_the_one_at_hand(guarded):
     assert out.splitlines() == ["[2, 4] token", "None"], err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("variables", "message"),
     [({MODE: "disabled"}, "wants a token (`ray get-auth-token` tells it)"), ({}, "no authentication token was found")],
@@ -130,6 +132,7 @@ def test_auto_means_the_address_that_ray_finds(monkeypatch):
     assert ray_session._found(ray, "head:6379") == "head:6379"
 
 
+@pytest.mark.slow
 def test_a_wrong_token_is_an_error_within_seconds_that_says_what_to_do(guarded):
     program = """
         import sys, time
@@ -147,6 +150,7 @@ def test_a_wrong_token_is_an_error_within_seconds_that_says_what_to_do(guarded):
     assert "InvalidAuthToken" not in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["ends", "hangs"])
 def test_a_cluster_that_is_lost_while_it_is_connected_to_is_one_line(how):
     """Ray ends the program without a word, or tries again for ever."""

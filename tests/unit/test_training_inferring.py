@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 import warnings
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -49,6 +50,15 @@ def recordings(count: int = 3, steps: int = 60) -> list:
     robot = PendulumEnv(domain_param=TRUE, max_steps=steps)
     policy = metaroll.DummyPolicy(metaroll.EnvSpec.from_env(robot))
     return [metaroll.rollout(robot, policy, seed=0, sub_seed=i) for i in range(count)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_flow() -> Iterator[None]:
+    """Estimators whose training is short."""
+    usual = inferring.infer_config
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inferring, "infer_config", lambda options: replace(usual(options), ensemble=1))
+        yield
 
 
 @pytest.fixture(scope="module")

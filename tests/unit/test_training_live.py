@@ -123,7 +123,7 @@ runner.train(5)
 """
 
 
-@pytest.mark.parametrize("case", ["list, gru", "Hopper-v5"])
+@pytest.mark.parametrize("case", ["list, gru", pytest.param("Hopper-v5", marks=pytest.mark.slow)])
 def test_a_killed_run_goes_on_in_the_middle_of_episodes(case: str, tmp_path: Path) -> None:
     runner, algo = runner_of(case, None)
     with runner:
