@@ -77,7 +77,7 @@ def test_a_program_in_ascii(runs):
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
     done = subprocess.run(shell, capture_output=True, timeout=100, env=environment, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
-    assert b"r\\u2603n \\U0001f4a9" in done.stdout and b"r\\udcffn" in done.stdout
+    assert b"r\\u2603n's \\U0001f4a9" in done.stdout and b"r\\udcffn" in done.stdout
 
 
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
