@@ -68,7 +68,7 @@ def logged(policy, length):
         observation, _ = env.reset(seed=seed)
         rows, seed = [], seed + 1
         for _ in range(length):
-            action = policy.get_action(observation)[0] + env.np_random.normal(0.0, 0.2, 3)
+            action = policy.get_action(observation, generator=env.np_random)[0] + env.np_random.normal(0.0, 0.2, 3)
             rows.append((observation, np.clip(action, -1.0, 1.0)))
             observation, _, fallen, _, _ = env.step(rows[-1][1])
             if fallen:

@@ -269,14 +269,23 @@ def lent_pools(shared_pools: SharedPools) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session", autouse=True)
 def no_pictures() -> Iterator[None]:
-    """Commands end without pictures in this module: drawing them takes longer than small runs do."""
+    """Commands end without pictures: drawing them takes longer than small runs do."""
     from metaroll.training.session import sessions
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sessions, "draw_pictures", lambda *arguments, **options: [])
         yield
+
+
+@pytest.fixture
+def pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands draw pictures, as they do for users."""
+    from metaroll.training.display.results import draw_pictures
+    from metaroll.training.session import sessions
+
+    monkeypatch.setattr(sessions, "draw_pictures", draw_pictures)
 
 
 TELLS_CHILDREN = Path(f"/proc/self/task/{os.getpid()}/children").exists()

@@ -44,7 +44,6 @@ def test_by_name(algo: str, env: str, more: list[str], tmp_path: Path, capfd: An
     assert "60 environment steps" in capfd.readouterr().out.replace("\n", " ")
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_the_commands_run(tmp_path: Path) -> None:
     """With small numbers."""
     assert len(TRAINED) == 8 and [command.split()[0] for command in DONE] == [

@@ -25,8 +25,6 @@ from metaroll.training.store.files import read_json
 from metaroll.training.store.metrics_log import MetricsLog
 from metaroll.training.store.run_store import RunStore
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 CONFIG: dict = {
     "metaroll_run": 1,
     "algo": "pearl",

@@ -37,7 +37,7 @@ def runs() -> Path:
 
 
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
-def test_a_command_line_in_ascii(runs, name, monkeypatch, no_pictures):
+def test_a_command_line_in_ascii(runs, name, monkeypatch):
     run = str(runs / name)
     commands = [
         ["list", "runs", "--runs", str(runs)],

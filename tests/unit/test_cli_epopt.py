@@ -14,8 +14,6 @@ from metaroll.training.session.experiments import build, resolve, run_options, s
 from metaroll.training.store.metrics_log import read_metrics
 from metaroll.training.store.run_folder import read_config
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 SMALL = (
     *("--epochs", "2", "--lr-decay-epochs", "2"),
     *("--rollouts-per-epoch", "8", "--warm-up-epochs", "1", "--epsilon", "0.25"),

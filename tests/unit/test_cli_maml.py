@@ -20,8 +20,6 @@ from metaroll.training.session.run_reports import read_run
 from metaroll.training.store.files import write_json
 from metaroll.training.store.metrics_log import MetricsLog, read_metrics
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 TINY: dict[str, Any] = {
     "meta_batch_size": 3,
     "rollouts_per_task": 4,

@@ -18,7 +18,7 @@ from metaroll.training.display.results import closing_panel
 from metaroll.training.store.metrics_log import read_metrics
 
 pytestmark = [
-    pytest.mark.usefixtures("no_pictures", "lent_pools"),
+    pytest.mark.usefixtures("lent_pools"),
     pytest.mark.filterwarnings("ignore::UserWarning:gymnasium.*"),  # of Meta-World's observation spaces
 ]
 

@@ -18,8 +18,6 @@ from metaroll.training.run.runner import LocalRunner
 from metaroll.training.store.metrics_log import read_metrics
 from metaroll.types import EnvSpec
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 SIZES = {"epochs": 2, "steps-per-epoch": 3, "n-train-steps": 10, "min-buffer-size": 20, "buffer-batch-size": 8}
 SIZES |= {"hidden-sizes": 8, "num-episodes": 1, "torch-threads": 1}
 FEW = ["--quiet", *(text for name, value in SIZES.items() for text in (f"--{name}", str(value)))]

@@ -56,7 +56,7 @@ def test_a_run_is_trained_resumed_and_evaluated(network, tmp_path, capsys):
     assert {run["newest_return"] for run in listed.values()} == {summary["return_mean"]}
 
 
-def test_lines_show_the_return_in_training_and_that_of_evaluations(tmp_path, capfd):
+def test_lines_show_the_return_in_training_and_that_of_evaluations(tmp_path, capfd, pictures):
     assert main(["train", "ppo", "CartPole-v1", *SMALL, "--epochs", "1", "--out", str(tmp_path / "run")]) == 0
     shown = capfd.readouterr()
     text = " ".join((shown.out + shown.err).split())

@@ -25,8 +25,6 @@ from metaroll.training.run.progress import PhaseProgress
 from metaroll.training.run.runner import LocalRunner
 from metaroll.types import EnvSpec
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 
 class Clock:
     now = 100.0

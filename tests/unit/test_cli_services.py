@@ -18,7 +18,6 @@ TINY = ["cmaes", "CartPole-v1", "--max-path-length", "15", "--n-samples", "4", "
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("metaroll.training.session.sessions.draw_pictures", lambda *arguments, **more: [])
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

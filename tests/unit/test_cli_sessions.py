@@ -38,7 +38,7 @@ TINY = {
 
 
 @pytest.fixture
-def drawing_place(tmp_path, monkeypatch) -> Path:
+def place(tmp_path, monkeypatch) -> Path:
     """A working folder with a configuration file of tiny numbers."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(TINY))
@@ -46,10 +46,9 @@ def drawing_place(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.fixture
-def place(drawing_place, monkeypatch) -> Path:
-    """The same, where commands end without pictures: drawing them takes longer than these runs."""
-    monkeypatch.setattr(sessions, "draw_pictures", lambda *arguments, **options: [])
-    return drawing_place
+def drawing_place(place, pictures) -> Path:
+    """The same, where commands draw pictures."""
+    return place
 
 
 @pytest.fixture(scope="module")

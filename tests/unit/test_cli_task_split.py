@@ -12,8 +12,6 @@ import yaml
 from metaroll.cli.main import main
 from metaroll.envs.lookup.registry import get_family
 from metaroll.tasks.leak_guard import check_split
-from metaroll.training.display.results import draw_pictures
-from metaroll.training.session import sessions
 
 TINY = {
     "hidden_sizes": [8],
@@ -37,9 +35,8 @@ TINY = {
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder with a configuration file of tiny numbers, where runs draw no pictures."""
+    """A working folder with a configuration file of tiny numbers."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sessions, "draw_pictures", lambda *arguments, **options: [])
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(TINY))
     return tmp_path
 
@@ -90,11 +87,8 @@ def test_presets_of_robots_train_with_small_overrides(
     assert json.loads((place / "run" / "summary.json").read_text())["n_exploration_episodes"] == 2
 
 
-def test_an_evaluation_draws_the_k_shot_curve(
-    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_evaluation_draws_the_k_shot_curve(place: Path, pictures: None, capsys: pytest.CaptureFixture[str]) -> None:
     train(capsys, "point-robot", "--quiet")
-    monkeypatch.setattr(sessions, "draw_pictures", draw_pictures)
     assert main(["evaluate", "run", "--num-tasks", "3"]) == 0
     out = capsys.readouterr().out
     assert "k_shot_curve.png" in out

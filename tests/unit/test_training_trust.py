@@ -30,7 +30,6 @@ with open(os.environ["CANARY"], "a") as file:
 def make():
     return gymnasium.make("CartPole-v1")
 """
-pytestmark = pytest.mark.usefixtures("no_pictures")
 
 
 @pytest.fixture
