@@ -122,7 +122,10 @@ def test_a_document_is_written_once_and_not_after_an_error(capsys):
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize(("where", "status"), [(">&-", 1), ("2>&-", 0), (">/dev/full", 1)])
+@pytest.mark.parametrize(
+    ("where", "status"),
+    [(">&-", 1), *(pytest.param(*one, marks=pytest.mark.slow) for one in (("2>&-", 0), (">/dev/full", 1)))],
+)
 def test_streams_that_are_closed_or_full(where, status):
     shell = f"'{sys.executable}' -P -m metaroll list runs --json {where}"
     done = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, timeout=100, check=False)

@@ -82,6 +82,7 @@ def test_runs_that_say_much_share_the_processors_and_one_that_fails_says_why(tmp
     assert set(Path(tempfile.gettempdir()).glob("metaroll-*")) <= before
 
 
+@pytest.mark.slow
 def test_runs_end_with_a_parent_that_is_killed_and_can_go_on(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     command = [sys.executable, "-m", "metaroll.cli.main", "train", "ppo", "Pendulum-v1", *SMALL]

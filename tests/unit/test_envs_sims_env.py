@@ -436,6 +436,7 @@ def test_ids_are_known_however_metaroll_is_imported() -> None:
         subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=100)
 
 
+@pytest.mark.slow
 def test_engine_gives_the_same_bits_with_any_number_of_workers() -> None:
     policy = GaussianMLPPolicy(PendulumEnv().env_spec, hidden_sizes=(8,), generator=torch.Generator().manual_seed(0))
     plans = [

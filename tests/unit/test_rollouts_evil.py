@@ -102,8 +102,6 @@ def test_environments_that_spoil_their_process_change_nothing(tmp_path):
         "garbage on the socket",
         "an answer twice",
         "children of setsid, then death",
-        "an answer that is no pickle",
-        "children of setsid",
     )
     row = faults("some", len(kinds), tmp_path, kinds=kinds)
     assert good(row), row

@@ -280,6 +280,7 @@ def test_a_pickled_sampler_goes_on_with_workers_of_its_own():
 # -- trouble -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_workers_killed_while_idle_are_replaced():
     with (
         quiet(Oscillator, gaussian(), 2, min_rollouts=4) as sampler,

@@ -111,9 +111,8 @@ def test_rollouts_have_the_bits_of_a_serial_run_and_of_replay(pool):
     assert len({len(r) for r in rollouts}) > 3  # early ends and time limits both occurred
 
 
-@pytest.mark.parametrize(
-    "case", ["list, memory", *(pytest.param(c, marks=pytest.mark.slow) for c in ("simulator, noise", "MuJoCo, memory"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["list, memory", "simulator, noise", "MuJoCo, memory"])
 def test_live_collections_have_the_bits_of_a_serial_one(pool, case):
     def kill(call):
         if call == 2:
@@ -212,6 +211,7 @@ def test_a_lost_worker_or_actor_is_replaced_and_knows_all_again(cluster, tmp_pat
             own.run_map(die, [0])
 
 
+@pytest.mark.slow
 def test_a_lost_head_is_an_error_before_ray_ends_the_program(cluster, monkeypatch):
     def silent(address):
         raise ClusterError(f"{address} does not answer")
@@ -446,6 +446,7 @@ def test_a_program_that_has_connected_ray_keeps_its_connection(cluster):
     assert lines[2].startswith("Ray was shut down while a SamplerPool used it; the next call connects anew")
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_nothing_behind(cluster):
     program = """
         import sys, time

@@ -96,6 +96,7 @@ def test_a_resumed_run_is_the_run_that_never_stopped(tmp_path: Path, env: str, o
     assert told(tmp_path / "whole") == told(tmp_path / "parts")
 
 
+@pytest.mark.slow
 def test_any_number_of_workers_gives_the_same_bits(tmp_path: Path) -> None:
     for number in (1, 2):
         with runner_of(tmp_path / str(number), num_workers=number).runner as runner:
