@@ -22,6 +22,7 @@ from metaroll.functional.posteriors.calibration import (
     tarp_fractions,
     uniformity_distance,
     uniformity_p_value,
+    widening,
 )
 from metaroll.functional.posteriors.distances import mahalanobis_distances, neighbor_distances, shrunk_covariance
 from metaroll.functional.posteriors.linear_gaussian import linear_gaussian_posterior
@@ -34,6 +35,15 @@ def gaussian(spread: float, num: int = 300, draws: int = 97):
     x = truths + generator.standard_normal((num, 2))
     noise = generator.standard_normal((num, draws, 2))
     return truths, x, x[:, None] / 2 + spread * np.sqrt(0.5) * noise, generator
+
+
+def test_a_base_is_as_wide_as_unseen_simulations_ask_for():
+    latents = np.array([[1.0, 0.5], [-3.0, 0.1], [2.0, -0.2], [0.0, 0.0]])
+    np.testing.assert_allclose(widening(latents), [np.sqrt(14.0 / 4.0), 1.0])
+    drawn = 1.4 * np.random.default_rng(0).standard_normal(200)
+    grid = np.linspace(1.0, 2.0, 2001)
+    likeliest = grid[np.argmax(stats.norm.logpdf(drawn[:, None], scale=grid).sum(axis=0))]
+    assert widening(drawn[:, None])[0] == pytest.approx(likeliest, abs=1e-3)
 
 
 def test_ranks_and_coverage_by_hand():

@@ -142,6 +142,28 @@ def test_an_ensemble_of_one_parameter_is_a_density(model, tmp_path):
         posterior.save(tmp_path / "q")
 
 
+def test_what_was_learned_by_heart_is_not_too_sure(tmp_path):
+    """Of 30 features one tells the parameter; a network of few simulations fits the others as well."""
+    generator = np.random.default_rng(0)
+
+    def simulate(thetas):
+        told = thetas[:, :1] + 0.3 * generator.standard_normal((len(thetas), 1))
+        return np.concatenate([told, generator.standard_normal((len(thetas), 29))], axis=1)
+
+    config = EstimatorConfig(model="maf", num_transforms=2, learning_rate=2e-3, stop_after_epochs=30, batch_size=50)
+    posterior = NPDR({"m": ("normal", 0.0, 1.0)}, config).infer(simulate, None, 150)
+    thetas = generator.standard_normal((300, 1))
+    features = simulate(thetas)
+    drawn = posterior.sample(300, 0, observed=features)[..., 0]
+    low, high = np.quantile(drawn, [0.05, 0.95], axis=1)
+    held = ((thetas[:, 0] >= low) & (thetas[:, 0] <= high)).mean()
+    scale = posterior.estimator.weights()["0.net.base.scale"]
+    assert scale > 1.1 and 0.83 < held < 0.97
+    posterior.estimator.weights()["0.net.base.scale"].fill_(1.0)  # as it was trained
+    sure = np.quantile(posterior.sample(300, 0, observed=features)[..., 0], [0.05, 0.95], axis=1)
+    assert ((thetas[:, 0] >= sure[0]) & (thetas[:, 0] <= sure[1])).mean() < held - 0.03
+
+
 @pytest.mark.slow
 def test_a_learned_likelihood():
     config = replace(MIXTURE, method="nle", model="mdn", num_components=1, max_epochs=20)

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from metaroll.checks import check_fraction, check_number, check_whole, described
 from metaroll.errors import MissingPackageError, PosteriorError, unknown_name
+from metaroll.functional.posteriors.calibration import widening
 from metaroll.functional.posteriors.flat_scale import EDGE, flat_of_normal, log_flat_slope, normal_of_flat
 from metaroll.inference.feature_map import FeatureMap
 from metaroll.inference.success import SuccessModel
@@ -46,6 +47,8 @@ METHODS = ("npe", "nle", "fmpe")
 MODELS = {"nsf": "nsf", "maf": "zuko_maf", "autoregressive_nsf": "zuko_nsf", "mdn": "mdn"}
 """Our names of densities, and sbi's. Its own ``maf`` is not among them: there the first parameter of each layer sees
 nothing of the observation, so that with few layers one parameter keeps its prior."""
+_WIDENED = ("maf", "autoregressive_nsf")
+"""Those whose normal base can be made wider after training."""
 _ROWS_AT_A_TIME = 50_000
 _BUILDING_ROWS = 16
 
@@ -481,6 +484,9 @@ class NeuralTrainer:
         It is trained from new weights by maximum likelihood, which is right where the region holds the posterior
         (truncated proposals, Deistler, Goncalves and Macke 2022, section 3), whatever share of simulations fails.
 
+        Networks that have learned simulations by heart are too sure of others: autoregressive flows of ``"npe"`` are
+        made as wide as those simulations ask for that only decided when to stop (``widening``).
+
         Args:
             normals: Parameters on the standard normal scale, ``(n, d)``.
             features: ``(n, *event_shape)``, finite.
@@ -542,9 +548,22 @@ class NeuralTrainer:
             fit.losses.append(float(trainer.summary["best_validation_loss"][-1]))
             members.append(copy.deepcopy(net))
         self._rounds += 1
+        if observed is None and config.method == "npe" and config.model in _WIDENED:
+            self._widen(members, thetas, seen)
         event_shape = tuple(np.shape(features)[1:])
         success = self._success if config.method == "nle" else None
         return NeuralEstimator(config, self._dim, members, self._map, event_shape, success, self._flat), fit
+
+    def _widen(self, members: Sequence[Any], thetas: Tensor, seen: Tensor) -> None:
+        latents = []
+        with torch.no_grad():
+            for member, trainer in zip(members, self._trainers, strict=True):
+                rows = trainer.val_indices
+                context = member.embedding_net(seen[rows].to(self._device))
+                latents.append(member.net.transform(context)(thetas[rows].to(self._device)).cpu().numpy())
+            factors = torch.as_tensor(widening(np.concatenate(latents)), dtype=torch.float32)
+            for member in members:
+                member.net.base.scale.copy_(factors)
 
     def _seen(self, features: np.ndarray) -> Tensor:
         rows = torch.as_tensor(np.asarray(features))

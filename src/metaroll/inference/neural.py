@@ -26,7 +26,7 @@ __all__ = ["NPDR", "BayesSim", "InferenceProgress", "NeuralInference"]
 
 _FEWEST = 20
 """Usable simulations below which nothing can be trained."""
-_DRAWN_BY = "chains"
+_DRAWN_BY = "chains, from networks of the region"
 """How rounds are truncated: simulations of a round that was drawn in another way are not used again."""
 
 
@@ -119,15 +119,18 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
         tried: list[Simulations] = []
         fits: list[Fit] = []
         estimator: NeuralEstimator | None = None
+        region: Region | None = None
         for number in range(1, self._rounds + 1):
+            if estimator is not None and target is not None and self._proposal == "truncated":
+                region = find_region(estimator, self.prior.dim, target, derive_seed("region", self._seed, number))
             share = total * number // self._rounds - total * (number - 1) // self._rounds
-            tried.append(self._simulated(store, simulate, number, share, total, estimator, target))
+            tried.append(self._simulated(store, simulate, number, share, total, estimator, target, region))
             rounds.append(tried[-1].usable)
             if target is not None:
                 target = _like_features(target, rounds[0].features.shape[1:])
             self._tell("train", number, share, share, tried[-1].num_failed)
             self._learn_success(trainer, tried)
-            estimator, fit = self._trained(trainer, rounds, target)
+            estimator, fit = self._trained(trainer, rounds, target, region)
             fits.append(fit)
         assert estimator is not None
         self._tell("draw", self._rounds, NUM_DRAWS, NUM_DRAWS)
@@ -149,6 +152,7 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
         total: int,
         estimator: Estimator | None,
         target: np.ndarray | None,
+        region: Region | None,
     ) -> Simulations:
         """The simulations of a round, of which enough are usable."""
         told: list[Any] = [self.prior.to_plain(), self._seed, self._simulator, self._batch_size]
@@ -162,19 +166,15 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
                 _DRAWN_BY,
             ]
         mark = fingerprint(*told)
-        found: list[Region] = []  # the same for all blocks of the round, and found only if one has to be drawn
 
         def draw(block: int, count: int) -> np.ndarray:
             seed = derive_seed("parameters", self._seed, number, block)
             if estimator is None or target is None:
                 return self.prior.sample(self._batch_size, seed)[:count]
-            if self._proposal == "posterior":
+            if region is None:
                 normals = estimator.sample(self._batch_size, target[None], seed)[0]
             else:
-                if not found:
-                    place = derive_seed("region", self._seed, number)
-                    found.append(find_region(estimator, self.prior.dim, target, place))
-                normals = found[0].sample(self._batch_size, self.prior.dim, seed)
+                normals = region.sample(self._batch_size, self.prior.dim, seed)
             return self.prior.from_normal(normals)[:count]
 
         def tell(done: int, of: int, failed: int) -> None:
@@ -196,13 +196,23 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
             trainer.learn_success(self.prior.to_normal(thetas), np.concatenate([made.succeeded for made in tried]))
 
     def _trained(
-        self, trainer: NeuralTrainer, rounds: list[Simulations], target: np.ndarray | None
+        self,
+        trainer: NeuralTrainer,
+        rounds: list[Simulations],
+        target: np.ndarray | None,
+        region: Region | None,
     ) -> tuple[NeuralEstimator, Fit]:
         if len(rounds) > 1 and self._proposal == "posterior":
             assert target is not None
             return trainer.fit_more(self.prior.to_normal(rounds[-1].thetas), rounds[-1].features, target)
-        thetas = np.concatenate([made.thetas for made in rounds])
-        return trainer.fit(self.prior.to_normal(thetas), np.concatenate([made.features for made in rounds]))
+        normals = self.prior.to_normal(np.concatenate([made.thetas for made in rounds]))
+        features = np.concatenate([made.features for made in rounds])
+        if region is not None and self.config.method != "nle":
+            # A posterior lies within its region, whose simulations alone tell networks of what size things are there.
+            # A likelihood is asked everywhere.
+            inside = region.holds(normals)
+            normals, features = normals[inside], features[inside]
+        return trainer.fit(normals, features)
 
     def _tell(
         self, phase: Literal["simulate", "train", "draw"], number: int, done: int, total: int, failed: int = 0
@@ -231,8 +241,8 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
 class NPDR(NeuralInference):
     """Neural posterior domain randomization (Muratore et al. 2021): sequential neural posterior estimation with flows.
 
-    Each round simulates parameters where the posterior of the observation lies and learns from all simulations. One
-    round is amortized: its posterior holds for every observation, ``posterior.at(features)``.
+    Each round simulates parameters where the posterior of the observation lies, and learns from all simulations that
+    lie there. One round is amortized: its posterior holds for every observation, ``posterior.at(features)``.
 
     The posterior is that of an observation that has not failed: parameters with which simulations often fail are less
     likely by that. Where only some parameters fail, that is what maximum likelihood of ``"npe"`` and ``"fmpe"`` learns

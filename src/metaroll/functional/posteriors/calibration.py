@@ -19,6 +19,7 @@ __all__ = [
     "tarp_fractions",
     "uniformity_distance",
     "uniformity_p_value",
+    "widening",
 ]
 
 _RIDGE = 1e-3
@@ -205,3 +206,15 @@ def effective_sample_size(log_weights: np.ndarray) -> float:
     """``(sum w)^2 / sum w^2`` (Kish): how many equally weighted samples weighted ones are worth."""
     weights = np.exp(log_weights - np.max(log_weights))
     return float(weights.sum() ** 2 / (weights**2).sum())
+
+
+def widening(latents: np.ndarray) -> np.ndarray:
+    """Deviations ``(d,)``, at least 1, of a flow's normal base under which simulations it was not trained on are likeliest.
+
+    The log likelihood of latents z under a deviation s, ``-n log s - sum z^2 / (2 s^2)``, is largest where ``s^2`` is the
+    mean of ``z^2``. That of a flow which has learned its simulations by heart is above 1.
+
+    Args:
+        latents: What the flow makes of their parameters, ``(n, d)``; standard normal where the flow is right.
+    """
+    return np.maximum(1.0, np.sqrt(np.square(latents).mean(axis=0)))
