@@ -209,10 +209,10 @@ def effective_sample_size(log_weights: np.ndarray) -> float:
 
 
 def widening(latents: np.ndarray) -> np.ndarray:
-    """Deviations ``(d,)``, at least 1, of a flow's normal base under which simulations it was not trained on are likeliest.
+    """Deviations ``(d,)``, at least 1, of a flow's normal base under which simulations it has not seen are likeliest.
 
-    The log likelihood of latents z under a deviation s, ``-n log s - sum z^2 / (2 s^2)``, is largest where ``s^2`` is the
-    mean of ``z^2``. That of a flow which has learned its simulations by heart is above 1.
+    The log likelihood of latents z under a deviation s, ``-n log s - sum z^2 / (2 s^2)``, is largest where ``s^2`` is
+    the mean of ``z^2``. That of a flow which has learned its simulations by heart is above 1.
 
     Args:
         latents: What the flow makes of their parameters, ``(n, d)``; standard normal where the flow is right.
