@@ -83,9 +83,9 @@ def ours(learner: str, seed: int, count: int, infer_defaults: bool = False) -> L
     """NPDR or BayesSim with their own defaults, or with those of ``metaroll infer``."""
     import metaroll
     from metaroll.training.evaluation.inference_result import InferenceOptions
-    from metaroll.training.session.inferring import _config as estimator_config
+    from metaroll.training.session.inferring import infer_config
 
-    config = {"config": estimator_config(InferenceOptions())} if infer_defaults else {}
+    config = {"config": infer_config(InferenceOptions())} if infer_defaults else {}
     made = getattr(metaroll, learner)(prior(), seed=seed, batch_size=count, **config)
     posterior = made.infer(simulator(seed), None, count)
     return lambda points, observed: posterior.log_prob(points, observed=observed)

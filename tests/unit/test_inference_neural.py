@@ -142,7 +142,7 @@ def test_an_ensemble_of_one_parameter_is_a_density(model, tmp_path):
         posterior.save(tmp_path / "q")
 
 
-def test_what_was_learned_by_heart_is_not_too_sure(tmp_path):
+def test_what_was_learned_by_heart_is_not_too_sure():
     """Of 30 features one tells the parameter; a network of few simulations fits the others as well."""
     generator = np.random.default_rng(0)
 
