@@ -14,6 +14,7 @@ from metaroll.cli.main import main
 PAGE = page("robot_logs.md")
 
 
+@pytest.mark.filterwarnings("ignore:.*some were longer:UserWarning")  # its device runs in real time, on any machine
 def test_the_page_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     first, *others = python_blocks(PAGE)

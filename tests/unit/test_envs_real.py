@@ -414,13 +414,13 @@ def test_logs_of_devices_are_resampled_and_lost_observations_bridged(tmp_path):
 def test_a_log_is_resampled_where_its_own_clock_jitters_and_a_hole_is_said(tmp_path):
     times = 0.1 * np.arange(9) + np.tile([0.0, 0.03, 0.05], 3)
 
-    def written(name, kept, overrun=0.0):
+    def written(name, kept, overrun=0.0, at=5):
         log = RobotLog(tmp_path / name, SPEC, 0.1)
         log.first(np.zeros(2), 0.0)
         for k in kept:
             step = {"action": [0.0], "applied": [0.0], "observation": [times[k], 0.0], "reward": 0.0, "late": False}
             step |= {"terminated": False, "truncated": False, "time": times[k], "repeated": False, "overrun": 0.0}
-            log.write_step({**step, "overrun": overrun if k == 5 else 0.0})
+            log.write_step({**step, "overrun": overrun if k == at else 0.0})
         log.end("done", {})
         return tmp_path / name
 
@@ -438,6 +438,8 @@ def test_a_log_is_resampled_where_its_own_clock_jitters_and_a_hole_is_said(tmp_p
     ):
         load_log(slow)
     assert len(load_log(slow, dt=0.1)[0]) == 8  # without a warning
+    woken = written("woken.jsonl", [1, 2, 3, 5, 6, 7, 8], overrun=0.02, at=6)  # late from a wait; the next step counts it
+    assert len(load_log(woken, dt=0.1)[0]) == 8
     load_log(written("end.jsonl", [1, 2, 3, 4, 5, 6, 8]))  # the last observation came late, for all one can tell
 
 

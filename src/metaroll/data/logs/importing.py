@@ -135,12 +135,13 @@ def _on_time(logged: StepSequence, dt: float) -> bool:
 def _tell_hole(logged: StepSequence, info: Mapping[str, Any], resampled: bool) -> None:
     """Warn where all that follows comes a step later than the clock says.
 
-    Where steps that took too long tell why, nothing is lost, and a log that is resampled tells what happened when.
+    Where steps that took too long tell why, nothing is lost, and a log that is resampled tells what happened when. A
+    step that came too late only after it had waited in time is told by the one that follows it.
     """
     dt, times = info[TIME_STEP], logged.time
     late = times - times[0] - dt * np.arange(len(times))
     always = np.minimum.accumulate(late[::-1])[::-1][:-1]  # a single late one means nothing, the last one either
-    skipped = np.append(0.0, np.cumsum(np.ceil(np.asarray(logged.overrun) / dt)))[:-1]
+    skipped = np.cumsum(np.ceil(np.asarray(logged.overrun) / dt))
     holes = np.flatnonzero(always > (_A_STEP + skipped) * dt)
     if holes.size:
         first = int(holes[0])
