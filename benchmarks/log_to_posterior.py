@@ -381,7 +381,7 @@ def infer_one(
         found = infer(robot.make, logs, robot.prior, folder, options, name=robot.env)
     rows = {row["name"]: row for row in found.rows()}
     held = {name: row["low"] <= truth[name] <= row["high"] for name, row in rows.items()}
-    stds = np.array(list(found.noise["std"].values()))
+    stds = np.array(list(found.noise["found"].values()))
     injected = ranges[: len(stds)]  # of the first observations; forces are not compared
     trace = found.traces[0]
     left = np.nanmean(trace.simulated, axis=0) - trace.recorded

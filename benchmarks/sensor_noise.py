@@ -74,7 +74,7 @@ def measure(share: float, how: str, seed: int, quick: bool) -> None:
         **common,
     )
     if how == "estimate" and share:
-        ratios = np.array(list(found.noise["std"].values())) / noise
+        ratios = np.array(list(found.noise["found"].values())) / noise
         worst = float(np.exp(np.abs(np.log(ratios)).max()))
         report("sensor_noise", quick, metric="noise_factor", value=worst, unit="found over true", **common)
 

@@ -361,7 +361,7 @@ def test_predictions_play_the_actions_that_simulations_play(wrapped: str, tmp_pa
     robot, generator = made(pole_mass=0.8), np.random.default_rng(0)
     log = [metaroll.rollout(robot, lambda obs: generator.uniform(-0.5, 0.5, 1), max_steps=40) for _ in range(2)]
     monkeypatch.setattr(inferring, "NPDR", _Knows)
-    options = InferenceOptions(segment_length=40, checks=False)
+    options = InferenceOptions(segment_length=40, checks=False, noise="none")
     prior = {"pole_mass": (0.5, 1.5)}
     found = infer(made, log, prior, tmp_path, options)
     assert found.errors()["posterior"] < 1e-3 < found.errors()["nominal"]

@@ -12,10 +12,12 @@ from metaroll.errors import DataError, MetarollError, unknown_name
 from metaroll.functional.series.noise import difference_noise, fitted_prediction_noise, interpolation_noise
 from metaroll.rollouts.samplers.one_step import OneStep
 
-__all__ = ["SensorNoise", "estimated_noise", "given_noise", "parsed_noise"]
+__all__ = ["SensorNoise", "estimated_noise", "given_noise", "least_noise", "parsed_noise"]
 
 _NONE = 1e-5
 """Share of the range of a channel below which noise counts as none: numbers in single precision are rounded so."""
+_MODELED = 5e-3
+"""Share of what a channel does in a segment: no simulator tells it better. Commands and rows are not on time, either."""
 _FITS = 4
 """How often parameters are brought nearer to those that predict best."""
 _FRACTION = 1e-3
@@ -34,7 +36,7 @@ class SensorNoise:
         stds: ``"states"`` or ``"observations"`` -> deviations of all its entries, ``(n,)``.
         compared: Deviations of the channels that are compared, ``(C,)``.
         how: Where they come from, in words.
-        is_estimated: Whether that is from the rollouts.
+        found: Where they are estimated from the rollouts, what was found there, ``(C,)``: less, where more is assumed.
         inferred: Channels whose noise is a parameter of the posterior.
     """
 
@@ -42,26 +44,30 @@ class SensorNoise:
     stds: Mapping[str, np.ndarray]
     compared: np.ndarray
     how: str
-    is_estimated: bool = False
+    found: np.ndarray | None = None
     inferred: tuple[str, ...] = field(default=())
 
     def to_dict(self) -> dict[str, object]:
-        """Channel -> deviation (``None`` where it is inferred), and where these come from, JSON types."""
-        told = {
-            label: None if label in self.inferred else float(f"{std:.6g}")
-            for label, std in zip(self.labels, self.compared, strict=True)
+        """Channel -> deviation (``None`` where it is inferred), what was found, and how, JSON types."""
+        told = {"how": self.how, "std": self._by_label(self.compared)}
+        return told if self.found is None else {**told, "found": self._by_label(self.found)}
+
+    def _by_label(self, values: np.ndarray) -> dict[str, float | None]:
+        return {
+            label: None if label in self.inferred else float(f"{value:.6g}")
+            for label, value in zip(self.labels, values, strict=True)
         }
-        return {"how": self.how, "std": told}
 
     def __str__(self) -> str:
-        rest = [
-            f"{f'entry {label}' if label.isdigit() else label} {std:.3g}"
-            for label, std in zip(self.labels, self.compared, strict=True)
-            if label not in self.inferred and std > 0.0
-        ]
-        known = f"{', '.join(rest)}, {self.how}" if rest else f"none, {self.how}"
-        inferred = f"; inferred: {', '.join(self.inferred)}" if self.inferred else ""
-        return f"sensor noise: {known}{inferred}"
+        found = self.compared if self.found is None else self.found
+        known, least = [], []
+        for label, std, own in zip(self.labels, self.compared, found, strict=True):
+            if label not in self.inferred and std > 0.0:
+                (known if own >= std else least).append(f"{f'entry {label}' if label.isdigit() else label} {std:.3g}")
+        parts = [f"{', '.join(known)}, {self.how}" if known else f"none, {self.how}"]
+        parts += [f"a 200th of what is seen in a segment is assumed in {', '.join(least)}"] if least else []
+        parts += [f"inferred: {', '.join(self.inferred)}"] if self.inferred else []
+        return f"sensor noise: {'; '.join(parts)}"
 
 
 def parsed_noise(text: str) -> str | float | dict[str, float]:
@@ -141,6 +147,22 @@ def estimated_noise(
     noise = np.zeros(whole[0].shape[1])
     noise[kept] = np.where(np.isfinite(least) & (least > _NONE * width), least, 0.0)
     return noise
+
+
+def least_noise(rollouts: Sequence[StepSequence], field: str, segment_length: int) -> np.ndarray:
+    """Least deviations of all entries of ``field``, ``(n,)``, that are assumed: a thousandth of what is seen in a segment.
+
+    Without any, a posterior after a log that seems to have no noise rests on what no robot keeps to: steps of equal
+    length, commands that come in time.
+
+    Args:
+        rollouts: Recorded ones.
+        field: ``"states"`` or ``"observations"``.
+        segment_length: Steps of a segment.
+    """
+    series = [_flat(recorded, field) for recorded in rollouts]
+    cut = [one[begin : begin + segment_length] for one in series for begin in range(0, len(one), segment_length)]
+    return _MODELED * np.mean([np.ptp(one, axis=0) for one in cut if len(one) > 1], axis=0)
 
 
 def _flat(recorded: StepSequence, name: str) -> np.ndarray:

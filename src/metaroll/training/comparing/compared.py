@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from gymnasium.spaces import Box
 
 from metaroll.data.step_sequence import StepSequence
@@ -16,7 +17,13 @@ from metaroll.envs.wrappers.base import changes_actions
 from metaroll.inference.priors import Prior
 from metaroll.rollouts.samplers.one_step import OneStep
 from metaroll.rollouts.samplers.segment_starts import SegmentStarts, observed_states
-from metaroll.rollouts.samplers.sensor_noise import SensorNoise, estimated_noise, given_noise, parsed_noise
+from metaroll.rollouts.samplers.sensor_noise import (
+    SensorNoise,
+    estimated_noise,
+    given_noise,
+    least_noise,
+    parsed_noise,
+)
 from metaroll.rollouts.samplers.series_features import applied_field, channel_labels, segment_lengths
 from metaroll.seeding import derive_seed
 from metaroll.tasks.domain_access import read_domain_params
@@ -49,6 +56,7 @@ class Compared:
         action_field: Which recorded actions are played.
         initial_state: From a recorded segment to its first state, where somebody says so.
         noise: Of the sensors.
+        missing: Deviations of the noise that is assumed and that recorded rollouts lack, of all entries, ``(n,)``.
     """
 
     source: EnvSource
@@ -61,6 +69,7 @@ class Compared:
     action_field: str
     initial_state: Callable[[StepSequence], Any] | None
     noise: SensorNoise
+    missing: np.ndarray | None = None
 
     @classmethod
     def of(
@@ -95,9 +104,28 @@ class Compared:
             SensorNoise(labels, {}, np.zeros(len(labels)), "as nothing was said"),
         )
         noise = plain._noise_of(rollouts, prior, options, spec)
+        missing = plain._missing(noise, channel_labels(spec, field))
         inferred = {NOISE + label: float(std) for label, std in zip(labels, noise.compared, strict=True)}
         nominal |= {name: inferred[name] for name in prior.names if name in inferred}
-        return replace(plain, noise=noise, nominal=nominal)
+        return replace(plain, noise=noise, nominal=nominal, missing=missing)
+
+    def as_noisy(self, rollouts: Sequence[StepSequence], seed: int) -> list[StepSequence]:
+        """Recorded rollouts with the noise that is assumed of them: simulations have it, and would differ by it."""
+        missing = self.missing
+        if missing is None or not missing.any():
+            return list(rollouts)
+        generator = np.random.default_rng(derive_seed("assumed noise", seed))
+
+        def noisy(values: Any) -> Any:
+            drawn = generator.standard_normal((len(values), len(missing))) * missing
+            shaped = drawn.reshape(tuple(values.shape))
+            return values + (torch.as_tensor(shaped) if isinstance(values, torch.Tensor) else shaped)
+
+        kinds = (np.ndarray, torch.Tensor)
+        return [
+            StepSequence.process_data(one, noisy, "values", fcn_arg_types=kinds, include_fields=[self.field])
+            for one in rollouts
+        ]
 
     def observed_state(self, observations: np.ndarray) -> np.ndarray:
         """The states ``(N, S)`` of observations ``(N, O)``, where the simulator tells them."""
@@ -133,18 +161,33 @@ class Compared:
         if wanted == "none" and not inferred:
             return SensorNoise(self.labels, {}, np.zeros(len(self.labels)), "as was asked for")
         fields = {self.field} if self.initial_state is not None else {self.field, starting_field(rollouts)}
-        stds: dict[str, np.ndarray] = {}
-        if isinstance(wanted, str):
-            stds[self.field] = self._estimated(rollouts, self.field, prior, options)
-        else:
-            stds[self.field] = given_noise(wanted, channel_labels(spec, self.field))
+        if not isinstance(wanted, str):
+            given = given_noise(wanted, channel_labels(spec, self.field))
+            return SensorNoise(
+                self.labels, {self.field: given}, self._counting(given), "as was given", inferred=inferred
+            )
+        found = {self.field: self._estimated(rollouts, self.field, prior, options)}
         # States that are only started from come from the same sensors: without noise in one there is none in the other.
-        if "states" in fields - {self.field} and stds[self.field].any() and sum(map(len, rollouts)) >= _ENOUGH:
-            stds["states"] = self._estimated(rollouts, "states", prior, options)
-        compared = stds[self.field] if self.entries is None else stds[self.field][self.entries]
-        estimated = isinstance(wanted, str)
-        how = "estimated from the log" if estimated else "as was given"
-        return SensorNoise(self.labels, stds, compared, how, estimated, inferred)
+        if "states" in fields - {self.field} and found[self.field].any() and sum(map(len, rollouts)) >= _ENOUGH:
+            found["states"] = self._estimated(rollouts, "states", prior, options)
+        stds = {
+            name: np.maximum(each, least_noise(rollouts, name, options.segment_length)) for name, each in found.items()
+        }
+        compared, own = self._counting(stds[self.field]), self._counting(found[self.field])
+        return SensorNoise(self.labels, stds, compared, "estimated from the log", own, inferred)
+
+    def _missing(self, noise: SensorNoise, labels: Sequence[str]) -> np.ndarray | None:
+        if noise.found is None:
+            return None
+        found = np.zeros(len(labels))
+        found[slice(None) if self.entries is None else self.entries] = noise.found
+        lacking = np.sqrt(np.maximum(np.square(noise.stds[self.field]) - np.square(found), 0.0))
+        is_inferred = np.array([label in noise.inferred for label in labels])
+        return np.where(is_inferred, 0.0, lacking)
+
+    def _counting(self, values: np.ndarray) -> np.ndarray:
+        """Of all entries ``(n,)`` those that count, ``(C,)``."""
+        return values if self.entries is None else values[self.entries]
 
     def _estimated(
         self, rollouts: Sequence[StepSequence], field: str, prior: Prior, options: InferenceOptions

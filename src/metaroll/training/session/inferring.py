@@ -132,6 +132,8 @@ def infer(
     source = EnvSource.of(env)
     seen, held_out = _split(source, rollouts, prior, options, own_start=initial_state is not None)
     compared = Compared.of(source, seen, prior, options, initial_state)
+    seen = compared.as_noisy(seen, derive_seed("seen", options.seed))
+    held_out = compared.as_noisy(held_out, derive_seed("held out", options.seed))
     probe(compared, seen, prior, options)
     with take(folder, INFER) as held:
         with torch_threads(options.torch_threads), _sampler(compared, seen, prior, options) as sampler:
@@ -217,7 +219,8 @@ def segment_sampler(
     """
     source = EnvSource.of(env)
     seen, _ = _split(source, rollouts, prior, options)
-    return _sampler(Compared.of(source, seen, prior, options, None), seen, prior, options)
+    compared = Compared.of(source, seen, prior, options, None)
+    return _sampler(compared, compared.as_noisy(seen, derive_seed("seen", options.seed)), prior, options)
 
 
 def _sampler(
