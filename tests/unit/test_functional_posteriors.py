@@ -10,6 +10,7 @@ import torch
 from scipy import stats
 
 from metaroll.functional.posteriors.calibration import (
+    base_scale,
     central_coverage,
     effective_sample_size,
     local_two_sample_test,
@@ -22,7 +23,6 @@ from metaroll.functional.posteriors.calibration import (
     tarp_fractions,
     uniformity_distance,
     uniformity_p_value,
-    widening,
 )
 from metaroll.functional.posteriors.distances import mahalanobis_distances, neighbor_distances, shrunk_covariance
 from metaroll.functional.posteriors.linear_gaussian import linear_gaussian_posterior
@@ -39,11 +39,13 @@ def gaussian(spread: float, num: int = 300, draws: int = 97):
 
 def test_a_base_is_as_wide_as_unseen_simulations_ask_for():
     latents = np.array([[1.0, 0.5], [-3.0, 0.1], [2.0, -0.2], [0.0, 0.0]])
-    np.testing.assert_allclose(widening(latents), [np.sqrt(14.0 / 4.0), 1.0])
-    drawn = 1.4 * np.random.default_rng(0).standard_normal(200)
-    grid = np.linspace(1.0, 2.0, 2001)
-    likeliest = grid[np.argmax(stats.norm.logpdf(drawn[:, None], scale=grid).sum(axis=0))]
-    assert widening(drawn[:, None])[0] == pytest.approx(likeliest, abs=1e-3)
+    np.testing.assert_allclose(base_scale(latents), [np.sqrt(24.0 / 14.0), np.sqrt(10.3 / 14.0)])
+    for std in (0.7, 1.4):
+        drawn = std * np.random.default_rng(0).standard_normal(200)
+        grid = np.linspace(0.5, 2.0, 3001)
+        prior = stats.invgamma(4.0, scale=5.0).logpdf(grid**2)
+        likeliest = grid[np.argmax(stats.norm.logpdf(drawn[:, None], scale=grid).sum(axis=0) + prior)]
+        assert base_scale(drawn[:, None])[0] == pytest.approx(likeliest, abs=1e-3)
 
 
 def test_ranks_and_coverage_by_hand():
@@ -173,3 +175,16 @@ def test_a_linear_simulator_tells_its_posterior():
     nothing = generator.standard_normal((400, 3))
     mean, covariance = linear_gaussian_posterior(points[:400], nothing, np.zeros(3))
     np.testing.assert_allclose(covariance, np.eye(2), atol=0.15)  # features that say nothing leave the prior
+
+
+def test_what_linear_features_say_far_from_the_middle_of_the_prior():
+    """36 features, 400 simulations: what is known of J leaves the precision too small, which must not move the mean."""
+    generator = np.random.default_rng(3)
+    scores = []
+    for _ in range(20):
+        slopes = np.concatenate([np.full(6, 20.0), np.zeros(30)])
+        points = 2.0 + 0.03 * generator.standard_normal((401, 1))
+        features = points * slopes + generator.standard_normal((401, 36))
+        mean, covariance = linear_gaussian_posterior(points[1:], features[1:], features[0])
+        scores.append((mean[0] - points[0, 0]) / np.sqrt(covariance[0, 0]))
+    assert abs(np.mean(scores)) < 0.6 and np.std(scores) < 1.5

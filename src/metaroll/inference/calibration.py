@@ -58,7 +58,7 @@ _SHIFT, _DISTANCE, _JOINT = 0.25, 0.15, 0.25
 """Shift in posterior deviations, Kolmogorov's distance, and error of a correlation up to which it is usable."""
 _DOUBT, _SURE = 1.645, 2.33
 """Standard errors of a twentieth and a hundredth: of what leaves doubt, and of what says less and must be sure."""
-_LEAST_RATIO, _MOST_APART = 0.7, 1.0
+_LEAST_RATIO, _MOST_APART = 0.7, 1.5
 """Deviation over that of a linear regression, and means apart in deviations, that fit a posterior that is too wide."""
 
 

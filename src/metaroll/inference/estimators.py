@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from metaroll.checks import check_fraction, check_number, check_whole, described
 from metaroll.errors import MissingPackageError, PosteriorError, unknown_name
-from metaroll.functional.posteriors.calibration import widening
+from metaroll.functional.posteriors.calibration import base_scale
 from metaroll.functional.posteriors.flat_scale import EDGE, flat_of_normal, log_flat_slope, normal_of_flat
 from metaroll.inference.feature_map import FeatureMap
 from metaroll.inference.success import SuccessModel
@@ -47,8 +47,8 @@ METHODS = ("npe", "nle", "fmpe")
 MODELS = {"nsf": "nsf", "maf": "zuko_maf", "autoregressive_nsf": "zuko_nsf", "mdn": "mdn"}
 """Our names of densities, and sbi's. Its own ``maf`` is not among them: there the first parameter of each layer sees
 nothing of the observation, so that with few layers one parameter keeps its prior."""
-_WIDENED = ("maf", "autoregressive_nsf")
-"""Those whose normal base can be made wider after training."""
+_SCALED = ("maf", "autoregressive_nsf")
+"""Those whose normal base can be made wider or narrower after training."""
 _ROWS_AT_A_TIME = 50_000
 _BUILDING_ROWS = 16
 
@@ -484,8 +484,8 @@ class NeuralTrainer:
         It is trained from new weights by maximum likelihood, which is right where the region holds the posterior
         (truncated proposals, Deistler, Goncalves and Macke 2022, section 3), whatever share of simulations fails.
 
-        Networks that have learned simulations by heart are too sure of others: autoregressive flows of ``"npe"`` are
-        made as wide as those simulations ask for that only decided when to stop (``widening``).
+        Networks that have learned simulations by heart are too sure of others: each autoregressive flow of ``"npe"`` is
+        made as wide as those simulations ask for that only decided when to stop (``base_scale``).
 
         Args:
             normals: Parameters on the standard normal scale, ``(n, d)``.
@@ -548,22 +548,19 @@ class NeuralTrainer:
             fit.losses.append(float(trainer.summary["best_validation_loss"][-1]))
             members.append(copy.deepcopy(net))
         self._rounds += 1
-        if observed is None and config.method == "npe" and config.model in _WIDENED:
-            self._widen(members, thetas, seen)
+        if observed is None and config.method == "npe" and config.model in _SCALED:
+            self._set_scales(members, thetas, seen)
         event_shape = tuple(np.shape(features)[1:])
         success = self._success if config.method == "nle" else None
         return NeuralEstimator(config, self._dim, members, self._map, event_shape, success, self._flat), fit
 
-    def _widen(self, members: Sequence[Any], thetas: Tensor, seen: Tensor) -> None:
-        latents = []
+    def _set_scales(self, members: Sequence[Any], thetas: Tensor, seen: Tensor) -> None:
         with torch.no_grad():
             for member, trainer in zip(members, self._trainers, strict=True):
                 rows = trainer.val_indices
                 context = member.embedding_net(seen[rows].to(self._device))
-                latents.append(member.net.transform(context)(thetas[rows].to(self._device)).cpu().numpy())
-            factors = torch.as_tensor(widening(np.concatenate(latents)), dtype=torch.float32)
-            for member in members:
-                member.net.base.scale.copy_(factors)
+                latents = member.net.transform(context)(thetas[rows].to(self._device)).cpu().numpy()
+                member.net.base.scale.copy_(torch.as_tensor(base_scale(latents), dtype=torch.float32))
 
     def _seen(self, features: np.ndarray) -> Tensor:
         rows = torch.as_tensor(np.asarray(features))

@@ -7,6 +7,7 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import chi2, kstest
 
 __all__ = [
+    "base_scale",
     "central_coverage",
     "effective_sample_size",
     "local_two_sample_test",
@@ -19,9 +20,10 @@ __all__ = [
     "tarp_fractions",
     "uniformity_distance",
     "uniformity_p_value",
-    "widening",
 ]
 
+_AS_IF = 10.0
+"""Latents that are as wide as they should be, beside those that are there."""
 _RIDGE = 1e-3
 _FEWEST_TAIL = 10
 
@@ -208,13 +210,16 @@ def effective_sample_size(log_weights: np.ndarray) -> float:
     return float(weights.sum() ** 2 / (weights**2).sum())
 
 
-def widening(latents: np.ndarray) -> np.ndarray:
-    """Deviations ``(d,)``, at least 1, of a flow's normal base under which simulations it has not seen are likeliest.
+def base_scale(latents: np.ndarray) -> np.ndarray:
+    """Deviations ``(d,)`` of a flow's normal base under which simulations it has not seen are likeliest.
 
     The log likelihood of latents z under a deviation s, ``-n log s - sum z^2 / (2 s^2)``, is largest where ``s^2`` is
-    the mean of ``z^2``. That of a flow which has learned its simulations by heart is above 1.
+    the mean of ``z^2``. That of a flow which has learned its simulations by heart is above 1, that of one which has
+    learned too little below. Ten more latents of mean square 1 keep few of them from saying much (the mode where the
+    prior of ``s^2`` is an inverse gamma one with shape 4 and scale 5).
 
     Args:
         latents: What the flow makes of their parameters, ``(n, d)``; standard normal where the flow is right.
     """
-    return np.maximum(1.0, np.sqrt(np.square(latents).mean(axis=0)))
+    total: np.ndarray = np.square(latents).sum(axis=0) + _AS_IF
+    return np.sqrt(total / (len(latents) + _AS_IF))

@@ -16,7 +16,8 @@ def linear_gaussian_posterior(
 
     Features are taken for ``c + J theta + noise``, fitted to simulations by least squares; then the covariance is
     ``(I + J' S^-1 J)^-1`` (Bishop 2006, eqs. 2.116 and 2.117). A synthetic likelihood (Wood 2010) whose mean is
-    linear: parameters may be drawn from anything. What J owes to noise alone is taken off.
+    linear: parameters may be drawn from anything. What J owes to noise alone is taken off ``J' S^-1 J``; the mean is
+    told from the middle of the parameters, so that this is not multiplied by their distance from 0.
 
     Args:
         points: Parameters of n simulations, on the scale where their prior is standard normal, ``(n, d)``.
@@ -34,5 +35,7 @@ def linear_gaussian_posterior(
     centered = points - points.mean(axis=0)
     values, axes = np.linalg.eigh(slopes @ weighed.T - len(scale) * np.linalg.pinv(centered.T @ centered))
     precision = np.eye(dim) + (axes * np.maximum(values, 0.0)) @ axes.T
-    mean = np.linalg.solve(precision, weighed @ ((observed - found[0]) / scale))
+    middle = points.mean(axis=0)
+    unexplained = (observed - found[0] - middle @ found[1:]) / scale
+    mean = middle + np.linalg.solve(precision, weighed @ unexplained - middle)
     return mean, np.linalg.inv(precision)

@@ -18,6 +18,8 @@ __all__ = ["deviation", "difference_noise", "fitted_prediction_noise", "interpol
 
 _TO_DEVIATION = 1.4826022185056018
 """Of a normal distribution, the deviation divided by the median of absolute values (1 / Phi^-1(3/4))."""
+_EDGE, _WITHIN = 2.0, 0.92053693
+"""Deviations beyond which residuals count as that many, and E[min(z^2, 4)] of a normal distribution."""
 _ORDERS = range(1, 8)
 _SHARING = 10
 """Iterations by which the variance of a residual is shared out among the channels that it is made of."""
@@ -30,8 +32,14 @@ _MOST_PER_ROW = 0.4
 
 
 def deviation(residuals: np.ndarray) -> np.ndarray:
-    """Standard deviations ``(C,)`` of residuals ``(N, C)`` around 0, by their median: outliers do not matter."""
-    return _TO_DEVIATION * np.median(np.abs(residuals), axis=0)
+    """Standard deviations ``(C,)`` of residuals ``(N, C)`` around 0; outliers hardly matter.
+
+    Their median tells how large they are; then what lies beyond two such deviations counts as two (one step to Huber's
+    second proposal, 1964): its standard error is two thirds of that of the median.
+    """
+    edge = _EDGE * _TO_DEVIATION * np.median(np.abs(residuals), axis=0)
+    clipped = np.minimum(np.abs(residuals), edge)
+    return np.sqrt(np.square(clipped).mean(axis=0) / _WITHIN)
 
 
 def difference_noise(series: Sequence[np.ndarray]) -> np.ndarray:

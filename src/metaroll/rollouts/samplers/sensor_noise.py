@@ -150,7 +150,7 @@ def estimated_noise(
 
 
 def least_noise(rollouts: Sequence[StepSequence], field: str, segment_length: int) -> np.ndarray:
-    """Least deviations of all entries of ``field``, ``(n,)``, that are assumed: a thousandth of what is seen in a segment.
+    """Least deviations of all entries of ``field``, ``(n,)``, that are assumed: a 200th of what a segment shows.
 
     Without any, a posterior after a log that seems to have no noise rests on what no robot keeps to: steps of equal
     length, commands that come in time.

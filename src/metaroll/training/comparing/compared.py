@@ -34,7 +34,7 @@ from metaroll.types import EnvSpec
 
 __all__ = ["Compared"]
 
-_PREDICTED = 200
+_PREDICTED = 600
 """Rows of which a simulator predicts the next one, to see how noisy they are."""
 _ENOUGH = 50
 """Rows from which the noise of states is estimated that no simulator predicts."""
