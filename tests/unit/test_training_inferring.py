@@ -361,11 +361,11 @@ def test_predictions_play_the_actions_that_simulations_play(wrapped: str, tmp_pa
     robot, generator = made(pole_mass=0.8), np.random.default_rng(0)
     log = [metaroll.rollout(robot, lambda obs: generator.uniform(-0.5, 0.5, 1), max_steps=40) for _ in range(2)]
     monkeypatch.setattr(inferring, "NPDR", _Knows)
-    options = InferenceOptions(segment_length=40, checks=False, noise="none")
+    options = InferenceOptions(segment_length=40, checks=False)
     prior = {"pole_mass": (0.5, 1.5)}
     found = infer(made, log, prior, tmp_path, options)
     assert found.errors()["posterior"] < 1e-3 < found.errors()["nominal"]
-    with segment_sampler(made, log, as_prior(prior), options) as sampler:
+    with segment_sampler(made, log, as_prior(prior), replace(options, noise="none")) as sampler:
         np.testing.assert_allclose(sampler([[0.8]]), sampler.target_features(), rtol=1e-4)
 
 

@@ -36,7 +36,8 @@ class SensorNoise:
         stds: ``"states"`` or ``"observations"`` -> deviations of all its entries, ``(n,)``.
         compared: Deviations of the channels that are compared, ``(C,)``.
         how: Where they come from, in words.
-        found: Where they are estimated from the rollouts, what was found there, ``(C,)``: less, where more is assumed.
+        is_estimated: Whether that is from the rollouts.
+        found: What was found in the rollouts, ``(C,)``, where more is assumed in some channels.
         inferred: Channels whose noise is a parameter of the posterior.
     """
 
@@ -44,6 +45,7 @@ class SensorNoise:
     stds: Mapping[str, np.ndarray]
     compared: np.ndarray
     how: str
+    is_estimated: bool = False
     found: np.ndarray | None = None
     inferred: tuple[str, ...] = field(default=())
 

@@ -104,10 +104,22 @@ class Compared:
             SensorNoise(labels, {}, np.zeros(len(labels)), "as nothing was said"),
         )
         noise = plain._noise_of(rollouts, prior, options, spec)
-        missing = plain._missing(noise, channel_labels(spec, field))
         inferred = {NOISE + label: float(std) for label, std in zip(labels, noise.compared, strict=True)}
         nominal |= {name: inferred[name] for name in prior.names if name in inferred}
-        return replace(plain, noise=noise, nominal=nominal, missing=missing)
+        return replace(plain, noise=noise, nominal=nominal)
+
+    def with_least_noise(self, rollouts: Sequence[StepSequence], segment_length: int) -> Compared:
+        """The same, where less noise than ``least_noise`` was found with as much as that; ``as_noisy`` has it, too."""
+        noise = self.noise
+        if not noise.is_estimated:
+            return self
+        least = {name: least_noise(rollouts, name, segment_length) for name in noise.stds}
+        stds = {name: np.maximum(each, least[name]) for name, each in noise.stds.items()}
+        missing = np.sqrt(np.square(stds[self.field]) - np.square(noise.stds[self.field]))
+        counting = np.arange(len(missing)) if self.entries is None else np.flatnonzero(self.entries)
+        missing[[entry for entry, label in zip(counting, self.labels, strict=True) if label in noise.inferred]] = 0.0
+        assumed = replace(noise, stds=stds, compared=stds[self.field][counting], found=noise.compared)
+        return replace(self, noise=assumed, missing=missing)
 
     def as_noisy(self, rollouts: Sequence[StepSequence], seed: int) -> list[StepSequence]:
         """Recorded rollouts with the noise that is assumed of them: simulations have it, and would differ by it."""
@@ -161,33 +173,18 @@ class Compared:
         if wanted == "none" and not inferred:
             return SensorNoise(self.labels, {}, np.zeros(len(self.labels)), "as was asked for")
         fields = {self.field} if self.initial_state is not None else {self.field, starting_field(rollouts)}
-        if not isinstance(wanted, str):
-            given = given_noise(wanted, channel_labels(spec, self.field))
-            return SensorNoise(
-                self.labels, {self.field: given}, self._counting(given), "as was given", inferred=inferred
-            )
-        found = {self.field: self._estimated(rollouts, self.field, prior, options)}
+        stds: dict[str, np.ndarray] = {}
+        if isinstance(wanted, str):
+            stds[self.field] = self._estimated(rollouts, self.field, prior, options)
+        else:
+            stds[self.field] = given_noise(wanted, channel_labels(spec, self.field))
         # States that are only started from come from the same sensors: without noise in one there is none in the other.
-        if "states" in fields - {self.field} and found[self.field].any() and sum(map(len, rollouts)) >= _ENOUGH:
-            found["states"] = self._estimated(rollouts, "states", prior, options)
-        stds = {
-            name: np.maximum(each, least_noise(rollouts, name, options.segment_length)) for name, each in found.items()
-        }
-        compared, own = self._counting(stds[self.field]), self._counting(found[self.field])
-        return SensorNoise(self.labels, stds, compared, "estimated from the log", own, inferred)
-
-    def _missing(self, noise: SensorNoise, labels: Sequence[str]) -> np.ndarray | None:
-        if noise.found is None:
-            return None
-        found = np.zeros(len(labels))
-        found[slice(None) if self.entries is None else self.entries] = noise.found
-        lacking = np.sqrt(np.maximum(np.square(noise.stds[self.field]) - np.square(found), 0.0))
-        is_inferred = np.array([label in noise.inferred for label in labels])
-        return np.where(is_inferred, 0.0, lacking)
-
-    def _counting(self, values: np.ndarray) -> np.ndarray:
-        """Of all entries ``(n,)`` those that count, ``(C,)``."""
-        return values if self.entries is None else values[self.entries]
+        if "states" in fields - {self.field} and stds[self.field].any() and sum(map(len, rollouts)) >= _ENOUGH:
+            stds["states"] = self._estimated(rollouts, "states", prior, options)
+        compared = stds[self.field] if self.entries is None else stds[self.field][self.entries]
+        estimated = isinstance(wanted, str)
+        how = "estimated from the log" if estimated else "as was given"
+        return SensorNoise(self.labels, stds, compared, how, estimated, None, inferred)
 
     def _estimated(
         self, rollouts: Sequence[StepSequence], field: str, prior: Prior, options: InferenceOptions

@@ -87,7 +87,7 @@ def _check_first(compared: Compared, rollout: StepSequence, starts: SegmentStart
     size = np.maximum(np.ptp(recorded, axis=0), np.abs(recorded).max(axis=0))
     # Noise lies beside what any state shows, too (a cosine and sine off their circle), in all channels together.
     allowed = _DEVIATIONS * (noise + np.linalg.norm(noise[noise < size])) + 1e-6
-    allowed = allowed + (_UNKNOWN if compared.noise.found is None else _ROUNDED) * size
+    allowed = allowed + (_ROUNDED if compared.noise.is_estimated else _UNKNOWN) * size
     off = np.abs(shown[0] - smoothed)
     worst = int(np.argmax(off / allowed))
     if not np.isfinite(shown[0]).all() or off[worst] > allowed[worst]:
