@@ -24,7 +24,7 @@ _MOST_FEATURE, _MOST_RESIDUAL = 5.0, 5.0
 _IGNORED = 0.25
 """Share of the variance around the posterior mean up to which it is usable: it could be an eighth narrower."""
 _NUM_PERMUTATIONS = 300
-_LEVEL, _HELD = 0.9, 0.87
+_LEVEL, _HELD = 0.9, 0.8
 """Intervals of this level may hold the truth this seldom."""
 
 

@@ -60,7 +60,7 @@ def _check_plain_names(env: Any, names: Collection[str]) -> list[str]:
     """Check all but the paths into the simulator's model, which checks them whenever they are set or read; those."""
     own = {name for layer in env_layers(env) for name in getattr(layer, "own_domain_params", ())}
     rest = [name for name in names if name not in own]
-    owner, paths = _owner(env), []
+    owner, paths, model = _owner(env), [], None
     if owner is not None:
         known: Collection[str] = owner.domain_param
     elif _foreign_setter(env) is not None:
@@ -72,11 +72,11 @@ def _check_plain_names(env: Any, names: Collection[str]) -> list[str]:
         if model is not None:
             paths = [name for name in rest if model.claims(name)]
             rest = [name for name in rest if name not in paths]
-            known = {*known, *model.attributes()}
     for name in rest:
         if name not in known:
             what = f"domain parameter of {type(getattr(env, 'unwrapped', env)).__name__}"
-            raise DataError(str(unknown_name(what, name, {*known, *own})))
+            others = [] if model is None else model.attributes()  # hundreds are looked at, which is for errors alone
+            raise DataError(str(unknown_name(what, name, {*known, *own, *others})))
     return paths
 
 
