@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib
 import importlib.util
 import json
@@ -65,6 +66,18 @@ def test_every_benchmark_reports_and_has_a_quick_form(script):
     assert "from _reporting import" in text
     assert '"--quick"' in text
     assert f"`{script}.py`" in (BENCHMARKS / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_what_a_benchmark_takes_from_the_library_is_there(script):
+    """Whatever a name was called when the benchmark was written; it may stand within a function."""
+    tree = ast.parse((BENCHMARKS / f"{script}.py").read_text(encoding="utf-8"))
+    taken = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module]
+    for node in taken:
+        if node.module.split(".")[0] == "metaroll":
+            module = importlib.import_module(node.module)
+            for name in [alias.name for alias in node.names if not hasattr(module, alias.name)]:
+                importlib.import_module(f"{node.module}.{name}")
 
 
 @pytest.mark.parametrize("change", [{}, {"ratio": None, "slots": None}, {"value": 0, "more": [1]}, {"peer": "floor"}])
