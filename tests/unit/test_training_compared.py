@@ -9,7 +9,7 @@ import metaroll
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.sims.catalog import PendulumEnv
-from metaroll.inference.priors import as_prior
+from metaroll.inference.priors import Prior, as_prior
 from metaroll.rollouts.samplers.sensor_noise import least_noise
 from metaroll.training.comparing.compared import Compared
 from metaroll.training.evaluation.inference_result import InferenceOptions
@@ -34,9 +34,9 @@ def logged(count: int, noise: float = 0.0, steps: int = 400) -> list[StepSequenc
     ]
 
 
-def of(rollouts: list[StepSequence], noise: str = "estimate") -> Compared:
+def of(rollouts: list[StepSequence], noise: str = "estimate", prior: Prior = PRIOR) -> Compared:
     options = InferenceOptions(segment_length=20, noise=noise)
-    return Compared.of(EnvSource.of("pend"), rollouts, PRIOR, options, None)
+    return Compared.of(EnvSource.of("pend"), rollouts, prior, options, None)
 
 
 def test_the_least_noise_is_a_200th_of_what_a_segment_shows():
@@ -46,30 +46,54 @@ def test_the_least_noise_is_a_200th_of_what_a_segment_shows():
     np.testing.assert_allclose(least_noise([log], "observations", 3), [0.005 * 4.0, 0.005 * 0.5])
 
 
+def series(rollouts: list[StepSequence], noise: str = "estimate", seed: int = 0) -> np.ndarray:
+    """What simulations of rollouts are compared with, ``(R, 400, 4)``: what is shown, and the command."""
+    options = InferenceOptions(segment_length=20, hold_out=0, noise=noise, seed=seed)
+    with segment_sampler("pend", rollouts, PRIOR, options) as sampler:
+        return sampler._target.series
+
+
 def test_what_is_assumed_is_added_to_the_log_where_less_was_found():
     exact = logged(3)
     compared = of(exact)
-    careful = compared.with_least_noise(exact, 20)
-    least = least_noise(exact, "observations", 20)
-    assert not compared.noise.compared.any() and str(compared.noise) == "sensor noise: none, estimated from the log"
-    np.testing.assert_array_equal(careful.noise.stds["observations"], least)
-    assert careful.noise.to_dict()["found"] == dict.fromkeys(compared.labels, 0.0)
-    assert "none, estimated from the log; a 200th of what is seen in a segment is assumed in sin_theta" in str(careful.noise)
-    noisy = careful.as_noisy(exact, 1)
-    added = np.concatenate([a.observations - b.observations for a, b in zip(noisy, exact, strict=True)])
-    np.testing.assert_allclose(added.std(axis=0), least, rtol=0.08)
-    np.testing.assert_array_equal(noisy[1].actions, exact[1].actions)
-    np.testing.assert_array_equal(careful.as_noisy(exact, 1)[2].observations, noisy[2].observations)
-    assert not np.array_equal(careful.as_noisy(exact, 2)[2].observations, noisy[2].observations)
+    noise, least = compared.noise, least_noise(exact, "observations", 20)
+    assert not noise.found.any() and noise.assumed is not None
+    np.testing.assert_allclose(noise.compared, least)
+    assert noise.to_dict()["found"] == dict.fromkeys(compared.labels, 0.0)
+    assert str(noise).startswith("sensor noise: none, estimated from the log; a 200th of what a segment shows is assumed")
+    plain, noisy = series(exact, "none"), series(exact)
+    np.testing.assert_array_equal(noisy[..., 3], plain[..., 3])  # commands
+    np.testing.assert_allclose((noisy - plain)[..., :3].reshape(-1, 3).std(axis=0), least, rtol=0.08)
+    np.testing.assert_array_equal(series(exact), noisy)
+    assert not np.array_equal(series(exact, seed=1), noisy)
 
 
 @pytest.mark.parametrize(("std", "noise"), [(0.2, "estimate"), (0.0, "none"), (0.0, "0.001")])
 def test_nothing_is_added_where_enough_was_found_or_noise_was_given(std: float, noise: str):
-    rollouts = logged(3, std)
-    careful = of(rollouts, noise).with_least_noise(rollouts, 20)
-    same = careful.as_noisy(rollouts, 1)
-    assert all(np.array_equal(a.observations, b.observations) for a, b in zip(same, rollouts, strict=True))
-    assert "assumed" not in str(careful.noise)
+    compared = of(logged(3, std), noise)
+    assert compared.noise.assumed is None or not compared.noise.assumed.any()
+    assert "assumed" not in str(compared.noise)
+
+
+@pytest.mark.parametrize("noise", ["estimate", "none"])
+def test_nothing_is_assumed_of_a_channel_whose_noise_is_inferred(noise: str):
+    prior = as_prior({"pole_mass": (0.5, 1.5), "noise.theta_dot": (0.0, 0.1)})
+    found = of(logged(3, 1e-5), noise, prior).noise
+    others = found.compared[:2] if found.assumed is None else found.assumed[:2]
+    assert found.assumed is None or found.assumed[2] == 0.0
+    assert (others > 0.0).all() if noise == "estimate" else not others.any()
+
+
+def test_segments_start_without_what_is_assumed():
+    """In the recorded states, or those that observations as they are tell: starts of simulations are not off."""
+    exact = logged(1)
+    options = InferenceOptions(segment_length=20, hold_out=0)
+    with segment_sampler("pend", exact, PRIOR, options) as sampler:
+        target = sampler._target
+        assert target is not None and not target.starts.are_drawn
+        angles = np.arctan2(exact[0].observations[:-1:20, 0], exact[0].observations[:-1:20, 1])
+        np.testing.assert_allclose([state[0] for state in target.starts.states], angles, atol=1e-12)
+        assert not np.array_equal(target.first_rows, exact[0].observations[:-1:20])
 
 
 def test_an_exact_log_lies_among_simulations_with_its_parameters():

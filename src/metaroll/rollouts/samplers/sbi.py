@@ -204,6 +204,8 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
             any. It is added to what is simulated before features are made, and simulations start as far beside the
             recorded states as these may be off. A column of ``dp_mapping`` called ``noise.LABEL`` is such a deviation,
             instead of a domain parameter.
+        assumed_noise: Deviation of noise ``(C,)`` of the entries that count which recorded rollouts do not have: it is
+            added to their series as to what is simulated, and segments start where they do without it.
         clip_actions: Play recorded actions beyond the bounds of the environment, which clips them; else they are an
             error.
         num_workers, transport, address, timeouts, pool, slots_per_unit: As for ``RolloutEngine``.
@@ -239,6 +241,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         initial_state: Callable[[StepSequence], Any] | None = None,
         entries: np.ndarray | None = None,
         noise: Mapping[str, np.ndarray] | None = None,
+        assumed_noise: np.ndarray | None = None,
         clip_actions: bool = False,
         num_workers: int = 1,
         transport: str = "auto",
@@ -264,7 +267,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
             self._reduce = self._features(1, length, (self._state_field(spec), action_field))
             self._acting = policy
         else:
-            self._target = target = TargetRecordings.of(
+            target = TargetRecordings.of(
                 rollouts_real,
                 spec,
                 self._state_field(spec),
@@ -275,6 +278,10 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
                 entries=entries,
                 noise=noise or {},
             )
+            if assumed_noise is not None:
+                drawn_by = np.random.default_rng(derive_seed("assumed noise", self.seed))
+                target = target.with_noise(assumed_noise, drawn_by)
+            self._target = target
             num_rollouts, length, _ = target.series.shape
             self._reduce = self._features(
                 num_rollouts,
@@ -287,7 +294,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
             if use_rec_act and not clip_actions:
                 target.check_actions(spec)
             self._acting = PlaybackPolicy(spec, target.actions) if use_rec_act else policy
-        self._noise = SimulatedNoise(self.names, spec, self._reduce.state_field, entries, noise or {})
+        self._noise = SimulatedNoise(self.names, spec, self._reduce.state_field, entries, noise or {}, assumed_noise)
         self._engine_options: dict[str, Any] = {"pool": pool, "slots_per_unit": slots_per_unit}
         if pool is None:
             parallel = {"num_workers": num_workers, "transport": transport, "address": address, "timeouts": timeouts}

@@ -16,7 +16,7 @@ __all__ = ["SensorNoise", "estimated_noise", "given_noise", "least_noise", "pars
 
 _NONE = 1e-5
 """Share of the range of a channel below which noise counts as none: numbers in single precision are rounded so."""
-_MODELED = 5e-3
+_LEAST = 1 / 200
 """Share of what a channel does in a segment: no simulator tells it better. Commands and rows are not on time, either."""
 _FITS = 4
 """How often parameters are brought nearer to those that predict best."""
@@ -34,25 +34,29 @@ class SensorNoise:
     Attributes:
         labels: Of the channels that are compared.
         stds: ``"states"`` or ``"observations"`` -> deviations of all its entries, ``(n,)``.
-        compared: Deviations of the channels that are compared, ``(C,)``.
+        found: Those of the channels that are compared, ``(C,)``.
         how: Where they come from, in words.
         is_estimated: Whether that is from the rollouts.
-        found: What was found in the rollouts, ``(C,)``, where more is assumed in some channels.
+        assumed: Deviations of noise that recorded rollouts do not have and get, as simulations do, ``(C,)``.
         inferred: Channels whose noise is a parameter of the posterior.
     """
 
     labels: tuple[str, ...]
     stds: Mapping[str, np.ndarray]
-    compared: np.ndarray
+    found: np.ndarray
     how: str
     is_estimated: bool = False
-    found: np.ndarray | None = None
+    assumed: np.ndarray | None = None
     inferred: tuple[str, ...] = field(default=())
+
+    @property
+    def compared(self) -> np.ndarray:
+        """Deviations of the channels of simulations, ``(C,)``."""
+        return self.found if self.assumed is None else np.hypot(self.found, self.assumed)
 
     def to_dict(self) -> dict[str, object]:
         """Channel -> deviation (``None`` where it is inferred), what was found, and how, JSON types."""
-        told = {"how": self.how, "std": self._by_label(self.compared)}
-        return told if self.found is None else {**told, "found": self._by_label(self.found)}
+        return {"how": self.how, "std": self._by_label(self.compared), "found": self._by_label(self.found)}
 
     def _by_label(self, values: np.ndarray) -> dict[str, float | None]:
         return {
@@ -61,13 +65,16 @@ class SensorNoise:
         }
 
     def __str__(self) -> str:
-        found = self.compared if self.found is None else self.found
-        known, least = [], []
-        for label, std, own in zip(self.labels, self.compared, found, strict=True):
+        known, assumed = [], []
+        for label, std, found in zip(self.labels, self.compared, self.found, strict=True):
             if label not in self.inferred and std > 0.0:
-                (known if own >= std else least).append(f"{f'entry {label}' if label.isdigit() else label} {std:.3g}")
+                (known if found >= std else assumed).append(
+                    f"{f'entry {label}' if label.isdigit() else label} {std:.3g}"
+                )
         parts = [f"{', '.join(known)}, {self.how}" if known else f"none, {self.how}"]
-        parts += [f"a 200th of what is seen in a segment is assumed in {', '.join(least)}"] if least else []
+        share = f"a {round(1 / _LEAST)}th of what a segment shows"
+        parts += [f"less was found, and {share} is assumed, in {', '.join(assumed)}"] if known and assumed else []
+        parts += [f"{share} is assumed: {', '.join(assumed)}"] if assumed and not known else []
         parts += [f"inferred: {', '.join(self.inferred)}"] if self.inferred else []
         return f"sensor noise: {'; '.join(parts)}"
 
@@ -155,7 +162,7 @@ def least_noise(rollouts: Sequence[StepSequence], field: str, segment_length: in
     """Least deviations of all entries of ``field``, ``(n,)``, that are assumed: a 200th of what a segment shows.
 
     Without any, a posterior after a log that seems to have no noise rests on what no robot keeps to: steps of equal
-    length, commands that come in time.
+    length, commands that come in time. Of all segments the median counts: an angle that jumps in some is no motion.
 
     Args:
         rollouts: Recorded ones.
@@ -164,7 +171,7 @@ def least_noise(rollouts: Sequence[StepSequence], field: str, segment_length: in
     """
     series = [_flat(recorded, field) for recorded in rollouts]
     cut = [one[begin : begin + segment_length] for one in series for begin in range(0, len(one), segment_length)]
-    return _MODELED * np.mean([np.ptp(one, axis=0) for one in cut if len(one) > 1], axis=0)
+    return _LEAST * np.median([np.ptp(one, axis=0) for one in cut if len(one) > 1], axis=0)
 
 
 def _flat(recorded: StepSequence, name: str) -> np.ndarray:

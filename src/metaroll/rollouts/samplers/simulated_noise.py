@@ -30,6 +30,7 @@ class SimulatedNoise:
         field: ``"states"`` or ``"observations"``: what is measured.
         entries: Which of its entries count, bool ``(n,)``; ``None``: all.
         given: Deviations of all entries, by field, ``(n,)`` each.
+        assumed: Of further noise of the entries that count, ``(C,)``; ``None``: none.
 
     Raises:
         DataError: There is no channel of a name.
@@ -42,11 +43,12 @@ class SimulatedNoise:
         field: str,
         entries: np.ndarray | None,
         given: Mapping[str, np.ndarray],
+        assumed: np.ndarray | None = None,
     ) -> None:
         self._names = split_names(names)[1]
         common, self._entry_of = given.get(field), dict[int, int]()
         self._common: np.ndarray | None = None
-        if common is None and not self._names:
+        if common is None and assumed is None and not self._names:
             return
         labels = channel_labels(spec, field, entries)
         for name in self._names:
@@ -54,7 +56,8 @@ class SimulatedNoise:
                 raise DataError(str(unknown_name("noise of a channel", name, [NOISE + label for label in labels])))
             self._entry_of[list(names).index(name)] = labels.index(name.removeprefix(NOISE))
         whole = np.zeros(len(labels)) if common is None else np.asarray(common, dtype=np.float64)
-        self._common = whole if entries is None or common is None else whole[entries]
+        own = whole if entries is None or common is None else whole[entries]
+        self._common = own if assumed is None else np.hypot(own, assumed)
 
     def check(self, params: Mapping[str, float]) -> None:
         """``ValueError`` where a deviation among ``params`` is negative."""

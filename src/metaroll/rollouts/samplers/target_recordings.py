@@ -6,7 +6,7 @@ import copy
 import hashlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -104,6 +104,13 @@ class TargetRecordings:
         begins = [0, *itertools.accumulate(self.segments[:-1])]
         acts = self.actions[0].reshape(len(self.actions[0]), -1).shape[1]
         return self.series[:, begins, :-acts].reshape(len(self.series) * len(begins), -1)
+
+    def with_noise(self, stds: np.ndarray, generator: np.random.Generator) -> TargetRecordings:
+        """The same, where states (or observations) of series have noise of deviations ``stds (S,)``; starts have not."""
+        series = self.series.copy()
+        shown = series[:, :, : len(stds)]
+        shown += stds * generator.standard_normal(shown.shape)
+        return replace(self, series=series)
 
     def digest(self) -> str:
         """Of all that simulations follow: other recordings, starts or segments have another one."""

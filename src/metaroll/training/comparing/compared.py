@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from gymnasium.spaces import Box
 
 from metaroll.data.step_sequence import StepSequence
@@ -56,7 +55,6 @@ class Compared:
         action_field: Which recorded actions are played.
         initial_state: From a recorded segment to its first state, where somebody says so.
         noise: Of the sensors.
-        missing: Deviations of the noise that is assumed and that recorded rollouts lack, of all entries, ``(n,)``.
     """
 
     source: EnvSource
@@ -69,7 +67,6 @@ class Compared:
     action_field: str
     initial_state: Callable[[StepSequence], Any] | None
     noise: SensorNoise
-    missing: np.ndarray | None = None
 
     @classmethod
     def of(
@@ -107,37 +104,6 @@ class Compared:
         inferred = {NOISE + label: float(std) for label, std in zip(labels, noise.compared, strict=True)}
         nominal |= {name: inferred[name] for name in prior.names if name in inferred}
         return replace(plain, noise=noise, nominal=nominal)
-
-    def with_least_noise(self, rollouts: Sequence[StepSequence], segment_length: int) -> Compared:
-        """The same, where less noise than ``least_noise`` was found with as much as that; ``as_noisy`` has it, too."""
-        noise = self.noise
-        if not noise.is_estimated:
-            return self
-        least = {name: least_noise(rollouts, name, segment_length) for name in noise.stds}
-        stds = {name: np.maximum(each, least[name]) for name, each in noise.stds.items()}
-        missing = np.sqrt(np.square(stds[self.field]) - np.square(noise.stds[self.field]))
-        counting = np.arange(len(missing)) if self.entries is None else np.flatnonzero(self.entries)
-        missing[[entry for entry, label in zip(counting, self.labels, strict=True) if label in noise.inferred]] = 0.0
-        assumed = replace(noise, stds=stds, compared=stds[self.field][counting], found=noise.compared)
-        return replace(self, noise=assumed, missing=missing)
-
-    def as_noisy(self, rollouts: Sequence[StepSequence], seed: int) -> list[StepSequence]:
-        """Recorded rollouts with the noise that is assumed of them: simulations have it, and would differ by it."""
-        missing = self.missing
-        if missing is None or not missing.any():
-            return list(rollouts)
-        generator = np.random.default_rng(derive_seed("assumed noise", seed))
-
-        def noisy(values: Any) -> Any:
-            drawn = generator.standard_normal((len(values), len(missing))) * missing
-            shaped = drawn.reshape(tuple(values.shape))
-            return values + (torch.as_tensor(shaped) if isinstance(values, torch.Tensor) else shaped)
-
-        kinds = (np.ndarray, torch.Tensor)
-        return [
-            StepSequence.process_data(one, noisy, "values", fcn_arg_types=kinds, include_fields=[self.field])
-            for one in rollouts
-        ]
 
     def observed_state(self, observations: np.ndarray) -> np.ndarray:
         """The states ``(N, S)`` of observations ``(N, O)``, where the simulator tells them."""
@@ -178,13 +144,24 @@ class Compared:
             stds[self.field] = self._estimated(rollouts, self.field, prior, options)
         else:
             stds[self.field] = given_noise(wanted, channel_labels(spec, self.field))
+        if wanted == "none":  # but in channels whose noise is inferred: segments start as far off as it seems to be
+            told = np.array([label in inferred for label in channel_labels(spec, self.field)])
+            stds[self.field] = np.where(told, stds[self.field], 0.0)
         # States that are only started from come from the same sensors: without noise in one there is none in the other.
         if "states" in fields - {self.field} and stds[self.field].any() and sum(map(len, rollouts)) >= _ENOUGH:
             stds["states"] = self._estimated(rollouts, "states", prior, options)
-        compared = stds[self.field] if self.entries is None else stds[self.field][self.entries]
-        estimated = isinstance(wanted, str)
-        how = "estimated from the log" if estimated else "as was given"
-        return SensorNoise(self.labels, stds, compared, how, estimated, None, inferred)
+        found = self._counting(stds[self.field])
+        if wanted != "estimate":
+            how = "as was asked for" if wanted == "none" else "as was given"
+            return SensorNoise(self.labels, stds, found, how, inferred=inferred)
+        least = self._counting(least_noise(rollouts, self.field, options.segment_length))
+        assumed = np.sqrt(np.maximum(np.square(least) - np.square(found), 0.0))
+        assumed[[label in inferred for label in self.labels]] = 0.0
+        return SensorNoise(self.labels, stds, found, "estimated from the log", True, assumed, inferred)
+
+    def _counting(self, values: np.ndarray) -> np.ndarray:
+        """Of all entries ``(n,)`` those that count, ``(C,)``."""
+        return values if self.entries is None else values[self.entries]
 
     def _estimated(
         self, rollouts: Sequence[StepSequence], field: str, prior: Prior, options: InferenceOptions

@@ -133,10 +133,8 @@ def infer(
     seen, held_out = _split(source, rollouts, prior, options, own_start=initial_state is not None)
     compared = Compared.of(source, seen, prior, options, initial_state)
     probe(compared, seen, prior, options)
-    careful = compared.with_least_noise(seen, options.segment_length)
     with take(folder, INFER) as held:
-        noisy = careful.as_noisy(seen, derive_seed("seen", options.seed))
-        with torch_threads(options.torch_threads), _sampler(careful, noisy, prior, options) as sampler:
+        with torch_threads(options.torch_threads), _sampler(compared, seen, prior, options) as sampler:
             kept = {
                 "prior": prior,
                 "rounds": options.rounds,
@@ -147,7 +145,7 @@ def infer(
                     "features": options.features,
                     "every": options.every,
                     "dt": compared.dt,
-                    "noise": careful.noise.to_dict(),
+                    "noise": compared.noise.to_dict(),
                     "recordings": sampler.target_digest(),
                     "behavior": _behavior(sampler, prior),
                 },
@@ -168,15 +166,14 @@ def infer(
             else:
                 posterior, checks = method.infer(simulate, observed, num_simulations=options.num_simulations), {}
                 if options.checks:
-                    others = careful.as_noisy(held_out, derive_seed("held out", options.seed))
-                    unseen = _sampler(careful, others, prior, options) if others else None
+                    unseen = _sampler(compared, held_out, prior, options) if held_out else None
                     checks = _checks(posterior, simulate, unseen, options)
         traces = [
             *_traces(compared, held_out, posterior, options, held_out=True),
             *_traces(compared, seen[:1], posterior, options, held_out=False),
         ]
         failed = int(posterior.description["num_failed"])
-        told = careful.noise
+        told = compared.noise
         found = Inference(
             *(str(name or env), posterior, compared.nominal, traces, failed, options, folder, checks),
             noise={**told.to_dict(), "text": str(told)},
@@ -220,8 +217,7 @@ def segment_sampler(
     """
     source = EnvSource.of(env)
     seen, _ = _split(source, rollouts, prior, options)
-    compared = Compared.of(source, seen, prior, options, None).with_least_noise(seen, options.segment_length)
-    return _sampler(compared, compared.as_noisy(seen, derive_seed("seen", options.seed)), prior, options)
+    return _sampler(Compared.of(source, seen, prior, options, None), seen, prior, options)
 
 
 def _sampler(
@@ -239,6 +235,7 @@ def _sampler(
         initial_state=compared.initial_state,
         entries=compared.entries,
         noise=compared.noise.stds,
+        assumed_noise=compared.noise.assumed,
         clip_actions=True,
         num_workers=options.num_workers,
     )
