@@ -438,7 +438,9 @@ def test_a_log_is_resampled_where_its_own_clock_jitters_and_a_hole_is_said(tmp_p
     ):
         load_log(slow)
     assert len(load_log(slow, dt=0.1)[0]) == 8  # without a warning
-    woken = written("woken.jsonl", [1, 2, 3, 5, 6, 7, 8], overrun=0.02, at=6)  # late from a wait; the next step counts it
+    woken = written(
+        "woken.jsonl", [1, 2, 3, 5, 6, 7, 8], overrun=0.02, at=6
+    )  # late from a wait; the next step counts it
     assert len(load_log(woken, dt=0.1)[0]) == 8
     load_log(written("end.jsonl", [1, 2, 3, 4, 5, 6, 8]))  # the last observation came late, for all one can tell
 

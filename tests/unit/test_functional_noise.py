@@ -32,7 +32,9 @@ def pendulum(seed: int, steps: int = 200, dt: float = 0.05) -> tuple[np.ndarray,
 
 
 def test_a_deviation_is_that_of_a_normal_distribution_and_outliers_do_not_matter():
-    np.testing.assert_allclose(deviation(np.array([[-1.0], [2.0], [-3.0]])), [math.sqrt(14.0 / 3.0 / 0.9205369)], rtol=1e-6)
+    np.testing.assert_allclose(
+        deviation(np.array([[-1.0], [2.0], [-3.0]])), [math.sqrt(14.0 / 3.0 / 0.9205369)], rtol=1e-6
+    )
     edge = 2.0 * 1.4826022185056018  # of what counts of the 100
     by_hand = math.sqrt((4.0 + edge**2) / 5.0 / 0.9205369)
     np.testing.assert_allclose(deviation(np.array([[-1.0], [1.0], [-1.0], [1.0], [100.0]])), [by_hand], rtol=1e-6)

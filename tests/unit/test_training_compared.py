@@ -60,7 +60,9 @@ def test_what_is_assumed_is_added_to_the_log_where_less_was_found():
     assert not noise.found.any() and noise.assumed is not None
     np.testing.assert_allclose(noise.compared, least)
     assert noise.to_dict()["found"] == dict.fromkeys(compared.labels, 0.0)
-    assert str(noise).startswith("sensor noise: none, estimated from the log; a 200th of what a segment shows is assumed")
+    assert str(noise).startswith(
+        "sensor noise: none, estimated from the log; a 200th of what a segment shows is assumed"
+    )
     plain, noisy = series(exact, "none"), series(exact)
     np.testing.assert_array_equal(noisy[..., 3], plain[..., 3])  # commands
     np.testing.assert_allclose((noisy - plain)[..., :3].reshape(-1, 3).std(axis=0), least, rtol=0.08)

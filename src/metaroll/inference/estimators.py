@@ -215,7 +215,7 @@ class Fit(NamedTuple):
 
     Attributes:
         epochs: Of each member of the ensemble.
-        losses: Best validation losses of each, negative log densities per simulation.
+        losses: Best validation losses of each, negative log densities per simulation (before ``base_scale``).
     """
 
     epochs: list[int]
@@ -557,10 +557,12 @@ class NeuralTrainer:
     def _set_scales(self, members: Sequence[Any], thetas: Tensor, seen: Tensor) -> None:
         with torch.no_grad():
             for member, trainer in zip(members, self._trainers, strict=True):
-                rows = trainer.val_indices
-                context = member.embedding_net(seen[rows].to(self._device))
-                latents = member.net.transform(context)(thetas[rows].to(self._device)).cpu().numpy()
-                member.net.base.scale.copy_(torch.as_tensor(base_scale(latents), dtype=torch.float32))
+                parts = []
+                for rows in torch.as_tensor(trainer.val_indices).split(self._config.batch_size):
+                    context = member.embedding_net(seen[rows].to(self._device))
+                    parts.append(member.net.transform(context)(thetas[rows].to(self._device)).cpu())
+                scale = base_scale(torch.cat(parts).numpy())
+                member.net.base.scale.copy_(torch.as_tensor(scale, dtype=torch.float32))
 
     def _seen(self, features: np.ndarray) -> Tensor:
         rows = torch.as_tensor(np.asarray(features))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import ABC
 from collections.abc import Callable, Mapping
@@ -119,10 +120,12 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
         tried: list[Simulations] = []
         fits: list[Fit] = []
         estimator: NeuralEstimator | None = None
-        region: Region | None = None
+        region: Callable[[], Region] | None = None
         for number in range(1, self._rounds + 1):
             if estimator is not None and target is not None and self._proposal == "truncated":
-                region = find_region(estimator, self.prior.dim, target, derive_seed("region", self._seed, number))
+                seed = derive_seed("region", self._seed, number)
+                # Found where it is needed: a likelihood draws slowly, and whatever it drew may be there already.
+                region = functools.cache(functools.partial(find_region, estimator, self.prior.dim, target, seed))
             share = total * number // self._rounds - total * (number - 1) // self._rounds
             tried.append(self._simulated(store, simulate, number, share, total, estimator, target, region))
             rounds.append(tried[-1].usable)
@@ -139,8 +142,8 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
         if target is not None:
             normals = self.prior.to_normal(posterior.draws)
             if self._rounds > 1:  # told, so that it is found again where the posterior is judged
-                region = find_region(estimator, self.prior.dim, target, derive_seed("region", self._seed), normals)
-                posterior.description[BORDER] = region.border
+                last = find_region(estimator, self.prior.dim, target, derive_seed("region", self._seed), normals)
+                posterior.description[BORDER] = last.border
         return posterior
 
     def _simulated(
@@ -152,7 +155,7 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
         total: int,
         estimator: Estimator | None,
         target: np.ndarray | None,
-        region: Region | None,
+        region: Callable[[], Region] | None,
     ) -> Simulations:
         """The simulations of a round, of which enough are usable."""
         told: list[Any] = [self.prior.to_plain(), self._seed, self._simulator, self._batch_size]
@@ -174,7 +177,7 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
             if region is None:
                 normals = estimator.sample(self._batch_size, target[None], seed)[0]
             else:
-                normals = region.sample(self._batch_size, self.prior.dim, seed)
+                normals = region().sample(self._batch_size, self.prior.dim, seed)
             return self.prior.from_normal(normals)[:count]
 
         def tell(done: int, of: int, failed: int) -> None:
@@ -200,7 +203,7 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
         trainer: NeuralTrainer,
         rounds: list[Simulations],
         target: np.ndarray | None,
-        region: Region | None,
+        region: Callable[[], Region] | None,
     ) -> tuple[NeuralEstimator, Fit]:
         if len(rounds) > 1 and self._proposal == "posterior":
             assert target is not None
@@ -209,8 +212,10 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
         features = np.concatenate([made.features for made in rounds])
         if region is not None and self.config.method != "nle":
             # A posterior lies within its region, whose simulations alone tell networks of what size things are there.
-            # A likelihood is asked everywhere.
-            inside = region.holds(normals)
+            # A likelihood is asked everywhere. (The last round lies there, also where it was read and networks differ.)
+            inside = np.ones(len(normals), dtype=bool)
+            before = len(normals) - len(rounds[-1].thetas)
+            inside[:before] = region().holds(normals[:before])
             normals, features = normals[inside], features[inside]
         return trainer.fit(normals, features)
 

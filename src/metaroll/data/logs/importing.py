@@ -136,7 +136,8 @@ def _tell_hole(logged: StepSequence, info: Mapping[str, Any], resampled: bool) -
     """Warn where all that follows comes a step later than the clock says.
 
     Where steps that took too long tell why, nothing is lost, and a log that is resampled tells what happened when. A
-    step that came too late only after it had waited in time is told by the one that follows it.
+    step that came too late only after it had waited in time is told by the one that follows it (so that a line that is
+    missing right before such a step is not told from it).
     """
     dt, times = info[TIME_STEP], logged.time
     late = times - times[0] - dt * np.arange(len(times))

@@ -32,10 +32,10 @@ def linear_gaussian_posterior(
     noise = shrunk_covariance(left / scale) * count / max(count - 1 - dim, 1) + 1e-9 * np.eye(len(scale))
     slopes = found[1:] / scale
     weighed = np.linalg.solve(noise, slopes.T).T
-    centered = points - points.mean(axis=0)
+    middle = points.mean(axis=0)
+    centered = points - middle
     values, axes = np.linalg.eigh(slopes @ weighed.T - len(scale) * np.linalg.pinv(centered.T @ centered))
     precision = np.eye(dim) + (axes * np.maximum(values, 0.0)) @ axes.T
-    middle = points.mean(axis=0)
     unexplained = (observed - found[0] - middle @ found[1:]) / scale
     mean = middle + np.linalg.solve(precision, weighed @ unexplained - middle)
     return mean, np.linalg.inv(precision)

@@ -32,7 +32,7 @@ _MOST_PER_ROW = 0.4
 
 
 def deviation(residuals: np.ndarray) -> np.ndarray:
-    """Standard deviations ``(C,)`` of residuals ``(N, C)`` around 0; outliers hardly matter.
+    """Standard deviations ``(C,)`` of residuals ``(N, C)`` around 0; outliers matter little (a twentieth: by a tenth).
 
     Their median tells how large they are; then what lies beyond two such deviations counts as two (one step to Huber's
     second proposal, 1964): its standard error is two thirds of that of the median.

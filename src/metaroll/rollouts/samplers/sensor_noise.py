@@ -17,7 +17,7 @@ __all__ = ["SensorNoise", "estimated_noise", "given_noise", "least_noise", "pars
 _NONE = 1e-5
 """Share of the range of a channel below which noise counts as none: numbers in single precision are rounded so."""
 _LEAST = 1 / 200
-"""Share of what a channel does in a segment: no simulator tells it better. Commands and rows are not on time, either."""
+"""Share of what a channel does in a segment: no simulator tells it better, and no row or command is quite on time."""
 _FITS = 4
 """How often parameters are brought nearer to those that predict best."""
 _FRACTION = 1e-3

@@ -106,7 +106,7 @@ class TargetRecordings:
         return self.series[:, begins, :-acts].reshape(len(self.series) * len(begins), -1)
 
     def with_noise(self, stds: np.ndarray, generator: np.random.Generator) -> TargetRecordings:
-        """The same, where states (or observations) of series have noise of deviations ``stds (S,)``; starts have not."""
+        """The same, where states (or observations) of series, not starts, have noise of deviations ``stds (S,)``."""
         series = self.series.copy()
         shown = series[:, :, : len(stds)]
         shown += stds * generator.standard_normal(shown.shape)

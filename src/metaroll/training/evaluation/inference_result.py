@@ -42,7 +42,8 @@ class InferenceOptions:
         num_workers: Processes that simulate; results do not depend on it.
         torch_threads: Threads that learn the posterior; its networks are small, and wait for each other with more.
         checks: Check the posterior: calibration, coverage, whether the simulator can be right at all.
-        noise: Noise of the sensors, which simulations then have as well: estimate (from the rollouts), none, a standard
+        noise: Noise of the sensors, which simulations then have as well: estimate (from the rollouts; where it is less
+            than a 200th of what a segment shows, that much is added to rollouts and simulations), none, a standard
             deviation in each column's own unit, or deviations by label: theta=0.01,theta_dot=0.1.
     """
 
@@ -113,7 +114,8 @@ class Inference:
         options: How it was made.
         folder: Where all of it is.
         checks: Verdicts of the checks, JSON types.
-        noise: Of the sensors: ``text``, ``how``, and ``std`` by label, JSON types.
+        noise: Of the sensors: ``text``, ``how``, and by label ``std`` (what simulations have) and ``found`` (in the
+            rollouts), JSON types.
     """
 
     env: str
