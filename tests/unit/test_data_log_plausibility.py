@@ -119,6 +119,22 @@ def test_single_columns_are_checked(tmp_path):
     assert "leaves the observation space [-2, 2] in step 77, up to 5" in outside.text
 
 
+def test_degrees_in_both_columns_are_asked_for(tmp_path):
+    """A speed agrees with its angle then, and only names and sizes tell."""
+    t = DT * np.arange(300)
+    angle, u = np.degrees(1.2 * np.sin(3.0 * t)), np.zeros(300)
+    np.savez(tmp_path / "log.npz", t=t, u=u, angle_deg=angle, speed=np.gradient(angle, DT))
+    observations = {"theta": {"column": "angle_deg"}, "theta_dot": {"column": "speed"}}
+    mapping = {"time": "t", "observations": observations, "actions": ["u"]}
+    with pytest.warns(UserWarning, match=r"jumps by .* goes from -68.75 to 68.75, so that no .* then say unit: deg"):
+        log = load_log(tmp_path / "log.npz", mapping)
+    [found] = [one for one in check_log(log) if one.kind == "degrees"]
+    assert found.text.startswith("theta (column 'angle_deg') has no unit, and goes from -68.75 to 68.75: in degrees?")
+    observations["theta"]["unit"] = observations["theta_dot"]["unit"] = "deg"
+    observations["theta_dot"]["unit"] = "deg/s"
+    assert not [one for one in check_log(load_log(tmp_path / "log.npz", mapping)) if one.kind == "degrees"]
+
+
 def test_random_logs_of_gymnasiums_robots_have_no_findings_but_stops():
     for name in ("Pendulum-v1", "Hopper-v5"):
         simulated, logs = random_rollouts(name, 0, 3), random_rollouts(name, 50, 3)

@@ -308,7 +308,9 @@ def test_labels_of_the_environment_choose_and_order_columns(tmp_path):
 
     [found] = load_log(tmp_path / "cart.npz", mapping, env_spec=EnvSpec.from_env(cart))
     assert found.actions.tolist() == [0, 1, 1] and found.actions.dtype == np.int64
-    with pytest.raises(LogError, match="observations of the mapping must be 4, as the environment has, got 3"):
+    with pytest.raises(
+        LogError, match=r"observations of the mapping must be 4, as the environment has .*got 3: a, b, c"
+    ):
         load_log(tmp_path / "cart.npz", {**mapping, "observations": list("abc")}, env_spec=EnvSpec.from_env(cart))
 
 

@@ -11,6 +11,7 @@ from metaroll.errors import ShapeError
 from metaroll.inference.checks import check_posterior
 from metaroll.inference.posterior import Posterior
 from metaroll.inference.simulations import Simulations
+from metaroll.inference.verdicts import Check, Verdict
 
 PRIOR = {"a": ("normal", 0.0, 1.0), "b": ("normal", 0.0, 1.0), "idle": ("normal", 0.0, 1.0)}
 MIX = np.random.default_rng(5).standard_normal((2, 6))
@@ -298,3 +299,9 @@ def test_a_posterior_at_the_bound_of_its_prior():
     draws = np.random.default_rng(0).uniform(0.985, 1.0, (500, 1))
     verdict = check_posterior(Posterior({"mass": (0.0, 1.0)}, None, draws))
     assert verdict["bounds"].outcome == "note" and "may exclude the truth" in verdict["bounds"].words
+
+
+def test_what_leans_against_a_bound_is_said_where_a_posterior_is_refused():
+    leaning = Check("bounds", "note", "a piles up at a bound of its prior, which may exclude the truth: widen it")
+    for outcome, words in (("failed", "1 of 1 tests failed. Note: a piles up at a bound"), ("passed", "passed all 1")):
+        assert words in str(Verdict((Check("coverage", outcome, "."), leaning), ("a",), ())).splitlines()[0]

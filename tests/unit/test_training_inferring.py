@@ -165,7 +165,7 @@ def test_what_failed_stands_before_everything_else(found, tmp_path, capsys, monk
     assert places == sorted(places) and not failed.trusted
     save_rollouts(recordings()[:2], tmp_path / "log")
     for told, hint in (
-        (failed, "not before the checks pass, train on it: "),
+        (failed, "once the checks pass: "),
         (replace(found, checks={}), "train on it: "),
     ):
         monkeypatch.setattr(inferring, "infer", lambda *given, told=told, **options: told)

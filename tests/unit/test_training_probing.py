@@ -108,6 +108,21 @@ def test_what_the_sensors_noise_is_stands_in_the_result_and_another_one_is_anoth
         InferenceOptions(noise="loud")
 
 
+def test_an_environment_without_names_has_those_of_the_log(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(inferring, "NPDR", Knows)
+    labels = metaroll.EnvSpec(Cart.observation_space, Cart.action_space, observation_labels=("place", "speed"))
+    log = []
+    for one in logged(Cart, {"mass": 1.0}, steps=8):
+        told = {name: one.get_data_values(name) for name in ("rewards", "observations", "actions")}
+        log.append(StepSequence(**told, time=0.1 * np.arange(9.0), rollout_info={"env_spec": labels}))
+    options = InferenceOptions(segment_length=4, checks=False, noise="speed=0.1")
+    prior = {"mass": (0.5, 1.5), "noise.place": (0.0, 0.1)}
+    with pytest.warns(UserWarning, match=r"does not say how long its steps are .* as long as those of rollouts, 0.1 s"):
+        found = infer(Cart, log, prior, tmp_path, options)
+    assert found.noise["text"] == "sensor noise: speed 0.1, as was given; inferred: place"
+    assert [trace.labels for trace in found.traces] == [("place", "speed")] * 2
+
+
 def looked_at(env, log, prior, noise="estimate") -> None:
     options = InferenceOptions(hold_out=0, segment_length=4, noise=noise)
     prior = as_prior(prior)

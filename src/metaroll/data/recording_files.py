@@ -167,7 +167,10 @@ def read_csv(file: BinaryIO, budget: Budget) -> Contents:
     """
     first, _, data = file.read().partition(b"\n")
     if not first.startswith(_MARK.encode()):
-        raise RecordingError(f"its first line does not begin with {_MARK!r}: it is not a rollout recorded by metaroll")
+        raise RecordingError(
+            f"its first line does not begin with {_MARK!r}: it is not a rollout recorded by metaroll "
+            "(metaroll import-log makes those of other logs)"
+        )
     described, known = first.removeprefix(_MARK.encode()), None
     if found := _SUMMED.fullmatch(described):
         described, known = found[1] + b"}", int(found[2], 16)

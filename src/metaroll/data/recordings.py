@@ -28,7 +28,7 @@ from metaroll.data.recording_files import (
 )
 from metaroll.data.recording_format import from_recording, to_recording
 from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import RecordingError, command_text
+from metaroll.errors import RecordingError, command_text, option_text
 
 __all__ = ["load_rollout", "load_rollouts", "save_rollout", "save_rollouts"]
 
@@ -68,7 +68,7 @@ def save_rollout(rollout: StepSequence, path: str | Path, overwrite: bool = Fals
     if not path.parent.is_dir():
         raise RecordingError(f"{path} cannot be written: there is no folder {path.parent}; make it first")
     if os.path.exists(path) and not overwrite:
-        raise FileExistsError(f"{path} exists already; choose another name, or pass overwrite=True")
+        raise FileExistsError(f"{path} exists already; choose another name, or pass {option_text('overwrite', True)}")
     if _is_pipe_or_device(path):
         raise RecordingError(f"{path} cannot be written: it is a pipe or a device, and would be replaced by a file")
     _write({path: writer}, path)
@@ -127,7 +127,8 @@ def save_rollouts(
     old = [path for path in recordings_in(folder) if re.fullmatch(r"rollout_\d+", path.stem)]
     if old and not overwrite:
         raise FileExistsError(
-            f"{folder} holds {len(old)} rollouts already; choose another folder, or pass overwrite=True"
+            f"{folder} holds {len(old)} rollouts already; choose another folder, or pass "
+            f"{option_text('overwrite', True)}"
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -26,7 +26,7 @@ from metaroll.inference.parameter_names import column_order, named
 from metaroll.inference.posterior import BORDER, Posterior
 from metaroll.inference.regions import Region, find_region
 from metaroll.inference.simulations import Simulate, Simulations
-from metaroll.inference.verdicts import Check, Verdict
+from metaroll.inference.verdicts import BOUNDS, Check, Verdict
 from metaroll.seeding import derive_seed
 
 __all__ = ["check_posterior"]
@@ -208,8 +208,8 @@ def _reachable(posterior: Posterior, made: Simulations | None, alpha: float) -> 
     words = f"the features lie among {len(cloud)} simulated ones (p = {p_value:.3g})"
     if p_value < alpha:
         words = (
-            f"no simulation comes near these features (p = {p_value:.3g}): the prior excludes the truth, or the "
-            "simulator lacks something, such as the time step of the log"
+            f"no simulation comes near these features (p = {p_value:.3g}): the prior excludes the truth, the simulator "
+            "lacks something, such as the time step of the log, or the noise of its sensors is another one"
         )
     values = {"p_mahalanobis": far, "p_neighbors": lonely}
     return Check(name, "failed" if p_value < alpha else "passed", words, p_value, values)
@@ -276,7 +276,7 @@ def _bounds(posterior: Posterior) -> Check:
     words = "the posterior keeps away from the bounds of the prior"
     if piled:
         words = f"{', '.join(piled)} piles up at a bound of its prior, which may exclude the truth: widen it"
-    return Check("bounds", "note" if piled else "passed", words, None, {"shares": shares})
+    return Check(BOUNDS, "note" if piled else "passed", words, None, {"shares": shares})
 
 
 def _failures(posterior: Posterior, tried: Simulations | None, drawn: Simulations | None) -> Check:

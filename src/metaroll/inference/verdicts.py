@@ -6,10 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, final
 
-__all__ = ["AT_MOST_WIDE", "AT_OBSERVED", "CALIBRATION", "COVERAGE", "INFORMED", "Check", "Outcome", "Verdict"]
+__all__ = [
+    "AT_MOST_WIDE",
+    "AT_OBSERVED",
+    "BOUNDS",
+    "CALIBRATION",
+    "COVERAGE",
+    "INFORMED",
+    "Check",
+    "Outcome",
+    "Verdict",
+]
 
 CALIBRATION, COVERAGE, AT_OBSERVED = "calibration", "coverage", "calibration at the observed"
-INFORMED = "uses the data"
+INFORMED, BOUNDS = "uses the data", "bounds"
 _OF_WIDTH = (CALIBRATION, COVERAGE, AT_OBSERVED, INFORMED)
 """What fails where a posterior is too wide, and nothing else is wrong."""
 AT_MOST_WIDE = "at_most_wide"
@@ -107,6 +117,8 @@ class Verdict:
             )
         elif self.failed:
             head = f"Do not train on this {whose}: {len(self.failed)} of {done} tests failed."
+            leaning = [check.words for check in self.checks if check.name == BOUNDS and check.outcome == "note"]
+            head += "".join(f" Note: {words}." for words in leaning)
         elif self.small:
             head = f"The {whose} is usable: in {len(self.small)} of {done} tests it is off, but by little."
         else:

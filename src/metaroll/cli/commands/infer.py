@@ -56,6 +56,7 @@ def infer(arguments: Sequence[str]) -> None:
     from metaroll.data.folders.kinds import INFER
     from metaroll.data.folders.taking import refuse_foreign, take
     from metaroll.data.recordings import load_rollouts
+    from metaroll.envs.lookup.source import EnvSource
     from metaroll.inference.estimators import require_sbi
     from metaroll.training.display.json_output import print_json
     from metaroll.training.report.inference_page import write_inference_page
@@ -86,8 +87,11 @@ def infer(arguments: Sequence[str]) -> None:
             page = write_inference_page(found, folder / PAGE)
     _show(console, found)
     console.print(f"page {escape(str(page))}", soft_wrap=True)
-    when = "train on it" if found.trusted else "not before the checks pass, train on it"
-    console.print(f"{when}: {escape(command_text('train', 'ALGO', names[0], '--tasks', folder))}", soft_wrap=True)
+    words = ["train", "ALGO", names[0], "--tasks", folder]
+    if EnvSource.of(names[0]).spec.max_episode_length is None:
+        words += ["--max-path-length", str(max(map(len, rollouts)))]
+    when = "train on it" if found.trusted else "once the checks pass"
+    console.print(f"{when}: {escape(command_text(*words))}", soft_wrap=True)
     if given.output.json:
         print_json({**found.to_dict(), "folder": str(folder), "page": str(page)})
 
@@ -156,8 +160,8 @@ def _show(console: Console, found: Any, truth: Any = None) -> None:
         console.print(escape(found.noise["text"]), soft_wrap=True)
     errors = found.errors()
     console.print(
-        f"predictions are off by {errors['posterior']:.3g} deviations with the posterior, {errors['nominal']:.3g} with "
-        "the nominal parameters"
+        f"predictions are off by {errors['posterior']:.3g} of what a column's entries differ by (their deviation) with "
+        f"the posterior, {errors['nominal']:.3g} with the nominal parameters"
     )
     if found.checks:
         color = "green" if found.checks["passed"] else "yellow" if found.checks["too_wide"] else "red"

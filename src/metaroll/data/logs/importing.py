@@ -36,6 +36,8 @@ _FAR_CLOCK = 1e-3
 """Share of error from which a clock is no crystal: steps may really be longer or shorter."""
 
 _ANGLE_UNITS = ("rad", "deg", "rev")
+_A_TURN = 1.1 * 2.0 * math.pi
+"""Range of an angle that is cut off at full turns, at most, with noise."""
 _FUNCTIONS = {"sin": np.sin, "cos": np.cos}
 
 
@@ -361,9 +363,14 @@ class _Reader:
         jumps = np.abs(np.diff(values[known]))
         if jumps.size and jumps.max() > math.pi:
             row = int(known[int(np.argmax(jumps > math.pi)) + 1])
+            what = "set unwrap: true, so that it goes on beyond a full turn, as the angles of the simulators do"
+            if np.ptp(values[known]) > _A_TURN:  # what is cut off at full turns stays within one
+                low, high = values[known].min(), values[known].max()
+                what = f"it goes from {low:.4g} to {high:.4g}, so that no turn is cut off"
+                what += "" if column.unit else "; in degrees? then say unit: deg"
             warnings.warn(
                 f"{self._table.place(first + row, column.column)}: the angle {label!r} jumps by {jumps.max():.4g} rad; "
-                "set unwrap: true, so that it goes on beyond a full turn, as the angles of the simulators do",
+                f"{what}",
                 stacklevel=6,
             )
 
@@ -412,7 +419,11 @@ def _ordered(columns: Mapping[str, LogColumn], spec: EnvSpec | None, kind: str) 
         size = {"observation": spec.obs_dim, "action": spec.act_dim}.get(kind, len(columns))
         discrete = kind == "action" and not isinstance(spec.action_space, Box)
         if len(columns) != (1 if discrete else size):
-            raise LogError(f"{kind}s of the mapping must be {size}, as the environment has, got {len(columns)}")
+            raise LogError(
+                f"{kind}s of the mapping must be {size}, as the environment has (it does not name them: they go by "
+                f"their order, and labels are yours), got {len(columns)}: {', '.join(columns)}. What a log lacks must "
+                "be computed before, or the environment must not show it"
+            )
         return dict(columns)
     lacking = [label for label in labels if label not in columns]
     if lacking:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from gymnasium.spaces import Box
 
+from metaroll.data.logs.mapping import names_angle
 from metaroll.data.rollouts import TIME_STEP
 from metaroll.data.step_sequence import StepSequence
 from metaroll.functional.series.signals import circle_error, derivative_fit, spikes, stuck_values
@@ -40,9 +41,12 @@ _UNITS = (
     (60.0 / (2.0 * math.pi), "one of them is in turns per minute (rpm)"),
     (2.0 * math.pi, "one of them is in turns"),
     (6.0, "one is in turns per minute (rpm), the other one in degrees"),
-    (1000.0, "one of them is in mm or ms"),
+    (1000.0, "one of them is in thousandths (mm), or the time is (ms)"),
     (100.0, "one of them is in cm"),
 )
+_DEGREES = re.compile(r"(?:_|\b)deg(?:rees?)?(?:_|\b|/)", re.IGNORECASE)
+_MANY_TURNS = 6.0 * 2.0 * math.pi
+"""Range of an angle in radians from which degrees are asked for."""
 _FUNCTION = re.compile(r"(sin|cos)(?:e|ine)?(?:_of)?[ _(]*(\w*)\)?")
 _SPEED = re.compile(r"(?:_|\b)(?:angular[ _])?(?:dot|velocity|speed|vel|rate)\b")
 _PLACE = re.compile(r"(?:_|\b)(?:angle|position|pos)\b")
@@ -52,7 +56,7 @@ class Finding(NamedTuple):
     """Something about a log that may be wrong.
 
     Attributes:
-        kind: ``"speed"``, ``"circle"``, ``"outside"``, ``"outlier"``, ``"constant"`` or ``"stuck"``.
+        kind: ``"degrees"``, ``"speed"``, ``"circle"``, ``"outside"``, ``"outlier"``, ``"constant"`` or ``"stuck"``.
         columns: Labels of the observations that it is about, or ``"observation 3"`` where they have none.
         steps: Places in the rollouts, as (number of the rollout, step), both counted from 0; empty: it is about all.
         text: In words.
@@ -99,7 +103,7 @@ def check_log(
     names = _names(rollouts[0], data[0].shape[1])
     reference = [flat for one in simulated or () if (flat := _flat(one)) is not None and flat.shape[1] == len(names)]
     dt = _time_step(rollouts[0])
-    found = []
+    found = list(_degrees(rollouts[0], data, names))
     if dt is not None:
         found += _speeds(data, reference, names, dt, simulated_dt or dt)
     return [*found, *_columns(rollouts, data, reference, names)]
@@ -129,6 +133,28 @@ def _spec(rollout: StepSequence) -> EnvSpec | None:
 def _time_step(rollout: StepSequence) -> float | None:
     dt = (rollout.rollout_info or {}).get(TIME_STEP)
     return None if dt is None else float(dt)
+
+
+def _degrees(rollout: StepSequence, logs: list[np.ndarray], names: Sequence[str]) -> Iterator[Finding]:
+    """Columns that have no unit in the mapping, and are called degrees, or go further than angles in radians do."""
+    told = (rollout.rollout_info or {}).get("log")
+    columns = told.get("columns", {}).get("observations", []) if isinstance(told, Mapping) else []
+    if len(columns) != len(names):
+        return
+    every = np.concatenate(logs)
+    for i, (label, column, unit) in enumerate(columns):
+        if unit:
+            continue
+        low, high = float(every[:, i].min()), float(every[:, i].max())
+        called = bool(_DEGREES.search(column))
+        if called or (names_angle(label) and high - low > _MANY_TURNS):
+            yield Finding(
+                "degrees",
+                (names[i],),
+                (),
+                f"{names[i]} (column {column!r}) has no unit, and goes from {low:.4g} to {high:.4g}: in degrees? Then "
+                f"say unit: deg{'' if names_angle(label) else ' (or deg/s)'} in the mapping",
+            )
 
 
 # ------------------------------------------------------------------------------------------------------------- speeds

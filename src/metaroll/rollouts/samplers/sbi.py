@@ -46,6 +46,7 @@ from metaroll.rollouts.samplers.series_features import (
     check_segments,
     check_series,
     finite_limit,
+    labeled_as,
     segment_lengths,
     series_of,
 )
@@ -294,7 +295,8 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
             if use_rec_act and not clip_actions:
                 target.check_actions(spec)
             self._acting = PlaybackPolicy(spec, target.actions) if use_rec_act else policy
-        self._noise = SimulatedNoise(self.names, spec, self._reduce.state_field, entries, noise or {}, assumed_noise)
+        labeled = labeled_as(spec, rollouts_real or [])
+        self._noise = SimulatedNoise(self.names, labeled, self._reduce.state_field, entries, noise or {}, assumed_noise)
         self._engine_options: dict[str, Any] = {"pool": pool, "slots_per_unit": slots_per_unit}
         if pool is None:
             parallel = {"num_workers": num_workers, "transport": transport, "address": address, "timeouts": timeouts}

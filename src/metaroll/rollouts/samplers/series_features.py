@@ -7,7 +7,7 @@ that was applied. Rollouts that end early are filled up, so that all series have
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -112,6 +112,19 @@ def channel_labels(spec: EnvSpec, state_field: str, entries: np.ndarray | None =
     else:
         raise DataError(f"nothing says how many numbers {state_field} of simulations have; series='observations'")
     return names if entries is None else tuple(name for name, kept in zip(names, entries, strict=True) if kept)
+
+
+def labeled_as(spec: EnvSpec, rollouts: Sequence[StepSequence]) -> EnvSpec:
+    """``spec`` with the labels of recorded columns, where it has none of its own: they go by their order."""
+    own = (rollouts[0].rollout_info or {}).get("env_spec") if rollouts else None
+    if not isinstance(own, EnvSpec):
+        return spec
+    found = {}
+    for name, space in (("observation_labels", spec.observation_space), ("state_labels", spec.state_space)):
+        told = getattr(own, name)
+        if getattr(spec, name) is None and told is not None and space is not None and len(told) == flat_dim(space):
+            found[name] = told
+    return replace(spec, **found)
 
 
 def series_of(rollout: StepSequence, state_field: str, action_field: str, name: str) -> np.ndarray:

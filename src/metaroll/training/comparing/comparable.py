@@ -56,6 +56,12 @@ def comparable(
     _check_states(rollouts)
     if dt is not None and TIME_STEP not in params:
         _check_time_steps(rollouts, dt)
+    elif TIME_STEP not in params and (own := _time_step(rollouts[0])) is not None:
+        warnings.warn(
+            "the simulator does not say how long its steps are (an attribute dt, in s): they are taken to be as long "
+            f"as those of rollouts, {own:.4g} s",
+            stacklevel=4,
+        )
     played = applied_field(rollouts, as_given)
     fields = tuple(dict.fromkeys((compared_field(spec, rollouts), starting_field(rollouts), played)))
     ordered = [_ordered(rollout, number, fields, spec, own_start) for number, rollout in enumerate(rollouts)]

@@ -23,7 +23,7 @@ from metaroll.rollouts.samplers.sensor_noise import (
     least_noise,
     parsed_noise,
 )
-from metaroll.rollouts.samplers.series_features import applied_field, channel_labels, segment_lengths
+from metaroll.rollouts.samplers.series_features import applied_field, channel_labels, labeled_as, segment_lengths
 from metaroll.seeding import derive_seed
 from metaroll.tasks.domain_access import read_domain_params
 from metaroll.tasks.domain_params import NOISE
@@ -82,6 +82,7 @@ class Compared:
         made = source.make()
         try:
             spec, dt, as_given = EnvSpec.from_env(made), time_step_of(made), changes_actions(made)
+            spec = labeled_as(spec, rollouts)
             nominal = {name: float(value) for name, value in read_domain_params(made, params).items() if name in params}
             field = compared_field(spec, rollouts)
             entries = told_entries(made) if field == "observations" else None
