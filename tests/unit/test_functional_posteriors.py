@@ -15,6 +15,7 @@ from metaroll.functional.posteriors.calibration import (
     effective_sample_size,
     local_two_sample_test,
     local_weights,
+    mixture_factor,
     normal_scores,
     rank_p_value,
     sbc_ranks,
@@ -46,6 +47,32 @@ def test_a_base_is_as_wide_as_unseen_simulations_ask_for():
         prior = stats.invgamma(4.0, scale=5.0).logpdf(grid**2)
         likeliest = grid[np.argmax(stats.norm.logpdf(drawn[:, None], scale=grid).sum(axis=0) + prior)]
         assert base_scale(drawn[:, None])[0] == pytest.approx(likeliest, abs=1e-3)
+
+
+def test_members_are_narrower_by_what_their_mixture_adds():
+    # One observation, two members, three draws: variances 1 and means -1 and 1, so W = 1; B = 1 - 1 / 3 * 1 / 2.
+    draws = np.array([[[[-2.0], [-1.0], [0.0]]], [[[0.0], [1.0], [2.0]]]])
+    assert mixture_factor(draws) == 0.5  # 1 - 2 * 5 / 6 is below a quarter
+    assert mixture_factor(np.stack([draws[0], draws[0]])) == 1.0
+    near = np.stack([draws[0], draws[0] + 1.0])  # B = 1 / 4 - 1 / 6
+    assert mixture_factor(near) == pytest.approx(np.sqrt(1.0 - 2.0 / 12.0))
+
+
+def test_a_mixture_of_members_that_are_right_is_right_with_that_factor():
+    """Each member's mean errs by a common part and one of its own; its width is right for both together."""
+    generator = np.random.default_rng(0)
+    common, own, members, number, draws = 1.0, 0.5, 3, 4000, 200
+    centers = own * generator.standard_normal((members, number, 1, 1))
+    width = np.hypot(common, own)
+    noise = generator.standard_normal((members, number, draws, 1))
+    factor = mixture_factor(centers + width * noise)
+    truths = common * generator.standard_normal((number, 1))
+
+    def spread(factor):
+        mixed = (centers + factor * width * noise).transpose(1, 0, 2, 3).reshape(number, -1, 1)
+        return normal_scores(sbc_ranks(truths, mixed), mixed.shape[1]).std()
+
+    assert spread(factor) == pytest.approx(1.0, abs=0.03) and spread(1.0) < 0.93
 
 
 def test_ranks_and_coverage_by_hand():

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from metaroll.checks import check_fraction, check_number, check_whole, described
 from metaroll.errors import MissingPackageError, PosteriorError, unknown_name
-from metaroll.functional.posteriors.calibration import base_scale
+from metaroll.functional.posteriors.calibration import base_scale, mixture_factor
 from metaroll.functional.posteriors.flat_scale import EDGE, flat_of_normal, log_flat_slope, normal_of_flat
 from metaroll.inference.feature_map import FeatureMap
 from metaroll.inference.success import SuccessModel
@@ -49,6 +49,8 @@ MODELS = {"nsf": "nsf", "maf": "zuko_maf", "autoregressive_nsf": "zuko_nsf", "md
 nothing of the observation, so that with few layers one parameter keeps its prior."""
 _SCALED = ("maf", "autoregressive_nsf")
 """Those whose normal base can be made wider or narrower after training."""
+_ASKED = 100
+"""Observations for which members of an ensemble are compared, and draws of each."""
 _ROWS_AT_A_TIME = 50_000
 _BUILDING_ROWS = 16
 
@@ -485,7 +487,8 @@ class NeuralTrainer:
         (truncated proposals, Deistler, Goncalves and Macke 2022, section 3), whatever share of simulations fails.
 
         Networks that have learned simulations by heart are too sure of others: each autoregressive flow of ``"npe"`` is
-        made as wide as those simulations ask for that only decided when to stop (``base_scale``).
+        made as wide as those simulations ask for that only decided when to stop (``base_scale``), those of an ensemble
+        narrower by what their mixture adds (``mixture_factor``).
 
         Args:
             normals: Parameters on the standard normal scale, ``(n, d)``.
@@ -563,6 +566,13 @@ class NeuralTrainer:
                     parts.append(member.net.transform(context)(thetas[rows].to(self._device)).cpu())
                 scale = base_scale(torch.cat(parts).numpy())
                 member.net.base.scale.copy_(torch.as_tensor(scale, dtype=torch.float32))
+            if len(members) > 1:
+                asked = seen[:: max(1, len(seen) // _ASKED)].to(self._device)
+                with _sbi_at_work(derive_seed("mixture", self._seed, self._rounds)):
+                    drawn = [member.sample((_ASKED,), condition=asked).transpose(0, 1).cpu() for member in members]
+                factor = mixture_factor(torch.stack(drawn).to(torch.float64).numpy())
+                for member in members:
+                    member.net.base.scale.mul_(factor)
 
     def _seen(self, features: np.ndarray) -> Tensor:
         rows = torch.as_tensor(np.asarray(features))

@@ -12,6 +12,7 @@ __all__ = [
     "effective_sample_size",
     "local_two_sample_test",
     "local_weights",
+    "mixture_factor",
     "normal_scores",
     "rank_p_value",
     "sbc_ranks",
@@ -223,3 +224,24 @@ def base_scale(latents: np.ndarray) -> np.ndarray:
     """
     total: np.ndarray = np.square(latents).sum(axis=0) + _AS_IF
     return np.sqrt(total / (len(latents) + _AS_IF))
+
+
+def mixture_factor(draws: np.ndarray) -> float:
+    """By how much narrower the members of a mixture must be than each alone, so that their mixture is right.
+
+    Of K networks that were trained apart, each is right with variance W. Their means differ by chance: by B, the
+    variance between them. The middle of all errs by ``W - B`` (of the error of a member's mean, a part of variance v is
+    its own; B is ``v (1 - 1 / K)``, and that much less is left of it in the middle). The mixture has the variance ``f^2
+    W + B`` where members are f times as wide: right with ``f^2 = 1 - 2 B / W``.
+
+    Args:
+        draws: L draws of each of K members for n observations, ``(K, n, L, d)``.
+
+    Returns:
+        f, at least a half.
+    """
+    own = draws.var(axis=2, ddof=1)  # W, (K, n, d)
+    by_chance = own.mean(axis=0) / draws.shape[2] * (1.0 - 1.0 / len(draws))  # of means of L draws
+    between = np.maximum(draws.mean(axis=2).var(axis=0) - by_chance, 0.0)
+    share = float((between.mean(axis=0) / own.mean(axis=(0, 1))).mean())
+    return float(np.sqrt(max(1.0 - 2.0 * share, 0.25)))
