@@ -383,8 +383,8 @@ def infer_one(
     for line in [] if args.check else read_results("log_to_posterior"):
         config = line["config"]
         if line.get("digest") == digest and config == {**asked, "column": config.get("column")}:
-            told(args, line["metric"], line["value"], line["unit"], asked, start, **{name: line[name] for name in FOUND},
-                 digest=digest, same_as=config["column"])  # fmt: skip
+            same = {name: line[name] for name in FOUND} | {"digest": digest, "same_as": config["column"]}
+            told(args, line["metric"], line["value"], line["unit"], asked, start, **same)
             return
     options = InferenceOptions(num_simulations=200 if args.check else 2000, seed=int(asked["log"]))
     with tempfile.TemporaryDirectory() as folder:
