@@ -13,14 +13,18 @@ from torch import Tensor
 from metaroll.checks import array_of, check_whole, described
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.source import EnvSource
-from metaroll.envs.wrappers.base import taken_params
+from metaroll.envs.wrappers.base import changes_actions, taken_params
+from metaroll.envs.wrappers.domain_rand import outermost_dr_wrapper
 from metaroll.errors import DataError, ShapeError
+from metaroll.tasks.domain_access import check_param_names
+from metaroll.types import EnvSpec
 
 __all__ = [
     "FailedSimulation",
     "check_domain_params",
     "check_taken_over",
     "checked_names",
+    "checked_spec",
     "checked_values",
     "seed_of_values",
 ]
@@ -50,6 +54,21 @@ class FailedSimulation:
     segment: int
     step: int
     call: int
+
+
+def checked_spec(source: EnvSource, params: Sequence[str]) -> tuple[EnvSpec, bool]:
+    """Spaces of an environment, not randomized, that must have ``params``, and whether wrappers change actions."""
+    made = source.make()
+    try:
+        if outermost_dr_wrapper(made) is not None:
+            raise TypeError(
+                f"env must not be randomized, since its parameters are set here, got {made}; pass "
+                "remove_all_dr_wrappers(env)"
+            )
+        check_param_names(made, list(params))
+        return EnvSpec.from_env(made), changes_actions(made)
+    finally:
+        source.close(made)
 
 
 def checked_names(dp_mapping: Any) -> tuple[str, ...]:

@@ -21,7 +21,6 @@ from metaroll.checks import check_path, check_whole, described
 from metaroll.data.recordings import load_rollout, recordings_in
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.source import EnvSource, is_env_instance
-from metaroll.envs.wrappers.base import changes_actions
 from metaroll.envs.wrappers.domain_rand import outermost_dr_wrapper
 from metaroll.errors import RecordingError
 from metaroll.policies.playback import PlaybackPolicy
@@ -33,6 +32,7 @@ from metaroll.rollouts.samplers.param_sets import (
     FailedSimulation,
     check_taken_over,
     checked_names,
+    checked_spec,
     checked_values,
     seed_of_values,
 )
@@ -55,7 +55,6 @@ from metaroll.rollouts.samplers.target_recordings import TargetRecordings, check
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
 from metaroll.seeding import derive_seed, fresh_seed
-from metaroll.tasks.domain_access import check_param_names
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.plan_table import PlanTable
 from metaroll.types import EnvSpec, flat_dim
@@ -260,7 +259,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         self.names = checked_names(dp_mapping)
         self._params, _ = split_names(self.names)
         self._source = EnvSource.of(env)
-        spec = self._checked_spec()
+        spec, self._changes_actions = checked_spec(self._source, self._params)
         if rollouts_real is None:
             self._target = None
             length = finite_limit(spec, "free rollouts", "; or give rollouts_real")
@@ -280,8 +279,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
                 noise=noise or {},
             )
             if assumed_noise is not None:
-                drawn_by = np.random.default_rng(derive_seed("assumed noise", self.seed))
-                target = target.with_noise(assumed_noise, drawn_by)
+                target = target.with_noise(assumed_noise, derive_seed("assumed noise", self.seed))
             self._target = target
             num_rollouts, length, _ = target.series.shape
             self._reduce = self._features(
@@ -382,21 +380,6 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         return {**self.__dict__, "_engine": None, "_engine_options": options}
 
     # -- helpers ---------------------------------------------------------------------------------------------------
-
-    def _checked_spec(self) -> EnvSpec:
-        """Spaces of the environment, which must not be randomized and must have the parameters."""
-        instance = self._source.make()
-        try:
-            if outermost_dr_wrapper(instance) is not None:
-                raise TypeError(
-                    f"env must not be randomized, since its parameters are set here, got {instance}; pass "
-                    "remove_all_dr_wrappers(env)"
-                )
-            check_param_names(instance, self._params)
-            self._changes_actions = changes_actions(instance)
-            return EnvSpec.from_env(instance)
-        finally:
-            self._source.close(instance)
 
     def _update(self, row: list[float], number: int, call: int) -> DomainParamUpdate | None:
         """The update that sets a row; ``None``, and a note, where it cannot."""

@@ -105,11 +105,11 @@ class TargetRecordings:
         acts = self.actions[0].reshape(len(self.actions[0]), -1).shape[1]
         return self.series[:, begins, :-acts].reshape(len(self.series) * len(begins), -1)
 
-    def with_noise(self, stds: np.ndarray, generator: np.random.Generator) -> TargetRecordings:
+    def with_noise(self, stds: np.ndarray, seed: int) -> TargetRecordings:
         """The same, where states (or observations) of series, not starts, have noise of deviations ``stds (S,)``."""
         series = self.series.copy()
         shown = series[:, :, : len(stds)]
-        shown += stds * generator.standard_normal(shown.shape)
+        shown += stds * np.random.default_rng(seed).standard_normal(shown.shape)
         return replace(self, series=series)
 
     def digest(self) -> str:
