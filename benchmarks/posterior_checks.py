@@ -4,7 +4,8 @@ Usage: python benchmarks/posterior_checks.py [--runs 200] [--dims 1 3 5] [--roun
        python benchmarks/posterior_checks.py --check
 
 Simulators are linear with Gaussian noise, so that the posterior is known: 1, 3 or 5 parameters, after one round or
-after two (parameters then come from the prior within the region of the posterior). Each run has another truth, other
+after two (the posterior is then that of the prior within a region, as if it had learned from simulations there: what a
+posterior 1.3 times as wide as the right one has left of the prior). Each run has another truth, other
 noise and another seed of the checks, at the sizes that ``metaroll infer`` uses, with one held-out rollout. Wrong
 posteriors are the right one made narrow (0.6), wide (1.8) or shifted (the first parameter by half a deviation), blind
 for the first parameter (that has its prior, whatever was observed), or the prior itself.
@@ -30,12 +31,15 @@ import metaroll
 from metaroll.inference.checks import check_posterior
 from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import as_prior
+from metaroll.inference.regions import Region, find_region
 from metaroll.seeding import derive_seed
 
 KINDS = ("right", "narrow", "wide", "shifted", "blind", "prior")
 DIMS, ROUNDS = (1, 3, 5), (1, 2)
 PART = 20
-NOISE = 0.5
+NOISE, EARLIER = 0.5, 1.3
+"""Deviation of the noise, and how much wider than the right one the posterior of the first round is."""
+TRIES = 64
 MOST_REJECTED, MOST_PASSED, MOST_PASSED_IN_CELL = 0.05, 0.05, 0.08
 
 
@@ -47,6 +51,9 @@ class LinearGaussian:
         kind: The right posterior, or what is wrong with it.
         seed: Of the noise.
     """
+
+    region: Region | None = None
+    """Within which the prior is meant."""
 
     def __init__(self, dim: int, kind: str, seed: int) -> None:
         self.slopes = np.random.default_rng(dim).standard_normal((dim, 2 * dim + 2)) / np.sqrt(dim)
@@ -75,8 +82,14 @@ class LinearGaussian:
         return thetas @ self.slopes + NOISE * self.generator.standard_normal((len(thetas), *self.event_shape))
 
     def sample(self, num: int, features: np.ndarray, seed: int) -> np.ndarray:
-        noise = np.random.default_rng(seed).standard_normal((len(features), num, len(self.root)))
-        return (features @ self.gain + self.shift)[:, None] + noise @ self.root.T
+        generator, means = np.random.default_rng(seed), (features @ self.gain + self.shift)[:, None]
+        drawn = means + generator.standard_normal((len(features), num, len(self.root))) @ self.root.T
+        for _ in range(TRIES if self.region is not None else 0):
+            rows, columns = np.nonzero(~self.region.holds(drawn.reshape(-1, len(self.root))).reshape(drawn.shape[:2]))
+            if not len(rows):
+                break
+            drawn[rows, columns] = means[rows, 0] + generator.standard_normal((len(rows), len(self.root))) @ self.root.T
+        return drawn
 
     def log_prob(self, normals: np.ndarray, features: np.ndarray) -> np.ndarray:
         points = np.broadcast_to(normals, (len(features), *normals.shape[-2:]))
@@ -99,8 +112,14 @@ def verdict_of(dim: int, rounds: int, kind: str, number: int):
     model = LinearGaussian(dim, kind, seed)
     truth = prior.sample(1, derive_seed("truth", seed))
     observed, held_out = model.simulate(truth)[0], model.simulate(truth)
+    if rounds > 1:
+        earlier = LinearGaussian(dim, "right", seed)
+        earlier.root = EARLIER * earlier.root
+        model.region = find_region(earlier, dim, observed, derive_seed("region", seed))
     description = {"rounds": rounds, "num_simulations": [2000 // rounds] * rounds}
-    posterior = Posterior(prior, observed, estimator=model, description=description, seed=seed % 2**31)
+    posterior = Posterior(
+        prior, observed, estimator=model, description=description, seed=seed % 2**31, region=model.region
+    )
     return check_posterior(posterior, model.simulate, seed=derive_seed("checks", seed), held_out=held_out)
 
 

@@ -10,6 +10,7 @@ import pytest
 from metaroll.errors import ShapeError
 from metaroll.inference.checks import check_posterior
 from metaroll.inference.posterior import Posterior
+from metaroll.inference.regions import Region
 from metaroll.inference.simulations import Simulations
 from metaroll.inference.verdicts import Check, Verdict
 
@@ -154,6 +155,50 @@ def test_an_exact_posterior_passes_after_directed_rounds():
 def test_planted_errors_fail_after_directed_rounds(planted, failed, words):
     verdict = check_posterior(Posterior(PRIOR, OBSERVED, estimator=planted, description=ROUNDS), simulate)
     assert failed in verdict.failed and words in verdict[failed].words, str(verdict)
+
+
+class Within(Exact):
+    """Of the prior within a region: nothing of it lies outside."""
+
+    def __init__(self, region, **planted) -> None:
+        super().__init__(**planted)
+        self.region = region
+
+    def sample(self, num, features, seed):
+        drawn = super().sample(20 * num, features, seed)  # at least a twentieth lies within, or as much as there is
+        outside = ~self.region.holds(drawn.reshape(-1, 3)).reshape(drawn.shape[:2])
+        return np.take_along_axis(drawn, np.argsort(outside, axis=1, kind="stable")[:, :num, None], axis=1)
+
+
+def within(deviations: float, **planted) -> Region:
+    """What lies so near to the middle of a posterior of the observation."""
+    earlier = Exact(**planted)
+    top = earlier.log_prob(earlier.means(OBSERVED[None]), OBSERVED[None])[0, 0]
+    return Region(earlier, OBSERVED, float(top - 0.5 * deviations**2))
+
+
+EARLIER = within(2.5, shift=0.3)
+"""Of a posterior that is off: beyond its edge lies some of what a right one of the whole prior holds likely."""
+
+
+def test_a_posterior_of_the_prior_within_a_region_is_judged_by_parameters_of_that_region():
+    rejected, by_itself = [], []
+    for seed in range(4):
+        told = {"estimator": Within(EARLIER), "description": ROUNDS, "seed": seed}
+        verdict = check_posterior(Posterior(PRIOR, OBSERVED, **told, region=EARLIER), simulate, seed=seed)
+        rejected += [] if verdict.passed else [str(verdict)]
+        by_itself += [check_posterior(Posterior(PRIOR, OBSERVED, **told), simulate, seed=seed).passed]
+    assert not any(by_itself) and not rejected, "\n".join([*rejected, str(by_itself)])
+
+
+@pytest.mark.parametrize("planted", [{"spread": 0.6}, {"shift": 0.2}, {"blind": [0, 1]}])
+def test_planted_errors_fail_within_a_region(planted):
+    wide = within(4.0, spread=1.2)
+    estimator = Within(wide, **planted)
+    verdict = check_posterior(
+        Posterior(PRIOR, OBSERVED, estimator=estimator, description=ROUNDS, region=wide), simulate
+    )
+    assert {"calibration", "uses the data"} & set(verdict.failed), str(verdict)
 
 
 def test_calibration_that_is_given_counts_within_the_region_alone():

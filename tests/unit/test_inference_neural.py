@@ -84,6 +84,14 @@ def test_near_the_exact_posterior_and_the_same_from_its_folder(make, tmp_path):
     np.testing.assert_array_equal(back.sample(5, seed=9), posterior.sample(5, seed=9))
     np.testing.assert_array_equal(back.log_prob(rows), posterior.log_prob(rows))
     assert posterior.log_prob([[0.0, 4.1]])[0] == -np.inf
+    assert (posterior.region is not None) == (told["rounds"] > 1 and told["proposal"] == "truncated")
+    if (region := posterior.region) is not None:
+        normals = posterior.prior.to_normal(posterior.prior.sample(200, 0))
+        assert back.region is not None and back.at(OBSERVED).region == back.region
+        np.testing.assert_array_equal(back.region.holds(normals), region.holds(normals))
+        assert 20 < region.holds(normals).sum() < 180 and region.holds(posterior.prior.to_normal(rows)).all()
+        assert Posterior.load(back.save(tmp_path / "q")).region is not None
+
 
 
 def test_a_prior_that_excludes_the_truth_ends_in_a_posterior_and_its_verdict():

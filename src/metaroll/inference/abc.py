@@ -23,8 +23,9 @@ from metaroll.functional.posteriors.populations import (
 from metaroll.functional.series.features import feature_scale
 from metaroll.inference.neural import InferenceProgress
 from metaroll.inference.parameter_names import named
-from metaroll.inference.posterior import NUM_DRAWS, Posterior
+from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import Prior, as_prior
+from metaroll.inference.regions import NUM_DRAWS
 from metaroll.inference.simulations import Simulate, Simulations, SimulationStore, fingerprint
 from metaroll.seeding import derive_seed
 

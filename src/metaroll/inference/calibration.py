@@ -91,8 +91,9 @@ def constant_columns(rows: np.ndarray) -> np.ndarray:
 def pairs_of(posterior: Posterior, made: Simulations, num_draws: int, seed: int, region: Region | None) -> Pairs:
     """Draws of the posterior of each simulation, beside its parameters.
 
-    Where parameters come from the prior within a region, so do the draws: what a right posterior says of a parameter
-    that is known to lie there is itself within the region, and no draw of it may be compared with what is outside.
+    Where parameters of a posterior of the whole prior come from the prior within a region, so do the draws: what a
+    right posterior says of a parameter that is known to lie there is itself within the region, and no draw of it may be
+    compared with what is outside.
     """
     normals = posterior.prior.to_normal(made.thetas)
     if region is not None:

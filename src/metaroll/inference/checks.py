@@ -62,7 +62,9 @@ def check_posterior(
     A deviation that is certain but too small to matter (90 % intervals that hold 87 to 93 %, shifts under a quarter of
     a posterior deviation) is said, and does not fail.
 
-    After rounds that were directed to one observation, parameters for calibration come from the region around it.
+    After rounds that were directed to one observation, parameters for calibration come from the region around it: from
+    that of which the posterior has learned (``Posterior.region``), whose draws are all compared; else from where the
+    posterior lies, and draws elsewhere are left out.
 
     Args:
         posterior: With an estimator; one with draws alone is checked for the rest.
@@ -91,9 +93,12 @@ def check_posterior(
     if held_out_simulate is not None:
         held_out_simulate = named(held_out_simulate, names, "held_out_simulate")
     region = _region(posterior, seed)
+    # What has learned from a region speaks of the prior there by itself: what its networks put beyond the edge belongs
+    # to their errors, and without it the rest would look narrower than it is.
+    within = region if posterior.region is None else None
     tried = _calibration_simulations(posterior, simulate, calibration, num_calibration, seed, region)
     made = None if tried is None else tried.usable
-    pairs = None if made is None or not posterior.has_estimator else pairs_of(posterior, made, num_draws, seed, region)
+    pairs = None if made is None or not posterior.has_estimator else pairs_of(posterior, made, num_draws, seed, within)
     if held_out_simulate is not None and held_out is None:
         raise ValueError("held_out must be given where held_out_simulate is: features of held-out rollouts, got None")
     asked = posterior.observed is not None or held_out is not None
@@ -105,7 +110,7 @@ def check_posterior(
         unseen = _features_of(held_out_simulate, thetas).usable
     checks = [
         *calibration_checks(posterior, pairs, alpha),
-        check_at_observed(posterior, pairs, there, alpha, seed, region),
+        check_at_observed(posterior, pairs, there, alpha, seed, within),
         check_informed(posterior, pairs, alpha, seed),
         _effective(posterior, made),
         _reachable(posterior, made, alpha),
@@ -118,7 +123,9 @@ def check_posterior(
 
 
 def _region(posterior: Posterior, seed: int) -> Region | None:
-    """Where the last of several rounds was directed to; parameters and draws are compared within it alone."""
+    """Where parameters come from after rounds that were directed to an observation."""
+    if posterior.region is not None:
+        return posterior.region
     directed = int(posterior.description.get("rounds", 1)) > 1
     if not directed or posterior.observed is None or not posterior.has_estimator:
         return None

@@ -21,8 +21,9 @@ from metaroll.functional.posteriors.curvature import (
 from metaroll.functional.posteriors.populations import weighted_covariance
 from metaroll.functional.series.features import feature_scale
 from metaroll.inference.parameter_names import named
-from metaroll.inference.posterior import NUM_DRAWS, Posterior
+from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import Prior, as_prior
+from metaroll.inference.regions import NUM_DRAWS
 from metaroll.inference.simulations import Simulate
 from metaroll.seeding import derive_seed
 

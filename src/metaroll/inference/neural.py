@@ -17,9 +17,9 @@ from metaroll.checks import check_path, check_seed, check_whole, described
 from metaroll.errors import ShapeError
 from metaroll.inference.estimators import EstimatorConfig, Fit, NeuralEstimator, NeuralTrainer
 from metaroll.inference.parameter_names import named
-from metaroll.inference.posterior import BORDER, NUM_DRAWS, Estimator, Posterior
+from metaroll.inference.posterior import BORDER, Posterior
 from metaroll.inference.priors import Prior, as_prior
-from metaroll.inference.regions import Region, find_region
+from metaroll.inference.regions import NUM_DRAWS, Estimator, Region, find_region
 from metaroll.inference.simulations import Simulate, Simulations, SimulationStore, fingerprint
 from metaroll.seeding import derive_seed
 
@@ -138,13 +138,26 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
         assert estimator is not None
         self._tell("draw", self._rounds, NUM_DRAWS, NUM_DRAWS)
         description = self._description(store, tried, fits)
-        posterior = Posterior(self.prior, target, estimator=estimator, description=description, seed=self._seed)
-        if target is not None:
-            normals = self.prior.to_normal(posterior.draws)
-            if self._rounds > 1:  # told, so that it is found again where the posterior is judged
-                last = find_region(estimator, self.prior.dim, target, derive_seed("region", self._seed), normals)
-                posterior.description[BORDER] = last.border
+        cut = region() if region is not None and self._within_region else None
+        posterior = Posterior(
+            self.prior, target, estimator=estimator, description=description, seed=self._seed, region=cut
+        )
+        if target is not None and cut is None and self._rounds > 1:
+            normals = self.prior.to_normal(posterior.draws)  # told, so that it is found again where it is judged
+            last = find_region(estimator, self.prior.dim, target, derive_seed("region", self._seed), normals)
+            posterior.description[BORDER] = last.border
+        elif target is not None:
+            _ = posterior.draws  # made while progress says so
         return posterior
+
+    @property
+    def _within_region(self) -> bool:
+        """Whether rounds that are truncated are learned from simulations within their region alone.
+
+        A posterior lies within its region, whose simulations alone tell networks of what size things are there. A
+        likelihood is asked everywhere.
+        """
+        return self.config.method != "nle"
 
     def _simulated(
         self,
@@ -210,9 +223,8 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
             return trainer.fit_more(self.prior.to_normal(rounds[-1].thetas), rounds[-1].features, target)
         normals = self.prior.to_normal(np.concatenate([made.thetas for made in rounds]))
         features = np.concatenate([made.features for made in rounds])
-        if region is not None and self.config.method != "nle":
-            # A posterior lies within its region, whose simulations alone tell networks of what size things are there.
-            # A likelihood is asked everywhere. (The last round lies there, also where it was read and networks differ.)
+        if region is not None and self._within_region:
+            # (The last round lies there, also where it was read and networks differ.)
             inside = np.ones(len(normals), dtype=bool)
             before = len(normals) - len(rounds[-1].thetas)
             inside[:before] = region().holds(normals[:before])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol, final
+from typing import Any, final
 
 import numpy as np
 from torch import Tensor, nn
@@ -15,38 +15,16 @@ from metaroll.data.posteriors.folder import Draws, read_description, read_draws,
 from metaroll.errors import PosteriorError, ShapeError
 from metaroll.inference.estimators import NeuralEstimator
 from metaroll.inference.priors import Prior, as_prior
+from metaroll.inference.regions import NUM_DRAWS, Estimator, Region
 from metaroll.seeding import derive_seed
 
-__all__ = ["BORDER", "NUM_DRAWS", "Estimator", "Posterior"]
+__all__ = ["BORDER", "Posterior"]
 
-NUM_DRAWS = 10_000
-"""Draws that a posterior holds."""
 BORDER = "border"
-"""In the description of a posterior after directed rounds: least log density, on the normal scale, of the region where
-it lies."""
-
-
-class Estimator(Protocol):
-    """What tells the posterior of any observation, on the scale on which the prior is a standard normal."""
-
-    event_shape: tuple[int, ...]
-    """Shape of the features of one observation."""
-
-    def sample(self, num: int, features: np.ndarray, seed: int) -> np.ndarray:
-        """``num`` draws for each of m observations, ``(m, num, d)``."""
-        ...
-
-    def log_prob(self, normals: np.ndarray, features: np.ndarray) -> np.ndarray:
-        """Log densities of n points (``(n, d)`` or ``(m, n, d)``) for m observations, ``(m, n)``."""
-        ...
-
-    def weights(self) -> dict[str, Tensor]:
-        """Weights and buffers by name."""
-        ...
-
-    def to_plain(self) -> dict[str, Any]:
-        """What, beside the weights, is needed to build it again."""
-        ...
+"""In the description of a posterior of the whole prior after directed rounds: least log density, on the normal scale,
+of the region where it lies."""
+_REGION = "region."
+"""Before the names of the weights by which its region is told."""
 
 
 @final
@@ -60,6 +38,8 @@ class Posterior:
         estimator: Tells the posterior of any observation; ``None``: there are only draws.
         description: More that the folder is to tell, JSON types: how the simulations were made, what training was like.
         seed: Of the draws that are taken from the estimator.
+        region: Where the parameters of all simulations lay that the estimator has learned from: it tells the posterior
+            of the prior within that region. ``None``: of the whole prior.
 
     Raises:
         ShapeError: ``draws`` or ``observed`` has another shape than expected.
@@ -75,9 +55,12 @@ class Posterior:
         estimator: Estimator | None = None,
         description: Mapping[str, Any] | None = None,
         seed: int = 0,
+        region: Region | None = None,
     ) -> None:
         self.prior: Prior = as_prior(prior)
         """What was known before."""
+        self.region = region
+        """Where the parameters lay that its estimator has learned from; ``None``: everywhere."""
         self.description: dict[str, Any] = dict(description or {})
         """How the simulations were made, and what training was like."""
         self._estimator, self._seed = estimator, seed
@@ -152,7 +135,9 @@ class Posterior:
         """
         self._needed()
         told = {key: value for key, value in self.description.items() if key != BORDER}  # that of another observation
-        return Posterior(self.prior, observed, estimator=self._estimator, description=told, seed=seed)
+        return Posterior(
+            self.prior, observed, estimator=self._estimator, description=told, seed=seed, region=self.region
+        )
 
     def sample(self, num: int, seed: int, observed: Any = None) -> np.ndarray:
         """Draws, ``(num, d)``; for a batch of observations, ``(m, num, d)``.
@@ -209,16 +194,19 @@ class Posterior:
             FileExistsError: There is something else of that name.
             ValueError: Nothing was observed, so there are no draws.
         """
-        estimator = self._estimator
+        estimator, region = self._estimator, self.region
         told = {
             "prior": self.prior.to_plain(),
             "observed": None if self.observed is None else self.observed.tolist(),
             "num_draws": len(self.draws),
             "estimator": None if estimator is None else estimator.to_plain(),
+            "region": None if region is None or estimator is None else region.to_plain(),
             "training": self.description,
             "seed": self._seed,
         }
         weights = None if estimator is None else estimator.weights()
+        if weights is not None and region is not None:
+            weights = {**weights, **{_REGION + name: value for name, value in region.estimator.weights().items()}}
         return write_folder(folder, Draws(self.names, self.draws), told, weights)
 
     @classmethod
@@ -238,9 +226,15 @@ class Posterior:
             prior = Prior.from_plain(told["prior"])
             if prior.names != draws.names:
                 raise ValueError(f"the prior is of {list(prior.names)}, the draws are of {list(draws.names)}")
-            estimator = None
+            estimator = region = None
             if told["estimator"] is not None and weights is not None:
-                estimator = _LaterEstimator(prior.dim, told["estimator"], weights, embedding_net)
+                beside = {name: value for name, value in weights.items() if name.startswith(_REGION)}
+                own = {name: value for name, value in weights.items() if name not in beside}
+                estimator = _LaterEstimator(prior.dim, told["estimator"], own, embedding_net)
+                if (place := told.get("region")) is not None:
+                    named = {name.removeprefix(_REGION): value for name, value in beside.items()}
+                    earlier = _LaterEstimator(prior.dim, place["estimator"], named, embedding_net)
+                    region = Region(earlier, np.asarray(place["observed"], dtype=np.float64), float(place["border"]))
             return cls(
                 prior,
                 told["observed"],
@@ -248,6 +242,7 @@ class Posterior:
                 estimator=estimator,
                 description=told["training"],
                 seed=told["seed"],
+                region=region,
             )
         except (KeyError, TypeError, ValueError) as error:
             raise PosteriorError(

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from torch import Tensor
 
 from metaroll.functional.posteriors.populations import systematic_choice, weighted_covariance
 from metaroll.functional.posteriors.truncation import truncated_normal_chains
-from metaroll.inference.posterior import NUM_DRAWS, Estimator
 from metaroll.seeding import derive_seed
 
-__all__ = ["Region", "find_region"]
+__all__ = ["NUM_DRAWS", "Estimator", "Region", "find_region"]
 
+NUM_DRAWS = 10_000
+"""Draws that a posterior holds."""
 _OUTSIDE = 1e-4
 """Mass of a posterior that lies outside the region."""
 _REACH = 5.0
@@ -25,6 +27,29 @@ _MOVES, _MOVES_EACH = 20, 10
 """Moves of a chain, and more of them for each dimension: what it started from is forgotten."""
 _MOST_TRIED = 64
 """Draws of another posterior, for each that is wanted, of which too few lie in the region."""
+
+
+class Estimator(Protocol):
+    """What tells the posterior of any observation, on the scale on which the prior is a standard normal."""
+
+    event_shape: tuple[int, ...]
+    """Shape of the features of one observation."""
+
+    def sample(self, num: int, features: np.ndarray, seed: int) -> np.ndarray:
+        """``num`` draws for each of m observations, ``(m, num, d)``."""
+        ...
+
+    def log_prob(self, normals: np.ndarray, features: np.ndarray) -> np.ndarray:
+        """Log densities of n points (``(n, d)`` or ``(m, n, d)``) for m observations, ``(m, n)``."""
+        ...
+
+    def weights(self) -> dict[str, Tensor]:
+        """Weights and buffers by name."""
+        ...
+
+    def to_plain(self) -> dict[str, Any]:
+        """What, beside the weights, is needed to build it again."""
+        ...
 
 
 class Region(NamedTuple):
@@ -41,6 +66,11 @@ class Region(NamedTuple):
     estimator: Estimator
     observed: np.ndarray
     border: float
+
+    def to_plain(self) -> dict[str, Any]:
+        """What, beside the weights of its estimator, is needed to build it again."""
+        told = {"observed": self.observed.tolist(), "border": self.border}
+        return {**told, "estimator": self.estimator.to_plain()}
 
     def log_prob(self, normals: np.ndarray) -> np.ndarray:
         """Log density of points ``(n, d)``, ``(n,)``."""
