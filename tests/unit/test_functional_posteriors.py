@@ -10,9 +10,9 @@ import torch
 from scipy import stats
 
 from metaroll.functional.posteriors.calibration import (
-    base_scale,
     central_coverage,
     effective_sample_size,
+    latent_normal,
     local_two_sample_test,
     local_weights,
     mixture_factor,
@@ -38,15 +38,33 @@ def gaussian(spread: float, num: int = 300, draws: int = 97):
     return truths, x, x[:, None] / 2 + spread * np.sqrt(0.5) * noise, generator
 
 
-def test_a_base_is_as_wide_as_unseen_simulations_ask_for():
-    latents = np.array([[1.0, 0.5], [-3.0, 0.1], [2.0, -0.2], [0.0, 0.0]])
-    np.testing.assert_allclose(base_scale(latents), [np.sqrt(24.0 / 14.0), np.sqrt(10.3 / 14.0)])
+def test_a_base_has_the_mean_and_correlations_of_all_simulations_and_the_width_of_unseen_ones():
+    # Ten more latents, standard normal ones: means (6, 3) / 12.
+    latents = np.array([[0.0, 3.5], [6.0, -0.5]])
+    mean, root = latent_normal(latents, latents[1:])
+    np.testing.assert_allclose(mean, [0.5, 0.25])
+    first, second = latents - mean
+    together = np.outer(first, first) + np.outer(second, second) + 10.0 * np.eye(2)
+    found = root @ root.T
+    np.testing.assert_allclose(np.diag(found), [(5.5**2 + 10.0) / 11.0, (0.75**2 + 10.0) / 11.0])
+    correlation = together[0, 1] / np.sqrt(together[0, 0] * together[1, 1])
+    np.testing.assert_allclose(found[0, 1] / np.sqrt(found[0, 0] * found[1, 1]), correlation)
+    assert root[0, 1] == 0.0
     for std in (0.7, 1.4):
         drawn = std * np.random.default_rng(0).standard_normal(200)
+        drawn -= drawn.mean()
         grid = np.linspace(0.5, 2.0, 3001)
         prior = stats.invgamma(4.0, scale=5.0).logpdf(grid**2)
         likeliest = grid[np.argmax(stats.norm.logpdf(drawn[:, None], scale=grid).sum(axis=0) + prior)]
-        assert base_scale(drawn[:, None])[0] == pytest.approx(likeliest, abs=1e-3)
+        assert latent_normal(drawn[:, None], drawn[:, None])[1][0, 0] == pytest.approx(likeliest, abs=1e-3)
+
+
+def test_a_fitted_base_is_that_under_which_correlated_latents_are_likeliest():
+    root = np.array([[1.2, 0.0], [-0.6, 0.8]])
+    latents = np.random.default_rng(1).standard_normal((20_000, 2)) @ root.T + [0.3, -0.2]
+    mean, found = latent_normal(latents, latents)
+    np.testing.assert_allclose(mean, [0.3, -0.2], atol=0.02)
+    np.testing.assert_allclose(found, root, atol=0.02)
 
 
 def test_members_are_narrower_by_what_their_mixture_adds():

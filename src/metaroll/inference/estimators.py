@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from metaroll.checks import check_fraction, check_number, check_whole, described
 from metaroll.errors import MissingPackageError, PosteriorError, unknown_name
-from metaroll.functional.posteriors.calibration import base_scale, mixture_factor
+from metaroll.functional.posteriors.calibration import latent_normal, mixture_factor
 from metaroll.functional.posteriors.flat_scale import EDGE, flat_of_normal, log_flat_slope, normal_of_flat
 from metaroll.inference.feature_map import FeatureMap
 from metaroll.inference.success import SuccessModel
@@ -47,8 +47,8 @@ METHODS = ("npe", "nle", "fmpe")
 MODELS = {"nsf": "nsf", "maf": "zuko_maf", "autoregressive_nsf": "zuko_nsf", "mdn": "mdn"}
 """Our names of densities, and sbi's. Its own ``maf`` is not among them: there the first parameter of each layer sees
 nothing of the observation, so that with few layers one parameter keeps its prior."""
-_SCALED = ("maf", "autoregressive_nsf")
-"""Those whose normal base can be made wider or narrower after training."""
+_FITTED = ("maf", "autoregressive_nsf")
+"""Those whose normal base is fitted after training."""
 _ASKED = 100
 """Observations for which members of an ensemble are compared, and draws of each."""
 _ROWS_AT_A_TIME = 50_000
@@ -217,7 +217,7 @@ class Fit(NamedTuple):
 
     Attributes:
         epochs: Of each member of the ensemble.
-        losses: Best validation losses of each, negative log densities per simulation (before ``base_scale``).
+        losses: Best validation losses of each, negative log densities per simulation (before ``latent_normal``).
     """
 
     epochs: list[int]
@@ -400,7 +400,7 @@ class NeuralEstimator:
                 rows = tuple(torch.randn(_BUILDING_ROWS, *shape, generator=drawn) for shape in ((dim,), event_shape))
                 seen = rows[1] if feature_map is None else feature_map(rows[1])
                 for position in range(config.ensemble):
-                    member = _builder(config, embedding_net)(rows[0], seen)
+                    member = _with_fitted_base(config, dim, _builder(config, embedding_net)(rows[0], seen))
                     member.load_state_dict(_below(f"{position}.", weights))
                     members.append(member)
                 success = None
@@ -413,6 +413,25 @@ class NeuralEstimator:
                 "the folder from a copy, or use the versions that posterior.json names"
             ) from error
         return cls(config, dim, members, feature_map, event_shape, success, told.get("flat", ()))
+
+
+def _base_is_fitted(config: EstimatorConfig) -> bool:
+    return config.method == "npe" and config.model in _FITTED
+
+
+def _with_fitted_base(config: EstimatorConfig, dim: int, member: Any) -> Any:
+    """The flow with a normal base of any covariance; a standard normal one, until it is fitted or loaded."""
+    if _base_is_fitted(config):
+        from zuko.lazy import UnconditionalDistribution
+
+        old = member.net.base
+        member.net.base = UnconditionalDistribution(
+            torch.distributions.MultivariateNormal,
+            loc=torch.zeros_like(old.loc),
+            scale_tril=torch.eye(dim, dtype=old.loc.dtype, device=old.loc.device),
+            buffer=True,
+        )
+    return member
 
 
 def _below(prefix: str, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -480,25 +499,28 @@ class NeuralTrainer:
         if not succeeded.all():
             self._success = SuccessModel.fitted(normals, succeeded, self._seed).to(self._device)
 
-    def fit(self, normals: np.ndarray, features: np.ndarray) -> tuple[NeuralEstimator, Fit]:
+    def fit(self, normals: np.ndarray, features: np.ndarray, goes_on: bool = False) -> tuple[NeuralEstimator, Fit]:
         """An estimator of simulations whose parameters the prior has drawn, or the prior within a region.
 
         It is trained from new weights by maximum likelihood, which is right where the region holds the posterior
         (truncated proposals, Deistler, Goncalves and Macke 2022, section 3), whatever share of simulations fails.
 
         Networks that have learned simulations by heart are too sure of others: each autoregressive flow of ``"npe"`` is
-        made as wide as those simulations ask for that only decided when to stop (``base_scale``), those of an ensemble
-        narrower by what their mixture adds (``mixture_factor``).
+        made as wide as those simulations ask for that only decided when to stop, and loses what mean and correlations
+        training has left (``latent_normal``); those of an ensemble are narrower by what their mixture adds
+        (``mixture_factor``).
 
         Args:
             normals: Parameters on the standard normal scale, ``(n, d)``.
             features: ``(n, *event_shape)``, finite.
+            goes_on: ``fit_more`` follows, whose proposal is what the networks themselves have learned: nothing of that
+                is changed then.
         """
         self._prepare(features)
         self._priors = [_standard_normal(self._dim, self._device) for _ in range(self._config.ensemble)]
         with _sbi_at_work(0):  # it tries the prior out
             self._trainers = [self._new_trainer(prior) for prior in self._priors]
-        return self._trained(normals, features, None)
+        return self._trained(normals, features, None, fit_bases=not goes_on and _base_is_fitted(self._config))
 
     def fit_more(self, normals: np.ndarray, features: np.ndarray, observed: np.ndarray) -> tuple[NeuralEstimator, Fit]:
         """The estimator after further simulations, whose parameters were drawn from the last one at ``observed``.
@@ -527,7 +549,7 @@ class NeuralTrainer:
         return _sbi_trainer(self._config, prior, copy.deepcopy(self._embedding_net), self._device)
 
     def _trained(
-        self, normals: np.ndarray, features: np.ndarray, observed: np.ndarray | None
+        self, normals: np.ndarray, features: np.ndarray, observed: np.ndarray | None, fit_bases: bool = False
     ) -> tuple[NeuralEstimator, Fit]:
         config = self._config
         is_flat = torch.tensor([column in self._flat for column in range(self._dim)])
@@ -549,30 +571,32 @@ class NeuralTrainer:
                 net = trainer.append_simulations(thetas, seen, **told).train(**usual)
             fit.epochs.append(int(trainer.summary["epochs_trained"][-1]))
             fit.losses.append(float(trainer.summary["best_validation_loss"][-1]))
-            members.append(copy.deepcopy(net))
+            members.append(_with_fitted_base(config, self._dim, copy.deepcopy(net)))
         self._rounds += 1
-        if observed is None and config.method == "npe" and config.model in _SCALED:
-            self._set_scales(members, thetas, seen)
+        if fit_bases:
+            self._fit_bases(members, thetas, seen)
         event_shape = tuple(np.shape(features)[1:])
         success = self._success if config.method == "nle" else None
         return NeuralEstimator(config, self._dim, members, self._map, event_shape, success, self._flat), fit
 
-    def _set_scales(self, members: Sequence[Any], thetas: Tensor, seen: Tensor) -> None:
+    def _fit_bases(self, members: Sequence[Any], thetas: Tensor, seen: Tensor) -> None:
         with torch.no_grad():
             for member, trainer in zip(members, self._trainers, strict=True):
                 parts = []
-                for rows in torch.as_tensor(trainer.val_indices).split(self._config.batch_size):
+                for rows in torch.arange(len(seen)).split(_ROWS_AT_A_TIME // 10):
                     context = member.embedding_net(seen[rows].to(self._device))
                     parts.append(member.net.transform(context)(thetas[rows].to(self._device)).cpu())
-                scale = base_scale(torch.cat(parts).numpy())
-                member.net.base.scale.copy_(torch.as_tensor(scale, dtype=torch.float32))
+                latents = torch.cat(parts).to(torch.float64).numpy()
+                mean, root = latent_normal(latents, latents[np.asarray(trainer.val_indices)])
+                member.net.base.loc.copy_(torch.as_tensor(mean, dtype=torch.float32))
+                member.net.base.scale_tril.copy_(torch.as_tensor(root, dtype=torch.float32))
             if len(members) > 1:
                 asked = seen[:: max(1, len(seen) // _ASKED)].to(self._device)
                 with _sbi_at_work(derive_seed("mixture", self._seed, self._rounds)):
                     drawn = [member.sample((_ASKED,), condition=asked).transpose(0, 1).cpu() for member in members]
                 factor = mixture_factor(torch.stack(drawn).to(torch.float64).numpy())
                 for member in members:
-                    member.net.base.scale.mul_(factor)
+                    member.net.base.scale_tril.mul_(factor)
 
     def _seen(self, features: np.ndarray) -> Tensor:
         rows = torch.as_tensor(np.asarray(features))

@@ -229,7 +229,7 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
             before = len(normals) - len(rounds[-1].thetas)
             inside[:before] = region().holds(normals[:before])
             normals, features = normals[inside], features[inside]
-        return trainer.fit(normals, features)
+        return trainer.fit(normals, features, goes_on=self._proposal == "posterior" and self._rounds > 1)
 
     def _tell(
         self, phase: Literal["simulate", "train", "draw"], number: int, done: int, total: int, failed: int = 0

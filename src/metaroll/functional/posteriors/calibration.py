@@ -7,9 +7,9 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import chi2, kstest
 
 __all__ = [
-    "base_scale",
     "central_coverage",
     "effective_sample_size",
+    "latent_normal",
     "local_two_sample_test",
     "local_weights",
     "mixture_factor",
@@ -211,19 +211,32 @@ def effective_sample_size(log_weights: np.ndarray) -> float:
     return float(weights.sum() ** 2 / (weights**2).sum())
 
 
-def base_scale(latents: np.ndarray) -> np.ndarray:
-    """Deviations ``(d,)`` of a flow's normal base under which simulations it has not seen are likeliest.
+def latent_normal(latents: np.ndarray, unseen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The normal base of a flow under which its simulations are likeliest: a last affine layer, in closed form.
 
-    The log likelihood of latents z under a deviation s, ``-n log s - sum z^2 / (2 s^2)``, is largest where ``s^2`` is
-    the mean of ``z^2``. That of a flow which has learned its simulations by heart is above 1, that of one which has
-    learned too little below. Ten more latents of mean square 1 keep few of them from saying much (the mode where the
-    prior of ``s^2`` is an inverse gamma one with shape 4 and scale 5).
+    Training that stops when other simulations no longer gain by it leaves a mean and correlations in latents z, the
+    same in both. Both are taken from all simulations. Deviations are not: a flow that has learned its simulations by
+    heart makes them too narrow. The log likelihood of latents it has not seen, ``-n log s - sum z^2 / (2 s^2)``, is
+    largest where ``s^2`` is the mean of their ``z^2``: above 1 where too much was learned, below where too little was.
+
+    Ten more latents, standard normal ones, keep few of them from saying much (for deviations, the mode where the prior
+    of ``s^2`` is an inverse gamma one with shape 4 and scale 5).
 
     Args:
-        latents: What the flow makes of their parameters, ``(n, d)``; standard normal where the flow is right.
+        latents: What the flow makes of the parameters of all simulations, ``(n, d)``; standard normal if it is right.
+        unseen: Of simulations it has not seen, ``(m, d)``.
+
+    Returns:
+        Mean ``(d,)``, and lower triangular root of the covariance ``(d, d)``.
     """
-    total: np.ndarray = np.square(latents).sum(axis=0) + _AS_IF
-    return np.sqrt(total / (len(latents) + _AS_IF))
+    num, dim = latents.shape
+    mean: np.ndarray = latents.sum(axis=0) / (num + _AS_IF)
+    centered = latents - mean
+    together = centered.T @ centered + _AS_IF * np.eye(dim)
+    size = np.sqrt(np.diag(together))
+    squares = np.square(unseen - mean).sum(axis=0) + _AS_IF
+    deviations = np.sqrt(squares / (len(unseen) + _AS_IF))
+    return mean, deviations[:, None] * np.linalg.cholesky(together / np.outer(size, size))
 
 
 def mixture_factor(draws: np.ndarray) -> float:
