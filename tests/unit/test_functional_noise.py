@@ -13,8 +13,9 @@ from metaroll.errors import ShapeError
 from metaroll.functional.series.noise import (
     deviation,
     difference_noise,
-    fitted_prediction_noise,
+    fitted_prediction_residuals,
     interpolation_noise,
+    noise_differs,
     smoothed_rows,
 )
 
@@ -90,18 +91,30 @@ def test_predictions_tell_noise_and_parameters():
     slopes = generator.uniform(-1, 1, (count, 2, 2))
     errors = after - own * before + slopes @ change
     errors[::20] += 100.0  # steps that nothing explains
-    found, told = fitted_prediction_noise(errors, slopes, gains)
-    np.testing.assert_allclose(found, std, rtol=0.12)
+    found, told = fitted_prediction_residuals(errors, slopes, gains)
+    np.testing.assert_allclose(deviation(found), std, rtol=0.12)
     np.testing.assert_allclose(told, change, atol=0.05)
     exact = slopes @ change
-    nothing, all_of_it = fitted_prediction_noise(exact, slopes, gains)
-    assert (nothing < 1e-12).all()
+    nothing, all_of_it = fitted_prediction_residuals(exact, slopes, gains)
+    assert (deviation(nothing) < 1e-12).all()
     np.testing.assert_allclose(all_of_it, change)
-    plain, none = fitted_prediction_noise(np.array([[-1.0], [2.0], [-3.0]]), np.zeros((3, 1, 0)), np.ones((3, 1, 1)))
-    np.testing.assert_allclose(plain, [math.sqrt(14.0 / 3.0 / 0.9205369 / 2.0)], rtol=1e-6)
+    plain, none = fitted_prediction_residuals(
+        np.array([[-1.0], [2.0], [-3.0]]), np.zeros((3, 1, 0)), np.ones((3, 1, 1))
+    )
+    np.testing.assert_allclose(deviation(plain), [math.sqrt(14.0 / 3.0 / 0.9205369 / 2.0)], rtol=1e-6)
     assert none.shape == (0,)
     with pytest.raises(ShapeError, match="must belong to errors"):
-        fitted_prediction_noise(errors, slopes[:5], gains)
+        fitted_prediction_residuals(errors, slopes[:5], gains)
+
+
+def test_noise_of_rollouts_differs_where_chance_does_not_explain_it():
+    # With 225 rows a logarithm has a standard error of 0.05: 0.2 of chance, and log(1.25) = 0.223 that do not matter.
+    noise, rows = np.ones(4), np.full((2, 4), 225)
+    each = np.exp([[0.0, 0.42, 0.43, 0.0], [0.0, -0.1, 0.0, -0.43]])
+    assert noise_differs(noise, each, rows).tolist() == [False, False, True, True]
+    assert not noise_differs(noise, each, np.full((2, 4), 20)).any()
+    assert noise_differs(np.zeros(1), np.array([[0.0], [1e-3]]), rows[:, :1]).tolist() == [True]
+    assert not noise_differs(np.zeros(1), np.zeros((2, 1)), rows[:, :1]).any()
 
 
 def test_a_smooth_motion_is_smoothed_and_a_jerky_one_is_left_alone():

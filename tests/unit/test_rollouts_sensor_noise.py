@@ -70,6 +70,50 @@ def test_noise_is_added_to_what_is_measured_and_not_to_what_moves(monkeypatch):
     quiet.close(), noisy.close()
 
 
+def test_rollouts_have_noise_of_their_own(monkeypatch):
+    monkeypatch.setattr(SegmentStarts, "are_drawn", property(lambda starts: False))
+    each, theta = np.stack([STD, 3.0 * STD]), np.array([[1.0], [0.7]])
+    one, _ = pend_sampler()
+    two, _ = pend_sampler(noise=each)
+    quiet, _ = pend_sampler(noise=np.zeros(2))
+    quiet._target = one._target = two._target
+    plain, common, own = (s(theta).numpy().astype(float).reshape(2, 2, 2, 6, 3) for s in (quiet, one, two))
+    added, expected = (own - plain)[..., 1:, :2], (common - plain)[..., 1:, :2]
+    np.testing.assert_allclose(added, expected * np.array([1.0, 3.0])[:, None, None, None], atol=2e-5)
+    starts = pend_sampler(noise=np.stack([0.0 * STD, 1e-3 * STD]))[0]._target.starts.stds.reshape(2, 2, 2)
+    assert not starts[0].any() and (starts[1] > 0).all()  # those without noise start where they were recorded
+    named, _ = pend_sampler(("pole_mass", "noise.theta_dot"), noise=each)
+    table = named._noise.by_set(np.array([[1.0, 0.25]]))
+    np.testing.assert_array_equal(table, [[[STD[0], 0.25], [3.0 * STD[0], 0.25]]])
+    # What is assumed beside it: of each rollout.
+    (bare, _), (noisy, _) = pend_sampler(noise=0.0 * each), pend_sampler(noise=0.0 * each, assumed_noise=each)
+    shown = (noisy._target.series - bare._target.series)[..., :2]
+    assert (np.abs(shown[1]).mean(axis=0) > np.abs(shown[0]).mean(axis=0)).all()
+    np.testing.assert_array_equal(noisy._noise.by_set(theta)[0], each)
+
+
+def test_noise_of_single_rollouts_is_told():
+    clean = recorded("pend", {"pole_mass": 0.8}, count=3, steps=120, states=False)
+    log = []
+    for factor, one in zip((1.0, 1.0, 6.0), clean, strict=True):
+        noise = factor * 0.01 * np.random.default_rng(0).standard_normal(one.observations.shape)
+        log.append(
+            StepSequence(rewards=one.rewards, observations=np.asarray(one.observations) + noise, actions=one.actions)
+        )
+    source = EnvSource.of("pend")
+    steps_of = OneStep.of(source, log, "observations", "actions", lambda shown: shown * np.nan, 60, 0)
+    found = estimated_noise(log, "observations", "actions", None, {}, {})
+    assert found.each.shape == found.rows.shape == (3, found.noise.size) and (found.rows == 120).all()
+    ratio = found.each / found.each[0]
+    assert (ratio[1] < 1.3).all() and (ratio[2] > 4.0).all() and (found.noise > found.each[0]).all()
+    none = np.zeros(found.noise.size)
+    np.testing.assert_array_equal(found.by_rollout(none), found.each)
+    np.testing.assert_array_equal(found.by_rollout(none + 1.0), found.noise)  # less than what is assumed
+    assert np.bincount(steps_of.rollouts).tolist() == [20, 20, 20]
+    alike = estimated_noise(log[:2], "observations", "actions", None, {}, {})
+    np.testing.assert_array_equal(alike.by_rollout(none), alike.noise)
+
+
 def test_rows_do_not_depend_on_workers_slots_neighbors_or_copies(shared_pools):
     theta = np.linspace(0.7, 1.3, 9)[:, None]
     sampler, _ = pend_sampler()
@@ -183,7 +227,7 @@ def shares_found(env, truth, ranges, steps, shares):
     for share in shares:
         log = clean if not share else recorded(env, truth, 4, steps, states=False, noise=share * width)
         steps_of = OneStep.of(source, log, "observations", "actions", state_of, 40, 0)
-        found.append(estimated_noise(log, "observations", "actions", steps_of, ranges, nominal) / width)
+        found.append(estimated_noise(log, "observations", "actions", steps_of, ranges, nominal).noise / width)
     return found
 
 
@@ -208,7 +252,9 @@ def test_what_a_simulator_explains_is_no_noise():
     [found] = shares_found("Hopper-v5", truth, ranges, 20, (0.0,))
     assert (found < 1e-3).all()
     [alone] = [
-        estimated_noise(recorded("Hopper-v5", truth, 4, 20, states=False), "observations", "actions", None, {}, {})
+        estimated_noise(
+            recorded("Hopper-v5", truth, 4, 20, states=False), "observations", "actions", None, {}, {}
+        ).noise
     ]
     assert (alone > 1e-2).any()
 
@@ -219,7 +265,8 @@ def test_a_simulator_that_cannot_predict_leaves_what_rows_say():
     steps_of = OneStep.of(EnvSource.of("pend"), log, "observations", "actions", refuses, 20, 0)
     ranges = {"pole_mass": (0.5, 1.5)}
     found = [
-        estimated_noise(log, "observations", "actions", one, ranges, {"pole_mass": 1.0}) for one in (steps_of, None)
+        estimated_noise(log, "observations", "actions", one, ranges, {"pole_mass": 1.0}).noise
+        for one in (steps_of, None)
     ]
     np.testing.assert_array_equal(*found)
     assert PendulumEnv().env_spec.observation_labels is not None and (found[0] > 0).all()

@@ -104,3 +104,22 @@ def test_an_exact_log_lies_among_simulations_with_its_parameters():
     with segment_sampler("pend", logged(2), PRIOR, options) as sampler:
         made, target = sampler(np.ones((200, 1))).numpy(), sampler.target_features().numpy()[0]
     assert (np.abs(target - made.mean(axis=0)) < 4.5 * made.std(axis=0)).all()
+
+
+def test_rollouts_with_other_noise_have_their_own_and_held_out_ones_too():
+    quiet, loud = logged(2, 0.02), logged(2, 0.2)
+    alike, unlike = of(quiet), of([quiet[0], loud[0]])
+    options = InferenceOptions(segment_length=20)
+    assert not alike.noise.differs and alike.of_others(loud, PRIOR, options) is alike
+    noise = unlike.noise
+    assert noise.differs and noise.compared.shape == (2, 3)
+    np.testing.assert_allclose(noise.found, [[0.02] * 3, [0.2] * 3], rtol=0.25)
+    told = noise.to_dict()
+    assert told["std"]["theta_dot"] == pytest.approx(np.sqrt(0.5 * (0.02**2 + 0.2**2)), rel=0.25)
+    assert [len(one) for one in told["found_in_rollouts"]] == [3, 3] and "where rollouts differ" in str(noise)
+    assert " to 0." in str(noise)
+    others = unlike.of_others(loud[1:], PRIOR, options)
+    assert others.noise.found.shape == (3,) and (others.noise.found > 0.15).all()
+    first = noise.of_first(1)
+    np.testing.assert_array_equal(first.found, noise.found[:1])
+    assert (unlike.starts(quiet[:1], 20).stds <= noise.stds["observations"][0]).all()

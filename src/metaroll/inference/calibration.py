@@ -77,6 +77,11 @@ class Pairs(NamedTuple):
     draws: np.ndarray
     num_elsewhere: int = 0
 
+    def with_others(self, others: Pairs) -> Pairs:
+        """All simulations of both."""
+        truths, features, draws = (np.concatenate(both) for both in zip(self[:3], others[:3], strict=True))
+        return Pairs(truths, features, draws, self.num_elsewhere + others.num_elsewhere)
+
 
 def flat_rows(features: np.ndarray) -> np.ndarray:
     """``(n, F)`` of ``(n, *event_shape)``."""

@@ -13,6 +13,7 @@ from metaroll.functional.posteriors.calibration import effective_sample_size, ta
 from metaroll.functional.posteriors.distances import mahalanobis_distances, neighbor_distances
 from metaroll.inference.calibration import (
     FEWEST_PAIRS,
+    Pairs,
     calibration_checks,
     check_at_observed,
     constant_columns,
@@ -36,6 +37,8 @@ _OUTER, _PILED = 2.3263478740408408, 0.1
 _FEWEST_EFFECTIVE = 10.0
 _NEIGHBORS = 5
 _FEWEST_PREDICTIVE = 20
+_AGAIN = 2
+"""Times as many simulations more, where few of them have found a deviation that matters."""
 
 
 def check_posterior(
@@ -60,7 +63,8 @@ def check_posterior(
     whose posterior is as wide as their prior, or piles up at a bound of it.
 
     A deviation that is certain but too small to matter (90 % intervals that hold 87 to 93 %, shifts under a quarter of
-    a posterior deviation) is said, and does not fail.
+    a posterior deviation) is said, and does not fail. How large one is, few simulations tell badly: where calibration
+    fails, twice as many simulations are added, and all of them decide.
 
     After rounds that were directed to one observation, parameters for calibration come from the region around it: from
     that of which the posterior has learned (``Posterior.region``), whose draws are all compared; else from where the
@@ -75,7 +79,7 @@ def check_posterior(
         held_out_simulate: Simulates features like those of ``held_out``, ``(B, d) -> (B, F')``, where they differ from
             what ``simulate`` gives (other start states and actions, or another number of rollouts).
         calibration: Simulations, with parameters drawn from the prior, that were not trained on; ``None`` makes them.
-        num_calibration: How many to make.
+        num_calibration: How many to make; three times as many where these find the posterior to be off.
         num_draws: Draws for each of them.
         num_predictive: Simulations with parameters of the posterior.
         alpha: Each check fails below this p value (divided by the number of its tests).
@@ -97,21 +101,29 @@ def check_posterior(
     # to their errors, and without it the rest would look narrower than it is.
     within = region if posterior.region is None else None
     tried = _calibration_simulations(posterior, simulate, calibration, num_calibration, seed, region)
-    made = None if tried is None else tried.usable
-    pairs = None if made is None or not posterior.has_estimator else pairs_of(posterior, made, num_draws, seed, within)
     if held_out_simulate is not None and held_out is None:
         raise ValueError("held_out must be given where held_out_simulate is: features of held-out rollouts, got None")
     asked = posterior.observed is not None or held_out is not None
     thetas = posterior.sample(2 * num_predictive, derive_seed("predictive", seed)) if asked else None
     drawn = None if simulate is None or thetas is None else _features_of(simulate, thetas)
     there = None if drawn is None else drawn.usable
+
+    made = None if tried is None else tried.usable
+    pairs = None if made is None or not posterior.has_estimator else pairs_of(posterior, made, num_draws, seed, within)
+    judged = _calibrated(posterior, pairs, there, alpha, seed, within)
+    if pairs is not None and calibration is None and any(check.outcome == "failed" for check in judged):
+        again = derive_seed("again", seed)
+        more = _calibration_simulations(posterior, simulate, None, _AGAIN * num_calibration, again, region)
+        assert more is not None and tried is not None
+        pairs = pairs.with_others(pairs_of(posterior, more.usable, num_draws, again, within))
+        tried = tried.with_others(more)
+        made = tried.usable
+        judged = _calibrated(posterior, pairs, there, alpha, seed, within)
     unseen = there
     if held_out_simulate is not None and thetas is not None:
         unseen = _features_of(held_out_simulate, thetas).usable
     checks = [
-        *calibration_checks(posterior, pairs, alpha),
-        check_at_observed(posterior, pairs, there, alpha, seed, within),
-        check_informed(posterior, pairs, alpha, seed),
+        *judged,
         _effective(posterior, made),
         _reachable(posterior, made, alpha),
         _reproduced("reproduces the observed", there, posterior.observed, alpha),
@@ -120,6 +132,22 @@ def check_posterior(
     identified = check_identified(posterior, made, alpha, seed)
     checks += [identified, _bounds(posterior), _failures(posterior, tried, drawn)]
     return Verdict(tuple(checks), posterior.names, tuple(identified.values["unidentified"]))
+
+
+def _calibrated(
+    posterior: Posterior,
+    pairs: Pairs | None,
+    there: Simulations | None,
+    alpha: float,
+    seed: int,
+    within: Region | None,
+) -> list[Check]:
+    """What parameters that are known say of the posterior."""
+    return [
+        *calibration_checks(posterior, pairs, alpha),
+        check_at_observed(posterior, pairs, there, alpha, seed, within),
+        check_informed(posterior, pairs, alpha, seed),
+    ]
 
 
 def _region(posterior: Posterior, seed: int) -> Region | None:

@@ -41,6 +41,11 @@ class Simulations(NamedTuple):
     features: np.ndarray
     names: tuple[str, ...] | None = None
 
+    def with_others(self, others: Simulations) -> Simulations:
+        """All of both."""
+        thetas, features = (np.concatenate(both) for both in zip(self[:2], others[:2], strict=True))
+        return Simulations(thetas, features, self.names)
+
     @property
     def succeeded(self) -> np.ndarray:
         """Which have neither NaN nor infinity, bool ``(n,)``."""

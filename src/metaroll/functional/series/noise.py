@@ -14,7 +14,14 @@ import numpy as np
 
 from metaroll.errors import ShapeError
 
-__all__ = ["deviation", "difference_noise", "fitted_prediction_noise", "interpolation_noise", "smoothed_rows"]
+__all__ = [
+    "deviation",
+    "difference_noise",
+    "fitted_prediction_residuals",
+    "interpolation_noise",
+    "noise_differs",
+    "smoothed_rows",
+]
 
 _TO_DEVIATION = 1.4826022185056018
 """Of a normal distribution, the deviation divided by the median of absolute values (1 / Phi^-1(3/4))."""
@@ -27,6 +34,8 @@ _WEIGHINGS = 5
 _SAME_NOISE = 1.1
 """Factor of the variance up to which what a smooth curve leaves counts as noise alone."""
 _STEP = 1e-4
+_LOG_ERROR, _SURE, _APART = 0.75, 4.0, 1.25
+"""Standard error of a deviation's logarithm, times the root of its rows; errors, and factor, that leave no doubt."""
 _MOST_PER_ROW = 0.4
 """Terms of a regression by row at most: with more, there is not enough left to judge noise by."""
 
@@ -91,10 +100,10 @@ def interpolation_noise(series: Sequence[np.ndarray], inputs: Sequence[np.ndarra
     return scale * np.min(found, axis=0) if found else np.full(len(scale), np.inf)
 
 
-def fitted_prediction_noise(
+def fitted_prediction_residuals(
     errors: np.ndarray, sensitivities: np.ndarray, gains: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Noise of channels ``(C,)`` from a simulator's predictions of the next row, and the parameters that fit better.
+    """What a simulator's predictions of the next row leave over, of the size of noise, and parameters that fit better.
 
     With parameters theta near the true ones, and rows that are noisy before (e) and after the step (e'), errors are
     ``e' - G e + S (theta_0 - theta)``. The last term is taken out by least squares (weighted by what remains, so that
@@ -107,7 +116,7 @@ def fitted_prediction_noise(
         gains: G, derivatives of predictions by the row before, ``(N, C, C)``.
 
     Returns:
-        Deviations ``(C,)``, and ``theta - theta_0 (d,)``.
+        Residuals ``(N, C)``, whose deviations (``deviation``) are those of the noise, and ``theta - theta_0 (d,)``.
     """
     if errors.shape != sensitivities.shape[:2] or gains.shape != (*errors.shape, errors.shape[1]):
         raise ShapeError(
@@ -122,7 +131,21 @@ def fitted_prediction_noise(
         rows = (sensitivities * weights[:, :, None]).reshape(-1, sensitivities.shape[2])
         change = np.linalg.lstsq(rows, (errors * weights).reshape(-1), rcond=None)[0]
         left = errors - sensitivities @ change
-    return deviation(left * own), change
+    return left * own, change
+
+
+def noise_differs(noise: np.ndarray, each: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Channels whose noise surely differs between rollouts, bool ``(C,)``.
+
+    Args:
+        noise: Deviations of all rollouts together, ``(C,)``.
+        each: Those of R rollouts, ``(R, C)``, estimated in the same way.
+        rows: Rows that each comes from, ``(R, C)``.
+    """
+    tiny = np.finfo(float).tiny
+    apart = np.abs(np.log(np.maximum(each, tiny)) - np.log(np.maximum(noise, tiny)))
+    surely = apart > math.log(_APART) + _SURE * _LOG_ERROR / np.sqrt(np.maximum(rows, 1))
+    return np.asarray(surely.any(axis=0))
 
 
 def smoothed_rows(

@@ -27,6 +27,7 @@ class OneStep:
         source: Makes the simulator.
         before: Rows, ``(N, C)``: states, or whole observations.
         after: Those that follow, ``(N, C)``.
+        rollouts: Whose rows they are, ``(N,)``.
         contexts: What tells the policy which action comes between, N of them.
         policy: Plays the recorded actions.
         field: ``"states"`` or ``"observations"``, what rows are.
@@ -37,6 +38,7 @@ class OneStep:
     source: EnvSource
     before: np.ndarray
     after: np.ndarray
+    rollouts: np.ndarray
     contexts: list[dict[str, np.ndarray]]
     policy: PlaybackPolicy
     field: str
@@ -69,6 +71,7 @@ class OneStep:
             source,
             first[chosen],
             second[chosen],
+            np.array([int(contexts[row]["recording"]) for row in chosen]),
             [contexts[row] for row in chosen],
             PlaybackPolicy(source.spec, actions),
             field,

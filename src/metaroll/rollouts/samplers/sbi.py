@@ -201,11 +201,11 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         entries: Which entries of a state (or observation) count, bool ``(n,)``; ``None``: all. The embedding is one of
             these alone.
         noise: Deviation of the noise of sensors in ``"states"`` and ``"observations"``, ``(n,)`` each, where there is
-            any. It is added to what is simulated before features are made, and simulations start as far beside the
-            recorded states as these may be off. A column of ``dp_mapping`` called ``noise.LABEL`` is such a deviation,
-            instead of a domain parameter.
-        assumed_noise: Deviation of noise ``(C,)`` of the entries that count which recorded rollouts do not have: it is
-            added to their series as to what is simulated, and segments start where they do without it.
+            any; ``(R, n)`` where rollouts have other ones. It is added to what is simulated before features are made,
+            and simulations start as far beside the recorded states as these may be off. A column of ``dp_mapping``
+            called ``noise.LABEL`` is such a deviation, instead of a domain parameter.
+        assumed_noise: Deviation of noise, ``(C,)`` or ``(R, C)``, of the entries that count which recorded rollouts do
+            not have: it is added to their series as to what is simulated, and segments start where they do without it.
         clip_actions: Play recorded actions beyond the bounds of the environment, which clips them; else they are an
             error.
         num_workers, transport, address, timeouts, pool, slots_per_unit: As for ``RolloutEngine``.

@@ -66,7 +66,8 @@ class SegmentStarts:
             initial_state: From a segment to its first state; ``None``: the recorded state, or what ``observed_state``
                 says of the observation.
             observed_state: See ``ObservedState``.
-            noise: Deviation of the noise in ``states`` and ``observations``, as far as there is any, ``(C,)`` each.
+            noise: Deviation of the noise in ``states`` and ``observations``, as far as there is any, ``(C,)`` each, or
+                ``(R, C)`` where it differs between rollouts.
 
         Raises:
             DataError: Nothing tells the states.
@@ -81,10 +82,11 @@ class SegmentStarts:
             segments = _told_segments(rollouts, names, segments, observed_state)
         first_rows, _ = _edges(segments)
         measured, stds = [], []
-        for recorded in rollouts:
+        for number, recorded in enumerate(rollouts):
             series = np.asarray(recorded.get_data_values(field), dtype=np.float64)[: len(recorded)]
             series = series.reshape(len(series), -1)
-            found = smoothed_rows(series, first_rows, noise.get(field, np.zeros(series.shape[1])))
+            known = noise.get(field, np.zeros(series.shape[1]))
+            found = smoothed_rows(series, first_rows, known if known.ndim == 1 else known[number])
             measured.append(found[0])
             stds.append(found[1])
         rows = np.concatenate(measured)

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import DataError, MetarollError, unknown_name
-from metaroll.functional.series.noise import difference_noise, fitted_prediction_noise, interpolation_noise
+from metaroll.functional.series.noise import (
+    deviation,
+    difference_noise,
+    fitted_prediction_residuals,
+    interpolation_noise,
+    noise_differs,
+)
 from metaroll.rollouts.samplers.one_step import OneStep
 
-__all__ = ["SensorNoise", "estimated_noise", "given_noise", "least_noise", "parsed_noise"]
+__all__ = ["EstimatedNoise", "SensorNoise", "estimated_noise", "given_noise", "least_noise", "parsed_noise"]
 
 _NONE = 1e-5
 """Share of the range of a channel below which noise counts as none: numbers in single precision are rounded so."""
@@ -29,15 +36,16 @@ _FREE = ("estimate", "none")
 
 @dataclass(frozen=True, eq=False)
 class SensorNoise:
-    """Deviations of the noise of each channel.
+    """Deviations of the noise of each channel; with a first axis R where R rollouts surely have other ones.
 
     Attributes:
         labels: Of the channels that are compared.
-        stds: ``"states"`` or ``"observations"`` -> deviations of all its entries, ``(n,)``.
-        found: Those of the channels that are compared, ``(C,)``.
+        stds: ``"states"`` or ``"observations"`` -> deviations of all its entries, ``(n,)`` or ``(R, n)``.
+        found: Those of the channels that are compared, ``(C,)`` or ``(R, C)``.
         how: Where they come from, in words.
         is_estimated: Whether that is from the rollouts.
-        assumed: Deviations of noise that recorded rollouts do not have and get, as simulations do, ``(C,)``.
+        assumed: Deviations of noise that recorded rollouts do not have and get, as simulations do, shaped as
+            ``found``.
         inferred: Channels whose noise is a parameter of the posterior.
     """
 
@@ -51,12 +59,32 @@ class SensorNoise:
 
     @property
     def compared(self) -> np.ndarray:
-        """Deviations of the channels of simulations, ``(C,)``."""
+        """Deviations of the channels of simulations, ``(C,)`` or ``(R, C)``."""
         return self.found if self.assumed is None else np.hypot(self.found, self.assumed)
 
-    def to_dict(self) -> dict[str, object]:
-        """Channel -> deviation (``None`` where it is inferred), what was found, and how, JSON types."""
-        return {"how": self.how, "std": self._by_label(self.compared), "found": self._by_label(self.found)}
+    @property
+    def differs(self) -> bool:
+        """Whether rollouts have other ones."""
+        return self.found.ndim > 1
+
+    def of_first(self, number: int) -> SensorNoise:
+        """That of the first ``number`` rollouts."""
+        if not self.differs:
+            return self
+        stds = {name: values[:number] if values.ndim > 1 else values for name, values in self.stds.items()}
+        assumed = None if self.assumed is None else self.assumed[:number]
+        return replace(self, stds=stds, found=self.found[:number], assumed=assumed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Channel -> deviation (``None`` where it is inferred), what was found, and how, JSON types.
+
+        Where rollouts differ, the root of the mean square, and what was found in each.
+        """
+        told: dict[str, Any] = {"how": self.how, "std": self._by_label(typical(self.compared))}
+        told["found"] = self._by_label(typical(self.found))
+        if self.differs:
+            told["found_in_rollouts"] = [self._by_label(one) for one in self.found]
+        return told
 
     def _by_label(self, values: np.ndarray) -> dict[str, float | None]:
         return {
@@ -66,17 +94,47 @@ class SensorNoise:
 
     def __str__(self) -> str:
         known, assumed = [], []
-        for label, std, found in zip(self.labels, self.compared, self.found, strict=True):
-            if label not in self.inferred and std > 0.0:
-                (known if found >= std else assumed).append(
-                    f"{f'entry {label}' if label.isdigit() else label} {std:.3g}"
+        stds, finds = np.atleast_2d(self.compared).T, np.atleast_2d(self.found).T
+        for label, each, found in zip(self.labels, stds, finds, strict=True):
+            if label not in self.inferred and each.max() > 0.0:
+                span = f"{each.min():.3g}" + (f" to {each.max():.3g}" if each.max() > each.min() else "")
+                (known if (found >= each).any() else assumed).append(
+                    f"{f'entry {label}' if label.isdigit() else label} {span}"
                 )
-        parts = [f"{', '.join(known)}, {self.how}" if known else f"none, {self.how}"]
+        how = self.how + (", where rollouts differ" if self.differs else "")
+        parts = [f"{', '.join(known)}, {how}" if known else f"none, {how}"]
         share = f"a {round(1 / _LEAST)}th of what a segment shows"
         parts += [f"less was found, and {share} is assumed, in {', '.join(assumed)}"] if known and assumed else []
         parts += [f"{share} is assumed: {', '.join(assumed)}"] if assumed and not known else []
         parts += [f"inferred: {', '.join(self.inferred)}"] if self.inferred else []
         return f"sensor noise: {'; '.join(parts)}"
+
+
+class EstimatedNoise(NamedTuple):
+    """What recorded rollouts show of the noise of all entries of a field.
+
+    Attributes:
+        noise: Deviations, ``(n,)``.
+        each: Those of R rollouts, ``(R, n)``.
+        rows: Rows that each of these comes from, ``(R, n)``.
+    """
+
+    noise: np.ndarray
+    each: np.ndarray
+    rows: np.ndarray
+
+    def by_rollout(self, least: np.ndarray) -> np.ndarray:
+        """``(R, n)`` where that of any channel surely differs between rollouts and is not below ``least (n,)``.
+
+        Else ``(n,)``. Where one channel differs, others may, by less than is sure.
+        """
+        differs = noise_differs(self.noise, self.each, self.rows) & (self.each.max(axis=0) > least)
+        return self.each if differs.any() else self.noise
+
+
+def typical(stds: np.ndarray) -> np.ndarray:
+    """Of deviations ``(C,)`` or ``(R, C)`` those that stand for all rollouts, ``(C,)``."""
+    return np.sqrt(np.square(np.atleast_2d(stds)).mean(axis=0))
 
 
 def parsed_noise(text: str) -> str | float | dict[str, float]:
@@ -127,11 +185,12 @@ def estimated_noise(
     ranges: Mapping[str, tuple[float, float]],
     nominal: Mapping[str, float],
     entries: np.ndarray | None = None,
-) -> np.ndarray:
-    """Deviations of the noise of all entries of ``field``, ``(n,)``, as recorded rollouts show it.
+) -> EstimatedNoise:
+    """Deviations of the noise of all entries of ``field``, as recorded rollouts show it.
 
     What is not noise (motion that no model of rows in time explains, a simulator that is wrong) makes each estimate
-    larger, never smaller: the least one of each channel counts.
+    larger, never smaller: the least one of each channel counts, for each rollout that which is the least of all
+    together.
 
     Args:
         rollouts: Recorded ones.
@@ -146,16 +205,30 @@ def estimated_noise(
     kept = np.arange(whole[0].shape[1]) if entries is None else np.flatnonzero(entries)
     series = [values[:, kept] for values in whole]
     inputs = [_flat(recorded, action_field) for recorded in rollouts]
-    found = [difference_noise(series), interpolation_noise(series, inputs)]
+    pairs = list(zip(series, inputs, strict=True))
+    numbers = np.array([[len(one)] * len(kept) for one in series])
+    found = [
+        EstimatedNoise(difference_noise(series), np.array([difference_noise([one]) for one in series]), numbers),
+        EstimatedNoise(
+            interpolation_noise(series, inputs), np.array([interpolation_noise([x], [u]) for x, u in pairs]), numbers
+        ),
+    ]
     width = np.ptp(np.concatenate(series), axis=0)
     if predictions is not None:
-        told = _predicted_noise(predictions, ranges, nominal, width, kept)
-        if told is not None:
-            found.append(told)
-    least = np.min(found, axis=0)
-    noise = np.zeros(whole[0].shape[1])
-    noise[kept] = np.where(np.isfinite(least) & (least > _NONE * width), least, 0.0)
-    return noise
+        left = _left_by_predictions(predictions, ranges, nominal, width, kept)
+        if left is not None:
+            parts = [left[predictions.rollouts == number] for number in range(len(series))]
+            counts = np.array([np.isfinite(part).sum(axis=0) for part in parts])
+            found.append(EstimatedNoise(_deviations(left), np.array([_deviations(part) for part in parts]), counts))
+    best = np.argmin([one.noise for one in found], axis=0)
+    columns = np.arange(len(kept))
+    noise = np.array([one.noise for one in found])[best, columns]
+    each, rows = (np.array([one[i] for one in found])[best, :, columns].T for i in (1, 2))
+    each, rows = np.where(np.isfinite(each), each, noise), np.where(np.isfinite(each), rows, 0)
+    every = [np.zeros((*values.shape[:-1], whole[0].shape[1])) for values in (noise, each, rows)]
+    for values, target in zip((noise, each, rows), every, strict=True):
+        target[..., kept] = np.where(np.isfinite(values) & (values > _NONE * width), values, 0.0)
+    return EstimatedNoise(*every)
 
 
 def least_noise(rollouts: Sequence[StepSequence], field: str, segment_length: int) -> np.ndarray:
@@ -179,14 +252,23 @@ def _flat(recorded: StepSequence, name: str) -> np.ndarray:
     return values.reshape(len(values), -1)
 
 
-def _predicted_noise(
+def _deviations(residuals: np.ndarray) -> np.ndarray:
+    """Of what is known of each column ``(N, C)``; infinite where nothing is."""
+    known = [column[np.isfinite(column)] for column in residuals.T]
+    return np.array([float(deviation(column[:, None])[0]) if len(column) else np.inf for column in known])
+
+
+def _left_by_predictions(
     predictions: OneStep,
     ranges: Mapping[str, tuple[float, float]],
     nominal: Mapping[str, float],
     width: np.ndarray,
     kept: np.ndarray,
 ) -> np.ndarray | None:
-    """What one-step predictions say of the entries ``kept``; ``None`` where the simulator cannot make them."""
+    """What one-step predictions leave over of the entries ``kept``, of the size of noise, ``(N, C)``.
+
+    NaN where none was made; ``None`` where the simulator cannot make them.
+    """
     low, high = (np.array([ends[i] for ends in ranges.values()]) for i in (0, 1))
     theta = np.clip([nominal[name] for name in ranges], low, high)
     rows, best = predictions.before, None
@@ -212,8 +294,10 @@ def _predicted_noise(
             if whole.sum() < max(_FEWEST, len(theta)):
                 return best
             errors = (predictions.after[:, kept] - base)[whole]
-            noise, change = fitted_prediction_noise(errors, slopes[whole], gains[whole])
-            best = noise if best is None else np.minimum(best, noise)
+            fitted, change = fitted_prediction_residuals(errors, slopes[whole], gains[whole])
+            left = np.full_like(base, np.nan)
+            left[whole] = fitted
+            best = left if best is None else np.where(_deviations(left) < _deviations(best), left, best)
             theta = np.clip(theta + change, low, high)
     except (MetarollError, NotImplementedError, ValueError):
         return best  # a simulator that cannot do this says so where it is used

@@ -167,8 +167,9 @@ class SeriesFeatures:
         pad_mode: ``"zeros"`` or ``"last"``: what fills up rollouts that have ended early.
         target: What was recorded in the target domain, float32 ``(R, T, D)``; ``None``: series are their own target.
         entries: Which entries of a state series hold, bool ``(n,)``; ``None``: all.
-        noise: Deviations of the noise that is added to what is simulated, by set, ``(B, S)``; ``None``: none. The noise
-            follows from the seeds of plans, whose third numbers count B R G segments.
+        noise: Deviations of the noise that is added to what is simulated, by set and rollout, ``(B, R, S)``, or by set
+            alone, ``(B, 1, S)``; ``None``: none. The noise follows from the seeds of plans, whose third numbers count B
+            R G segments.
         firsts: What was measured where segments start, ``(R G, S)``: simulations with noise have measured the same
             there, since this measurement is why they start where they do. ``None``: they have noise of their own.
     """
@@ -236,10 +237,12 @@ class SeriesFeatures:
         width, longest = values.shape[1], int(rows.max(initial=0))
         drawn = normals(stream_keys(seeds), SENSOR_NOISE, 0, longest * width).reshape(len(seeds), longest, width)
         each = self.num_rollouts * len(self.segments)
-        drawn = drawn * self.noise[(seeds[:, 2] // each).astype(np.int64), None, :]
+        place, segment = np.divmod(seeds[:, 2].astype(np.int64), each)
+        rollout = segment // len(self.segments) if self.noise.shape[1] > 1 else 0
+        drawn = drawn * self.noise[place, rollout][:, None, :]
         values = values + drawn[np.arange(longest) < rows[:, None]]
         if self.firsts is not None:
-            values[np.cumsum(rows) - rows] = self.firsts[(seeds[:, 2] % each).astype(np.int64)]
+            values[np.cumsum(rows) - rows] = self.firsts[segment]
         return values
 
     def _whole(self, columns: dict[str, Any]) -> np.ndarray:

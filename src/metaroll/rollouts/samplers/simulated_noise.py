@@ -29,8 +29,8 @@ class SimulatedNoise:
         spec: Of the simulation.
         field: ``"states"`` or ``"observations"``: what is measured.
         entries: Which of its entries count, bool ``(n,)``; ``None``: all.
-        given: Deviations of all entries, by field, ``(n,)`` each.
-        assumed: Of further noise of the entries that count, ``(C,)``; ``None``: none.
+        given: Deviations of all entries, by field, ``(n,)`` each, or ``(R, n)`` where rollouts have other ones.
+        assumed: Of further noise of the entries that count, ``(C,)`` or ``(R, C)``; ``None``: none.
 
     Raises:
         DataError: There is no channel of a name.
@@ -56,7 +56,7 @@ class SimulatedNoise:
                 raise DataError(str(unknown_name("noise of a channel", name, [NOISE + label for label in labels])))
             self._entry_of[list(names).index(name)] = labels.index(name.removeprefix(NOISE))
         whole = np.zeros(len(labels)) if common is None else np.asarray(common, dtype=np.float64)
-        own = whole if entries is None or common is None else whole[entries]
+        own = whole if entries is None or common is None else whole[..., entries]
         self._common = own if assumed is None else np.hypot(own, assumed)
 
     def check(self, params: Mapping[str, float]) -> None:
@@ -65,10 +65,10 @@ class SimulatedNoise:
             check_number(name, params[name], 0.0)
 
     def by_set(self, values: np.ndarray) -> np.ndarray | None:
-        """Deviations for sets of parameters ``(B, d)``, ``(B, C)``; ``None`` where there is none at all."""
+        """Deviations for sets of parameters ``(B, d)``, ``(B, R or 1, C)``; ``None`` where there is none at all."""
         if self._common is None or not (self._entry_of or self._common.any()):
             return None
-        table = np.tile(self._common, (len(values), 1))
+        table = np.tile(np.atleast_2d(self._common), (len(values), 1, 1))
         for column, entry in self._entry_of.items():
-            table[:, entry] = values[:, column]
+            table[:, :, entry] = values[:, column, None]
         return table

@@ -67,7 +67,7 @@ class TargetRecordings:
             as_given: Take actions as they were given, since the simulation has wrappers that change them (a delay, say)
                 on the way to what is applied.
             entries: Which entries of a state (or observation) series hold, bool ``(n,)``; ``None``: all.
-            noise: Deviation of the noise in ``states`` and ``observations``, ``(n,)``, where there is any.
+            noise: Deviation of the noise in ``states`` and ``observations``, if there is any, ``(n,)`` or ``(R, n)``.
         """
         listed = checked_recordings(rollouts)
         names = [f"rollouts_real[{number}]" for number in range(len(listed))]
@@ -106,10 +106,15 @@ class TargetRecordings:
         return self.series[:, begins, :-acts].reshape(len(self.series) * len(begins), -1)
 
     def with_noise(self, stds: np.ndarray, seed: int) -> TargetRecordings:
-        """The same, where states (or observations) of series, not starts, have noise of deviations ``stds (S,)``."""
+        """The same, where states (or observations) of series, not starts, have noise.
+
+        Args:
+            stds: Its deviations, ``(S,)``, or ``(R, S)`` for rollouts with other ones.
+            seed: Of the noise.
+        """
         series = self.series.copy()
-        shown = series[:, :, : len(stds)]
-        shown += stds * np.random.default_rng(seed).standard_normal(shown.shape)
+        shown = series[:, :, : stds.shape[-1]]
+        shown += np.expand_dims(stds, -2) * np.random.default_rng(seed).standard_normal(shown.shape)
         return replace(self, series=series)
 
     def digest(self) -> str:

@@ -22,6 +22,7 @@ from metaroll.rollouts.samplers.sensor_noise import (
     given_noise,
     least_noise,
     parsed_noise,
+    typical,
 )
 from metaroll.rollouts.samplers.series_features import applied_field, channel_labels, labeled_as, segment_lengths
 from metaroll.seeding import derive_seed
@@ -49,6 +50,7 @@ class Compared:
         entries: Which of its entries count, bool ``(n,)``; ``None``: all. An observation may hold what a state does not
             tell (forces of contacts), which differs after a start from there.
         labels: Names of those that count.
+        channels: Names of all of them.
         spec: Of the simulator, as what is compared has it.
         dt: Seconds per step, where the simulator says so.
         nominal: Its own parameters; of noise, what the log says.
@@ -61,6 +63,7 @@ class Compared:
     field: Literal["states", "observations"]
     entries: np.ndarray | None
     labels: tuple[str, ...]
+    channels: tuple[str, ...]
     spec: EnvSpec
     dt: float | None
     nominal: Mapping[str, float]
@@ -94,6 +97,7 @@ class Compared:
             field,
             entries,
             labels,
+            channel_labels(spec, field),
             _compared_spec(spec, field, entries),
             dt,
             nominal,
@@ -101,8 +105,8 @@ class Compared:
             initial_state,
             SensorNoise(labels, {}, np.zeros(len(labels)), "as nothing was said"),
         )
-        noise = plain._noise_of(rollouts, prior, options, spec)
-        inferred = {NOISE + label: float(std) for label, std in zip(labels, noise.compared, strict=True)}
+        noise = plain._noise_of(rollouts, prior, options)
+        inferred = {NOISE + label: float(std) for label, std in zip(labels, typical(noise.compared), strict=True)}
         nominal |= {name: inferred[name] for name in prior.names if name in inferred}
         return replace(plain, noise=noise, nominal=nominal)
 
@@ -111,11 +115,18 @@ class Compared:
         return observed_states(self.source, observations)
 
     def starts(self, rollouts: Sequence[StepSequence], segment_length: int) -> SegmentStarts:
-        """Where simulations of segments of ``rollouts`` start."""
+        """Where simulations of segments of ``rollouts`` start, the first ones of those whose noise is told."""
         names = [f"rollout {number}" for number in range(len(rollouts))]
         cut = segment_lengths(len(rollouts[0]), None, min(segment_length, len(rollouts[0])))
         state = self.initial_state
-        return SegmentStarts.of(rollouts, names, cut, state, self.observed_state, self.noise.stds)
+        noise = self.noise.of_first(len(rollouts)).stds
+        return SegmentStarts.of(rollouts, names, cut, state, self.observed_state, noise)
+
+    def of_others(self, rollouts: Sequence[StepSequence], prior: Prior, options: InferenceOptions) -> Compared:
+        """The same of rollouts that were not looked at; where rollouts are not equally noisy, with their own noise."""
+        if not self.noise.differs or not rollouts:
+            return self
+        return replace(self, noise=self._noise_of(rollouts, prior, options))
 
     def recorded(self, rollout: StepSequence) -> np.ndarray:
         """What is compared of a recorded rollout, ``(T, C)``."""
@@ -132,9 +143,7 @@ class Compared:
 
     # -- helpers ---------------------------------------------------------------------------------------------------
 
-    def _noise_of(
-        self, rollouts: Sequence[StepSequence], prior: Prior, options: InferenceOptions, spec: EnvSpec
-    ) -> SensorNoise:
+    def _noise_of(self, rollouts: Sequence[StepSequence], prior: Prior, options: InferenceOptions) -> SensorNoise:
         wanted = parsed_noise(options.noise)
         inferred = tuple(name.removeprefix(NOISE) for name in prior.names if name.startswith(NOISE))
         if wanted == "none" and not inferred:
@@ -144,9 +153,9 @@ class Compared:
         if isinstance(wanted, str):
             stds[self.field] = self._estimated(rollouts, self.field, prior, options)
         else:
-            stds[self.field] = given_noise(wanted, channel_labels(spec, self.field))
+            stds[self.field] = given_noise(wanted, self.channels)
         if wanted == "none":  # but in channels whose noise is inferred: segments start as far off as it seems to be
-            told = np.array([label in inferred for label in channel_labels(spec, self.field)])
+            told = np.array([label in inferred for label in self.channels])
             stds[self.field] = np.where(told, stds[self.field], 0.0)
         # States that are only started from come from the same sensors: without noise in one there is none in the other.
         if "states" in fields - {self.field} and stds[self.field].any() and sum(map(len, rollouts)) >= _ENOUGH:
@@ -157,12 +166,12 @@ class Compared:
             return SensorNoise(self.labels, stds, found, how, inferred=inferred)
         least = self._counting(least_noise(rollouts, self.field, options.segment_length))
         assumed = np.sqrt(np.maximum(np.square(least) - np.square(found), 0.0))
-        assumed[[label in inferred for label in self.labels]] = 0.0
+        assumed[..., [label in inferred for label in self.labels]] = 0.0
         return SensorNoise(self.labels, stds, found, "estimated from the log", True, assumed, inferred)
 
     def _counting(self, values: np.ndarray) -> np.ndarray:
-        """Of all entries ``(n,)`` those that count, ``(C,)``."""
-        return values if self.entries is None else values[self.entries]
+        """Of all entries ``(..., n)`` those that count, ``(..., C)``."""
+        return values if self.entries is None else values[..., self.entries]
 
     def _estimated(
         self, rollouts: Sequence[StepSequence], field: str, prior: Prior, options: InferenceOptions
@@ -178,7 +187,8 @@ class Compared:
             for name, low, high in zip(prior.names, prior.low, prior.high, strict=True)
             if not name.startswith(NOISE)
         }
-        return estimated_noise(rollouts, field, self.action_field, predictions, ranges, self.nominal, kept)
+        found = estimated_noise(rollouts, field, self.action_field, predictions, ranges, self.nominal, kept)
+        return found.by_rollout(least_noise(rollouts, field, options.segment_length))
 
 
 def _compared_spec(spec: EnvSpec, field: str, entries: np.ndarray | None) -> EnvSpec:

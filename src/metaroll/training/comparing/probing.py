@@ -80,7 +80,7 @@ def _check_columns(compared: Compared, rollouts: Sequence[StepSequence], spec: E
 
 def _check_first(compared: Compared, rollout: StepSequence, starts: SegmentStarts, shown: np.ndarray) -> None:
     """Whether the simulator shows at its start what was recorded there."""
-    recorded, noise = compared.recorded(rollout), compared.noise.compared
+    recorded, noise = compared.recorded(rollout), np.atleast_2d(compared.noise.compared)[0]
     smoothed = recorded[0]
     if starts.state_of is not None and starts.measured is not None:
         smoothed = compared.shown(starts.measured[:1])[0]

@@ -133,6 +133,7 @@ def infer(
     seen, held_out = _split(source, rollouts, prior, options, own_start=initial_state is not None)
     compared = Compared.of(source, seen, prior, options, initial_state)
     probe(compared, seen, prior, options)
+    apart = compared.of_others(held_out, prior, options)
     with take(folder, INFER) as held:
         with torch_threads(options.torch_threads), _sampler(compared, seen, prior, options) as sampler:
             kept = {
@@ -166,10 +167,10 @@ def infer(
             else:
                 posterior, checks = method.infer(simulate, observed, num_simulations=options.num_simulations), {}
                 if options.checks:
-                    unseen = _sampler(compared, held_out, prior, options) if held_out else None
+                    unseen = _sampler(apart, held_out, prior, options) if held_out else None
                     checks = _checks(posterior, simulate, unseen, options)
         traces = [
-            *_traces(compared, held_out, posterior, options, held_out=True),
+            *_traces(apart, held_out, posterior, options, held_out=True),
             *_traces(compared, seen[:1], posterior, options, held_out=False),
         ]
         failed = int(posterior.description["num_failed"])
