@@ -97,6 +97,11 @@ def test_the_page_shows_parameters_predictions_and_the_truth(found, tmp_path) ->
     for text in ("pole_length", "true", "held-out rollout", "Aligned by dynamic time warping", "Pairs of parameters"):
         assert text in page
     assert "<script" not in page
+    assert (
+        f"<p>Recordings: {len(recordings()) - 1} of " in page
+        and "1 more held out" in page
+        and "<p>Sensor noise: " in page
+    )
     outcomes = {check["name"]: check["outcome"] for check in found.checks["checks"]}
     assert outcomes["reproduces held-out rollouts"] in ("passed", "small", "failed")
     assert found.checks["lines"] and all(name in page for name in ("Checks", "calibration"))

@@ -116,10 +116,14 @@ def test_an_environment_without_names_has_those_of_the_log(tmp_path, monkeypatch
         told = {name: one.get_data_values(name) for name in ("rewards", "observations", "actions")}
         log.append(StepSequence(**told, time=0.1 * np.arange(9.0), rollout_info={"env_spec": labels}))
     options = InferenceOptions(segment_length=4, checks=False, noise="speed=0.1")
+    log[0] = log[0][:6]
     prior = {"mass": (0.5, 1.5), "noise.place": (0.0, 0.1)}
     with pytest.warns(UserWarning, match=r"does not say how long its steps are .* as long as those of rollouts, 0.1 s"):
         found = infer(Cart, log, prior, tmp_path, options)
     assert found.noise["text"] == "sensor noise: speed 0.1, as was given; inferred: place"
+    assert (
+        found.recordings == "recordings: 1 of 6 steps, 1 more held out; cut to the shortest (the longest has 8 steps)"
+    )
     assert [trace.labels for trace in found.traces] == [("place", "speed")] * 2
 
 

@@ -116,6 +116,7 @@ class Inference:
         checks: Verdicts of the checks, JSON types.
         noise: Of the sensors: ``text``, ``how``, and by label ``std`` (what simulations have) and ``found`` (in the
             rollouts), JSON types.
+        recordings: How many rollouts there were, and how long they are, in words.
     """
 
     env: str
@@ -127,6 +128,7 @@ class Inference:
     folder: Path
     checks: Mapping[str, Any] = field(default_factory=dict)
     noise: Mapping[str, Any] = field(default_factory=dict)
+    recordings: str = ""
 
     @property
     def trusted(self) -> bool:
@@ -178,4 +180,5 @@ class Inference:
             "failed_simulations": self.failed,
             "checks": dict(self.checks),
             "noise": dict(self.noise),
+            "recordings": self.recordings,
         }

@@ -60,8 +60,15 @@ def inference_sections(found: Inference, truth: Mapping[str, float] | None = Non
         section("Parameters", _parameter_table(found, truth) + figures(marginals)),
         section("Pairs of parameters", figures(pairs_drawn, small=True)),
         section("Predictions", _errors(found) + "".join(predicted)),
-        section("How it was made", folded("Settings", pairs(found.to_dict()["options"], "Settings"))),
+        section("How it was made", _made(found)),
     ]
+
+
+def _made(found: Inference) -> str:
+    """Recordings, noise of their sensors, and settings."""
+    told = [text for text in (found.recordings, str(found.noise.get("text", ""))) if text]
+    lines = "".join(f"<p>{html.escape(text[0].upper() + text[1:])}.</p>" for text in told)
+    return lines + folded("Settings", pairs(found.to_dict()["options"], "Settings"))
 
 
 def _verdict(found: Inference) -> list[str]:

@@ -178,6 +178,7 @@ def infer(
         found = Inference(
             *(str(name or env), posterior, compared.nominal, traces, failed, options, folder, checks),
             noise={**told.to_dict(), "text": str(told)},
+            recordings=_recordings(rollouts, seen, held_out),
         )
         if is_new:
             held.clear((INFERENCE, PAGE))  # of an earlier posterior, which stays until this one is complete
@@ -294,6 +295,13 @@ def _split(
     shortest = min(map(len, listed))
     cut = [rollout if len(rollout) == shortest else rollout[:shortest] for rollout in listed]
     return cut[: len(cut) - hold_out], cut[len(cut) - hold_out :]
+
+
+def _recordings(given: Sequence[StepSequence], seen: Sequence[StepSequence], held_out: Sequence[StepSequence]) -> str:
+    """How many rollouts there were, and how long they are, in words."""
+    longest, steps = max(map(len, given)), len(seen[0])
+    words = f"recordings: {len(seen)} of {steps} steps" + (f", {len(held_out)} more held out" if held_out else "")
+    return words + (f"; cut to the shortest (the longest has {longest} steps)" if longest > steps else "")
 
 
 def infer_config(options: InferenceOptions) -> EstimatorConfig:
