@@ -219,7 +219,7 @@ def test_calibration_that_is_given_counts_within_the_region_alone():
     assert verdict.passed and "of 1000 simulations of the last round" in verdict["simulations that count"].words
     told = verdict["calibration"].words.split(" of ")[-1]
     assert 50 <= int(told.split()[0]) < 1500, told
-    with pytest.raises(ValueError, match="parameters of the region where the posterior lies, got"):
+    with pytest.raises(ValueError, match="parameters of the region that rounds were directed to, got"):
         check_posterior(posterior, calibration=Simulations(thetas[:60], simulate(thetas[:60])))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import sys
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from metaroll.data.posteriors import folder as posterior_folder
 from metaroll.errors import MissingPackageError, PosteriorError, ShapeError
 from metaroll.functional.posteriors.random_features import (
     matern_frequencies,
@@ -18,7 +20,7 @@ from metaroll.functional.posteriors.random_features import (
     random_fourier_features,
 )
 from metaroll.inference.checks import check_posterior
-from metaroll.inference.estimators import EstimatorConfig
+from metaroll.inference.estimators import EstimatorConfig, NeuralEstimator
 from metaroll.inference.feature_map import FeatureMap
 from metaroll.inference.neural import NPDR, BayesSim
 from metaroll.inference.posterior import Posterior
@@ -197,6 +199,37 @@ def test_an_embedding_is_trained_with_the_density(tmp_path):
     back = Posterior.load(folder, embedding_net=net())
     np.testing.assert_array_equal(back.log_prob(posterior.draws[:3]), posterior.log_prob(posterior.draws[:3]))
     assert len(Posterior.load(folder).draws) == 10_000
+    # After two rounds the network of the region is another one, and both come back as they were.
+    twice = NPDR(PRIOR, QUICK, embedding_net=first, rounds=2).infer(simulate, np.ones((2, 6)), 200)
+    given, rows = net(), twice.prior.to_normal(twice.prior.sample(50, 0))
+    again = Posterior.load(twice.save(tmp_path / "q"), embedding_net=given)
+    np.testing.assert_array_equal(again.region.log_prob(rows), twice.region.log_prob(rows))
+    np.testing.assert_array_equal(again.log_prob(twice.draws[:3]), twice.log_prob(twice.draws[:3]))
+    np.testing.assert_array_equal(again.region.log_prob(rows), twice.region.log_prob(rows))
+    np.testing.assert_array_equal(given[1].weight.detach(), net()[1].weight.detach())
+
+
+def test_flows_with_a_base_of_deviations_alone_are_read(tmp_path):
+    posterior = NPDR(PRIOR, FLOW).infer(Linear(), OBSERVED, 200)
+    estimator = posterior.estimator
+    weights = {name: value.clone() for name, value in estimator.weights().items()}
+    root = weights.pop("0.net.base.scale_tril")
+    weights["0.net.base.scale"] = root.diagonal().clone()
+    earlier = NeuralEstimator.from_weights(2, estimator.to_plain(), weights)
+    np.testing.assert_array_equal(earlier.weights()["0.net.base.scale_tril"], torch.diag(root.diagonal()))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("border", math.inf), ("observed", None), ("observed", [1.0]), ("observed", [1.0, math.nan, 1.0])],
+)
+def test_a_damaged_region_is_an_error(name, value, tmp_path):
+    posterior = NPDR(PRIOR, QUICK, rounds=2).infer(Linear(), OBSERVED, 200)
+    told = posterior_folder.read_description(folder := posterior.save(tmp_path / "p"))
+    told["region"][name] = value
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(PosteriorError, match="holds no posterior of this"):
+        patch.setattr("metaroll.inference.posterior.read_description", lambda path: told)
+        Posterior.load(folder)
 
 
 def test_simulations_are_kept_and_used_again(tmp_path):

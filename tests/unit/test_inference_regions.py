@@ -97,6 +97,7 @@ def test_draws_of_other_posteriors_within_the_region():
         ends = ndtr((np.array([-0.1, 0.1]) - center) / 0.1)
         assert kstest((ndtr((rows - center) / 0.1) - ends[0]) / (ends[1] - ends[0]), "uniform").pvalue > 1e-3
     none, numbers = region.posterior_draws(features[2:3], 400, 0)
+    assert none.shape == (0, 400, 1)  # so that it is joined to others
     assert len(none) == len(numbers) == 0
 
 

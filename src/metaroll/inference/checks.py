@@ -203,7 +203,7 @@ def _calibration_simulations(
         made = _features_of(simulate, prior.from_normal(region.sample(num, prior.dim, place)))
     usable = len(made.thetas) - made.num_failed
     if usable < FEWEST_PAIRS:
-        where = "" if region is None else " with parameters of the region where the posterior lies"
+        where = "" if region is None else " with parameters of the region that rounds were directed to"
         raise ValueError(f"calibration needs at least {FEWEST_PAIRS} usable simulations{where}, got {usable}")
     return made
 

@@ -399,9 +399,10 @@ class NeuralEstimator:
                 drawn = torch_generator(0)
                 rows = tuple(torch.randn(_BUILDING_ROWS, *shape, generator=drawn) for shape in ((dim,), event_shape))
                 seen = rows[1] if feature_map is None else feature_map(rows[1])
+                embedding_net = copy.deepcopy(embedding_net)  # its weights are those of this estimator
                 for position in range(config.ensemble):
                     member = _with_fitted_base(config, dim, _builder(config, embedding_net)(rows[0], seen))
-                    member.load_state_dict(_below(f"{position}.", weights))
+                    member.load_state_dict(_of_full_base(_below(f"{position}.", weights)))
                     members.append(member)
                 success = None
                 if _below("success.", weights):
@@ -432,6 +433,13 @@ def _with_fitted_base(config: EstimatorConfig, dim: int, member: Any) -> Any:
             buffer=True,
         )
     return member
+
+
+def _of_full_base(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Weights of a flow, where its base may have been saved with deviations alone."""
+    if (scale := weights.pop("net.base.scale", None)) is not None and scale.ndim == 1:
+        weights["net.base.scale_tril"] = torch.diag(scale)
+    return weights
 
 
 def _below(prefix: str, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -587,6 +595,8 @@ class NeuralTrainer:
                     context = member.embedding_net(seen[rows].to(self._device))
                     parts.append(member.net.transform(context)(thetas[rows].to(self._device)).cpu())
                 latents = torch.cat(parts).to(torch.float64).numpy()
+                if not np.isfinite(latents).all():  # as it was trained: nothing can be told of it
+                    continue
                 mean, root = latent_normal(latents, latents[np.asarray(trainer.val_indices)])
                 member.net.base.loc.copy_(torch.as_tensor(mean, dtype=torch.float32))
                 member.net.base.scale_tril.copy_(torch.as_tensor(root, dtype=torch.float32))

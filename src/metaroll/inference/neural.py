@@ -27,7 +27,7 @@ __all__ = ["NPDR", "BayesSim", "InferenceProgress", "NeuralInference"]
 
 _FEWEST = 20
 """Usable simulations below which nothing can be trained."""
-_DRAWN_BY = "chains, from networks of the region"
+_DRAWN_BY = "chains, from networks of the region whose bases are fitted"
 """How rounds are truncated: simulations of a round that was drawn in another way are not used again."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, final
@@ -235,6 +236,10 @@ class Posterior:
                     named = {name.removeprefix(_REGION): value for name, value in beside.items()}
                     earlier = _LaterEstimator(prior.dim, place["estimator"], named, embedding_net)
                     region = Region(earlier, np.asarray(place["observed"], dtype=np.float64), float(place["border"]))
+                    if region.observed.shape != earlier.event_shape or not np.isfinite(region.observed).all():
+                        raise ValueError(f"observed of its region must be finite, {earlier.event_shape} numbers")
+                    if not math.isfinite(region.border):
+                        raise ValueError(f"the border of its region must be finite, got {region.border}")
             return cls(
                 prior,
                 told["observed"],
@@ -244,7 +249,7 @@ class Posterior:
                 seed=told["seed"],
                 region=region,
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, OverflowError, TypeError, ValueError) as error:
             raise PosteriorError(
                 f"{path} holds no posterior of this version ({type(error).__name__}: {error})"
             ) from error

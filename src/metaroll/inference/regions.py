@@ -126,10 +126,11 @@ class Region(NamedTuple):
         left = np.arange(len(features))
         kept: list[list[np.ndarray]] = [[] for _ in left]
         counts = np.zeros(len(features), dtype=np.int64)
-        tried, size = 0, num
+        tried, size, dim = 0, num, 0
         while len(left) and tried < _MOST_TRIED * num:
             drawn = self.estimator.sample(size, features[left], derive_seed("within", seed, tried))
-            inside = self.holds(drawn.reshape(-1, drawn.shape[2])).reshape(drawn.shape[:2])
+            dim = drawn.shape[2]
+            inside = self.holds(drawn.reshape(-1, dim)).reshape(drawn.shape[:2])
             for place, number in enumerate(left):
                 kept[number].append(drawn[place, inside[place]])
             counts[left] += inside.sum(axis=1)
@@ -137,7 +138,7 @@ class Region(NamedTuple):
             left = left[(counts[left] < num) & (counts[left] * _MOST_TRIED >= tried)]
         numbers = np.flatnonzero(counts >= num)
         rows = [np.concatenate(kept[number])[:num] for number in numbers]
-        empty = np.zeros((0, num, 0))
+        empty = np.zeros((0, num, dim))
         return (np.stack(rows) if rows else empty), numbers
 
 

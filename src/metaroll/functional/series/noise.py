@@ -17,8 +17,10 @@ from metaroll.errors import ShapeError
 __all__ = [
     "deviation",
     "difference_noise",
+    "difference_residuals",
     "fitted_prediction_residuals",
     "interpolation_noise",
+    "interpolation_residuals",
     "noise_differs",
     "smoothed_rows",
 ]
@@ -44,32 +46,52 @@ def deviation(residuals: np.ndarray) -> np.ndarray:
     """Standard deviations ``(C,)`` of residuals ``(N, C)`` around 0; outliers matter little (a twentieth: by a tenth).
 
     Their median tells how large they are; then what lies beyond two such deviations counts as two (one step to Huber's
-    second proposal, 1964): its standard error is two thirds of that of the median.
+    second proposal, 1964): its standard error is two thirds of that of the median. NaN is what is not known; where
+    nothing is, the deviation is infinite.
     """
+    known = np.isfinite(residuals)
+    if not known.all() or not len(residuals):
+        columns = [column[of, None] for column, of in zip(residuals.T, known.T, strict=True)]
+        return np.array([float(deviation(one)[0]) if len(one) else np.inf for one in columns])
     edge = _EDGE * _TO_DEVIATION * np.median(np.abs(residuals), axis=0)
     clipped = np.minimum(np.abs(residuals), edge)
     return np.sqrt(np.square(clipped).mean(axis=0) / _WITHIN)
 
 
 def difference_noise(series: Sequence[np.ndarray]) -> np.ndarray:
-    """Noise of channels ``(C,)`` from differences of first to seventh order, the least of them.
+    """Noise of channels ``(C,)`` from differences: the deviation of ``difference_residuals``."""
+    return deviation(np.concatenate(difference_residuals(series)))
+
+
+def difference_residuals(series: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Differences of first to seventh order, of the size of noise; for each channel those of the least deviation.
 
     The difference of order k of white noise has its variance times the sum of the squares of the binomial
     coefficients, (2 k)! / k!^2 (Savitzky-Golay residuals of the polynomials through k points are these differences).
 
     Args:
         series: Recorded channels ``(T, C)``, one or many.
+
+    Returns:
+        As many as ``series``, ``(T, C)``; NaN in the last rows, and in all where a series is too short.
     """
-    found = []
+    best = [np.full(one.shape, np.nan) for one in series]
     for order in _ORDERS:
-        parts = [np.diff(one, n=order, axis=0) for one in series if len(one) > 2 * order]
-        if parts:
-            found.append(deviation(np.concatenate(parts)) / math.sqrt(math.comb(2 * order, order)))
-    return np.min(found, axis=0) if found else np.full(series[0].shape[1], np.inf)
+        found = [np.full(one.shape, np.nan) for one in series]
+        for one, target in zip(series, found, strict=True):
+            if len(one) > 2 * order:
+                target[:-order] = np.diff(one, n=order, axis=0) / math.sqrt(math.comb(2 * order, order))
+        best = _less(found, best)
+    return best
 
 
 def interpolation_noise(series: Sequence[np.ndarray], inputs: Sequence[np.ndarray]) -> np.ndarray:
-    """Noise of channels ``(C,)`` from what the rows before and after, and the commands between them, say of a row.
+    """Noise of channels ``(C,)`` from neighboring rows: the deviation of ``interpolation_residuals``."""
+    return deviation(np.concatenate(interpolation_residuals(series, inputs)))
+
+
+def interpolation_residuals(series: Sequence[np.ndarray], inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """What the rows before and after, and the commands between them, leave over of a row, of the size of noise.
 
     A row is regressed, by least squares, on its two neighbors and the two commands, linearly, and (where there are rows
     enough) with all their products: commands that change with every step are no noise then. The residual of channel c
@@ -80,10 +102,14 @@ def interpolation_noise(series: Sequence[np.ndarray], inputs: Sequence[np.ndarra
     Args:
         series: Recorded channels ``(T, C)``, one or many.
         inputs: What acted from each row on, ``(T, A)``.
+
+    Returns:
+        As many as ``series``, ``(T, C)``; NaN in first and last rows, and in all where there are too few rows.
     """
+    best = [np.full(one.shape, np.nan) for one in series]
     rows = [(x, u) for x, u in zip(series, inputs, strict=True) if len(x) >= 3]
     if not rows:
-        return np.full(series[0].shape[1], np.inf)
+        return best
     center, scale = _scale([x for x, _ in rows])
     _, input_scale = _scale([u for _, u in rows])
     inner = np.concatenate([(x[1:-1] - center) / scale for x, _ in rows])
@@ -92,12 +118,16 @@ def interpolation_noise(series: Sequence[np.ndarray], inputs: Sequence[np.ndarra
         near, pushed = (x - center) / scale, u / input_scale
         around.append(np.concatenate([near[:-2], near[2:], pushed[:-2], pushed[1:-1]], axis=1))
     given = np.concatenate(around)
-    found = [
-        _regressed_noise(given, inner, expand)
-        for expand in (_linear, _quadratic)
-        if expand(given[:1]).shape[1] <= _MOST_PER_ROW * len(given)
-    ]
-    return scale * np.min(found, axis=0) if found else np.full(len(scale), np.inf)
+    for expand in (_linear, _quadratic):
+        if expand(given[:1]).shape[1] <= _MOST_PER_ROW * len(given):
+            left, begin = scale * _regressed(given, inner, expand), 0
+            found = [np.full(one.shape, np.nan) for one in series]
+            for target in found:
+                if len(target) >= 3:
+                    target[1:-1] = left[begin : begin + len(target) - 2]
+                    begin += len(target) - 2
+            best = _less(found, best)
+    return best
 
 
 def fitted_prediction_residuals(
@@ -209,13 +239,24 @@ def _quadratic(given: np.ndarray) -> np.ndarray:
     return np.concatenate([_linear(given), given[:, first] * given[:, second]], axis=1)
 
 
-def _regressed_noise(given: np.ndarray, wanted: np.ndarray, expand: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Noise of ``wanted (N, C)``, whose neighbors before and after are the first 2 C columns of ``given``."""
+def _less(found: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Of two sets of residuals, for each channel that of the smaller deviation."""
+    better = deviation(np.concatenate(found)) < deviation(np.concatenate(others))
+    return [np.where(better, one, other) for one, other in zip(found, others, strict=True)]
+
+
+def _regressed(given: np.ndarray, wanted: np.ndarray, expand: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Residuals of ``wanted (N, C)``, of the size of its noise.
+
+    Its neighbors before and after are the first 2 C columns of ``given``.
+    """
     table, num_channels = expand(given), wanted.shape[1]
     # Standardized terms: singular values below are those of directions that do not vary at all.
     weights, _, rank, _ = np.linalg.lstsq(table, wanted, rcond=1e-10)
     freedom = max(1.0 - int(rank) / len(given), 1.0 - _MOST_PER_ROW)
-    variance = deviation(wanted - table @ weights) ** 2 / freedom
+    left = wanted - table @ weights
+    size = deviation(left)
+    variance = size**2 / freedom
     passed_on = np.eye(num_channels)
     for column in range(2 * num_channels):
         moved = given.copy()
@@ -225,4 +266,4 @@ def _regressed_noise(given: np.ndarray, wanted: np.ndarray, expand: Callable[[np
     found = variance / np.diag(passed_on)  # as if others had none: the most that it can be
     for _ in range(_SHARING):
         found = found * variance / np.maximum(passed_on @ found, np.finfo(float).tiny)
-    return np.sqrt(found)
+    return left * (np.sqrt(found) / np.maximum(size, np.finfo(float).tiny))

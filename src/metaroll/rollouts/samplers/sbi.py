@@ -50,7 +50,7 @@ from metaroll.rollouts.samplers.series_features import (
     segment_lengths,
     series_of,
 )
-from metaroll.rollouts.samplers.simulated_noise import SimulatedNoise, split_names
+from metaroll.rollouts.samplers.simulated_noise import SimulatedNoise, check_noise, split_names
 from metaroll.rollouts.samplers.target_recordings import TargetRecordings, checked_recordings
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
@@ -256,6 +256,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
             if not isinstance(value, bool):
                 raise TypeError(f"{name} must be a bool, got {value!r}")
         self.use_rec_act, self.failed = use_rec_act, []
+        check_noise(noise or {}, assumed_noise, len(rollouts_real or ()))
         self.names = checked_names(dp_mapping)
         self._params, _ = split_names(self.names)
         self._source = EnvSource.of(env)

@@ -12,14 +12,14 @@ from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import DataError, MetarollError, unknown_name
 from metaroll.functional.series.noise import (
     deviation,
-    difference_noise,
+    difference_residuals,
     fitted_prediction_residuals,
-    interpolation_noise,
+    interpolation_residuals,
     noise_differs,
 )
 from metaroll.rollouts.samplers.one_step import OneStep
 
-__all__ = ["EstimatedNoise", "SensorNoise", "estimated_noise", "given_noise", "least_noise", "parsed_noise"]
+__all__ = ["EstimatedNoise", "SensorNoise", "estimated_noise", "given_noise", "least_noise", "parsed_noise", "typical"]
 
 _NONE = 1e-5
 """Share of the range of a channel below which noise counts as none: numbers in single precision are rounded so."""
@@ -31,6 +31,8 @@ _FRACTION = 1e-3
 """Share of the prior's width, and of a channel's range, by which derivatives are taken."""
 _FEWEST = 5
 """Rows that must be predicted, or predictions say nothing."""
+_FEWEST_OF_EACH = 10
+"""Rows of a rollout from which noise of its own is told."""
 _FREE = ("estimate", "none")
 
 
@@ -64,14 +66,16 @@ class SensorNoise:
 
     @property
     def differs(self) -> bool:
-        """Whether rollouts have other ones."""
-        return self.found.ndim > 1
+        """Whether rollouts have other ones, be it only of rows that simulations start from."""
+        return any(values.ndim > 1 for values in (self.found, *self.stds.values()))
 
     def of_first(self, number: int) -> SensorNoise:
         """That of the first ``number`` rollouts."""
         if not self.differs:
             return self
         stds = {name: values[:number] if values.ndim > 1 else values for name, values in self.stds.items()}
+        if self.found.ndim == 1:
+            return replace(self, stds=stds)
         assumed = None if self.assumed is None else self.assumed[:number]
         return replace(self, stds=stds, found=self.found[:number], assumed=assumed)
 
@@ -82,7 +86,7 @@ class SensorNoise:
         """
         told: dict[str, Any] = {"how": self.how, "std": self._by_label(typical(self.compared))}
         told["found"] = self._by_label(typical(self.found))
-        if self.differs:
+        if self.found.ndim > 1:
             told["found_in_rollouts"] = [self._by_label(one) for one in self.found]
         return told
 
@@ -101,7 +105,7 @@ class SensorNoise:
                 (known if (found >= each).any() else assumed).append(
                     f"{f'entry {label}' if label.isdigit() else label} {span}"
                 )
-        how = self.how + (", where rollouts differ" if self.differs else "")
+        how = self.how + (" (rollouts differ)" if known and self.found.ndim > 1 else "")
         parts = [f"{', '.join(known)}, {how}" if known else f"none, {how}"]
         share = f"a {round(1 / _LEAST)}th of what a segment shows"
         parts += [f"less was found, and {share} is assumed, in {', '.join(assumed)}"] if known and assumed else []
@@ -189,8 +193,8 @@ def estimated_noise(
     """Deviations of the noise of all entries of ``field``, as recorded rollouts show it.
 
     What is not noise (motion that no model of rows in time explains, a simulator that is wrong) makes each estimate
-    larger, never smaller: the least one of each channel counts, for each rollout that which is the least of all
-    together.
+    larger, never smaller: the least one of each channel counts. Those of single rollouts come from the same residuals,
+    of models that were fitted to all of them: one alone may have too few rows.
 
     Args:
         rollouts: Recorded ones.
@@ -205,26 +209,18 @@ def estimated_noise(
     kept = np.arange(whole[0].shape[1]) if entries is None else np.flatnonzero(entries)
     series = [values[:, kept] for values in whole]
     inputs = [_flat(recorded, action_field) for recorded in rollouts]
-    pairs = list(zip(series, inputs, strict=True))
-    numbers = np.array([[len(one)] * len(kept) for one in series])
-    found = [
-        EstimatedNoise(difference_noise(series), np.array([difference_noise([one]) for one in series]), numbers),
-        EstimatedNoise(
-            interpolation_noise(series, inputs), np.array([interpolation_noise([x], [u]) for x, u in pairs]), numbers
-        ),
-    ]
+    found = [difference_residuals(series), interpolation_residuals(series, inputs)]
     width = np.ptp(np.concatenate(series), axis=0)
     if predictions is not None:
         left = _left_by_predictions(predictions, ranges, nominal, width, kept)
         if left is not None:
-            parts = [left[predictions.rollouts == number] for number in range(len(series))]
-            counts = np.array([np.isfinite(part).sum(axis=0) for part in parts])
-            found.append(EstimatedNoise(_deviations(left), np.array([_deviations(part) for part in parts]), counts))
-    best = np.argmin([one.noise for one in found], axis=0)
-    columns = np.arange(len(kept))
-    noise = np.array([one.noise for one in found])[best, columns]
-    each, rows = (np.array([one[i] for one in found])[best, :, columns].T for i in (1, 2))
-    each, rows = np.where(np.isfinite(each), each, noise), np.where(np.isfinite(each), rows, 0)
+            found.append([left[predictions.rollouts == number] for number in range(len(series))])
+    noise = np.min([deviation(np.concatenate(parts)) for parts in found], axis=0)
+    apart = np.array([[deviation(part) for part in parts] for parts in found])
+    counts = np.array([[np.isfinite(part).sum(axis=0) for part in parts] for parts in found])
+    best = np.argmin(apart, axis=0)[None]
+    each, rows = (np.take_along_axis(values, best, axis=0)[0] for values in (apart, counts))
+    each = np.where(rows >= _FEWEST_OF_EACH, each, noise)
     every = [np.zeros((*values.shape[:-1], whole[0].shape[1])) for values in (noise, each, rows)]
     for values, target in zip((noise, each, rows), every, strict=True):
         target[..., kept] = np.where(np.isfinite(values) & (values > _NONE * width), values, 0.0)
@@ -250,12 +246,6 @@ def least_noise(rollouts: Sequence[StepSequence], field: str, segment_length: in
 def _flat(recorded: StepSequence, name: str) -> np.ndarray:
     values = np.asarray(recorded.get_data_values(name), dtype=np.float64)[: len(recorded)]
     return values.reshape(len(values), -1)
-
-
-def _deviations(residuals: np.ndarray) -> np.ndarray:
-    """Of what is known of each column ``(N, C)``; infinite where nothing is."""
-    known = [column[np.isfinite(column)] for column in residuals.T]
-    return np.array([float(deviation(column[:, None])[0]) if len(column) else np.inf for column in known])
 
 
 def _left_by_predictions(
@@ -297,7 +287,7 @@ def _left_by_predictions(
             fitted, change = fitted_prediction_residuals(errors, slopes[whole], gains[whole])
             left = np.full_like(base, np.nan)
             left[whole] = fitted
-            best = left if best is None else np.where(_deviations(left) < _deviations(best), left, best)
+            best = left if best is None else np.where(deviation(left) < deviation(best), left, best)
             theta = np.clip(theta + change, low, high)
     except (MetarollError, NotImplementedError, ValueError):
         return best  # a simulator that cannot do this says so where it is used

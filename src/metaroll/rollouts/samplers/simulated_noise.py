@@ -7,18 +7,29 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from metaroll.checks import check_number
-from metaroll.errors import DataError, unknown_name
+from metaroll.errors import DataError, ShapeError, unknown_name
 from metaroll.rollouts.samplers.series_features import channel_labels
 from metaroll.tasks.domain_params import NOISE
 from metaroll.types import EnvSpec
 
-__all__ = ["SimulatedNoise", "split_names"]
+__all__ = ["SimulatedNoise", "check_noise", "split_names"]
 
 
 def split_names(names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Names of domain parameters, and those that are the noise of a channel (``noise.LABEL``)."""
     noise = tuple(name for name in names if name.startswith(NOISE))
     return tuple(name for name in names if name not in noise), noise
+
+
+def check_noise(noise: Mapping[str, np.ndarray], assumed: np.ndarray | None, num_rollouts: int) -> None:
+    """``ShapeError`` where deviations are neither of all rollouts, ``(n,)``, nor of each, ``(R, n)``."""
+    given = {f"noise[{field!r}]": stds for field, stds in noise.items()}
+    for name, stds in {**given, "assumed_noise": assumed}.items():
+        if stds is not None and np.ndim(stds) != 1 and (np.ndim(stds) != 2 or len(stds) != num_rollouts):
+            raise ShapeError(
+                f"{name} must be deviations of all entries, (n,), or those of each of {num_rollouts} rollouts_real, "
+                f"({num_rollouts}, n), got shape {np.shape(stds)}"
+            )
 
 
 class SimulatedNoise:

@@ -115,7 +115,7 @@ class Inference:
         folder: Where all of it is.
         checks: Verdicts of the checks, JSON types.
         noise: Of the sensors: ``text``, ``how``, and by label ``std`` (what simulations have) and ``found`` (in the
-            rollouts), JSON types.
+            rollouts), JSON types; ``found_in_rollouts`` where these differ.
         recordings: How many rollouts there were, and how long they are, in words.
     """
 
