@@ -202,6 +202,26 @@ def test_a_posterior_of_the_prior_within_a_region_is_judged_by_parameters_of_tha
     assert not any(by_itself) and not rejected, "\n".join([*rejected, str(by_itself)])
 
 
+def test_a_posterior_much_narrower_than_its_region_is_judged_where_it_lies():
+    class WrongFarAway(Exact):
+        def sample(self, num, features, seed):
+            means = self.means(features)[:, None]
+            apart = np.abs(means[:, 0, :2] - self.means(OBSERVED[None])[0, :2]) / np.sqrt(np.diag(self.cov)[:2])
+            factor = np.where(apart.max(axis=1) > 9.0, 3.0, 1.0)[:, None, None]
+            return means + factor * (super().sample(num, features, seed) - means)
+
+    for deviations, passes in ((14.0, True), (6.0, True)):
+        posterior = Posterior(
+            PRIOR, OBSERVED, estimator=WrongFarAway(), description=ROUNDS, region=within(deviations, spread=1.0)
+        )
+        verdict = check_posterior(posterior, simulate)
+        assert verdict.passed == passes, str(verdict)
+    thetas = within(14.0).sample(500, 3, 0)
+    everywhere = Posterior(PRIOR, OBSERVED, estimator=WrongFarAway())
+    made = Simulations(everywhere.prior.from_normal(thetas), simulate(everywhere.prior.from_normal(thetas)))
+    assert "calibration" in check_posterior(everywhere, calibration=made).failed
+
+
 @pytest.mark.parametrize("planted", [{"spread": 0.6}, {"shift": 0.2}, {"blind": [0, 1]}])
 def test_planted_errors_fail_within_a_region(planted):
     wide = within(4.0, spread=1.2)

@@ -39,6 +39,8 @@ _NEIGHBORS = 5
 _FEWEST_PREDICTIVE = 20
 _AGAIN = 2
 """Times as many simulations more, where few of them have found a deviation that matters."""
+_PLACES, _WITHIN, _SMALL = 1000, 0.99, 0.25
+"""Draws of the prior by which two regions are compared; shares of them that make one lie well within the other."""
 
 
 def check_posterior(
@@ -67,8 +69,8 @@ def check_posterior(
     fails, twice as many simulations are added, and all of them decide.
 
     After rounds that were directed to one observation, parameters for calibration come from the region around it: from
-    that of which the posterior has learned (``Posterior.region``), whose draws are all compared; else from where the
-    posterior lies, and draws elsewhere are left out.
+    where the posterior lies, and draws elsewhere are left out. Where that reaches the edge of the region of which the
+    posterior has learned (``Posterior.region``), they come from this one, and all draws are compared.
 
     Args:
         posterior: With an estimator; one with draws alone is checked for the rest.
@@ -96,10 +98,7 @@ def check_posterior(
     simulate = None if simulate is None else named(simulate, names)
     if held_out_simulate is not None:
         held_out_simulate = named(held_out_simulate, names, "held_out_simulate")
-    region = _region(posterior, seed)
-    # What has learned from a region speaks of the prior there by itself: what its networks put beyond the edge belongs
-    # to their errors, and without it the rest would look narrower than it is.
-    within = region if posterior.region is None else None
+    region, within = _regions(posterior, seed)
     tried = _calibration_simulations(posterior, simulate, calibration, num_calibration, seed, region)
     if held_out_simulate is not None and held_out is None:
         raise ValueError("held_out must be given where held_out_simulate is: features of held-out rollouts, got None")
@@ -150,10 +149,25 @@ def _calibrated(
     ]
 
 
-def _region(posterior: Posterior, seed: int) -> Region | None:
-    """Where parameters come from after rounds that were directed to an observation."""
-    if posterior.region is not None:
-        return posterior.region
+def _regions(posterior: Posterior, seed: int) -> tuple[Region | None, Region | None]:
+    """After rounds that were directed to an observation, where parameters come from, and to what draws are cut.
+
+    What has learned from a region speaks of the prior there by itself. Beyond its edge networks put what belongs to
+    their errors: near that, no draw is left out, since the rest would look narrower than it is. Where the posterior is
+    much narrower, that region says little of it, and parameters come from where it lies.
+    """
+    around, learned = _around(posterior, seed), posterior.region
+    if learned is None or around is None:
+        return around, around
+    dim, place = posterior.prior.dim, derive_seed("regions", seed)
+    near = around.sample(_PLACES, dim, place)
+    if learned.holds(near).mean() >= _WITHIN and around.holds(learned.sample(_PLACES, dim, place)).mean() <= _SMALL:
+        return around, around
+    return learned, None
+
+
+def _around(posterior: Posterior, seed: int) -> Region | None:
+    """Where the posterior lies, after rounds that were directed to an observation."""
     directed = int(posterior.description.get("rounds", 1)) > 1
     if not directed or posterior.observed is None or not posterior.has_estimator:
         return None
