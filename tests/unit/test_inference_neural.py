@@ -217,6 +217,12 @@ def test_flows_with_a_base_of_deviations_alone_are_read(tmp_path):
     weights["0.net.base.scale"] = root.diagonal().clone()
     earlier = NeuralEstimator.from_weights(2, estimator.to_plain(), weights)
     np.testing.assert_array_equal(earlier.weights()["0.net.base.scale_tril"], torch.diag(root.diagonal()))
+    # The base of a likelihood is not fitted, and is read as it is.
+    likelihood = NPDR(PRIOR, replace(QUICK, method="nle")).infer(Linear(), None, 100).estimator
+    assert "0.net.base.scale" in likelihood.weights()
+    again = NeuralEstimator.from_weights(2, likelihood.to_plain(), likelihood.weights())
+    points = posterior.prior.to_normal(posterior.prior.sample(5, 0))
+    np.testing.assert_array_equal(again.log_prob(points, OBSERVED[None]), likelihood.log_prob(points, OBSERVED[None]))
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from metaroll.errors import MissingPackageError, PosteriorError, unknown_name
 from metaroll.functional.posteriors.calibration import latent_normal, mixture_factor
 from metaroll.functional.posteriors.flat_scale import EDGE, flat_of_normal, log_flat_slope, normal_of_flat
 from metaroll.inference.feature_map import FeatureMap
+from metaroll.inference.flow_bases import base_is_fitted, with_fitted_base, with_full_base_weights
 from metaroll.inference.success import SuccessModel
 from metaroll.seeding import derive_seed, isolated_rng, torch_generator
 
@@ -47,8 +48,6 @@ METHODS = ("npe", "nle", "fmpe")
 MODELS = {"nsf": "nsf", "maf": "zuko_maf", "autoregressive_nsf": "zuko_nsf", "mdn": "mdn"}
 """Our names of densities, and sbi's. Its own ``maf`` is not among them: there the first parameter of each layer sees
 nothing of the observation, so that with few layers one parameter keeps its prior."""
-_FITTED = ("maf", "autoregressive_nsf")
-"""Those whose normal base is fitted after training."""
 _ASKED = 100
 """Observations for which members of an ensemble are compared, and draws of each."""
 _ROWS_AT_A_TIME = 50_000
@@ -401,8 +400,10 @@ class NeuralEstimator:
                 seen = rows[1] if feature_map is None else feature_map(rows[1])
                 embedding_net = copy.deepcopy(embedding_net)  # its weights are those of this estimator
                 for position in range(config.ensemble):
-                    member = _with_fitted_base(config, dim, _builder(config, embedding_net)(rows[0], seen))
-                    member.load_state_dict(_of_full_base(_below(f"{position}.", weights)))
+                    member, saved = _builder(config, embedding_net)(rows[0], seen), _below(f"{position}.", weights)
+                    if base_is_fitted(config.method, config.model):
+                        member, saved = with_fitted_base(member, dim), with_full_base_weights(saved)
+                    member.load_state_dict(saved)
                     members.append(member)
                 success = None
                 if _below("success.", weights):
@@ -414,32 +415,6 @@ class NeuralEstimator:
                 "the folder from a copy, or use the versions that posterior.json names"
             ) from error
         return cls(config, dim, members, feature_map, event_shape, success, told.get("flat", ()))
-
-
-def _base_is_fitted(config: EstimatorConfig) -> bool:
-    return config.method == "npe" and config.model in _FITTED
-
-
-def _with_fitted_base(config: EstimatorConfig, dim: int, member: Any) -> Any:
-    """The flow with a normal base of any covariance; a standard normal one, until it is fitted or loaded."""
-    if _base_is_fitted(config):
-        from zuko.lazy import UnconditionalDistribution
-
-        old = member.net.base
-        member.net.base = UnconditionalDistribution(
-            torch.distributions.MultivariateNormal,
-            loc=torch.zeros_like(old.loc),
-            scale_tril=torch.eye(dim, dtype=old.loc.dtype, device=old.loc.device),
-            buffer=True,
-        )
-    return member
-
-
-def _of_full_base(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Weights of a flow, where its base may have been saved with deviations alone."""
-    if (scale := weights.pop("net.base.scale", None)) is not None and scale.ndim == 1:
-        weights["net.base.scale_tril"] = torch.diag(scale)
-    return weights
 
 
 def _below(prefix: str, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -528,7 +503,8 @@ class NeuralTrainer:
         self._priors = [_standard_normal(self._dim, self._device) for _ in range(self._config.ensemble)]
         with _sbi_at_work(0):  # it tries the prior out
             self._trainers = [self._new_trainer(prior) for prior in self._priors]
-        return self._trained(normals, features, None, fit_bases=not goes_on and _base_is_fitted(self._config))
+        fit_bases = not goes_on and base_is_fitted(self._config.method, self._config.model)
+        return self._trained(normals, features, None, fit_bases)
 
     def fit_more(self, normals: np.ndarray, features: np.ndarray, observed: np.ndarray) -> tuple[NeuralEstimator, Fit]:
         """The estimator after further simulations, whose parameters were drawn from the last one at ``observed``.
@@ -579,7 +555,9 @@ class NeuralTrainer:
                 net = trainer.append_simulations(thetas, seen, **told).train(**usual)
             fit.epochs.append(int(trainer.summary["epochs_trained"][-1]))
             fit.losses.append(float(trainer.summary["best_validation_loss"][-1]))
-            members.append(_with_fitted_base(config, self._dim, copy.deepcopy(net)))
+            member = copy.deepcopy(net)
+            is_fitted = base_is_fitted(config.method, config.model)
+            members.append(with_fitted_base(member, self._dim) if is_fitted else member)
         self._rounds += 1
         if fit_bases:
             self._fit_bases(members, thetas, seen)
