@@ -17,7 +17,7 @@ of their range. Bars: gain within 1 % of 1, and 99 % right.
 ``amortized``: one posterior per column, made of simulations alone, asked about 200 logs (the same commands and start,
 parameters from the prior). Bar: 90 % intervals hold 82 to 96.5 % of each parameter.
 
-``directed``: ``infer`` as it is by default (two rounds), logs with commands, starts and parameters of their own. Bars:
+``directed``: ``infer`` as it is by default, logs with commands, starts and parameters of their own. Bars:
 intervals of at least 14 of 20 logs hold in every column, 85 to 94.5 % pooled; deviations at most 1.25 times those of
 exact stamps at equal noise, and at most 0.4 of the prior's; right models called "do not train" in at most 5 % pooled;
 noise found within a factor of 1.5, and below 0.1 % of the range where there is none.

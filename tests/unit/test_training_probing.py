@@ -80,7 +80,7 @@ def test_gymnasiums_environments_are_inferred_by_themselves(env, prior, truth, s
     found = infer(env, log, prior, tmp_path, options)
     assert Knows.made[-1].shape[0] == 1 and np.isfinite(Knows.made[-1]).all()
     assert found.noise["text"].startswith(
-        "sensor noise: none, estimated from the log; a 200th of what a segment shows is assumed: "
+        "sensor noise: none, estimated from the log; a hundredth of what a segment shows is assumed: "
     )
     assert not any(found.noise["found"].values()) and all(found.noise["std"].values())
     assert found.errors()["posterior"] < 2e-3

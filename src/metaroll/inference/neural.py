@@ -14,7 +14,7 @@ import numpy as np
 from torch import nn
 
 from metaroll.checks import check_path, check_seed, check_whole, described
-from metaroll.errors import ShapeError
+from metaroll.errors import ShapeError, option_text
 from metaroll.inference.estimators import EstimatorConfig, Fit, NeuralEstimator, NeuralTrainer
 from metaroll.inference.parameter_names import named
 from metaroll.inference.posterior import BORDER, Posterior
@@ -23,19 +23,29 @@ from metaroll.inference.regions import NUM_DRAWS, Estimator, Region, find_region
 from metaroll.inference.simulations import Simulate, Simulations, SimulationStore, fingerprint
 from metaroll.seeding import derive_seed
 
-__all__ = ["NPDR", "BayesSim", "InferenceProgress", "NeuralInference"]
+__all__ = ["NPDR", "BayesSim", "InferenceProgress", "NeuralInference", "check_num_simulations"]
 
 _FEWEST = 20
 """Usable simulations below which nothing can be trained."""
-_DRAWN_BY = "chains, from networks of the region whose bases are fitted"
+_DRAWN_BY = "chains, from networks of the region whose bases are fitted, half of all in the last round"
 """How rounds are truncated: simulations of a round that was drawn in another way are not used again."""
+
+
+def check_num_simulations(num_simulations: int, rounds: int) -> int:
+    """``num_simulations`` of all rounds; ``ValueError`` where a round has too few of them to learn from."""
+    total, fewest = check_whole("num_simulations", num_simulations, 1), _FEWEST * max(1, 2 * (rounds - 1))
+    if total < fewest:
+        rest = f" in {rounds} rounds, of which the last has half and each at least {_FEWEST}" if rounds > 1 else ""
+        fewer = ": more of them, or " + option_text("rounds", total // (2 * _FEWEST) + 1) if rounds > 1 else ""
+        raise ValueError(f"num_simulations must be at least {fewest}{rest}, got {total}{fewer}")
+    return total
 
 
 class InferenceProgress(NamedTuple):
     """What a progress callback is told.
 
     Attributes:
-        phase: ``"simulate"``, ``"train"`` (at its beginning) or ``"draw"``.
+        phase: ``"simulate"``, and, at their beginning, ``"train"``, ``"draw"`` or (of ``metaroll infer``) ``"check"``.
         round_number: From 1.
         rounds: How many there are.
         done: Simulations of the round that are done.
@@ -43,7 +53,7 @@ class InferenceProgress(NamedTuple):
         failed: Of those that are done, how many have failed.
     """
 
-    phase: Literal["simulate", "train", "draw"]
+    phase: Literal["simulate", "train", "draw", "check"]
     round_number: int
     rounds: int
     done: int
@@ -107,7 +117,7 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
                 is of other parameters than the prior.
         """
         simulate = named(simulate, self.prior.names)
-        total = check_whole("num_simulations", num_simulations, _FEWEST * self._rounds)
+        total = check_num_simulations(num_simulations, self._rounds)
         if observed is None and self._rounds > 1:
             raise ValueError("observed must be given with rounds above 1, which are directed to it")
         target = None if observed is None else np.asarray(observed, dtype=np.float64)
@@ -126,7 +136,7 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
                 seed = derive_seed("region", self._seed, number)
                 # Found where it is needed: a likelihood draws slowly, and whatever it drew may be there already.
                 region = functools.cache(functools.partial(find_region, estimator, self.prior.dim, target, seed))
-            share = total * number // self._rounds - total * (number - 1) // self._rounds
+            share = self._simulations_until(number, total) - self._simulations_until(number - 1, total)
             tried.append(self._simulated(store, simulate, number, share, total, estimator, target, region))
             rounds.append(tried[-1].usable)
             if target is not None:
@@ -149,6 +159,10 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
         elif target is not None:
             _ = posterior.draws  # made while progress says so
         return posterior
+
+    def _simulations_until(self, number: int, total: int) -> int:
+        """How many a round and those before have: the last one, whose region is the narrowest, has half of all."""
+        return total if number == self._rounds else total * number // max(1, 2 * (self._rounds - 1))
 
     @property
     def _within_region(self) -> bool:
@@ -270,7 +284,7 @@ class NPDR(NeuralInference):
         prior: What is known before: ``{"mass": (0.5, 2.0), ...}``, or another form that ``as_prior`` takes.
         config: How the posterior is learned: model, networks, training, ensemble, and ``method`` ``"nle"`` or
             ``"fmpe"`` instead of ``"npe"``.
-        rounds: In how many rounds the simulations are made.
+        rounds: In how many rounds the simulations are made; the last one has half of them.
         proposal: Where later rounds draw: ``"truncated"`` (the prior within the region that holds all but 1e-4 of the
             posterior; keeps maximum likelihood) or ``"posterior"`` (the posterior itself, corrected for in the loss).
         seed: Of all randomness.

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 from rich.console import Console
 from rich.panel import Panel
+from rich.status import Status
 from rich.table import Table
 
 from metaroll.cli.options import Output, parse, parse_command, unset
@@ -19,6 +20,9 @@ from metaroll.errors import UsageError, blame_input, command_text
 from metaroll.training.display.consoles import escape
 from metaroll.training.evaluation.inference_result import PAGE, InferenceOptions
 from metaroll.training.session.sim2real import LoopOptions
+
+if TYPE_CHECKING:
+    from metaroll.inference.neural import InferenceProgress
 
 __all__ = ["infer", "sim2real"]
 
@@ -82,7 +86,8 @@ def infer(arguments: Sequence[str]) -> None:
         require_sbi()
         refuse_foreign(folder, INFER)
         _about(console, rollouts, prior)
-        found = run(names[0], rollouts, prior, folder, options, progress=_told(console))
+        with console.status("looking at the simulator", spinner="line") as status:
+            found = run(names[0], rollouts, prior, folder, options, progress=_told(console, status))
         with take(folder, INFER):
             page = write_inference_page(found, folder / PAGE)
     _show(console, found)
@@ -131,12 +136,17 @@ def _about(console: Console, rollouts: Sequence[Any], prior: Any) -> None:
         console.print(f"[yellow]all are cut to {lengths[0]} steps, the shortest; leave out short ones to see more[/]")
 
 
-def _told(console: Console) -> Any:
-    def progress(state: Any) -> None:
-        if state.phase == "train":
-            where = f"round {state.round_number} of {state.rounds}"
+def _told(console: Console, status: Status) -> Callable[[InferenceProgress], None]:
+    def progress(state: InferenceProgress) -> None:
+        where = f"round {state.round_number} of {state.rounds}"
+        if state.phase == "simulate":
+            status.update(f"{where}: {state.done:,} of {state.total:,} simulations")
+        elif state.phase == "train":
             done = f"{state.total:,} simulations done, {state.failed:,} of them failed"
             console.print(f"{where}: {done}; learning the posterior")
+            status.update(f"{where}: learning the posterior")
+        else:
+            status.update("checking the posterior" if state.phase == "check" else "drawing from the posterior")
 
     return progress
 

@@ -280,7 +280,8 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
                 noise=noise or {},
             )
             if assumed_noise is not None:
-                target = target.with_noise(assumed_noise, derive_seed("assumed noise", self.seed))
+                # (Of other recordings another noise: those held out are to tell what those seen do not.)
+                target = target.with_noise(assumed_noise, derive_seed("assumed noise", self.seed, target.digest()))
             self._target = target
             num_rollouts, length, _ = target.series.shape
             self._reduce = self._features(

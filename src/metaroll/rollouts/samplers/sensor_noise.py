@@ -23,7 +23,7 @@ __all__ = ["EstimatedNoise", "SensorNoise", "estimated_noise", "given_noise", "l
 
 _NONE = 1e-5
 """Share of the range of a channel below which noise counts as none: numbers in single precision are rounded so."""
-_LEAST = 1 / 200
+_LEAST = 1 / 100
 """Share of what a channel does in a segment: no simulator tells it better, and no row or command is quite on time."""
 _FITS = 4
 """How often parameters are brought nearer to those that predict best."""
@@ -107,7 +107,7 @@ class SensorNoise:
                 )
         how = self.how + (" (rollouts differ)" if known and self.found.ndim > 1 else "")
         parts = [f"{', '.join(known)}, {how}" if known else f"none, {how}"]
-        share = f"a {round(1 / _LEAST)}th of what a segment shows"
+        share = "a hundredth of what a segment shows"
         parts += [f"less was found, and {share} is assumed, in {', '.join(assumed)}"] if known and assumed else []
         parts += [f"{share} is assumed: {', '.join(assumed)}"] if assumed and not known else []
         parts += [f"inferred: {', '.join(self.inferred)}"] if self.inferred else []
@@ -228,7 +228,7 @@ def estimated_noise(
 
 
 def least_noise(rollouts: Sequence[StepSequence], field: str, segment_length: int) -> np.ndarray:
-    """Least deviations of all entries of ``field``, ``(n,)``, that are assumed: a 200th of what a segment shows.
+    """Least deviations of all entries of ``field``, ``(n,)``, that are assumed: a hundredth of what a segment shows.
 
     Without any, a posterior after a log that seems to have no noise rests on what no robot keeps to: steps of equal
     length, commands that come in time. Of all segments the median counts: an angle that jumps in some is no motion.

@@ -11,6 +11,7 @@ import numpy as np
 
 from metaroll.checks import check_seed, check_whole
 from metaroll.errors import MOST_THREADS
+from metaroll.inference.neural import check_num_simulations
 from metaroll.inference.posterior import Posterior
 from metaroll.rollouts.samplers.sensor_noise import parsed_noise
 
@@ -36,14 +37,15 @@ class InferenceOptions:
         every: Features leave out steps: they use one in so many.
         segment_length: Steps after which a simulation starts anew from the recorded state.
         num_simulations: Sets of parameters that are simulated, in all rounds.
-        rounds: Rounds of simulation and learning; after the first one where the posterior lies.
+        rounds: Rounds of simulation and learning; after the first one where the posterior lies. The last one has half
+            of the simulations.
         hold_out: Rollouts that inference does not see, on which its predictions are judged.
         seed: Seed of everything.
         num_workers: Processes that simulate; results do not depend on it.
         torch_threads: Threads that learn the posterior; its networks are small, and wait for each other with more.
         checks: Check the posterior: calibration, coverage, whether the simulator can be right at all.
         noise: Noise of the sensors, which simulations then have as well: estimate (from the rollouts; where it is less
-            than a 200th of what a segment shows, that much is added to rollouts and simulations), none, a standard
+            than a hundredth of what a segment shows, that much is added to rollouts and simulations), none, a standard
             deviation in each column's own unit, or deviations by label: theta=0.01,theta_dot=0.1.
     """
 
@@ -52,7 +54,7 @@ class InferenceOptions:
     every: int = 1
     segment_length: int = 20
     num_simulations: int = 2000
-    rounds: int = 2
+    rounds: int = 4
     hold_out: int = 1
     seed: int = 0
     num_workers: int = 1
@@ -65,6 +67,7 @@ class InferenceOptions:
             check_whole(name, getattr(self, name), low)
         for name, low in (("hold_out", 0), ("num_workers", 1)):
             check_whole(name, getattr(self, name), low)
+        check_num_simulations(self.num_simulations, self.rounds)
         check_seed("seed", self.seed)
         check_whole("torch_threads", self.torch_threads, 1, MOST_THREADS)
         for name, known in (("method", METHODS), ("features", FEATURES)):

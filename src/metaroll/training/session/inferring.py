@@ -167,6 +167,8 @@ def infer(
             else:
                 posterior, checks = method.infer(simulate, observed, num_simulations=options.num_simulations), {}
                 if options.checks:
+                    if progress is not None:
+                        progress(InferenceProgress("check", options.rounds, options.rounds, 0, 0))
                     unseen = _sampler(apart, held_out, prior, options) if held_out else None
                     checks = _checks(posterior, simulate, unseen, options)
         traces = [
