@@ -94,8 +94,8 @@ class LinearGaussian:
     def log_prob(self, normals: np.ndarray, features: np.ndarray) -> np.ndarray:
         points = np.broadcast_to(normals, (len(features), *normals.shape[-2:]))
         points = points - (features @ self.gain + self.shift)[:, None]
-        scaled = np.linalg.solve(self.root, points.reshape(-1, len(self.root)).T)
-        logs = -0.5 * np.square(scaled).sum(axis=0) - np.log(np.diag(self.root)).sum()
+        scaled = points.reshape(-1, len(self.root)) @ np.linalg.inv(self.root).T
+        logs = -0.5 * np.square(scaled).sum(axis=1) - np.log(np.diag(self.root)).sum()
         return (logs - 0.5 * len(self.root) * np.log(2.0 * np.pi)).reshape(points.shape[:2])
 
     def weights(self) -> dict:
