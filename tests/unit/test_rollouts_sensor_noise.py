@@ -16,6 +16,7 @@ from metaroll.envs.base.env_state import state_from_observation
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import DataError, ShapeError
 from metaroll.functional.philox import normals, stream_keys
+from metaroll.inference.priors import as_prior
 from metaroll.rollouts.samplers.one_step import OneStep
 from metaroll.rollouts.samplers.param_sets import seed_of_values
 from metaroll.rollouts.samplers.sbi import SimRolloutSamplerForSBI
@@ -23,6 +24,8 @@ from metaroll.rollouts.samplers.segment_starts import SegmentStarts
 from metaroll.rollouts.samplers.sensor_noise import estimated_noise, given_noise, parsed_noise
 from metaroll.tasks.plan_table import SENSOR_NOISE
 from metaroll.tasks.posterior_sampler import PosteriorTaskSampler
+from metaroll.training.evaluation.inference_result import InferenceOptions
+from metaroll.training.session.inferring import segment_sampler
 
 STEPS = 12
 STD = np.array([0.05, 0.3])
@@ -68,6 +71,37 @@ def test_noise_is_added_to_what_is_measured_and_not_to_what_moves(monkeypatch):
             )
     np.testing.assert_array_equal(difference[..., 2], 0.0)  # actions
     quiet.close(), noisy.close()
+
+
+@pytest.mark.parametrize("lengths", [(6, 6), (5, 5, 2)])
+def test_segments_that_are_chained_change_as_they_do_by_themselves(lengths):
+    theta = np.array([[1.0], [0.7]])
+    (plain, _), (chained, _) = (pend_sampler(noise=0.0 * STD, len_segments=lengths[0], chained=c) for c in (False, True))
+    apart, joined = (one(theta).numpy().reshape(2, 2, STEPS, 3) for one in (plain, chained))
+    np.testing.assert_array_equal(joined[..., 2], apart[..., 2])
+    starts = np.cumsum((0, *lengths))
+    for begin, end in zip(starts, starts[1:], strict=False):
+        changes = [np.diff(series[:, :, begin:end, :2], axis=2) for series in (joined, apart)]
+        np.testing.assert_allclose(*changes, atol=1e-5)
+    # From the last row of a segment on it goes as the simulation did: where it went, not where the next one starts.
+    longer, _ = pend_sampler(noise=0.0 * STD, len_segments=STEPS)
+    at = lengths[0]
+    whole = longer(theta).numpy().reshape(2, 2, STEPS, 3)
+    np.testing.assert_allclose(joined[:, :, : at + 1, :2], whole[:, :, : at + 1, :2], atol=1e-5)
+    assert not np.allclose(apart[:, :, at, :2], whole[:, :, at, :2], atol=1e-3)
+
+
+def test_noise_of_starts_is_no_change_of_simulations():
+    """With the true parameters, changes of simulations vary as those that noisy sensors show."""
+    truth, prior, noise = {"m": 0.8, "l": 1.2}, {"m": (0.5, 1.5), "l": (0.5, 1.5)}, np.array([0.04, 0.04, 0.3])
+    log = recorded("Pendulum-v1", truth, count=30, steps=100, states=False, noise=noise)
+    options = InferenceOptions(hold_out=0, noise="0=0.04,1=0.04,2=0.3")
+    with segment_sampler("Pendulum-v1", log, as_prior(prior), options) as sampler:
+        shown = sampler.target_features().numpy().reshape(30, 9)
+        drawn = sampler(np.tile([0.8, 1.2], (200, 1))).numpy().reshape(200, 30, 9)
+    deviations = (shown - drawn.mean(axis=0)) / drawn.std(axis=0)
+    assert (np.abs(deviations.mean(axis=0)) < 3.5 / np.sqrt(30)).all()
+    assert abs(deviations[:, 6:8].mean()) < 0.35  # of cosine and sine: -0.5 with jumps between segments
 
 
 def test_rollouts_have_noise_of_their_own(monkeypatch):

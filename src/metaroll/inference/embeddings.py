@@ -63,6 +63,7 @@ class Embedding(ABC, nn.Module):
         name: Short name.
         requires_target_domain_data: Whether a step also holds the target domain's state and action.
         takes_batches: Whether ``summary_statistic`` takes leading axes, so that all rollouts are one call.
+        of_changes: Whether features depend on how states change from row to row alone, not on where they are.
         dim_data: Numbers per step without the target domain's (``S + A``).
         downsampling_factor: As given.
         len_rollouts: Steps of every rollout before downsampling, where the embedding has to know.
@@ -75,6 +76,7 @@ class Embedding(ABC, nn.Module):
     name: str
     requires_target_domain_data: bool = False
     takes_batches: ClassVar[bool] = False
+    of_changes: ClassVar[bool] = False
     len_rollouts: int | None = None
 
     def __init__(
@@ -335,6 +337,7 @@ class DeltaStepsEmbedding(_WholeSeriesEmbedding):
     """The changes of the state over kept steps, ``S' * ((len_rollouts - 1) // downsampling_factor)`` features."""
 
     name: str = "dsemb"
+    of_changes: ClassVar[bool] = True
 
     @property
     def dim_output(self) -> int:
@@ -371,6 +374,7 @@ class BayesSimEmbedding(Embedding):
 
     name: str = "bsemb"
     takes_batches: ClassVar[bool] = True
+    of_changes: ClassVar[bool] = True
 
     @property
     def dim_output(self) -> int:

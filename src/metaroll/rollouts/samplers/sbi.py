@@ -151,6 +151,7 @@ class RolloutSamplerForSBI(ABC):
         segments: tuple[int, ...] | None = None,
         target: np.ndarray | None = None,
         entries: np.ndarray | None = None,
+        chained: bool = False,
     ) -> SeriesFeatures:
         """What makes features of sets of ``num_rollouts`` rollouts of ``length`` steps, simulated in ``segments``."""
         cut = self._cut(length)
@@ -169,6 +170,7 @@ class RolloutSamplerForSBI(ABC):
             pad_mode=self.pad_mode,
             target=target,
             entries=entries,
+            chained=chained,
         )
 
 
@@ -206,6 +208,8 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
             called ``noise.LABEL`` is such a deviation, instead of a domain parameter.
         assumed_noise: Deviation of noise, ``(C,)`` or ``(R, C)``, of the entries that count which recorded rollouts do
             not have: it is added to their series as to what is simulated, and segments start where they do without it.
+        chained: The series of a simulation goes on where each segment has ended, instead of where the next one starts.
+            For features of changes alone, where starts are off by noise of sensors: that they are is no change.
         clip_actions: Play recorded actions beyond the bounds of the environment, which clips them; else they are an
             error.
         num_workers, transport, address, timeouts, pool, slots_per_unit: As for ``RolloutEngine``.
@@ -242,6 +246,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         entries: np.ndarray | None = None,
         noise: Mapping[str, np.ndarray] | None = None,
         assumed_noise: np.ndarray | None = None,
+        chained: bool = False,
         clip_actions: bool = False,
         num_workers: int = 1,
         transport: str = "auto",
@@ -252,7 +257,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
     ) -> None:
         options: dict[str, Any] = {"features_of": features_of, "series": series, "pad_mode": pad_mode, "seed": seed}
         super().__init__(env, policy, embedding, num_segments, len_segments, stop_on_done, **options)
-        for name, value in (("use_rec_act", use_rec_act), ("clip_actions", clip_actions)):
+        for name, value in (("use_rec_act", use_rec_act), ("clip_actions", clip_actions), ("chained", chained)):
             if not isinstance(value, bool):
                 raise TypeError(f"{name} must be a bool, got {value!r}")
         self.use_rec_act, self.failed = use_rec_act, []
@@ -291,6 +296,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
                 segments=target.segments,
                 target=target.series.astype(np.float32) if embedding.requires_target_domain_data else None,
                 entries=entries,
+                chained=chained,
             )
             if use_rec_act and not clip_actions:
                 target.check_actions(spec)

@@ -172,6 +172,9 @@ class SeriesFeatures:
             R G segments.
         firsts: What was measured where segments start, ``(R G, S)``: simulations with noise have measured the same
             there, since this measurement is why they start where they do. ``None``: they have noise of their own.
+        chained: Whether each segment goes on where the one before has ended. Else it begins where it was recorded: what
+            a simulation is off by then, its start's own error included, is a change from row to row, which a recording
+            with noise in the rows where segments start has not.
     """
 
     embedding: Any
@@ -185,6 +188,7 @@ class SeriesFeatures:
     entries: np.ndarray | None = None
     noise: np.ndarray | None = None
     firsts: np.ndarray | None = None
+    chained: bool = False
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -251,31 +255,35 @@ class SeriesFeatures:
         states, actions = columns[self.state_field], columns[self.action_field]
         states = states.reshape(-1, total + count, states.shape[-1] if states.ndim > 1 else 1)
         actions = actions.reshape(-1, total, actions.shape[-1] if actions.ndim > 1 else 1)
-        size = states.shape[2]
-        series = np.empty((len(states), total, size + actions.shape[2]), dtype=np.float32)
-        begin = 0
-        for number, length in enumerate(self.segments):  # each has an entry more, after its last step
-            source = begin + number
-            series[:, begin : begin + length, :size] = states[:, source : source + length]
-            begin += length
-        series[:, :, size:] = actions
-        return series.reshape(-1, self.num_rollouts, total, series.shape[2])
+        return self._joined(states, actions)
 
     def _filled_up(self, columns: dict[str, Any], bounds: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Series of rollouts of which some have ended before."""
-        found = np.diff(bounds)
-        starts = np.concatenate([[0], np.cumsum(lengths)])
-        rollout = np.repeat(np.arange(len(lengths)), lengths)
-        step = np.arange(starts[-1]) - np.repeat(starts[:-1], lengths)
-        parts = []
+        found, parts = np.diff(bounds), []
         for field, final in ((self.state_field, 1), (self.action_field, 0)):
+            rows = lengths + final
+            rollout = np.repeat(np.arange(len(rows)), rows)
+            step = np.arange(len(rollout)) - np.repeat(np.cumsum(rows) - rows, rows)
             source = bounds[rollout] + final * rollout + np.minimum(step, found[rollout] - 1 + final)
             values = columns[field][source].reshape(len(source), -1).astype(np.float32)
             if self.pad_mode == "zeros":
                 values[step >= found[rollout] + final] = 0.0
-            parts.append(values)
-        series = np.concatenate(parts, axis=1)
-        return series.reshape(-1, self.num_rollouts, sum(self.segments), series.shape[1])
+            parts.append(values.reshape(-1, sum(self.segments) + final * len(self.segments), values.shape[1]))
+        return self._joined(*parts)
+
+    def _joined(self, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
+        """Series ``(B, R, T, D)`` of segments, which have a state (B R, T + G, S) more each, after their last step."""
+        total, size = sum(self.segments), states.shape[2]
+        series = np.empty((len(states), total, size + actions.shape[2]), dtype=np.float32)
+        ends = np.cumsum(self.segments) + np.arange(len(self.segments))  # of each the place of that state
+        if self.chained:
+            changes = np.delete(np.diff(states, axis=1), ends[:-1], axis=1)
+            series[:, 0, :size] = states[:, 0]
+            series[:, 1:, :size] = states[:, :1] + np.cumsum(changes[:, :-1], axis=1)
+        else:
+            series[:, :, :size] = np.delete(states, ends, axis=1)
+        series[:, :, size:] = actions
+        return series.reshape(-1, self.num_rollouts, total, series.shape[2])
 
     def _embedded(self, series: np.ndarray) -> np.ndarray:
         """Features of as many sets as the embedding is called with."""

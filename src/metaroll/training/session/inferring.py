@@ -227,19 +227,22 @@ def segment_sampler(
 def _sampler(
     compared: Compared, seen: Sequence[StepSequence], prior: Prior, options: InferenceOptions
 ) -> SimRolloutSamplerForSBI:
+    embedding, noise = _embedding(options, compared.spec, len(seen[0])), compared.noise
+    starts_are_off = bool(noise.inferred) or any(stds.any() for stds in noise.stds.values())
     return SimRolloutSamplerForSBI(
         compared.source,
         IdlePolicy(compared.source.spec),
         dict(enumerate(prior.names)),
-        _embedding(options, compared.spec, len(seen[0])),
+        embedding,
         len_segments=min(options.segment_length, len(seen[0])),
         rollouts_real=list(seen),
         series=compared.field,
         seed=derive_seed("simulations", options.seed),
         initial_state=compared.initial_state,
         entries=compared.entries,
-        noise=compared.noise.stds,
-        assumed_noise=compared.noise.assumed,
+        noise=noise.stds,
+        assumed_noise=noise.assumed,
+        chained=embedding.of_changes and starts_are_off,
         clip_actions=True,
         num_workers=options.num_workers,
     )
