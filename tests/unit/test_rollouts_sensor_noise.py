@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 
 import gymnasium
@@ -76,11 +77,13 @@ def test_noise_is_added_to_what_is_measured_and_not_to_what_moves(monkeypatch):
 @pytest.mark.parametrize("lengths", [(6, 6), (5, 5, 2)])
 def test_segments_that_are_chained_change_as_they_do_by_themselves(lengths):
     theta = np.array([[1.0], [0.7]])
-    (plain, _), (chained, _) = (pend_sampler(noise=0.0 * STD, len_segments=lengths[0], chained=c) for c in (False, True))
+    (plain, _), (chained, _) = (
+        pend_sampler(noise=0.0 * STD, len_segments=lengths[0], chained=c) for c in (False, True)
+    )
     apart, joined = (one(theta).numpy().reshape(2, 2, STEPS, 3) for one in (plain, chained))
     np.testing.assert_array_equal(joined[..., 2], apart[..., 2])
     starts = np.cumsum((0, *lengths))
-    for begin, end in zip(starts, starts[1:], strict=False):
+    for begin, end in itertools.pairwise(starts):
         changes = [np.diff(series[:, :, begin:end, :2], axis=2) for series in (joined, apart)]
         np.testing.assert_allclose(*changes, atol=1e-5)
     # From the last row of a segment on it goes as the simulation did: where it went, not where the next one starts.
