@@ -59,13 +59,13 @@ def test_scores_are_shares_of_the_way_from_nominal_to_oracle(tmp_path) -> None:
     assert result.interval("oracle") == (60.0, 60.0)
 
 
-@pytest.mark.parametrize("options", [["--simulations", "50"], ["--simulations", "3"], ["--jobs", "0"], ["--nonsense"]])
+@pytest.mark.parametrize("options", [["--simulations", "80"], ["--simulations", "3"], ["--jobs", "0"], ["--nonsense"]])
 def test_a_folder_of_something_else_is_refused_and_left(tmp_path, capsys, options) -> None:
     """Row 24: a folder ``log`` in it was enough for all of it to be removed, before options were looked at."""
     (tmp_path / "proj" / "log").mkdir(parents=True)
     (tmp_path / "proj" / "thesis.tex").write_text("mine")
     assert main(["sim2real", "demo", "--out", str(tmp_path / "proj"), *options]) == 2
-    if options == ["--simulations", "50"]:
+    if options == ["--simulations", "80"]:
         text = " ".join(capsys.readouterr().err.split())
         assert "proj exists and is not a loop of sim2real: it holds thesis.tex; move that away, or" in text
     assert (tmp_path / "proj" / "thesis.tex").read_text() == "mine"
@@ -222,7 +222,7 @@ def test_a_training_in_a_process_of_its_own_that_fails_says_why(tmp_path, monkey
 def test_the_command_closes_the_loop(tmp_path, capsys, monkeypatch, short_trainings) -> None:
     short = EstimatorConfig(max_epochs=2, num_transforms=1, hidden_features=8)
     monkeypatch.setattr(inferring, "infer_config", lambda options: short)
-    command = ["sim2real", "demo", "--out", str(tmp_path / "loop"), "--simulations", "60", "--epochs", "1"]
+    command = ["sim2real", "demo", "--out", str(tmp_path / "loop"), "--simulations", "80", "--epochs", "1"]
     command += ["--episodes", "2", "--jobs", "1", "--rollouts", "2"]
     assert main([*command, "--json", "--baselines", "simopt", "adr"]) == 0
     told = json.loads(capsys.readouterr().out)

@@ -127,7 +127,7 @@ class LoopOptions:
 
     def __post_init__(self) -> None:
         check_seed("seed", self.seed)
-        least = {"rollouts": 2, "simulations": 50, "epochs": 1, "trainings": 1, "episodes": 2, "jobs": 1}
+        least = {"rollouts": 2, "simulations": 80, "epochs": 1, "trainings": 1, "episodes": 2, "jobs": 1}
         for name, low in least.items():
             check_whole(name, getattr(self, name), low)
         if unknown := set(self.baselines) - {"simopt", "adr"}:
