@@ -279,7 +279,7 @@ class SeriesFeatures:
         if self.chained:
             changes = np.delete(np.diff(states, axis=1), ends[:-1], axis=1)
             series[:, 0, :size] = states[:, 0]
-            series[:, 1:, :size] = states[:, :1] + np.cumsum(changes[:, :-1], axis=1)
+            series[:, 1:, :size] = states[:, :1] + np.cumsum(changes[:, :-1], axis=1, dtype=np.float64)
         else:
             series[:, :, :size] = np.delete(states, ends, axis=1)
         series[:, :, size:] = actions
