@@ -101,25 +101,6 @@ def _check_first(compared: Compared, rollout: StepSequence, starts: SegmentStart
         )
 
 
-def _check_ends(rollout: StepSequence, lengths: Sequence[int], segments: Sequence[int]) -> None:
-    """Whether the simulator goes on as long as the log in most segments: with its own parameters some may end."""
-    short = [
-        (begin, length, of)
-        for begin, length, of in zip(np.cumsum([0, *segments[:-1]]).tolist(), lengths, segments, strict=True)
-        if length < of
-    ]
-    if 2 * len(short) > len(segments):
-        begin, length, of = short[0]
-        warnings.warn(
-            f"the simulator ends its episode before the log does in {len(short)} of {len(segments)} segments of the "
-            f"first recorded rollout (from row {begin}, counted from 0, after {length} of {of} steps); what is missing "
-            "there counts as zeros. Where the robot goes on after a fall, let the simulator go on: "
-            "terminate_when_unhealthy=False in Gymnasium's MuJoCo environments, or a step that never says terminated "
-            f"({_PAGE})",
-            stacklevel=5,
-        )
-
-
 def _check_params(
     compared: Compared,
     rollout: StepSequence,
@@ -185,6 +166,7 @@ def _simulated(
             eval=True,
             init_state=starts.states[part],
             max_steps=starts.segments[part],
+            stop_on_done=False,
             context={"recording": np.array(0), "start": np.array(begin)},
         )
         for number, params in enumerate(sets)
@@ -208,8 +190,6 @@ def _simulated(
             ) from error
         lost = {entry.plan.index for entry in engine.dropped}
     shown = iter(made)
-    if not may_fail:
-        _check_ends(rollout, [len(one) for one in made], starts.segments)
     found: list[list[np.ndarray]] = [[] for _ in sets]
     for plan in plans:
         values = np.zeros((0, len(compared.labels)))

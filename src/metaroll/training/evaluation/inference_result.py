@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -167,10 +168,11 @@ class Inference:
         found: dict[str, list[float]] = {"posterior": [], "nominal": []}
         for trace in told:
             scale = trace.recorded.std(axis=0) + 1e-12
-            with np.errstate(invalid="ignore"):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)  # of rows that no draw could simulate
                 mean = np.nanmean(trace.simulated, axis=0)
-            for name, guess in (("posterior", mean), ("nominal", trace.nominal)):
-                found[name].append(float(np.sqrt(np.nanmean(((guess - trace.recorded) / scale) ** 2))))
+                for name, guess in (("posterior", mean), ("nominal", trace.nominal)):
+                    found[name].append(float(np.sqrt(np.nanmean(((guess - trace.recorded) / scale) ** 2))))
         return {name: float(np.mean(values)) for name, values in found.items()}
 
     def to_dict(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -120,7 +121,8 @@ def _predictions(trace: Traces) -> list[str]:
     time = dt * np.arange(len(trace.recorded))
     kind = "held-out rollout" if trace.held_out else "rollout that inference saw"
     about = f"{kind}; {len(trace.simulated)} draws, from the recorded state anew with every segment"
-    with np.errstate(invalid="ignore"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of rows that no draw could simulate
         middle = np.nanmedian(trace.simulated, axis=0)
     plain, aligned = [], []
     for i, label in enumerate(trace.labels[:_MOST_STATES]):

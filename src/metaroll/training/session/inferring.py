@@ -235,6 +235,7 @@ def _sampler(
         dict(enumerate(prior.names)),
         embedding,
         len_segments=min(options.segment_length, len(seen[0])),
+        stop_on_done=False,  # the robot has gone on, whatever a simulator takes for an end
         rollouts_real=list(seen),
         series=compared.field,
         seed=derive_seed("simulations", options.seed),
@@ -363,6 +364,7 @@ def _traces(
             eval=True,
             init_state=starts.states[number * len(segments) + part],
             max_steps=starts.segments[part],
+            stop_on_done=False,
             context={"recording": np.array(number), "start": np.array(first)},
         )
         for index, (number, params, (part, first)) in enumerate(
