@@ -46,14 +46,12 @@ class Embedding(ABC, nn.Module):
 
     A step of a series is ``[state (S), action (A)]``. An embedding that compares with the target domain
     (``requires_target_domain_data``) takes ``[state, action, target's state, target's action]``, twice as many numbers.
-    States are those of ``spec.state_space``; where a spec has none, observations take their place.
-
-    An embedding of one's own fills ``summary_statistic`` and ``dim_output``.
+    States are those of ``spec.state_space``; where a spec has none, observations take their place. An embedding of
+    one's own fills ``summary_statistic`` and ``dim_output``.
 
     Args:
         spec: Environment specification.
-        dim_data: Numbers per step (D), without the target domain's: ``S + A``. (Their double is accepted from
-            embeddings that need the target domain's data, too.)
+        dim_data: Numbers per step (D), without the target domain's: ``S + A`` (or, where those are needed, twice that).
         downsampling_factor: Keep every ``downsampling_factor``-th step, beginning with the first.
         state_mask_labels: Labels or numbers of the states that are looked at (S' of S); all by default.
         act_mask_labels: The same for actions (A' of A); all by default, none if it is empty.
