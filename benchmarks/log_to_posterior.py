@@ -23,7 +23,7 @@ exact stamps at equal noise, and at most 0.4 of the prior's; right models called
 noise found within a factor of 1.5, and below 0.1 % of the range where there is none.
 
 ``wrong``: pendulums with Coulomb friction, and with commands that act two steps late, which the simulator lacks. Bar:
-36 of 40 are called "do not train". Residuals at the best fit are at least three deviations of the noise.
+36 of 40 are called "do not train". Residuals at the best fit are told in deviations of the noise.
 """
 
 from __future__ import annotations
