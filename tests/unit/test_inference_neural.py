@@ -238,11 +238,22 @@ def test_a_damaged_region_is_an_error(name, value, tmp_path):
         Posterior.load(folder)
 
 
+def test_the_last_of_several_rounds_has_half_of_all_simulations():
+    posterior = NPDR(PRIOR, replace(QUICK, max_epochs=2), rounds=4).infer(Linear(), OBSERVED, 200)
+    told = posterior.description  # some of them fail
+    made = np.add(told["num_simulations"], told["num_failed_in_rounds"])
+    assert made.tolist() == [33, 33, 34, 100]
+    with pytest.raises(ValueError, match=r"at least 120 in 4 rounds.*got 119: more of them, or rounds=3"):
+        NPDR(PRIOR, QUICK, rounds=4).infer(Linear(), OBSERVED, 119)
+    with pytest.raises(ValueError, match=r"at least 40 in 2 rounds.*got 10: more of them$"):
+        NPDR(PRIOR, QUICK, rounds=2).infer(Linear(), OBSERVED, 10)
+
+
 def test_simulations_are_kept_and_used_again(tmp_path):
     told, first = [], Linear()
     options = {"run_dir": tmp_path, "batch_size": 80, "simulator": "linear 1"}
     one = NPDR(PRIOR, QUICK, **options, progress=told.append).infer(first, OBSERVED, 200)
-    assert first.calls == [80, 80, 40] and sum(step.phase == "simulate" for step in told) == 3
+    assert first.calls == [80, 80, 40] and [step.done for step in told if step.phase == "simulate"] == [0, 80, 160, 200]
     again = Linear()
     two = NPDR(PRIOR, QUICK, **options).infer(again, OBSERVED, 200)
     assert again.calls == [] and two.description["num_reused"] == 200

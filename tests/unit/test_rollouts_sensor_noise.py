@@ -23,6 +23,7 @@ from metaroll.rollouts.samplers.param_sets import seed_of_values
 from metaroll.rollouts.samplers.sbi import SimRolloutSamplerForSBI
 from metaroll.rollouts.samplers.segment_starts import SegmentStarts
 from metaroll.rollouts.samplers.sensor_noise import estimated_noise, given_noise, parsed_noise
+from metaroll.rollouts.samplers.series_features import SeriesFeatures
 from metaroll.tasks.plan_table import SENSOR_NOISE
 from metaroll.tasks.posterior_sampler import PosteriorTaskSampler
 from metaroll.training.evaluation.inference_result import InferenceOptions
@@ -92,6 +93,16 @@ def test_segments_that_are_chained_change_as_they_do_by_themselves(lengths):
     whole = longer(theta).numpy().reshape(2, 2, STEPS, 3)
     np.testing.assert_allclose(joined[:, :, : at + 1, :2], whole[:, :, : at + 1, :2], atol=1e-5)
     assert not np.allclose(apart[:, :, at, :2], whole[:, :, at, :2], atol=1e-3)
+
+
+@pytest.mark.parametrize("chained", [False, True])
+def test_a_series_is_the_same_beside_one_that_has_ended_early(chained):
+    features = SeriesFeatures(Flat(2, 1, 6), 1, (4, 2), "states", "actions", chained=chained)
+    states = 1e3 + np.random.default_rng(0).standard_normal((8, 2))
+    columns, bounds = {"states": states, "actions": np.zeros((6, 1))}, np.array([0, 4, 6])
+    whole = features._whole(columns)
+    filled = features._filled_up(columns, bounds, np.array([4, 2]))
+    assert whole.shape == (1, 1, 6, 3) and whole.tobytes() == filled.tobytes()
 
 
 def test_noise_of_starts_is_no_change_of_simulations():

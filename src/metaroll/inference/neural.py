@@ -36,8 +36,8 @@ def check_num_simulations(num_simulations: int, rounds: int) -> int:
     total, fewest = check_whole("num_simulations", num_simulations, 1), _FEWEST * max(1, 2 * (rounds - 1))
     if total < fewest:
         rest = f" in {rounds} rounds, of which the last has half and each at least {_FEWEST}" if rounds > 1 else ""
-        fewer = ": more of them, or " + option_text("rounds", total // (2 * _FEWEST) + 1) if rounds > 1 else ""
-        raise ValueError(f"num_simulations must be at least {fewest}{rest}, got {total}{fewer}")
+        fewer = f", or {option_text('rounds', total // (2 * _FEWEST) + 1)}" if total >= _FEWEST else ""
+        raise ValueError(f"num_simulations must be at least {fewest}{rest}, got {total}: more of them{fewer}")
     return total
 
 
@@ -210,6 +210,7 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
         def tell(done: int, of: int, failed: int) -> None:
             self._tell("simulate", number, done, of, failed)
 
+        tell(0, share, 0)
         made = store.run(simulate, number, share, mark, draw, self._batch_size, tell)
         usable = share - made.num_failed
         if usable < _FEWEST:

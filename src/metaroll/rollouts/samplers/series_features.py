@@ -172,9 +172,9 @@ class SeriesFeatures:
             R G segments.
         firsts: What was measured where segments start, ``(R G, S)``: simulations with noise have measured the same
             there, since this measurement is why they start where they do. ``None``: they have noise of their own.
-        chained: Whether each segment goes on where the one before has ended. Else it begins where it was recorded: what
-            a simulation is off by then, its start's own error included, is a change from row to row, which a recording
-            with noise in the rows where segments start has not.
+        chained: Whether each segment is moved to where the one before has ended. Else the jump to the next recorded
+            start is a change from row to row. Where starts are noisy, that jump is there with the true parameters, too,
+            and a recording has none.
     """
 
     embedding: Any
@@ -265,7 +265,7 @@ class SeriesFeatures:
             rollout = np.repeat(np.arange(len(rows)), rows)
             step = np.arange(len(rollout)) - np.repeat(np.cumsum(rows) - rows, rows)
             source = bounds[rollout] + final * rollout + np.minimum(step, found[rollout] - 1 + final)
-            values = columns[field][source].reshape(len(source), -1).astype(np.float32)
+            values = columns[field][source].reshape(len(source), -1)
             if self.pad_mode == "zeros":
                 values[step >= found[rollout] + final] = 0.0
             parts.append(values.reshape(-1, sum(self.segments) + final * len(self.segments), values.shape[1]))
@@ -277,9 +277,9 @@ class SeriesFeatures:
         series = np.empty((len(states), total, size + actions.shape[2]), dtype=np.float32)
         ends = np.cumsum(self.segments) + np.arange(len(self.segments))  # of each the place of that state
         if self.chained:
-            changes = np.delete(np.diff(states, axis=1), ends[:-1], axis=1)
+            changes = np.delete(np.diff(states.astype(np.float64), axis=1), ends[:-1], axis=1)
             series[:, 0, :size] = states[:, 0]
-            series[:, 1:, :size] = states[:, :1] + np.cumsum(changes[:, :-1], axis=1, dtype=np.float64)
+            series[:, 1:, :size] = states[:, :1] + np.cumsum(changes[:, :-1], axis=1)
         else:
             series[:, :, :size] = np.delete(states, ends, axis=1)
         series[:, :, size:] = actions

@@ -92,7 +92,7 @@ class Traces(NamedTuple):
         labels: Of the S states (or observations).
         dt: Time step in s; ``None`` where it is not known.
         recorded: ``(T, S)``.
-        simulated: One simulation for each of n draws of the posterior, ``(n, T, S)``; NaN where it had ended.
+        simulated: One simulation for each of n draws of the posterior, ``(n, T, S)``; NaN where it failed.
         nominal: With the parameters that the simulator had before, ``(T, S)``.
         held_out: Whether inference did not see it.
     """

@@ -146,6 +146,7 @@ def infer(
                     "features": options.features,
                     "every": options.every,
                     "dt": compared.dt,
+                    "segments": "stepped on past ends; with noise, each from where the one before has ended",
                     "noise": compared.noise.to_dict(),
                     "recordings": sampler.target_digest(),
                     "behavior": _behavior(sampler, prior),
@@ -168,7 +169,7 @@ def infer(
                 posterior, checks = method.infer(simulate, observed, num_simulations=options.num_simulations), {}
                 if options.checks:
                     if progress is not None:
-                        progress(InferenceProgress("check", options.rounds, options.rounds, 0, 0))
+                        progress(InferenceProgress("check", options.rounds, options.rounds, 0, 1))
                     unseen = _sampler(apart, held_out, prior, options) if held_out else None
                     checks = _checks(posterior, simulate, unseen, options)
         traces = [
