@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
-from metaroll import EnvSpec, PendulumEnv, check_log, load_log, load_rollouts, rollout
+from metaroll import EnvSpec, PendulumEnv, StepSequence, check_log, load_log, load_rollouts, rollout
 from metaroll.cli.main import main
 
 DT = 0.05
@@ -162,3 +162,44 @@ def test_the_command_prints_label_column_unit_range_and_findings(tmp_path, capsy
     assert main([*arguments, str(tmp_path / "two"), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert [one["kind"] for one in document["findings"]] == ["speed"]
+
+
+LABELS = ("motor_angle", "link_angle", "motor_speed", "link_speed")
+
+
+def elastic_joint(seed, noise=0.01, of_one=1.0, order=(0, 1, 2, 3)):
+    """A motor and a link with a spring between them, which move nearly alike; columns in some order."""
+    generator = np.random.default_rng(seed)
+    q, v, dt, rows, actions = np.zeros(2), np.zeros(2), 0.02, [], []
+    for k in range(300):
+        rows.append([*q, *v])
+        actions.append([2.0 * np.sin(0.05 * k) + generator.normal()])
+        for _ in range(10):
+            spring = 20.0 * (q[0] - q[1]) + 0.2 * (v[0] - v[1])
+            v = v + 0.1 * dt * np.array([actions[-1][0] - spring - 0.1 * v[0], (spring - 3.0 * np.sin(q[1])) / 0.5])
+            q = q + 0.1 * dt * v
+    seen = np.array([*rows, [*q, *v]])
+    sizes = noise * np.ptp(seen, axis=0) * np.array([1.0, of_one, 1.0, 1.0])
+    seen = (seen + sizes * generator.normal(size=seen.shape))[:, list(order)]
+    spaces = (gymnasium.spaces.Box(-np.inf, np.inf, (4,)), gymnasium.spaces.Box(-9.0, 9.0, (1,)))
+    spec = EnvSpec(*spaces, observation_labels=LABELS)
+    info = {"env_spec": spec, "dt": dt}
+    return StepSequence(rewards=np.zeros(300), observations=seen, actions=np.array(actions), rollout_info=info)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.01])
+def test_swapped_columns_of_two_joints_are_said(noise):
+    for seed in range(3):
+        assert check_log([elastic_joint(seed, noise)]) == []
+        for order in ((0, 1, 3, 2), (1, 0, 2, 3)):
+            found = check_log([elastic_joint(seed, noise, order=order)])
+            assert kinds(found) == ["speed", "speed"]
+            assert [one.columns[-1] for one in found] == ["motor_speed", "link_speed"]
+            assert found[0].text.startswith("motor_speed fits link_angle (")
+            assert "better than motor_angle (" in found[0].text and "of speeds swapped?" in found[0].text
+
+
+def test_a_noisy_position_whose_neighbor_moves_alike_is_not_taken_for_a_swap():
+    for seed in range(20):
+        assert check_log([elastic_joint(seed, 0.03)]) == []
+        assert "swapped" not in str(check_log([elastic_joint(seed, of_one=20.0)]))

@@ -95,3 +95,47 @@ def test_lags_of_rollouts_and_in_words():
     assert lag_text(Lag(0.0, 0.0, 0.05), 0.02) == "lag of commands: 0 steps (0 ms), 0 to 0.05 with 95 %"
     assert "2 steps (40 ms), 1.9 to 2.1 with 95 %; a simulator needs it, too" in lag_text(Lag(2.0, 1.9, 2.1), 0.02)
     assert lag_text(Lag(0.5, 0.0, 4.0), None) == "lag of commands: not told by this log (0 to 4 steps)"
+
+
+def swinging(command, noise, seed, rows_late=0):
+    """Two runs of Gymnasium's pendulum; commands may read what was observed, and stand in a later row."""
+    import gymnasium
+
+    x, u = [], []
+    for run in range(2):
+        generator = np.random.default_rng([seed, run])
+        env = gymnasium.make("Pendulum-v1").unwrapped
+        state, seen, given = np.array(env.reset(seed=seed + run)[0]), [], []
+        for _ in range(400):
+            seen.append(state + noise * np.array([1.0, 1.0, 4.0]) * generator.normal(size=3))
+            given.append([float(np.clip(command(seen[-1], generator), -2.0, 2.0))])
+            state = np.array(env.step(np.array(given[-1]))[0], dtype=np.float64)
+        x.append(np.array([*seen, state]))
+        u.append(np.array(given[:1] * rows_late + given)[:400])
+    return x, u
+
+
+def test_commands_that_act_before_their_row_by_hand():
+    u = np.array([[1.0], [2.0], [4.0]])
+    np.testing.assert_array_equal(held_later(u, -1.0)[:, 0], [2.0, 4.0, np.nan])
+    np.testing.assert_allclose(held_later(u, -0.25)[:, 0], [1.25, 2.5, np.nan])  # 3/4 of this one, 1/4 of the next
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize("noise", [0.0, 0.03])
+def test_commands_that_are_logged_rows_late(rows, noise):
+    found = estimate_lag(*swinging(lambda _, g: g.uniform(-2.0, 2.0), noise, 3, rows), np.random.default_rng(0))
+    assert found.low <= -rows <= found.high < 0.0 and found.is_told
+    row = "in the row after that from" if rows == 1 else "2 rows after that from"
+    assert row in lag_text(found, 0.05) and f"move their columns up by {rows} row" in lag_text(found, 0.05)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.01, 0.03, 0.1])
+def test_a_controller_that_reads_its_row_is_not_taken_for_commands_that_are_late(noise):
+    """Its commands know of the row's noise, by which they tell of observations before they act."""
+    for push in (0.1, 0.5):
+        made = swinging(lambda x, g, push=push: -0.3 * x[2] - 0.5 * x[1] + push * g.normal(), noise, 3)
+        assert estimate_lag(*made, np.random.default_rng(0)).low >= 0.0
+    # That alone tells no lag at all: older commands speak of older observations.
+    found = estimate_lag(*swinging(lambda x, _: -0.3 * x[2] - 0.5 * x[1], noise, 3), np.random.default_rng(0))
+    assert math.isnan(found.steps) and not found.is_told

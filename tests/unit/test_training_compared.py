@@ -115,7 +115,12 @@ def test_rollouts_with_other_noise_have_their_own_and_held_out_ones_too():
     quiet, loud = logged(2, 0.02), logged(2, 0.2)
     alike, unlike = of(quiet), of([quiet[0], loud[0]])
     options = InferenceOptions(segment_length=20)
-    assert not alike.noise.differs and alike.of_others(loud, PRIOR, options) is alike
+    assert not alike.noise.differs and alike.of_others([], quiet, PRIOR, options) is alike
+    assert alike.of_others(logged(1, 0.02), quiet, PRIOR, options) is alike
+    for others in (loud, loud[:1]):  # whose noise is their own, though those seen are alike
+        held_out = alike.of_others(others, quiet, PRIOR, options).noise
+        assert held_out.found.shape == (len(others), 3) and (held_out.found > 0.15).all()
+    assert (of(loud).of_others(quiet[:1], loud, PRIOR, options).noise.found < 0.05).all()
     noise = unlike.noise
     assert noise.differs and noise.compared.shape == (2, 3)
     np.testing.assert_allclose(noise.found, [[0.02] * 3, [0.2] * 3], rtol=0.5)
@@ -123,8 +128,8 @@ def test_rollouts_with_other_noise_have_their_own_and_held_out_ones_too():
     assert told["std"]["theta_dot"] == pytest.approx(np.sqrt(0.5 * (0.02**2 + 0.2**2)), rel=0.25)
     assert [len(one) for one in told["found_in_rollouts"]] == [3, 3] and "(rollouts differ)" in str(noise)
     assert " to 0." in str(noise)
-    others = unlike.of_others(loud[1:], PRIOR, options)
-    assert others.noise.found.shape == (3,) and (others.noise.found > 0.15).all()
+    others = unlike.of_others(loud[1:], [quiet[0], loud[0]], PRIOR, options)
+    assert others.noise.found.shape == (1, 3) and (others.noise.found > 0.15).all()
     of_starts = replace(alike.noise, stds={"states": np.ones((2, 2))})
     assert of_starts.differs and of_starts.found.ndim == 1 and of_starts.of_first(1).stds["states"].shape == (1, 2)
     assert "found_in_rollouts" not in of_starts.to_dict() and "differ" not in str(of_starts)

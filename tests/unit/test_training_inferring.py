@@ -99,7 +99,7 @@ def test_the_page_shows_parameters_predictions_and_the_truth(found, tmp_path) ->
     assert "<script" not in page
     assert (
         f"<p>Recordings: {len(recordings()) - 1} of " in page
-        and "1 more held out" in page
+        and "the last one held out" in page
         and "<p>Sensor noise: " in page
     )
     outcomes = {check["name"]: check["outcome"] for check in found.checks["checks"]}

@@ -27,6 +27,8 @@ __all__ = ["NPDR", "BayesSim", "InferenceProgress", "NeuralInference", "check_nu
 
 _FEWEST = 20
 """Usable simulations below which nothing can be trained."""
+_MIXTURE = EstimatorConfig(ensemble=3, batch_size=50, learning_rate=2e-3)
+"""Mixtures of Gaussians that learn as flows do stop before they are half as good (benchmarks/README.md)."""
 _DRAWN_BY = "chains, from networks of the region whose bases are fitted, half of all in the last round"
 """How rounds are truncated: simulations of a round that was drawn in another way are not used again."""
 
@@ -336,7 +338,8 @@ class BayesSim(NeuralInference):
         num_components: Gaussians of the mixture.
         num_random_features: Frequencies of its quasi-random Fourier features of a Matern 5/2 kernel; 0 means that a
             network sees the features themselves.
-        config: Further settings, of which method and model are set here.
+        config: Further settings, of which method and model are set here; ``None`` means three mixtures that are averaged,
+            with steps of 2e-3 and 50 simulations each.
         rounds: As of ``NPDR``.
         proposal: As of ``NPDR``; the correction for ``"posterior"`` is exact for a mixture.
         seed: As of ``NPDR``.
@@ -366,7 +369,7 @@ class BayesSim(NeuralInference):
         changed = {"num_components": num_components, "num_random_features": num_random_features}
         super().__init__(
             prior,
-            replace(EstimatorConfig() if config is None else config, method="npe", model="mdn", **changed),
+            replace(_MIXTURE if config is None else config, method="npe", model="mdn", **changed),
             rounds=rounds,
             proposal=proposal,
             seed=seed,

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 from gymnasium.spaces import Box
+from scipy.optimize import linear_sum_assignment
 
 from metaroll.data.logs.mapping import names_angle
 from metaroll.data.rollouts import TIME_STEP
@@ -27,6 +28,9 @@ _PLAIN = 0.998
 _ENOUGH = 50
 _LOST = 0.5
 """Agreement below which a speed has nothing to do with the position whose derivative it should be."""
+_CLOSE, _RATHER = 0.9, 0.8
+"""Agreement of a speed with the position of another one from which columns count as swapped, and the most that it may
+leave unexplained there, as a share of what it leaves at its own."""
 _OFF = 0.2
 """Share by which the factor between the two may differ from what it should be."""
 _ROUND = 0.1
@@ -166,6 +170,7 @@ def _speeds(
     relations += [one for one in _labeled(names) if one.speed not in {known.speed for known in relations}]
     if not relations and sum(map(len, logs)) >= _ENOUGH:
         relations = _plain(logs, dt, alone=True)
+    swapped = _swapped(logs, relations, dt)
     for relation in relations:
         columns = tuple(names[i] for i in (*relation.position, relation.speed))
         if len(relation.position) == 2:
@@ -181,12 +186,22 @@ def _speeds(
                 continue
         fit = derivative_fit(*_pair(logs, relation), dt)
         factor = fit.factor / relation.factor
-        place = f"the angle of {columns[0]} and {columns[1]}" if len(relation.position) == 2 else columns[0]
+        place = _place(relation.position, names)
+        if relation in swapped:
+            position, agreement = swapped[relation]
+            yield Finding(
+                "speed",
+                columns,
+                (),
+                f"{columns[-1]} fits {_place(position, names)} ({_percent(agreement)} of its changes explained) better "
+                f"than {place} ({_percent(fit.agreement)}): are columns of positions or of speeds swapped?",
+            )
+            continue
         still = all(np.ptp(log[:, i]) == 0.0 for log in logs for i in relation.position)
         if still or all(np.ptp(log[:, relation.speed]) == 0.0 for log in logs):
             continue  # said of the column itself
         if fit.agreement < _LOST:
-            text = f"{columns[-1]} is not the speed of {place} (it explains {100 * fit.agreement:.0f} % of its changes)"
+            text = f"{columns[-1]} is not the speed of {place} (it explains {_percent(fit.agreement)} of its changes)"
             yield Finding("speed", columns, (), f"{text}; check which columns they are, and unwrap")
         elif abs(factor - 1.0) > _OFF:
             yield Finding(
@@ -195,6 +210,37 @@ def _speeds(
                 (),
                 f"{place} changes by {factor:.4g} times what {columns[-1]} says: {_hint(factor, len(columns) == 3)}",
             )
+
+
+def _swapped(
+    logs: list[np.ndarray], relations: Sequence[_Relation], dt: float
+) -> dict[_Relation, tuple[tuple[int, ...], float]]:
+    """Relations whose speed belongs to the position of another one, with that position and the agreement there.
+
+    Of all ways to give each speed one position, the one that leaves the least unexplained. All speeds that go elsewhere
+    must gain by it: a position that is noisy, whose neighbor moves nearly as it does, is none that was swapped.
+    """
+    if len(relations) < 2:
+        return {}
+    pairs = [[_pair(logs, _Relation(other.position, one.speed)) for other in relations] for one in relations]
+    agreements = np.array([[derivative_fit(*pair, dt).agreement for pair in row] for row in pairs])
+    left = np.maximum(1.0 - agreements, 1e-12)
+    speeds, places = linear_sum_assignment(np.log(left))
+    moved = [(i, j) for i, j in zip(speeds.tolist(), places.tolist(), strict=True) if i != j]
+    if not all(agreements[i, j] > _CLOSE and left[i, j] < _RATHER * left[i, i] for i, j in moved):
+        return {}
+    return {relations[i]: (relations[j].position, float(agreements[i, j])) for i, j in moved}
+
+
+def _place(position: tuple[int, ...], names: Sequence[str]) -> str:
+    if len(position) == 1:
+        return names[position[0]]
+    return f"the angle of {names[position[0]]} and {names[position[1]]}"
+
+
+def _percent(share: float) -> str:
+    """Of what is nearly all, as many digits as tell it from all."""
+    return f"{100 * share:.{0 if share < 0.99 else 1 if share < 0.999 else 2}f} %"
 
 
 def _hint(factor: float, is_circle: bool) -> str:

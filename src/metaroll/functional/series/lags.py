@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -19,6 +20,11 @@ _FLOOR = 1e-10
 _RIDGE = 1e-9
 """Of columns that say the same, as sine and cosine near a stop do."""
 _MOST_COLUMNS = 64
+_OF_THE_OTHER, _BEYOND = 0.25, 2.0
+"""What the usual way round may tell more, as a share of what the other one does, and by which factor that must be more
+than what commands know that follow from their own row."""
+_LEAST_REST = 0.01
+"""Share of commands that must not follow, linearly, from the observations of their row."""
 _TOLD = 1.0
 """Steps by which an interval may be wide, if the lag is to count as known."""
 
@@ -27,7 +33,7 @@ class Lag(NamedTuple):
     """A lag in steps, and its interval.
 
     Attributes:
-        steps: The likeliest lag; NaN where the log is too short.
+        steps: The likeliest lag; NaN where the log is too short. Below 0: commands stand in rows after they acted.
         low: Lower bound.
         high: Upper bound.
     """
@@ -43,18 +49,20 @@ class Lag(NamedTuple):
 
 
 def held_later(actions: np.ndarray, lag: float) -> np.ndarray:
-    """Means over steps of commands that act ``lag`` steps late, ``(N, A)``; of steps that older ones reach into, NaN.
+    """Means over steps of commands that act ``lag`` steps late, ``(N, A)``; of steps that others reach into, NaN.
 
     With ``lag = m + f``: ``(1 - f) u_{k-m} + f u_{k-m-1}``.
 
     Args:
         actions: Of each step, ``(N, A)``.
-        lag: At least 0.
+        lag: Below 0 for commands that stand in rows after they acted.
     """
-    whole = int(lag)
+    whole = math.floor(lag)
     part = lag - whole
-    padded = np.concatenate([np.full((whole + 1, actions.shape[1]), np.nan), actions])
-    later, before = padded[1 : len(actions) + 1], padded[: len(actions)]
+    nothing = np.full((abs(whole) + 1, actions.shape[1]), np.nan)
+    padded = np.concatenate([nothing, actions, nothing])
+    first = len(nothing) - whole
+    later, before = padded[first : first + len(actions)], padded[first - 1 : first - 1 + len(actions)]
     return later if part == 0.0 else (1.0 - part) * later + part * before
 
 
@@ -63,6 +71,7 @@ def estimate_lag(
     actions: Sequence[np.ndarray],
     generator: np.random.Generator,
     *,
+    min_lag: float = -2.0,
     max_lag: float = 5.0,
     resolution: float = 0.1,
     num_reps: int = 200,
@@ -75,6 +84,9 @@ def estimate_lag(
     is that of a bootstrap of blocks of 25 steps (Künsch 1989), in which all of this is done anew, and half of
     ``resolution`` more.
 
+    Commands that follow from what was observed tell of observations, too: of those of their own row at most ``-N/2 log
+    det(1 - R^2)``. A lag below 0 is said where it tells at least twice that, and the best other one next to nothing more.
+
     A system that is not linear makes errors of its own, which count as noise; one whose speeds are not observed can
     look as if it were later than it is.
 
@@ -82,13 +94,15 @@ def estimate_lag(
         observations: Of each rollout, ``(T+1, O)``.
         actions: Held during its steps, ``(T, A)``.
         generator: Source of randomness.
-        max_lag: Largest lag that is tried, in steps.
+        min_lag: Smallest lag that is tried, in steps; at most 0.
+        max_lag: Largest one.
         resolution: Between those.
         num_reps: Resamples.
         confidence: Level of the interval.
 
     Returns:
-        NaN and the bounds 0 and ``max_lag`` where there are fewer than 8 blocks, or more than 64 observations.
+        NaN and the bounds 0 and ``max_lag`` where there are fewer than 8 blocks, more than 64 observations, or commands
+        that follow linearly from those of their row, to a hundredth.
 
     Raises:
         ShapeError: Observations and actions do not fit.
@@ -97,12 +111,14 @@ def estimate_lag(
         if x.ndim != 2 or u.ndim != 2 or len(x) != len(u) + 1:
             raise ShapeError(f"observations (T+1, O) and actions (T, A) do not fit: {x.shape} and {u.shape}")
     unknown = Lag(float("nan"), 0.0, max_lag)
-    lags = resolution * np.arange(round(max_lag / resolution) + 1)
+    lags = resolution * np.arange(round(min_lag / resolution), round(max_lag / resolution) + 1)
     if not observations:
         return unknown
     changes = np.concatenate([np.diff(x, axis=0) for x in observations])
     states = np.concatenate([x[:-1] for x in observations])
-    used = np.concatenate([np.arange(len(u)) > max_lag for u in actions])  # the same steps for all lags
+    used = np.concatenate(  # the same steps for all lags
+        [(np.arange(len(u)) > max_lag) & (np.arange(len(u)) < len(u) + math.floor(min_lag)) for u in actions]
+    )
     blocks = int(np.count_nonzero(used)) // _BLOCK
     if blocks < _FEWEST_BLOCKS:
         return unknown
@@ -111,16 +127,46 @@ def estimate_lag(
         return unknown
     drawn = generator.multinomial(blocks, np.full(blocks, 1.0 / blocks), size=num_reps)
     weights = np.concatenate([np.ones((1, blocks)), drawn])
-    profiles = []
-    for lag in lags:
-        held = _scaled(np.concatenate([held_later(u, lag) for u in actions])[used])
-        design = np.concatenate([np.ones((len(states), 1)), states, held], axis=1)
-        profiles.append(_log_likelihood(design, changes, blocks, weights))
-    best = lags[np.argmax(np.array(profiles), axis=0)]
+
+    def held(lag: float) -> np.ndarray:
+        return _scaled(np.concatenate([held_later(u, lag) for u in actions])[used])
+
+    def fits(*commands: np.ndarray, by: np.ndarray = weights) -> np.ndarray:
+        design = np.concatenate([np.ones((len(states), 1)), states, *commands], axis=1)
+        return _log_likelihood(design, changes, blocks, by)
+
+    profiles = np.array([fits(held(lag)) for lag in lags])
+    after = lags > -0.5 * resolution
+    early, usual = (lags[of][np.argmax(profiles[of, 0])] for of in (~after, after)) if not after.all() else (0.0, 0.0)
+    whole = weights[:1]
+    together, alone = fits(held(early), held(usual), by=whole)[0], fits(held(early), by=whole)[0]
+    gained = together - fits(held(usual), by=whole)[0]
+    rest = _rest(held(0.0), states)
+    if rest.size and np.square(rest).mean() < _LEAST_REST:
+        return unknown
+    if gained <= _BEYOND * _known(held(0.0), rest) or together - alone > _OF_THE_OTHER * gained:
+        lags, profiles = lags[after], profiles[after]
+    best = lags[np.argmax(profiles, axis=0)]
     tail = 0.5 * (1.0 - confidence)
     low, high = np.quantile(best[1:], [tail, 1.0 - tail])
     half = 0.5 * resolution
-    return Lag(float(best[0]), max(0.0, float(min(low, best[0])) - half), float(max(high, best[0])) + half)
+    least = min(0.0, float(lags[0]))
+    return Lag(float(best[0]), max(least, float(min(low, best[0])) - half), float(max(high, best[0])) + half)
+
+
+def _rest(commands: np.ndarray, states: np.ndarray) -> np.ndarray:
+    """What of ``commands (N, A)`` does not follow, linearly, from the ``states (N, O)`` of their row."""
+    return commands - states @ np.linalg.lstsq(states, commands, rcond=None)[0] if states.size else commands
+
+
+def _known(commands: np.ndarray, rest: np.ndarray) -> float:
+    """What a linear controller's commands at most tell of anything but by acting, ``-N/2 log det(1 - R^2)``, in nats.
+
+    They know of it by the observations of their row alone, from which their ``rest`` does not follow.
+    """
+    small = _RIDGE * np.eye(commands.shape[1])
+    before, after = (np.linalg.slogdet(each.T @ each / len(each) + small)[1] for each in (commands, rest))
+    return 0.5 * len(commands) * float(before - after)
 
 
 def _log_likelihood(design: np.ndarray, changes: np.ndarray, blocks: int, weights: np.ndarray) -> np.ndarray:

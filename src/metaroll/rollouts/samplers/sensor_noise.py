@@ -71,13 +71,20 @@ class SensorNoise:
 
     def of_first(self, number: int) -> SensorNoise:
         """That of the first ``number`` rollouts."""
+        return self._of(slice(number))
+
+    def of_last(self, number: int) -> SensorNoise:
+        """That of the last ``number`` rollouts, at least one."""
+        return self._of(slice(-number, None))
+
+    def _of(self, rollouts: slice) -> SensorNoise:
         if not self.differs:
             return self
-        stds = {name: values[:number] if values.ndim > 1 else values for name, values in self.stds.items()}
+        stds = {name: values[rollouts] if values.ndim > 1 else values for name, values in self.stds.items()}
         if self.found.ndim == 1:
             return replace(self, stds=stds)
-        assumed = None if self.assumed is None else self.assumed[:number]
-        return replace(self, stds=stds, found=self.found[:number], assumed=assumed)
+        assumed = None if self.assumed is None else self.assumed[rollouts]
+        return replace(self, stds=stds, found=self.found[rollouts], assumed=assumed)
 
     def to_dict(self) -> dict[str, Any]:
         """Channel -> deviation (``None`` where it is inferred), what was found, and how, JSON types.

@@ -122,11 +122,18 @@ class Compared:
         noise = self.noise.of_first(len(rollouts)).stds
         return SegmentStarts.of(rollouts, names, cut, state, self.observed_state, noise)
 
-    def of_others(self, rollouts: Sequence[StepSequence], prior: Prior, options: InferenceOptions) -> Compared:
-        """The same of rollouts that were not looked at; where rollouts are not equally noisy, with their own noise."""
-        if not self.noise.differs or not rollouts:
+    def of_others(
+        self,
+        rollouts: Sequence[StepSequence],
+        seen: Sequence[StepSequence],
+        prior: Prior,
+        options: InferenceOptions,
+    ) -> Compared:
+        """The same of ``rollouts`` beside those ``seen``; where not all are equally noisy, with their own noise."""
+        if not rollouts:
             return self
-        return replace(self, noise=self._noise_of(rollouts, prior, options))
+        noise = self._noise_of([*seen, *rollouts], prior, options)
+        return replace(self, noise=noise.of_last(len(rollouts))) if noise.differs or self.noise.differs else self
 
     def recorded(self, rollout: StepSequence) -> np.ndarray:
         """What is compared of a recorded rollout, ``(T, C)``."""

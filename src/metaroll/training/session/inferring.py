@@ -40,6 +40,7 @@ from metaroll.inference.simulations import Simulate
 from metaroll.policies.playback import IdlePolicy, PlaybackPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.samplers.sbi import RolloutSamplerForSBI, SimRolloutSamplerForSBI
+from metaroll.rollouts.samplers.sensor_noise import SensorNoise
 from metaroll.seeding import derive_seed
 from metaroll.tasks.domain_access import check_param_names, read_domain_params
 from metaroll.tasks.domain_params import NOISE, DomainParamUpdate
@@ -133,7 +134,7 @@ def infer(
     seen, held_out = _split(source, rollouts, prior, options, own_start=initial_state is not None)
     compared = Compared.of(source, seen, prior, options, initial_state)
     probe(compared, seen, prior, options)
-    apart = compared.of_others(held_out, prior, options)
+    apart = compared.of_others(held_out, seen, prior, options)
     with take(folder, INFER) as held:
         with torch_threads(options.torch_threads), _sampler(compared, seen, prior, options) as sampler:
             kept = {
@@ -177,10 +178,9 @@ def infer(
             *_traces(compared, seen[:1], posterior, options, held_out=False),
         ]
         failed = int(posterior.description["num_failed"])
-        told = compared.noise
         found = Inference(
             *(str(name or env), posterior, compared.nominal, traces, failed, options, folder, checks),
-            noise={**told.to_dict(), "text": str(told)},
+            noise=_noise_told(compared.noise, apart.noise),
             recordings=_recordings(rollouts, seen, held_out),
         )
         if is_new:
@@ -304,10 +304,21 @@ def _split(
     return cut[: len(cut) - hold_out], cut[len(cut) - hold_out :]
 
 
+def _noise_told(seen: SensorNoise, held_out: SensorNoise) -> dict[str, Any]:
+    """Noise of the sensors as JSON types, and in words; of held-out rollouts where they are not as noisy."""
+    told = {**seen.to_dict(), "text": str(seen)}
+    if held_out is not seen:
+        told["held_out"] = held_out.to_dict()
+        told["text"] += f". In rollouts that are held out: {str(held_out).partition(': ')[2]}"
+    return told
+
+
 def _recordings(given: Sequence[StepSequence], seen: Sequence[StepSequence], held_out: Sequence[StepSequence]) -> str:
     """How many rollouts there were, and how long they are, in words."""
     longest, steps = max(map(len, given)), len(seen[0])
-    words = f"recordings: {len(seen)} of {steps} steps" + (f", {len(held_out)} more held out" if held_out else "")
+    words = f"recordings: {len(seen)} of {steps} steps"
+    if held_out:
+        words += ", the last one held out" if len(held_out) == 1 else f", the last {len(held_out)} held out"
     return words + (f"; cut to the shortest (the longest has {longest} steps)" if longest > steps else "")
 
 
