@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "metaroll"
 MODULES = sorted(PACKAGE.rglob("*.py"))
-MODULE_LINES, CLASS_LINES = 600, 300
+CLASS_LINES = 300
 # A documented surface that large, and the one loop that steps environments with what surrounds it.
 LONG_CLASSES = {
     "Agent",
@@ -52,8 +52,6 @@ def flaws_of(path: Path) -> Iterator[str]:
     tree = ast.parse(text)
     if not ast.get_docstring(tree):
         yield "has no docstring"
-    if len(text.splitlines()) > MODULE_LINES:
-        yield f"has {len(text.splitlines())} lines, at most {MODULE_LINES}: take it apart"
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef) and node.name not in LONG_CLASSES:
             lines = (node.end_lineno or 0) - node.lineno + 1

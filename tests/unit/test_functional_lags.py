@@ -127,7 +127,8 @@ def test_commands_that_are_logged_rows_late(rows, noise):
     found = estimate_lag(*swinging(lambda _, g: g.uniform(-2.0, 2.0), noise, 3, rows), np.random.default_rng(0))
     assert found.low <= -rows <= found.high < 0.0 and found.is_told
     row = "in the row after that from" if rows == 1 else "2 rows after that from"
-    assert row in lag_text(found, 0.05) and f"move their columns up by {rows} row" in lag_text(found, 0.05)
+    assert row in lag_text(found, 0.05)
+    assert lag_text(found, 0.05).endswith("move their columns up by " + ("a row" if rows == 1 else "2 rows"))
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.01, 0.03, 0.1])

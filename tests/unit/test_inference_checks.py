@@ -274,6 +274,32 @@ def test_whether_data_tells_of_a_wide_parameter_is_measured():
     assert alone.unidentified == ("idle",) and "was not measured" in alone["identified"].words
 
 
+def test_a_width_alone_identifies_nothing():
+    """Networks of few simulations are narrower than the prior by chance."""
+    narrow = Exact(spread=[1.0, 1.0, 0.7])
+    verdict = check_posterior(Posterior(PRIOR, OBSERVED, estimator=narrow), simulate)
+    assert verdict.unidentified == ("idle",) and "does not identify idle" in verdict["identified"].words
+    # One that the data does tell, as wide, passes.
+    some = np.ascontiguousarray(MIX * [[0.3], [1.0]])
+
+    def faint(thetas):
+        return thetas[:, :2] @ some + simulate(thetas) - thetas[:, :2] @ MIX
+
+    class Told(Exact):
+        def __init__(self):
+            super().__init__()
+            self.cov[:2, :2] = np.linalg.inv(np.eye(2) + some @ some.T / NOISE**2)
+            self.root = np.linalg.cholesky(self.cov)
+
+        def means(self, features):
+            mean = np.zeros((len(features), 3))
+            mean[:, :2] = features @ some.T / NOISE**2 @ self.cov[:2, :2]
+            return mean
+
+    found = check_posterior(Posterior(PRIOR, faint(TRUTH)[0], estimator=Told()), faint)["identified"]
+    assert found.values["unidentified"] == ["idle"] and 0.5 < found.values["ratios"]["a"] < 0.8, found
+
+
 FAR = 30.0 * np.array([1.0, -1.0, 1.0, -1.0, 1.0, -1.0])
 
 

@@ -30,6 +30,14 @@ from metaroll.training.evaluation.inference_result import InferenceOptions
 from metaroll.training.session.inferring import segment_sampler
 
 STEPS = 12
+
+
+class Changing(Flat):
+    """Shows series that may be chained."""
+
+    of_changes = True
+
+
 STD = np.array([0.05, 0.3])
 
 
@@ -52,7 +60,9 @@ def pend_sampler(names=("pole_mass",), noise=STD, **options):
     real = recorded("pend", {"pole_mass": 0.8})
     spec = EnvSource.of("pend").spec
     given = {"rollouts_real": real, "len_segments": 6, "seed": 0, "noise": {"states": noise}, **options}
-    return SimRolloutSamplerForSBI("pend", IdlePolicy(spec), dict(enumerate(names)), Flat(2, 1, STEPS), **given), real
+    return SimRolloutSamplerForSBI(
+        "pend", IdlePolicy(spec), dict(enumerate(names)), Changing(2, 1, STEPS), **given
+    ), real
 
 
 def test_noise_is_added_to_what_is_measured_and_not_to_what_moves(monkeypatch):
@@ -79,7 +89,7 @@ def test_noise_is_added_to_what_is_measured_and_not_to_what_moves(monkeypatch):
 def test_segments_that_are_chained_change_as_they_do_by_themselves(lengths):
     theta = np.array([[1.0], [0.7]])
     (plain, _), (chained, _) = (
-        pend_sampler(noise=0.0 * STD, len_segments=lengths[0], chained=c) for c in (False, True)
+        pend_sampler(noise=0.0 * STD, len_segments=lengths[0], chained=c, stop_on_done=False) for c in (False, True)
     )
     apart, joined = (one(theta).numpy().reshape(2, 2, STEPS, 3) for one in (plain, chained))
     np.testing.assert_array_equal(joined[..., 2], apart[..., 2])
@@ -93,6 +103,23 @@ def test_segments_that_are_chained_change_as_they_do_by_themselves(lengths):
     whole = longer(theta).numpy().reshape(2, 2, STEPS, 3)
     np.testing.assert_allclose(joined[:, :, : at + 1, :2], whole[:, :, : at + 1, :2], atol=1e-5)
     assert not np.allclose(apart[:, :, at, :2], whole[:, :, at, :2], atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"chained": 1}, "chained must be a bool, got 1"),
+        ({"embedding": Flat(2, 1, STEPS)}, "depend on where states are, .* as those of Flat do"),
+        ({"rollouts_real": None}, "without rollouts_real"),
+        ({"stop_on_done": True}, "filled up with zeros, .* pad_mode='last'"),
+    ],
+)
+def test_series_that_are_no_motion_are_not_chained(options, message):
+    spec = EnvSource.of("pend").spec
+    given = {"embedding": Changing(2, 1, STEPS), "rollouts_real": recorded("pend", {}), "stop_on_done": False}
+    given |= {"len_segments": 6, "chained": True, **options}
+    with pytest.raises((TypeError, ValueError), match=message):
+        SimRolloutSamplerForSBI("pend", IdlePolicy(spec), {0: "pole_mass"}, **given)
 
 
 @pytest.mark.parametrize("chained", [False, True])

@@ -160,6 +160,8 @@ _NO_NUMBER = re.compile(
     r"(?P<kind>invalid literal for int\(\)|could not convert string to float).*: (?P<text>.*)"
 )
 
+_OF_A_GROUP = re.compile(r"Error parsing \w+: (?P<name>\w+)(?P<text> .*)")
+"""What a dataclass of options says of one of its fields; the name of the group is no flag."""
 _NO_NUMBERS = re.compile(r"Error parsing (?P<flag>--\S+): Could not find valid parse for arguments: \[(?P<texts>.*)\]")
 _NO_VALUE = re.compile(r"Missing value for argument '(?P<flag>--[\w-]+).*")
 
@@ -192,6 +194,9 @@ def _in_plain_words(sentence: str, arguments: Sequence[str], choices: Mapping[st
     if match is not None:
         flag, numbers = match["flag"], match["texts"].replace("'", "").replace(",", " ")
         return f"{flag} takes numbers with spaces between them, as in {flag} 64 64, got {','.join(numbers.split())!r}"
+    match = _OF_A_GROUP.fullmatch(sentence)
+    if match is not None:
+        return f"--{match['name'].replace('_', '-')}{match['text']}"
     match = _NO_NUMBER.fullmatch(sentence)
     if match is None:
         return sentence

@@ -16,8 +16,9 @@ from metaroll.seeding import derive_seed
 
 __all__ = ["check_identified", "check_informed"]
 
-_UNIDENTIFIED = 0.8
-"""Share of the prior's deviation from which on a parameter counts as not identified."""
+_UNIDENTIFIED, _DOUBTFUL = 0.8, 0.5
+"""Share of the prior's deviation from which on a parameter counts as not identified, and from which on it does where
+regressions find nothing of it: networks of few simulations are narrower by chance."""
 _MOST_ROWS = 500
 """Simulations that regressions are made of: their cost grows with the third power."""
 _MOST_FEATURE, _MOST_RESIDUAL = 5.0, 5.0
@@ -87,8 +88,9 @@ def check_identified(posterior: Posterior, made: Simulations | None, alpha: floa
     ratios = dict(zip(posterior.names, (posterior.std / posterior.prior.std).tolist(), strict=True))
     shown = ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())
     words = f"posterior over prior deviation: {shown}"
-    wide = [name for name, ratio in ratios.items() if ratio > _UNIDENTIFIED]
-    shares = {} if made is None or not wide else _shares(posterior, made, wide, alpha, seed)
+    looked_at = [name for name, ratio in ratios.items() if ratio > (_UNIDENTIFIED if made is None else _DOUBTFUL)]
+    shares = {} if made is None or not looked_at else _shares(posterior, made, looked_at, alpha, seed)
+    wide = [name for name in looked_at if ratios[name] > _UNIDENTIFIED or shares[name] == 0.0]
     told = [name for name in wide if shares.get(name, 0.0) >= 1.0 - _UNIDENTIFIED**2]
     little = [name for name in wide if name not in told and shares.get(name, 0.0) > 0.0]
     nothing = [name for name in wide if name not in told and name not in little]

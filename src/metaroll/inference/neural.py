@@ -338,8 +338,8 @@ class BayesSim(NeuralInference):
         num_components: Gaussians of the mixture.
         num_random_features: Frequencies of its quasi-random Fourier features of a Matern 5/2 kernel; 0 means that a
             network sees the features themselves.
-        config: Further settings, of which method and model are set here; ``None`` means three mixtures that are averaged,
-            with steps of 2e-3 and 50 simulations each.
+        config: Further settings, of which method and model are set here; ``None`` means three mixtures that are
+            averaged, learned in steps of 2e-3 from 50 simulations each.
         rounds: As of ``NPDR``.
         proposal: As of ``NPDR``; the correction for ``"posterior"`` is exact for a mixture.
         seed: As of ``NPDR``.

@@ -26,6 +26,7 @@ __all__ = [
     "invalid_value",
     "replay_line",
     "what_failed",
+    "what_is_said",
     "without_advice",
 ]
 
@@ -156,6 +157,11 @@ def without_advice(error: RolloutError, *, engines: bool = False) -> RolloutErro
     text = str(error).replace(_DROP, "")
     error.args = (text.replace(_DROP_INVALID, "") if engines else text, *error.args[1:])
     return error
+
+
+def what_is_said(error: RolloutError) -> str:
+    """What has happened, without advice, for those who have made neither the plan of the rollout nor an engine."""
+    return str(without_advice(error, engines=True)).partition(_RUN)[0]
 
 
 def what_failed(entry: DroppedRollout) -> str:

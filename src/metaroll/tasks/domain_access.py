@@ -76,7 +76,7 @@ def _check_plain_names(env: Any, names: Collection[str]) -> list[str]:
         if name not in known:
             what = f"domain parameter of {type(getattr(env, 'unwrapped', env)).__name__}"
             others = [] if model is None else model.attributes()  # hundreds are looked at, which is for errors alone
-            raise DataError(str(unknown_name(what, name, {*known, *own, *others})))
+            raise DataError(str(unknown_name(what, name, {*known, *own, *others} - {"dt"})))
     return paths
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,12 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 from rich.console import Console
 from rich.panel import Panel
-from rich.status import Status
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from metaroll.cli.options import Output, parse, parse_command, unset
 from metaroll.errors import UsageError, blame_input, command_text
-from metaroll.training.display.consoles import escape
+from metaroll.training.display.consoles import escape, show_line
 from metaroll.training.evaluation.inference_result import PAGE, InferenceOptions
 from metaroll.training.session.sim2real import LoopOptions
 
@@ -62,6 +64,7 @@ def infer(arguments: Sequence[str]) -> None:
     from metaroll.data.recordings import load_rollouts
     from metaroll.envs.lookup.source import EnvSource
     from metaroll.inference.estimators import require_sbi
+    from metaroll.training.comparing.log_checks import doubts_about
     from metaroll.training.display.json_output import print_json
     from metaroll.training.report.inference_page import write_inference_page
     from metaroll.training.session.inferring import infer as run
@@ -86,8 +89,10 @@ def infer(arguments: Sequence[str]) -> None:
         require_sbi()
         refuse_foreign(folder, INFER)
         _about(console, rollouts, prior)
-        with console.status("looking at the simulator", spinner="line") as status:
-            found = run(names[0], rollouts, prior, folder, options, progress=_told(console, status))
+        for text in doubts_about(EnvSource.of(names[0]), rollouts):
+            show_line(console, f"[yellow]check:[/] {escape(text)}")
+        with _at_work(console) as shown:
+            found = run(names[0], rollouts, prior, folder, options, progress=_told(console, shown))
         with take(folder, INFER):
             page = write_inference_page(found, folder / PAGE)
     _show(console, found)
@@ -136,24 +141,45 @@ def _about(console: Console, rollouts: Sequence[Any], prior: Any) -> None:
         console.print(f"[yellow]all are cut to {lengths[0]} steps, the shortest; leave out short ones to see more[/]")
 
 
-def _told(console: Console, status: Status) -> Callable[[InferenceProgress], None]:
+@contextlib.contextmanager
+def _at_work(console: Console) -> Iterator[Callable[[str], None]]:
+    """Shows, at a terminal, what is done at the moment, and since when; gives what changes the text."""
+    columns = (SpinnerColumn("line"), TextColumn("{task.description}"), TimeElapsedColumn())
+    # Warnings go where the user has sent them: above what is shown if that is the same terminal.
+    live = {"transient": True, "redirect_stderr": sys.stderr.isatty(), "disable": not console.is_terminal}
+    with Progress(*columns, console=console, **live) as shown:
+        task = shown.add_task("looking at the simulator", total=None)
+        told = ""
+
+        def update(text: str) -> None:
+            nonlocal told
+            if text.partition(":")[0] != told:
+                told = text.partition(":")[0]
+                shown.reset(task)
+            shown.update(task, description=text)
+
+        yield update
+
+
+def _told(console: Console, show: Callable[[str], None]) -> Callable[[InferenceProgress], None]:
     def progress(state: InferenceProgress) -> None:
         where = f"round {state.round_number} of {state.rounds}"
         if state.phase == "simulate":
-            status.update(f"{where}: {state.done:,} of {state.total:,} simulations")
+            show(f"{where}: {state.done:,} of {state.total:,} simulations")
         elif state.phase == "train":
             done = f"{state.total:,} simulations done, {state.failed:,} of them failed"
             console.print(f"{where}: {done}; learning the posterior")
-            status.update(f"{where}: learning the posterior")
+            show(f"learning the posterior, {where}")
         else:
-            status.update("checking the posterior" if state.phase == "check" else "drawing from the posterior")
+            show("checking the posterior" if state.phase == "check" else "drawing from the posterior")
 
     return progress
 
 
 def _show(console: Console, found: Any, truth: Any = None) -> None:
     table = Table(title="parameters", title_justify="left")
-    for name in ("parameter", "prior", "nominal", "posterior", "of the prior's spread", *(["true"] if truth else [])):
+    head = ("parameter", "prior", "nominal", "posterior", "90 %", "of prior", *(["true"] if truth else []))
+    for name in head:
         named = name == "parameter"  # in narrow terminals numbers are broken, names stay whole
         table.add_column(name, justify="left" if named else "right", no_wrap=named)
     for row in found.rows():
@@ -162,22 +188,29 @@ def _show(console: Console, found: Any, truth: Any = None) -> None:
             f"{row['prior_low']:.4g} to {row['prior_high']:.4g}",
             f"{row['nominal']:.4g}",
             f"{row['mean']:.4g} ± {row['std']:.2g}",
-            f"{100 * row['share_of_prior_std']:.3g} %{'' if row['identified'] else ' (says little)'}",
+            f"{row['low']:.4g} to {row['high']:.4g}",
+            f"{100 * row['share_of_prior_std']:.3g} %{'' if row['identified'] else ': little'}",
         ]
         table.add_row(*cells, *([f"{truth[row['name']]:.4g}"] if truth else []))
     console.print(table)
-    if found.noise:
-        console.print(escape(found.noise["text"]), soft_wrap=True)
+    if any(not row["identified"] for row in found.rows()):
+        show_line(console, "of prior: the posterior's deviation over the prior's; from half on, data says little")
+    for text in (found.recordings, found.noise.get("text")):
+        if text:
+            show_line(console, escape(text))
     errors = found.errors()
-    console.print(
+    show_line(
+        console,
         f"predictions are off by {errors['posterior']:.3g} of what a column's entries differ by (their deviation) with "
-        f"the posterior, {errors['nominal']:.3g} with the nominal parameters"
+        f"the posterior, {errors['nominal']:.3g} with the nominal parameters",
     )
     if found.checks:
         color = "green" if found.checks["passed"] else "yellow" if found.checks["too_wide"] else "red"
-        console.print(f"[{color}]{escape(found.checks['text'])}[/]", soft_wrap=True)
+        show_line(console, f"[{color}]{escape(found.checks['text'])}[/]")
         for line in found.checks["lines"]:
-            console.print(f"  {escape(line)}", soft_wrap=True)
+            show_line(console, f"  {escape(line)}")
+        if not found.checks["passed"]:
+            show_line(console, "what that means, and what to do: docs/inference.md, What a failing check means")
     told = found.posterior.description
     if told["num_reused"]:
         console.print(f"{told['num_reused']:,} simulations were there already, and were used again")

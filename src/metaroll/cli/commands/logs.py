@@ -11,17 +11,14 @@ import numpy as np
 
 from metaroll.cli.options import Output, Switch, parse_command, unset
 from metaroll.errors import UsageError, blame_input
-from metaroll.training.display.consoles import escape
+from metaroll.training.display.consoles import escape, show_line
 
 if TYPE_CHECKING:
     from metaroll.data.step_sequence import StepSequence
-    from metaroll.functional.series.lags import Lag
 
 __all__ = ["import_log"]
 
 _MOST_FILES = 10_000
-_EPISODES, _STEPS = 5, 100
-"""What is simulated, so that the log can be compared with it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +50,7 @@ def import_log(arguments: Sequence[str]) -> None:
     from metaroll.data.logs.mapping import LogMapping
     from metaroll.data.logs.plausibility import check_log
     from metaroll.data.recordings import save_rollouts
+    from metaroll.training.comparing.log_checks import lag_of
     from metaroll.training.display.json_output import print_json
 
     with blame_input():
@@ -73,16 +71,16 @@ def import_log(arguments: Sequence[str]) -> None:
         seconds = "" if fact["dt"] is None else f", {fact['steps'] * fact['dt']:.6g} s in steps of {fact['dt']:g} s"
         console.print(escape(f"{fact['file']}  {fact['steps']} steps{seconds}, from {fact['log']}"), soft_wrap=True)
         for line in fact["timing"]:
-            console.print(escape(f"  {line}"), soft_wrap=True)
+            show_line(console, escape(f"  {line}"))
     ranges = _ranges(rollouts)
     for name, (column, low, high) in ranges.items():
         console.print(escape(f"  {name:28} {low:12.5g} to {high:<12.5g} {column}".rstrip()), soft_wrap=True)
     findings = check_log(rollouts, simulated, own_dt)
     for finding in findings:
-        console.print(escape(f"  check: {finding.text}"), soft_wrap=True)
-    lag = _lag(rollouts)
+        show_line(console, escape(f"  check: {finding.text}"))
+    lag = lag_of(rollouts)
     if lag is not None:
-        console.print(escape(f"  {lag_text(lag, facts[0]['dt'])}"), soft_wrap=True)
+        show_line(console, escape(f"  {lag_text(lag, facts[0]['dt'])}"))
     if given.output.json:
         document = {"folder": str(Path(given.out).expanduser()), "rollouts": facts}
         document["ranges"] = {name: [low, high] for name, (_, low, high) in ranges.items()}
@@ -95,6 +93,7 @@ def _simulator(name: str) -> tuple[Any, float | None, list[StepSequence]]:
     """Spec, time step and some rollouts of an environment."""
     from metaroll.envs.base.env_state import time_step_of
     from metaroll.envs.lookup.source import EnvSource
+    from metaroll.training.comparing.log_checks import random_rollouts
     from metaroll.types import EnvSpec
 
     try:
@@ -102,33 +101,9 @@ def _simulator(name: str) -> tuple[Any, float | None, list[StepSequence]]:
     except TypeError as error:
         raise UsageError(f"--env must name an environment, got {name!r}: {error}") from error
     try:
-        return EnvSpec.from_env(env), time_step_of(env), _simulated(env)
+        return EnvSpec.from_env(env), time_step_of(env), random_rollouts(env)
     finally:
         env.close()
-
-
-def _simulated(env: Any) -> list[StepSequence]:
-    """Rollouts with random actions, none if the environment has none that can be drawn."""
-    from metaroll.errors import RolloutError
-    from metaroll.rollouts.single.rollout import rollout
-    from metaroll.seeding import derive_seed
-
-    env.action_space.seed(derive_seed(0, "import-log"))
-    try:
-        return [rollout(env, lambda _: env.action_space.sample(), seed=i, max_steps=_STEPS) for i in range(_EPISODES)]
-    except (RolloutError, TypeError, ValueError):
-        return []
-
-
-def _lag(rollouts: Sequence[StepSequence]) -> Lag | None:
-    """The lag of commands; ``None`` where observations or actions are no numbers."""
-    from metaroll.data.logs.lags import log_lag
-    from metaroll.errors import DataError
-
-    try:
-        return log_lag(rollouts)
-    except DataError:
-        return None
 
 
 def _facts(path: Path, rollout: StepSequence) -> dict[str, Any]:

@@ -194,7 +194,7 @@ def _tell_timing(table: LogTable, rollouts: Sequence[StepSequence], max_gap: flo
     """Warn of gaps that nobody has allowed, and of a clock that is far off, in one message."""
     timings = [rollout.rollout_info["log"]["timing"] for rollout in rollouts]
     told = gaps_text([gap for timing in timings for gap in timing["gaps"] if gap[1] > max_gap])
-    parts = [f"{told} (max_gap, at least as long, allows it)"] if told else []
+    parts = [f"{told} (max_gap in the mapping, at least as long, allows it)"] if told else []
     far = [number for number, timing in enumerate(timings) if abs(timing["clock_error"]) > _FAR_CLOCK]
     if far:
         dt = rollouts[far[0]].rollout_info[TIME_STEP]

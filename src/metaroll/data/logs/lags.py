@@ -35,11 +35,11 @@ def lag_text(lag: Lag, dt: float | None) -> str:
         return f"lag of commands: not told by this log ({lag.low:.2g} to {lag.high:.2g} steps)"
     seconds = "" if dt is None else f" ({1000 * dt * lag.steps:.3g} ms)"
     if lag.high < 0.0:
-        rows = max(1, round(-lag.steps))
-        where = "in the row after" if rows == 1 else f"{rows} rows after"
+        number = max(1, round(-lag.steps))
+        where, rows = ("in the row", "a row") if number == 1 else (f"{number} rows", f"{number} rows")
         return (
-            f"lag of commands: {lag.steps:.2g} steps{seconds}, {lag.low:.2g} to {lag.high:.2g} with 95 %: commands stand "
-            f"{where} that from which on they acted; move their columns up by {rows} {'row' if rows == 1 else 'rows'}"
+            f"lag of commands: {lag.steps:.2g} steps{seconds}, {lag.low:.2g} to {lag.high:.2g} with 95 %: commands "
+            f"stand {where} after that from which on they acted; move their columns up by {rows}"
         )
     text = f"lag of commands: {lag.steps:.2g} steps{seconds}, {lag.low:.2g} to {lag.high:.2g} with 95 %"
     return text if lag.low <= 0.0 else f"{text}; a simulator needs it, too (ActDelayWrapper, act_delay)"

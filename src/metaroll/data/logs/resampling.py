@@ -86,7 +86,7 @@ def checked_times(times: np.ndarray, start: float, table: LogTable, first: int, 
         row = int(long[0]) + 1
         raise LogError(
             f"{table.place(first + row, column)}: {pauses[row - 1]:.6g} s pass since the row before, usually "
-            f"{usual:.6g} s; set max_gap to {pauses[row - 1]:.6g} to bridge it, or cut the log in two"
+            f"{usual:.6g} s; set max_gap to {pauses[row - 1]:.6g} in the mapping to bridge it, or cut the log in two"
         )
 
 
@@ -220,7 +220,7 @@ def filled(
             until = "" if right[0] == gap + 1 else f" to row {first + int(right[0])}"
             raise LogError(
                 f"{table.place(first + gap, column)}: values are missing{until} ({length:.6g} s between those that "
-                f"are there); set max_gap to {length:.6g} to have the gap filled, or cut the log"
+                f"are there); set max_gap to {length:.6g} in the mapping to have the gap filled, or cut the log"
             )
     if not hold:
         return np.interp(times, times[known], values[known])

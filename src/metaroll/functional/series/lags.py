@@ -85,7 +85,7 @@ def estimate_lag(
     ``resolution`` more.
 
     Commands that follow from what was observed tell of observations, too: of those of their own row at most ``-N/2 log
-    det(1 - R^2)``. A lag below 0 is said where it tells at least twice that, and the best other one next to nothing more.
+    det(1 - R^2)``. A lag below 0 is said where it tells at least twice that, and the best other one little more.
 
     A system that is not linear makes errors of its own, which count as noise; one whose speeds are not observed can
     look as if it were later than it is.

@@ -42,6 +42,7 @@ from metaroll.rollouts.samplers.series_features import (
     SeriesEmbedding,
     SeriesFeatures,
     applied_field,
+    check_chained,
     check_embedding,
     check_segments,
     check_series,
@@ -209,7 +210,8 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         assumed_noise: Deviation of noise, ``(C,)`` or ``(R, C)``, of the entries that count which recorded rollouts do
             not have: it is added to their series as to what is simulated, and segments start where they do without it.
         chained: The series of a simulation goes on where each segment has ended, instead of where the next one starts.
-            For features of changes alone, where starts are off by noise of sensors: that they are is no change.
+            For features of changes alone, where starts are off by noise of sensors, which is no change. From exact
+            starts the jump says how far simulation and robot came apart in a segment.
         clip_actions: Play recorded actions beyond the bounds of the environment, which clips them; else they are an
             error.
         num_workers, transport, address, timeouts, pool, slots_per_unit: As for ``RolloutEngine``.
@@ -257,7 +259,8 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
     ) -> None:
         options: dict[str, Any] = {"features_of": features_of, "series": series, "pad_mode": pad_mode, "seed": seed}
         super().__init__(env, policy, embedding, num_segments, len_segments, stop_on_done, **options)
-        for name, value in (("use_rec_act", use_rec_act), ("clip_actions", clip_actions), ("chained", chained)):
+        check_chained(chained, embedding, rollouts_real is not None, stop_on_done and pad_mode == "zeros")
+        for name, value in (("use_rec_act", use_rec_act), ("clip_actions", clip_actions)):
             if not isinstance(value, bool):
                 raise TypeError(f"{name} must be a bool, got {value!r}")
         self.use_rec_act, self.failed = use_rec_act, []

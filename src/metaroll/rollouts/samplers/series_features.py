@@ -27,6 +27,7 @@ __all__ = [
     "SeriesFeatures",
     "applied_field",
     "channel_labels",
+    "check_chained",
     "check_embedding",
     "check_segments",
     "check_series",
@@ -321,6 +322,26 @@ def check_series(features_of: str, series: str | None, pad_mode: str) -> None:
     ):
         if value not in known:
             raise ValueError(f"{name} must be one of {known}, got {value!r}")
+
+
+def check_chained(chained: bool, embedding: Any, recorded: bool, filled_with_zeros: bool) -> None:
+    """``ValueError`` where series of segments are to be ``chained`` whose features are not those of one motion."""
+    if not isinstance(chained, bool):
+        raise TypeError(f"chained must be a bool, got {chained!r}")
+    if not chained:
+        return
+    if not getattr(embedding, "of_changes", False):
+        raise ValueError(
+            "chained must be False with features that depend on where states are, not on how they change alone "
+            f"(of_changes), as those of {type(embedding).__name__} do"
+        )
+    if not recorded:
+        raise ValueError("chained must be False without rollouts_real: nothing is cut into segments then, got True")
+    if filled_with_zeros:
+        raise ValueError(
+            "chained must be False where rollouts that end early are filled up with zeros, which are no motion; "
+            "stop_on_done=False, or pad_mode='last'"
+        )
 
 
 def finite_limit(spec: EnvSpec, what: str, hint: str = "") -> int:

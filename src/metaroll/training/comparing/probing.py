@@ -13,6 +13,7 @@ from metaroll.errors import DataError, RolloutError, ShapeError
 from metaroll.inference.priors import Prior
 from metaroll.policies.playback import PlaybackPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
+from metaroll.rollouts.failures import what_is_said
 from metaroll.rollouts.samplers.segment_starts import SegmentStarts
 from metaroll.seeding import derive_seed
 from metaroll.tasks.domain_params import NOISE, DomainParamUpdate
@@ -182,8 +183,8 @@ def _simulated(
         except RolloutError as error:
             raise RolloutError(
                 f"the simulator cannot simulate the first recorded rollout, with its own parameters, from the state "
-                f"{np.array2string(starts.states[0], precision=4, threshold=12)}: {error}. What infer asks of a "
-                f"simulator: {_PAGE}",
+                f"{np.array2string(starts.states[0], precision=4, threshold=12)}: {what_is_said(error)}. What infer "
+                f"asks of a simulator (that it can be stepped on after an end of its own, too): {_PAGE}",
                 error.plan,
                 error.step,
                 error.worker_traceback,

@@ -10,13 +10,24 @@ from typing import IO, TYPE_CHECKING, Any, cast
 from rich import markup
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from metaroll.diagnostics.report import TaskCheck
 
-__all__ = ["HelpShown", "escape", "make_console", "printable", "show_findings", "show_problem", "warning_line"]
+__all__ = [
+    "HelpShown",
+    "escape",
+    "make_console",
+    "printable",
+    "show_findings",
+    "show_line",
+    "show_problem",
+    "warning_line",
+]
 
 _NOTEBOOK_COLUMNS = 80
+_HANGING, _NARROWEST = 4, 20
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red", "skip": "dim"}
 
 
@@ -95,6 +106,20 @@ def printable(text: str) -> str:
 def escape(text: str) -> str:
     """``text`` for a console, without markup and control characters."""
     return markup.escape(printable(text))
+
+
+def show_line(console: Console, text: str) -> None:
+    """Print a sentence (markup); at a terminal it is broken between words, and further lines are indented below.
+
+    In files and pipes it stays one line, which can be searched.
+    """
+    if not console.is_terminal:
+        console.print(text, soft_wrap=True)
+        return
+    line = Text.from_markup(text)
+    indent = len(line.plain) - len(line.plain.lstrip()) + _HANGING
+    first, *rest = line.wrap(console, max(console.width - indent, _NARROWEST))
+    console.print(Text("\n").join([first, *(Text(" " * indent) + part for part in rest)]), soft_wrap=True)
 
 
 def show_findings(console: Console, findings: Sequence[TaskCheck]) -> None:

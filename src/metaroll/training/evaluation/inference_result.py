@@ -64,7 +64,7 @@ class InferenceOptions:
     noise: str = "estimate"
 
     def __post_init__(self) -> None:
-        for name, low in (("every", 1), ("segment_length", 2), ("num_simulations", 50), ("rounds", 1)):
+        for name, low in (("every", 1), ("segment_length", 2), ("rounds", 1)):
             check_whole(name, getattr(self, name), low)
         for name, low in (("hold_out", 0), ("num_workers", 1)):
             check_whole(name, getattr(self, name), low)
@@ -121,6 +121,7 @@ class Inference:
         noise: Of the sensors: ``text``, ``how``, and by label ``std`` (what simulations have) and ``found`` (in the
             rollouts), JSON types; ``found_in_rollouts`` where these differ.
         recordings: How many rollouts there were, and how long they are, in words.
+        doubts: What looks wrong with them, as ``metaroll import-log`` says it.
     """
 
     env: str
@@ -133,6 +134,7 @@ class Inference:
     checks: Mapping[str, Any] = field(default_factory=dict)
     noise: Mapping[str, Any] = field(default_factory=dict)
     recordings: str = ""
+    doubts: Sequence[str] = ()
 
     @property
     def trusted(self) -> bool:
@@ -186,4 +188,5 @@ class Inference:
             "checks": dict(self.checks),
             "noise": dict(self.noise),
             "recordings": self.recordings,
+            "doubts": list(self.doubts),
         }

@@ -19,6 +19,8 @@ from metaroll.training.report.page_parts import figure, figures, folded, page, p
 __all__ = ["inference_sections", "write_inference_page"]
 
 _MOST_STATES = 6
+_MUCH = 0.1
+"""Share of the prior's deviation below which data says much of a parameter."""
 
 
 def write_inference_page(
@@ -66,8 +68,9 @@ def inference_sections(found: Inference, truth: Mapping[str, float] | None = Non
 
 
 def _made(found: Inference) -> str:
-    """Recordings, noise of their sensors, and settings."""
+    """Recordings and what looks wrong with them, noise of their sensors, and settings."""
     told = [text for text in (found.recordings, str(found.noise.get("text", ""))) if text]
+    told += [f"looks wrong: {text}" for text in found.doubts]
     lines = "".join(f"<p>{html.escape(text[0].upper() + text[1:])}.</p>" for text in told)
     return lines + folded("Settings", pairs(found.to_dict()["options"], "Settings"))
 
@@ -99,7 +102,7 @@ def _parameter_table(found: Inference, truth: Mapping[str, float] | None) -> str
             number_text(row["mean"]),
             f"{number_text(row['low'])} to {number_text(row['high'])}",
             f"{100 * row['share_of_prior_std']:.3g} %",
-            "something" if row["identified"] else "little",
+            "much" if row["share_of_prior_std"] < _MUCH else "something" if row["identified"] else "little",
         ]
         cells += [number_text(truth[row["name"]])] if truth else []
         body.append(cells)

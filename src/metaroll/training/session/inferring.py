@@ -47,6 +47,7 @@ from metaroll.tasks.domain_params import NOISE, DomainParamUpdate
 from metaroll.training.algorithms.building import parse_ranges
 from metaroll.training.comparing.comparable import comparable
 from metaroll.training.comparing.compared import Compared
+from metaroll.training.comparing.log_checks import doubts_about
 from metaroll.training.comparing.probing import probe
 from metaroll.training.evaluation.inference_result import PAGE, Inference, InferenceOptions, Traces
 from metaroll.training.session.experiments import torch_threads
@@ -182,6 +183,7 @@ def infer(
             *(str(name or env), posterior, compared.nominal, traces, failed, options, folder, checks),
             noise=_noise_told(compared.noise, apart.noise),
             recordings=_recordings(rollouts, seen, held_out),
+            doubts=doubts_about(source, rollouts),
         )
         if is_new:
             held.clear((INFERENCE, PAGE))  # of an earlier posterior, which stays until this one is complete
@@ -229,7 +231,7 @@ def _sampler(
     compared: Compared, seen: Sequence[StepSequence], prior: Prior, options: InferenceOptions
 ) -> SimRolloutSamplerForSBI:
     embedding, noise = _embedding(options, compared.spec, len(seen[0])), compared.noise
-    starts_are_off = bool(noise.inferred) or any(stds.any() for stds in noise.stds.values())
+    starts = compared.starts(seen, options.segment_length)
     return SimRolloutSamplerForSBI(
         compared.source,
         IdlePolicy(compared.source.spec),
@@ -244,7 +246,7 @@ def _sampler(
         entries=compared.entries,
         noise=noise.stds,
         assumed_noise=noise.assumed,
-        chained=embedding.of_changes and starts_are_off,
+        chained=embedding.of_changes and starts.are_drawn,  # exact starts say how far both came apart
         clip_actions=True,
         num_workers=options.num_workers,
     )
@@ -274,8 +276,8 @@ def _checks(
             held_out["held_out"] = unseen.target_features().numpy()
             held_out["held_out_simulate"] = lambda thetas: unseen(thetas).numpy()
         verdict = check_posterior(posterior, simulate, seed=derive_seed("checks", options.seed), **held_out)
-    head, *lines = str(verdict).splitlines()
-    return {**verdict.to_plain(), "text": head, "lines": [" ".join(line.split()) for line in lines]}
+    lines = [f"{check.outcome} {check.name}: {check.words}" for check in verdict.checks]
+    return {**verdict.to_plain(), "text": str(verdict).splitlines()[0], "lines": lines}
 
 
 # ----------------------------------------------------------------------------------------------------------- recordings

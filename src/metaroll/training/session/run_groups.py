@@ -197,7 +197,13 @@ def _refuse_different(runs: Sequence[RunScores]) -> None:
             name, *others = differing
             here, there = first.provenance[name], run.provenance[name]
             more = f" (and {len(others)} more: {', '.join(others)})" if others else ""
-            raise UsageError(f"{name} is {here!r} in {first.folder} and {there!r} in {run.folder}{more}: {_HINT}")
+            hint = _HINT
+            if name == "environment" and any("@" in str(one) for one in (here, there)):
+                hint = (
+                    "each was measured on its own tasks, which are not comparable; play both in one environment, as "
+                    "docs/inference.md does it (on_the_robot)"
+                )
+            raise UsageError(f"{name} is {here!r} in {first.folder} and {there!r} in {run.folder}{more}: {hint}")
 
 
 def scores_of(*groups: RunGroup, paired: bool = False) -> list[np.ndarray]:
