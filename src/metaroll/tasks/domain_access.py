@@ -61,17 +61,18 @@ def _check_plain_names(env: Any, names: Collection[str]) -> list[str]:
     own = {name for layer in env_layers(env) for name in getattr(layer, "own_domain_params", ())}
     rest = [name for name in names if name not in own]
     owner, paths, model = _owner(env), [], None
+    known: Mapping[str, Any] = {}
     if owner is not None:
-        known: Collection[str] = owner.domain_param
+        known = owner.domain_param
     elif _foreign_setter(env) is not None:
         return []  # it has to say itself
     else:
-        inner = _innermost(env)
-        known = _numeric_attributes(inner)
         model = _model_params(env)
         if model is not None:
             paths = [name for name in rest if model.claims(name)]
             rest = [name for name in rest if name not in paths]
+        if rest:  # to list them takes as long as an episode of a few steps
+            known = _numeric_attributes(_innermost(env))
     for name in rest:
         if name not in known:
             what = f"domain parameter of {type(getattr(env, 'unwrapped', env)).__name__}"
@@ -156,7 +157,7 @@ def _set_innermost(env: Any, params: Mapping[str, float]) -> None:
     plain = dict(params)
     if model is not None:
         model.set({name: plain.pop(name) for name in params if model.claims(name)})
-    known = _numeric_attributes(inner)
+    known = _numeric_attributes(inner) if plain else {}
     for name, value in plain.items():
         whole = type(known[name]) is int and value.is_integer()
         setattr(inner, name, int(value) if whole else value)
