@@ -39,6 +39,25 @@ def test_bayes_sim_features_by_hand() -> None:
         series_of_changes(states[:1])
 
 
+def test_bayes_sim_features_of_changes_over_two_steps_by_hand() -> None:
+    states = torch.tensor([[0.0], [2.0], [3.0], [7.0]])  # over two steps 3 and 5
+    actions = torch.tensor([[1.0], [-3.0], [5.0], [99.0]])  # means -1 and 1
+    # -1 * 3 + 1 * 5 = 2; mean 4; variance 1
+    assert torch.equal(bayes_sim_features(states, actions, 2), torch.tensor([2.0, 4.0, 1.0]))
+    # By a loop, of two series at once.
+    drawn = np.random.default_rng(0)
+    states, actions = (torch.from_numpy(drawn.normal(size=(2, 30, width))) for width in (3, 2))
+    found = bayes_sim_features(states, actions, 4)
+    for row in range(2):
+        x, u = states[row].numpy(), actions[row].numpy()
+        tau = np.array([x[t + 4] - x[t] for t in range(26)])
+        held = np.array([u[t : t + 4].mean(axis=0) for t in range(26)])
+        expected = np.concatenate([(held.T @ tau).reshape(-1), tau.mean(axis=0), tau.var(axis=0)])
+        np.testing.assert_allclose(found[row].numpy(), expected, atol=1e-12)
+    with pytest.raises(ShapeError, match="over 30 steps"):
+        bayes_sim_features(states, actions, 30)
+
+
 def test_constant_features_are_found_and_keep_scale_one() -> None:
     """specs/sampling.md 19.4: a constant feature must not get a scale of next to nothing."""
     features = torch.tensor([[1.0, 0.0, 1000.0, 5.0], [3.0, 0.0, 1000.0001, 5.0], [torch.nan, 7.0, 7.0, 7.0]])

@@ -368,20 +368,47 @@ class BayesSimEmbedding(Embedding):
     """How states change and how that goes with actions (``S' A' + 2 S'`` features), whatever the length of a rollout.
 
     Ramos, Possas and Fox 2019, equation 22: see ``functional/series/features.py``.
+
+    Args:
+        spec: Environment specification.
+        dim_data: As for ``Embedding``.
+        downsampling_factor: As for ``Embedding``.
+        state_mask_labels: As for ``Embedding``.
+        act_mask_labels: As for ``Embedding``.
+        use_cuda: As for ``Embedding``.
+        spans: Over how many kept steps changes are looked at; features of each of these. Where sensors are noisy,
+            changes over one step are mostly noise, and those over more tell more.
     """
 
     name: str = "bsemb"
     takes_batches: ClassVar[bool] = True
     of_changes: ClassVar[bool] = True
 
+    def __init__(
+        self,
+        spec: EnvSpec,
+        dim_data: int,
+        downsampling_factor: int = 1,
+        state_mask_labels: MaskLabels = None,
+        act_mask_labels: MaskLabels = None,
+        use_cuda: bool = False,
+        *,
+        spans: Sequence[int] = (1,),
+    ) -> None:
+        super().__init__(spec, dim_data, downsampling_factor, state_mask_labels, act_mask_labels, use_cuda)
+        self.spans = tuple(check_whole("a span", span) for span in spans)
+        if not self.spans or len(set(self.spans)) < len(self.spans):
+            raise ValueError(f"spans must be numbers of steps, each once, (1, 4) say, got {spans!r}")
+
     @property
     def dim_output(self) -> int:
-        """Number of features of one rollout: ``S' A' + 2 S'``."""
-        return len(self.state_index) * (len(self.act_index) + 2)
+        """Number of features of one rollout: ``S' A' + 2 S'`` of each span."""
+        return len(self.spans) * len(self.state_index) * (len(self.act_index) + 2)
 
     def summary_statistic(self, data: torch.Tensor) -> torch.Tensor:
-        """Features ``(..., S' A' + 2 S')`` of the kept steps ``(..., T', D)``."""
-        return bayes_sim_features(self._states(data), self._actions(data))
+        """Features ``(..., F)`` of the kept steps ``(..., T', D)``, span by span."""
+        states, actions = self._states(data), self._actions(data)
+        return torch.cat([bayes_sim_features(states, actions, span) for span in self.spans], dim=-1)
 
 
 @final

@@ -40,24 +40,30 @@ def series_of_changes(states: torch.Tensor) -> torch.Tensor:
     return states[..., 1:, :] - states[..., :-1, :]
 
 
-def bayes_sim_features(states: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
-    """Ramos, Possas and Fox (2019, BayesSim, RSS, arXiv 1906.01728), equation 22.
+def bayes_sim_features(states: torch.Tensor, actions: torch.Tensor, span: int = 1) -> torch.Tensor:
+    """Ramos, Possas and Fox (2019, BayesSim, RSS, arXiv 1906.01728), equation 22, of changes over ``span`` steps.
 
-    With ``tau_t = s_{t+1} - s_t``: the sum over t of ``a_t[i] tau_t[j]`` for each action i and state j (i slow);
-    then mean and (biased) variance of ``tau`` over time.
+    With ``tau_t = s_{t+k} - s_t`` and ``b_t`` the mean of ``a_t ... a_{t+k-1}`` (theirs have k = 1): the sum over t of
+    ``b_t[i] tau_t[j]`` for each action i and state j (i slow); then mean and (biased) variance of ``tau`` over time.
 
     Args:
         states: Shape ``(..., T, S)``.
         actions: Shape ``(..., T, A)``; the last one, which no change follows, is not used.
+        span: k.
 
     Returns:
         Shape ``(..., A S + 2 S)``.
 
     Raises:
-        ShapeError: There are fewer than two steps.
+        ShapeError: There are fewer than ``span + 1`` steps.
     """
-    changes = series_of_changes(states)
-    products = actions[..., :-1, :].transpose(-1, -2) @ changes
+    if 1 < span >= states.shape[-2]:
+        raise ShapeError(f"changes over {span} steps need series of more, got shape {tuple(states.shape)}")
+    changes = series_of_changes(states) if span == 1 else states[..., span:, :] - states[..., :-span, :]
+    acting = actions[..., :-1, :]
+    if span > 1:
+        acting = acting.unfold(-2, span, 1).mean(dim=-1)
+    products = acting.transpose(-1, -2) @ changes
     mean = changes.mean(dim=-2)
     variance = (changes - mean.unsqueeze(-2)).square().mean(dim=-2)  # var_mean takes three times as long
     return torch.cat([products.flatten(-2), mean, variance], dim=-1)

@@ -23,6 +23,7 @@ __all__ = [
     "interpolation_residuals",
     "noise_differs",
     "smoothed_rows",
+    "telling_spans",
 ]
 
 _TO_DEVIATION = 1.4826022185056018
@@ -36,6 +37,8 @@ _WEIGHINGS = 5
 _SAME_NOISE = 1.1
 """Factor of the variance up to which what a smooth curve leaves counts as noise alone."""
 _STEP = 1e-4
+_LITTLE = 0.01
+"""Share of a change's mean square up to which noise matters little."""
 _LOG_ERROR, _SURE, _APART = 0.75, 4.0, 1.25
 """Standard error of a deviation's logarithm, times the root of its rows; errors, and factor, that leave no doubt."""
 _MOST_PER_ROW = 0.4
@@ -176,6 +179,27 @@ def noise_differs(noise: np.ndarray, each: np.ndarray, rows: np.ndarray) -> np.n
     apart = np.abs(np.log(np.maximum(each, tiny)) - np.log(np.maximum(noise, tiny)))
     surely = apart > math.log(_APART) + _SURE * _LOG_ERROR / np.sqrt(np.maximum(rows, 1))
     return np.asarray(surely.any(axis=0))
+
+
+def telling_spans(series: Sequence[np.ndarray], noise: np.ndarray, most: int) -> tuple[int, ...]:
+    """Over how many rows to look at changes: 1, 2, 4, ... up to where noise is a hundredth of their mean square.
+
+    Of changes over k rows ``2 s^2`` is noise, however large k is, while what moves goes on. One that has no noise needs
+    but k = 1.
+
+    Args:
+        series: Recorded channels ``(T, C)``, one or many.
+        noise: Deviation s of each channel, ``(C,)``.
+        most: Largest span; nor is one above a quarter of the shortest series.
+    """
+    spans, moving = [1], noise > 0.0
+    limit = min(most, min(len(one) for one in series) // 4)
+    while moving.any() and 2 * spans[-1] <= limit:
+        changes = np.concatenate([one[spans[-1] :] - one[: -spans[-1]] for one in series])
+        if (2.0 * np.square(noise) <= _LITTLE * np.square(changes).mean(axis=0))[moving].all():
+            break
+        spans.append(2 * spans[-1])
+    return tuple(spans)
 
 
 def smoothed_rows(

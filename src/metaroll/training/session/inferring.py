@@ -23,6 +23,7 @@ from metaroll.envs.lookup.posteriors import INFERENCE
 from metaroll.envs.lookup.randomization import default_randomizer
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import MetarollError, option_text
+from metaroll.functional.series.noise import telling_spans
 from metaroll.inference.checks import check_posterior
 from metaroll.inference.embeddings import (
     AllStepsEmbedding,
@@ -40,7 +41,7 @@ from metaroll.inference.simulations import Simulate
 from metaroll.policies.playback import IdlePolicy, PlaybackPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.samplers.sbi import RolloutSamplerForSBI, SimRolloutSamplerForSBI
-from metaroll.rollouts.samplers.sensor_noise import SensorNoise
+from metaroll.rollouts.samplers.sensor_noise import SensorNoise, typical
 from metaroll.seeding import derive_seed
 from metaroll.tasks.domain_access import check_param_names, read_domain_params
 from metaroll.tasks.domain_params import NOISE, DomainParamUpdate
@@ -147,6 +148,7 @@ def infer(
                     "env": str(name or env),
                     "features": options.features,
                     "every": options.every,
+                    "spans": list(getattr(sampler.embedding, "spans", ())),
                     "dt": compared.dt,
                     "segments": "stepped on past ends; with noise, each from where the one before has ended",
                     "noise": compared.noise.to_dict(),
@@ -181,7 +183,7 @@ def infer(
         failed = int(posterior.description["num_failed"])
         found = Inference(
             *(str(name or env), posterior, compared.nominal, traces, failed, options, folder, checks),
-            noise=_noise_told(compared.noise, apart.noise),
+            noise=_noise_told(compared.noise, apart.noise, getattr(sampler.embedding, "spans", ())),
             recordings=_recordings(rollouts, seen, held_out),
             doubts=doubts_about(source, rollouts),
         )
@@ -230,8 +232,14 @@ def segment_sampler(
 def _sampler(
     compared: Compared, seen: Sequence[StepSequence], prior: Prior, options: InferenceOptions
 ) -> SimRolloutSamplerForSBI:
-    embedding, noise = _embedding(options, compared.spec, len(seen[0])), compared.noise
-    starts = compared.starts(seen, options.segment_length)
+    noise, starts = compared.noise, compared.starts(seen, options.segment_length)
+    spans: tuple[int, ...] = (1,)
+    if starts.are_drawn:  # else series jump where segments start, and the more so the farther changes reach
+        # Changes that reach over most of a segment show how far off it has started: 8 of 20 steps do not, 16 do.
+        most = max(1, min(options.segment_length, len(seen[0])) // (2 * options.every))
+        series = [compared.recorded(one)[:: options.every] for one in seen]
+        spans = telling_spans(series, typical(noise.found), most)
+    embedding = _embedding(options, compared.spec, len(seen[0]), spans)
     return SimRolloutSamplerForSBI(
         compared.source,
         IdlePolicy(compared.source.spec),
@@ -306,9 +314,11 @@ def _split(
     return cut[: len(cut) - hold_out], cut[len(cut) - hold_out :]
 
 
-def _noise_told(seen: SensorNoise, held_out: SensorNoise) -> dict[str, Any]:
+def _noise_told(seen: SensorNoise, held_out: SensorNoise, spans: Sequence[int]) -> dict[str, Any]:
     """Noise of the sensors as JSON types, and in words; of held-out rollouts where they are not as noisy."""
     told = {**seen.to_dict(), "text": str(seen)}
+    if len(spans) > 1:
+        told["text"] += f"; so changes are looked at over {', '.join(map(str, spans[:-1]))} and {spans[-1]} steps"
     if held_out is not seen:
         told["held_out"] = held_out.to_dict()
         told["text"] += f". In rollouts that are held out: {str(held_out).partition(': ')[2]}"
@@ -341,14 +351,16 @@ def infer_config(options: InferenceOptions) -> EstimatorConfig:
     )
 
 
-def _embedding(options: InferenceOptions, spec: EnvSpec, length: int) -> Embedding:
+def _embedding(options: InferenceOptions, spec: EnvSpec, length: int, spans: tuple[int, ...]) -> Embedding:
     dim_data = RolloutSamplerForSBI.get_dim_data(spec)
     every: dict[str, Any] = {"downsampling_factor": options.every}
     if options.features == "all-steps":
         return AllStepsEmbedding(spec, dim_data, length, **every)
     if options.features == "delta-steps":
         return DeltaStepsEmbedding(spec, dim_data, length, **every)
-    plain = {"bayessim": BayesSimEmbedding, "last-step": LastStepEmbedding, "dtw": DynamicTimeWarpingEmbedding}
+    if options.features == "bayessim":
+        return BayesSimEmbedding(spec, dim_data, spans=spans, **every)
+    plain = {"last-step": LastStepEmbedding, "dtw": DynamicTimeWarpingEmbedding}
     return plain[options.features](spec, dim_data, **every)
 
 
