@@ -135,6 +135,18 @@ def test_degrees_in_both_columns_are_asked_for(tmp_path):
     assert not [one for one in check_log(load_log(tmp_path / "log.npz", mapping)) if one.kind == "degrees"]
 
 
+def test_a_simulator_that_shows_degrees_wants_degrees(tmp_path):
+    made = elastic_joint(0, 0.0)
+    degrees = [StepSequence(rewards=made.rewards, observations=60.0 * made.observations, actions=made.actions)]
+    columns = {"observations": [(label, f"{label}_deg", "") for label in LABELS]}
+    info = {**made.rollout_info, "log": {"columns": columns}}
+    fields = {"rewards": made.rewards, "observations": degrees[0].observations, "actions": made.actions}
+    log = [StepSequence(**fields, rollout_info=info)]
+    assert kinds(check_log(log)) == ["degrees"] * 4
+    assert check_log(log, degrees, 0.02) == []
+    assert kinds(check_log(log, [made], 0.02)) == ["degrees"] * 4
+
+
 def test_random_logs_of_gymnasiums_robots_have_no_findings_but_stops():
     for name in ("Pendulum-v1", "Hopper-v5"):
         simulated, logs = random_rollouts(name, 0, 3), random_rollouts(name, 50, 3)

@@ -197,7 +197,10 @@ GOOD = {"t": [0.0, 0.1, 0.2, 0.3, 0.4], "x": [0.0, 1.0, 2.0, 3.0, 4.0], "u": [0.
         ),
         ({"t": [0.0, 0.1, 0.3, 0.2, 0.4]}, "is before 0.3 s; sort the rows"),
         ({"t": [0.0, 0.1, "", 0.3, 0.4]}, "row 3 .*the time stamp is missing"),
-        ({"t": [0.0, 0.1, 0.2, 0.3, 9.0]}, r"row 5 .* 8.7 s pass since the row before, usually 0.1 s; set max_gap"),
+        (
+            {"t": [0.0, 0.1, 0.2, 0.3, 9.0]},
+            r"row 5 .* 8.7 s pass since the row before, usually .*episode: .* max_gap to 8.7",
+        ),
         (
             {"x": [0.0, "", "nan", 3.0, 4.0]},
             r"row 2 \(line 4\), column 'x': values are missing to row 3 \(0.3 s",

@@ -136,7 +136,22 @@ def test_a_controller_that_reads_its_row_is_not_taken_for_commands_that_are_late
     """Its commands know of the row's noise, by which they tell of observations before they act."""
     for push in (0.1, 0.5):
         made = swinging(lambda x, g, push=push: -0.3 * x[2] - 0.5 * x[1] + push * g.normal(), noise, 3)
-        assert estimate_lag(*made, np.random.default_rng(0)).low >= 0.0
+        found = estimate_lag(*made, np.random.default_rng(0))
+        assert found.high >= 0.0 and (found.low >= 0.0 or not found.is_told)
     # That alone tells no lag at all: older commands speak of older observations.
     found = estimate_lag(*swinging(lambda x, _: -0.3 * x[2] - 0.5 * x[1], noise, 3), np.random.default_rng(0))
     assert math.isnan(found.steps) and not found.is_told
+
+
+def test_a_row_that_may_be_late_is_not_called_punctual():
+    """Commands that are held, and noise: they could be those of a controller that reads its row."""
+    kept = [0.0, 0]
+
+    def held(_, generator):
+        if kept[1] % 15 == 0:
+            kept[0] = generator.uniform(-2.0, 2.0)
+        kept[1] += 1
+        return kept[0]
+
+    found = estimate_lag(*swinging(held, 0.03, 3, 1), np.random.default_rng(0))
+    assert found.low <= -1.0 <= found.high and not found.is_told

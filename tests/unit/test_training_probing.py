@@ -19,6 +19,7 @@ from metaroll.errors import DataError, RolloutError, ShapeError
 from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import as_prior
 from metaroll.training.comparing.compared import Compared
+from metaroll.training.comparing.log_checks import doubts_about
 from metaroll.training.comparing.probing import probe
 from metaroll.training.evaluation.inference_result import InferenceOptions
 from metaroll.training.session import inferring
@@ -100,10 +101,11 @@ def test_what_the_sensors_noise_is_stands_in_the_result_and_another_one_is_anoth
     assert [a == b for a, b in zip(times[1:], times, strict=False)] == [True, False, False, True]
     told = json.loads((tmp_path / "inference.json").read_text())["noise"]
     assert told["std"] == {"0": 0.0, "1": 0.0, "2": 0.2} and told["how"] == "as was given"
-    assert told["text"] == "sensor noise: entry 2 0.2, as was given" == found.noise["text"]
+    spans = "; so changes are looked at over 1 and 2 steps"
+    assert told["text"] == f"sensor noise: entry 2 0.2, as was given{spans}" == found.noise["text"]
     prior = {"m": (0.5, 1.5), "noise.2": (0.0, 0.3)}
     found = infer("Pendulum-v1", log, prior, tmp_path, options)
-    assert found.nominal["noise.2"] == 0.2 and found.noise["text"].endswith("none, as was given; inferred: 2")
+    assert found.nominal["noise.2"] == 0.2 and found.noise["text"].endswith(f"none, as was given; inferred: 2{spans}")
     with pytest.raises(ValueError, match="noise must be 'estimate', 'none'"):
         InferenceOptions(noise="loud")
 
@@ -122,7 +124,8 @@ def test_an_environment_without_names_has_those_of_the_log(tmp_path, monkeypatch
         found = infer(Cart, log, prior, tmp_path, options)
     assert found.noise["text"] == "sensor noise: speed 0.1, as was given; inferred: place"
     assert (
-        found.recordings == "recordings: 1 of 6 steps, 1 more held out; cut to the shortest (the longest has 8 steps)"
+        found.recordings
+        == "recordings: 1 of 6 steps, the last one held out; cut to the shortest (the longest has 8 steps)"
     )
     assert [trace.labels for trace in found.traces] == [("place", "speed")] * 2
 
@@ -229,6 +232,32 @@ def test_a_simulator_of_ones_own_follows_and_what_changes_nothing_is_said() -> N
     looked_at(Cart, log, PUSHED)
     with pytest.warns(UserWarning, match="color changed nothing in the first recorded rollout"):
         looked_at(Cart, log, {**PUSHED, "color": (1.0, 2.0)})
+
+
+@pytest.mark.parametrize(
+    ("observed", "acted", "message"),
+    [
+        (100.0, 1.0, "entry 1 moves 71.4 times more in the log: check units"),
+        (1.0, -1.0, "entry 1 moves the other way in the log: .* signs"),
+    ],
+)
+def test_motion_that_no_parameter_makes_is_said(observed, acted, message) -> None:
+    at_rest = [DomainParamUpdate({"mass": 1.4})(Cart())]
+    at_rest[0].reset(options={"init_state": [0.0, 0.0]})
+    rows, pushes = [np.zeros(2)], np.full((8, 1), 0.5)
+    rows += [at_rest[0].step(push)[0] for push in pushes]
+    log = StepSequence(rewards=np.zeros(8), observations=observed * np.array(rows), actions=acted * pushes)
+    with pytest.warns(UserWarning, match=message):
+        looked_at(Cart, [log], PUSHED)
+
+
+def test_gaps_that_were_bridged_are_said_of_what_is_inferred_from() -> None:
+    log = logged(Cart, {"mass": 0.8}, count=2, steps=8)
+    assert doubts_about(EnvSource.of(Cart), log) == []
+    info = {"log": {"timing": {"gaps": [[493, 0.2195]]}}}
+    fields = {"rewards": log[1].rewards, "observations": log[1].observations, "actions": log[1].actions}
+    [text] = doubts_about(EnvSource.of(Cart), [log[0], StepSequence(**fields, rollout_info=info)])
+    assert text.startswith("rollout 1 has 1 gap before row 493 (219.5 ms)") and "cut the log there" in text
 
 
 def test_a_simulator_that_ends_where_the_robot_goes_on_is_stepped_on() -> None:

@@ -101,6 +101,7 @@ def infer(arguments: Sequence[str]) -> None:
     if EnvSource.of(names[0]).spec.max_episode_length is None:
         words += ["--max-path-length", str(max(map(len, rollouts)))]
     when = "train on it" if found.trusted else "once the checks pass"
+    when = when if found.checks else "nothing was checked (--no-checks); if it is right"
     console.print(f"{when}: {escape(command_text(*words))}", soft_wrap=True)
     if given.output.json:
         print_json({**found.to_dict(), "folder": str(folder), "page": str(page)})
@@ -202,7 +203,8 @@ def _show(console: Console, found: Any, truth: Any = None) -> None:
     show_line(
         console,
         f"predictions are off by {errors['posterior']:.3g} of what a column's entries differ by (their deviation) with "
-        f"the posterior, {errors['nominal']:.3g} with the nominal parameters",
+        f"the posterior, {errors['nominal']:.3g} with the nominal parameters"
+        + (f"; noise of sensors alone makes {errors['noise']:.3g}" if errors["noise"] else ""),
     )
     if found.checks:
         color = "green" if found.checks["passed"] else "yellow" if found.checks["too_wide"] else "red"
@@ -210,7 +212,10 @@ def _show(console: Console, found: Any, truth: Any = None) -> None:
         for line in found.checks["lines"]:
             show_line(console, f"  {escape(line)}")
         if not found.checks["passed"]:
-            show_line(console, "what that means, and what to do: docs/inference.md, What a failing check means")
+            for text in found.doubts:
+                show_line(console, f"[yellow]check:[/] {escape(text)}")
+            looked = "units, signs and the order of columns first, then docs/inference.md, What a failing check means"
+            show_line(console, f"what that means, and what to do: {looked}")
     told = found.posterior.description
     if told["num_reused"]:
         console.print(f"{told['num_reused']:,} simulations were there already, and were used again")

@@ -49,6 +49,8 @@ _UNITS = (
     (100.0, "one of them is in cm"),
 )
 _DEGREES = re.compile(r"(?:_|\b)deg(?:rees?)?(?:_|\b|/)", re.IGNORECASE)
+_AS_FAR = 10.0
+"""Factor up to which a log goes about as far as a simulator with random actions; degrees are 57 radians."""
 _MANY_TURNS = 6.0 * 2.0 * math.pi
 """Range of an angle in radians from which degrees are asked for."""
 _FUNCTION = re.compile(r"(sin|cos)(?:e|ine)?(?:_of)?[ _(]*(\w*)\)?")
@@ -107,7 +109,7 @@ def check_log(
     names = _names(rollouts[0], data[0].shape[1])
     reference = [flat for one in simulated or () if (flat := _flat(one)) is not None and flat.shape[1] == len(names)]
     dt = _time_step(rollouts[0])
-    found = list(_degrees(rollouts[0], data, names))
+    found = list(_degrees(rollouts[0], data, names, reference))
     if dt is not None:
         found += _speeds(data, reference, names, dt, simulated_dt or dt)
     return [*found, *_columns(rollouts, data, reference, names)]
@@ -139,8 +141,13 @@ def _time_step(rollout: StepSequence) -> float | None:
     return None if dt is None else float(dt)
 
 
-def _degrees(rollout: StepSequence, logs: list[np.ndarray], names: Sequence[str]) -> Iterator[Finding]:
-    """Columns that have no unit in the mapping, and are called degrees, or go further than angles in radians do."""
+def _degrees(
+    rollout: StepSequence, logs: list[np.ndarray], names: Sequence[str], reference: list[np.ndarray]
+) -> Iterator[Finding]:
+    """Columns that have no unit in the mapping, and are called degrees, or go further than angles in radians do.
+
+    Where the simulator goes about as far, it shows degrees, too.
+    """
     told = (rollout.rollout_info or {}).get("log")
     columns = told.get("columns", {}).get("observations", []) if isinstance(told, Mapping) else []
     if len(columns) != len(names):
@@ -150,6 +157,8 @@ def _degrees(rollout: StepSequence, logs: list[np.ndarray], names: Sequence[str]
         if unit:
             continue
         low, high = float(every[:, i].min()), float(every[:, i].max())
+        if reference and high - low < _AS_FAR * max(float(np.ptp(one[:, i])) for one in reference):
+            continue
         called = bool(_DEGREES.search(column))
         if called or (names_angle(label) and high - low > _MANY_TURNS):
             yield Finding(

@@ -86,7 +86,9 @@ def checked_times(times: np.ndarray, start: float, table: LogTable, first: int, 
         row = int(long[0]) + 1
         raise LogError(
             f"{table.place(first + row, column)}: {pauses[row - 1]:.6g} s pass since the row before, usually "
-            f"{usual:.6g} s; set max_gap to {pauses[row - 1]:.6g} in the mapping to bridge it, or cut the log in two"
+            f"{usual:.6g} s; where one run ends there, and another one begins, name the column that tells runs "
+            "apart (episode: COLUMN in the mapping); else cut the log there, or set max_gap to "
+            f"{pauses[row - 1]:.6g} in the mapping, and what happens in the pause is made up"
         )
 
 

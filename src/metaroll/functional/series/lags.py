@@ -23,6 +23,8 @@ _MOST_COLUMNS = 64
 _OF_THE_OTHER, _BEYOND = 0.25, 2.0
 """What the usual way round may tell more, as a share of what the other one does, and by which factor that must be more
 than what commands know that follow from their own row."""
+_FAR_BELOW = -0.45
+"""Lag from which on that of most resamples is no chance, where it is not taken for the lag itself."""
 _LEAST_REST = 0.01
 """Share of commands that must not follow, linearly, from the observations of their row."""
 _TOLD = 1.0
@@ -85,7 +87,8 @@ def estimate_lag(
     ``resolution`` more.
 
     Commands that follow from what was observed tell of observations, too: of those of their own row at most ``-N/2 log
-    det(1 - R^2)``. A lag below 0 is said where it tells at least twice that, and the best other one little more.
+    det(1 - R^2)``. A lag below 0 is taken where it tells at least twice that, and the best other one little more; where
+    it tells less, the interval holds it, too.
 
     A system that is not linear makes errors of its own, which count as noise; one whose speeds are not observed can
     look as if it were later than it is.
@@ -144,12 +147,14 @@ def estimate_lag(
     rest = _rest(held(0.0), states)
     if rest.size and np.square(rest).mean() < _LEAST_REST:
         return unknown
+    tail, half = 0.5 * (1.0 - confidence), 0.5 * resolution
+    lowest = float(np.quantile(lags[np.argmax(profiles, axis=0)][1:], tail))
     if gained <= _BEYOND * _known(held(0.0), rest) or together - alone > _OF_THE_OTHER * gained:
         lags, profiles = lags[after], profiles[after]
     best = lags[np.argmax(profiles, axis=0)]
-    tail = 0.5 * (1.0 - confidence)
     low, high = np.quantile(best[1:], [tail, 1.0 - tail])
-    half = 0.5 * resolution
+    if low >= 0.0 > _FAR_BELOW >= lowest:  # which may be so, or a controller's commands that know of their row
+        return Lag(float(best[0]), lowest - half, float(max(high, best[0])) + half)
     least = min(0.0, float(lags[0]))
     return Lag(float(best[0]), max(least, float(min(low, best[0])) - half), float(max(high, best[0])) + half)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from metaroll.data.logs.lags import lag_text, log_lag
 from metaroll.data.logs.plausibility import check_log
+from metaroll.data.logs.timing import gaps_text
 from metaroll.data.rollouts import TIME_STEP
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.base.env_state import time_step_of
@@ -22,13 +23,17 @@ _EPISODES, _STEPS = 5, 100
 
 
 def doubts_about(source: EnvSource, rollouts: Sequence[StepSequence]) -> list[str]:
-    """What ``metaroll import-log`` says of them: findings of ``check_log``, and a lag that is surely not 0."""
+    """What ``metaroll import-log`` says of them: findings of ``check_log``, gaps, and a lag that is surely not 0."""
     env = source.make()
     try:
         simulated, dt = random_rollouts(env), time_step_of(env)
     finally:
         source.close(env)
     found = [finding.text for finding in check_log(rollouts, simulated, dt)]
+    for number, one in enumerate(rollouts):
+        timing = ((one.rollout_info or {}).get("log") or {}).get("timing") or {}
+        if told := gaps_text(timing.get("gaps") or []):
+            found.append(f"rollout {number} has {told}; what is made up counts as recorded: cut the log there")
     lag = lag_of(rollouts)
     if lag is not None and lag.is_told and not lag.low <= 0.0 <= lag.high:
         found.append(lag_text(lag, (rollouts[0].rollout_info or {}).get(TIME_STEP)))

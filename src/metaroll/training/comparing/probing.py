@@ -28,6 +28,9 @@ _ROUNDED = 1e-4
 _UNKNOWN = 0.05
 """The same where noise was not estimated."""
 _DEVIATIONS = 6.0
+_FARTHER, _AGAINST, _MOVES = 10.0, 0.5, 3.0
+"""By which factor what a channel moves in a segment is no parameter's doing, below which agreement (of -1) it moves
+the other way, and how many deviations of its noise it must have moved."""
 _PAGE = "docs/your_simulator.md"
 
 
@@ -45,6 +48,7 @@ def probe(compared: Compared, rollouts: Sequence[StepSequence], prior: Prior, op
     starts = compared.starts(rollouts, options.segment_length)
     first = _simulated(compared, rollouts[0], starts, [dict(compared.nominal)], options)[0]
     _check_first(compared, rollouts[0], starts, first[0])
+    _compare_motion(compared, rollouts[0], starts, first)
     _check_params(compared, rollouts[0], starts, first, prior, options)
 
 
@@ -99,6 +103,36 @@ def _check_first(compared: Compared, rollout: StepSequence, starts: SegmentStart
             f"simulator, which was reset to {how}, {np.array2string(starts.states[0], precision=4, threshold=12)}. "
             f"Check units, signs, zeros of angles and the order of columns; of a simulator of yours, that reset reads "
             f"options['init_state'] and state_from_observation is its inverse ({_PAGE})"
+        )
+
+
+def _compare_motion(compared: Compared, rollout: StepSequence, starts: SegmentStarts, shown: list[np.ndarray]) -> None:
+    """A warning where channels move far more, or less, than in the log, or against it: no parameter does that."""
+    recorded, told = compared.recorded(rollout), []
+    begins = np.cumsum([0, *starts.segments[:-1]])
+    pairs = [
+        (recorded[begin + 1 : begin + len(one)] - recorded[begin], one[1 : len(recorded) - begin] - one[0])
+        for begin, one in zip(begins.tolist(), shown, strict=True)
+    ]
+    logged, simulated = (np.concatenate([pair[i] for pair in pairs]) for i in (0, 1))
+    noise = np.atleast_2d(compared.noise.found)[0]
+    for i, name in enumerate(compared.labels):
+        label = f"entry {name}" if name.isdigit() else name
+        here, there = (float(np.sqrt(np.square(moved[:, i]).mean())) for moved in (logged, simulated))
+        if min(here, there) <= 0.0 or here < _MOVES * noise[i]:
+            continue
+        agreement = float(logged[:, i] @ simulated[:, i]) / (len(logged) * here * there)
+        factor = max(here / there, there / here)
+        if factor > _FARTHER:
+            told.append(f"{label} moves {factor:.3g} times {'more' if here > there else 'less'} in the log")
+        elif agreement < -_AGAINST:
+            told.append(f"{label} moves the other way in the log")
+    if told:
+        warnings.warn(
+            f"compared with the simulator with its own parameters, from the same states with the same actions, "
+            f"{'; '.join(told)}: check units (a simulator that shows degrees wants degrees: no unit in the mapping), "
+            "signs and the order of columns",
+            stacklevel=4,
         )
 
 

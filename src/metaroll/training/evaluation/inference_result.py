@@ -165,9 +165,12 @@ class Inference:
         return rows
 
     def errors(self) -> dict[str, float]:
-        """Root mean squared error of predictions, in deviations of what was recorded: posterior mean and nominal."""
+        """Root mean squared error of predictions, in deviations of what was recorded: posterior mean and nominal.
+
+        ``noise`` is what noise of sensors alone makes of it: where it was found, none predicts better.
+        """
         told = [trace for trace in self.traces if trace.held_out] or list(self.traces)
-        found: dict[str, list[float]] = {"posterior": [], "nominal": []}
+        found: dict[str, list[float]] = {"posterior": [], "nominal": [], "noise": []}
         for trace in told:
             scale = trace.recorded.std(axis=0) + 1e-12
             with warnings.catch_warnings():
@@ -175,6 +178,10 @@ class Inference:
                 mean = np.nanmean(trace.simulated, axis=0)
                 for name, guess in (("posterior", mean), ("nominal", trace.nominal)):
                     found[name].append(float(np.sqrt(np.nanmean(((guess - trace.recorded) / scale) ** 2))))
+                noisy = np.array([std or 0.0 for std in self.noise.get("found", {}).values()])
+                found["noise"].append(
+                    float(np.sqrt(np.mean(np.square(noisy / scale)))) if noisy.shape == scale.shape else 0.0
+                )
         return {name: float(np.mean(values)) for name, values in found.items()}
 
     def to_dict(self) -> dict[str, Any]:
