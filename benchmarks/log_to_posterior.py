@@ -315,12 +315,14 @@ def measure_amortized(name: str, label: str, args: argparse.Namespace) -> bool:
     start, prior, rows = time.perf_counter(), as_prior(robot.prior), AMORTIZED_ROWS
     ranges = np.ptp(drive(robot, rows, 0.0, np.random.default_rng(0)).observations, axis=0)
     options = InferenceOptions(hold_out=0, segment_length=rows, num_simulations=200 if args.check else 2000)
-    truths, features, simulate = [], [], None
+    truths, features, simulate, first = [], [], None, None
     for number in range(3 if args.check else AMORTIZED_LOGS):
         generator = np.random.default_rng([1, number, list(ROBOTS).index(name), list(COLUMNS).index(label)])
         truths.append(draw_params(robot, generator))
         runs = [drive(robot, rows, column.late, np.random.default_rng(run), truths[-1]) for run in range(LOGGED - 1)]
-        sampler = segment_sampler(robot.make, imported(runs, robot, column, generator, ranges), prior, options)
+        logs = imported(runs, robot, column, generator, ranges)
+        first = first or logs  # whose noise, assumed or found, is that of all: simulations have one
+        sampler = segment_sampler(robot.make, logs, prior, options, first)
         simulate = simulate or sampler
         features.append(sampler.target_features().numpy()[0])
     learner = NPDR(prior, infer_config(options))

@@ -9,7 +9,7 @@ import itertools
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -218,15 +218,24 @@ def _finished(
 
 
 def segment_sampler(
-    env: Any, rollouts: Sequence[StepSequence], prior: Prior, options: InferenceOptions
+    env: Any,
+    rollouts: Sequence[StepSequence],
+    prior: Prior,
+    options: InferenceOptions,
+    noise_of: Sequence[StepSequence] | None = None,
 ) -> SimRolloutSamplerForSBI:
     """From parameters to features of the recorded segments, simulated with the recorded actions, as ``infer`` does it.
 
-    The arguments are those of ``infer``; held-out rollouts are left out.
+    The arguments are those of ``infer``; held-out rollouts are left out. Sensors count as noisy as in the rollouts
+    ``noise_of``, where they are given: so one posterior can be asked of many logs.
     """
     source = EnvSource.of(env)
     seen, _ = _split(source, rollouts, prior, options)
-    return _sampler(Compared.of(source, seen, prior, options, None), seen, prior, options)
+    compared = Compared.of(source, seen, prior, options, None)
+    if noise_of is not None:
+        others, _ = _split(source, noise_of, prior, options)
+        compared = replace(compared, noise=Compared.of(source, others, prior, options, None).noise)
+    return _sampler(compared, seen, prior, options)
 
 
 def _sampler(
