@@ -63,6 +63,13 @@ class SeriesEmbedding(Protocol):
         ...
 
 
+@runtime_checkable
+class ChangesEmbedding(SeriesEmbedding, Protocol):
+    """One that says whether its features depend on how states change alone, not on where they are."""
+
+    of_changes: bool
+
+
 def check_embedding(embedding: Any) -> None:
     """``TypeError`` unless ``embedding`` offers what is needed here."""
     if not isinstance(embedding, SeriesEmbedding):
@@ -330,7 +337,7 @@ def check_chained(chained: bool, embedding: Any, recorded: bool, filled_with_zer
         raise TypeError(f"chained must be a bool, got {chained!r}")
     if not chained:
         return
-    if not getattr(embedding, "of_changes", False):
+    if not isinstance(embedding, ChangesEmbedding) or not embedding.of_changes:
         raise ValueError(
             "chained must be False with features that depend on where states are, not on how they change alone "
             f"(of_changes), as those of {type(embedding).__name__} do"

@@ -136,7 +136,7 @@ def infer(
     seen, held_out = _split(source, rollouts, prior, options, own_start=initial_state is not None)
     compared = Compared.of(source, seen, prior, options, initial_state)
     probe(compared, seen, prior, options)
-    apart = compared.of_others(held_out, seen, prior, options)
+    apart, spans = compared.of_others(held_out, seen, prior, options), _spans(compared, seen, options)
     with take(folder, INFER) as held:
         with torch_threads(options.torch_threads), _sampler(compared, seen, prior, options) as sampler:
             kept = {
@@ -148,7 +148,7 @@ def infer(
                     "env": str(name or env),
                     "features": options.features,
                     "every": options.every,
-                    "spans": list(getattr(sampler.embedding, "spans", ())),
+                    "spans": list(spans),
                     "dt": compared.dt,
                     "segments": "stepped on past ends; with noise, each from where the one before has ended",
                     "noise": compared.noise.to_dict(),
@@ -183,7 +183,7 @@ def infer(
         failed = int(posterior.description["num_failed"])
         found = Inference(
             *(str(name or env), posterior, compared.nominal, traces, failed, options, folder, checks),
-            noise=_noise_told(compared.noise, apart.noise, getattr(sampler.embedding, "spans", ())),
+            noise=_noise_told(compared.noise, apart.noise, spans),
             recordings=_recordings(rollouts, seen, held_out),
             doubts=doubts_about(source, rollouts),
         )
@@ -242,13 +242,7 @@ def _sampler(
     compared: Compared, seen: Sequence[StepSequence], prior: Prior, options: InferenceOptions
 ) -> SimRolloutSamplerForSBI:
     noise, starts = compared.noise, compared.starts(seen, options.segment_length)
-    spans: tuple[int, ...] = (1,)
-    if starts.are_drawn:  # else series jump where segments start, and the more so the farther changes reach
-        # Changes that reach over most of a segment show how far off it has started: 8 of 20 steps do not, 16 do.
-        most = max(1, min(options.segment_length, len(seen[0])) // (2 * options.every))
-        series = [compared.recorded(one)[:: options.every] for one in seen]
-        spans = telling_spans(series, typical(noise.found), most)
-    embedding = _embedding(options, compared.spec, len(seen[0]), spans)
+    embedding = _embedding(options, compared.spec, len(seen[0]), _spans(compared, seen, options))
     return SimRolloutSamplerForSBI(
         compared.source,
         IdlePolicy(compared.source.spec),
@@ -267,6 +261,17 @@ def _sampler(
         clip_actions=True,
         num_workers=options.num_workers,
     )
+
+
+def _spans(compared: Compared, seen: Sequence[StepSequence], options: InferenceOptions) -> tuple[int, ...]:
+    """Over how many kept steps changes are looked at, where features are of changes over chosen ones."""
+    starts = compared.starts(seen, options.segment_length)
+    if options.features != "bayessim" or not starts.are_drawn:
+        return (1,)  # series that are not chained jump where segments start, the more so the farther changes reach
+    # Changes that reach over most of a segment show how far off it has started: 8 of 20 steps do not, 16 do.
+    most = max(1, min(options.segment_length, len(seen[0])) // (2 * options.every))
+    series = [compared.recorded(one)[:: options.every] for one in seen]
+    return telling_spans(series, typical(compared.noise.found), most)
 
 
 def _behavior(sampler: SimRolloutSamplerForSBI, prior: Prior) -> str:
