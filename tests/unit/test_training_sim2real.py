@@ -144,7 +144,7 @@ def test_names_stay_whole_in_a_narrow_terminal(tmp_path, monkeypatch) -> None:
     prior = unknown_prior()
     posterior = Posterior(prior, draws=prior.sample(20, 0), description={"num_reused": 0, "num_foreign_parts": 0})
     nominal = dict.fromkeys(prior.names, 1.0)
-    monkeypatch.setattr(Inference, "errors", lambda self: {"posterior": 0.1, "nominal": 0.2})
+    monkeypatch.setattr(Inference, "errors", lambda self: {"posterior": 0.1, "nominal": 0.2, "noise": 0.0})
     console = Console(width=80, file=io.StringIO())
     _show(console, Inference("sim", posterior, nominal, [], 0, InferenceOptions(), tmp_path, {}), nominal)
     text = console.file.getvalue()

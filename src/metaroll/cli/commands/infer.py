@@ -179,20 +179,21 @@ def _told(console: Console, show: Callable[[str], None]) -> Callable[[InferenceP
 
 def _show(console: Console, found: Any, truth: Any = None) -> None:
     table = Table(title="parameters", title_justify="left")
-    head = ("parameter", "prior", "nominal", "posterior", "90 %", "of prior", *(["true"] if truth else []))
-    for name in head:
+    last = ("of prior", "true") if truth else ("90 %", "of prior")  # all would not fit into 80 columns
+    for name in ("parameter", "prior", "nominal", "posterior", *last):
         named = name == "parameter"  # in narrow terminals numbers are broken, names stay whole
         table.add_column(name, justify="left" if named else "right", no_wrap=named)
     for row in found.rows():
+        share = f"{100 * row['share_of_prior_std']:.3g} %{'' if row['identified'] else ': little'}"
+        between = f"{row['low']:.4g} to {row['high']:.4g}"
         cells = [
             escape(row["name"]),
             f"{row['prior_low']:.4g} to {row['prior_high']:.4g}",
             f"{row['nominal']:.4g}",
             f"{row['mean']:.4g} ± {row['std']:.2g}",
-            f"{row['low']:.4g} to {row['high']:.4g}",
-            f"{100 * row['share_of_prior_std']:.3g} %{'' if row['identified'] else ': little'}",
+            *((share, f"{truth[row['name']]:.4g}") if truth else (between, share)),
         ]
-        table.add_row(*cells, *([f"{truth[row['name']]:.4g}"] if truth else []))
+        table.add_row(*cells)
     console.print(table)
     if any(not row["identified"] for row in found.rows()):
         show_line(console, "of prior: the posterior's deviation over the prior's; from half on, data says little")
