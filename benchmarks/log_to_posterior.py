@@ -14,8 +14,8 @@ sensors, sets the command and stamps the row.
 acted during the steps, as means by time; steps begin at the first row. The share counts commands that are right to 2 %
 of their range. Bars: gain within 1 % of 1, and 99 % right.
 
-``amortized``: one posterior per column, made of simulations alone, asked about 200 logs (the same commands and start,
-parameters from the prior). Bar: 90 % intervals hold 82 to 96.5 % of each parameter.
+``amortized``: one posterior per column, made of simulations alone, asked about 200 logs (the same commands and starts,
+which are known; parameters from the prior). Bar: 90 % intervals hold 82 to 96.5 % of each parameter.
 
 ``directed``: ``infer`` as it is by default, logs with commands, starts and parameters of their own. Bars:
 intervals of at least 14 of 20 logs hold in every column, 85 to 94.5 % pooled; deviations at most 1.25 times those of
@@ -37,6 +37,7 @@ import time
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -72,6 +73,7 @@ class Robot(NamedTuple):
         states: Of its state, where logs have it.
         hold: Integrate with a command for some seconds.
         observe: The present observation, then the state where logs have it.
+        state: The present state, which ``options["init_state"]`` of the simulator is.
         limit: Largest command.
         substep: Longest step of the integration, in s.
         prior: Of its parameters.
@@ -84,6 +86,7 @@ class Robot(NamedTuple):
     states: tuple[str, ...]
     hold: Callable[[Any, float, float], None]
     observe: Callable[[Any], np.ndarray]
+    state: Callable[[Any], np.ndarray]
     limit: float
     substep: float
     prior: Mapping[str, tuple[float, float]]
@@ -139,6 +142,7 @@ ROBOTS = {
         (),
         hold_pendulum,
         lambda env: env._get_obs(),
+        lambda env: np.array(env.state),
         2.0,
         0.05,
         {"m": (0.5, 1.5), "l": (0.5, 1.5)},
@@ -151,6 +155,7 @@ ROBOTS = {
         ("q_x", "q_1", "q_2", "v_x", "v_1", "v_2"),
         hold_mujoco,
         observe_mujoco,
+        lambda env: np.concatenate([env.data.qpos, env.data.qvel]),
         1.0,
         0.005,
         {"body_mass:pole": (2.0, 7.0), "body_mass:pole2": (2.0, 7.0), "dof_damping:*": (0.2, 3.0)},
@@ -185,11 +190,12 @@ COLUMNS = {
 
 
 class Made(NamedTuple):
-    """What really happened: when rows began in s ``(N,)``, what was observed ``(N, O)``, and the commands ``(N,)``."""
+    """What really happened: when rows began in s ``(N,)``, what was observed ``(N, O)``, commands ``(N,)``, start."""
 
     begins: np.ndarray
     observations: np.ndarray
     commands: np.ndarray
+    start: np.ndarray
 
 
 def drive(
@@ -204,6 +210,7 @@ def drive(
     env = gymnasium.make(robot.env).unwrapped
     robot.change(env, params or {})
     env.reset(seed=int(generator.integers(2**31)))
+    start = robot.state(env).astype(np.float64)
     commands = generator.uniform(-robot.limit, robot.limit, size=rows)
     begins = DT * np.arange(rows) + late * generator.uniform(size=rows)
     acting = np.concatenate([np.zeros(delay), commands])[:rows]
@@ -216,7 +223,7 @@ def drive(
             for _ in range(pieces):
                 robot.hold(env, float(command), seconds / pieces)
     env.close()
-    return Made(begins, np.array(observations), commands)
+    return Made(begins, np.array(observations), commands, start)
 
 
 def write_log(
@@ -322,7 +329,10 @@ def measure_amortized(name: str, label: str, args: argparse.Namespace) -> bool:
         runs = [drive(robot, rows, column.late, np.random.default_rng(run), truths[-1]) for run in range(LOGGED - 1)]
         logs = imported(runs, robot, column, generator, ranges)
         first = first or logs  # whose noise, assumed or found, is that of all: simulations have one
-        sampler = segment_sampler(robot.make, logs, prior, options, first)
+        # All logs start in the same states, which each has measured by itself.
+        start_of = {float(run.commands[0]): run.start for run in runs}
+        begin = partial(nearest_start, start_of)
+        sampler = segment_sampler(robot.make, logs, prior, options, first, begin)
         simulate = simulate or sampler
         features.append(sampler.target_features().numpy()[0])
     learner = NPDR(prior, infer_config(options))
@@ -336,6 +346,11 @@ def measure_amortized(name: str, label: str, args: argparse.Namespace) -> bool:
     told(args, "coverage", min(held.values()), "share of logs, least of the parameters", asked, start,
          held=held, of_prior=dict(zip(prior.names, share.tolist(), strict=True)))  # fmt: skip
     return all(0.82 <= one <= 0.965 for one in held.values())
+
+
+def nearest_start(start_of: Mapping[float, np.ndarray], segment: Any) -> np.ndarray:
+    """Where the run began whose first command a segment has."""
+    return start_of[min(start_of, key=lambda command: abs(command - float(segment.actions[0, 0])))]
 
 
 def measure_directed(name: str, label: str, args: argparse.Namespace) -> bool:

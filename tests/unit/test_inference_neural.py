@@ -305,6 +305,55 @@ def test_features_that_never_vary_are_left_out():
         FeatureMap.fitted(np.ones((9, 2)))
 
 
+def test_regressions_of_simulations_are_those_of_all_others():
+    """What a regression says of what it was made of is nearer to it than what it says of anything else."""
+    generator = np.random.default_rng(0)
+    truths = generator.normal(size=(300, 2))
+    rows = np.concatenate([truths + generator.normal(size=(300, 2)), generator.normal(size=(300, 100))], axis=1)
+    plain = FeatureMap.fitted(rows[:150])
+    made, said = plain.regressed(rows[:150], truths[:150])
+    assert said.shape == (150, 2) and said.dtype == torch.float32
+    np.testing.assert_allclose(said.mean(dim=0), 0.0, atol=1e-6)
+    np.testing.assert_allclose(said.std(dim=0, correction=0), 1.0, atol=1e-6)
+
+    def told(seen, of):
+        return [np.corrcoef(seen[:, i], of[:, i])[0, 1] for i in range(2)]
+
+    others = told(made(torch.as_tensor(rows[150:])).numpy(), truths[150:])
+    np.testing.assert_allclose(told(said.numpy(), truths[:150]), others, atol=0.15)
+    assert min(told(made(torch.as_tensor(rows[:150])).numpy(), truths[:150])) > max(others) + 0.1
+    assert list(plain.state_dict()) == ["kept", "mean", "scale", "frequencies"]  # as it was written before
+
+
+@pytest.mark.parametrize(("kind", "regressed"), [("linear", True), ("square", False)])
+def test_networks_see_regressions_where_they_learn_more_from_these(kind, regressed, tmp_path):
+    """Of 40 features in a narrow region they do; where a regression says nothing, features are seen."""
+    generator = np.random.default_rng(0)
+
+    def simulate(thetas):
+        told = thetas if kind == "linear" else thetas**2
+        noise = generator.standard_normal((len(thetas), 40))
+        return np.concatenate([told + 0.3 * noise[:, :1], told + noise[:, 1:9], noise[:, 9:]], axis=1)
+
+    config = EstimatorConfig(
+        model="maf", num_transforms=2, regressions=True, ensemble=2, learning_rate=2e-3, batch_size=50
+    )
+    posterior = NPDR({"m": ("normal", 0.0, 1.0)}, config).infer(simulate, None, 300)
+    assert posterior.description["regressed"] == [regressed]
+    assert [len(posterior.description[name][0]) for name in ("epochs", "validation_losses")] == [2, 2]
+    thetas = generator.standard_normal((300, 1))
+    features = simulate(thetas)
+    drawn = posterior.sample(300, 0, observed=features)[..., 0]
+    low, high = np.quantile(drawn, [0.05, 0.95], axis=1)
+    assert 0.82 < ((thetas[:, 0] >= low) & (thetas[:, 0] <= high)).mean() < 0.97
+    if regressed:
+        precision = 1.0 + 1.0 / 0.09 + 8.0
+        np.testing.assert_allclose(drawn.std(axis=1).mean(), precision**-0.5, rtol=0.1)
+    there = posterior.at(features[0])
+    there.save(tmp_path / "posterior")
+    np.testing.assert_array_equal(Posterior.load(tmp_path / "posterior").sample(9, 0), there.sample(9, 0))
+
+
 def test_random_features_estimate_the_matern_kernel():
     rows = np.random.default_rng(1).normal(size=(30, 3))
     scale = median_distance(rows)
@@ -318,6 +367,11 @@ def test_random_features_estimate_the_matern_kernel():
 
 
 def test_bad_input():
+    with pytest.raises(TypeError, match="regressions must be a bool, got 1"):
+        EstimatorConfig(regressions=1)
+    for wrong in ({"method": "nle"}, {"num_random_features": 8}):
+        with pytest.raises(ValueError, match="regressions must be False with a method other than 'npe', or random"):
+            EstimatorConfig(regressions=True, **wrong)
     with pytest.raises(ValueError, match="rounds above 1"):
         NPDR(PRIOR, QUICK, rounds=2).infer(Linear(), None, 100)
     with pytest.raises(ShapeError, match=r"shape of simulated features, \(3,\), got \(2,\)"):

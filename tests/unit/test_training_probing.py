@@ -125,7 +125,7 @@ def test_an_environment_without_names_has_those_of_the_log(tmp_path, monkeypatch
     assert found.noise["text"] == "sensor noise: speed 0.1, as was given; inferred: place"
     assert (
         found.recordings
-        == "recordings: 1 of 6 steps, the last one held out; cut to the shortest (the longest has 8 steps)"
+        == "recordings: 1 of 6 steps, the last one held out; pieces of 2 rollouts, of whose 14 steps 2 are left out"
     )
     assert [trace.labels for trace in found.traces] == [("place", "speed")] * 2
 
@@ -251,13 +251,15 @@ def test_motion_that_no_parameter_makes_is_said(observed, acted, message) -> Non
         looked_at(Cart, [log], PUSHED)
 
 
-def test_gaps_that_were_bridged_are_said_of_what_is_inferred_from() -> None:
+def test_gaps_that_nothing_can_leave_out_are_said_of_what_is_inferred_from() -> None:
     log = logged(Cart, {"mass": 0.8}, count=2, steps=8)
     assert doubts_about(EnvSource.of(Cart), log) == []
     info = {"log": {"timing": {"gaps": [[493, 0.2195]]}}}
     fields = {"rewards": log[1].rewards, "observations": log[1].observations, "actions": log[1].actions}
     [text] = doubts_about(EnvSource.of(Cart), [log[0], StepSequence(**fields, rollout_info=info)])
-    assert text.startswith("rollout 1 has 1 gap before row 493 (219.5 ms)") and "cut the log there" in text
+    assert text.startswith("rollout 1 has 1 gap before row 493 (219.5 ms)") and "import the log again" in text
+    info["log"]["made_up"] = [[3, 5]]
+    assert doubts_about(EnvSource.of(Cart), [StepSequence(**fields, rollout_info=info)]) == []
 
 
 def test_a_simulator_that_ends_where_the_robot_goes_on_is_stepped_on() -> None:

@@ -1,9 +1,9 @@
-"""Least squares of returns: ridge regression, the features of ProMP's linear baselines, and how good a fit is."""
+"""Least squares: ridge regressions, the features of ProMP's linear baselines, and how good a fit is."""
 
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -13,12 +13,24 @@ from metaroll.errors import ShapeError
 from metaroll.functional.arrays import to_numpy
 from metaroll.functional.kernels import compiled
 
-__all__ = ["explained_variance", "grams_of_blocks", "ridge", "solve_ridge", "state_features", "time_features"]
+__all__ = [
+    "RidgeFit",
+    "explained_variance",
+    "grams_of_blocks",
+    "ridge",
+    "ridge_of_least_error",
+    "solve_ridge",
+    "state_features",
+    "time_features",
+]
 
 _TRIES = 5
 """Times that a coefficient is raised tenfold where a system cannot be solved."""
 _PRODUCTS_AT_A_TIME = 2**20
 """Numbers in the products of blocks that are there at once."""
+_SHARES = (1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+"""Coefficients that are tried, as shares of the sum of squares of the features."""
+_TINIEST, _LEAST_LEFT = 1e-12, 1e-10
 _CLIP = 10.0
 _TIME_UNIT = 100.0
 
@@ -84,6 +96,48 @@ def solve_ridge(gram: np.ndarray, moments: np.ndarray, coefficient: float) -> np
         if found is not None:
             return found
     return np.linalg.lstsq(gram + ridges, moments, rcond=None)[0]
+
+
+class RidgeFit(NamedTuple):
+    """Ridge regressions of d numbers on k features, ``offset + features @ weights``.
+
+    Attributes:
+        weights: ``(k, d)``.
+        offset: ``(d,)``.
+        left_out: Of each of n rows, what a regression on all others says, ``(n, d)``.
+    """
+
+    weights: np.ndarray
+    offset: np.ndarray
+    left_out: np.ndarray
+
+
+def ridge_of_least_error(features: np.ndarray, targets: np.ndarray) -> RidgeFit:
+    """For each target the ridge regression with the least error of rows that are left out.
+
+    Errors of leaving one out are those of the fit over ``1 - leverage`` (Hastie, Tibshirani and Friedman 2009, eq.
+    7.64). Coefficients are tried from 1e-8 to 0.1 of the sum of squares of the features.
+
+    Args:
+        features: Of about unit size, ``(n, k)``.
+        targets: ``(n, d)``.
+    """
+    means, level = features.mean(axis=0), targets.mean(axis=0)
+    vectors, sizes, directions = np.linalg.svd(features - means, full_matrices=False)
+    centered, squares = targets - level, np.square(sizes)
+    turned = vectors.T @ centered
+    left_out, weights = np.empty(targets.shape), np.empty((features.shape[1], targets.shape[1]))
+    least = np.full(targets.shape[1], np.inf)
+    for share in _SHARES:
+        shrunk = squares + max(share * squares.sum(), _TINIEST)
+        leverages = np.square(vectors) @ (squares / shrunk) + 1.0 / len(features)
+        rest = centered - vectors @ ((squares / shrunk)[:, None] * turned)
+        errors = rest / np.maximum(1.0 - leverages, _LEAST_LEFT)[:, None]
+        better = np.square(errors).sum(axis=0) < least
+        least = np.where(better, np.square(errors).sum(axis=0), least)
+        left_out[:, better] = (targets - errors)[:, better]
+        weights[:, better] = (directions.T @ ((sizes / shrunk)[:, None] * turned))[:, better]
+    return RidgeFit(weights, level - means @ weights, left_out)
 
 
 def _by_cholesky(systems: np.ndarray, moments: np.ndarray) -> np.ndarray | None:

@@ -69,6 +69,9 @@ class EstimatorConfig:
         num_components: Gaussians of a mixture.
         num_random_features: Frequencies of quasi-random Fourier features of the observation (BayesSim's quasi-RFF) that
             the networks see instead of the features; 0 means the features.
+        regressions: With ``"npe"``, networks see linear regressions of the parameters on the features, one for each
+            parameter, in place of features, where they learn more from these. Within a narrow region they do: many
+            features are learned by heart (Fearnhead and Prangle 2012 make such summaries for ABC).
         ensemble: Estimators that are trained and averaged.
         batch_size: Simulations in a gradient step.
         learning_rate: Of Adam.
@@ -84,6 +87,7 @@ class EstimatorConfig:
     num_bins: int = 10
     num_components: int = 5
     num_random_features: int = 0
+    regressions: bool = False
     ensemble: int = 1
     batch_size: int = 100
     learning_rate: float = 5e-4
@@ -101,6 +105,10 @@ class EstimatorConfig:
         for name in ("batch_size", "stop_after_epochs", "max_epochs"):
             check_whole(name, getattr(self, name))
         check_whole("num_random_features", self.num_random_features, 0)
+        if not isinstance(self.regressions, bool):
+            raise TypeError(f"regressions must be a bool, got {described(self.regressions)}")
+        if self.regressions and (self.method != "npe" or self.num_random_features):
+            raise ValueError("regressions must be False with a method other than 'npe', or random features, got True")
         check_number("learning_rate", self.learning_rate, 0.0, above_low=True)
         check_fraction("validation_fraction", self.validation_fraction)
 
@@ -217,10 +225,12 @@ class Fit(NamedTuple):
     Attributes:
         epochs: Of each member of the ensemble.
         losses: Best validation losses of each, negative log densities per simulation (before ``latent_normal``).
+        regressed: Whether they see regressions of the parameters in place of features.
     """
 
     epochs: list[int]
     losses: list[float]
+    regressed: bool = False
 
 
 @final
@@ -390,8 +400,8 @@ class NeuralEstimator:
         try:
             feature_map = None
             if not told["embedding_net"]:
-                frequencies = weights["map.frequencies"]
-                feature_map = FeatureMap(event_shape[0], frequencies.shape[1], frequencies.shape[0])
+                frequencies, regressions = weights["map.frequencies"], weights.get("map.offset", ())
+                feature_map = FeatureMap(event_shape[0], frequencies.shape[1], frequencies.shape[0], len(regressions))
                 feature_map.load_state_dict(_below("map.", weights))
             members = []
             with _sbi_at_work(0):
@@ -450,10 +460,11 @@ class NeuralTrainer:
         _import_sbi()
         if embedding_net is not None and not isinstance(embedding_net, nn.Module):
             raise TypeError(f"embedding_net must be a torch.nn.Module, got {described(embedding_net)}")
-        if embedding_net is not None and (config.method == "nle" or config.num_random_features or config.ensemble > 1):
+        made_of = config.num_random_features or config.regressions
+        if embedding_net is not None and (config.method == "nle" or made_of or config.ensemble > 1):
             raise ValueError(
                 "embedding_net must be left out with method 'nle' (which needs the density of the features), random "
-                "features, and an ensemble"
+                "features, regressions, and an ensemble"
             )
         self._config, self._dim, self._seed = config, dim, seed
         self._flat = tuple(flat) if config.method == "npe" else ()
@@ -499,12 +510,12 @@ class NeuralTrainer:
             goes_on: ``fit_more`` follows, whose proposal is what the networks themselves have learned: nothing of that
                 is changed then.
         """
-        self._prepare(features)
+        if self._embedding_net is None:
+            self._map = FeatureMap.fitted(features, self._config.num_random_features, self._seed)
         self._priors = [_standard_normal(self._dim, self._device) for _ in range(self._config.ensemble)]
         with _sbi_at_work(0):  # it tries the prior out
             self._trainers = [self._new_trainer(prior) for prior in self._priors]
-        fit_bases = not goes_on and base_is_fitted(self._config.method, self._config.model)
-        return self._trained(normals, features, None, fit_bases)
+        return self._trained(normals, features, goes_on=goes_on)
 
     def fit_more(self, normals: np.ndarray, features: np.ndarray, observed: np.ndarray) -> tuple[NeuralEstimator, Fit]:
         """The estimator after further simulations, whose parameters were drawn from the last one at ``observed``.
@@ -525,45 +536,63 @@ class NeuralTrainer:
             prior.success = self._success
         return self._trained(normals, features, observed)
 
-    def _prepare(self, features: np.ndarray) -> None:
-        if self._embedding_net is None:
-            self._map = FeatureMap.fitted(features, self._config.num_random_features, self._seed)
-
     def _new_trainer(self, prior: _StandardNormal) -> Any:
         return _sbi_trainer(self._config, prior, copy.deepcopy(self._embedding_net), self._device)
 
     def _trained(
-        self, normals: np.ndarray, features: np.ndarray, observed: np.ndarray | None, fit_bases: bool = False
+        self,
+        normals: np.ndarray,
+        features: np.ndarray,
+        observed: np.ndarray | None = None,
+        goes_on: bool = True,
     ) -> tuple[NeuralEstimator, Fit]:
         config = self._config
         is_flat = torch.tensor([column in self._flat for column in range(self._dim)])
         points = flat_of_normal(torch.as_tensor(np.asarray(normals, dtype=np.float64)), is_flat)
         thetas, seen = points.to(torch.float32), self._seen(features)
-        usual: dict[str, Any] = {
-            "training_batch_size": config.batch_size,
-            "learning_rate": config.learning_rate,
-            "validation_fraction": config.validation_fraction,
-            "stop_after_epochs": config.stop_after_epochs,
-            "max_num_epochs": config.max_epochs,
-        }
-        members, fit = [], Fit([], [])
-        for position, trainer in enumerate(self._trainers):
-            with _sbi_at_work(derive_seed("estimator", self._seed, position, self._rounds)):
-                told: dict[str, Any] = {}
-                if observed is not None:
-                    told["proposal"] = trainer.build_posterior().set_default_x(self._seen(observed[None]))
-                net = trainer.append_simulations(thetas, seen, **told).train(**usual)
-            fit.epochs.append(int(trainer.summary["epochs_trained"][-1]))
-            fit.losses.append(float(trainer.summary["best_validation_loss"][-1]))
-            member = copy.deepcopy(net)
-            is_fitted = base_is_fitted(config.method, config.model)
-            members.append(with_fitted_base(member, self._dim) if is_fitted else member)
+        nets, regressed = [self._net(0, thetas, seen, observed)], False
+        if config.regressions and not goes_on and self._map is not None:
+            first, losses = self._trainers[0], [self._loss(0)]
+            with _sbi_at_work(0):
+                self._trainers[0] = self._new_trainer(self._priors[0])
+            regressing, said = self._map.regressed(features, points.numpy())
+            other = self._net(0, thetas, said, observed)
+            regressed = self._loss(0) < losses[0]
+            if regressed:
+                self._map, seen, nets = regressing, said, [other]
+            else:
+                self._trainers[0] = first
+        nets += [self._net(position, thetas, seen, observed) for position in range(1, len(self._trainers))]
         self._rounds += 1
-        if fit_bases:
-            self._fit_bases(members, thetas, seen)
+        members = [copy.deepcopy(net) for net in nets]
+        if base_is_fitted(config.method, config.model):
+            members = [with_fitted_base(member, self._dim) for member in members]
+            if not goes_on:
+                self._fit_bases(members, thetas, seen)
+        epochs = [int(trainer.summary["epochs_trained"][-1]) for trainer in self._trainers]
+        fit = Fit(epochs, [self._loss(position) for position in range(len(self._trainers))], regressed)
         event_shape = tuple(np.shape(features)[1:])
         success = self._success if config.method == "nle" else None
         return NeuralEstimator(config, self._dim, members, self._map, event_shape, success, self._flat), fit
+
+    def _net(self, position: int, thetas: Tensor, seen: Tensor, observed: np.ndarray | None) -> Any:
+        """The network that the trainer at ``position`` has made of simulations as networks see them."""
+        config, trainer = self._config, self._trainers[position]
+        told: dict[str, Any] = {}
+        with _sbi_at_work(derive_seed("estimator", self._seed, position, self._rounds)):
+            if observed is not None:
+                told["proposal"] = trainer.build_posterior().set_default_x(self._seen(observed[None]))
+            return trainer.append_simulations(thetas, seen, **told).train(
+                training_batch_size=config.batch_size,
+                learning_rate=config.learning_rate,
+                validation_fraction=config.validation_fraction,
+                stop_after_epochs=config.stop_after_epochs,
+                max_num_epochs=config.max_epochs,
+            )
+
+    def _loss(self, position: int) -> float:
+        """Least loss of the last training on simulations that it did not see."""
+        return float(self._trainers[position].summary["best_validation_loss"][-1])
 
     def _fit_bases(self, members: Sequence[Any], thetas: Tensor, seen: Tensor) -> None:
         with torch.no_grad():

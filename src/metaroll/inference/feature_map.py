@@ -9,16 +9,19 @@ import torch
 from torch import Tensor, nn
 
 from metaroll.functional.posteriors.random_features import matern_frequencies, median_distance
+from metaroll.functional.regression import ridge_of_least_error
 from metaroll.functional.series.features import constant_features
 
 __all__ = ["FeatureMap"]
 
 _NU = 2.5
 """Smoothness of the Matern kernel of random features: 5/2, as BayesSim has it."""
+_LEAST_STD = 1e-6
+"""Of a regression, in deviations of what it is of: one that says nothing is not blown up."""
 
 
 class FeatureMap(nn.Module):
-    """Features as an estimator sees them: those that vary, with mean 0 and deviation 1, or random features of these.
+    """Features as an estimator sees them: those that vary, with mean 0 and deviation 1, or what is made of these.
 
     A feature that is the same in all simulations would be divided by nothing, and tells nothing: it is left out.
 
@@ -26,9 +29,10 @@ class FeatureMap(nn.Module):
         num_features: F, the number of features of a simulation.
         num_kept: Of those, how many vary.
         num_frequencies: Of random Fourier features; 0 means none.
+        num_regressions: Of linear regressions on what varies, which are seen in its place; 0 means none.
     """
 
-    def __init__(self, num_features: int, num_kept: int, num_frequencies: int = 0) -> None:
+    def __init__(self, num_features: int, num_kept: int, num_frequencies: int = 0, num_regressions: int = 0) -> None:
         super().__init__()
         self.num_features = num_features
         self.kept: Tensor
@@ -39,6 +43,10 @@ class FeatureMap(nn.Module):
         self.register_buffer("mean", torch.zeros(num_kept, dtype=torch.float64))
         self.register_buffer("scale", torch.ones(num_kept, dtype=torch.float64))
         self.register_buffer("frequencies", torch.zeros(num_frequencies, num_kept, dtype=torch.float64))
+        self.weights: Tensor | None
+        self.offset: Tensor | None
+        for name, shape in (("weights", (num_kept, num_regressions)), ("offset", (num_regressions,))):
+            self.register_buffer(name, torch.zeros(shape, dtype=torch.float64) if num_regressions else None)
 
     @classmethod
     def fitted(cls, features: np.ndarray, num_frequencies: int = 0, seed: int = 0) -> FeatureMap:
@@ -70,10 +78,36 @@ class FeatureMap(nn.Module):
             made.frequencies.copy_(torch.from_numpy(frequencies))
         return made
 
+    def regressed(self, features: np.ndarray, targets: np.ndarray) -> tuple[FeatureMap, Tensor]:
+        """The map to linear regressions of d numbers on the features, and what is seen of these simulations.
+
+        Of them it is what regressions on all others say: regressions know what they are made of better than they will
+        know anything else, and whoever learns from that is too sure.
+
+        Args:
+            features: Of the simulations, ``(n, F)``.
+            targets: What is regressed on them, ``(n, d)``.
+        """
+        fit = ridge_of_least_error(self._scaled(torch.as_tensor(features)).numpy(), targets)
+        mean, std = fit.left_out.mean(axis=0), np.maximum(fit.left_out.std(axis=0), _LEAST_STD * targets.std(axis=0))
+        made = FeatureMap(self.num_features, len(self.kept), 0, targets.shape[1])
+        for name in ("kept", "mean", "scale"):
+            getattr(made, name).copy_(getattr(self, name))
+        assert made.weights is not None and made.offset is not None
+        made.weights.copy_(torch.from_numpy(fit.weights / std))
+        made.offset.copy_(torch.from_numpy((fit.offset - mean) / std))
+        return made, torch.from_numpy((fit.left_out - mean) / std).to(torch.float32)
+
     def forward(self, features: Tensor) -> Tensor:
         """What the estimator sees of ``features (n, F)``, float32 ``(n, K)``."""
-        scaled = (features.to(torch.float64)[:, self.kept] - self.mean) * self.scale
+        scaled = self._scaled(features)
+        if self.weights is not None and self.offset is not None:
+            scaled = scaled @ self.weights + self.offset
         if len(self.frequencies):
             angles = scaled @ self.frequencies.T
             scaled = math.sqrt(2.0) * torch.cat([torch.cos(angles), torch.sin(angles)], dim=1)
         return scaled.to(torch.float32)
+
+    def _scaled(self, features: Tensor) -> Tensor:
+        """Those that vary, float64 ``(n, K)``."""
+        return (features.to(torch.float64)[:, self.kept] - self.mean) * self.scale

@@ -267,6 +267,7 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
             "num_reused": store.num_reused,
             "num_foreign_parts": store.num_foreign_parts,
             "epochs": [fit.epochs for fit in fits],
+            "regressed": [fit.regressed for fit in fits],
             "validation_losses": [[loss if math.isfinite(loss) else None for loss in fit.losses] for fit in fits],
         }
 

@@ -65,6 +65,7 @@ def infer(arguments: Sequence[str]) -> None:
     from metaroll.envs.lookup.source import EnvSource
     from metaroll.inference.estimators import require_sbi
     from metaroll.training.comparing.log_checks import doubts_about
+    from metaroll.training.comparing.pieces import even_pieces
     from metaroll.training.display.json_output import print_json
     from metaroll.training.report.inference_page import write_inference_page
     from metaroll.training.session.inferring import infer as run
@@ -88,7 +89,7 @@ def infer(arguments: Sequence[str]) -> None:
         prior = usual_prior(names[0], given.param)
         require_sbi()
         refuse_foreign(folder, INFER)
-        _about(console, rollouts, prior)
+        _about(console, rollouts, prior, even_pieces(rollouts, options.segment_length).text)
         for text in doubts_about(EnvSource.of(names[0]), rollouts):
             show_line(console, f"[yellow]check:[/] {escape(text)}")
         with _at_work(console) as shown:
@@ -134,12 +135,12 @@ def sim2real(arguments: Sequence[str]) -> None:
         print_json({**result.to_dict(), "page": str(page)})
 
 
-def _about(console: Console, rollouts: Sequence[Any], prior: Any) -> None:
+def _about(console: Console, rollouts: Sequence[Any], prior: Any, left_out: str) -> None:
     lengths = sorted({len(rollout) for rollout in rollouts})
     steps = f"{lengths[0]}" if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}"
     console.print(f"{len(rollouts)} rollouts of {steps} steps; unknown: {escape(', '.join(prior.names))}")
-    if len(lengths) > 1:
-        console.print(f"[yellow]all are cut to {lengths[0]} steps, the shortest; leave out short ones to see more[/]")
+    if left_out:
+        show_line(console, f"[yellow]{escape(left_out)}[/]")
 
 
 @contextlib.contextmanager

@@ -201,6 +201,9 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         features_of, series, pad_mode, seed: See ``RolloutSamplerForSBI``.
         initial_state: From a segment of a recorded rollout to the state ``(S,)`` in which its simulation starts;
             ``None``: its first state.
+        exact_starts: Whether ``initial_state`` says where rollouts truly started. What simulations measure there has
+            noise of its own then, as in all other rows, so that one posterior can be asked of many recordings. False:
+            they have measured what was recorded there, which is why they start where they do.
         entries: Which entries of a state (or observation) count, bool ``(n,)``; ``None``: all. The embedding is one of
             these alone.
         noise: Deviation of the noise of sensors in ``"states"`` and ``"observations"``, ``(n,)`` each, where there is
@@ -245,6 +248,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         pad_mode: Literal["zeros", "last"] = "zeros",
         seed: SeedOption = LAST_SEED,
         initial_state: Callable[[StepSequence], Any] | None = None,
+        exact_starts: bool = False,
         entries: np.ndarray | None = None,
         noise: Mapping[str, np.ndarray] | None = None,
         assumed_noise: np.ndarray | None = None,
@@ -260,9 +264,13 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         options: dict[str, Any] = {"features_of": features_of, "series": series, "pad_mode": pad_mode, "seed": seed}
         super().__init__(env, policy, embedding, num_segments, len_segments, stop_on_done, **options)
         check_chained(chained, embedding, rollouts_real is not None, stop_on_done and pad_mode == "zeros")
-        for name, value in (("use_rec_act", use_rec_act), ("clip_actions", clip_actions)):
+        flags = {"use_rec_act": use_rec_act, "clip_actions": clip_actions, "exact_starts": exact_starts}
+        for name, value in flags.items():
             if not isinstance(value, bool):
                 raise TypeError(f"{name} must be a bool, got {value!r}")
+        if exact_starts and initial_state is None:
+            raise ValueError("exact_starts must be False without initial_state, which says where rollouts start")
+        self._exact_starts = exact_starts
         self.use_rec_act, self.failed = use_rec_act, []
         check_noise(noise or {}, assumed_noise, len(rollouts_real or ()))
         self.names = checked_names(dp_mapping)
@@ -339,7 +347,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
                 engine = self._opened()
                 plans = self._plans([update for update in updates if update is not None], values, rows, call)
                 self._check_reach(engine, plans, values[rows[0]])
-                firsts = None if self._target is None else self._target.first_rows
+                firsts = None if self._target is None or self._exact_starts else self._target.first_rows
                 reduce = replace(self._reduce, noise=self._noise.by_set(values), firsts=firsts)
                 found = engine.run_reduced(plans, Reduction(reduce, reduce.fields, len(plans) // len(rows)))
             if found.ndim == 2:  # else all have failed

@@ -49,6 +49,7 @@ from metaroll.training.algorithms.building import parse_ranges
 from metaroll.training.comparing.comparable import comparable
 from metaroll.training.comparing.compared import Compared
 from metaroll.training.comparing.log_checks import doubts_about
+from metaroll.training.comparing.pieces import even_pieces
 from metaroll.training.comparing.probing import probe
 from metaroll.training.evaluation.inference_result import PAGE, Inference, InferenceOptions, Traces
 from metaroll.training.session.experiments import torch_threads
@@ -107,10 +108,11 @@ def infer(
     """The posterior of a simulator's parameters after recorded rollouts.
 
     What was stopped continues: simulations in the folder are used again, and a posterior made of the same is kept.
-    Rollouts of unequal length are cut to the shortest. Columns whose labels are the simulator's, in another order, are
-    brought into its order; actions beyond its bounds are clipped, with a warning. Where rollouts have no states, the
-    simulator says in which it shows an observation (``state_from_observation``, docs/your_simulator.md). One simulation
-    is looked at before all others are made. Parameters called ``noise.LABEL`` are the noise of a sensor.
+    Rollouts of unequal length, and those with gaps, are cut into pieces of one length (``even_pieces``). Columns whose
+    labels are the simulator's, in another order, are brought into its order; actions beyond its bounds are clipped,
+    with a warning. Where rollouts have no states, the simulator says in which it shows an observation
+    (``state_from_observation``, docs/your_simulator.md). One simulation is looked at before all others are made.
+    Parameters called ``noise.LABEL`` are the noise of a sensor.
 
     Args:
         env: Simulator, as for ``RolloutEngine``.
@@ -133,7 +135,7 @@ def infer(
     options = InferenceOptions() if options is None else options
     folder, prior = Path(folder), as_prior(prior)
     source = EnvSource.of(env)
-    seen, held_out = _split(source, rollouts, prior, options, own_start=initial_state is not None)
+    seen, held_out, left_out = _split(source, rollouts, prior, options, own_start=initial_state is not None)
     compared = Compared.of(source, seen, prior, options, initial_state)
     probe(compared, seen, prior, options)
     apart, spans = compared.of_others(held_out, seen, prior, options), _spans(compared, seen, options)
@@ -184,7 +186,7 @@ def infer(
         found = Inference(
             *(str(name or env), posterior, compared.nominal, traces, failed, options, folder, checks),
             noise=_noise_told(compared.noise, apart.noise, spans),
-            recordings=_recordings(rollouts, seen, held_out),
+            recordings=_recordings(seen, held_out, left_out),
             doubts=doubts_about(source, rollouts),
         )
         if is_new:
@@ -223,23 +225,32 @@ def segment_sampler(
     prior: Prior,
     options: InferenceOptions,
     noise_of: Sequence[StepSequence] | None = None,
+    initial_state: Callable[[StepSequence], Any] | None = None,
 ) -> SimRolloutSamplerForSBI:
     """From parameters to features of the recorded segments, simulated with the recorded actions, as ``infer`` does it.
 
-    The arguments are those of ``infer``; held-out rollouts are left out. Sensors count as noisy as in the rollouts
-    ``noise_of``, where they are given: so one posterior can be asked of many logs.
+    The arguments are those of ``infer``; held-out rollouts are left out.
+
+    One posterior can be asked of many logs with the same actions, of whole rollouts (segments as long as these). Then
+    sensors count as noisy as in the rollouts ``noise_of``, and ``initial_state`` says where rollouts truly started.
+    Without it simulations start beside what was measured in these rollouts, whose noise is that of no other log.
     """
     source = EnvSource.of(env)
-    seen, _ = _split(source, rollouts, prior, options)
-    compared = Compared.of(source, seen, prior, options, None)
+    own_start = initial_state is not None
+    seen, _, _ = _split(source, rollouts, prior, options, own_start)
+    compared = Compared.of(source, seen, prior, options, initial_state)
     if noise_of is not None:
-        others, _ = _split(source, noise_of, prior, options)
-        compared = replace(compared, noise=Compared.of(source, others, prior, options, None).noise)
-    return _sampler(compared, seen, prior, options)
+        others, _, _ = _split(source, noise_of, prior, options, own_start)
+        compared = replace(compared, noise=Compared.of(source, others, prior, options, initial_state).noise)
+    return _sampler(compared, seen, prior, options, exact_starts=own_start)
 
 
 def _sampler(
-    compared: Compared, seen: Sequence[StepSequence], prior: Prior, options: InferenceOptions
+    compared: Compared,
+    seen: Sequence[StepSequence],
+    prior: Prior,
+    options: InferenceOptions,
+    exact_starts: bool = False,
 ) -> SimRolloutSamplerForSBI:
     noise, starts = compared.noise, compared.starts(seen, options.segment_length)
     embedding = _embedding(options, compared.spec, len(seen[0]), _spans(compared, seen, options))
@@ -254,6 +265,7 @@ def _sampler(
         series=compared.field,
         seed=derive_seed("simulations", options.seed),
         initial_state=compared.initial_state,
+        exact_starts=exact_starts,
         entries=compared.entries,
         noise=noise.stds,
         assumed_noise=noise.assumed,
@@ -309,23 +321,21 @@ def _split(
     prior: Prior,
     options: InferenceOptions,
     own_start: bool = False,
-) -> tuple[list[StepSequence], list[StepSequence]]:
-    """What inference sees, and the held-out rest, all of one length, as the simulator shows it."""
+) -> tuple[list[StepSequence], list[StepSequence], str]:
+    """What inference sees, and the held-out rest, all of one length, as the simulator shows it; what is left out."""
     listed, hold_out = list(rollouts), options.hold_out
     if not listed:
         raise ValueError("rollouts must hold at least one recorded rollout, got none")
     for number, rollout in enumerate(listed):
         if not isinstance(rollout, StepSequence):
             raise TypeError(f"rollouts must hold StepSequences, got {type(rollout).__name__} at position {number}")
-    if hold_out >= len(listed):
+    pieces, left_out = even_pieces(comparable(source, listed, prior.names, own_start=own_start), options.segment_length)
+    if hold_out >= len(pieces):
         raise ValueError(
-            f"hold_out must leave a rollout to learn from, got {hold_out} of {len(listed)}: "
-            + option_text("hold_out", max(0, len(listed) - 1))
+            f"hold_out must leave a rollout to learn from, got {hold_out} of {len(pieces)}: "
+            + option_text("hold_out", max(0, len(pieces) - 1))
         )
-    listed = comparable(source, listed, prior.names, own_start=own_start)
-    shortest = min(map(len, listed))
-    cut = [rollout if len(rollout) == shortest else rollout[:shortest] for rollout in listed]
-    return cut[: len(cut) - hold_out], cut[len(cut) - hold_out :]
+    return pieces[: len(pieces) - hold_out], pieces[len(pieces) - hold_out :], left_out
 
 
 def _noise_told(seen: SensorNoise, held_out: SensorNoise, spans: Sequence[int]) -> dict[str, Any]:
@@ -339,13 +349,12 @@ def _noise_told(seen: SensorNoise, held_out: SensorNoise, spans: Sequence[int]) 
     return told
 
 
-def _recordings(given: Sequence[StepSequence], seen: Sequence[StepSequence], held_out: Sequence[StepSequence]) -> str:
+def _recordings(seen: Sequence[StepSequence], held_out: Sequence[StepSequence], left_out: str) -> str:
     """How many rollouts there were, and how long they are, in words."""
-    longest, steps = max(map(len, given)), len(seen[0])
-    words = f"recordings: {len(seen)} of {steps} steps"
+    words = f"recordings: {len(seen)} of {len(seen[0])} steps"
     if held_out:
         words += ", the last one held out" if len(held_out) == 1 else f", the last {len(held_out)} held out"
-    return words + (f"; cut to the shortest (the longest has {longest} steps)" if longest > steps else "")
+    return f"{words}; {left_out}" if left_out else words
 
 
 def infer_config(options: InferenceOptions) -> EstimatorConfig:
@@ -357,6 +366,7 @@ def infer_config(options: InferenceOptions) -> EstimatorConfig:
     return EstimatorConfig(
         method=method,
         model="maf",
+        regressions=method == "npe",
         ensemble=ensemble,
         batch_size=50,
         learning_rate=1e-3,
