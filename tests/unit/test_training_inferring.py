@@ -292,6 +292,17 @@ class _Knows:
         return Posterior(self.prior, observed, draws=near, description=self.description)
 
 
+def test_a_posterior_that_is_learned_in_another_way_now_is_made_anew(tmp_path, monkeypatch) -> None:
+    log, options = recordings(2, 12), InferenceOptions(segment_length=6, checks=False, num_simulations=20, rounds=1)
+    made = []
+    for most in (2, 2, 4):
+        config = EstimatorConfig(model="maf", max_epochs=most)
+        monkeypatch.setattr(inferring, "infer_config", lambda _, config=config: config)
+        made.append(infer("pend", log, {"pole_mass": (0.5, 1.5)}, tmp_path, options).posterior)
+    np.testing.assert_array_equal(made[0].draws, made[1].draws)
+    assert made[0].description["epochs"] != made[2].description["epochs"]
+
+
 def test_a_posterior_that_was_made_of_the_same_is_kept(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(inferring, "infer_config", lambda options: EstimatorConfig(model="maf", max_epochs=2))
     log, options = recordings(2, 12), InferenceOptions(segment_length=3, num_simulations=60, rounds=1, checks=False)

@@ -19,6 +19,7 @@ from metaroll.errors import DataError, RolloutError, ShapeError
 from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import as_prior
 from metaroll.training.comparing.compared import Compared
+from metaroll.training.comparing.following import Followed
 from metaroll.training.comparing.log_checks import doubts_about
 from metaroll.training.comparing.probing import probe
 from metaroll.training.evaluation.inference_result import InferenceOptions
@@ -133,7 +134,7 @@ def test_an_environment_without_names_has_those_of_the_log(tmp_path, monkeypatch
 def looked_at(env, log, prior, noise="estimate") -> None:
     options = InferenceOptions(hold_out=0, segment_length=4, noise=noise)
     prior = as_prior(prior)
-    probe(Compared.of(EnvSource.of(env), log, prior, options, None), log, prior, options)
+    probe(Followed.of(Compared.of(EnvSource.of(env), log, prior, options, None), log, options), prior, options)
 
 
 class Cart(gymnasium.Env):

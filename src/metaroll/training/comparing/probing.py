@@ -6,10 +6,9 @@ import warnings
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from gymnasium.spaces import Box, Discrete
 
 from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import DataError, RolloutError, ShapeError
+from metaroll.errors import DataError, RolloutError
 from metaroll.inference.priors import Prior
 from metaroll.policies.playback import PlaybackPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
@@ -18,8 +17,9 @@ from metaroll.rollouts.samplers.segment_starts import SegmentStarts
 from metaroll.seeding import derive_seed
 from metaroll.tasks.domain_params import NOISE, DomainParamUpdate
 from metaroll.training.comparing.compared import Compared
+from metaroll.training.comparing.following import Followed
 from metaroll.training.evaluation.inference_result import InferenceOptions
-from metaroll.types import EnvSpec, RolloutPlan, flat_dim
+from metaroll.types import RolloutPlan
 
 __all__ = ["probe"]
 
@@ -34,53 +34,19 @@ the other way, and how many deviations of its noise it must have moved."""
 _PAGE = "docs/your_simulator.md"
 
 
-def probe(compared: Compared, rollouts: Sequence[StepSequence], prior: Prior, options: InferenceOptions) -> None:
+def probe(followed: Followed, prior: Prior, options: InferenceOptions) -> None:
     """Simulate the first recorded rollout, once with nominal parameters and once for each parameter that is unknown.
 
     Raises:
-        ShapeError: The log has other columns than the simulator shows and takes.
         DataError: The simulator does not start where it is told, or shows something else there than was recorded, or
             no parameter changes anything, or its states are not known.
         RolloutError: It cannot be simulated.
     """
-    spec = compared.source.spec
-    _check_columns(compared, rollouts, spec)
-    starts = compared.starts(rollouts, options.segment_length)
+    compared, rollouts, starts = followed.compared, followed.rollouts, followed.starts
     first = _simulated(compared, rollouts[0], starts, [dict(compared.nominal)], options)[0]
     _check_first(compared, rollouts[0], starts, first[0])
     _compare_motion(compared, rollouts[0], starts, first)
     _check_params(compared, rollouts[0], starts, first, prior, options)
-
-
-def _check_columns(compared: Compared, rollouts: Sequence[StepSequence], spec: EnvSpec) -> None:
-    space = spec.action_space
-    for number, rollout in enumerate(rollouts):
-        recorded = (
-            np.asarray(rollout.get_data_values(compared.field))[: len(rollout)].reshape(len(rollout), -1).shape[1]
-        )
-        own = spec.observation_space if compared.field == "observations" else spec.state_space
-        labels = spec.observation_labels if compared.field == "observations" else spec.state_labels
-        if own is not None and recorded != flat_dim(own):
-            named = f" ({', '.join(labels)})" if labels else ""
-            raise ShapeError(
-                f"rollout {number} (counted from 0) must have {flat_dim(own)} {compared.field} per step{named}, as the "
-                f"simulator has, got {recorded}: is it the log of another robot? Else map its columns to those of the "
-                "simulator (metaroll import-log --env SIM)"
-            )
-        actions = np.asarray(rollout.get_data_values(compared.action_field))[: len(rollout)]
-        if isinstance(space, Discrete):
-            whole = actions.reshape(len(actions), -1)
-            if whole.shape[1] != 1 or (whole != np.round(whole)).any() or whole.min() < 0 or whole.max() >= space.n:
-                shown = f"{whole.shape[1]} numbers" if whole.shape[1] != 1 else f"values {whole.min()} to {whole.max()}"
-                raise ShapeError(
-                    f"{compared.action_field} of rollout {number} (counted from 0) must be choices 0 to {space.n - 1}, "
-                    f"as the simulator takes them, got {shown} per step: is it the log of another robot?"
-                )
-        elif isinstance(space, Box) and actions.reshape(len(actions), -1).shape[1] != flat_dim(space):
-            raise ShapeError(
-                f"rollout {number} (counted from 0) must have {flat_dim(space)} {compared.action_field} per step, as "
-                f"the simulator takes, got {actions.reshape(len(actions), -1).shape[1]}: is it another robot's log?"
-            )
 
 
 def _check_first(compared: Compared, rollout: StepSequence, starts: SegmentStarts, shown: np.ndarray) -> None:
@@ -176,10 +142,6 @@ def _check_params(
             "end of the prior: this log may not tell it",
             stacklevel=4,
         )
-
-
-def _farther(ends: tuple[float, float], value: float) -> float:
-    return max(ends, key=lambda end: abs(end - value))
 
 
 def _simulated(

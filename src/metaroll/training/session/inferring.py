@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import copy
-import hashlib
 import itertools
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -23,45 +20,34 @@ from metaroll.envs.lookup.posteriors import INFERENCE
 from metaroll.envs.lookup.randomization import default_randomizer
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import MetarollError, option_text
-from metaroll.functional.series.noise import telling_spans
 from metaroll.inference.checks import check_posterior
-from metaroll.inference.embeddings import (
-    AllStepsEmbedding,
-    BayesSimEmbedding,
-    DeltaStepsEmbedding,
-    DynamicTimeWarpingEmbedding,
-    Embedding,
-    LastStepEmbedding,
-)
 from metaroll.inference.estimators import EstimatorConfig
 from metaroll.inference.neural import NPDR, BayesSim, InferenceProgress
 from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import Prior, as_prior
 from metaroll.inference.simulations import Simulate
-from metaroll.policies.playback import IdlePolicy, PlaybackPolicy
+from metaroll.policies.playback import PlaybackPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
-from metaroll.rollouts.samplers.sbi import RolloutSamplerForSBI, SimRolloutSamplerForSBI
-from metaroll.rollouts.samplers.sensor_noise import SensorNoise, typical
+from metaroll.rollouts.samplers.sbi import SimRolloutSamplerForSBI
+from metaroll.rollouts.samplers.sensor_noise import SensorNoise
 from metaroll.seeding import derive_seed
 from metaroll.tasks.domain_access import check_param_names, read_domain_params
 from metaroll.tasks.domain_params import NOISE, DomainParamUpdate
 from metaroll.training.algorithms.building import parse_ranges
 from metaroll.training.comparing.comparable import comparable
 from metaroll.training.comparing.compared import Compared
+from metaroll.training.comparing.following import Followed, behavior
 from metaroll.training.comparing.log_checks import doubts_about
 from metaroll.training.comparing.pieces import even_pieces
 from metaroll.training.comparing.probing import probe
 from metaroll.training.evaluation.inference_result import PAGE, Inference, InferenceOptions, Traces
 from metaroll.training.session.experiments import torch_threads
 from metaroll.training.store.files import read_json, to_plain, write_json
-from metaroll.types import EnvSpec, RolloutPlan
+from metaroll.types import RolloutPlan
 
 __all__ = ["infer", "infer_config", "segment_sampler", "usual_prior"]
 
 _DRAWS_SHOWN = 100
-_PROBES = 3
-_ATTEMPTS = 5
-"""Sets of parameters that tell one simulator from another, and how often others are tried where all of them fail."""
 
 
 def usual_prior(env: Any, params: Sequence[str] = ()) -> Prior:
@@ -137,47 +123,24 @@ def infer(
     source = EnvSource.of(env)
     seen, held_out, left_out = _split(source, rollouts, prior, options, own_start=initial_state is not None)
     compared = Compared.of(source, seen, prior, options, initial_state)
-    probe(compared, seen, prior, options)
-    apart, spans = compared.of_others(held_out, seen, prior, options), _spans(compared, seen, options)
+    followed = Followed.of(compared, seen, options)
+    probe(followed, prior, options)
+    apart = compared.of_others(held_out, seen, prior, options)
     with take(folder, INFER) as held:
-        with torch_threads(options.torch_threads), _sampler(compared, seen, prior, options) as sampler:
-            kept = {
-                "prior": prior,
-                "rounds": options.rounds,
-                "seed": options.seed,
-                "run_dir": folder,
-                "simulator": {
-                    "env": str(name or env),
-                    "features": options.features,
-                    "every": options.every,
-                    "spans": list(spans),
-                    "dt": compared.dt,
-                    "segments": "stepped on past ends; with noise, each from where the one before has ended",
-                    "noise": compared.noise.to_dict(),
-                    "recordings": sampler.target_digest(),
-                    "behavior": _behavior(sampler, prior),
-                },
-                "progress": progress,
-            }
+        with torch_threads(options.torch_threads), followed.sampler(prior, options) as sampler:
+            simulator = _marks(str(name or env), followed, sampler, prior, options)
             observed = sampler.target_features().numpy()
-            method: Any = (
-                BayesSim(**kept) if options.method == "bayessim" else NPDR(config=infer_config(options), **kept)
-            )
-
-            def simulate(thetas: np.ndarray) -> np.ndarray:
-                return sampler(thetas).numpy()
-
-            finished = _finished(folder, prior, kept["simulator"], observed, options)
+            finished = _finished(folder, prior, simulator, observed, options)
             is_new = finished is None
             if finished is not None:
                 posterior, checks = finished
             else:
-                posterior, checks = method.infer(simulate, observed, num_simulations=options.num_simulations), {}
-                if options.checks:
-                    if progress is not None:
-                        progress(InferenceProgress("check", options.rounds, options.rounds, 0, 1))
-                    unseen = _sampler(apart, held_out, prior, options) if held_out else None
-                    checks = _checks(posterior, simulate, unseen, options)
+                method = _method(prior, options, run_dir=folder, simulator=simulator, progress=progress)
+                posterior = method.infer(_as_arrays(sampler), observed, num_simulations=options.num_simulations)
+                if options.checks and progress is not None:
+                    progress(InferenceProgress("check", options.rounds, options.rounds, 0, 1))
+                unseen = Followed.of(apart, held_out, options) if held_out else None
+                checks = _checks(posterior, sampler, unseen, options) if options.checks else {}
         traces = [
             *_traces(apart, held_out, posterior, options, held_out=True),
             *_traces(compared, seen[:1], posterior, options, held_out=False),
@@ -185,7 +148,7 @@ def infer(
         failed = int(posterior.description["num_failed"])
         found = Inference(
             *(str(name or env), posterior, compared.nominal, traces, failed, options, folder, checks),
-            noise=_noise_told(compared.noise, apart.noise, spans),
+            noise=_noise_told(compared.noise, apart.noise, followed.spans),
             recordings=_recordings(seen, held_out, left_out),
             doubts=doubts_about(source, rollouts),
         )
@@ -215,8 +178,15 @@ def _finished(
         and posterior.description.get("simulator") == to_plain(simulator)
         and posterior.observed is not None
         and np.array_equal(np.ravel(posterior.observed), np.ravel(observed))
+        and posterior.has_estimator
+        and (options.method == "bayessim" or _learned_as(posterior) == infer_config(options).to_plain())
     )
     return (posterior, checks) if same else None
+
+
+def _learned_as(posterior: Posterior) -> dict[str, Any]:
+    found: dict[str, Any] = posterior.estimator.to_plain()["config"]
+    return found
 
 
 def segment_sampler(
@@ -242,74 +212,48 @@ def segment_sampler(
     if noise_of is not None:
         others, _, _ = _split(source, noise_of, prior, options, own_start)
         compared = replace(compared, noise=Compared.of(source, others, prior, options, initial_state).noise)
-    return _sampler(compared, seen, prior, options, exact_starts=own_start)
+    return Followed.of(compared, seen, options).sampler(prior, options, exact_starts=own_start)
 
 
-def _sampler(
-    compared: Compared,
-    seen: Sequence[StepSequence],
-    prior: Prior,
-    options: InferenceOptions,
-    exact_starts: bool = False,
-) -> SimRolloutSamplerForSBI:
-    noise, starts = compared.noise, compared.starts(seen, options.segment_length)
-    embedding = _embedding(options, compared.spec, len(seen[0]), _spans(compared, seen, options))
-    return SimRolloutSamplerForSBI(
-        compared.source,
-        IdlePolicy(compared.source.spec),
-        dict(enumerate(prior.names)),
-        embedding,
-        len_segments=min(options.segment_length, len(seen[0])),
-        stop_on_done=False,  # the robot has gone on, whatever a simulator takes for an end
-        rollouts_real=list(seen),
-        series=compared.field,
-        seed=derive_seed("simulations", options.seed),
-        initial_state=compared.initial_state,
-        exact_starts=exact_starts,
-        entries=compared.entries,
-        noise=noise.stds,
-        assumed_noise=noise.assumed,
-        chained=embedding.of_changes and starts.are_drawn,  # exact starts say how far both came apart
-        clip_actions=True,
-        num_workers=options.num_workers,
-    )
+def _method(prior: Prior, options: InferenceOptions, **kept: Any) -> NPDR | BayesSim:
+    common: dict[str, Any] = {"prior": prior, "rounds": options.rounds, "seed": options.seed, **kept}
+    return BayesSim(**common) if options.method == "bayessim" else NPDR(config=infer_config(options), **common)
 
 
-def _spans(compared: Compared, seen: Sequence[StepSequence], options: InferenceOptions) -> tuple[int, ...]:
-    """Over how many kept steps changes are looked at, where features are of changes over chosen ones."""
-    starts = compared.starts(seen, options.segment_length)
-    if options.features != "bayessim" or not starts.are_drawn:
-        return (1,)  # series that are not chained jump where segments start, the more so the farther changes reach
-    # Changes that reach over most of a segment show how far off it has started: 8 of 20 steps do not, 16 do.
-    most = max(1, min(options.segment_length, len(seen[0])) // (2 * options.every))
-    series = [compared.recorded(one)[:: options.every] for one in seen]
-    return telling_spans(series, typical(compared.noise.found), most)
+def _marks(
+    name: str, followed: Followed, sampler: SimRolloutSamplerForSBI, prior: Prior, options: InferenceOptions
+) -> dict[str, Any]:
+    """What simulations depend on beside their parameters and seeds: those with other marks are not used again."""
+    return {
+        "env": name,
+        "features": options.features,
+        "every": options.every,
+        "spans": list(followed.spans),
+        "dt": followed.compared.dt,
+        "segments": "stepped on past ends; with noise, each from where the one before has ended",
+        "noise": followed.compared.noise.to_dict(),
+        "recordings": sampler.target_digest(),
+        "behavior": behavior(sampler, prior),
+    }
 
 
-def _behavior(sampler: SimRolloutSamplerForSBI, prior: Prior) -> str:
-    """Of what the simulator makes of some parameters: a simulator that was changed has another one, under any name."""
-    probe = copy.copy(sampler)  # simulates by itself: the seeds and failures of the other one stay as they are
-    probe.failed = []
-    found: list[np.ndarray] = []
-    with probe, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "all .* simulations failed")
-        for attempt in range(_ATTEMPTS):
-            found.append(probe(prior.sample(_PROBES, derive_seed("probes", attempt))).numpy())
-            if np.isfinite(found[-1]).any():  # failures are alike
-                break
-    return hashlib.sha256(np.concatenate(found).tobytes()).hexdigest()[:16]
+def _as_arrays(sampler: SimRolloutSamplerForSBI) -> Simulate:
+    def simulate(thetas: np.ndarray) -> np.ndarray:
+        return sampler(thetas).numpy()
+
+    return simulate
 
 
 def _checks(
-    posterior: Posterior, simulate: Simulate, unseen: SimRolloutSamplerForSBI | None, options: InferenceOptions
+    posterior: Posterior, sampler: SimRolloutSamplerForSBI, unseen: Followed | None, options: InferenceOptions
 ) -> dict[str, Any]:
-    """The verdict, JSON types; ``unseen`` simulates the held-out rollouts, whose features differ from those seen."""
+    """The verdict, JSON types; features of the ``unseen``, held-out rollouts differ from those seen."""
     held_out: dict[str, Any] = {}
-    with contextlib.nullcontext() if unseen is None else unseen:
-        if unseen is not None:
-            held_out["held_out"] = unseen.target_features().numpy()
-            held_out["held_out_simulate"] = lambda thetas: unseen(thetas).numpy()
-        verdict = check_posterior(posterior, simulate, seed=derive_seed("checks", options.seed), **held_out)
+    with contextlib.nullcontext() if unseen is None else unseen.sampler(posterior.prior, options) as other:
+        if other is not None:
+            held_out = {"held_out": other.target_features().numpy(), "held_out_simulate": _as_arrays(other)}
+        seed = derive_seed("checks", options.seed)
+        verdict = check_posterior(posterior, _as_arrays(sampler), seed=seed, **held_out)
     lines = [f"{check.outcome} {check.name}: {check.words}" for check in verdict.checks]
     return {**verdict.to_plain(), "text": str(verdict).splitlines()[0], "lines": lines}
 
@@ -373,19 +317,6 @@ def infer_config(options: InferenceOptions) -> EstimatorConfig:
         stop_after_epochs=15,
         max_epochs=200,
     )
-
-
-def _embedding(options: InferenceOptions, spec: EnvSpec, length: int, spans: tuple[int, ...]) -> Embedding:
-    dim_data = RolloutSamplerForSBI.get_dim_data(spec)
-    every: dict[str, Any] = {"downsampling_factor": options.every}
-    if options.features == "all-steps":
-        return AllStepsEmbedding(spec, dim_data, length, **every)
-    if options.features == "delta-steps":
-        return DeltaStepsEmbedding(spec, dim_data, length, **every)
-    if options.features == "bayessim":
-        return BayesSimEmbedding(spec, dim_data, spans=spans, **every)
-    plain = {"last-step": LastStepEmbedding, "dtw": DynamicTimeWarpingEmbedding}
-    return plain[options.features](spec, dim_data, **every)
 
 
 # ---------------------------------------------------------------------------------------------------------- predictions

@@ -1,0 +1,161 @@
+"""Recorded rollouts that simulations follow: where segments start, and the features by which both are compared."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+from metaroll.data.step_sequence import StepSequence
+from metaroll.errors import ShapeError
+from metaroll.functional.series.noise import telling_spans
+from metaroll.inference.embeddings import (
+    AllStepsEmbedding,
+    BayesSimEmbedding,
+    DeltaStepsEmbedding,
+    DynamicTimeWarpingEmbedding,
+    Embedding,
+    LastStepEmbedding,
+)
+from metaroll.inference.priors import Prior
+from metaroll.policies.playback import IdlePolicy
+from metaroll.rollouts.samplers.sbi import RolloutSamplerForSBI, SimRolloutSamplerForSBI
+from metaroll.rollouts.samplers.segment_starts import SegmentStarts
+from metaroll.rollouts.samplers.sensor_noise import typical
+from metaroll.seeding import derive_seed
+from metaroll.training.comparing.compared import Compared
+from metaroll.training.evaluation.inference_result import InferenceOptions
+from metaroll.types import EnvSpec, flat_dim
+
+__all__ = ["Followed", "behavior"]
+
+_PROBES = 3
+_ATTEMPTS = 5
+"""Sets of parameters that tell one simulator from another, and how often others are tried where all of them fail."""
+
+
+class Followed(NamedTuple):
+    """Recorded rollouts of one length beside the simulator that follows them.
+
+    Attributes:
+        compared: What of both is compared.
+        rollouts: R of them.
+        starts: Where simulations of their segments start.
+        spans: Over how many kept steps changes are looked at, where features are of changes over chosen ones.
+    """
+
+    compared: Compared
+    rollouts: list[StepSequence]
+    starts: SegmentStarts
+    spans: tuple[int, ...]
+
+    @classmethod
+    def of(cls, compared: Compared, rollouts: Sequence[StepSequence], options: InferenceOptions) -> Followed:
+        """Of rollouts that ``comparable`` has brought into the simulator's form.
+
+        Raises:
+            ShapeError: They have other columns than the simulator shows and takes.
+            DataError: Nothing tells the states in which segments start.
+        """
+        _check_columns(compared, rollouts)
+        starts = compared.starts(rollouts, options.segment_length)
+        return cls(compared, list(rollouts), starts, _spans(compared, rollouts, starts, options))
+
+    def sampler(self, prior: Prior, options: InferenceOptions, exact_starts: bool = False) -> SimRolloutSamplerForSBI:
+        """From parameters to features of the recorded segments, simulated with the recorded actions."""
+        compared, length = self.compared, len(self.rollouts[0])
+        embedding = _embedding(options, compared.spec, length, self.spans)
+        return SimRolloutSamplerForSBI(
+            compared.source,
+            IdlePolicy(compared.source.spec),
+            dict(enumerate(prior.names)),
+            embedding,
+            len_segments=min(options.segment_length, length),
+            stop_on_done=False,  # the robot has gone on, whatever a simulator takes for an end
+            rollouts_real=self.rollouts,
+            series=compared.field,
+            seed=derive_seed("simulations", options.seed),
+            initial_state=compared.initial_state,
+            exact_starts=exact_starts,
+            entries=compared.entries,
+            noise=compared.noise.stds,
+            assumed_noise=compared.noise.assumed,
+            chained=embedding.of_changes and self.starts.are_drawn,  # exact starts say how far both came apart
+            clip_actions=True,
+            num_workers=options.num_workers,
+        )
+
+
+def behavior(sampler: SimRolloutSamplerForSBI, prior: Prior) -> str:
+    """Of what the simulator makes of some parameters: a simulator that was changed has another one, under any name."""
+    probe = copy.copy(sampler)  # simulates by itself: the seeds and failures of the other one stay as they are
+    probe.failed = []
+    found: list[np.ndarray] = []
+    with probe, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "all .* simulations failed")
+        for attempt in range(_ATTEMPTS):
+            found.append(probe(prior.sample(_PROBES, derive_seed("probes", attempt))).numpy())
+            if np.isfinite(found[-1]).any():  # failures are alike
+                break
+    return hashlib.sha256(np.concatenate(found).tobytes()).hexdigest()[:16]
+
+
+def _check_columns(compared: Compared, rollouts: Sequence[StepSequence]) -> None:
+    spec = compared.source.spec
+    space = spec.action_space
+    for number, rollout in enumerate(rollouts):
+        recorded = (
+            np.asarray(rollout.get_data_values(compared.field))[: len(rollout)].reshape(len(rollout), -1).shape[1]
+        )
+        own = spec.observation_space if compared.field == "observations" else spec.state_space
+        labels = spec.observation_labels if compared.field == "observations" else spec.state_labels
+        if own is not None and recorded != flat_dim(own):
+            named = f" ({', '.join(labels)})" if labels else ""
+            raise ShapeError(
+                f"rollout {number} (counted from 0) must have {flat_dim(own)} {compared.field} per step{named}, as the "
+                f"simulator has, got {recorded}: is it the log of another robot? Else map its columns to those of the "
+                "simulator (metaroll import-log --env SIM)"
+            )
+        actions = np.asarray(rollout.get_data_values(compared.action_field))[: len(rollout)]
+        if isinstance(space, Discrete):
+            whole = actions.reshape(len(actions), -1)
+            if whole.shape[1] != 1 or (whole != np.round(whole)).any() or whole.min() < 0 or whole.max() >= space.n:
+                shown = f"{whole.shape[1]} numbers" if whole.shape[1] != 1 else f"values {whole.min()} to {whole.max()}"
+                raise ShapeError(
+                    f"{compared.action_field} of rollout {number} (counted from 0) must be choices 0 to {space.n - 1}, "
+                    f"as the simulator takes them, got {shown} per step: is it the log of another robot?"
+                )
+        elif isinstance(space, Box) and actions.reshape(len(actions), -1).shape[1] != flat_dim(space):
+            raise ShapeError(
+                f"rollout {number} (counted from 0) must have {flat_dim(space)} {compared.action_field} per step, as "
+                f"the simulator takes, got {actions.reshape(len(actions), -1).shape[1]}: is it another robot's log?"
+            )
+
+
+def _spans(
+    compared: Compared, rollouts: Sequence[StepSequence], starts: SegmentStarts, options: InferenceOptions
+) -> tuple[int, ...]:
+    if options.features != "bayessim" or not starts.are_drawn:
+        return (1,)  # series that are not chained jump where segments start, the more so the farther changes reach
+    # Changes that reach over most of a segment show how far off it has started: 8 of 20 steps do not, 16 do.
+    most = max(1, min(options.segment_length, len(rollouts[0])) // (2 * options.every))
+    series = [compared.recorded(one)[:: options.every] for one in rollouts]
+    return telling_spans(series, typical(compared.noise.found), most)
+
+
+def _embedding(options: InferenceOptions, spec: EnvSpec, length: int, spans: tuple[int, ...]) -> Embedding:
+    dim_data = RolloutSamplerForSBI.get_dim_data(spec)
+    every: dict[str, Any] = {"downsampling_factor": options.every}
+    if options.features == "all-steps":
+        return AllStepsEmbedding(spec, dim_data, length, **every)
+    if options.features == "delta-steps":
+        return DeltaStepsEmbedding(spec, dim_data, length, **every)
+    if options.features == "bayessim":
+        return BayesSimEmbedding(spec, dim_data, spans=spans, **every)
+    plain = {"last-step": LastStepEmbedding, "dtw": DynamicTimeWarpingEmbedding}
+    return plain[options.features](spec, dim_data, **every)
