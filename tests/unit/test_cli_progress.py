@@ -12,8 +12,10 @@ import pytest
 from rich.console import Console
 
 import metaroll
+from metaroll.cli.commands.infer import told_progress
 from metaroll.cli.main import main
 from metaroll.cli.runs.group_display import GroupDisplay
+from metaroll.inference.neural import InferenceProgress
 from metaroll.learners.ppo import PPO
 from metaroll.policies.gaussian import GaussianMLPPolicy
 from metaroll.rollouts.workers.pool import SamplerPool
@@ -21,6 +23,7 @@ from metaroll.training.display.consoles import make_console
 from metaroll.training.display.progress import EvaluationDisplay, TrainingDisplay, short
 from metaroll.training.display.timing import RunAmounts, about, duration, seconds_of
 from metaroll.training.evaluation.evaluation_result import EvaluationResult
+from metaroll.training.evaluation.inference_result import InferenceOptions
 from metaroll.training.run.progress import PhaseProgress
 from metaroll.training.run.runner import LocalRunner
 from metaroll.types import EnvSpec
@@ -483,3 +486,22 @@ def test_workers_have_started_before_time_is_measured(tmp_path, monkeypatch):
     agent.learn(callbacks=[told], progress=False)
     assert len(set(events[0])) == 2
     assert events[1] == "sampling"
+
+
+def test_infer_says_after_its_first_round_about_how_long_the_others_take() -> None:
+    told, shown, now = io.StringIO(), [], [0.0]
+    console = Console(file=told, width=200)
+    progress = told_progress(console, shown.append, InferenceOptions(num_simulations=2000), lambda: now[0])
+
+    def tell(phase, number, done, total, at):
+        now[0] = at
+        progress(InferenceProgress(phase, number, 4, done, total))
+
+    tell("simulate", 1, 0, 400, 0.0)
+    tell("simulate", 1, 400, 400, 40.0)  # ten in a second
+    tell("train", 1, 400, 400, 40.0)
+    tell("simulate", 2, 0, 400, 60.0)
+    # 1,600 simulations and 1,000 of the checks take 260 s, five times as much as was learned 100 s.
+    assert "about 6 minutes to go" in told.getvalue()
+    tell("simulate", 3, 0, 400, 99.0)
+    assert told.getvalue().count("to go") == 1 and shown[0] == "round 1 of 4: 0 of 400 simulations"

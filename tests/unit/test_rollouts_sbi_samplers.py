@@ -503,7 +503,7 @@ def test_bad_recordings(env, real):
 
     fields = {"rewards": real[0].rewards, "observations": real[0].observations}
     bare = StepSequence(actions=real[0].actions_applied, **fields)
-    with pytest.raises(DataError, match=r"rollouts_real\[0\] must have a field 'states'"):
+    with pytest.raises(DataError, match=r"nothing says in which states simulations of rollouts_real\[0\] start"):
         sampler(env, real=[bare])
     told = sampler(env, Flat(3, 1, STEPS), [bare], series="observations", num_segments=2)  # by the pendulum itself
     expected = np.concatenate([real[0].observations[:-1], real[0].actions_applied], axis=1)

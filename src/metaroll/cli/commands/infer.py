@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,13 +21,17 @@ from rich.table import Table
 from metaroll.cli.options import Output, parse, parse_command, unset
 from metaroll.errors import UsageError, blame_input, command_text
 from metaroll.training.display.consoles import escape, show_line
+from metaroll.training.display.timing import about
 from metaroll.training.evaluation.inference_result import PAGE, InferenceOptions
 from metaroll.training.session.sim2real import LoopOptions
 
 if TYPE_CHECKING:
     from metaroll.inference.neural import InferenceProgress
 
-__all__ = ["infer", "sim2real"]
+__all__ = ["infer", "sim2real", "told_progress"]
+
+_CHECKED = 1000
+"""Simulations of the checks, more or less: they make 300 to 900, and 200 to 800 more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +98,7 @@ def infer(arguments: Sequence[str]) -> None:
         for text in doubts_about(EnvSource.of(names[0]), rollouts):
             show_line(console, f"[yellow]check:[/] {escape(text)}")
         with _at_work(console) as shown:
-            found = run(names[0], rollouts, prior, folder, options, progress=_told(console, shown))
+            found = run(names[0], rollouts, prior, folder, options, progress=told_progress(console, shown, options))
         with take(folder, INFER):
             page = write_inference_page(found, folder / PAGE)
     _show(console, found)
@@ -163,9 +168,25 @@ def _at_work(console: Console) -> Iterator[Callable[[str], None]]:
         yield update
 
 
-def _told(console: Console, show: Callable[[str], None]) -> Callable[[InferenceProgress], None]:
+def told_progress(
+    console: Console,
+    show: Callable[[str], None],
+    options: InferenceOptions,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Callable[[InferenceProgress], None]:
+    """Shows progress; once the first round is learned, about how long all others will take."""
+    begun: dict[str, float] = {}
+
     def progress(state: InferenceProgress) -> None:
         where = f"round {state.round_number} of {state.rounds}"
+        if state.round_number == 1 or state.phase == "simulate":
+            begun.setdefault(f"{state.phase} {state.round_number}", clock())
+        if state.phase == "simulate" and state.round_number == 2 and not state.done:
+            learning = begun["simulate 2"] - begun["train 1"]
+            simulating = begun["train 1"] - begun["simulate 1"]
+            left = options.num_simulations / state.total - 1.0 + _CHECKED * options.checks / state.total
+            seconds = simulating * left + learning * (state.rounds + 1.0)
+            console.print(f"{about(max(seconds, 60.0))} to go")
         if state.phase == "simulate":
             show(f"{where}: {state.done:,} of {state.total:,} simulations")
         elif state.phase == "train":

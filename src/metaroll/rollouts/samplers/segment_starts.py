@@ -169,8 +169,9 @@ def _told_segments(
             told.append(np.isfinite(observed_state(shown)).all(axis=1))
         except NotImplementedError as error:
             raise DataError(
-                f"{name} must have a field 'states', in which simulations start, or pass initial_state, a function "
-                f"from a segment to a state: {error}. docs/your_simulator.md"
+                f"nothing says in which states simulations of {name} start: give the simulator a method "
+                "state_from_observation(observations) (docs/your_simulator.md), or the rollout a field 'states', or "
+                f"pass initial_state, a function from a segment to a state. {error}"
             ) from error
     table = np.stack(told)
     begins, ends = _edges(segments)
