@@ -503,7 +503,7 @@ def test_bad_recordings(env, real):
 
     fields = {"rewards": real[0].rewards, "observations": real[0].observations}
     bare = StepSequence(actions=real[0].actions_applied, **fields)
-    with pytest.raises(DataError, match=r"nothing says in which states simulations of rollouts_real\[0\] start"):
+    with pytest.raises(DataError, match=r"rollouts_real\[0\] must have a field 'states'"):
         sampler(env, real=[bare])
     told = sampler(env, Flat(3, 1, STEPS), [bare], series="observations", num_segments=2)  # by the pendulum itself
     expected = np.concatenate([real[0].observations[:-1], real[0].actions_applied], axis=1)
@@ -512,7 +512,7 @@ def test_bad_recordings(env, real):
     torch.testing.assert_close(mine(THETA), told(THETA), rtol=1e-5, atol=1e-6)
     spring = recorded_list(Started())[0]
     spring = StepSequence(rewards=spring.rewards, observations=spring.observations, actions=spring.actions)
-    with pytest.raises(DataError, match="or pass initial_state, a function from a segment to a state: Started does"):
+    with pytest.raises(DataError, match="or pass initial_state, a function from a segment to a state. Started does"):
         SimRolloutSamplerForSBI(Started(), None, {0: "mass"}, Moments(2, 1), 1, rollouts_real=[spring])
 
     strong = StepSequence(actions=4.0 + 0 * real[0].actions, states=real[0].states, **fields)

@@ -178,15 +178,14 @@ def _finished(
         and posterior.description.get("simulator") == to_plain(simulator)
         and posterior.observed is not None
         and np.array_equal(np.ravel(posterior.observed), np.ravel(observed))
-        and posterior.has_estimator
-        and (options.method == "bayessim" or _learned_as(posterior) == infer_config(options).to_plain())
+        and (options.method == "bayessim" or _learned_as(posterior) in (None, infer_config(options).to_plain()))
     )
     return (posterior, checks) if same else None
 
 
-def _learned_as(posterior: Posterior) -> dict[str, Any]:
-    found: dict[str, Any] = posterior.estimator.to_plain()["config"]
-    return found
+def _learned_as(posterior: Posterior) -> dict[str, Any] | None:
+    """The settings of its networks; ``None`` where it has none."""
+    return posterior.estimator.to_plain()["config"] if posterior.has_estimator else None
 
 
 def segment_sampler(
