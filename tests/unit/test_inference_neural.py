@@ -261,6 +261,8 @@ def test_simulations_are_kept_and_used_again(tmp_path):
     more = Linear()
     NPDR(PRIOR, QUICK, **options).infer(more, OBSERVED, 260)
     assert more.calls == [40, 20]
+    fewer = NPDR(PRIOR, QUICK, **options).infer(again, OBSERVED, 100)
+    assert again.calls == [] and fewer.description["num_reused"] == 100
     # What another prior, seed or simulator asks for is not what is there.
     for changed in ({"simulator": "linear 2"}, {"seed": 1}):
         other = Linear()

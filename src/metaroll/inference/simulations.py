@@ -130,7 +130,7 @@ class SimulationStore:
                 self._keep(part, round_number, done, mark)
                 self.num_made += len(thetas)
             else:
-                self.num_reused += len(part.thetas)
+                self.num_reused += min(len(part.thetas), num - done)
             parts.append(part)
             done += len(part.thetas)
             if progress is not None:
