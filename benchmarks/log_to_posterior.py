@@ -331,8 +331,7 @@ def measure_amortized(name: str, label: str, args: argparse.Namespace) -> bool:
         first = first or logs  # whose noise, assumed or found, is that of all: simulations have one
         # All logs start in the same states, which each has measured by itself.
         start_of = {float(run.commands[0]): run.start for run in runs}
-        begin = partial(nearest_start, start_of)
-        sampler = segment_sampler(robot.make, logs, prior, options, first, begin)
+        sampler = segment_sampler(robot.make, logs, prior, options, first, partial(nearest_start, start_of))
         simulate = simulate or sampler
         features.append(sampler.target_features().numpy()[0])
     learner = NPDR(prior, infer_config(options))

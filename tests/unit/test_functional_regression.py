@@ -7,10 +7,10 @@ import pytest
 
 from metaroll.errors import ShapeError
 from metaroll.functional.regression import (
+    cross_fitted_ridge,
     explained_variance,
     grams_of_blocks,
     ridge,
-    ridge_of_least_error,
     solve_ridge,
     state_features,
     time_features,
@@ -50,46 +50,44 @@ def test_a_singular_system_is_solved_with_a_raised_coefficient() -> None:
     np.testing.assert_allclose(weird, [-1.0, 1.0], rtol=1e-9)
 
 
-def test_a_ridge_regression_of_least_error_by_hand() -> None:
+def test_a_cross_fitted_regression_by_hand() -> None:
     # Slope 2 of (0, 1, 2) without noise. Left out, a row is told by the line through the other two.
-    fit = ridge_of_least_error(np.array([[0.0], [1.0], [2.0]]), np.array([[1.0], [3.0], [5.0]]))
+    rows, each = np.array([[0.0], [1.0], [2.0]]), np.arange(3)
+    fit = cross_fitted_ridge(rows, np.array([[1.0], [3.0], [5.0]]), each)
     np.testing.assert_allclose([fit.weights[0, 0], fit.offset[0]], [2.0, 1.0], atol=1e-6)
     np.testing.assert_allclose(fit.left_out, [[1.0], [3.0], [5.0]], atol=1e-6)
-    # (0, 1, 0) of the same: the lines through two are x -> 2 - x, 0 and x, with errors -2, 1 and -2.
-    plain = ridge_of_least_error(np.array([[0.0], [1.0], [2.0]]), np.array([[0.0], [1.0], [0.0]]))
-    np.testing.assert_allclose(plain.weights, 0.0, atol=1e-9)
-    # Of a centered feature with any ridge the slope is 0, and what is left out is told by
-    # errors of the fit (-1/3, 2/3, -1/3) over 1 - leverage, 1/3 + 1/2 h, of the largest ridge (h = 1 / 1.1).
-    leverage = 1.0 / 3.0 + 0.5 / 1.1
-    np.testing.assert_allclose(
-        plain.left_out[:, 0], [(1 / 3) / (1 - leverage), 1 - 2 / 3 / (2 / 3), (1 / 3) / (1 - leverage)]
-    )
+    # (0, 1, 0) of the same: the lines through two others are 2 - x, 0 and x, and their errors 2, 1 and 2. The means of
+    # two others, 1/2, 0 and 1/2, are nearer: a regression tells nothing.
+    nothing = cross_fitted_ridge(rows, np.array([[0.0], [1.0], [0.0]]), each)
+    np.testing.assert_allclose(nothing.weights, 0.0, atol=0.0)
+    np.testing.assert_allclose([nothing.offset[0], *nothing.left_out[:, 0]], 1 / 3)
 
 
 @pytest.mark.parametrize("width", [6, 90])
-def test_a_ridge_regression_of_least_error_is_that_of_scikit_learn(width) -> None:
+def test_a_cross_fitted_regression_is_that_of_scikit_learn(width) -> None:
     from sklearn.linear_model import Ridge
 
     generator = np.random.default_rng(0)
     rows = generator.normal(size=(60, width))
-    targets = rows @ generator.normal(size=(width, 2)) * [1.0, 0.1] + generator.normal(size=(60, 2))
-    found = ridge_of_least_error(rows, targets)
-    total = np.square(rows - rows.mean(axis=0)).sum()
+    targets = rows @ generator.normal(size=(width, 2)) * [1.0, 0.5] + generator.normal(size=(60, 2))
+    folds = generator.permutation(60) % 7
+    found = cross_fitted_ridge(rows, targets, folds)
     for column in range(2):
         fits = []
         for share in (1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1):
-            model = Ridge(share * total).fit(rows, targets[:, column])
-            left = [
-                Ridge(share * total)
-                .fit(np.delete(rows, i, 0), np.delete(targets[:, column], i))
-                .predict(rows[i : i + 1])
-                for i in range(60)
-            ]
-            fits.append((np.square(np.ravel(left) - targets[:, column]).sum(), np.ravel(left), model))
+
+            def fitted(kept, share=share, column=column):
+                total = np.square(rows[kept] - rows[kept].mean(axis=0)).sum()
+                return Ridge(share * total, solver="svd").fit(rows[kept], targets[kept, column])
+
+            left_out = np.empty(60)
+            for fold in range(7):
+                left_out[folds == fold] = fitted(folds != fold).predict(rows[folds == fold])
+            fits.append((np.square(left_out - targets[:, column]).sum(), left_out, fitted(np.full(60, True))))
         _, left_out, best = min(fits, key=lambda fit: fit[0])
-        np.testing.assert_allclose(found.left_out[:, column], left_out, atol=1e-6)
-        np.testing.assert_allclose(found.weights[:, column], best.coef_, atol=1e-6)
-        np.testing.assert_allclose(found.offset[column], best.intercept_, atol=1e-6)
+        np.testing.assert_allclose(found.left_out[:, column], left_out, atol=1e-5)
+        np.testing.assert_allclose(found.weights[:, column], best.coef_, atol=1e-5)
+        np.testing.assert_allclose(found.offset[column], best.intercept_, atol=1e-5)
 
 
 def test_ridge_refuses_what_it_cannot_fit() -> None:

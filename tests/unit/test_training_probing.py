@@ -125,8 +125,8 @@ def test_an_environment_without_names_has_those_of_the_log(tmp_path, monkeypatch
         found = infer(Cart, log, prior, tmp_path, options)
     assert found.noise["text"] == "sensor noise: speed 0.1, as was given; inferred: place"
     assert (
-        found.recordings
-        == "recordings: 1 of 6 steps, the last one held out; pieces of 2 rollouts, of whose 14 steps 2 are left out"
+        found.recordings == "recordings: 1 of 6 steps, the last one held out; 2 rollouts cut into 2 pieces of 6 steps; "
+        "2 of 14 steps are left out"
     )
     assert [trace.labels for trace in found.traces] == [("place", "speed")] * 2
 
@@ -259,7 +259,7 @@ def test_gaps_that_nothing_can_leave_out_are_said_of_what_is_inferred_from() -> 
     fields = {"rewards": log[1].rewards, "observations": log[1].observations, "actions": log[1].actions}
     [text] = doubts_about(EnvSource.of(Cart), [log[0], StepSequence(**fields, rollout_info=info)])
     assert text.startswith("rollout 1 has 1 gap before row 493 (219.5 ms)") and "import the log again" in text
-    info["log"]["made_up"] = [[3, 5]]
+    info["log"]["made_up"] = [[0.3, 0.5]]
     assert doubts_about(EnvSource.of(Cart), [StepSequence(**fields, rollout_info=info)]) == []
 
 

@@ -15,10 +15,10 @@ from metaroll.functional.kernels import compiled
 
 __all__ = [
     "RidgeFit",
+    "cross_fitted_ridge",
     "explained_variance",
     "grams_of_blocks",
     "ridge",
-    "ridge_of_least_error",
     "solve_ridge",
     "state_features",
     "time_features",
@@ -30,7 +30,7 @@ _PRODUCTS_AT_A_TIME = 2**20
 """Numbers in the products of blocks that are there at once."""
 _SHARES = (1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 """Coefficients that are tried, as shares of the sum of squares of the features."""
-_TINIEST, _LEAST_LEFT = 1e-12, 1e-10
+_TINIEST = 1e-12
 _CLIP = 10.0
 _TIME_UNIT = 100.0
 
@@ -102,9 +102,9 @@ class RidgeFit(NamedTuple):
     """Ridge regressions of d numbers on k features, ``offset + features @ weights``.
 
     Attributes:
-        weights: ``(k, d)``.
+        weights: ``(k, d)``; 0 for numbers of which features say nothing.
         offset: ``(d,)``.
-        left_out: Of each of n rows, what a regression on all others says, ``(n, d)``.
+        left_out: What regressions without a row's fold say of it, ``(n, d)``.
     """
 
     weights: np.ndarray
@@ -112,32 +112,50 @@ class RidgeFit(NamedTuple):
     left_out: np.ndarray
 
 
-def ridge_of_least_error(features: np.ndarray, targets: np.ndarray) -> RidgeFit:
-    """For each target the ridge regression with the least error of rows that are left out.
+def cross_fitted_ridge(features: np.ndarray, targets: np.ndarray, folds: np.ndarray) -> RidgeFit:
+    """For each target the ridge regression with the least error of rows whose fold is left out (cross-fitting).
 
-    Errors of leaving one out are those of the fit over ``1 - leverage`` (Hastie, Tibshirani and Friedman 2009, eq.
-    7.64). Coefficients are tried from 1e-8 to 0.1 of the sum of squares of the features.
+    Where no coefficient, from 1e-8 to 0.1 of the sum of squares of the features, makes a smaller error than the mean
+    does, the regression is that mean.
+
+    Folds, not single rows: what is said of a row without it alone is ``(y_hat - h y) / (1 - h)`` with its leverage h
+    (Hastie, Tibshirani and Friedman 2009, eq. 7.64), which tells the row's own target to whoever knows ``y_hat``.
 
     Args:
         features: Of about unit size, ``(n, k)``.
         targets: ``(n, d)``.
+        folds: Number of the fold of each row, ``(n,)``; two folds or more.
     """
-    means, level = features.mean(axis=0), targets.mean(axis=0)
-    vectors, sizes, directions = np.linalg.svd(features - means, full_matrices=False)
-    centered, squares = targets - level, np.square(sizes)
-    turned = vectors.T @ centered
-    left_out, weights = np.empty(targets.shape), np.empty((features.shape[1], targets.shape[1]))
-    least = np.full(targets.shape[1], np.inf)
-    for share in _SHARES:
-        shrunk = squares + max(share * squares.sum(), _TINIEST)
-        leverages = np.square(vectors) @ (squares / shrunk) + 1.0 / len(features)
-        rest = centered - vectors @ ((squares / shrunk)[:, None] * turned)
-        errors = rest / np.maximum(1.0 - leverages, _LEAST_LEFT)[:, None]
-        better = np.square(errors).sum(axis=0) < least
-        least = np.where(better, np.square(errors).sum(axis=0), least)
-        left_out[:, better] = (targets - errors)[:, better]
-        weights[:, better] = (directions.T @ ((sizes / shrunk)[:, None] * turned))[:, better]
-    return RidgeFit(weights, level - means @ weights, left_out)
+    shape = (len(_SHARES), *targets.shape)
+    left_out, means = np.zeros(shape), np.zeros(targets.shape)
+    for fold in np.unique(folds):
+        out = folds == fold
+        weights, offsets = _ridges(features[~out], targets[~out])
+        left_out[:, out] = offsets[:, None] + features[out] @ weights
+        means[out] = targets[~out].mean(axis=0)
+    errors = np.square(left_out - targets).sum(axis=1)
+    best, columns = errors.argmin(axis=0), np.arange(targets.shape[1])
+    tells = errors[best, columns] < np.square(means - targets).sum(axis=0)
+    weights, offsets = _ridges(features, targets)
+    level = targets.mean(axis=0)
+    return RidgeFit(
+        np.where(tells, weights[best, :, columns].T, 0.0),
+        np.where(tells, offsets[best, columns], level),
+        np.where(tells, left_out[best, :, columns].T, level),
+    )
+
+
+def _ridges(features: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Weights ``(c, k, d)`` and offsets ``(c, d)`` of ridge regressions with each of the c coefficients."""
+    middle, level = features.mean(axis=0), targets.mean(axis=0)
+    rows, centered = features - middle, targets - level
+    is_tall = len(rows) >= rows.shape[1]
+    sizes, vectors = np.linalg.eigh(rows.T @ rows if is_tall else rows @ rows.T)
+    sizes = np.maximum(sizes, 0.0)
+    turned = vectors.T @ (rows.T @ centered if is_tall else centered)
+    found = [vectors @ (turned / (sizes + max(share * sizes.sum(), _TINIEST))[:, None]) for share in _SHARES]
+    weights = np.stack(found if is_tall else [rows.T @ one for one in found])
+    return weights, level - middle @ weights
 
 
 def _by_cholesky(systems: np.ndarray, moments: np.ndarray) -> np.ndarray | None:

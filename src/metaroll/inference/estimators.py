@@ -50,6 +50,8 @@ MODELS = {"nsf": "nsf", "maf": "zuko_maf", "autoregressive_nsf": "zuko_nsf", "md
 nothing of the observation, so that with few layers one parameter keeps its prior."""
 _ASKED = 100
 """Observations for which members of an ensemble are compared, and draws of each."""
+_LEAST_JUDGED = 10
+"""Simulations for validation below which they do not tell whether regressions are the better view."""
 _ROWS_AT_A_TIME = 50_000
 _BUILDING_ROWS = 16
 
@@ -70,8 +72,9 @@ class EstimatorConfig:
         num_random_features: Frequencies of quasi-random Fourier features of the observation (BayesSim's quasi-RFF) that
             the networks see instead of the features; 0 means the features.
         regressions: With ``"npe"``, networks see linear regressions of the parameters on the features, one for each
-            parameter, in place of features, where they learn more from these. Within a narrow region they do: many
-            features are learned by heart (Fearnhead and Prangle 2012 make such summaries for ABC).
+            parameter, in place of features, where the first network learns more from these, by its validation. Within a
+            narrow region it often does: of many features it learns single simulations by heart (Fearnhead and Prangle
+            2012 make such summaries for ABC). Without effect on proposals ``"posterior"`` in several rounds.
         ensemble: Estimators that are trained and averaged.
         batch_size: Simulations in a gradient step.
         learning_rate: Of Adam.
@@ -108,7 +111,7 @@ class EstimatorConfig:
         if not isinstance(self.regressions, bool):
             raise TypeError(f"regressions must be a bool, got {described(self.regressions)}")
         if self.regressions and (self.method != "npe" or self.num_random_features):
-            raise ValueError("regressions must be False with a method other than 'npe', or random features, got True")
+            raise ValueError("regressions=True needs method 'npe' and num_random_features=0")
         check_number("learning_rate", self.learning_rate, 0.0, above_low=True)
         check_fraction("validation_fraction", self.validation_fraction)
 
@@ -551,17 +554,19 @@ class NeuralTrainer:
         points = flat_of_normal(torch.as_tensor(np.asarray(normals, dtype=np.float64)), is_flat)
         thetas, seen = points.to(torch.float32), self._seen(features)
         nets, regressed = [self._net(0, thetas, seen, observed)], False
-        if config.regressions and not goes_on and self._map is not None:
-            first, losses = self._trainers[0], [self._loss(0)]
-            with _sbi_at_work(0):
-                self._trainers[0] = self._new_trainer(self._priors[0])
-            regressing, said = self._map.regressed(features, points.numpy())
-            other = self._net(0, thetas, said, observed)
-            regressed = self._loss(0) < losses[0]
-            if regressed:
-                self._map, seen, nets = regressing, said, [other]
-            else:
-                self._trainers[0] = first
+        enough = config.validation_fraction * len(normals) >= _LEAST_JUDGED
+        if config.regressions and enough and not goes_on and self._map is not None:
+            made = self._map.regressed(features, points.numpy(), derive_seed("regressions", self._seed, self._rounds))
+            if made is not None:
+                first, loss = self._trainers[0], self._loss(0)
+                with _sbi_at_work(0):
+                    self._trainers[0] = self._new_trainer(self._priors[0])
+                other = self._net(0, thetas, made[1], observed)
+                regressed = self._loss(0) < loss
+                if regressed:
+                    (self._map, seen), nets = made, [other]
+                else:
+                    self._trainers[0] = first
         nets += [self._net(position, thetas, seen, observed) for position in range(1, len(self._trainers))]
         self._rounds += 1
         members = [copy.deepcopy(net) for net in nets]

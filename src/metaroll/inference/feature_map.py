@@ -9,15 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from metaroll.functional.posteriors.random_features import matern_frequencies, median_distance
-from metaroll.functional.regression import ridge_of_least_error
+from metaroll.functional.regression import cross_fitted_ridge
 from metaroll.functional.series.features import constant_features
 
 __all__ = ["FeatureMap"]
 
 _NU = 2.5
 """Smoothness of the Matern kernel of random features: 5/2, as BayesSim has it."""
-_LEAST_STD = 1e-6
-"""Of a regression, in deviations of what it is of: one that says nothing is not blown up."""
+_FOLDS = 10
+_MOST_WORK = 3e10
+"""Rows times the square of features (or of rows, where these are fewer) up to which regressions are made: seconds."""
 
 
 class FeatureMap(nn.Module):
@@ -78,19 +79,28 @@ class FeatureMap(nn.Module):
             made.frequencies.copy_(torch.from_numpy(frequencies))
         return made
 
-    def regressed(self, features: np.ndarray, targets: np.ndarray) -> tuple[FeatureMap, Tensor]:
+    def regressed(self, features: np.ndarray, targets: np.ndarray, seed: int) -> tuple[FeatureMap, Tensor] | None:
         """The map to linear regressions of d numbers on the features, and what is seen of these simulations.
 
-        Of them it is what regressions on all others say: regressions know what they are made of better than they will
-        know anything else, and whoever learns from that is too sure.
+        Of each it is what regressions without its tenth of them say: a regression knows what it was made of better than
+        it will know anything else, and whoever learns from that is too sure. ``None`` where regressions say nothing of
+        any number, or would take very long.
 
         Args:
             features: Of the simulations, ``(n, F)``.
             targets: What is regressed on them, ``(n, d)``.
+            seed: Of which simulations make a tenth.
         """
-        fit = ridge_of_least_error(self._scaled(torch.as_tensor(features)).numpy(), targets)
-        mean, std = fit.left_out.mean(axis=0), np.maximum(fit.left_out.std(axis=0), _LEAST_STD * targets.std(axis=0))
-        made = FeatureMap(self.num_features, len(self.kept), 0, targets.shape[1])
+        count, width = len(features), len(self.kept)
+        if float(count) * min(count, width) ** 2 > _MOST_WORK:
+            return None
+        folds = np.random.default_rng(seed).permutation(count) % _FOLDS
+        fit = cross_fitted_ridge(self._scaled(torch.as_tensor(features)).numpy(), targets, folds)
+        tells = np.abs(fit.weights).sum(axis=0) > 0.0
+        if not tells.any():
+            return None
+        mean, std = fit.left_out.mean(axis=0), np.where(tells, fit.left_out.std(axis=0), 1.0)
+        made = FeatureMap(self.num_features, width, 0, targets.shape[1])
         for name in ("kept", "mean", "scale"):
             getattr(made, name).copy_(getattr(self, name))
         assert made.weights is not None and made.offset is not None

@@ -94,7 +94,7 @@ def infer(arguments: Sequence[str]) -> None:
         prior = usual_prior(names[0], given.param)
         require_sbi()
         refuse_foreign(folder, INFER)
-        _about(console, rollouts, prior, even_pieces(rollouts, options.segment_length).text)
+        _about(console, rollouts, prior, even_pieces(rollouts, options.segment_length, options.hold_out + 1).text)
         for text in doubts_about(EnvSource.of(names[0]), rollouts):
             show_line(console, f"[yellow]check:[/] {escape(text)}")
         with _at_work(console) as shown:

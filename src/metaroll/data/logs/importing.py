@@ -14,7 +14,7 @@ from gymnasium.spaces import Box
 
 from metaroll.data.logs.mapping import UNITS, LogColumn, LogMapping, names_angle
 from metaroll.data.logs.minari_sets import find_minari, minari_rollouts, minari_tables
-from metaroll.data.logs.resampling import Grid, checked_times, filled, held, lines, made_up_steps, make_grid, unwrapped
+from metaroll.data.logs.resampling import Grid, checked_times, filled, gap_times, held, lines, make_grid, unwrapped
 from metaroll.data.logs.robot_log import ROBOT_LOG_SUFFIX, read_robot_log
 from metaroll.data.logs.tables import LogTable, array_table, read_table
 from metaroll.data.logs.timing import gaps_text, timing_text
@@ -70,8 +70,9 @@ def load_log(
     Returns:
         Rollouts with observations ``(T+1, O)``, actions ``(T, A)``, ``time (T+1,)`` in s from the first row, rewards
         and, where they are mapped, states ``(T+1, S)``. ``rollout_info`` holds ``env_spec``, ``dt`` and ``log`` (file,
-        episode, first and last row, counted from 1, ``timing``: how rows became steps, ``made_up``: first steps
-        and ends of gaps, and ``columns``: label, column and unit of each observation and action).
+        episode, first and last row, counted from 1, ``timing``: how rows became steps, ``made_up``: when
+        gaps longer than a step begin and end, in s, and ``columns``: label, column and unit of each observation and
+        action).
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -290,7 +291,7 @@ class _Reader:
         terminated = np.zeros(len(rewards), dtype=bool)
         terminated[-1] = ended
         log: dict[str, Any] = {"file": table.source, "rows": [first + 1, end], "timing": grid.timing.to_info()}
-        log["made_up"] = made_up_steps(grid, first)
+        log["made_up"] = gap_times(grid, first)
         groups = {"observations": self._observations, "actions": self._actions}
         log["columns"] = {
             name: [[label, one.column, one.unit] for label, one in group.items()] for name, group in groups.items()

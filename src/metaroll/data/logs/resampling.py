@@ -15,7 +15,7 @@ from metaroll.functional.series.held_signals import held_majority, held_mean
 from metaroll.functional.series.real_delays import real_share
 from metaroll.functional.series.row_times import RowFit, fit_rows, whole_ratio
 
-__all__ = ["Grid", "checked_times", "filled", "held", "lines", "made_up_steps", "make_grid", "unwrapped"]
+__all__ = ["Grid", "checked_times", "filled", "gap_times", "held", "lines", "make_grid", "unwrapped"]
 
 _LONG_PAUSE = 5.0
 """A pause between rows is an error when it is longer than this many of the usual ones, and than ``max_gap``."""
@@ -194,15 +194,11 @@ def _gaps(pauses: np.ndarray, long: np.ndarray, first: int) -> tuple[Gap, ...]:
     return tuple(Gap(first + int(row) + 2, float(pauses[row])) for row in np.flatnonzero(long))
 
 
-def made_up_steps(grid: Grid, first: int) -> list[list[int]]:
-    """First steps and ends of the gaps of a grid whose rows begin with row ``first`` (from 0) of a log."""
-    found = []
-    for gap in grid.timing.gaps:
-        row = gap.row - 1 - first
-        places = grid.row_times[[row - 1, row]] / grid.dt
-        begin, end = int(places[0] + _SAME_TIME), int(np.ceil(places[1] - _SAME_TIME))
-        found.append([begin, min(end, len(grid.times) - 1)])
-    return found
+def gap_times(grid: Grid, first: int) -> list[list[float]]:
+    """When gaps longer than a step begin and end, in s; rows of the grid begin with row ``first`` (from 0) of a log."""
+    rows = [gap.row - 1 - first for gap in grid.timing.gaps]
+    ends = [grid.row_times[[row - 1, row]].tolist() for row in rows]
+    return [[begin, end] for begin, end in ends if end - begin > grid.dt * (1.0 + _SAME_TIME)]
 
 
 def filled(

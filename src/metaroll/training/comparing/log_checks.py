@@ -16,7 +16,6 @@ from metaroll.errors import DataError, RolloutError, ShapeError
 from metaroll.functional.series.lags import Lag
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.seeding import derive_seed
-from metaroll.training.comparing.pieces import made_up_steps
 
 __all__ = ["doubts_about", "lag_of", "random_rollouts"]
 
@@ -32,9 +31,9 @@ def doubts_about(source: EnvSource, rollouts: Sequence[StepSequence]) -> list[st
         source.close(env)
     found = [finding.text for finding in check_log(rollouts, simulated, dt)]
     for number, one in enumerate(rollouts):
-        timing = ((one.rollout_info or {}).get("log") or {}).get("timing") or {}
-        told = gaps_text(timing.get("gaps") or [])
-        if told and not made_up_steps(one):  # imported before gaps were told by their steps
+        log = (one.rollout_info or {}).get("log") or {}
+        told = gaps_text((log.get("timing") or {}).get("gaps") or [])
+        if told and "made_up" not in log:  # imported before gaps were told by their times
             found.append(f"rollout {number} has {told}; what is made up counts as recorded: import the log again")
     lag = lag_of(rollouts)
     if lag is not None and lag.is_told and not lag.low <= 0.0 <= lag.high:

@@ -40,7 +40,8 @@ class InferenceOptions:
         num_simulations: Sets of parameters that are simulated, in all rounds.
         rounds: Rounds of simulation and learning; after the first one where the posterior lies. The last one has half
             of the simulations.
-        hold_out: Rollouts that inference does not see, on which its predictions are judged.
+        hold_out: Rollouts (pieces, where they are cut into these) that inference does not see, on which its predictions
+            are judged: the last ones.
         seed: Seed of everything.
         num_workers: Processes that simulate; results do not depend on it.
         torch_threads: Threads that learn the posterior; its networks are small, and wait for each other with more.

@@ -19,7 +19,7 @@ from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.posteriors import INFERENCE
 from metaroll.envs.lookup.randomization import default_randomizer
 from metaroll.envs.lookup.source import EnvSource
-from metaroll.errors import MetarollError, option_text
+from metaroll.errors import MetarollError, ShapeError, option_text
 from metaroll.inference.checks import check_posterior
 from metaroll.inference.estimators import EstimatorConfig
 from metaroll.inference.neural import NPDR, BayesSim, InferenceProgress
@@ -38,7 +38,7 @@ from metaroll.training.comparing.comparable import comparable
 from metaroll.training.comparing.compared import Compared
 from metaroll.training.comparing.following import Followed, behavior
 from metaroll.training.comparing.log_checks import doubts_about
-from metaroll.training.comparing.pieces import even_pieces
+from metaroll.training.comparing.pieces import Pieces, even_pieces
 from metaroll.training.comparing.probing import probe
 from metaroll.training.evaluation.inference_result import PAGE, Inference, InferenceOptions, Traces
 from metaroll.training.session.experiments import torch_threads
@@ -121,7 +121,7 @@ def infer(
     options = InferenceOptions() if options is None else options
     folder, prior = Path(folder), as_prior(prior)
     source = EnvSource.of(env)
-    seen, held_out, left_out = _split(source, rollouts, prior, options, own_start=initial_state is not None)
+    seen, held_out, pieces = _split(source, rollouts, prior, options, own_start=initial_state is not None)
     compared = Compared.of(source, seen, prior, options, initial_state)
     followed = Followed.of(compared, seen, options)
     probe(followed, prior, options)
@@ -149,8 +149,8 @@ def infer(
         found = Inference(
             *(str(name or env), posterior, compared.nominal, traces, failed, options, folder, checks),
             noise=_noise_told(compared.noise, apart.noise, followed.spans),
-            recordings=_recordings(seen, held_out, left_out),
-            doubts=doubts_about(source, rollouts),
+            recordings=_recordings(seen, held_out, pieces.text),
+            doubts=[*doubts_about(source, rollouts), *([pieces.text] if pieces.bridged else [])],
         )
         if is_new:
             held.clear((INFERENCE, PAGE))  # of an earlier posterior, which stays until this one is complete
@@ -194,24 +194,35 @@ def segment_sampler(
     prior: Prior,
     options: InferenceOptions,
     noise_of: Sequence[StepSequence] | None = None,
-    initial_state: Callable[[StepSequence], Any] | None = None,
+    true_start: Callable[[StepSequence], Any] | None = None,
 ) -> SimRolloutSamplerForSBI:
     """From parameters to features of the recorded segments, simulated with the recorded actions, as ``infer`` does it.
 
-    The arguments are those of ``infer``; held-out rollouts are left out.
+    Held-out rollouts are left out.
 
-    One posterior can be asked of many logs with the same actions, of whole rollouts (segments as long as these). Then
-    sensors count as noisy as in the rollouts ``noise_of``, and ``initial_state`` says where rollouts truly started.
-    Without it simulations start beside what was measured in these rollouts, whose noise is that of no other log.
+    Args:
+        env, rollouts, prior, options: Those of ``infer``.
+        noise_of: Rollouts as noisy as which sensors count; ``None``: ``rollouts``.
+        true_start: From a rollout to the state in which it truly started, where one posterior is to be asked of many
+            logs with the same actions: what is measured there has noise like all other rows then. ``None``: simulations
+            start beside what was measured in these rollouts, whose noise is that of no other log.
+
+    Raises:
+        ValueError: Rollouts are cut into segments (``options.segment_length``), and ``true_start`` says where they
+            start.
     """
-    source = EnvSource.of(env)
-    own_start = initial_state is not None
-    seen, _, _ = _split(source, rollouts, prior, options, own_start)
-    compared = Compared.of(source, seen, prior, options, initial_state)
+    source, is_known = EnvSource.of(env), true_start is not None
+    seen, _, _ = _split(source, rollouts, prior, options, is_known)
+    if is_known and options.segment_length < len(seen[0]):
+        raise ValueError(
+            f"segment_length must be at least the {len(seen[0])} steps of rollouts where true_start says where they "
+            f"start, got {options.segment_length}"
+        )
+    compared = Compared.of(source, seen, prior, options, true_start)
     if noise_of is not None:
-        others, _, _ = _split(source, noise_of, prior, options, own_start)
-        compared = replace(compared, noise=Compared.of(source, others, prior, options, initial_state).noise)
-    return Followed.of(compared, seen, options).sampler(prior, options, exact_starts=own_start)
+        others, _, _ = _split(source, noise_of, prior, options, is_known)
+        compared = replace(compared, noise=Compared.of(source, others, prior, options, true_start).noise)
+    return Followed.of(compared, seen, options).sampler(prior, options, exact_starts=is_known)
 
 
 def _method(prior: Prior, options: InferenceOptions, **kept: Any) -> NPDR | BayesSim:
@@ -264,21 +275,29 @@ def _split(
     prior: Prior,
     options: InferenceOptions,
     own_start: bool = False,
-) -> tuple[list[StepSequence], list[StepSequence], str]:
-    """What inference sees, and the held-out rest, all of one length, as the simulator shows it; what is left out."""
+) -> tuple[list[StepSequence], list[StepSequence], Pieces]:
+    """What inference sees, and the held-out rest, all of one length, as the simulator shows it; how they were cut."""
     listed, hold_out = list(rollouts), options.hold_out
     if not listed:
         raise ValueError("rollouts must hold at least one recorded rollout, got none")
     for number, rollout in enumerate(listed):
         if not isinstance(rollout, StepSequence):
             raise TypeError(f"rollouts must hold StepSequences, got {type(rollout).__name__} at position {number}")
-    pieces, left_out = even_pieces(comparable(source, listed, prior.names, own_start=own_start), options.segment_length)
-    if hold_out >= len(pieces):
+        if not rollout.continuous or rollout.rollout_count != 1:
+            raise ShapeError(
+                f"rollouts must be of one episode each, got {rollout.rollout_count} at position {number}: take them "
+                "apart (StepSequence.iterate_rollouts)"
+            )
+    ordered = comparable(source, listed, prior.names, own_start=own_start)
+    cut = even_pieces(ordered, options.segment_length, hold_out + 1)
+    count = len(cut.rollouts)
+    if hold_out >= count:
         raise ValueError(
-            f"hold_out must leave a rollout to learn from, got {hold_out} of {len(pieces)}: "
-            + option_text("hold_out", max(0, len(pieces) - 1))
+            f"hold_out must leave a rollout to learn from, got {hold_out} of {count}"
+            + (f" ({cut.text})" if cut.text else "")
+            + f": {option_text('hold_out', count - 1)}"
         )
-    return pieces[: len(pieces) - hold_out], pieces[len(pieces) - hold_out :], left_out
+    return cut.rollouts[: count - hold_out], cut.rollouts[count - hold_out :], cut
 
 
 def _noise_told(seen: SensorNoise, held_out: SensorNoise, spans: Sequence[int]) -> dict[str, Any]:
