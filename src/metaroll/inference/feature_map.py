@@ -82,9 +82,9 @@ class FeatureMap(nn.Module):
     def regressed(self, features: np.ndarray, targets: np.ndarray, seed: int) -> tuple[FeatureMap, Tensor] | None:
         """The map to linear regressions of d numbers on the features, and what is seen of these simulations.
 
-        Of each it is what regressions without its tenth of them say: a regression knows what it was made of better than
-        it will know anything else, and whoever learns from that is too sure. ``None`` where regressions say nothing of
-        any number, or would take very long.
+        They are parted into tenths, and of each one is seen what regressions on the other nine say. A regression fits
+        what it was made of better than anything else, and whoever learns from that fit is too sure. ``None`` where
+        regressions say nothing of any number, or would take very long.
 
         Args:
             features: Of the simulations, ``(n, F)``.

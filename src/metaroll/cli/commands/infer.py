@@ -143,7 +143,8 @@ def sim2real(arguments: Sequence[str]) -> None:
 def _about(console: Console, rollouts: Sequence[Any], prior: Any, left_out: str) -> None:
     lengths = sorted({len(rollout) for rollout in rollouts})
     steps = f"{lengths[0]}" if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}"
-    console.print(f"{len(rollouts)} rollouts of {steps} steps; unknown: {escape(', '.join(prior.names))}")
+    count = "1 rollout" if len(rollouts) == 1 else f"{len(rollouts)} rollouts"
+    show_line(console, f"{count} of {steps} steps; unknown: {escape(', '.join(prior.names))}")
     if left_out:
         show_line(console, f"[yellow]{escape(left_out)}[/]")
 
