@@ -64,6 +64,7 @@ def test_what_may_not_change_is_refused_and_nothing_is_touched(capsys: pytest.Ca
         (["--nonsense", "1"], "unknown option --nonsense"),
         (["--stop-at", "high"], "--stop-at must be a number, or none, got 'high'"),
         (["--stop-mean-of", "0"], "stop_mean_of must be at least 1, got 0"),
+        (["--step-timeout", "nan"], "step_timeout must be positive seconds or None (wait for ever), got nan"),
         (["--budget", "soon"], "budget must be a time above 0, as 90s, 10m, 1h30m or 2d, got 'soon'"),
         (["--keep-last", "3", "--snapshot-mode", "all"], "keep_last is for snapshot_mode 'last' or"),
         (["--keep-best", "return", "--evaluate-every", "0"], "keep_best 'return' is a number of evaluations"),

@@ -21,6 +21,7 @@ __all__ = [
     "RemoteError",
     "Schedule",
     "WorkerStatus",
+    "check_timeout",
     "describe_worker",
     "format_workers",
 ]
@@ -67,6 +68,12 @@ class RemoteError(MetarollError, RuntimeError):
     """A function raised in a worker an exception that could not be sent; its traceback is in the message."""
 
 
+def check_timeout(name: str, value: Any) -> None:
+    """``ValueError`` unless it is a time to wait, in s, or ``None``."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
+        raise ValueError(f"{name} must be positive seconds or None (wait for ever), got {value!r}")
+
+
 @dataclass(frozen=True)
 class PoolTimeouts:
     """Seconds without a sign of life before a worker is given up and replaced; ``None`` waits for ever.
@@ -84,9 +91,7 @@ class PoolTimeouts:
 
     def __post_init__(self) -> None:
         for name in ("step_s", "reset_s", "start_s", "call_s"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
-                raise ValueError(f"{name} must be positive seconds or None (wait for ever), got {value!r}")
+            check_timeout(name, getattr(self, name))
 
     def limit(self, health: Health) -> float | None:
         """Allowed silence of a worker."""

@@ -33,6 +33,7 @@ from metaroll.rollouts.single.rollout import rollout
 from metaroll.rollouts.workers.cluster_probe import check_address
 from metaroll.rollouts.workers.pool import PoolTimeouts
 from metaroll.rollouts.workers.ray_session import check_cluster, require_ray
+from metaroll.rollouts.workers.schedule import check_timeout
 from metaroll.seeding import derive_seed
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.training.algorithms.building import BuildOptions
@@ -179,7 +180,8 @@ class RunOptions:
             require_tensorboard()
         if self.wandb is not None:
             require_wandb()
-        PoolTimeouts(step_s=self.step_timeout, reset_s=self.reset_timeout)  # says what is wrong with them
+        for name in ("step_timeout", "reset_timeout"):
+            check_timeout(name, getattr(self, name))
         require_at_least({"keep_last": self.keep_last, "stop_mean_of": self.stop_mean_of}, 1)
         if self.stop_at is not None:
             check_number("stop_at", self.stop_at, -math.inf)
