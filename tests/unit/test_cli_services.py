@@ -64,7 +64,6 @@ def test_what_may_not_change_is_refused_and_nothing_is_touched(capsys: pytest.Ca
         (["--nonsense", "1"], "unknown option --nonsense"),
         (["--stop-at", "high"], "--stop-at must be a number, or none, got 'high'"),
         (["--stop-mean-of", "0"], "stop_mean_of must be at least 1, got 0"),
-        (["--step-timeout", "nan"], "step_timeout must be positive seconds or None (wait for ever), got nan"),
         (["--budget", "soon"], "budget must be a time above 0, as 90s, 10m, 1h30m or 2d, got 'soon'"),
         (["--keep-last", "3", "--snapshot-mode", "all"], "keep_last is for snapshot_mode 'last' or"),
         (["--keep-best", "return", "--evaluate-every", "0"], "keep_best 'return' is a number of evaluations"),
@@ -78,6 +77,8 @@ def test_what_may_not_change_is_refused_and_nothing_is_touched(capsys: pytest.Ca
 def test_an_algorithm_without_the_option_refuses_it(capsys: pytest.CaptureFixture[str]) -> None:
     status, _, err = run(capsys, "train", *TINY, "--keep-best", "return", "--snapshot-mode", "none", "--out", "r")
     assert (status, "keep_best 'return' needs snapshots" in err) == (2, True)
+    status, _, err = run(capsys, "train", *TINY, "--step-timeout", "nan", "--out", "r")
+    assert (status, "step_timeout must be positive seconds or None (wait for ever), got nan" in err) == (2, True)
     status, _, err = run(capsys, "train", "pearl", "point-robot", "--target", "3")
     assert status == 2 and "--stop-at" in err
     assert not Path("r").exists()
