@@ -62,8 +62,9 @@ def test_pieces_keep_most_steps_and_are_few(lengths, expected, text) -> None:
 
 def test_as_many_pieces_as_are_needed() -> None:
     given = [recorded(500), recorded(60)]
-    assert len(even_pieces(given, 20).rollouts) == 1 and len(even_pieces(given, 20, at_least=3).rollouts) == 3
-    assert len(even_pieces([recorded(30)], 20, at_least=4).rollouts) == 1  # there are no more of 20 steps
+    assert len(even_pieces(given, 20).rollouts) == 1 and len(even_pieces(given, 20, at_least=2).rollouts) == 2
+    whole = [recorded(60)] * 3
+    assert even_pieces(whole, 20, at_least=4).rollouts == whole  # nothing is cut up so that more is left
 
 
 def test_no_piece_reaches_into_a_gap() -> None:

@@ -58,7 +58,7 @@ def even_pieces(rollouts: Sequence[StepSequence], shortest: int, at_least: int =
     Args:
         rollouts: One or more, of one episode each.
         shortest: Fewest steps of what a rollout is cut into.
-        at_least: How many pieces there are to be, where rollouts are long enough.
+        at_least: How many pieces there are to be, where there are as many rollouts.
     """
     total = sum(map(len, rollouts))
     gaps = [made_up_steps(rollout) for rollout in rollouts]
@@ -67,7 +67,7 @@ def even_pieces(rollouts: Sequence[StepSequence], shortest: int, at_least: int =
     while True:
         runs = [_runs(len(one), told, longest) for one, told in zip(rollouts, gaps, strict=True)]
         free = [end - first for told in runs for first, end in told]
-        length, count = _best_length(free, shortest, at_least, len(rollouts))
+        length, count = _best_length(free, shortest, min(at_least, len(rollouts)), len(rollouts))
         if count * length >= _LEAST_KEPT * total or longest >= max(lengths, default=0):
             break
         longest = max(1, 2 * longest)
