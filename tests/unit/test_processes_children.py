@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -182,3 +183,32 @@ os._exit(0)
     while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_the_end_of_a_program_leaves_other_programs_alone() -> None:
+    """Also those whose marks are the next ones: some trainings on one machine are usual."""
+    code = """
+import os, sys
+os.urandom = lambda count: int(sys.argv[1]).to_bytes(count, "big")
+from metaroll.processes.children import guard_program
+guard_program()
+print("ready", flush=True)
+sys.stdin.read()
+"""
+    with contextlib.ExitStack() as ends:
+        programs = [
+            ends.enter_context(
+                subprocess.Popen([sys.executable, "-c", code, str(mark)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            )
+            for mark in (1, 0, 2)
+        ]
+        assert [program.stdout.readline() for program in programs] == 3 * [b"ready\n"]
+        limits = [psutil.Process(program.pid).rlimit(psutil.RLIMIT_RTTIME)[0] for program in programs]
+        assert len(set(limits)) == 3 and min(limits) >= 1 << 62  # no such time ever passes
+        (guard,) = psutil.Process(programs[0].pid).children()
+        programs[0].communicate()
+        assert eventually(lambda: gone(guard.pid))
+        assert [program.poll() for program in programs] == [0, None, None]
+        for program in programs[1:]:
+            program.communicate()
+            assert program.returncode == 0

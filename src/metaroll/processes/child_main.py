@@ -16,8 +16,6 @@ import threading
 import time
 from collections.abc import Callable
 
-from metaroll.processes.guard import limit_of
-
 __all__ = ["GRACE_SECONDS", "main", "mark_by_limit"]
 
 GRACE_SECONDS = 5.0
@@ -42,15 +40,13 @@ def main() -> None:
     sys.exit(getattr(importlib.import_module(module), name)())
 
 
-def mark_by_limit(mark: int) -> None:
+def mark_by_limit(limit: int) -> None:
     """Whoever descends from this process can be told by a limit, even without an environment."""
     with contextlib.suppress(ImportError, AttributeError, OSError, ValueError):
         import resource
 
-        _, hard = resource.getrlimit(resource.RLIMIT_MSGQUEUE)
-        limit = limit_of(mark, hard)
-        if limit:
-            resource.setrlimit(resource.RLIMIT_MSGQUEUE, (limit, hard))
+        _, hard = resource.getrlimit(resource.RLIMIT_RTTIME)
+        resource.setrlimit(resource.RLIMIT_RTTIME, (limit, hard))
 
 
 def _kill_with(life: int) -> None:

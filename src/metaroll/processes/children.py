@@ -143,8 +143,7 @@ def end_all(children: Sequence[ChildProcess]) -> None:
     children = [child for child in children if child._owner == os.getpid() and not child._ended]
     if not children:
         return
-    hard = _hard_limit()
-    limits = {guard.limit_of(child._limit, hard) for child in children} - {0}
+    limits = {child._limit for child in children}
     living = [child.pid for child in children if child.returncode is None]
     guard.end_trees([child._name for child in children], limits, living, [child.pid for child in children])
     for child in children:
@@ -184,7 +183,8 @@ class _Family:
 
     def __init__(self) -> None:
         self.token = os.urandom(8).hex()
-        self.first_limit = int.from_bytes(os.urandom(4), "big") % guard.LIMITS
+        family = int.from_bytes(os.urandom(8), "big") % guard.FAMILIES
+        self.first_limit = guard.FIRST_LIMIT + family * guard.GUARDED_LIMITS
         self.numbers = itertools.count()
         self.guard: subprocess.Popen[bytes] | None = None
         self.life = -1
@@ -243,7 +243,7 @@ class _Family:
         environment.pop(guard.MARK_VARIABLE, None)
         self.life, theirs = os.pipe()
         try:
-            arguments = (theirs, os.getpid(), self.token, self.first_limit, _hard_limit(), GRACE_SECONDS + 1.0)
+            arguments = (theirs, os.getpid(), self.token, self.first_limit, GRACE_SECONDS + 1.0)
             self.guard = subprocess.Popen(
                 [sys.executable, "-I", "-S", guard.__file__, *map(str, arguments)],
                 stdin=subprocess.DEVNULL,
@@ -282,14 +282,6 @@ def guard_program() -> None:
     as long as this process.
     """
     _family.keep()
-
-
-def _hard_limit() -> int:
-    with contextlib.suppress(ImportError, AttributeError, OSError, ValueError):
-        import resource
-
-        return resource.getrlimit(resource.RLIMIT_MSGQUEUE)[1]
-    return 0
 
 
 def _begin_anew() -> None:

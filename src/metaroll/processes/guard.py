@@ -5,7 +5,7 @@ nothing, and nothing of this package.
 
 What belongs to a tree is known by three marks, each of which survives what another does not: a variable of the
 environment (survives the end of parents, ``setsid`` and ``exec``), an odd limit of a resource (an empty environment,
-too), and parents (no mark needed). A process that is stopped starts no others, so all are stopped before any is killed.
+too; there is none where the system bounds that resource), and parents (no mark needed). A process that is stopped starts no others, so all are stopped before any is killed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Collection, Sequence
 
-__all__ = ["GUARDED_LIMITS", "GUARD_VARIABLE", "LIMITS", "MARK_VARIABLE", "end_trees", "limit_of", "main"]
+__all__ = ["FAMILIES", "FIRST_LIMIT", "GUARDED_LIMITS", "GUARD_VARIABLE", "MARK_VARIABLE", "end_trees", "main"]
 
 MARK_VARIABLE = "METAROLL_LINEAGE"
 """Names of the children of ours that a process descends from."""
@@ -25,23 +25,20 @@ MARK_VARIABLE = "METAROLL_LINEAGE"
 GUARD_VARIABLE = "METAROLL_GUARD"
 """Marks guards, which are never ended with a tree: each ends by itself, when it has done its work."""
 
-LIMITS = 1 << 18
-"""How many different limits mark children (of the bytes in message queues, which nobody comes near to)."""
+FIRST_LIMIT = 1 << 62
+"""Limits from here on mark children: of microseconds without a pause at real-time priority, 146,000 years."""
 
-GUARDED_LIMITS = 1024
+GUARDED_LIMITS = 1 << 24
 """After so many children of a process, less one, their limits are used again; the last one is that of a program."""
+
+FAMILIES = 1 << 37
+"""Of so many blocks of limits each process takes one at random: no two programs on a machine have the same."""
 
 _PASSES = 100
 """How often new members of a tree are looked for; only one that keeps starting processes needs many."""
 
 _PROC = "/proc"
-_LIMIT_LINE = b"Max msgqueue size"
-
-
-def limit_of(mark: int, hard: int) -> int:
-    """The limit that stands for ``mark`` below the ``hard`` one; 0: there is no room for it."""
-    top = 1 << 31 if hard < 0 or hard > 1 << 31 else hard
-    return 0 if top < 2 * LIMITS else top - 1 - mark % LIMITS
+_LIMIT_LINE = b"Max realtime timeout"
 
 
 def end_trees(names: Sequence[str], limits: Collection[int], roots: Sequence[int], groups: Sequence[int] = ()) -> None:
@@ -49,7 +46,7 @@ def end_trees(names: Sequence[str], limits: Collection[int], roots: Sequence[int
 
     Args:
         names: Parts of ``MARK_VARIABLE``.
-        limits: What ``limit_of`` gave.
+        limits: That mark them.
         roots: Children of this process that nobody has waited for.
         groups: Leaders of groups, which are all that can be told where the system has no ``/proc``.
     """
@@ -150,7 +147,7 @@ def _send(pid: int, number: int) -> None:
 # ------------------------------------------------------------------------------------------------------------ the guard
 
 
-def main(life: int, parent: int, token: str, first_limit: int, hard: int, grace: float) -> None:
+def main(life: int, parent: int, token: str, first_limit: int, grace: float) -> None:
     """Wait until ``parent`` is gone, and end what it has started: some at once, the rest after ``grace`` seconds.
 
     Args:
@@ -159,19 +156,17 @@ def main(life: int, parent: int, token: str, first_limit: int, hard: int, grace:
         parent: Whom to guard.
         token: How the names of its children begin; those behind ``-k-`` end at once.
         first_limit: The first of ``GUARDED_LIMITS`` marks of children without an environment.
-        hard: The limit above them.
         grace: Seconds for the others to end in order.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP):
         signal.signal(number, signal.SIG_IGN)
     _wait_for_end(parent)
-    limits = {limit_of(first_limit + offset, hard) for offset in range(GUARDED_LIMITS)} - {0}
     end_trees([f"{token}-k-"], (), ())
     os.close(life)
     deadline = time.monotonic() + grace
     while time.monotonic() < deadline and _any_lives(f"{token}-o-".encode()):
         time.sleep(0.2)
-    end_trees([token], limits, ())
+    end_trees([token], range(first_limit, first_limit + GUARDED_LIMITS), ())
 
 
 def _any_lives(name: bytes) -> bool:
@@ -196,5 +191,5 @@ def _wait_for_end(parent: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), int(sys.argv[5]), float(sys.argv[6]))
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), float(sys.argv[5]))
     os._exit(0)
