@@ -5,7 +5,8 @@ nothing, and nothing of this package.
 
 What belongs to a tree is known by three marks, each of which survives what another does not: a variable of the
 environment (survives the end of parents, ``setsid`` and ``exec``), an odd limit of a resource (an empty environment,
-too; there is none where the system bounds that resource), and parents (no mark needed). A process that is stopped starts no others, so all are stopped before any is killed.
+too; there is none where the system bounds that resource), and parents (no mark needed). A process that is stopped
+starts no others, so all are stopped before any is killed.
 """
 
 from __future__ import annotations
