@@ -404,6 +404,11 @@ def test_a_posterior_at_the_bound_of_its_prior():
 
 
 def test_what_leans_against_a_bound_is_said_where_a_posterior_is_refused():
-    leaning = Check("bounds", "note", "a piles up at a bound of its prior, which may exclude the truth: widen it")
-    for outcome, words in (("failed", "1 of 1 tests failed. Note: a piles up at a bound"), ("passed", "passed all 1")):
+    leaning = Check(
+        "bounds", "note", "draws pile up at a bound of the prior of a, which may exclude the truth: widen it"
+    )
+    for outcome, words in (
+        ("failed", "1 of 1 tests failed. Note: draws pile up at a bound of the prior of a"),
+        ("passed", "passed all 1"),
+    ):
         assert words in str(Verdict((Check("coverage", outcome, "."), leaning), ("a",), ())).splitlines()[0]

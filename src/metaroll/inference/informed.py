@@ -86,7 +86,7 @@ def check_identified(posterior: Posterior, made: Simulations | None, alpha: floa
         seed: Of the permutations.
     """
     ratios = dict(zip(posterior.names, (posterior.std / posterior.prior.std).tolist(), strict=True))
-    shown = ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())
+    shown = ", ".join(f"{name} {ratio:.2g}" for name, ratio in ratios.items())
     words = f"posterior over prior deviation: {shown}"
     looked_at = [name for name, ratio in ratios.items() if ratio > (_UNIDENTIFIED if made is None else _DOUBTFUL)]
     shares = {} if made is None or not looked_at else _shares(posterior, made, looked_at, alpha, seed)
