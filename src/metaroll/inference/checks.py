@@ -257,9 +257,9 @@ def _reachable(posterior: Posterior, made: Simulations | None, alpha: float) -> 
     words = f"the features lie among {len(cloud)} simulated ones (p = {p_value:.3g})"
     if p_value < alpha:
         words = (
-            f"no simulation comes near these features (p = {p_value:.3g}): the prior excludes the truth, units or signs "
-            "of a channel are others, the simulator lacks something, such as the time step of the log, or the noise of "
-            "its sensors is another one"
+            f"no simulation comes near these features (p = {p_value:.3g}): the prior excludes the truth, units or "
+            "signs of a channel are others, the simulator lacks something, such as the time step of the log, or the "
+            "noise of its sensors is another one"
         )
     values = {"p_mahalanobis": far, "p_neighbors": lonely}
     return Check(name, "failed" if p_value < alpha else "passed", words, p_value, values)
