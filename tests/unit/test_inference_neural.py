@@ -249,6 +249,31 @@ def test_the_last_of_several_rounds_has_half_of_all_simulations():
         NPDR(PRIOR, QUICK, rounds=2).infer(Linear(), OBSERVED, 10)
 
 
+def test_one_more_round_follows_where_a_posterior_is_not_enough(tmp_path):
+    config, asked, told = replace(QUICK, max_epochs=2), [], []
+
+    def made(rounds, *answers):
+        asked.clear()
+        method = NPDR(PRIOR, config, rounds=rounds, run_dir=tmp_path, progress=told.append)
+        return method.infer(
+            Linear(), OBSERVED, 200, lambda posterior: asked.append(posterior) or answers[len(asked) - 1]
+        )
+
+    plain = NPDR(PRIOR, config, rounds=3).infer(Linear(), OBSERVED, 200)
+    enough = made(3, True)
+    assert asked == [enough] and enough.description["rounds"] == 3
+    np.testing.assert_array_equal(enough.draws, plain.draws)
+    further = made(3, False, False)  # there is no other round after it, whatever is said then
+    assert asked[1] is further and len(asked) == 2 and further.description["rounds"] == 4
+    counts = np.add(further.description["num_simulations"], further.description["num_failed_in_rounds"])
+    assert counts.tolist() == [50, 50, 100, 100] and further.description["num_reused"] == 200
+    np.testing.assert_array_equal(asked[0].draws, plain.draws)
+    assert further.std[0] != plain.std[0] and further.region.border != plain.region.border
+    assert {(step.round_number, step.rounds) for step in told} == {(1, 3), (2, 3), (3, 3), (4, 4)}
+    np.testing.assert_array_equal(made(3, False, True).draws, further.draws)  # of simulations that are all there
+    assert made(1, False).description["rounds"] == 1  # it holds for every observation, and stays so
+
+
 def test_simulations_are_kept_and_used_again(tmp_path):
     told, first = [], Linear()
     options = {"run_dir": tmp_path, "batch_size": 80, "simulator": "linear 1"}

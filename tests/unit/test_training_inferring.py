@@ -30,6 +30,7 @@ from metaroll.inference.estimators import EstimatorConfig
 from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import as_prior
 from metaroll.inference.simulations import SimulationStore
+from metaroll.inference.verdicts import Check, Verdict
 from metaroll.tasks.posterior_sampler import PosteriorTaskSampler
 from metaroll.training.comparing.comparable import comparable
 from metaroll.training.evaluation.inference_result import PAGE, InferenceOptions
@@ -79,6 +80,33 @@ def test_the_data_tells_the_parameters_and_predictions_follow(found) -> None:
     assert held_out.recorded.shape == (60, 2) and held_out.simulated.shape == (100, 60, 2)
     np.testing.assert_array_equal(held_out.simulated[:, 20], np.broadcast_to(held_out.recorded[20], (100, 2)))
     assert json.loads((found.folder / "inference.json").read_text())["parameters"][0]["name"] == "pole_mass"
+
+
+@pytest.mark.parametrize(
+    ("failed", "rounds"),
+    [(("calibration", "calibration at the observed"), 3), (("calibration", "reproduces the observed"), 2), ((), 2)],
+)
+def test_what_more_simulations_mend_gets_one_more_round(failed, rounds, tmp_path, monkeypatch) -> None:
+    judged = []
+
+    def check(posterior, simulate, *, seed, **held_out):
+        judged.append(seed)
+        checks = [Check(name, "failed" if len(judged) == 1 else "passed", "so", 0.001) for name in failed]
+        return Verdict((*checks, Check("coverage", "passed", "as it should", 0.5)), posterior.names, ())
+
+    monkeypatch.setattr(inferring, "check_posterior", check)
+    options, told = InferenceOptions(num_simulations=80, rounds=2, segment_length=20), []
+    found = infer("pend", recordings(), PRIOR, tmp_path, options, progress=told.append)
+    assert found.posterior.description["num_simulations"] == [40] * rounds
+    assert len(judged) == len(set(judged)) == rounds - 1  # others judge than those that found it to be off
+    assert [step.round_number for step in told if step.phase == "check"] == list(range(2, rounds + 1))
+    words = (
+        "note one more round: calibration, calibration at the observed failed after 80 simulations; 40 more were made"
+    )
+    assert (words in found.checks["lines"]) == (rounds == 3)
+    assert found.trusted == ("reproduces the observed" not in failed)
+    again = infer("pend", recordings(), PRIOR, tmp_path, options)  # it is kept, with what was said of it
+    assert len(judged) == rounds - 1 and again.checks["lines"] == found.checks["lines"]
 
 
 def test_recorded_observations_are_enough(found, tmp_path) -> None:

@@ -99,7 +99,13 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
         self._progress = progress
 
     @final
-    def infer(self, simulate: Simulate, observed: Any = None, num_simulations: int = 1000) -> Posterior:
+    def infer(
+        self,
+        simulate: Simulate,
+        observed: Any = None,
+        num_simulations: int = 1000,
+        enough: Callable[[Posterior], bool] | None = None,
+    ) -> Posterior:
         """The posterior of the parameters.
 
         Simulations that stand in ``run_dir/simulations`` are not made again: a call that was interrupted goes on, and
@@ -111,6 +117,8 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
             observed: Features of what was observed, ``(F,)`` or ``(1, F)``; ``None`` (in one round) gives a posterior
                 that ``at(features)`` asks later.
             num_simulations: In all rounds together.
+            enough: Asked of the posterior. Where it says no after several rounds, one more is made, as large as the
+                last one, and it is asked again, of the posterior that comes of that one and is returned in any case.
 
         Raises:
             MissingPackageError: sbi is not installed.
@@ -133,12 +141,15 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
         fits: list[Fit] = []
         estimator: NeuralEstimator | None = None
         region: Callable[[], Region] | None = None
-        for number in range(1, self._rounds + 1):
+        number = 0
+        while True:
+            number += 1
             if estimator is not None and target is not None and self._proposal == "truncated":
                 seed = derive_seed("region", self._seed, number)
                 # Found where it is needed: a likelihood draws slowly, and whatever it drew may be there already.
                 region = functools.cache(functools.partial(find_region, estimator, self.prior.dim, target, seed))
-            share = self._simulations_until(number, total) - self._simulations_until(number - 1, total)
+            within = min(number, self._rounds)  # one more round is as large as the last one
+            share = self._simulations_until(within, total) - self._simulations_until(within - 1, total)
             tried.append(self._simulated(store, simulate, number, share, total, estimator, target, region))
             rounds.append(tried[-1].usable)
             if target is not None:
@@ -147,9 +158,21 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
             self._learn_success(trainer, tried)
             estimator, fit = self._trained(trainer, rounds, target, region)
             fits.append(fit)
-        assert estimator is not None
-        self._tell("draw", self._rounds, NUM_DRAWS, NUM_DRAWS)
-        description = self._description(store, tried, fits)
+            if number < self._rounds:
+                continue
+            posterior = self._posterior(estimator, target, region, self._description(store, tried, fits))
+            if enough is None or enough(posterior) or number > self._rounds or self._rounds == 1:
+                return posterior
+
+    def _posterior(
+        self,
+        estimator: NeuralEstimator,
+        target: np.ndarray | None,
+        region: Callable[[], Region] | None,
+        description: dict[str, Any],
+    ) -> Posterior:
+        """What the last round has learned, with its draws."""
+        self._tell("draw", description["rounds"], NUM_DRAWS, NUM_DRAWS)
         cut = region() if region is not None and self._within_region else None
         posterior = Posterior(
             self.prior, target, estimator=estimator, description=description, seed=self._seed, region=cut
@@ -252,12 +275,12 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
         self, phase: Literal["simulate", "train", "draw"], number: int, done: int, total: int, failed: int = 0
     ) -> None:
         if self._progress is not None:
-            self._progress(InferenceProgress(phase, number, self._rounds, done, total, failed))
+            self._progress(InferenceProgress(phase, number, max(number, self._rounds), done, total, failed))
 
     def _description(self, store: SimulationStore, tried: list[Simulations], fits: list[Fit]) -> dict[str, Any]:
         return {
             "algorithm": type(self).__name__,
-            "rounds": self._rounds,
+            "rounds": len(tried),
             "proposal": self._proposal,
             "seed": self._seed,
             "simulator": self._simulator,

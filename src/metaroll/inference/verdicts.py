@@ -20,8 +20,8 @@ __all__ = [
 
 CALIBRATION, COVERAGE, AT_OBSERVED = "calibration", "coverage", "calibration at the observed"
 INFORMED, BOUNDS = "uses the data", "bounds"
-_OF_WIDTH = (CALIBRATION, COVERAGE, AT_OBSERVED, INFORMED)
-"""What fails where a posterior is too wide, and nothing else is wrong."""
+_OF_NETWORKS = (CALIBRATION, COVERAGE, AT_OBSERVED, INFORMED)
+"""What fails where networks have learned too little, or left more open than they had to, and nothing else is wrong."""
 AT_MOST_WIDE = "at_most_wide"
 """In the values of these: whether nothing speaks for a posterior that is too narrow or shifted."""
 
@@ -86,8 +86,13 @@ class Verdict:
         posterior that leaves much open is somewhere beside what more data would say.
         """
         found = {check.name: check for check in self.checks}
-        sure = all(name in found and found[name].values.get(AT_MOST_WIDE, False) for name in _OF_WIDTH)
-        return sure and bool(self.failed) and set(self.failed) <= set(_OF_WIDTH)
+        sure = all(name in found and found[name].values.get(AT_MOST_WIDE, False) for name in _OF_NETWORKS)
+        return sure and self.learns_with_more
+
+    @property
+    def learns_with_more(self) -> bool:
+        """Whether all that failed is how well simulations were learned from: more of them help."""
+        return bool(self.failed) and set(self.failed) <= set(_OF_NETWORKS)
 
     def __getitem__(self, name: str) -> Check:
         """The check of that name."""

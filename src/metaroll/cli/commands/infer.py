@@ -188,6 +188,8 @@ def told_progress(
             left = options.num_simulations / state.total - 1.0 + _CHECKED * options.checks / state.total
             seconds = simulating * left + learning * (state.rounds + 1.0)
             console.print(f"{about(max(seconds, 60.0))} to go")
+        if state.phase == "simulate" and state.round_number > options.rounds and not state.done:
+            console.print("it fails tests that more simulations mend: one more round")
         if state.phase == "simulate":
             show(f"{where}: {state.done:,} of {state.total:,} simulations")
         elif state.phase == "train":

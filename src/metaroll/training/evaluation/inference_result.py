@@ -37,7 +37,8 @@ class InferenceOptions:
             warping).
         every: Features leave out steps: they use one in so many.
         segment_length: Steps after which a simulation starts anew from the recorded state.
-        num_simulations: Sets of parameters that are simulated, in all rounds.
+        num_simulations: Sets of parameters that are simulated, in all rounds. Where checks find, after several rounds,
+            that too little was learned, one more round as large as the last follows, and other simulations judge it.
         rounds: Rounds of simulation and learning; after the first one where the posterior lies. The last one has half
             of the simulations.
         hold_out: Rollouts (pieces, where they are cut into these) that inference does not see, on which its predictions

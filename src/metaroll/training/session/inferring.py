@@ -26,6 +26,7 @@ from metaroll.inference.neural import NPDR, BayesSim, InferenceProgress
 from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import Prior, as_prior
 from metaroll.inference.simulations import Simulate
+from metaroll.inference.verdicts import Verdict
 from metaroll.policies.playback import PlaybackPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.samplers.sbi import SimRolloutSamplerForSBI
@@ -136,11 +137,12 @@ def infer(
                 posterior, checks = finished
             else:
                 method = _method(prior, options, run_dir=folder, simulator=simulator, progress=progress)
-                posterior = method.infer(_as_arrays(sampler), observed, num_simulations=options.num_simulations)
-                if options.checks and progress is not None:
-                    progress(InferenceProgress("check", options.rounds, options.rounds, 0, 1))
                 unseen = Followed.of(apart, held_out, options) if held_out else None
-                checks = _checks(posterior, sampler, unseen, options) if options.checks else {}
+                judge = _Judge(sampler, unseen, options, progress)
+                posterior = method.infer(
+                    *(_as_arrays(sampler), observed, options.num_simulations), judge if options.checks else None
+                )
+                checks = judge.told
         traces = [
             *_traces(apart, held_out, posterior, options, held_out=True),
             *_traces(compared, seen[:1], posterior, options, held_out=False),
@@ -254,18 +256,59 @@ def _as_arrays(sampler: SimRolloutSamplerForSBI) -> Simulate:
     return simulate
 
 
-def _checks(
-    posterior: Posterior, sampler: SimRolloutSamplerForSBI, unseen: Followed | None, options: InferenceOptions
-) -> dict[str, Any]:
-    """The verdict, JSON types; features of the ``unseen``, held-out rollouts differ from those seen."""
+class _Judge:
+    """Checks posteriors; says whether one is done, or fails tests that more simulations mend.
+
+    Args:
+        sampler: Simulates the recordings that were learned from.
+        unseen: Those that were held out, whose features differ.
+        options: How.
+        progress: Told that checks begin.
+
+    Attributes:
+        told: The last verdict, JSON types; nothing before there is one.
+    """
+
+    def __init__(
+        self,
+        sampler: SimRolloutSamplerForSBI,
+        unseen: Followed | None,
+        options: InferenceOptions,
+        progress: Callable[[InferenceProgress], None] | None,
+    ) -> None:
+        self._sampler, self._unseen, self._options, self._progress = sampler, unseen, options, progress
+        self._before: Verdict | None = None
+        self.told: dict[str, Any] = {}
+
+    def __call__(self, posterior: Posterior) -> bool:
+        rounds, before = int(posterior.description["rounds"]), self._before
+        if self._progress is not None:
+            self._progress(InferenceProgress("check", rounds, rounds, 0, 1))
+        # Simulations that have told one posterior to be off are no judges of the next.
+        seed = derive_seed("checks", self._options.seed, *([] if before is None else ["one more round"]))
+        verdict = _verdict(posterior, self._sampler, self._unseen, self._options, seed)
+        lines = [f"{check.outcome} {check.name}: {check.words}" for check in verdict.checks]
+        self.told = {**verdict.to_plain(), "text": str(verdict).splitlines()[0], "lines": lines}
+        if before is not None:
+            made = posterior.description["num_simulations"]
+            words = f"{', '.join(before.failed)} failed after {sum(made[:-1]):,} simulations; {made[-1]:,} more"
+            self.told["lines"].append(f"note one more round: {words} were made")
+        self._before = verdict
+        return not verdict.learns_with_more
+
+
+def _verdict(
+    posterior: Posterior,
+    sampler: SimRolloutSamplerForSBI,
+    unseen: Followed | None,
+    options: InferenceOptions,
+    seed: int,
+) -> Verdict:
     held_out: dict[str, Any] = {}
     with contextlib.nullcontext() if unseen is None else unseen.sampler(posterior.prior, options) as other:
         if other is not None:
             held_out = {"held_out": other.target_features().numpy(), "held_out_simulate": _as_arrays(other)}
-        seed = derive_seed("checks", options.seed)
-        verdict = check_posterior(posterior, _as_arrays(sampler), seed=seed, **held_out)
-    lines = [f"{check.outcome} {check.name}: {check.words}" for check in verdict.checks]
-    return {**verdict.to_plain(), "text": str(verdict).splitlines()[0], "lines": lines}
+        return check_posterior(posterior, _as_arrays(sampler), seed=seed, **held_out)
 
 
 # ----------------------------------------------------------------------------------------------------------- recordings
