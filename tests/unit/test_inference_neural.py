@@ -274,6 +274,17 @@ def test_one_more_round_follows_where_a_posterior_is_not_enough(tmp_path):
     assert made(1, False).description["rounds"] == 1  # it holds for every observation, and stays so
 
 
+def test_where_one_more_round_cannot_be_simulated_the_posterior_stays():
+    asked, simulate = [], Linear()
+
+    def fails_later(thetas):
+        return np.full((len(thetas), 3), np.nan) if asked else simulate(thetas)
+
+    method = NPDR(PRIOR, replace(QUICK, max_epochs=2), rounds=2)
+    posterior = method.infer(fails_later, OBSERVED, 100, lambda posterior: bool(asked.append(posterior)))
+    assert asked == [posterior] and posterior.description["rounds"] == 2
+
+
 def test_simulations_are_kept_and_used_again(tmp_path):
     told, first = [], Linear()
     options = {"run_dir": tmp_path, "batch_size": 80, "simulator": "linear 1"}

@@ -27,6 +27,7 @@ from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.sims.catalog import PendulumEnv
 from metaroll.errors import DataError, PosteriorError, RunExistsError, UnknownNameError
 from metaroll.inference.estimators import EstimatorConfig
+from metaroll.inference.neural import InferenceProgress
 from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import as_prior
 from metaroll.inference.simulations import SimulationStore
@@ -107,6 +108,40 @@ def test_what_more_simulations_mend_gets_one_more_round(failed, rounds, tmp_path
     assert found.trusted == ("reproduces the observed" not in failed)
     again = infer("pend", recordings(), PRIOR, tmp_path, options)  # it is kept, with what was said of it
     assert len(judged) == rounds - 1 and again.checks["lines"] == found.checks["lines"]
+
+
+def test_what_was_stopped_goes_on_to_the_same_bits(tmp_path, monkeypatch) -> None:
+    """Also where checks, which draw random numbers, lie between rounds; noise is assumed."""
+    told, options = [], InferenceOptions(num_simulations=80, rounds=2, segment_length=20)
+
+    def check(posterior, simulate, **held_out):
+        told[-1].append((posterior.draws, simulate(posterior.draws[:2])))
+        failed = Check("calibration", "failed" if len(told[-1]) == 1 else "passed", "so", 0.001)
+        return Verdict((failed,), posterior.names, ())
+
+    def stop(phase: str, number: int, state: InferenceProgress) -> None:
+        if (state.phase, state.round_number) == (phase, number):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(inferring, "check_posterior", check)
+    for place, (phase, number) in enumerate([("", 0), ("train", 1), ("train", 3), ("draw", 3)]):
+        told.append([])
+        if place:
+            with pytest.raises(KeyboardInterrupt):
+                infer(
+                    "pend",
+                    recordings(),
+                    PRIOR,
+                    tmp_path / str(place),
+                    options,
+                    progress=functools.partial(stop, phase, number),
+                )
+            told[-1].clear()
+        infer("pend", recordings(), PRIOR, tmp_path / str(place), options)
+    for whole, again in itertools.product(told[:1], told[1:]):
+        for one, other in zip(whole, again, strict=True):
+            np.testing.assert_array_equal(one[0], other[0])
+            np.testing.assert_array_equal(one[1], other[1])
 
 
 def test_recorded_observations_are_enough(found, tmp_path) -> None:
@@ -313,11 +348,13 @@ class _Knows:
     truth: ClassVar[dict[str, float]] = TRUE
 
     def __init__(self, prior, **kept) -> None:
-        self.prior, self.description = prior, {"simulator": kept["simulator"], "num_failed": 0}
+        self.prior, self.description = prior, {"simulator": kept["simulator"], "num_failed": 0, "rounds": 1}
 
-    def infer(self, simulate, observed, num_simulations) -> Posterior:
+    def infer(self, simulate, observed, num_simulations, enough) -> Posterior:
         near = np.random.default_rng(0).normal([self.truth[name] for name in self.prior.names], 1e-6, (50, 1))
-        return Posterior(self.prior, observed, draws=near, description=self.description)
+        posterior = Posterior(self.prior, observed, draws=near, description=self.description)
+        assert enough is None or enough(posterior)
+        return posterior
 
 
 def test_a_posterior_that_is_learned_in_another_way_now_is_made_anew(tmp_path, monkeypatch) -> None:
@@ -366,25 +403,25 @@ def test_failed_simulations_are_sets_of_parameters_also_of_an_earlier_run(tmp_pa
 
 
 def test_an_earlier_posterior_stays_with_its_verdict_until_the_new_one_is_complete(tmp_path, monkeypatch) -> None:
-    def judged(*given, **options):
-        return {"passed": True, "too_wide": False, "text": "passed", "lines": []}
+    def judged(posterior, *given, **options):
+        return Verdict((Check("coverage", "passed", "as it should", 0.5),), posterior.names, ())
 
     def killed(*given, **options):
         raise KeyboardInterrupt
 
     log, options = recordings(1, 12), InferenceOptions(hold_out=0, segment_length=6)
     monkeypatch.setattr(inferring, "NPDR", _Knows)
-    monkeypatch.setattr(inferring, "_checks", judged)
+    monkeypatch.setattr(inferring, "check_posterior", judged)
     found = infer("pend", log, {"pole_mass": (0.5, 1.5)}, tmp_path, options)
     write_inference_page(found, tmp_path / PAGE)
     assert told_of(f"pend@{tmp_path}") == []
-    monkeypatch.setattr(inferring, "_checks", killed)
+    monkeypatch.setattr(inferring, "check_posterior", killed)
     with pytest.raises(KeyboardInterrupt):
         infer("pend", log, {"pole_length": (0.5, 1.5)}, tmp_path, options)
     assert Posterior.load(tmp_path).names == ("pole_mass",)
     assert (tmp_path / "inference.json").exists() and (tmp_path / PAGE).exists()
     assert told_of(f"pend@{tmp_path}") == []
-    monkeypatch.setattr(inferring, "_checks", judged)
+    monkeypatch.setattr(inferring, "check_posterior", judged)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):  # between the posterior and its verdict
         patch.setattr(inferring, "write_json", killed)
         infer("pend", log, {"pole_length": (0.5, 1.5)}, tmp_path, options)

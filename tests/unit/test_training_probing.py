@@ -38,7 +38,7 @@ class Knows:
         self.prior, self.description = prior, {"simulator": kept["simulator"], "num_failed": 0, "num_reused": 0}
         self.description["num_foreign_parts"] = 0
 
-    def infer(self, simulate, observed, num_simulations) -> Posterior:
+    def infer(self, simulate, observed, num_simulations, enough) -> Posterior:
         middle = 0.5 * (self.prior.low + self.prior.high)
         self.made.append(simulate(middle[None]))
         near = np.random.default_rng(0).normal(middle, 1e-6, (20, len(middle)))

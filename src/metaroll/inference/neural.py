@@ -118,7 +118,8 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
                 that ``at(features)`` asks later.
             num_simulations: In all rounds together.
             enough: Asked of the posterior. Where it says no after several rounds, one more is made, as large as the
-                last one, and it is asked again, of the posterior that comes of that one and is returned in any case.
+                last one, and it is asked again, of the posterior that comes of that one and is returned in any case
+                (without being asked, the first one, if too few simulations of that round are usable).
 
         Raises:
             MissingPackageError: sbi is not installed.
@@ -141,6 +142,7 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
         fits: list[Fit] = []
         estimator: NeuralEstimator | None = None
         region: Callable[[], Region] | None = None
+        posterior: Posterior | None = None
         number = 0
         while True:
             number += 1
@@ -150,8 +152,17 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
                 region = functools.cache(functools.partial(find_region, estimator, self.prior.dim, target, seed))
             within = min(number, self._rounds)  # one more round is as large as the last one
             share = self._simulations_until(within, total) - self._simulations_until(within - 1, total)
-            tried.append(self._simulated(store, simulate, number, share, total, estimator, target, region))
-            rounds.append(tried[-1].usable)
+            made = self._simulated(store, simulate, number, share, total, estimator, target, region)
+            if len(made.thetas) - made.num_failed < _FEWEST:
+                if posterior is not None:
+                    return posterior
+                raise ValueError(
+                    f"only {len(made.thetas) - made.num_failed} of {share} simulations of round {number} gave finite "
+                    "features, too few to learn from; look why they fail, or let the prior exclude parameters that "
+                    "cannot be simulated"
+                )
+            tried.append(made)
+            rounds.append(made.usable)
             if target is not None:
                 target = _like_features(target, rounds[0].features.shape[1:])
             self._tell("train", number, share, share, tried[-1].num_failed)
@@ -209,7 +220,7 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
         target: np.ndarray | None,
         region: Callable[[], Region] | None,
     ) -> Simulations:
-        """The simulations of a round, of which enough are usable."""
+        """The simulations of a round."""
         told: list[Any] = [self.prior.to_plain(), self._seed, self._simulator, self._batch_size]
         if number > 1:  # what the earlier rounds, from which this one's parameters follow, depend on
             told += [
@@ -236,14 +247,7 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
             self._tell("simulate", number, done, of, failed)
 
         tell(0, share, 0)
-        made = store.run(simulate, number, share, mark, draw, self._batch_size, tell)
-        usable = share - made.num_failed
-        if usable < _FEWEST:
-            raise ValueError(
-                f"only {usable} of {share} simulations of round {number} gave finite features, too few to learn from; "
-                "look why they fail, or let the prior exclude parameters that cannot be simulated"
-            )
-        return made
+        return store.run(simulate, number, share, mark, draw, self._batch_size, tell)
 
     def _learn_success(self, trainer: NeuralTrainer, tried: list[Simulations]) -> None:
         """Where what is trained cannot learn it by itself (``NeuralTrainer.learn_success``)."""

@@ -1,4 +1,4 @@
-"""Which column is which parameter: simulators that say so are given theirs, whatever the order of the prior."""
+"""What simulators say of themselves: which column is which parameter, whatever the order of the prior; calls count."""
 
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ import numpy as np
 
 from metaroll.checks import described
 
-__all__ = ["NamesParameters", "column_order", "named"]
+__all__ = ["CountsCalls", "NamesParameters", "column_order", "named", "skip_call"]
+
+
+@runtime_checkable
+class CountsCalls(Protocol):
+    """A simulator whose random numbers depend on how often it was called."""
+
+    def skip_call(self) -> None:
+        """Count a call whose simulations were kept from another time."""
+        ...
 
 
 @runtime_checkable
@@ -80,7 +89,23 @@ def named(simulate: Any, names: Sequence[str], what: str = "simulate") -> Callab
     if order == list(range(len(names))):
         return simulate
 
-    def in_its_order(thetas: np.ndarray) -> Any:
-        return simulate(thetas[:, order])
+    return _InItsOrder(simulate, order)
 
-    return in_its_order
+
+class _InItsOrder:
+    """A simulator that is given its parameters in its own order."""
+
+    def __init__(self, simulate: Any, order: list[int]) -> None:
+        self._simulate, self._order = simulate, order
+
+    def __call__(self, thetas: np.ndarray) -> Any:
+        return self._simulate(thetas[:, self._order])
+
+    def skip_call(self) -> None:
+        skip_call(self._simulate)
+
+
+def skip_call(simulate: Any) -> None:
+    """Tell a simulator that a call was left out, where it counts them."""
+    if isinstance(simulate, CountsCalls):
+        simulate.skip_call()

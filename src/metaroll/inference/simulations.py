@@ -16,6 +16,7 @@ from metaroll.checks import check_path, described
 from metaroll.data.doors.array_files import load_npz
 from metaroll.data.folders.atomic_files import write_files
 from metaroll.errors import DamagedFileError, ShapeError
+from metaroll.inference.parameter_names import skip_call
 from metaroll.inference.priors import Prior
 
 __all__ = ["Simulate", "SimulationStore", "Simulations", "fingerprint"]
@@ -131,6 +132,7 @@ class SimulationStore:
                 self.num_made += len(thetas)
             else:
                 self.num_reused += min(len(part.thetas), num - done)
+                skip_call(simulate)  # what follows is what would have followed then
             parts.append(part)
             done += len(part.thetas)
             if progress is not None:

@@ -189,7 +189,9 @@ def told_progress(
             seconds = simulating * left + learning * (state.rounds + 1.0)
             console.print(f"{about(max(seconds, 60.0))} to go")
         if state.phase == "simulate" and state.round_number > options.rounds and not state.done:
-            console.print("it fails tests that more simulations mend: one more round")
+            before = clock() - begun[f"simulate {options.rounds}"]  # it takes as long as the last one with its checks
+            text = f"the posterior fails tests that more simulations mend: one more round, {about(max(before, 60.0))}"
+            console.print(text)
         if state.phase == "simulate":
             show(f"{where}: {state.done:,} of {state.total:,} simulations")
         elif state.phase == "train":

@@ -359,6 +359,10 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
             warnings.warn(f"all {len(values)} simulations failed, the first: {failed[0].message}", stacklevel=2)
         return torch.from_numpy(features)
 
+    def skip_call(self) -> None:
+        """Count a call whose simulations were kept from another time: the next one draws what it would after it."""
+        self._calls += 1
+
     def target_features(self) -> Tensor:
         """Features of the recorded rollouts themselves, float32 ``(1, R * F)``: what simulations are compared with.
 

@@ -25,7 +25,6 @@ from metaroll.inference.estimators import EstimatorConfig
 from metaroll.inference.neural import NPDR, BayesSim, InferenceProgress
 from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import Prior, as_prior
-from metaroll.inference.simulations import Simulate
 from metaroll.inference.verdicts import Verdict
 from metaroll.policies.playback import PlaybackPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
@@ -140,7 +139,7 @@ def infer(
                 unseen = Followed.of(apart, held_out, options) if held_out else None
                 judge = _Judge(sampler, unseen, options, progress)
                 posterior = method.infer(
-                    *(_as_arrays(sampler), observed, options.num_simulations), judge if options.checks else None
+                    *(_AsArrays(sampler), observed, options.num_simulations), judge if options.checks else None
                 )
                 checks = judge.told
         traces = [
@@ -249,15 +248,21 @@ def _marks(
     }
 
 
-def _as_arrays(sampler: SimRolloutSamplerForSBI) -> Simulate:
-    def simulate(thetas: np.ndarray) -> np.ndarray:
-        return sampler(thetas).numpy()
+class _AsArrays:
+    """A sampler that returns arrays."""
 
-    return simulate
+    def __init__(self, sampler: SimRolloutSamplerForSBI) -> None:
+        self._sampler = sampler
+
+    def __call__(self, thetas: np.ndarray) -> np.ndarray:
+        return self._sampler(thetas).numpy()
+
+    def skip_call(self) -> None:
+        self._sampler.skip_call()
 
 
 class _Judge:
-    """Checks posteriors; says whether one is done, or fails tests that more simulations mend.
+    """Checks posteriors; says whether one is done, or may not be trained on for what more simulations mend.
 
     Args:
         sampler: Simulates the recordings that were learned from.
@@ -290,11 +295,12 @@ class _Judge:
         lines = [f"{check.outcome} {check.name}: {check.words}" for check in verdict.checks]
         self.told = {**verdict.to_plain(), "text": str(verdict).splitlines()[0], "lines": lines}
         if before is not None:
-            made = posterior.description["num_simulations"]
+            told = posterior.description
+            made = np.add(told["num_simulations"], told["num_failed_in_rounds"]).tolist()
             words = f"{', '.join(before.failed)} failed after {sum(made[:-1]):,} simulations; {made[-1]:,} more"
             self.told["lines"].append(f"note one more round: {words} were made")
         self._before = verdict
-        return not verdict.learns_with_more
+        return not verdict.learns_with_more or verdict.too_wide  # one that is careful is good for training
 
 
 def _verdict(
@@ -307,8 +313,8 @@ def _verdict(
     held_out: dict[str, Any] = {}
     with contextlib.nullcontext() if unseen is None else unseen.sampler(posterior.prior, options) as other:
         if other is not None:
-            held_out = {"held_out": other.target_features().numpy(), "held_out_simulate": _as_arrays(other)}
-        return check_posterior(posterior, _as_arrays(sampler), seed=seed, **held_out)
+            held_out = {"held_out": other.target_features().numpy(), "held_out_simulate": _AsArrays(other)}
+        return check_posterior(posterior, _AsArrays(sampler), seed=seed, **held_out)
 
 
 # ----------------------------------------------------------------------------------------------------------- recordings

@@ -443,14 +443,14 @@ def oracle_tasks(truth: Mapping[str, float], folder: Path, seed: int) -> Path:
 
 def sim_opt_tasks(rollouts: Sequence[StepSequence], found: Inference, folder: Path) -> Path:
     """A posterior folder of the distribution that SimOpt fits to what inference saw, with as many simulations."""
-    prior, settings = found.posterior.prior, found.options
+    prior, settings, told = found.posterior.prior, found.options, found.posterior.description
     with segment_sampler(ENV, rollouts, prior, settings) as sampler:
         draws = sim_opt(
             sampler,
             sampler.target_features().numpy(),
             prior,
             iterations=_SIM_OPT_ITERATIONS,
-            num_simulations=settings.num_simulations // _SIM_OPT_ITERATIONS,
+            num_simulations=(sum(told["num_simulations"]) + int(told["num_failed"])) // _SIM_OPT_ITERATIONS,
             seed=settings.seed,
         )
     Posterior(prior, draws=draws, description={"algorithm": "simopt"}).save(folder)
