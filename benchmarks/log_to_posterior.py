@@ -48,8 +48,9 @@ from _reporting import read_results, report, versions
 DT, ROWS, QUICK_ROWS = 0.02, 1500, 300
 EPOCH_NS = 1_764_000_000_000_000_000
 GAIN, SHARE, RIGHT = 0.01, 0.99, 0.02
-LOGGED, AMORTIZED_ROWS, AMORTIZED_LOGS = 5, 50, 200
-"""Runs of a log from which parameters are inferred; rows, and number, of the logs that one posterior is asked about."""
+LOGGED, AMORTIZED_ROWS, AMORTIZED_LOGS, NOISE_LOGS = 5, 50, 200, 10
+"""Runs of a log from which parameters are inferred; rows, and number, of the logs that one posterior is asked about,
+and how many of these tell its noise."""
 FOUND = ("held", "truth", "intervals", "of_prior", "trusted", "verdict", "failed", "noise_of_range", "residual")
 """What is told of a directed posterior; where ``load_log`` makes the same rows of two columns, it is told of both."""
 FRICTION, DELAY, WRONG_NOISE = 0.4, 2, 0.005
@@ -322,21 +323,20 @@ def measure_amortized(name: str, label: str, args: argparse.Namespace) -> bool:
     start, prior, rows = time.perf_counter(), as_prior(robot.prior), AMORTIZED_ROWS
     ranges = np.ptp(drive(robot, rows, 0.0, np.random.default_rng(0)).observations, axis=0)
     options = InferenceOptions(hold_out=0, segment_length=rows, num_simulations=200 if args.check else 2000)
-    truths, features, simulate, first = [], [], None, None
+    truths, recorded = [], []
     for number in range(3 if args.check else AMORTIZED_LOGS):
         generator = np.random.default_rng([1, number, list(ROBOTS).index(name), list(COLUMNS).index(label)])
         truths.append(draw_params(robot, generator))
         runs = [drive(robot, rows, column.late, np.random.default_rng(run), truths[-1]) for run in range(LOGGED - 1)]
-        logs = imported(runs, robot, column, generator, ranges)
-        first = first or logs  # whose noise, assumed or found, is that of all: simulations have one
-        # All logs start in the same states, which each has measured by itself.
-        start_of = {float(run.commands[0]): run.start for run in runs}
-        sampler = segment_sampler(robot.make, logs, prior, options, first, partial(nearest_start, start_of))
-        simulate = simulate or sampler
-        features.append(sampler.target_features().numpy()[0])
+        recorded.append(imported(runs, robot, column, generator, ranges))
+    # All logs start in the same states, which each has measured by itself, and have noise of one size, as simulations
+    # do: 200 rows alone would tell it to a tenth or two.
+    begin = partial(nearest_start, {float(run.commands[0]): run.start for run in runs})
+    noisy = [rollout for logs in recorded[:NOISE_LOGS] for rollout in logs]
+    samplers = [segment_sampler(robot.make, logs, prior, options, noisy, begin) for logs in recorded]
+    features = [sampler.target_features().numpy()[0] for sampler in samplers]
     learner = NPDR(prior, infer_config(options))
-    assert simulate is not None
-    posterior = learner.infer(lambda thetas: simulate(thetas).numpy(), None, options.num_simulations)
+    posterior = learner.infer(lambda thetas: samplers[0](thetas).numpy(), None, options.num_simulations)
     drawn = posterior.sample(500, 0, observed=np.array(features))
     low, high = np.quantile(drawn, [0.05, 0.95], axis=1)
     values = np.array([list(truth.values()) for truth in truths])

@@ -505,3 +505,6 @@ def test_infer_says_after_its_first_round_about_how_long_the_others_take() -> No
     assert "about 6 minutes to go" in told.getvalue()
     tell("simulate", 3, 0, 400, 99.0)
     assert told.getvalue().count("to go") == 1 and shown[0] == "round 1 of 4: 0 of 400 simulations"
+    tell("simulate", 4, 0, 800, 110.0)
+    tell("simulate", 5, 0, 800, 290.0)  # the last one and its checks took 180 s
+    assert "the posterior fails tests that more simulations mend: one more round, about 3 minutes" in told.getvalue()
