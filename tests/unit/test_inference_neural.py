@@ -283,6 +283,7 @@ def test_where_one_more_round_cannot_be_simulated_the_posterior_stays():
     method = NPDR(PRIOR, replace(QUICK, max_epochs=2), rounds=2)
     posterior = method.infer(fails_later, OBSERVED, 100, lambda posterior: bool(asked.append(posterior)))
     assert asked == [posterior] and posterior.description["rounds"] == 2
+    assert posterior.failures == "52 of 150 simulations failed" and posterior.description["num_unlearned"] == 0
 
 
 def test_simulations_are_kept_and_used_again(tmp_path):

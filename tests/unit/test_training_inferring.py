@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import itertools
 import json
+import math
 import subprocess
 import sys
 import warnings
@@ -32,6 +33,7 @@ from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import as_prior
 from metaroll.inference.simulations import SimulationStore
 from metaroll.inference.verdicts import Check, Verdict
+from metaroll.rollouts.samplers.sbi import SimRolloutSamplerForSBI
 from metaroll.tasks.posterior_sampler import PosteriorTaskSampler
 from metaroll.training.comparing.comparable import comparable
 from metaroll.training.evaluation.inference_result import PAGE, InferenceOptions
@@ -108,6 +110,41 @@ def test_what_more_simulations_mend_gets_one_more_round(failed, rounds, tmp_path
     assert found.trusted == ("reproduces the observed" not in failed)
     again = infer("pend", recordings(), PRIOR, tmp_path, options)  # it is kept, with what was said of it
     assert len(judged) == rounds - 1 and again.checks["lines"] == found.checks["lines"]
+
+
+@pytest.mark.parametrize(
+    ("failing", "words"),
+    [
+        ("simulations", "of which 3 are usable, too few to learn from"),
+        ("checks", "which gave a posterior that could not be judged (too few); so this is the one before them"),
+    ],
+)
+def test_one_more_round_that_leads_nowhere_is_said(failing, words, tmp_path, monkeypatch) -> None:
+    judged, simulate = [], SimRolloutSamplerForSBI.__call__
+
+    def check(posterior, simulate, **others):
+        judged.append(posterior)
+        if len(judged) > 1:
+            raise ValueError("too few")
+        return Verdict((Check("calibration", "failed", "so", 0.001),), posterior.names, ())
+
+    def features(sampler, thetas):
+        found = simulate(sampler, thetas)
+        if judged and failing == "simulations":
+            found[3:] = math.nan
+        return found
+
+    monkeypatch.setattr(inferring, "check_posterior", check)
+    monkeypatch.setattr(SimRolloutSamplerForSBI, "__call__", features)
+    options = InferenceOptions(num_simulations=80, rounds=2, segment_length=20)
+    for _ in range(2):  # also where it is kept
+        found = infer("pend", recordings(), PRIOR, tmp_path, options)
+        before = "note one more round: calibration failed after 80 simulations; 40 more were made, "
+        assert found.checks["lines"][-1] == before + words
+        np.testing.assert_array_equal(found.posterior.draws, judged[0].draws)
+        failed = 37 if failing == "simulations" else 0
+        assert found.failed == failed and found.posterior.failures == f"{failed} of 120 simulations failed"
+    assert len(judged) == (1 if failing == "simulations" else 2)
 
 
 def test_what_was_stopped_goes_on_to_the_same_bits(tmp_path, monkeypatch) -> None:

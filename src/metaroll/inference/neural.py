@@ -119,7 +119,8 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
             num_simulations: In all rounds together.
             enough: Asked of the posterior. Where it says no after several rounds, one more is made, as large as the
                 last one, and it is asked again, of the posterior that comes of that one and is returned in any case
-                (without being asked, the first one, if too few simulations of that round are usable).
+                (without being asked, the first one, if too few simulations of that round are usable: its description
+                tells by ``num_unlearned`` how many).
 
         Raises:
             MissingPackageError: sbi is not installed.
@@ -155,6 +156,8 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
             made = self._simulated(store, simulate, number, share, total, estimator, target, region)
             if len(made.thetas) - made.num_failed < _FEWEST:
                 if posterior is not None:
+                    usable = len(made.thetas) - made.num_failed
+                    posterior.description.update(num_failed=store.num_failed, num_unlearned=usable)
                     return posterior
                 raise ValueError(
                     f"only {len(made.thetas) - made.num_failed} of {share} simulations of round {number} gave finite "

@@ -101,7 +101,8 @@ class Posterior:
         failed, made = (self.description.get(key) for key in ("num_failed", "num_simulations"))
         if failed is None or made is None:
             return ""
-        total = sum(made) + failed if isinstance(made, list) else made  # lists tell the usable ones of each round
+        # Lists tell the usable ones of each round that was learned from.
+        total = sum(made) + failed + self.description.get("num_unlearned", 0) if isinstance(made, list) else made
         return f"{failed:,} of {total:,} simulations failed"
 
     @property

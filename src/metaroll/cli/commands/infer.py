@@ -22,7 +22,7 @@ from metaroll.cli.options import Output, parse, parse_command, unset
 from metaroll.errors import UsageError, blame_input, command_text
 from metaroll.training.display.consoles import escape, show_line
 from metaroll.training.display.timing import about
-from metaroll.training.evaluation.inference_result import PAGE, InferenceOptions
+from metaroll.training.evaluation.inference_result import ONE_MORE_ROUND, PAGE, InferenceOptions
 from metaroll.training.session.sim2real import LoopOptions
 
 if TYPE_CHECKING:
@@ -180,8 +180,7 @@ def told_progress(
 
     def progress(state: InferenceProgress) -> None:
         where = f"round {state.round_number} of {state.rounds}"
-        if state.round_number == 1 or state.phase == "simulate":
-            begun.setdefault(f"{state.phase} {state.round_number}", clock())
+        begun.setdefault(f"{state.phase} {state.round_number}", clock())
         if state.phase == "simulate" and state.round_number == 2 and not state.done:
             learning = begun["simulate 2"] - begun["train 1"]
             simulating = begun["train 1"] - begun["simulate 1"]
@@ -189,9 +188,11 @@ def told_progress(
             seconds = simulating * left + learning * (state.rounds + 1.0)
             console.print(f"{about(max(seconds, 60.0))} to go")
         if state.phase == "simulate" and state.round_number > options.rounds and not state.done:
-            before = clock() - begun[f"simulate {options.rounds}"]  # it takes as long as the last one with its checks
-            text = f"the posterior fails tests that more simulations mend: one more round, {about(max(before, 60.0))}"
-            console.print(text)
+            # What the last round simulated may have been there already; what its checks did was not.
+            learning = begun[f"check {options.rounds}"] - begun[f"train {options.rounds}"]
+            checking = clock() - begun[f"check {options.rounds}"]
+            seconds = learning + checking * (1.0 + state.total / _CHECKED)
+            console.print(f"{ONE_MORE_ROUND}, {about(max(seconds, 60.0))}")
         if state.phase == "simulate":
             show(f"{where}: {state.done:,} of {state.total:,} simulations")
         elif state.phase == "train":

@@ -16,12 +16,14 @@ from metaroll.inference.neural import check_num_simulations
 from metaroll.inference.posterior import Posterior
 from metaroll.rollouts.samplers.sensor_noise import parsed_noise
 
-__all__ = ["FEATURES", "METHODS", "PAGE", "Inference", "InferenceOptions", "Traces"]
+__all__ = ["FEATURES", "METHODS", "ONE_MORE_ROUND", "PAGE", "Inference", "InferenceOptions", "Traces"]
 
 METHODS = ("npdr", "bayessim", "nle", "fmpe")
 FEATURES = ("bayessim", "all-steps", "delta-steps", "last-step", "dtw")
 PAGE = "report.html"
 """The page about an inference, in its folder."""
+ONE_MORE_ROUND = "the posterior fails tests that more simulations mend: one more round"
+"""What is said when a round beyond ``InferenceOptions.rounds`` begins."""
 _IDENTIFIED = 0.5
 """Share of the prior's deviation below which data counts as telling something of a parameter."""
 

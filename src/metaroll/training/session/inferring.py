@@ -138,10 +138,8 @@ def infer(
                 method = _method(prior, options, run_dir=folder, simulator=simulator, progress=progress)
                 unseen = Followed.of(apart, held_out, options) if held_out else None
                 judge = _Judge(sampler, unseen, options, progress)
-                posterior = method.infer(
-                    *(_AsArrays(sampler), observed, options.num_simulations), judge if options.checks else None
-                )
-                checks = judge.told
+                posterior = method.infer(sampler, observed, options.num_simulations, judge if options.checks else None)
+                posterior, checks = judge.found(posterior)
         traces = [
             *_traces(apart, held_out, posterior, options, held_out=True),
             *_traces(compared, seen[:1], posterior, options, held_out=False),
@@ -248,19 +246,6 @@ def _marks(
     }
 
 
-class _AsArrays:
-    """A sampler that returns arrays."""
-
-    def __init__(self, sampler: SimRolloutSamplerForSBI) -> None:
-        self._sampler = sampler
-
-    def __call__(self, thetas: np.ndarray) -> np.ndarray:
-        return self._sampler(thetas).numpy()
-
-    def skip_call(self) -> None:
-        self._sampler.skip_call()
-
-
 class _Judge:
     """Checks posteriors; says whether one is done, or may not be trained on for what more simulations mend.
 
@@ -269,9 +254,6 @@ class _Judge:
         unseen: Those that were held out, whose features differ.
         options: How.
         progress: Told that checks begin.
-
-    Attributes:
-        told: The last verdict, JSON types; nothing before there is one.
     """
 
     def __init__(
@@ -282,39 +264,58 @@ class _Judge:
         progress: Callable[[InferenceProgress], None] | None,
     ) -> None:
         self._sampler, self._unseen, self._options, self._progress = sampler, unseen, options, progress
-        self._before: Verdict | None = None
-        self.told: dict[str, Any] = {}
+        self._judged: list[tuple[Posterior, Verdict]] = []
+        self._unjudged = ""
 
     def __call__(self, posterior: Posterior) -> bool:
-        rounds, before = int(posterior.description["rounds"]), self._before
+        rounds, is_first = int(posterior.description["rounds"]), not self._judged
         if self._progress is not None:
             self._progress(InferenceProgress("check", rounds, rounds, 0, 1))
         # Simulations that have told one posterior to be off are no judges of the next.
-        seed = derive_seed("checks", self._options.seed, *([] if before is None else ["one more round"]))
-        verdict = _verdict(posterior, self._sampler, self._unseen, self._options, seed)
-        lines = [f"{check.outcome} {check.name}: {check.words}" for check in verdict.checks]
-        self.told = {**verdict.to_plain(), "text": str(verdict).splitlines()[0], "lines": lines}
-        if before is not None:
-            told = posterior.description
-            made = np.add(told["num_simulations"], told["num_failed_in_rounds"]).tolist()
-            words = f"{', '.join(before.failed)} failed after {sum(made[:-1]):,} simulations; {made[-1]:,} more"
-            self.told["lines"].append(f"note one more round: {words} were made")
-        self._before = verdict
+        seed = derive_seed("checks", self._options.seed, *([] if is_first else ["one more round"]))
+        try:
+            verdict = self._verdict(posterior, seed)
+        except ValueError as error:  # too few simulations are usable
+            if is_first:
+                raise
+            self._unjudged = (
+                f"which gave a posterior that could not be judged ({error}); so this is the one before them"
+            )
+            self._judged[0][0].description.update(
+                num_failed=posterior.description["num_failed"],
+                num_unlearned=posterior.description["num_simulations"][-1],
+            )
+            return True
+        self._judged.append((posterior, verdict))
         return not verdict.learns_with_more or verdict.too_wide  # one that is careful is good for training
 
+    def found(self, posterior: Posterior) -> tuple[Posterior, dict[str, Any]]:
+        """The posterior that was judged last, and what is said of it as JSON types, for the one that inference gave.
 
-def _verdict(
-    posterior: Posterior,
-    sampler: SimRolloutSamplerForSBI,
-    unseen: Followed | None,
-    options: InferenceOptions,
-    seed: int,
-) -> Verdict:
-    held_out: dict[str, Any] = {}
-    with contextlib.nullcontext() if unseen is None else unseen.sampler(posterior.prior, options) as other:
-        if other is not None:
-            held_out = {"held_out": other.target_features().numpy(), "held_out_simulate": _AsArrays(other)}
-        return check_posterior(posterior, _AsArrays(sampler), seed=seed, **held_out)
+        Where none was judged, that one, and nothing.
+        """
+        if not self._judged:
+            return posterior, {}
+        (first, before), (last, verdict) = self._judged[0], self._judged[-1]
+        lines = [f"{check.outcome} {check.name}: {check.words}" for check in verdict.checks]
+        told = last.description
+        if last is not first or "num_unlearned" in told:
+            made = sum(first.description["num_simulations"]) + sum(first.description["num_failed_in_rounds"])
+            more = sum(told["num_simulations"]) + told.get("num_unlearned", 0) + told["num_failed"] - made
+            words = f"{', '.join(before.failed)} failed after {made:,} simulations; {more:,} more were made"
+            if last is first:
+                why = self._unjudged or f"of which {told['num_unlearned']:,} are usable, too few to learn from"
+                words += f", {why}"
+            lines.append(f"note one more round: {words}")
+        return last, {**verdict.to_plain(), "text": str(verdict).splitlines()[0], "lines": lines}
+
+    def _verdict(self, posterior: Posterior, seed: int) -> Verdict:
+        held_out: dict[str, Any] = {}
+        unseen = self._unseen
+        with contextlib.nullcontext() if unseen is None else unseen.sampler(posterior.prior, self._options) as other:
+            if other is not None:
+                held_out = {"held_out": other.target_features().numpy(), "held_out_simulate": other}
+            return check_posterior(posterior, self._sampler, seed=seed, **held_out)
 
 
 # ----------------------------------------------------------------------------------------------------------- recordings

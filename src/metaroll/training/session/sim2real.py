@@ -32,7 +32,7 @@ from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.seeding import derive_seed
 from metaroll.training.display.consoles import make_console
-from metaroll.training.evaluation.inference_result import PAGE, Inference, InferenceOptions
+from metaroll.training.evaluation.inference_result import ONE_MORE_ROUND, PAGE, Inference, InferenceOptions
 from metaroll.training.session import agent as agents
 from metaroll.training.session.inferring import infer, segment_sampler
 from metaroll.training.session.randomization_baselines import AutomaticRandomization, sim_opt
@@ -339,7 +339,9 @@ def close_the_loop(
         shortest, longest = min(map(len, rollouts)), max(map(len, rollouts))
         tell(f"logged {len(rollouts)} rollouts of the robot, {shortest} to {longest} steps")
         settings = inference_options(options, options.seed)
-        found = infer(ENV, rollouts, unknown_prior(), folder / "inference", settings, progress=_progress(tell))
+        found = infer(
+            ENV, rollouts, unknown_prior(), folder / "inference", settings, progress=_progress(tell, settings)
+        )
         if not found.trusted:
             tell(f"{found.checks['text']} The demo trains on it all the same, to show what it is worth on the robot.")
         returns = judge(train_all(folder, found, truth, options, tell), truth, options)
@@ -457,8 +459,10 @@ def sim_opt_tasks(rollouts: Sequence[StepSequence], found: Inference, folder: Pa
     return folder
 
 
-def _progress(tell: Callable[[str], None]) -> Callable[[Any], None]:
+def _progress(tell: Callable[[str], None], settings: InferenceOptions) -> Callable[[Any], None]:
     def report(state: Any) -> None:
+        if state.phase == "simulate" and state.round_number > settings.rounds and not state.done:
+            tell(ONE_MORE_ROUND)
         if state.phase == "train":
             where, failed = f"round {state.round_number} of {state.rounds}", f"{state.failed:,} of them failed"
             tell(f"{where}: {state.total:,} simulations, {failed}; learning the posterior")
