@@ -314,7 +314,7 @@ def measure_amortized(name: str, label: str, args: argparse.Namespace) -> bool:
     from metaroll.inference.neural import NPDR
     from metaroll.inference.priors import as_prior
     from metaroll.training.evaluation.inference_result import InferenceOptions
-    from metaroll.training.session.inferring import infer_config, segment_sampler
+    from metaroll.training.session.inferring import infer_config, noise_of_sensors, segment_sampler
 
     robot, column = ROBOTS[name], COLUMNS[label]
     asked = {"part": "amortized", "robot": name, "column": label, "logs": AMORTIZED_LOGS}
@@ -333,7 +333,8 @@ def measure_amortized(name: str, label: str, args: argparse.Namespace) -> bool:
     # do: 200 rows alone would tell it to a tenth or two.
     begin = partial(nearest_start, {float(run.commands[0]): run.start for run in runs})
     noisy = [rollout for logs in recorded[:NOISE_LOGS] for rollout in logs]
-    samplers = [segment_sampler(robot.make, logs, prior, options, noisy, begin) for logs in recorded]
+    noise = noise_of_sensors(robot.make, noisy, prior, options, begin)
+    samplers = [segment_sampler(robot.make, logs, prior, options, noise, begin) for logs in recorded]
     features = [sampler.target_features().numpy()[0] for sampler in samplers]
     learner = NPDR(prior, infer_config(options))
     posterior = learner.infer(lambda thetas: samplers[0](thetas).numpy(), None, options.num_simulations)

@@ -28,7 +28,7 @@ from metaroll.rollouts.samplers.series_features import SeriesFeatures
 from metaroll.tasks.plan_table import SENSOR_NOISE
 from metaroll.tasks.posterior_sampler import PosteriorTaskSampler
 from metaroll.training.evaluation.inference_result import InferenceOptions
-from metaroll.training.session.inferring import segment_sampler
+from metaroll.training.session.inferring import noise_of_sensors, segment_sampler
 
 STEPS = 12
 
@@ -257,17 +257,20 @@ def test_where_starts_are_known_first_rows_are_as_noisy_as_others():
 
 def test_one_sampler_simulates_what_other_noisy_logs_of_the_same_start_show():
     start, noise, names = np.array([1.0, 0.2]), np.array([0.02, 0.02, 0.1]), as_prior({"m": (0.5, 1.5)})
-    options = InferenceOptions(hold_out=0, segment_length=40, noise="0=0.02,1=0.02,2=0.1")
+    options = InferenceOptions(hold_out=0, segment_length=40)
     plan = [RolloutPlan(0, (3, 0, 0), init_state=start, max_steps=40)]
     with RolloutEngine("Pendulum-v1", DummyPolicy(EnvSource.of("Pendulum-v1").spec)) as engine:
         [clean] = engine.run(plan)
-    samplers = []
+    recorded = []
     for number in range(60):
         shown = clean.observations + noise * np.random.default_rng(number).standard_normal(clean.observations.shape)
-        log = StepSequence(rewards=clean.rewards, observations=shown, actions=clean.actions)
-        samplers.append(
-            segment_sampler("Pendulum-v1", [log], names, options, noise_of=[log], true_start=lambda _: start)
-        )
+        recorded.append(StepSequence(rewards=clean.rewards, observations=shown, actions=clean.actions))
+    known = dataclasses.replace(options, noise="0=0.02,1=0.02,2=0.1")
+    told = noise_of_sensors("Pendulum-v1", recorded[:1], names, known, lambda _: start)
+    samplers = [
+        segment_sampler("Pendulum-v1", [log], names, options, noise=told, true_start=lambda _: start)
+        for log in recorded
+    ]
     logs = np.concatenate([sampler.target_features().numpy() for sampler in samplers])
     made = samplers[0](np.ones((300, 1))).numpy()
     off = (logs.mean(axis=0) - made.mean(axis=0)) / (made.std(axis=0) + 1e-9) * np.sqrt(60)
@@ -275,7 +278,8 @@ def test_one_sampler_simulates_what_other_noisy_logs_of_the_same_start_show():
     np.testing.assert_allclose(logs.std(axis=0), made.std(axis=0), rtol=0.45)
     with pytest.raises(ValueError, match=r"segment_length must be at least the 40 steps .* true_start .* got 20"):
         segment_sampler(
-            "Pendulum-v1", [log], names, dataclasses.replace(options, segment_length=20), true_start=lambda _: start
+            *("Pendulum-v1", recorded[:1], names, dataclasses.replace(options, segment_length=20)),
+            true_start=lambda _: start,
         )
 
 

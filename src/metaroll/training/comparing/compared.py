@@ -79,8 +79,9 @@ class Compared:
         prior: Prior,
         options: InferenceOptions,
         initial_state: Callable[[StepSequence], Any] | None,
+        noise: SensorNoise | None = None,
     ) -> Compared:
-        """Of rollouts that ``comparable`` has brought into the simulator's form."""
+        """Of rollouts that ``comparable`` has brought into the simulator's form, where ``noise`` is known with it."""
         params = [name for name in prior.names if not name.startswith(NOISE)]
         made = source.make()
         try:
@@ -105,7 +106,7 @@ class Compared:
             initial_state,
             SensorNoise(labels, {}, np.zeros(len(labels)), "as nothing was said"),
         )
-        noise = plain._noise_of(rollouts, prior, options)
+        noise = plain._noise_of(rollouts, prior, options) if noise is None else noise
         inferred = {NOISE + label: float(std) for label, std in zip(labels, typical(noise.compared), strict=True)}
         nominal |= {name: inferred[name] for name in prior.names if name in inferred}
         return replace(plain, noise=noise, nominal=nominal)

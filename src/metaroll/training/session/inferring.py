@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ from metaroll.training.session.experiments import torch_threads
 from metaroll.training.store.files import read_json, to_plain, write_json
 from metaroll.types import RolloutPlan
 
-__all__ = ["infer", "infer_config", "segment_sampler", "usual_prior"]
+__all__ = ["infer", "infer_config", "noise_of_sensors", "segment_sampler", "usual_prior"]
 
 _DRAWS_SHOWN = 100
 
@@ -187,12 +187,30 @@ def _learned_as(posterior: Posterior) -> dict[str, Any] | None:
     return posterior.estimator.to_plain()["config"] if posterior.has_estimator else None
 
 
+def noise_of_sensors(
+    env: Any,
+    rollouts: Sequence[StepSequence],
+    prior: Prior,
+    options: InferenceOptions,
+    true_start: Callable[[StepSequence], Any] | None = None,
+) -> SensorNoise:
+    """Noise of the sensors as ``infer`` finds it in ``rollouts``, without those that are held out.
+
+    Args:
+        env, rollouts, prior, options: Those of ``infer``.
+        true_start: As of ``segment_sampler``.
+    """
+    source = EnvSource.of(env)
+    seen, _, _ = _split(source, rollouts, prior, options, true_start is not None)
+    return Compared.of(source, seen, prior, options, true_start).noise
+
+
 def segment_sampler(
     env: Any,
     rollouts: Sequence[StepSequence],
     prior: Prior,
     options: InferenceOptions,
-    noise_of: Sequence[StepSequence] | None = None,
+    noise: SensorNoise | None = None,
     true_start: Callable[[StepSequence], Any] | None = None,
 ) -> SimRolloutSamplerForSBI:
     """From parameters to features of the recorded segments, simulated with the recorded actions, as ``infer`` does it.
@@ -201,7 +219,7 @@ def segment_sampler(
 
     Args:
         env, rollouts, prior, options: Those of ``infer``.
-        noise_of: Rollouts as noisy as which sensors count; ``None``: ``rollouts``.
+        noise: Of the sensors, where other rollouts have told it; ``None``: as ``rollouts`` do.
         true_start: From a rollout to the state in which it truly started, where one posterior is to be asked of many
             logs with the same actions: what is measured there has noise like all other rows then. ``None``: simulations
             start beside what was measured in these rollouts, whose noise is that of no other log.
@@ -217,10 +235,7 @@ def segment_sampler(
             f"segment_length must be at least the {len(seen[0])} steps of rollouts where true_start says where they "
             f"start, got {options.segment_length}"
         )
-    compared = Compared.of(source, seen, prior, options, true_start)
-    if noise_of is not None:
-        others, _, _ = _split(source, noise_of, prior, options, is_known)
-        compared = replace(compared, noise=Compared.of(source, others, prior, options, true_start).noise)
+    compared = Compared.of(source, seen, prior, options, true_start, noise)
     return Followed.of(compared, seen, options).sampler(prior, options, exact_starts=is_known)
 
 
