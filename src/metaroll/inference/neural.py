@@ -154,13 +154,12 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
             within = min(number, self._rounds)  # one more round is as large as the last one
             share = self._simulations_until(within, total) - self._simulations_until(within - 1, total)
             made = self._simulated(store, simulate, number, share, total, estimator, target, region)
-            if len(made.thetas) - made.num_failed < _FEWEST:
+            if made.num_usable < _FEWEST:
                 if posterior is not None:
-                    usable = len(made.thetas) - made.num_failed
-                    posterior.description.update(num_failed=store.num_failed, num_unlearned=usable)
+                    posterior.description.update(num_failed=store.num_failed, num_unlearned=made.num_usable)
                     return posterior
                 raise ValueError(
-                    f"only {len(made.thetas) - made.num_failed} of {share} simulations of round {number} gave finite "
+                    f"only {made.num_usable} of {share} simulations of round {number} gave finite "
                     "features, too few to learn from; look why they fail, or let the prior exclude parameters that "
                     "cannot be simulated"
                 )
@@ -291,7 +290,7 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
             "proposal": self._proposal,
             "seed": self._seed,
             "simulator": self._simulator,
-            "num_simulations": [len(made.thetas) - made.num_failed for made in tried],
+            "num_simulations": [made.num_usable for made in tried],
             "num_failed": store.num_failed,
             "num_failed_in_rounds": [made.num_failed for made in tried],
             "num_reused": store.num_reused,

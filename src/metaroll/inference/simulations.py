@@ -58,6 +58,11 @@ class Simulations(NamedTuple):
         return int((~self.succeeded).sum())
 
     @property
+    def num_usable(self) -> int:
+        """How many have not."""
+        return len(self.thetas) - self.num_failed
+
+    @property
     def usable(self) -> Simulations:
         """Those without NaN and infinity."""
         kept = self.succeeded
