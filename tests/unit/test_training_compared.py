@@ -15,7 +15,7 @@ from metaroll.inference.priors import Prior, as_prior
 from metaroll.rollouts.samplers.sensor_noise import least_noise
 from metaroll.training.comparing.compared import Compared
 from metaroll.training.evaluation.inference_result import InferenceOptions
-from metaroll.training.session.inferring import segment_sampler
+from metaroll.training.session.inferring import noise_of_sensors, segment_sampler
 
 PRIOR = as_prior({"pole_mass": (0.5, 1.5)})
 
@@ -136,3 +136,14 @@ def test_rollouts_with_other_noise_have_their_own_and_held_out_ones_too():
     first = noise.of_first(1)
     np.testing.assert_array_equal(first.found, noise.found[:1])
     assert (unlike.starts(quiet[:1], 20).stds <= noise.stds["observations"][0]).all()
+
+
+def test_noise_of_others_that_differ_is_told_of_any_rollout():
+    quiet, loud = logged(2, 0.02), logged(2, 0.2)
+    options = InferenceOptions(segment_length=20, hold_out=0)
+    noise = noise_of_sensors("pend", [quiet[0], loud[0]], PRIOR, options)
+    own = of([quiet[0], loud[0]]).noise
+    assert own.differs and not noise.differs
+    np.testing.assert_allclose(noise.compared, np.sqrt(np.square(own.compared).mean(axis=0)))
+    with segment_sampler("pend", logged(3, 0.02), PRIOR, options, noise) as sampler:  # three rollouts, not two
+        assert np.isfinite(sampler(np.ones((2, 1))).numpy()).all()

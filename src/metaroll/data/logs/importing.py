@@ -336,18 +336,20 @@ class _Reader:
         checked_times(times, start, self._table, first, column.column, mapping.max_gap)
         return times
 
-    def _moved(self, first: int, end: int) -> tuple[np.ndarray, np.ndarray]:
-        """Observations ``(rows, O)`` and actions ``(rows - 1, A)`` of rows as they are, NaN where they are missing."""
+    def _moved(self, first: int, end: int) -> tuple[list[np.ndarray], np.ndarray]:
+        """Observations ``(rows, O)``, states, if there are any, and actions ``(rows - 1, A)`` of rows as they are.
+
+        NaN where they are missing.
+        """
 
         def values(column: LogColumn) -> np.ndarray:
             found = _converted(self._numbers[column.column][first:end], column)
             found = unwrapped(found) if column.is_angle else found
             return found if column.function is None else _FUNCTIONS[column.function](found)
 
-        observations, actions = (
-            np.stack([values(one) for one in group.values()], axis=1) for group in (self._observations, self._actions)
-        )
-        return observations, actions[:-1]
+        groups = [self._actions, self._observations, *([self._states] if self._states else [])]
+        actions, *series = (np.stack([values(one) for one in group.values()], axis=1) for group in groups)
+        return series, actions[:-1]
 
     def _lines(self, label: str, column: LogColumn, first: int, end: int, grid: Grid) -> np.ndarray:
         values = _converted(self._numbers[column.column][first:end], column)

@@ -98,7 +98,7 @@ def make_grid(
     table: LogTable,
     first: int,
     column: str,
-    moved: Callable[[], tuple[np.ndarray, np.ndarray]],
+    moved: Callable[[], tuple[list[np.ndarray], np.ndarray]],
 ) -> Grid:
     """The steps of ``dt`` seconds that rows at ``times (rows,)`` cover; ``None``: the rows are the steps.
 
@@ -112,7 +112,7 @@ def make_grid(
         table: For messages.
         first: Number of the first row in the table.
         column: Name of the column of time.
-        moved: Returns observations ``(rows, O)`` and actions ``(rows - 1, A)``; it is called where they matter.
+        moved: Returns what was recorded, ``(rows, O)`` each, and actions ``(rows - 1, A)``; called where they matter.
 
     Raises:
         LogError: They cover none, are far longer apart, or are too uneven to be steps themselves.
@@ -160,7 +160,7 @@ def _placed(
     fit: RowFit | None,
     dt: float,
     first: int,
-    moved: Callable[[], tuple[np.ndarray, np.ndarray]],
+    moved: Callable[[], tuple[list[np.ndarray], np.ndarray]],
 ) -> tuple[np.ndarray, Timing]:
     """When rows are taken to be, in s from the first one, ``(rows,)``, and what is said of it."""
     pauses = np.diff(times)

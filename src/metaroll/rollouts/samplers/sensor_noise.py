@@ -69,6 +69,13 @@ class SensorNoise:
         """Whether rollouts have other ones, be it only of rows that simulations start from."""
         return any(values.ndim > 1 for values in (self.found, *self.stds.values()))
 
+    @property
+    def pooled(self) -> SensorNoise:
+        """That of any other rollout: the root of the mean square, where rollouts differ."""
+        assumed = None if self.assumed is None else typical(self.assumed)
+        stds = {name: typical(values) for name, values in self.stds.items()}
+        return replace(self, stds=stds, found=typical(self.found), assumed=assumed)
+
     def of_first(self, number: int) -> SensorNoise:
         """That of the first ``number`` rollouts."""
         return self._of(slice(number))

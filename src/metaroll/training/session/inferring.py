@@ -194,7 +194,7 @@ def noise_of_sensors(
     options: InferenceOptions,
     true_start: Callable[[StepSequence], Any] | None = None,
 ) -> SensorNoise:
-    """Noise of the sensors as ``infer`` finds it in ``rollouts``, without those that are held out.
+    """Noise of the sensors as ``infer`` finds it in ``rollouts``, without those that are held out, for others as well.
 
     Args:
         env, rollouts, prior, options: Those of ``infer``.
@@ -202,7 +202,7 @@ def noise_of_sensors(
     """
     source = EnvSource.of(env)
     seen, _, _ = _split(source, rollouts, prior, options, true_start is not None)
-    return Compared.of(source, seen, prior, options, true_start).noise
+    return Compared.of(source, seen, prior, options, true_start).noise.pooled
 
 
 def segment_sampler(
