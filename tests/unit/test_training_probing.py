@@ -40,7 +40,7 @@ class Knows:
 
     def infer(self, simulate, observed, num_simulations, enough) -> Posterior:
         middle = 0.5 * (self.prior.low + self.prior.high)
-        self.made.append(simulate(middle[None]))
+        self.made.append(simulate(middle[None]).numpy())
         near = np.random.default_rng(0).normal(middle, 1e-6, (20, len(middle)))
         return Posterior(self.prior, observed, draws=near, description=self.description)
 
@@ -190,6 +190,25 @@ class Backwards(Cart):
         return -np.asarray(observations, dtype=float)
 
 
+class Numb(gymnasium.Env):
+    """It reads options, and starts at rest; nothing else tells its state."""
+
+    observation_space, action_space = Cart.observation_space, Cart.action_space
+
+    def __init__(self) -> None:
+        self.mass, self._cart = 1.0, Cart()
+
+    def reset(self, *, seed=None, options=None):
+        return self._cart.reset(seed=seed, options={"init_state": np.zeros(2)})
+
+    def state_from_observation(self, observations):
+        return np.asarray(observations, dtype=float)
+
+    def step(self, action):
+        self._cart.mass = self.mass
+        return self._cart.step(action)
+
+
 class Broken(Cart):
     def step(self, action):
         raise RuntimeError("the belt is off")
@@ -226,6 +245,28 @@ PUSHED = {"mass": (0.5, 1.5)}
 def test_a_simulator_that_cannot_follow_is_found_out_by_one_simulation(env, prior, error, message) -> None:
     with pytest.raises(error, match=message):
         looked_at(env, logged(Cart, {}, count=1, steps=8), prior)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.02])
+def test_a_simulator_that_starts_as_the_log_does_by_chance_is_found_out_by_other_rows(noise) -> None:
+    at_rest = Cart()
+    at_rest.reset(options={"init_state": [0.0, 0.0]})
+    generator = np.random.default_rng(0)
+    rows, pushes = [np.zeros(2)], generator.uniform(0.2, 1.0, (60, 1))
+    rows += [at_rest.step(push)[0] for push in pushes]
+    shown = np.array(rows) + noise * generator.normal(size=(61, 2)) * [1.0, 2.0]
+    log = [StepSequence(rewards=np.zeros(60), observations=shown, actions=pushes)]
+    options = InferenceOptions(hold_out=0, segment_length=20)
+    prior = as_prior(PUSHED)
+    for env in (Cart, Numb):
+        followed = Followed.of(Compared.of(EnvSource.of(env), log, prior, options, None), log, options)
+        if env is Cart:
+            probe(followed, prior, options)
+            continue
+        with pytest.raises(
+            DataError, match=r"in row [24]0 \(counted from 0\) of the first rollout, '[01]' .*init_state"
+        ):
+            probe(followed, prior, options)
 
 
 def test_a_simulator_of_ones_own_follows_and_what_changes_nothing_is_said() -> None:

@@ -12,7 +12,6 @@ import numpy as np
 from gymnasium.spaces import Box
 from scipy.optimize import linear_sum_assignment
 
-from metaroll.data.logs.mapping import names_angle
 from metaroll.data.rollouts import TIME_STEP
 from metaroll.data.step_sequence import StepSequence
 from metaroll.functional.series.signals import circle_error, derivative_fit, spikes, stuck_values
@@ -41,7 +40,7 @@ _TURNED = 0.05
 """By how much both must have changed."""
 _OUTSIDE = 1e-6
 _UNITS = (
-    (180.0 / math.pi, "one of them is in degrees"),
+    (180.0 / math.pi, "one of them is in degrees (then say unit: deg, or deg/s, in the mapping)"),
     (60.0 / (2.0 * math.pi), "one of them is in turns per minute (rpm)"),
     (2.0 * math.pi, "one of them is in turns"),
     (6.0, "one is in turns per minute (rpm), the other one in degrees"),
@@ -51,6 +50,7 @@ _UNITS = (
 _DEGREES = re.compile(r"(?:_|\b)deg(?:rees?)?(?:_|\b|/)", re.IGNORECASE)
 _AS_FAR = 10.0
 """Factor up to which a log goes about as far as a simulator with random actions; degrees are 57 radians."""
+_ANGLE = re.compile(r"(?:_|\b)(?:angle|theta|alpha|beta|phi|psi|roll|pitch|yaw)(?:_|\b|\d)", re.IGNORECASE)
 _MANY_TURNS = 6.0 * 2.0 * math.pi
 """Range of an angle in radians from which degrees are asked for."""
 _FUNCTION = re.compile(r"(sin|cos)(?:e|ine)?(?:_of)?[ _(]*(\w*)\)?")
@@ -159,14 +159,14 @@ def _degrees(
         low, high = float(every[:, i].min()), float(every[:, i].max())
         if reference and high - low < _AS_FAR * max(float(np.ptp(one[:, i])) for one in reference):
             continue
-        called = bool(_DEGREES.search(column))
-        if called or (names_angle(label) and high - low > _MANY_TURNS):
+        called, is_angle = bool(_DEGREES.search(column)), bool(_ANGLE.search(label)) and not _SPEED.search(label)
+        if called or (is_angle and high - low > _MANY_TURNS):
             yield Finding(
                 "degrees",
                 (names[i],),
                 (),
                 f"{names[i]} (column {column!r}) has no unit, and goes from {low:.4g} to {high:.4g}: in degrees? Then "
-                f"say unit: deg{'' if names_angle(label) else ' (or deg/s)'} in the mapping",
+                f"say unit: deg{'' if is_angle else ' (or deg/s)'} in the mapping",
             )
 
 

@@ -44,29 +44,39 @@ def probe(followed: Followed, prior: Prior, options: InferenceOptions) -> None:
     """
     compared, rollouts, starts = followed.compared, followed.rollouts, followed.starts
     first = _simulated(compared, rollouts[0], starts, [dict(compared.nominal)], options)[0]
-    _check_first(compared, rollouts[0], starts, first[0])
+    _check_starts(compared, rollouts[0], starts, first)
     _compare_motion(compared, rollouts[0], starts, first)
     _check_params(compared, rollouts[0], starts, first, prior, options)
 
 
-def _check_first(compared: Compared, rollout: StepSequence, starts: SegmentStarts, shown: np.ndarray) -> None:
-    """Whether the simulator shows at its start what was recorded there."""
+def _check_starts(compared: Compared, rollout: StepSequence, starts: SegmentStarts, shown: list[np.ndarray]) -> None:
+    """Whether the simulator shows at the start of each segment what was recorded there.
+
+    One start is not enough: a simulator that ignores where it is to start shows the first row of a log that begins as
+    it does itself.
+    """
     recorded, noise = compared.recorded(rollout), np.atleast_2d(compared.noise.compared)[0]
-    smoothed = recorded[0]
+    begins = np.cumsum([0, *starts.segments[:-1]])
+    measured, first = recorded[begins], np.stack([one[0] for one in shown])
     if starts.state_of is not None and starts.measured is not None:
-        smoothed = compared.shown(starts.measured[:1])[0]
+        measured = compared.shown(starts.measured[: len(begins)])
     size = np.maximum(np.ptp(recorded, axis=0), np.abs(recorded).max(axis=0))
-    # Noise lies beside what any state shows, too (a cosine and sine off their circle), in all channels together.
-    allowed = _DEVIATIONS * (noise + np.linalg.norm(noise[noise < size])) + 1e-6
+    # Noise lies beside what any state shows, too (a cosine and sine off their circle), in all channels together: as
+    # shares of what they do, unless recorded states, whose noise is another one, say where a segment starts.
+    relative = np.divide(noise, size, out=np.zeros_like(noise), where=noise < size)
+    around = size * np.linalg.norm(relative) if starts.state_of is not None else np.linalg.norm(noise[noise < size])
+    allowed = _DEVIATIONS * (noise + around) + 1e-6
     allowed = allowed + (_ROUNDED if compared.noise.is_estimated else _UNKNOWN) * size
-    off = np.abs(shown[0] - smoothed)
-    worst = int(np.argmax(off / allowed))
-    if not np.isfinite(shown[0]).all() or off[worst] > allowed[worst]:
+    off = np.where(np.isfinite(first), np.abs(first - measured) / allowed, np.inf)
+    place, worst = np.unravel_index(int(np.argmax(off)), off.shape)
+    if off[place, worst] > 1.0:
         how = "the state that it says shows the recorded observation" if starts.state_of is not None else "that state"
+        where = "in the first row" if place == 0 else f"in row {begins[place]} (counted from 0) of the first rollout"
         raise DataError(
-            f"the simulator must show what was recorded where it starts: in the first row, "
-            f"{compared.labels[worst]!r} is {recorded[0, worst]:.6g} in the log and {shown[0, worst]:.6g} in the "
-            f"simulator, which was reset to {how}, {np.array2string(starts.states[0], precision=4, threshold=12)}. "
+            f"the simulator must show what was recorded where it starts: {where}, "
+            f"{compared.labels[worst]!r} is {recorded[begins[place], worst]:.6g} in the log and "
+            f"{first[place, worst]:.6g} in the simulator, which was reset to {how}, "
+            f"{np.array2string(starts.states[place], precision=4, threshold=12)}. "
             f"Check units, signs, zeros of angles and the order of columns; of a simulator of yours, that reset reads "
             f"options['init_state'] and state_from_observation is its inverse ({_PAGE})"
         )
@@ -96,8 +106,8 @@ def _compare_motion(compared: Compared, rollout: StepSequence, starts: SegmentSt
     if told:
         warnings.warn(
             f"compared with the simulator with its own parameters, from the same states with the same actions, "
-            f"{'; '.join(told)}: check units (a simulator that shows degrees wants degrees: no unit in the mapping), "
-            "signs and the order of columns",
+            f"{'; '.join(told)}: check units (of a column in degrees the mapping says unit: deg, unless the simulator "
+            "shows degrees), signs and the order of columns",
             stacklevel=4,
         )
 
