@@ -405,7 +405,10 @@ def test_a_posterior_at_the_bound_of_its_prior():
 
 def test_what_leans_against_a_bound_is_said_where_a_posterior_is_refused():
     leaning = Check(
-        "bounds", "note", "draws pile up at a bound of the prior of a, which may exclude the truth: widen it"
+        "bounds",
+        "note",
+        "draws pile up at a bound of the prior of a: it may exclude the truth, or a unit, a sign or the simulator is "
+        "wrong",
     )
     for outcome, words in (
         ("failed", "1 of 1 tests failed. Note: draws pile up at a bound of the prior of a"),

@@ -224,7 +224,7 @@ PUSHED = {"mass": (0.5, 1.5)}
             Blind,
             PUSHED,
             DataError,
-            r"nothing says in which states .* a method .*docs/your_simulator.md.*Blind does not tell.*no method",
+            r"nothing says in which states .*: Blind does not tell .*no method .*start in options.*your_simulator.md",
         ),
         (
             Deaf,

@@ -324,7 +324,10 @@ def _bounds(posterior: Posterior) -> Check:
     piled = [name for name, share in shares.items() if share > _PILED]
     words = "the posterior keeps away from the bounds of the prior"
     if piled:
-        words = f"draws pile up at a bound of the prior of {', '.join(piled)}, which may exclude the truth: widen it"
+        words = (
+            f"draws pile up at a bound of the prior of {', '.join(piled)}: it may exclude the truth, or a unit, a "
+            "sign or the simulator is wrong"
+        )
     return Check(BOUNDS, "note" if piled else "passed", words, None, {"shares": shares})
 
 

@@ -126,6 +126,8 @@ def _facts(path: Path, rollout: StepSequence) -> dict[str, Any]:
 
 def _ranges(rollouts: Sequence[StepSequence]) -> dict[str, tuple[str, float, float]]:
     """Column and unit, lowest and highest value of each observation and action: a wrong unit shows here."""
+    from metaroll.data.logs.mapping import simulators_unit
+
     found: dict[str, tuple[str, float, float]] = {}
     for rollout in rollouts:
         info = rollout.rollout_info or {}
@@ -139,7 +141,11 @@ def _ranges(rollouts: Sequence[StepSequence]) -> dict[str, tuple[str, float, flo
             labels = [label for label, *_ in mapped] or getattr(spec, f"{kind}_labels", None) or []
             for i in range(values.shape[1]):
                 name = f"{kind} {labels[i] if len(labels) == values.shape[1] else i}"
-                column = f"{mapped[i][1]} [{mapped[i][2] or '-'}]" if len(mapped) == values.shape[1] else ""
+                column = ""
+                if len(mapped) == values.shape[1]:
+                    _, given, unit = mapped[i]
+                    became = simulators_unit(unit)
+                    column = f"{given} [{unit or '-'}{'' if became == unit else f' -> {became}'}]"
                 _, low, high = found.get(name, ("", float("inf"), -float("inf")))
                 found[name] = (column, min(low, float(values[:, i].min())), max(high, float(values[:, i].max())))
     return found

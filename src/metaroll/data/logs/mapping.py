@@ -13,7 +13,7 @@ from metaroll.data.doors.json_files import read_json_dict
 from metaroll.data.doors.yaml_files import read_yaml
 from metaroll.errors import LogError, unknown_name
 
-__all__ = ["UNITS", "LogColumn", "LogMapping", "names_angle"]
+__all__ = ["UNITS", "LogColumn", "LogMapping", "names_angle", "simulators_unit"]
 
 _RAD_PER_DEG = math.pi / 180.0
 UNITS = {
@@ -49,7 +49,7 @@ UNITS = {
     "A": 1.0,
     "mA": 1e-3,
 }
-"""Unit -> what one of it is in the units of the simulators."""
+"""Unit -> what one of it is in the units of the simulators, of which each stands before those that become it."""
 
 _ANY = ("", "1")
 _OF_TIME = (*_ANY, "s", "ms", "us", "ns", "min")
@@ -196,6 +196,12 @@ class LogMapping:
         for kind, group in zip(_COLUMNS, (self.observations, self.actions, self.states), strict=True):
             found |= {f"{kind}.{label}": column for label, column in group.items()}
         return found if self.rewards is None else {**found, "rewards": self.rewards}
+
+
+def simulators_unit(unit: str) -> str:
+    """What a unit becomes: rad of deg."""
+    names = list(UNITS)
+    return next(name for name in reversed(names[: names.index(unit) + 1]) if UNITS[name] == 1.0)
 
 
 def names_angle(label: str) -> bool:

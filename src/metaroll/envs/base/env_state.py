@@ -27,6 +27,7 @@ from metaroll.types import RolloutPlan
 __all__ = [
     "PLAN_OPTIONS",
     "ResumedEnv",
+    "asked_state",
     "check_init_state",
     "current_observation",
     "inner_options",
@@ -42,6 +43,7 @@ __all__ = [
 
 _WITH_EARLIER = (gymnasium.wrappers.DelayObservation, gymnasium.wrappers.MaxAndSkipObservation)
 """Wrappers whose observation is made of earlier ones, though its space does not tell."""
+_HINT = "give a function of one observation instead, or infer the initial state (InitStateWrapper)"
 
 
 PLAN_OPTIONS = ("eval", "rollout", "max_steps")
@@ -175,7 +177,10 @@ def state_from_observation(
     if given.shape[given.ndim - len(shape) :] != shape:
         raise ShapeError(f"observations must have shape (..., {', '.join(map(str, shape))}), got {given.shape}")
     if function is None:
-        return _asked_for_state(env, given)
+        try:
+            return asked_state(env, given)
+        except NotImplementedError as error:
+            raise NotImplementedError(f"{error}; {_HINT}") from None
     many = given.shape[: given.ndim - len(shape)]
     found = [np.array(function(one), dtype=np.float64) for one in given.reshape(-1, *shape)]
     if len({(one.ndim, one.shape) for one in found}) > 1 or found[0].ndim != 1:
@@ -201,18 +206,18 @@ def told_entries(env: Any) -> np.ndarray | None:
     return None if told.all() else told
 
 
-def _asked_for_state(env: Any, observations: np.ndarray) -> np.ndarray:
+def asked_state(env: Any, observations: np.ndarray) -> np.ndarray:
+    """``state_from_observation`` of what ``env`` says itself, whose error holds no hint."""
     layers, owner = list(env_layers(env)), layer_with(env, "state_from_observation")
-    hint = "give a function of one observation instead, or infer the initial state (InitStateWrapper)"
     access = state_access_of(layers[-1])
     if owner is None and access is None:
         raise NotImplementedError(
             f"{type(layers[-1]).__name__} does not tell the state of an observation: it has no method "
-            f"state_from_observation(observations); {hint}"
+            "state_from_observation(observations)"
         )
     for layer in layers[: -1 if owner is None else layers.index(owner)]:
         if isinstance(layer, gymnasium.ObservationWrapper) or layer.observation_space != layer.env.observation_space:
-            raise NotImplementedError(f"what {type(layer).__name__} does to observations cannot be undone; {hint}")
+            raise NotImplementedError(f"what {type(layer).__name__} does to observations cannot be undone")
     if owner is None and access is not None:
         width = observations.shape[-1]
         return access.read(layers[-1], observations.reshape(-1, width)).reshape(*observations.shape[:-1], -1)
@@ -220,7 +225,7 @@ def _asked_for_state(env: Any, observations: np.ndarray) -> np.ndarray:
     try:
         return asked.state_from_observation(observations)
     except NotImplementedError as error:
-        raise NotImplementedError(f"{str(error).removesuffix('; ' + hint)}; {hint}") from None
+        raise NotImplementedError(str(error).removesuffix(f"; {_HINT}")) from None
 
 
 def wanted_options(env: Any) -> frozenset[str]:

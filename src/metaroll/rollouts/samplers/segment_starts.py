@@ -12,7 +12,7 @@ import numpy as np
 
 from metaroll.checks import array_of
 from metaroll.data.step_sequence import StepSequence
-from metaroll.envs.base.env_state import state_from_observation
+from metaroll.envs.base.env_state import asked_state
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import DataError
 from metaroll.functional.philox import normals, stream_keys
@@ -131,7 +131,7 @@ def observed_states(source: EnvSource, observations: np.ndarray) -> np.ndarray:
     """The states ``(N, S)`` in which a simulator shows observations ``(N, O)``, where it says so."""
     made = source.make()
     try:
-        return state_from_observation(made, observations)
+        return asked_state(made, observations)
     finally:
         source.close(made)
 
@@ -169,9 +169,9 @@ def _told_segments(
             told.append(np.isfinite(observed_state(shown)).all(axis=1))
         except NotImplementedError as error:
             raise DataError(
-                f"nothing says in which states simulations of {name} start: give the simulator a method "
-                "state_from_observation(observations) (docs/your_simulator.md), or the rollout a field 'states', or "
-                f"pass initial_state, a function from a segment to a state. {error}"
+                f"nothing says in which states simulations of {name} start: {error}. Give the simulator that method, "
+                "and let its reset start in options['init_state'] (docs/your_simulator.md); or map states in the log, "
+                "or, from Python, pass initial_state, a function from a segment to its first state"
             ) from error
     table = np.stack(told)
     begins, ends = _edges(segments)
