@@ -215,9 +215,10 @@ def _calibration_simulations(
         made = _features_of(simulate, prior.sample(num, place))
     else:
         made = _features_of(simulate, prior.from_normal(region.sample(num, prior.dim, place)))
-    if made.num_usable < FEWEST_PAIRS:
+    usable = len(made.thetas) - made.num_failed
+    if usable < FEWEST_PAIRS:
         where = "" if region is None else " with parameters of the region that rounds were directed to"
-        raise ValueError(f"calibration needs at least {FEWEST_PAIRS} usable simulations{where}, got {made.num_usable}")
+        raise ValueError(f"calibration needs at least {FEWEST_PAIRS} usable simulations{where}, got {usable}")
     return made
 
 
