@@ -498,7 +498,7 @@ def judge() -> int:
         good = (held.mean(axis=0) >= 0.7).all() and (factor <= 1.5 if share else factor < 0.001)
         tells = np.mean([[value < IDENTIFIED for value in line["of_prior"].values()] for line in made], axis=0) > 0.5
         words += "" if tells.all() else f", {int((~tells).sum())} called not identified"
-        tell(words, bool(good and (widths <= 0.4)[tells].all()))
+        tell(words, bool(good and tells.any() and (widths <= 0.4)[tells].all()))
     if lines["directed"]:
         every = [value for line in lines["directed"] for value in line["held"].values()]
         tell(f"pooled: {np.mean(every):.1%} of {len(every)} hold", 0.85 <= float(np.mean(every)) <= 0.945)

@@ -100,17 +100,19 @@ def test_labels_tell_which_speed_belongs_to_which_position(tmp_path):
     assert found(a=right, b={"column": "speed", "unit": "deg/s"}) == []
 
 
+@pytest.mark.filterwarnings("ignore:.*the angle .* jumps")
 def test_degrees_are_asked_for_where_everything_is_in_degrees(tmp_path):
     """Speeds fit then, and a simulator that starts with them goes as far."""
     env = PendulumEnv(init_space=[1.0, 0.0])
     made = rollout(env, lambda obs: [np.sin(3 * obs[2])], max_steps=200)
     angle, speed = np.degrees(np.array(made.states)).T
     np.savez(tmp_path / "log.npz", a=angle, s=speed, u=np.append(made.actions[:, 0], np.nan))
-    for label in ("arm_angle", "Pitch", "joint angle"):
+    for label in ("arm_angle_2", "Pitch", "joint angle", "yaw_left", "psi", "Theta1"):
         mapping = {"observations": {label: "a", "rate": "s"}, "actions": ["u"], "sample_time": 0.02}
         [finding] = check_log(load_log(tmp_path / "log.npz", mapping))
         assert finding.kind == "degrees" and finding.text.endswith("in degrees? Then say unit: deg in the mapping")
-    for label in ("place", "angle_speed", "mangled"):
+    others = ("place", "angle_speed", "mangled", "Yaw Rate", "theta1dot", "yaw_acceleration", "roll_torque", "tank_psi")
+    for label in others:
         mapping["observations"] = {label: "a", "rate": "s"}
         assert check_log(load_log(tmp_path / "log.npz", mapping)) == []
 

@@ -51,6 +51,26 @@ def test_noise_of_sensors_and_short_logs_leave_it_open():
         real_share([x], np.zeros((600, 1)), offsets)
 
 
+def test_what_tells_nothing_of_time_neither_makes_rows_late_nor_hides_that_they_are():
+    generator = np.random.default_rng(3)
+    offsets, noise = generator.uniform(0.0, 0.05, size=400), generator.uniform(0.0, 0.05, size=400)
+    late, u = moved(offsets, generator)
+    even, v = moved(np.zeros(400), generator, 1e-4)
+    last = np.append(0.0, u[:, 0])[:, None]  # the command of the row before
+    stamps = (np.arange(400) + noise)[:, None]
+    assert real_share([np.concatenate([late, last, late[:, :1], 0.0 * last], axis=1)], u, offsets) == 1.0
+    assert real_share([np.concatenate([even, stamps], axis=1)], v, noise) == 0.0
+    assert real_share([late.astype(np.float32)], np.zeros((399, 0)), noise) == 0.0
+    # Ten times as many rows at rest, where a step now and then is well told by a model that is poor else.
+    for seed in range(5):
+        generator = np.random.default_rng(seed)
+        x, w = np.zeros((3000, 1)), np.zeros((2999, 1))
+        w[1000:1030] = generator.normal(size=(30, 1))
+        x[1001:1031] = np.cumsum(w[1000:1030] + 0.4 * generator.normal(size=(30, 1)), axis=0)
+        x[1031:] = x[1030]
+        assert real_share([x], w, 0.1 * generator.normal(size=3000)) == 0.0
+
+
 def test_motion_that_is_not_linear_is_told_as_well():
     """A pendulum's turns at its top are not linear in sine, cosine and speed; a position is in the speeds around it."""
     generator = np.random.default_rng(2)

@@ -269,6 +269,39 @@ def test_a_simulator_that_starts_as_the_log_does_by_chance_is_found_out_by_other
             probe(followed, prior, options)
 
 
+class Remembers(Cart):
+    """It shows its last command, which no state tells."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (3,))
+
+    def shown(self, last: float) -> np.ndarray:
+        return np.append(self.state, last).astype(np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        _, info = super().reset(seed=seed, options=options)
+        return self.shown(0.0), info
+
+    def state_from_observation(self, observations):
+        return np.asarray(observations, dtype=float)[..., :2]
+
+    def step(self, action):
+        _, *rest = super().step(action)
+        return self.shown(float(action[0])), *rest
+
+
+def test_entries_that_a_state_does_not_tell_are_said_and_not_refused() -> None:
+    pushes = np.random.default_rng(0).uniform(-1.0, 1.0, (60, 1))
+    cart = Remembers()
+    rows = [cart.reset(options={"init_state": [1.0, 0.0]})[0], *(cart.step(push)[0] for push in pushes)]
+    rows[0][2] = np.nan  # which tells nothing
+    rows[0][:2] = [1.0, 0.0]
+    log = StepSequence(rewards=np.zeros(60), observations=np.array(rows), actions=pushes)
+    options = InferenceOptions(hold_out=0, segment_length=20, noise="none")
+    followed = Followed.of(Compared.of(EnvSource.of(Remembers), [log], as_prior(PUSHED), options, None), [log], options)
+    with pytest.warns(UserWarning, match=r"the simulator shows something else of 2 \(in row [24]0, .*last command"):
+        probe(followed, as_prior(PUSHED), options)
+
+
 def test_a_simulator_of_ones_own_follows_and_what_changes_nothing_is_said() -> None:
     log = logged(Cart, {"mass": 0.8}, count=1, steps=8)
     looked_at(Cart, log, PUSHED)

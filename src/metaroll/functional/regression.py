@@ -18,6 +18,7 @@ __all__ = [
     "cross_fitted_ridge",
     "explained_variance",
     "grams_of_blocks",
+    "polynomial_terms",
     "ridge",
     "solve_ridge",
     "state_features",
@@ -96,6 +97,15 @@ def solve_ridge(gram: np.ndarray, moments: np.ndarray, coefficient: float) -> np
         if found is not None:
             return found
     return np.linalg.lstsq(gram + ridges, moments, rcond=None)[0]
+
+
+def polynomial_terms(values: np.ndarray, degree: int) -> np.ndarray:
+    """1, the ``values (N, k)`` and, of degree 2, their products in pairs, ``(N, 1 + k [+ k (k + 1) / 2])``."""
+    terms = [np.ones((len(values), 1)), values]
+    if degree > 1:
+        first, second = np.triu_indices(values.shape[1])
+        terms.append(values[:, first] * values[:, second])
+    return np.concatenate(terms, axis=1)
 
 
 class RidgeFit(NamedTuple):

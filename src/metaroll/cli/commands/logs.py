@@ -144,8 +144,8 @@ def _ranges(rollouts: Sequence[StepSequence]) -> dict[str, tuple[str, float, flo
                 column = ""
                 if len(mapped) == values.shape[1]:
                     _, given, unit = mapped[i]
-                    became = simulators_unit(unit)
-                    column = f"{given} [{unit or '-'}{'' if became == unit else f' -> {became}'}]"
+                    became = f" -> {simulators_unit(unit)}" if simulators_unit(unit) != unit else ""
+                    column = f"{given} [{unit or '-'}{became}]"
                 _, low, high = found.get(name, ("", float("inf"), -float("inf")))
                 found[name] = (column, min(low, float(values[:, i].min())), max(high, float(values[:, i].max())))
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -67,6 +68,10 @@ _RATE = "_dot"
 """How labels of simulators end that are speeds."""
 _ANGLES = ("theta", "alpha", "beta", "phi", "psi")
 """What labels of simulators begin with that are angles, or (with ``_RATE``) their speeds."""
+_ENDS = (*_ANGLES[:-1], "angle", "roll", "pitch", "yaw")
+"""Words with which labels of angles end (pressures end with psi), but for numbers and sides."""
+_SIDES = ("left", "right", "front", "back", "l", "r", "x", "y", "z")
+_RATES = ("dot", "ddot", "rate", "speed", "velocity", "vel", "acceleration", "acc", "torque")
 
 _COLUMNS = ("observations", "actions", "states")
 
@@ -205,8 +210,13 @@ def simulators_unit(unit: str) -> str:
 
 
 def names_angle(label: str) -> bool:
-    """Whether a label of a simulator is that of an angle."""
-    return label.partition("_")[0] in _ANGLES and not label.endswith(_RATE)
+    """Whether a label is that of an angle: ``theta_1``, ``hip angle``, ``pitch``; not of its speed, or a torque."""
+    words = re.findall(r"[a-z]+", label.lower())
+    while words and words[-1] in _SIDES:
+        words.pop()
+    if not words or any(word in _RATES for word in words):
+        return False
+    return words[0] in _ANGLES or words[-1] in _ENDS
 
 
 def _columns(name: str, data: Any) -> dict[str, LogColumn]:

@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium.spaces import Box
 from scipy.optimize import linear_sum_assignment
 
+from metaroll.data.logs.mapping import names_angle
 from metaroll.data.rollouts import TIME_STEP
 from metaroll.data.step_sequence import StepSequence
 from metaroll.functional.series.signals import circle_error, derivative_fit, spikes, stuck_values
@@ -50,7 +51,6 @@ _UNITS = (
 _DEGREES = re.compile(r"(?:_|\b)deg(?:rees?)?(?:_|\b|/)", re.IGNORECASE)
 _AS_FAR = 10.0
 """Factor up to which a log goes about as far as a simulator with random actions; degrees are 57 radians."""
-_ANGLE = re.compile(r"(?:_|\b)(?:angle|theta|alpha|beta|phi|psi|roll|pitch|yaw)(?:_|\b|\d)", re.IGNORECASE)
 _MANY_TURNS = 6.0 * 2.0 * math.pi
 """Range of an angle in radians from which degrees are asked for."""
 _FUNCTION = re.compile(r"(sin|cos)(?:e|ine)?(?:_of)?[ _(]*(\w*)\)?")
@@ -159,7 +159,7 @@ def _degrees(
         low, high = float(every[:, i].min()), float(every[:, i].max())
         if reference and high - low < _AS_FAR * max(float(np.ptp(one[:, i])) for one in reference):
             continue
-        called, is_angle = bool(_DEGREES.search(column)), bool(_ANGLE.search(label)) and not _SPEED.search(label)
+        called, is_angle = bool(_DEGREES.search(column)), names_angle(label)
         if called or (is_angle and high - low > _MANY_TURNS):
             yield Finding(
                 "degrees",

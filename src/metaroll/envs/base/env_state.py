@@ -173,14 +173,12 @@ def state_from_observation(
         ShapeError: The function's states have different shapes.
         ValueError: A state is not finite.
     """
-    given, shape = np.asarray(observations, dtype=np.float64), env.observation_space.shape or ()
-    if given.shape[given.ndim - len(shape) :] != shape:
-        raise ShapeError(f"observations must have shape (..., {', '.join(map(str, shape))}), got {given.shape}")
     if function is None:
         try:
-            return asked_state(env, given)
+            return asked_state(env, observations)
         except NotImplementedError as error:
             raise NotImplementedError(f"{error}; {_HINT}") from None
+    given, shape = _as_observations(env, observations)
     many = given.shape[: given.ndim - len(shape)]
     found = [np.array(function(one), dtype=np.float64) for one in given.reshape(-1, *shape)]
     if len({(one.ndim, one.shape) for one in found}) > 1 or found[0].ndim != 1:
@@ -206,8 +204,17 @@ def told_entries(env: Any) -> np.ndarray | None:
     return None if told.all() else told
 
 
-def asked_state(env: Any, observations: np.ndarray) -> np.ndarray:
+def _as_observations(env: Any, observations: Any) -> tuple[np.ndarray, tuple[int, ...]]:
+    """Observations ``(..., *shape)`` of ``env``, and the shape of one."""
+    given, shape = np.asarray(observations, dtype=np.float64), env.observation_space.shape or ()
+    if given.shape[given.ndim - len(shape) :] != shape:
+        raise ShapeError(f"observations must have shape (..., {', '.join(map(str, shape))}), got {given.shape}")
+    return given, shape
+
+
+def asked_state(env: Any, observations: Any) -> np.ndarray:
     """``state_from_observation`` of what ``env`` says itself, whose error holds no hint."""
+    observations, _ = _as_observations(env, observations)
     layers, owner = list(env_layers(env)), layer_with(env, "state_from_observation")
     access = state_access_of(layers[-1])
     if owner is None and access is None:

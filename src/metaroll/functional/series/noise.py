@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
 from metaroll.errors import ShapeError
+from metaroll.functional.regression import polynomial_terms
 
 __all__ = [
     "deviation",
@@ -121,7 +123,8 @@ def interpolation_residuals(series: Sequence[np.ndarray], inputs: Sequence[np.nd
         near, pushed = (x - center) / scale, u / input_scale
         around.append(np.concatenate([near[:-2], near[2:], pushed[:-2], pushed[1:-1]], axis=1))
     given = np.concatenate(around)
-    for expand in (_linear, _quadratic):
+    for degree in (1, 2):
+        expand = partial(polynomial_terms, degree=degree)
         if expand(given[:1]).shape[1] <= _MOST_PER_ROW * len(given):
             left, begin = scale * _regressed(given, inner, expand), 0
             found = [np.full(one.shape, np.nan) for one in series]
@@ -252,15 +255,6 @@ def _scale(parts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     whole = np.concatenate(parts)
     spread = whole.std(axis=0)
     return whole.mean(axis=0), np.where(spread > 0.0, spread, 1.0)
-
-
-def _linear(given: np.ndarray) -> np.ndarray:
-    return np.concatenate([np.ones((len(given), 1)), given], axis=1)
-
-
-def _quadratic(given: np.ndarray) -> np.ndarray:
-    first, second = np.triu_indices(given.shape[1])
-    return np.concatenate([_linear(given), given[:, first] * given[:, second]], axis=1)
 
 
 def _less(found: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> list[np.ndarray]:

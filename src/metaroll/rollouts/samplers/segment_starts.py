@@ -169,9 +169,10 @@ def _told_segments(
             told.append(np.isfinite(observed_state(shown)).all(axis=1))
         except NotImplementedError as error:
             raise DataError(
-                f"nothing says in which states simulations of {name} start: {error}. Give the simulator that method, "
-                "and let its reset start in options['init_state'] (docs/your_simulator.md); or map states in the log, "
-                "or, from Python, pass initial_state, a function from a segment to its first state"
+                f"nothing says in which states simulations of {name} start: {error}. Give the simulator a method "
+                "state_from_observation(observations), and let its reset start in options['init_state'] "
+                "(docs/your_simulator.md); or map states in the log, or, from Python, pass initial_state, a function "
+                "from a segment to its first state"
             ) from error
     table = np.stack(told)
     begins, ends = _edges(segments)

@@ -52,15 +52,18 @@ def probe(followed: Followed, prior: Prior, options: InferenceOptions) -> None:
 def _check_starts(compared: Compared, rollout: StepSequence, starts: SegmentStarts, shown: list[np.ndarray]) -> None:
     """Whether the simulator shows at the start of each segment what was recorded there.
 
-    One start is not enough: a simulator that ignores where it is to start shows the first row of a log that begins as
-    it does itself.
+    The first row is not enough: a simulator that ignores where it is to start shows that of a log that begins as it
+    does itself. Further rows may differ by what a state does not tell (the last command, say), which is only said.
     """
     recorded, noise = compared.recorded(rollout), np.atleast_2d(compared.noise.compared)[0]
     begins = np.cumsum([0, *starts.segments[:-1]])
     measured, first = recorded[begins], np.stack([one[0] for one in shown])
     if starts.state_of is not None and starts.measured is not None:
         measured = compared.shown(starts.measured[: len(begins)])
-    size = np.maximum(np.ptp(recorded, axis=0), np.abs(recorded).max(axis=0))
+    known = recorded[np.isfinite(recorded).all(axis=1)]
+    if not len(known):
+        return
+    size = np.maximum(np.ptp(known, axis=0), np.abs(known).max(axis=0))
     # Noise lies beside what any state shows, too (a cosine and sine off their circle), in all channels together: as
     # shares of what they do, unless recorded states, whose noise is another one, say where a segment starts.
     relative = np.divide(noise, size, out=np.zeros_like(noise), where=noise < size)
@@ -68,17 +71,30 @@ def _check_starts(compared: Compared, rollout: StepSequence, starts: SegmentStar
     allowed = _DEVIATIONS * (noise + around) + 1e-6
     allowed = allowed + (_ROUNDED if compared.noise.is_estimated else _UNKNOWN) * size
     off = np.where(np.isfinite(first), np.abs(first - measured) / allowed, np.inf)
-    place, worst = np.unravel_index(int(np.argmax(off)), off.shape)
+    off = np.where(np.isnan(measured), 0.0, off)
+    deaf = len(first) > 1 and bool((np.ptp(first, axis=0) <= allowed).all())  # it starts alike, wherever it is to start
+    place = int(np.argmax(off.max(axis=1))) if deaf else 0
+    worst = int(np.argmax(off[place]))
+    told = f"{compared.labels[worst]!r} is {measured[place, worst]:.6g} in the log and {first[place, worst]:.6g}"
     if off[place, worst] > 1.0:
         how = "the state that it says shows the recorded observation" if starts.state_of is not None else "that state"
         where = "in the first row" if place == 0 else f"in row {begins[place]} (counted from 0) of the first rollout"
         raise DataError(
-            f"the simulator must show what was recorded where it starts: {where}, "
-            f"{compared.labels[worst]!r} is {recorded[begins[place], worst]:.6g} in the log and "
-            f"{first[place, worst]:.6g} in the simulator, which was reset to {how}, "
-            f"{np.array2string(starts.states[place], precision=4, threshold=12)}. "
+            f"the simulator must show what was recorded where it starts: {where}, {told} in the "
+            f"simulator, which was reset to {how}, {np.array2string(starts.states[place], precision=4, threshold=12)}. "
             f"Check units, signs, zeros of angles and the order of columns; of a simulator of yours, that reset reads "
             f"options['init_state'] and state_from_observation is its inverse ({_PAGE})"
+        )
+    later = np.flatnonzero(off.max(axis=0) > 1.0)
+    if later.size:
+        names = ", ".join(compared.labels[entry] for entry in later)
+        place, worst = (int(i) for i in np.unravel_index(int(np.argmax(off)), off.shape))
+        told = f"{measured[place, worst]:.6g} in the log and {first[place, worst]:.6g} in the simulator"
+        warnings.warn(
+            f"where segments of the first rollout start, the simulator shows something else of {names} (in row "
+            f"{begins[place]}, counted from 0, {told}): a state does not tell it (the last command, say; such entries "
+            "hide what parameters do, so leave them out), or an angle is cut off at full turns in one of the two alone",
+            stacklevel=4,
         )
 
 

@@ -291,7 +291,7 @@ class _Judge:
         try:
             verdict = self._verdict(posterior, seed)
         except ValueError as error:  # too few simulations are usable
-            if is_first:
+            if is_first or isinstance(error, ShapeError):
                 raise
             self._unjudged = (
                 f"which gave a posterior that could not be judged ({error}); so this is the one before them"
