@@ -79,11 +79,16 @@ def _check_starts(compared: Compared, rollout: StepSequence, starts: SegmentStar
     if off[place, worst] > 1.0:
         how = "the state that it says shows the recorded observation" if starts.state_of is not None else "that state"
         where = "in the first row" if place == 0 else f"in row {begins[place]} (counted from 0) of the first rollout"
+        hint = (
+            f"It shows about the same where all {len(first)} segments start: its reset must read options['init_state']"
+            if deaf
+            else "Check units, signs, zeros of angles and the order of columns; of a simulator of yours, that reset reads "
+            "options['init_state'] and state_from_observation is its inverse"
+        )
         raise DataError(
             f"the simulator must show what was recorded where it starts: {where}, {told} in the "
             f"simulator, which was reset to {how}, {np.array2string(starts.states[place], precision=4, threshold=12)}. "
-            f"Check units, signs, zeros of angles and the order of columns; of a simulator of yours, that reset reads "
-            f"options['init_state'] and state_from_observation is its inverse ({_PAGE})"
+            f"{hint} ({_PAGE})"
         )
     later = np.flatnonzero(off.max(axis=0) > 1.0)
     if later.size:
