@@ -82,8 +82,8 @@ def _check_starts(compared: Compared, rollout: StepSequence, starts: SegmentStar
         hint = (
             f"It shows about the same where all {len(first)} segments start: its reset must read options['init_state']"
             if deaf
-            else "Check units, signs, zeros of angles and the order of columns; of a simulator of yours, that reset reads "
-            "options['init_state'] and state_from_observation is its inverse"
+            else "Check units, signs, zeros of angles and the order of columns; of a simulator of yours, that reset "
+            "reads options['init_state'] and state_from_observation is its inverse"
         )
         raise DataError(
             f"the simulator must show what was recorded where it starts: {where}, {told} in the "
