@@ -14,7 +14,7 @@ from series_embeddings import Flat
 
 from metaroll import DomainParamUpdate, DummyPolicy, IdlePolicy, PendulumEnv, RolloutEngine, RolloutPlan
 from metaroll.data.step_sequence import StepSequence
-from metaroll.envs.base.env_state import state_from_observation
+from metaroll.envs.base.env_state import state_from_observation, told_entries
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import DataError, ShapeError
 from metaroll.functional.philox import normals, stream_keys
@@ -321,10 +321,11 @@ def clipped_log(rows, count=2):
     return made
 
 
-def hopper_starts(log, segments):
+def hopper_starts(log, segments, noise=None):
     made = gymnasium.make("Hopper-v5")
     names = [f"rollout {i}" for i in range(len(log))]
-    return SegmentStarts.of(log, names, segments, None, lambda shown: state_from_observation(made, shown), {})
+    stds = {} if noise is None else {"observations": noise}
+    return SegmentStarts.of(log, names, segments, None, lambda shown: state_from_observation(made, shown), stds)
 
 
 def test_segments_start_where_observations_tell_the_state():
@@ -338,6 +339,31 @@ def test_segments_start_where_observations_tell_the_state():
     for rows, message in (((0,), r"row 0 .* cut what lies before"), (range(3, 9), "row 6 .* another segment_length")):
         with pytest.raises(ValueError, match=rf"rollout 0 must show the state .*{message}"):
             hopper_starts(clipped_log(rows), (6, 4))
+
+
+def test_a_clipped_speed_with_noise_looks_as_if_it_told_the_state():
+    log = clipped_log(())
+    log[1].observations[6, 5] = 9.9
+    noise = np.zeros(11)
+    assert hopper_starts(log, (6, 4), noise).segments == (6, 4)
+    noise[5] = 0.05
+    with pytest.warns(UserWarning, match=r"segments start at rows \[5\] instead of \[6\]"):
+        assert hopper_starts(log, (6, 4), noise).segments == (5, 5)
+    log[1].observations[3:9, 5] = -9.9
+    assert hopper_starts(log, (6, 4), noise).segments == (6, 4)  # none near by tells it surely
+
+
+class GoesOn(gymnasium.Wrapper):
+    """Falls and goes on."""
+
+    def step(self, action):
+        observation, reward, _, truncated, info = self.env.step(action)
+        return observation, reward, False, truncated, info
+
+
+def double_pendulum():
+    """A step takes 20 ms."""
+    return GoesOn(gymnasium.make("InvertedDoublePendulum-v5", frame_skip=2))
 
 
 @pytest.mark.parametrize(
@@ -359,9 +385,9 @@ def test_noise_that_is_none(text):
         given_noise({"thet": 1.0}, ("theta", "theta_dot"))
 
 
-def shares_found(env, truth, ranges, steps, shares):
+def shares_found(env, truth, ranges, steps, shares, most=40):
     """Noise that is found, as a share of each channel's range, where some was put in."""
-    made = gymnasium.make(env)
+    made = gymnasium.make(env) if isinstance(env, str) else env()
     source, state_of = EnvSource.of(env), lambda shown: state_from_observation(made, shown)
     clean = recorded(env, truth, count=4, steps=steps, states=False)
     width = np.ptp(np.concatenate([one.observations for one in clean]), axis=0)
@@ -369,8 +395,9 @@ def shares_found(env, truth, ranges, steps, shares):
     found = []
     for share in shares:
         log = clean if not share else recorded(env, truth, 4, steps, states=False, noise=share * width)
-        steps_of = OneStep.of(source, log, "observations", "actions", state_of, 40, 0)
-        found.append(estimated_noise(log, "observations", "actions", steps_of, ranges, nominal).noise / width)
+        steps_of = OneStep.of(source, log, "observations", "actions", state_of, most, 0)
+        told = told_entries(made)
+        found.append(estimated_noise(log, "observations", "actions", steps_of, ranges, nominal, told).noise / width)
     return found
 
 
@@ -386,6 +413,13 @@ def test_noise_that_was_put_in_is_found(env, truth, ranges, shares):
     assert (none < 1e-3).all()
     for found, share in zip(noisy, shares, strict=True):
         assert (found < 1.5 * share).all() and (found > share / 1.5).all()
+
+
+def test_what_is_predicted_from_a_clipped_speed_is_no_noise():
+    """Speeds of up to 15 are shown as 10; with noise some of them look as if they were told."""
+    ranges = {"body_mass:pole2": (2.0, 7.0)}
+    [found] = shares_found(double_pendulum, {"body_mass:pole2": 3.0}, ranges, 100, (0.005,), most=150)
+    assert (found[:8] < 1.4 * 0.005).all() and (found[:8] > 0.005 / 1.4).all()  # 1.66 where all rows count
 
 
 def test_what_a_simulator_explains_is_no_noise():

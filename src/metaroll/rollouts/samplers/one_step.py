@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.policies.playback import PlaybackPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
-from metaroll.rollouts.samplers.segment_starts import ObservedState
+from metaroll.rollouts.samplers.segment_starts import ObservedState, surely_told
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.types import RolloutPlan
 
@@ -78,6 +78,19 @@ class OneStep:
             None if field == "states" else observed_state,
             seed,
         )
+
+    def from_told(self, noise: np.ndarray) -> OneStep:
+        """Those from rows that tell their state although they are noisy, with deviations ``noise (C,)``.
+
+        Raises:
+            NotImplementedError: Nothing says which state an observation shows.
+        """
+        if self.state_of is None:
+            return self
+        kept = np.flatnonzero(surely_told(self.state_of, self.before, noise))
+        before, after, rollouts = (rows[kept] for rows in (self.before, self.after, self.rollouts))
+        contexts = [self.contexts[row] for row in kept]
+        return replace(self, before=before, after=after, rollouts=rollouts, contexts=contexts)
 
     def predicted(self, sets: Sequence[tuple[Mapping[str, float], np.ndarray]]) -> list[np.ndarray]:
         """What follows rows ``(N, C)`` with parameters, for each pair of these; NaN where a simulation failed."""

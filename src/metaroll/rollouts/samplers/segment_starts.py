@@ -19,12 +19,12 @@ from metaroll.functional.philox import normals, stream_keys
 from metaroll.functional.series.noise import smoothed_rows
 from metaroll.tasks.plan_table import START_NOISE
 
-__all__ = ["ObservedState", "SegmentStarts", "observed_states"]
+__all__ = ["ObservedState", "SegmentStarts", "observed_states", "surely_told"]
 
 ObservedState = Callable[[np.ndarray], np.ndarray]
 """From observations ``(N, O)`` to the states ``(N, S)`` in which they are shown; NaN where one does not tell."""
 _MOST_OFF = 3.0
-"""How many deviations a drawn start may lie beside the one that was measured."""
+"""How many deviations what was measured may lie beside the truth: drawn starts, and bounds of what is shown."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,14 +79,15 @@ class SegmentStarts:
             field, state_of = "states", None
         else:
             field, state_of = "observations", observed_state
-            segments = _told_segments(rollouts, names, segments, observed_state)
+        series = [np.asarray(one.get_data_values(field), dtype=np.float64)[: len(one)] for one in rollouts]
+        series = [one.reshape(len(one), -1) for one in series]
+        known = np.broadcast_to(noise.get(field, np.zeros(series[0].shape[1])), (len(series), series[0].shape[1]))
+        if state_of is not None:
+            segments = _told_segments(series, names, segments, state_of, known)
         first_rows, _ = _edges(segments)
         measured, stds = [], []
-        for number, recorded in enumerate(rollouts):
-            series = np.asarray(recorded.get_data_values(field), dtype=np.float64)[: len(recorded)]
-            series = series.reshape(len(series), -1)
-            known = noise.get(field, np.zeros(series.shape[1]))
-            found = smoothed_rows(series, first_rows, known if known.ndim == 1 else known[number])
+        for one, its_noise in zip(series, known, strict=True):
+            found = smoothed_rows(one, first_rows, its_noise)
             measured.append(found[0])
             stds.append(found[1])
         rows = np.concatenate(measured)
@@ -136,6 +137,21 @@ def observed_states(source: EnvSource, observations: np.ndarray) -> np.ndarray:
         source.close(made)
 
 
+def surely_told(observed_state: ObservedState, rows: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """Which noisy observations ``(N, C)`` tell the state, bool ``(N,)``, with deviations ``noise (C,)``.
+
+    One that does would tell it a few deviations to either side, too. A speed that is shown clipped at 10 reads 9.9 with
+    noise: simulations from there would go another way than the robot.
+    """
+    told = np.isfinite(observed_state(rows)).all(axis=1)
+    for entry in np.flatnonzero(noise > 0.0):
+        for aside in (-_MOST_OFF, _MOST_OFF):
+            moved = rows.copy()
+            moved[:, entry] += aside * noise[entry]
+            told &= np.isfinite(observed_state(moved)).all(axis=1)
+    return told
+
+
 def _edges(segments: Sequence[int]) -> tuple[list[int], list[int]]:
     """Where segments begin and end."""
     ends = list(itertools.accumulate(segments))
@@ -159,14 +175,18 @@ def _chosen(
 
 
 def _told_segments(
-    rollouts: Sequence[StepSequence], names: Sequence[str], segments: tuple[int, ...], observed_state: ObservedState
+    series: Sequence[np.ndarray],
+    names: Sequence[str],
+    segments: tuple[int, ...],
+    observed_state: ObservedState,
+    noise: np.ndarray,
 ) -> tuple[int, ...]:
     """Segments whose first rows tell the state in all rollouts, each start moved by less than half a segment."""
-    told = []
-    for recorded, name in zip(rollouts, names, strict=True):
-        shown = np.asarray(recorded.observations, dtype=np.float64)[: len(recorded)]
+    told, surely = [], []
+    for shown, its_noise, name in zip(series, noise, names, strict=True):
         try:
-            told.append(np.isfinite(observed_state(shown)).all(axis=1))
+            told.append(surely_told(observed_state, shown, np.zeros_like(its_noise)))
+            surely.append(surely_told(observed_state, shown, its_noise))
         except NotImplementedError as error:
             raise DataError(
                 f"nothing says in which states simulations of {name} start: {error}. Give the simulator a method "
@@ -174,9 +194,15 @@ def _told_segments(
                 "(docs/your_simulator.md); or map states in the log, or, from Python, pass initial_state, a function "
                 "from a segment to its first state"
             ) from error
-    table = np.stack(told)
     begins, ends = _edges(segments)
-    moved = [_nearest(table, begin, max(segments) // 2 - 1 if begin else 0, names) for begin in begins]
+    moved = []
+    for begin in begins:
+        reach = max(segments) // 2 - 1 if begin else 0
+        rows = _rows_near(np.stack(surely), begin, reach)
+        rows = rows if len(rows) else _rows_near(np.stack(told), begin, reach)
+        if not len(rows):
+            raise _untold(names[int(np.flatnonzero(~np.stack(told)[:, begin])[0])], begin)
+        moved.append(int(rows[np.argmin(np.abs(rows - begin))]))
     if moved == begins:
         return segments
     warnings.warn(
@@ -187,16 +213,16 @@ def _told_segments(
     return tuple(np.diff([*moved, ends[-1]]).tolist())
 
 
-def _nearest(told: np.ndarray, begin: int, reach: int, names: Sequence[str]) -> int:
-    """The row nearest to ``begin`` at which all rollouts tell their state."""
+def _rows_near(told: np.ndarray, begin: int, reach: int) -> np.ndarray:
+    """Rows near ``begin`` at which all rollouts ``(R, T)`` tell their state."""
     low, stop = max(0, begin - reach), min(told.shape[1], begin + reach + 1)
-    rows = np.flatnonzero(told[:, low:stop].all(axis=0)) + low
-    if len(rows):
-        return int(rows[np.argmin(np.abs(rows - begin))])
-    number = int(np.flatnonzero(~told[:, begin])[0])
+    return np.flatnonzero(told[:, low:stop].all(axis=0)) + low
+
+
+def _untold(name: str, begin: int) -> ValueError:
     way = "cut what lies before a row that does" if not begin else "choose another segment_length, or record states"
-    raise ValueError(
-        f"{names[number]} must show the state where a segment starts, but its observation at row {begin} (counted from "
+    return ValueError(
+        f"{name} must show the state where a segment starts, but its observation at row {begin} (counted from "
         "0) does not tell it (a speed lies beyond the bounds to which the simulator clips what it shows, say), nor "
         f"does one near by in all rollouts; {way}, or map states in the log"
     )

@@ -34,6 +34,8 @@ _FEWEST = 5
 _FEWEST_OF_EACH = 10
 """Rows of a rollout from which noise of its own is told."""
 _FREE = ("estimate", "none")
+_CANNOT = (MetarollError, NotImplementedError, ValueError)
+"""Of a simulator that does not predict single steps: it says so where they are needed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,9 +228,12 @@ def estimated_noise(
     found = [difference_residuals(series), interpolation_residuals(series, inputs)]
     width = np.ptp(np.concatenate(series), axis=0)
     if predictions is not None:
-        left = _left_by_predictions(predictions, ranges, nominal, width, kept)
-        if left is not None:
-            found.append([left[predictions.rollouts == number] for number in range(len(series))])
+        rough = np.zeros(whole[0].shape[1])
+        rough[kept] = np.min([deviation(np.concatenate(parts)) for parts in found], axis=0)
+        made = _left_by_predictions(predictions, rough, ranges, nominal, width, kept)
+        if made is not None:
+            left, of = made
+            found.append([left[of == number] for number in range(len(series))])
     noise = np.min([deviation(np.concatenate(parts)) for parts in found], axis=0)
     apart = np.array([[deviation(part) for part in parts] for parts in found])
     counts = np.array([[np.isfinite(part).sum(axis=0) for part in parts] for parts in found])
@@ -264,15 +269,24 @@ def _flat(recorded: StepSequence, name: str) -> np.ndarray:
 
 def _left_by_predictions(
     predictions: OneStep,
+    rough: np.ndarray,
     ranges: Mapping[str, tuple[float, float]],
     nominal: Mapping[str, float],
     width: np.ndarray,
     kept: np.ndarray,
-) -> np.ndarray | None:
+) -> tuple[np.ndarray, np.ndarray] | None:
     """What one-step predictions leave over of the entries ``kept``, of the size of noise, ``(N, C)``.
 
-    NaN where none was made; ``None`` where the simulator cannot make them.
+    Only from rows that tell their state although their noise may be as large as ``rough (n,)``: what is predicted from
+    a speed that was clipped, and looks as if it was not, misses by more than noise.
+
+    Returns:
+        Them (NaN where none was made), and whose rows they are, ``(N,)``; ``None`` where the simulator cannot make any.
     """
+    try:
+        predictions = predictions.from_told(np.where(np.isfinite(rough), rough, 0.0))
+    except _CANNOT:
+        return None
     low, high = (np.array([ends[i] for ends in ranges.values()]) for i in (0, 1))
     theta = np.clip([nominal[name] for name in ranges], low, high)
     rows, best = predictions.before, None
@@ -296,13 +310,13 @@ def _left_by_predictions(
             slopes = np.stack([(o - base) / d for o, d in zip(others, aside, strict=True)], axis=2).reshape(shape)
             whole = np.isfinite(base).all(1) & np.isfinite(gains).all((1, 2)) & np.isfinite(slopes).all((1, 2))
             if whole.sum() < max(_FEWEST, len(theta)):
-                return best
+                break
             errors = (predictions.after[:, kept] - base)[whole]
             fitted, change = fitted_prediction_residuals(errors, slopes[whole], gains[whole])
             left = np.full_like(base, np.nan)
             left[whole] = fitted
             best = left if best is None else np.where(deviation(left) < deviation(best), left, best)
             theta = np.clip(theta + change, low, high)
-    except (MetarollError, NotImplementedError, ValueError):
-        return best  # a simulator that cannot do this says so where it is used
-    return best
+    except _CANNOT:
+        pass
+    return None if best is None else (best, predictions.rollouts)

@@ -73,7 +73,8 @@ def _check_starts(compared: Compared, rollout: StepSequence, starts: SegmentStar
     off = np.where(np.isfinite(first), np.abs(first - measured) / allowed, np.inf)
     off = np.where(np.isnan(measured), 0.0, off)
     told_apart = bool(np.ptp(np.stack(starts.states[: len(first)]), axis=0).any())
-    deaf = told_apart and bool((np.ptp(first, axis=0) <= allowed).all())  # it starts alike, wherever it is to start
+    differ = told_apart and bool((np.ptp(measured, axis=0) > allowed).any())
+    deaf = differ and bool((np.ptp(first, axis=0) <= allowed).all())  # it starts alike, wherever it is to start
     place = int(np.argmax(off.max(axis=1))) if deaf else 0
     worst = int(np.argmax(off[place]))
     told = f"{compared.labels[worst]!r} is {measured[place, worst]:.6g} in the log and {first[place, worst]:.6g}"
