@@ -271,7 +271,9 @@ def test_a_simulator_that_starts_as_the_log_does_by_chance_is_found_out_by_other
 
 def test_a_log_that_hardly_moves_and_is_off_is_not_taken_for_a_simulator_that_ignores_its_start() -> None:
     shown = np.ones((60, 2)) + 1e-3 * np.random.default_rng(0).normal(size=(60, 2))
-    log = [StepSequence(rewards=np.zeros(60), observations=np.append(shown, [[1.0, 1.0]], axis=0), actions=shown[:, :1])]
+    log = [
+        StepSequence(rewards=np.zeros(60), observations=np.append(shown, [[1.0, 1.0]], axis=0), actions=shown[:, :1])
+    ]
     options = InferenceOptions(hold_out=0, segment_length=20)
     followed = Followed.of(Compared.of(EnvSource.of(Backwards), log, as_prior(PUSHED), options, None), log, options)
     with pytest.raises(DataError, match=r"in the first row, .* Check units.*is its inverse"):
