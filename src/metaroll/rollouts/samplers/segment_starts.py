@@ -143,7 +143,7 @@ def surely_told(observed_state: ObservedState, rows: np.ndarray, noise: np.ndarr
     One that does would tell it a few deviations to either side, too. A speed that is shown clipped at 10 reads 9.9 with
     noise: simulations from there would go another way than the robot.
     """
-    told: np.ndarray = np.isfinite(observed_state(rows)).all(axis=1)
+    told = np.asarray(np.isfinite(observed_state(rows)).all(axis=1))
     for entry in np.flatnonzero(noise > 0.0):
         for aside in (-_MOST_OFF, _MOST_OFF):
             moved = rows.copy()
