@@ -10,7 +10,7 @@ from doc_pages import page, python_blocks, run_script
 def test_the_code_runs(tmp_path: Path) -> None:
     blocks = python_blocks(page("inference.md"))
     assert len(blocks) == 6
-    code = "\n".join(blocks).replace("observed, 1000)", "observed, 300)")
+    code = "\n".join(blocks).replace("observed, 3000)", "observed, 300)")
     code = code.replace("learning_rate=2e-3", "learning_rate=1e-2, max_epochs=20, num_transforms=2, hidden_features=16")
     code += "\nagent = metaroll.agent('ppo', 'pend', batch_size=400)\nagent.learn(400)\nagent.save('tiny')\n"
     shown = run_script(tmp_path, code + "print('on the robot', np.isfinite(on_the_robot('tiny')))\n")

@@ -136,6 +136,17 @@ def test_single_columns_are_checked(tmp_path):
     assert "leaves the observation space [-2, 2] in step 77, up to 5" in outside.text
 
 
+def test_a_noisy_sensor_may_show_a_little_more_than_the_space_holds(tmp_path):
+    turns = 0.05 * np.arange(600)
+    noise = np.random.default_rng(0).normal(size=600)
+    for factor, std, said in ((1.0, 0.005, False), (1.0, 0.02, False), (1.3, 0.005, True)):
+        np.savez(tmp_path / "log.npz", a=factor * np.cos(turns) + std * noise, u=np.zeros(600))
+        [log] = load_log(tmp_path / "log.npz", {"observations": ["a"], "actions": ["u"], "sample_time": 0.02})
+        space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float64)
+        log.rollout_info["env_spec"] = EnvSpec(space, log.rollout_info["env_spec"].action_space)
+        assert any(finding.kind == "outside" for finding in check_log([log])) is said, (factor, std)
+
+
 def test_degrees_in_both_columns_are_asked_for(tmp_path):
     """A speed agrees with its angle then, and only names and sizes tell."""
     t = DT * np.arange(300)

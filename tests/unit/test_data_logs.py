@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 
@@ -171,12 +172,28 @@ def test_one_log_may_hold_many_rollouts_with_states_and_endings(tmp_path):
 def test_gaps_are_filled_as_far_as_that_is_allowed():
     mapping = {"observations": ["x"], "actions": ["u"], "sample_time": 0.1, "max_gap": 0.31}
     nan = np.nan
-    found = loaded({"x": [0.0, nan, nan, 3.0, 4.0], "u": [1.0, nan, 3.0, 4.0, nan]}, mapping)
+    with pytest.warns(
+        UserWarning, match=r"values are missing, of u in row 2, x in row 2 to 3 \(300 ms\): .*inference cuts recordings"
+    ):
+        found = loaded({"x": [0.0, nan, nan, 3.0, 4.0], "u": [1.0, nan, 3.0, 4.0, nan]}, mapping)
+    log = found.rollout_info["log"]
+    assert [one[:3] for one in log["missing"]] == [["u", 2, 2], ["x", 2, 3]]
+    np.testing.assert_allclose(log["made_up"], [[0.0, 0.3]])
     np.testing.assert_allclose(found.observations[:, 0], [0, 1, 2, 3, 4])
     assert found.actions[:, 0].tolist() == [1, 1, 3, 4]
     outside = {"u": {"column": "u", "bounds": [0.0, 2.0]}}
     clipped = loaded({"x": np.arange(5.0), "u": np.arange(5.0)}, {**mapping, "actions": outside, "outside": "clip"})
     assert clipped.actions[:, 0].tolist() == [0, 1, 2, 2]
+
+
+def test_degrees_that_were_forgotten_inside_a_function_are_asked_for():
+    columns = {"a": np.linspace(0.0, 300.0, 20), "u": np.zeros(20)}
+    for unit, said in (("", True), ("deg", False), ("rad", False)):
+        observed = {"cos_theta": {"column": "a", "function": "cos", "unit": unit}}
+        mapping = {"observations": observed, "actions": ["u"], "sample_time": 0.02}
+        asked = pytest.warns(UserWarning, match="of which 'cos_theta' is the cos, goes from 0 to 300, .*in degrees")
+        with asked if said else contextlib.nullcontext():
+            loaded(columns, mapping)
 
 
 PLAIN = {"time": "t", "observations": {"x": "x"}, "actions": {"u": {"column": "u", "bounds": [-1, 1]}}}
@@ -311,6 +328,14 @@ def test_labels_of_the_environment_choose_and_order_columns(tmp_path):
 
     [found] = load_log(tmp_path / "cart.npz", mapping, env_spec=EnvSpec.from_env(cart))
     assert found.actions.tolist() == [0, 1, 1] and found.actions.dtype == np.int64
+    for shown, said in ((0.99999999, None), (0.5, "the action 'u' is 0.5, and the environment has choices, whole")):
+        np.savez(tmp_path / "near.npz", **{**columns, "u": np.array([0, shown, 1, 0])})
+        if said is None:
+            [near] = load_log(tmp_path / "near.npz", mapping, env_spec=EnvSpec.from_env(cart))
+            assert near.actions.tolist() == [0, 1, 1]
+            continue
+        with pytest.raises(LogError, match=said):
+            load_log(tmp_path / "near.npz", mapping, env_spec=EnvSpec.from_env(cart))
     with pytest.raises(
         LogError, match=r"observations of the mapping must be 4, as the environment has .*got 3: a, b, c"
     ):

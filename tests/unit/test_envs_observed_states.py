@@ -20,7 +20,7 @@ from metaroll import (
     QCartPoleStabEnv,
     QQubeStabEnv,
 )
-from metaroll.envs.base.env_state import state_from_observation, told_entries
+from metaroll.envs.base.env_state import state_from_observation, time_step_of, told_entries
 from metaroll.envs.sims.cart_pole import CartPoleModel
 from metaroll.envs.sims.catalog import SIMS
 from metaroll.envs.sims.model import SimModel
@@ -102,6 +102,17 @@ def test_environments_that_cannot_say_why():
 
     with pytest.raises(NotImplementedError, match="Shifted does not tell"):
         state_from_observation(Shifted(), np.zeros(4))
+
+    class OfOne(CartPoleEnv):
+        def state_from_observation(self, observations):
+            return np.asarray(observations)[0]
+
+    with pytest.raises(
+        ShapeError,
+        match=r"OfOne.state_from_observation must return a state for each observation, shape \(3, S\) .*got \(4,\)",
+    ):
+        state_from_observation(OfOne(), np.zeros((3, 4)))
+    assert time_step_of(CartPoleEnv()) == 0.02
 
     class Blind(CartPoleModel):
         state_from_observation = SimModel.state_from_observation

@@ -12,7 +12,7 @@ from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.sims.catalog import PendulumEnv
 from metaroll.inference.priors import Prior, as_prior
-from metaroll.rollouts.samplers.sensor_noise import least_noise
+from metaroll.rollouts.samplers.sensor_noise import SensorNoise, least_noise
 from metaroll.training.comparing.compared import Compared
 from metaroll.training.evaluation.inference_result import InferenceOptions
 from metaroll.training.session.inferring import noise_of_sensors, segment_sampler
@@ -73,6 +73,12 @@ def test_what_is_assumed_is_added_to_the_log_where_less_was_found():
     # Other recordings have noise of their own, of the same seed: what is held out would look as what was seen does.
     other = series(logged(2), "none"), series(logged(2))
     assert not np.allclose((other[1] - other[0])[0, :, 0], (noisy - plain)[0, :, 0], rtol=0.1)
+
+
+def test_noise_that_was_found_is_not_called_none_where_more_is_assumed():
+    noise = SensorNoise(("a", "b"), {}, np.array([0.01, 0.0]), "estimated from the log", True, np.array([0.02, 0.03]))
+    told = "sensor noise: little, estimated from the log; less was found, and a hundredth of what a segment shows"
+    assert str(noise) == f"{told} is assumed, in a 0.0224, b 0.03"
 
 
 @pytest.mark.parametrize(("std", "noise"), [(0.2, "estimate"), (0.0, "none"), (0.0, "0.001")])

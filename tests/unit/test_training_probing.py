@@ -280,6 +280,40 @@ def test_a_log_that_hardly_moves_and_is_off_is_not_taken_for_a_simulator_that_ig
         probe(followed, as_prior(PUSHED), options)
 
 
+class Leaks(Cart):
+    """Each episode leaves something behind that the next one shows."""
+
+    episodes = 0
+
+    def reset(self, *, seed=None, options=None):
+        self.episodes += 1
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action):
+        observation, *rest = super().step(action)
+        return observation + np.float32(1e-4 * self.episodes), *rest
+
+
+def test_a_simulator_that_does_not_do_the_same_twice_is_said() -> None:
+    with pytest.warns(
+        UserWarning, match=r"shows something else when the same segment is simulated again.*, from row 1"
+    ):
+        looked_at(Leaks, logged(Cart, {}, count=1, steps=8), PUSHED, noise="none")
+
+
+def test_a_simulator_that_cannot_be_stepped_is_not_tried_a_thousand_times(monkeypatch) -> None:
+    tried = []
+
+    class Raises(Broken):
+        def step(self, action):
+            tried.append(1)
+            return super().step(action)
+
+    with pytest.raises(RolloutError, match="the belt is off"):
+        looked_at(Raises, logged(Cart, {}, count=4, steps=60), PUSHED)
+    assert len(tried) < 30
+
+
 class Remembers(Cart):
     """It shows its last command, which no state tells."""
 

@@ -25,6 +25,7 @@ from metaroll.training.figures.charts import (
     tasks_chart,
     tick_texts,
 )
+from metaroll.training.figures.posterior_charts import marginal_charts
 from metaroll.training.figures.svg import legend, number_text, svg
 from metaroll.training.report.report import write_report
 from metaroll.training.report.report_facts import newest_evaluation
@@ -402,3 +403,15 @@ def test_an_infinity_of_json_is_one(tmp_path):
     write_json(tmp_path / "summary.json", {"return_mean": -math.inf, "epochs": 1})
     assert json.loads((tmp_path / "summary.json").read_text())["return_mean"] == "-Infinity"
     assert "mean return -inf" in page_of(tmp_path).text
+
+
+def test_a_narrow_posterior_has_bins_of_its_own():
+    draws = np.random.default_rng(0).normal([0.898, 1.0], [0.002, 0.15], (2000, 2))
+    bounds = {"l": (0.5, 1.5), "m": (0.5, 1.5)}
+    for chart in marginal_charts(["l", "m"], draws, bounds, {}):
+        x, y = chart.curves[0].x, chart.curves[0].y
+        assert (x[0], x[-1], y[0], y[-1]) == (0.5, 1.5, 0.0, 0.0)
+        _, low, high = chart.span
+        steps = np.diff(x) * y[:-1]
+        inside = (x[:-1] >= low - 0.03 * (high - low)) & (x[1:] <= high + 0.03 * (high - low))
+        assert steps.sum() == pytest.approx(1.0) and steps[inside].sum() > 0.85

@@ -107,14 +107,15 @@ def _simulator(name: str) -> tuple[Any, float | None, list[StepSequence]]:
 
 
 def _facts(path: Path, rollout: StepSequence) -> dict[str, Any]:
-    from metaroll.data.logs.timing import gaps_text, timing_text
+    from metaroll.data.logs.timing import gaps_text, missing_text, timing_text
 
     info = rollout.rollout_info or {}
     log = info.get("log", {})
     parts = [str(log.get("file", "a recording"))] + [f"{key} {log[key]}" for key in ("episode", "end") if key in log]
     timing, lines = log.get("timing"), []
     if timing is not None:
-        lines = [line for line in (timing_text(timing, info["dt"]), gaps_text(timing["gaps"])) if line]
+        told = (timing_text(timing, info["dt"]), gaps_text(timing["gaps"]), missing_text(log.get("missing") or []))
+        lines = [line for line in told if line]
     return {
         "file": str(path),
         "steps": len(rollout),

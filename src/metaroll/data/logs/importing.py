@@ -14,10 +14,20 @@ from gymnasium.spaces import Box
 
 from metaroll.data.logs.mapping import UNITS, LogColumn, LogMapping, names_angle
 from metaroll.data.logs.minari_sets import find_minari, minari_rollouts, minari_tables
-from metaroll.data.logs.resampling import Grid, checked_times, filled, gap_times, held, lines, make_grid, unwrapped
+from metaroll.data.logs.resampling import (
+    Grid,
+    checked_times,
+    filled,
+    gap_times,
+    held,
+    joined_spans,
+    lines,
+    make_grid,
+    unwrapped,
+)
 from metaroll.data.logs.robot_log import ROBOT_LOG_SUFFIX, read_robot_log
 from metaroll.data.logs.tables import LogTable, array_table, read_table
-from metaroll.data.logs.timing import gaps_text, timing_text
+from metaroll.data.logs.timing import gaps_text, missing_text, timing_text
 from metaroll.data.recordings import load_rollout
 from metaroll.data.rollouts import TIME_STEP
 from metaroll.data.step_sequence import StepSequence
@@ -26,6 +36,8 @@ from metaroll.types import EnvSpec
 
 __all__ = ["load_log"]
 
+_WHOLE = 1e-6
+"""By how much choices may be off whole numbers: rounding in the log."""
 _BEYOND = 1e-6
 """Share of their range by which actions may lie outside of their bounds: rounding in the log."""
 
@@ -36,7 +48,7 @@ _FAR_CLOCK = 1e-3
 """Share of error from which a clock is no crystal: steps may really be longer or shorter."""
 
 _ANGLE_UNITS = ("rad", "deg", "rev")
-_A_TURN = 1.1 * 2.0 * math.pi
+_A_TURN, _MANY_TURNS = 1.1 * 2.0 * math.pi, 6.0 * 2.0 * math.pi
 """Range of an angle that is cut off at full turns, at most, with noise."""
 _FUNCTIONS = {"sin": np.sin, "cos": np.cos}
 
@@ -70,9 +82,9 @@ def load_log(
     Returns:
         Rollouts with observations ``(T+1, O)``, actions ``(T, A)``, ``time (T+1,)`` in s from the first row, rewards
         and, where they are mapped, states ``(T+1, S)``. ``rollout_info`` holds ``env_spec``, ``dt`` and ``log`` (file,
-        episode, first and last row, counted from 1, ``timing``: how rows became steps, ``made_up``: when
-        gaps longer than a step begin and end, in s, and ``columns``: label, column and unit of each observation and
-        action).
+        episode, first and last row, counted from 1, ``timing``: how rows became steps, ``missing``: values
+        that were made up, ``made_up``: when these and gaps longer than a step begin and end, in s, and ``columns``:
+        label, column and unit of each observation and action).
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -196,6 +208,8 @@ def _tell_timing(table: LogTable, rollouts: Sequence[StepSequence], max_gap: flo
     timings = [rollout.rollout_info["log"]["timing"] for rollout in rollouts]
     told = gaps_text([gap for timing in timings for gap in timing["gaps"] if gap[1] > max_gap])
     parts = [f"{told} (max_gap in the mapping, at least as long, allows it)"] if told else []
+    missing = [one for rollout in rollouts for one in rollout.rollout_info["log"]["missing"]]
+    parts += [missing_text(missing)] if missing else []
     far = [number for number, timing in enumerate(timings) if abs(timing["clock_error"]) > _FAR_CLOCK]
     if far:
         dt = rollouts[far[0]].rollout_info[TIME_STEP]
@@ -223,6 +237,7 @@ class _Reader:
             if env_spec is None
             else _with_labels(env_spec, self._observations, self._actions)
         )
+        self._missing: list[tuple[str, int, int, float, float]] = []
         self._time = "row" if mapping.time is None else mapping.time.column
         names = {column.column: entry for entry, column in mapping.columns.items()}
         names |= {name: "episode" for name in [mapping.episode] if name is not None}
@@ -284,6 +299,7 @@ class _Reader:
             found = [self._lines(label, one, first, end, grid) for label, one in columns.items()]
             return np.stack(found, axis=1)
 
+        self._missing.clear()
         actions = [self._held(one, first, end, grid, i) for i, one in enumerate(self._actions.items())]
         rewards = np.zeros(len(grid.times) - 1)
         if mapping.rewards is not None:
@@ -291,7 +307,6 @@ class _Reader:
         terminated = np.zeros(len(rewards), dtype=bool)
         terminated[-1] = ended
         log: dict[str, Any] = {"file": table.source, "rows": [first + 1, end], "timing": grid.timing.to_info()}
-        log["made_up"] = gap_times(grid, first)
         groups = {"observations": self._observations, "actions": self._actions}
         log["columns"] = {
             name: [[label, one.column, one.unit] for label, one in group.items()] for name, group in groups.items()
@@ -299,8 +314,12 @@ class _Reader:
         if mapping.episode is not None:
             log["episode"] = str(self._table.column(mapping.episode, "episode")[first])
         fields: dict[str, Any] = {"states": series(self._states)} if self._states else {}
+        observations = series(self._observations)
+        log["missing"] = [[label, row, last, after - before] for label, row, last, before, after in self._missing]
+        spans = [[before, after] for *_, before, after in self._missing]
+        log["made_up"] = joined_spans([*gap_times(grid, first), *spans])
         return StepSequence(
-            observations=series(self._observations),
+            observations=observations,
             actions=_packed(np.stack(actions, axis=1), self._spec),
             rewards=rewards,
             terminated=terminated,
@@ -353,13 +372,31 @@ class _Reader:
 
     def _lines(self, label: str, column: LogColumn, first: int, end: int, grid: Grid) -> np.ndarray:
         values = _converted(self._numbers[column.column][first:end], column)
+        if column.function in ("sin", "cos") and not column.unit and np.nanmax(np.abs(values)) > _MANY_TURNS:
+            warnings.warn(
+                f"{self._table.source}: column {column.column!r}, of which {label!r} is the {column.function}, goes "
+                f"from {np.nanmin(values):.4g} to {np.nanmax(values):.4g}, more than six turns: in degrees? Then say "
+                "unit: deg in the mapping, else unit: rad",
+                stacklevel=6,
+            )
         if column.is_angle:
             values = unwrapped(values)
         elif column.unit in _ANGLE_UNITS or names_angle(label):
             self._tell_jump(values, label, column, first)
         gap = self._mapping.max_gap
+        self._note_missing(values, label, grid.row_times, first)
         found = lines(filled(values, grid.row_times, gap, False, self._table, first, column.column), grid)
         return found if column.function is None else _FUNCTIONS[column.function](found)
+
+    def _note_missing(self, values: np.ndarray, label: str, times: np.ndarray, first: int) -> None:
+        """Keep which values are missing, to be made up: label, first and last row (from 1), last and next time known.
+
+        Rows after the last known value, and before the first one, are not filled.
+        """
+        known = np.flatnonzero(np.isfinite(values))
+        for left in np.flatnonzero(np.diff(known) > 1):
+            before, after = int(known[left]), int(known[left + 1])
+            self._missing.append((label, first + before + 2, first + after, float(times[before]), float(times[after])))
 
     def _tell_jump(self, values: np.ndarray, label: str, column: LogColumn, first: int) -> None:
         """Warn of an angle that jumps by more than half a turn: lines would run through all that lies between."""
@@ -388,6 +425,8 @@ class _Reader:
     ) -> np.ndarray:
         label, column = labeled
         values = _converted(self._numbers[column.column][first : end - 1], column)
+        if position is not None:
+            self._note_missing(values, label, grid.row_times[:-1], first)
         values = filled(values, grid.row_times[:-1], self._mapping.max_gap, True, self._table, first, column.column)
         if position is not None:
             values = self._bounded(values, label, column, first, position)
@@ -397,6 +436,16 @@ class _Reader:
     def _bounded(self, values: np.ndarray, label: str, column: LogColumn, first: int, position: int) -> np.ndarray:
         """Actions within their bounds."""
         low, high = _bounds(column, self._spec, position)
+        if not isinstance(self._spec.action_space, Box):
+            whole = np.rint(values)
+            between = np.flatnonzero(np.abs(values - whole) > _WHOLE)
+            if between.size:
+                raise LogError(
+                    f"{self._table.place(first + int(between[0]), column.column)}: the action {label!r} is "
+                    f"{values[between[0]]:.6g}, and the environment has choices, whole numbers from {low:g} to "
+                    f"{high:g} ({between.size} rows hold others); check its scale and offset"
+                )
+            values = whole
         tolerance = _BEYOND * (high - low) if np.isfinite(high - low) else 0.0
         wrong = np.flatnonzero((values < low - tolerance) | (values > high + tolerance))
         if wrong.size and self._mapping.outside == "error":

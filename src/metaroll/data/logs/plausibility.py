@@ -15,6 +15,7 @@ from scipy.optimize import linear_sum_assignment
 from metaroll.data.logs.mapping import names_angle
 from metaroll.data.rollouts import TIME_STEP
 from metaroll.data.step_sequence import StepSequence
+from metaroll.functional.series.noise import difference_noise
 from metaroll.functional.series.signals import circle_error, derivative_fit, spikes, stuck_values
 from metaroll.types import EnvSpec
 
@@ -39,7 +40,9 @@ _EXACT, _ROUGHLY = 1e-4, 0.05
 """The same, below which two columns of a simulator, or of a log, are taken for a sine and a cosine."""
 _TURNED = 0.05
 """By how much both must have changed."""
-_OUTSIDE = 1e-6
+_OUTSIDE, _NOISY, _DEVIATIONS = 1e-6, 0.1, 4.0
+"""Share of its range by which a column may lie beside its space, the most that it may if it is noisy, and how many
+deviations of that noise."""
 _UNITS = (
     (180.0 / math.pi, "one of them is in degrees (then say unit: deg, or deg/s, in the mapping)"),
     (60.0 / (2.0 * math.pi), "one of them is in turns per minute (rpm)"),
@@ -350,7 +353,10 @@ def _columns(
         column = every[:, i]
         if i in constant:
             continue
-        margin = _OUTSIDE * (high[i] - low[i]) if np.isfinite(high[i] - low[i]) else 0.0
+        margin = 0.0
+        if np.isfinite(high[i] - low[i]):  # noise of a sensor may lie beside the space a little, another unit does not
+            noise = _DEVIATIONS * difference_noise([log[:, i : i + 1] for log in logs])[0]
+            margin = max(_OUTSIDE, min(noise / (high[i] - low[i]), _NOISY)) * (high[i] - low[i])
         outside = [np.flatnonzero((log[:, i] < low[i] - margin) | (log[:, i] > high[i] + margin)) for log in logs]
         places = _places(outside)
         if places:

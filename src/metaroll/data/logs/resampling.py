@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from metaroll.functional.series.held_signals import held_majority, held_mean
 from metaroll.functional.series.real_delays import real_share
 from metaroll.functional.series.row_times import RowFit, fit_rows, whole_ratio
 
-__all__ = ["Grid", "checked_times", "filled", "gap_times", "held", "lines", "make_grid", "unwrapped"]
+__all__ = ["Grid", "checked_times", "filled", "gap_times", "held", "joined_spans", "lines", "make_grid", "unwrapped"]
 
 _LONG_PAUSE = 5.0
 """A pause between rows is an error when it is longer than this many of the usual ones, and than ``max_gap``."""
@@ -199,6 +199,17 @@ def gap_times(grid: Grid, first: int) -> list[list[float]]:
     rows = [gap.row - 1 - first for gap in grid.timing.gaps]
     ends = [grid.row_times[[row - 1, row]].tolist() for row in rows]
     return [[begin, end] for begin, end in ends if end - begin > grid.dt * (1.0 + _SAME_TIME)]
+
+
+def joined_spans(spans: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Begins and ends ``[[begin, end], ...]``, sorted; those that overlap are one."""
+    found: list[list[float]] = []
+    for begin, end in sorted((begin, end) for begin, end in spans):
+        if found and begin <= found[-1][1]:
+            found[-1][1] = max(found[-1][1], end)
+        else:
+            found.append([begin, end])
+    return found
 
 
 def filled(

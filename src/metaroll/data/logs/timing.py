@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-__all__ = ["Gap", "Timing", "gaps_text", "timing_text"]
+__all__ = ["Gap", "Timing", "gaps_text", "missing_text", "timing_text"]
 
 _LISTED = 5
 """Gaps that are listed one by one."""
@@ -108,6 +108,25 @@ def gaps_text(gaps: list[list[Any]]) -> str:
     return (
         f"{len(gaps)} {'gap' if len(gaps) == 1 else 'gaps'} before {listed}{more}: observations there lie on "
         "lines, and actions are those before the gap"
+    )
+
+
+def missing_text(missing: list[list[Any]]) -> str:
+    """Which values are missing and made up; empty where there are none.
+
+    Args:
+        missing: Label, first and last row (counted from 1), and seconds between the known values around.
+    """
+    if not missing:
+        return ""
+    listed = ", ".join(
+        f"{label} in row {row}" + (f" to {last} ({_seconds(seconds)})" if last > row else "")
+        for label, row, last, seconds in missing[:_LISTED]
+    )
+    more = f" and {len(missing) - _LISTED} more places" if len(missing) > _LISTED else ""
+    return (
+        f"values are missing, of {listed}{more}: observations there lie on lines, and actions are those before; "
+        "inference cuts recordings there"
     )
 
 

@@ -67,12 +67,14 @@ def state_owner(env: Any) -> Any:
 
 
 def time_step_of(env: Any) -> float | None:
-    """Seconds that a step takes, where a layer says so in ``dt``."""
-    for layer in env_layers(env):
+    """Seconds that a step takes, where a layer says so in ``dt``, or it is known of Gymnasium's own environment."""
+    layers = list(env_layers(env))
+    for layer in layers:
         value = getattr(layer, "dt", None)
         if isinstance(value, int | float | np.number) and not isinstance(value, bool) and value > 0:
             return float(value)
-    return None
+    access = state_access_of(layers[-1])
+    return None if access is None else access.time_step(layers[-1])
 
 
 def reading_init_state(env: Any) -> AbstractContextManager[None]:
@@ -214,7 +216,8 @@ def _as_observations(env: Any, observations: Any) -> tuple[np.ndarray, tuple[int
 
 def asked_state(env: Any, observations: Any) -> np.ndarray:
     """``state_from_observation`` of what ``env`` says itself, whose error holds no hint."""
-    observations, _ = _as_observations(env, observations)
+    observations, shape = _as_observations(env, observations)
+    many = observations.shape[: observations.ndim - len(shape)]
     layers, owner = list(env_layers(env)), layer_with(env, "state_from_observation")
     access = state_access_of(layers[-1])
     if owner is None and access is None:
@@ -230,9 +233,16 @@ def asked_state(env: Any, observations: Any) -> np.ndarray:
         return access.read(layers[-1], observations.reshape(-1, width)).reshape(*observations.shape[:-1], -1)
     asked: Any = owner
     try:
-        return asked.state_from_observation(observations)
+        states = np.asarray(asked.state_from_observation(observations))
     except NotImplementedError as error:
         raise NotImplementedError(str(error).removesuffix(f"; {_HINT}")) from None
+    if states.ndim != len(many) + 1 or states.shape[:-1] != many:
+        expected = ", ".join(map(str, (*many, "S")))
+        raise ShapeError(
+            f"{type(owner).__name__}.state_from_observation must return a state for each observation, shape "
+            f"({expected}) for observations {observations.shape}, got {states.shape}"
+        )
+    return states
 
 
 def wanted_options(env: Any) -> frozenset[str]:

@@ -34,6 +34,10 @@ class StateAccess(ABC):
     def read(self, env: Any, observations: np.ndarray) -> np.ndarray:
         """The states ``(N, S)`` that show ``observations (N, O)``; NaN where an observation does not tell."""
 
+    def time_step(self, env: Any) -> float | None:
+        """Seconds that a step takes, where only this kind of environment says it so."""
+        return None
+
     def told(self, env: Any) -> np.ndarray:
         """Which entries of an observation follow from the state alone, bool ``(O,)``."""
         return np.ones(env.observation_space.shape, dtype=bool)
@@ -76,10 +80,14 @@ class _Classic(StateAccess):
     Args:
         size: Numbers in a state.
         angles: How many of the first ones are shown as cosine and sine.
+        step: The attribute that says how many seconds a step takes, where ``dt`` does not.
     """
 
-    def __init__(self, size: int, angles: int = 0) -> None:
-        self._size, self._angles = size, angles
+    def __init__(self, size: int, angles: int = 0, step: str | None = None) -> None:
+        self._size, self._angles, self._step = size, angles, step
+
+    def time_step(self, env: Any) -> float | None:
+        return None if self._step is None else float(vars(env)[self._step])
 
     def size(self, env: Any) -> int:
         return self._size
@@ -178,7 +186,7 @@ class _Reacher(_Mujoco):
 
 
 _ACCESS: dict[str, StateAccess] = {
-    "CartPoleEnv": _Classic(4),
+    "CartPoleEnv": _Classic(4, step="tau"),
     "MountainCarEnv": _Classic(2),
     "Continuous_MountainCarEnv": _Classic(2),
     "PendulumEnv": _Classic(2, angles=1),

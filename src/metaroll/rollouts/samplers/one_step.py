@@ -87,10 +87,15 @@ class OneStep:
         """
         if self.state_of is None:
             return self
-        kept = np.flatnonzero(surely_told(self.state_of, self.before, noise))
-        before, after, rollouts = (rows[kept] for rows in (self.before, self.after, self.rollouts))
-        contexts = [self.contexts[row] for row in kept]
-        return replace(self, before=before, after=after, rollouts=rollouts, contexts=contexts)
+        return self._of(np.flatnonzero(surely_told(self.state_of, self.before, noise)))
+
+    def can_be_made(self, params: Mapping[str, float], tries: int) -> bool:
+        """Whether one of ``tries`` rows, spread over all, is followed by another: a look before thousands are made."""
+        chosen = np.unique(np.linspace(0, len(self.before) - 1, min(tries, len(self.before))).astype(np.int64))
+        if not len(chosen):
+            return False
+        few = self._of(chosen)
+        return bool(np.isfinite(few.predicted([(params, few.before)])[0]).all(axis=1).any())
 
     def predicted(self, sets: Sequence[tuple[Mapping[str, float], np.ndarray]]) -> list[np.ndarray]:
         """What follows rows ``(N, C)`` with parameters, for each pair of these; NaN where a simulation failed."""
@@ -113,3 +118,8 @@ class OneStep:
         for (number, row), rollout in zip(kept, made, strict=True):
             told[number, row] = np.asarray(rollout.get_data_values(self.field), dtype=np.float64)[1].reshape(-1)
         return list(told)
+
+    def _of(self, rows: np.ndarray) -> OneStep:
+        """Those from some rows alone."""
+        before, after, rollouts = (values[rows] for values in (self.before, self.after, self.rollouts))
+        return replace(self, before=before, after=after, rollouts=rollouts, contexts=[self.contexts[i] for i in rows])

@@ -113,19 +113,20 @@ class SensorNoise:
         }
 
     def __str__(self) -> str:
-        known, assumed = [], []
+        known, assumed, less = [], [], False
         stds, finds = np.atleast_2d(self.compared).T, np.atleast_2d(self.found).T
         for label, each, found in zip(self.labels, stds, finds, strict=True):
             if label not in self.inferred and each.max() > 0.0:
                 span = f"{each.min():.3g}" + (f" to {each.max():.3g}" if each.max() > each.min() else "")
-                (known if (found >= each).any() else assumed).append(
-                    f"{f'entry {label}' if label.isdigit() else label} {span}"
-                )
+                enough = bool((found >= each).any())
+                less = less or (found.max() > 0.0 and not enough)
+                (known if enough else assumed).append(f"{f'entry {label}' if label.isdigit() else label} {span}")
         how = self.how + (" (rollouts differ)" if known and self.found.ndim > 1 else "")
-        parts = [f"{', '.join(known)}, {how}" if known else f"none, {how}"]
+        parts = [f"{', '.join(known)}, {how}" if known else f"{'little' if less else 'none'}, {how}"]
         share = "a hundredth of what a segment shows"
-        parts += [f"less was found, and {share} is assumed, in {', '.join(assumed)}"] if known and assumed else []
-        parts += [f"{share} is assumed: {', '.join(assumed)}"] if assumed and not known else []
+        if assumed:
+            some = f"less was found, and {share} is assumed, in" if known or less else f"{share} is assumed:"
+            parts.append(f"{some} {', '.join(assumed)}")
         parts += [f"inferred: {', '.join(self.inferred)}"] if self.inferred else []
         return f"sensor noise: {'; '.join(parts)}"
 
@@ -298,6 +299,8 @@ def _left_by_predictions(
         return [values[:, kept] for values in predictions.predicted(sets)]
 
     try:
+        if not predictions.can_be_made(dict(zip(ranges, theta.tolist(), strict=True)), _FEWEST):
+            return None
         for fit in range(_FITS):
             aside = _FRACTION * (high - low) * np.where(theta + _FRACTION * (high - low) <= high, 1.0, -1.0)
             sets = [theta, *(theta + np.eye(len(theta))[i] * aside[i] for i in range(len(theta)))]

@@ -43,10 +43,26 @@ def probe(followed: Followed, prior: Prior, options: InferenceOptions) -> None:
         RolloutError: It cannot be simulated.
     """
     compared, rollouts, starts = followed.compared, followed.rollouts, followed.starts
-    first = _simulated(compared, rollouts[0], starts, [dict(compared.nominal)], options)[0]
+    first, again = _simulated(compared, rollouts[0], starts, [dict(compared.nominal)] * 2, options)
+    _compare_repeats(compared, first, again)
     _check_starts(compared, rollouts[0], starts, first)
     _compare_motion(compared, rollouts[0], starts, first)
     _check_params(compared, rollouts[0], starts, first, prior, options)
+
+
+def _compare_repeats(compared: Compared, first: Sequence[np.ndarray], again: Sequence[np.ndarray]) -> None:
+    """A warning where the same start, actions, parameters and seed show something else the second time."""
+    for one, other in zip(first, again, strict=True):
+        if not np.array_equal(one, other, equal_nan=True):
+            row = int(np.argmax((one != other).any(axis=1))) if one.shape == other.shape else min(len(one), len(other))
+            where = f", from row {row} of a segment on" if row else " where a segment starts"
+            warnings.warn(
+                "the simulator shows something else when the same segment is simulated again, with the same seed"
+                f"{where}: reset must set all of its state, and random numbers must come from self.np_random. "
+                f"Otherwise no posterior can be repeated ({_PAGE})",
+                stacklevel=5,
+            )
+            return
 
 
 def _check_starts(compared: Compared, rollout: StepSequence, starts: SegmentStarts, shown: list[np.ndarray]) -> None:

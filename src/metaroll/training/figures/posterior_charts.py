@@ -22,7 +22,7 @@ def marginal_charts(
     bounds: Mapping[str, tuple[float, float]],
     marks: Mapping[str, Mapping[str, float]],
 ) -> list[Chart]:
-    """A histogram of each parameter over the whole range of the prior.
+    """A histogram of each parameter, in the whole range of the prior.
 
     Args:
         names: Of the parameters.
@@ -32,10 +32,15 @@ def marginal_charts(
     """
     charts = []
     for i, name in enumerate(names):
-        counts, edges = np.histogram(draws[:, i], bins=_BINS, range=bounds[name], density=True)
+        # A narrow posterior has bins of its own: one bin of the prior's range would hold it, and more than it.
+        first, last = float(draws[:, i].min()), float(draws[:, i].max())
+        narrow = 0.0 < last - first < 0.5 * (bounds[name][1] - bounds[name][0])
+        span = (first, last) if narrow else bounds[name]
+        counts, edges = np.histogram(draws[:, i], bins=_BINS, range=span, density=True)
         low, high = np.quantile(draws[:, i], [(1.0 - _BAND) / 2.0, (1.0 + _BAND) / 2.0])
         flat = 1.0 / (bounds[name][1] - bounds[name][0])
-        x, y = np.repeat(edges, 2)[1:-1], np.repeat(counts, 2)
+        x = np.concatenate([bounds[name][:1], np.repeat(edges, 2), bounds[name][1:]])
+        y = np.concatenate([[0.0, 0.0], np.repeat(counts, 2), [0.0, 0.0]])
         known = {what: values[name] for what, values in marks.items() if name in values}
         charts.append(
             Chart(
