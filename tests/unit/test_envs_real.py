@@ -394,7 +394,8 @@ def test_logs_of_devices_are_resampled_and_lost_observations_bridged(tmp_path):
     env.reset()
     steps_of(env, [0.1, 0.2, 0.3, 0.4, 0.5, 5.0])
     env.close()
-    [found] = load_log(env.log_path, dt=0.05)
+    with pytest.warns(UserWarning, match="values are missing, of .*in row 4"):
+        [found] = load_log(env.log_path, dt=0.05)
     np.testing.assert_allclose(found.observations[:, 0], 0.5 * np.arange(13), atol=1e-9)  # also where 3 was lost
     np.testing.assert_allclose(found.actions[:, 0], [0.1, 0.1, 0.2, 0.2, 0.3, 0.3, 0.3, 0.4, 0.5, 0.5, 2, 2])
     assert load_log(env.log_path, dt=0.1)[0].repeated.sum() == 1  # as it is
@@ -402,7 +403,9 @@ def test_logs_of_devices_are_resampled_and_lost_observations_bridged(tmp_path):
     mapping["time"] = "time"
     with pytest.raises(LogError, match=r"row 4, column 'observations\[0\]': values are missing .*set max_gap"):
         load_log(env.log_path, mapping)
-    [coarse] = load_log(env.log_path, {**mapping, "max_gap": 0.3, "dt": 0.2})
+    with pytest.warns(UserWarning, match="values are missing, of x in row 4: "):
+        [coarse] = load_log(env.log_path, {**mapping, "max_gap": 0.3, "dt": 0.2})
+    assert coarse.rollout_info["log"]["made_up"] == []  # no longer than a step
     np.testing.assert_allclose(coarse.observations[:, 0], [0.0, 2e-3, 4e-3, 6e-3], atol=1e-12)
     lost = Device(log_dir=tmp_path, lost=(3, 4))
     lost.reset()

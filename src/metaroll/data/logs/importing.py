@@ -20,6 +20,7 @@ from metaroll.data.logs.resampling import (
     filled,
     gap_times,
     held,
+    is_gap,
     joined_spans,
     lines,
     make_grid,
@@ -238,6 +239,7 @@ class _Reader:
             else _with_labels(env_spec, self._observations, self._actions)
         )
         self._missing: list[tuple[str, int, int, float, float]] = []
+        self._asked: set[str] = set()
         self._time = "row" if mapping.time is None else mapping.time.column
         names = {column.column: entry for entry, column in mapping.columns.items()}
         names |= {name: "episode" for name in [mapping.episode] if name is not None}
@@ -316,7 +318,7 @@ class _Reader:
         fields: dict[str, Any] = {"states": series(self._states)} if self._states else {}
         observations = series(self._observations)
         log["missing"] = [[label, row, last, after - before] for label, row, last, before, after in self._missing]
-        spans = [[before, after] for *_, before, after in self._missing]
+        spans = [[before, after] for *_, before, after in self._missing if is_gap(after - before, grid)]
         log["made_up"] = joined_spans([*gap_times(grid, first), *spans])
         return StepSequence(
             observations=observations,
@@ -372,13 +374,8 @@ class _Reader:
 
     def _lines(self, label: str, column: LogColumn, first: int, end: int, grid: Grid) -> np.ndarray:
         values = _converted(self._numbers[column.column][first:end], column)
-        if column.function in ("sin", "cos") and not column.unit and np.nanmax(np.abs(values)) > _MANY_TURNS:
-            warnings.warn(
-                f"{self._table.source}: column {column.column!r}, of which {label!r} is the {column.function}, goes "
-                f"from {np.nanmin(values):.4g} to {np.nanmax(values):.4g}, more than six turns: in degrees? Then say "
-                "unit: deg in the mapping, else unit: rad",
-                stacklevel=6,
-            )
+        if column.function in ("sin", "cos") and not column.unit:
+            self._ask_degrees(label, column)
         if column.is_angle:
             values = unwrapped(values)
         elif column.unit in _ANGLE_UNITS or names_angle(label):
@@ -387,6 +384,20 @@ class _Reader:
         self._note_missing(values, label, grid.row_times, first)
         found = lines(filled(values, grid.row_times, gap, False, self._table, first, column.column), grid)
         return found if column.function is None else _FUNCTIONS[column.function](found)
+
+    def _ask_degrees(self, label: str, column: LogColumn) -> None:
+        """Ask, once for a file, of an angle without a unit that goes beyond six turns whether it is in degrees."""
+        numbers = self._numbers[column.column]
+        known = numbers[np.isfinite(numbers)] * column.scale
+        if column.column in self._asked or not known.size or np.abs(known).max() <= _MANY_TURNS:
+            return
+        self._asked.add(column.column)
+        warnings.warn(
+            f"{self._table.source}: column {column.column!r}, of which {label!r} is the {column.function}, goes "
+            f"from {known.min():.4g} to {known.max():.4g}, more than six turns: in degrees? Then say unit: deg in the "
+            "mapping, else unit: rad",
+            stacklevel=7,
+        )
 
     def _note_missing(self, values: np.ndarray, label: str, times: np.ndarray, first: int) -> None:
         """Keep which values are missing, to be made up: label, first and last row (from 1), last and next time known.
@@ -443,7 +454,7 @@ class _Reader:
                 raise LogError(
                     f"{self._table.place(first + int(between[0]), column.column)}: the action {label!r} is "
                     f"{values[between[0]]:.6g}, and the environment has choices, whole numbers from {low:g} to "
-                    f"{high:g} ({between.size} rows hold others); check its scale and offset"
+                    f"{high:g} (others in {between.size} of {len(values)} rows); check its scale and offset"
                 )
             values = whole
         tolerance = _BEYOND * (high - low) if np.isfinite(high - low) else 0.0

@@ -354,7 +354,7 @@ def _columns(
         if i in constant:
             continue
         margin = 0.0
-        if np.isfinite(high[i] - low[i]):  # noise of a sensor may lie beside the space a little, another unit does not
+        if 0.0 < high[i] - low[i] < np.inf:  # noise may lie beside the space a little, another unit does not
             noise = _DEVIATIONS * difference_noise([log[:, i : i + 1] for log in logs])[0]
             margin = max(_OUTSIDE, min(noise / (high[i] - low[i]), _NOISY)) * (high[i] - low[i])
         outside = [np.flatnonzero((log[:, i] < low[i] - margin) | (log[:, i] > high[i] + margin)) for log in logs]

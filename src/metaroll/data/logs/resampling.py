@@ -15,7 +15,18 @@ from metaroll.functional.series.held_signals import held_majority, held_mean
 from metaroll.functional.series.real_delays import real_share
 from metaroll.functional.series.row_times import RowFit, fit_rows, whole_ratio
 
-__all__ = ["Grid", "checked_times", "filled", "gap_times", "held", "joined_spans", "lines", "make_grid", "unwrapped"]
+__all__ = [
+    "Grid",
+    "checked_times",
+    "filled",
+    "gap_times",
+    "held",
+    "is_gap",
+    "joined_spans",
+    "lines",
+    "make_grid",
+    "unwrapped",
+]
 
 _LONG_PAUSE = 5.0
 """A pause between rows is an error when it is longer than this many of the usual ones, and than ``max_gap``."""
@@ -198,7 +209,12 @@ def gap_times(grid: Grid, first: int) -> list[list[float]]:
     """When gaps longer than a step begin and end, in s; rows of the grid begin with row ``first`` (from 0) of a log."""
     rows = [gap.row - 1 - first for gap in grid.timing.gaps]
     ends = [grid.row_times[[row - 1, row]].tolist() for row in rows]
-    return [[begin, end] for begin, end in ends if end - begin > grid.dt * (1.0 + _SAME_TIME)]
+    return [[begin, end] for begin, end in ends if is_gap(end - begin, grid)]
+
+
+def is_gap(seconds: float, grid: Grid) -> bool:
+    """Whether what is not known for so long is longer than a step."""
+    return seconds > grid.dt * (1.0 + _SAME_TIME)
 
 
 def joined_spans(spans: Sequence[Sequence[float]]) -> list[list[float]]:

@@ -119,14 +119,17 @@ def missing_text(missing: list[list[Any]]) -> str:
     """
     if not missing:
         return ""
+    places: dict[tuple[int, int, float], list[str]] = {}
+    for label, row, last, seconds in missing:
+        places.setdefault((row, last, seconds), []).append(label)
     listed = ", ".join(
-        f"{label} in row {row}" + (f" to {last} ({_seconds(seconds)})" if last > row else "")
-        for label, row, last, seconds in missing[:_LISTED]
+        f"{', '.join(dict.fromkeys(labels))} in row {row}" + (f" to {last} ({_seconds(seconds)})" if last > row else "")
+        for (row, last, seconds), labels in list(places.items())[:_LISTED]
     )
-    more = f" and {len(missing) - _LISTED} more places" if len(missing) > _LISTED else ""
+    more = f" and in {len(places) - _LISTED} more places" if len(places) > _LISTED else ""
     return (
-        f"values are missing, of {listed}{more}: observations there lie on lines, and actions are those before; "
-        "inference cuts recordings there"
+        f"values are missing, of {listed}{more}: observations there lie on lines, and actions are those before. Where "
+        "that is for longer than a step, inference cuts recordings, or says that it does not"
     )
 
 

@@ -87,7 +87,8 @@ class _Classic(StateAccess):
         self._size, self._angles, self._step = size, angles, step
 
     def time_step(self, env: Any) -> float | None:
-        return None if self._step is None else float(vars(env)[self._step])
+        seconds = None if self._step is None else getattr(env, self._step, None)
+        return float(seconds) if isinstance(seconds, int | float) and seconds > 0 else None
 
     def size(self, env: Any) -> int:
         return self._size

@@ -54,13 +54,15 @@ def _compare_repeats(compared: Compared, first: Sequence[np.ndarray], again: Seq
     """A warning where the same start, actions, parameters and seed show something else the second time."""
     for one, other in zip(first, again, strict=True):
         if not np.array_equal(one, other, equal_nan=True):
-            row = int(np.argmax((one != other).any(axis=1))) if one.shape == other.shape else min(len(one), len(other))
-            where = f", from row {row} of a segment on" if row else " where a segment starts"
+            row = min(len(one), len(other))
+            if one.shape == other.shape:
+                row = int(np.argmax(((one != other) & ~(np.isnan(one) & np.isnan(other))).any(axis=1)))
+            where = f", from row {row} of a segment on" if row else ", where a segment starts"
             warnings.warn(
                 "the simulator shows something else when the same segment is simulated again, with the same seed"
                 f"{where}: reset must set all of its state, and random numbers must come from self.np_random. "
                 f"Otherwise no posterior can be repeated ({_PAGE})",
-                stacklevel=5,
+                stacklevel=4,
             )
             return
 
