@@ -160,7 +160,8 @@ def test_rollouts_equal_those_of_a_list(name: str) -> None:
 @pytest.mark.parametrize("name", IDS)
 def test_extras_equal_those_of_a_list(name: str) -> None:
     """States and time, which depends on the time step of each rollout."""
-    update = DomainParamUpdate({"dt": 0.03}) if name in ("Pendulum-v1", "Acrobot-v1") else None
+    seconds = {"Pendulum-v1": "dt", "Acrobot-v1": "dt", "CartPole-v0": "tau", "CartPole-v1": "tau"}.get(name)
+    update = None if seconds is None else DomainParamUpdate({seconds: 0.03})
     plans = [RolloutPlan(i, (2, 0, i), u, max_steps=5) for i, u in enumerate((None, update, None))]
     found = []
     for source in (name, functools.partial(passed_on, name)):

@@ -77,7 +77,8 @@ def test_applied_actions_are_clipped_where_the_environment_does_not_tell():
     assert result.actions[:, 0].tolist() == [5.0] * 3 and result.actions_applied[:, 0].tolist() == [2.0] * 3
     choices = rollout("CartPole-v1", lambda obs: 1, max_steps=3, seed=0)
     assert choices.actions_applied.tolist() == [1, 1, 1] and choices.states.shape == (4, 4)
-    assert "time" not in choices.data_names
+    np.testing.assert_allclose(choices.time, 0.02 * np.arange(4))  # which CartPole calls tau
+    assert "time" not in rollout("MountainCar-v0", lambda obs: 1, max_steps=3, seed=0).data_names
 
 
 def test_recorded_actions_are_what_the_policy_said_whatever_the_environment_does_to_them():

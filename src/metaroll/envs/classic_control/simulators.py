@@ -46,6 +46,7 @@ class ClassicSimulator(Simulator):
         params: Attributes that may have any value, and differ between rows.
         fixed: Attributes that must have this value, or the formulas do not speak for the environment.
         class_name: Of the environment.
+        seconds: The attribute that says how long a step takes, if the environment has it.
         state_dim: Numbers in the environment's ``state``; flags may follow them, false where an episode starts.
     """
 
@@ -53,6 +54,7 @@ class ClassicSimulator(Simulator):
     params: ClassVar[tuple[str, ...]]
     fixed: ClassVar[Mapping[str, Any]] = {}
     class_name: ClassVar[str]
+    seconds: ClassVar[str] = "dt"
     state_dim: ClassVar[int]
     num_flags: ClassVar[int] = 0
 
@@ -83,11 +85,11 @@ class ClassicSimulator(Simulator):
 
     def constants(self, tasks: Sequence[Mapping[str, Any]], xp: Any) -> dict[str, Any]:
         """What steps need, by position, and the time step (NaN where the environment does not tell)."""
-        table = np.array([(*self.derive(task), task.get("dt", np.nan)) for task in tasks], dtype=np.float64)
+        table = np.array([(*self.derive(task), task.get(self.seconds, np.nan)) for task in tasks], dtype=np.float64)
         return {"own": tuple(np.ascontiguousarray(column) for column in table.T[:-1]), "dt": table[:, -1].copy()}
 
     def time_step(self, state: Rows, constants: Rows) -> float | None:
-        return float(constants["dt"][0]) if "dt" in self.values else None
+        return float(constants["dt"][0]) if self.seconds in self.values else None
 
     def initial_state(self, uniforms: Columns, constants: Any, xp: Any) -> Columns:
         count = len(constants["dt"])
@@ -177,6 +179,7 @@ class _CartPole(ClassicSimulator):
     """The flag is true once the pole has fallen."""
 
     class_name = "CartPoleEnv"
+    seconds = "tau"
     runs_on_torch = True
     num_uniforms = 4
     params = (
