@@ -124,7 +124,8 @@ def test_single_columns_are_checked(tmp_path):
     spiked[77] = 5.0
     np.savez(tmp_path / "log.npz", a=spiked, b=np.full(600, 0.3), c=clipped, u=np.zeros(600))
     [log] = load_log(tmp_path / "log.npz", {"observations": ["a", "b", "c"], "actions": ["u"], "sample_time": 0.01})
-    constant, outlier, stuck = check_log([log])
+    constant, outlier, stuck, still = check_log([log])
+    assert still.columns == ("action u",) and still.text == "always the same: the action u (0)"
     assert constant.columns == ("b",) and constant.text == "always the same: b (0.3)"
     assert (outlier.kind, outlier.columns, outlier.steps) == ("outlier", ("a",), ((0, 77),))
     assert "in step 77: " in outlier.text
@@ -134,6 +135,28 @@ def test_single_columns_are_checked(tmp_path):
     [outside] = [one for one in check_log([log]) if one.kind == "outside"]
     assert outside.columns == ("observation 0",) and outside.steps == ((0, 77),)
     assert "leaves the observation space [-2, 2] in step 77, up to 5" in outside.text
+
+
+def test_what_is_clipped_is_no_other_unit():
+    t = 0.02 * np.arange(400)
+    speed = 6.0 * np.cos(3.0 * t)
+    spaces = (gymnasium.spaces.Box(-np.inf, np.inf, (2,)), gymnasium.spaces.Discrete(2))
+    info = {"env_spec": EnvSpec(*spaces, observation_labels=("theta", "theta_dot")), "dt": 0.02}
+    clipped = np.stack([2.0 * np.sin(3.0 * t), np.clip(speed, -2.0, 2.0)], axis=1)  # factor 1.7 over all rows
+    log = StepSequence(rewards=np.zeros(399), observations=clipped, actions=np.arange(399) % 2, rollout_info=info)
+    assert kinds(check_log([log])) == ["stuck", "stuck"]
+    log.observations[:, 1] *= 57.3
+    assert kinds(check_log([log])) == ["speed", "stuck", "stuck"]
+    log.actions[:] = 1
+    assert check_log([log])[-1].text == "always the same: the action 0 (1)"
+
+
+def test_outliers_of_the_simulator_are_none_of_the_log():
+    made = [elastic_joint(seed, 0.0) for seed in range(2)]
+    for one in made:
+        one.observations[[50, 120], 1] += 3.0
+    assert kinds(check_log(made[:1], [elastic_joint(3)], 0.02)) == ["outlier"]
+    assert check_log(made[:1], made[1:], 0.02) == []
 
 
 def test_a_noisy_sensor_may_show_a_little_more_than_the_space_holds(tmp_path):

@@ -45,6 +45,10 @@ def test_spikes_come_back_and_jumps_do_not():
     assert spikes(values).tolist() == [100, 300]
     assert spikes(np.zeros(10)).size == 0 and spikes(np.array([0.0, 9.0])).size == 0
     assert spikes(generator.normal(size=2000)).size == 0
+    speeds = np.cumsum(np.where(np.arange(400) // 100 % 2, -1.0, 1.0) + 0.01 * generator.normal(size=400))
+    assert spikes(speeds).size == 0  # three peaks
+    speeds[[1, 150, 398]] += [5.0, 9.0, -8.0]
+    assert spikes(speeds).tolist() == [1, 150, 398]
 
 
 def test_values_at_a_stop_are_frequent():

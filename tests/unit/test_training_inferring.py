@@ -439,7 +439,9 @@ def test_failed_simulations_are_sets_of_parameters_also_of_an_earlier_run(tmp_pa
     assert len(set(counts)) == 1 and len(set(counts[0])) == 1 and 10 < counts[0][0] < 50
 
 
-def test_an_earlier_posterior_stays_with_its_verdict_until_the_new_one_is_complete(tmp_path, monkeypatch) -> None:
+def test_an_earlier_posterior_stays_with_its_verdict_until_the_new_one_is_complete(
+    tmp_path, monkeypatch, capsys
+) -> None:
     def judged(posterior, *given, **options):
         return Verdict((Check("coverage", "passed", "as it should", 0.5),), posterior.names, ())
 
@@ -458,6 +460,23 @@ def test_an_earlier_posterior_stays_with_its_verdict_until_the_new_one_is_comple
     assert Posterior.load(tmp_path).names == ("pole_mass",)
     assert (tmp_path / "inference.json").exists() and (tmp_path / PAGE).exists()
     assert told_of(f"pend@{tmp_path}") == []
+    save_rollouts(log, tmp_path / "log")
+    words = [
+        "--data",
+        str(tmp_path / "log"),
+        "--out",
+        str(tmp_path / "a run"),
+        "--hold-out",
+        "0",
+        "--param",
+        "pole_mass=0.5:1.5",
+    ]
+    assert main(["infer", "pend", *words]) == 130
+    told = " ".join(capsys.readouterr().err.split())
+    assert (
+        f"interrupted; continue with: metaroll infer pend --data {tmp_path}/log --out '{tmp_path}/a run' --hold-out 0"
+        in told
+    )
     monkeypatch.setattr(inferring, "check_posterior", judged)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):  # between the posterior and its verdict
         patch.setattr(inferring, "write_json", killed)

@@ -382,6 +382,18 @@ def test_gaps_that_nothing_can_leave_out_are_said_of_what_is_inferred_from() -> 
     assert doubts_about(EnvSource.of(Cart), [StepSequence(**fields, rollout_info=info)]) == []
 
 
+def test_a_time_step_that_nobody_has_said_and_a_lag_are_doubts() -> None:
+    logs = logged("Pendulum-v1", {}, steps=190)
+    for log in logs:
+        log.actions[2:] = log.actions[:-2].copy()  # commands stand two rows late
+    late, *_, unsaid = doubts_about(EnvSource.of("Pendulum-v1"), logs)
+    assert late.startswith("lag of commands: -2 steps, ") and "move their columns up by 2 rows" in late
+    assert unsaid == "the recordings do not say how long their steps are: they are taken for the simulator's, 0.05 s"
+    for log in logs:
+        log.rollout_info = {"dt": 0.05}
+    assert unsaid not in doubts_about(EnvSource.of("Pendulum-v1"), logs)
+
+
 def test_a_simulator_that_ends_where_the_robot_goes_on_is_stepped_on() -> None:
     """Segments that ended early were filled up with zeros: a posterior of what the simulator takes for a fall."""
     log = logged(Cart, {"mass": 0.8}, count=1, steps=8)

@@ -98,7 +98,11 @@ def infer(arguments: Sequence[str]) -> None:
         for text in doubts_about(EnvSource.of(names[0]), rollouts):
             show_line(console, f"[yellow]check:[/] {escape(text)}")
         with _at_work(console) as shown:
-            found = run(names[0], rollouts, prior, folder, options, progress=told_progress(console, shown, options))
+            try:
+                found = run(names[0], rollouts, prior, folder, options, progress=told_progress(console, shown, options))
+            except KeyboardInterrupt as error:  # simulations that were made are kept
+                error.resume_command = command_text("infer", *arguments)  # type: ignore[attr-defined]
+                raise
         with take(folder, INFER):
             page = write_inference_page(found, folder / PAGE)
     _show(console, found)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+from gymnasium.spaces import Box
 
 from metaroll.cli.options import Output, Switch, parse_command, unset
 from metaroll.errors import UsageError, blame_input
@@ -114,7 +115,9 @@ def _facts(path: Path, rollout: StepSequence) -> dict[str, Any]:
     parts = [str(log.get("file", "a recording"))] + [f"{key} {log[key]}" for key in ("episode", "end") if key in log]
     timing, lines = log.get("timing"), []
     if timing is not None:
-        told = (timing_text(timing, info["dt"]), gaps_text(timing["gaps"]), missing_text(log.get("missing") or []))
+        choices = not isinstance(info["env_spec"].action_space, Box)
+        how = timing_text(timing, info["dt"], choices=choices)
+        told = (how, gaps_text(timing["gaps"]), missing_text(log.get("missing") or []))
         lines = [line for line in told if line]
     return {
         "file": str(path),

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box
 
-from metaroll.data.logs.mapping import UNITS, LogColumn, LogMapping, names_angle
+from metaroll.data.logs.mapping import MANY_TURNS, UNITS, LogColumn, LogMapping, names_angle
 from metaroll.data.logs.minari_sets import find_minari, minari_rollouts, minari_tables
 from metaroll.data.logs.resampling import (
     Grid,
@@ -49,7 +49,7 @@ _FAR_CLOCK = 1e-3
 """Share of error from which a clock is no crystal: steps may really be longer or shorter."""
 
 _ANGLE_UNITS = ("rad", "deg", "rev")
-_A_TURN, _MANY_TURNS = 1.1 * 2.0 * math.pi, 6.0 * 2.0 * math.pi
+_A_TURN = 1.1 * 2.0 * math.pi
 """Range of an angle that is cut off at full turns, at most, with noise."""
 _FUNCTIONS = {"sin": np.sin, "cos": np.cos}
 
@@ -214,7 +214,8 @@ def _tell_timing(table: LogTable, rollouts: Sequence[StepSequence], max_gap: flo
     far = [number for number, timing in enumerate(timings) if abs(timing["clock_error"]) > _FAR_CLOCK]
     if far:
         dt = rollouts[far[0]].rollout_info[TIME_STEP]
-        parts.append(timing_text(timings[far[0]], dt))
+        choices = not isinstance(rollouts[far[0]].rollout_info["env_spec"].action_space, Box)
+        parts.append(timing_text(timings[far[0]], dt, choices=choices))
     if parts:
         warnings.warn(f"{table.source}: {'; '.join(parts)}", stacklevel=4)
 
@@ -389,7 +390,7 @@ class _Reader:
         """Ask, once for a file, of an angle without a unit that goes beyond six turns whether it is in degrees."""
         numbers = self._numbers[column.column]
         known = numbers[np.isfinite(numbers)] * column.scale
-        if column.column in self._asked or not known.size or np.abs(known).max() <= _MANY_TURNS:
+        if column.column in self._asked or not known.size or np.abs(known).max() <= MANY_TURNS:
             return
         self._asked.add(column.column)
         warnings.warn(

@@ -14,8 +14,10 @@ from metaroll.data.doors.json_files import read_json_dict
 from metaroll.data.doors.yaml_files import read_yaml
 from metaroll.errors import LogError, unknown_name
 
-__all__ = ["UNITS", "LogColumn", "LogMapping", "names_angle", "simulators_unit"]
+__all__ = ["MANY_TURNS", "UNITS", "LogColumn", "LogMapping", "names_angle", "simulators_unit"]
 
+MANY_TURNS = 6.0 * 2.0 * math.pi
+"""Of an angle without a unit: farther than it goes in radians, so that degrees are asked for."""
 _RAD_PER_DEG = math.pi / 180.0
 UNITS = {
     "": 1.0,

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.spaces import Box
 from scipy.optimize import linear_sum_assignment
 
-from metaroll.data.logs.mapping import names_angle
+from metaroll.data.logs.mapping import MANY_TURNS, names_angle
 from metaroll.data.rollouts import TIME_STEP
 from metaroll.data.step_sequence import StepSequence
 from metaroll.functional.series.noise import difference_noise
@@ -54,8 +54,6 @@ _UNITS = (
 _DEGREES = re.compile(r"(?:_|\b)deg(?:rees?)?(?:_|\b|/)", re.IGNORECASE)
 _AS_FAR = 10.0
 """Factor up to which a log goes about as far as a simulator with random actions; degrees are 57 radians."""
-_MANY_TURNS = 6.0 * 2.0 * math.pi
-"""Range of an angle in radians from which degrees are asked for."""
 _FUNCTION = re.compile(r"(sin|cos)(?:e|ine)?(?:_of)?[ _(]*(\w*)\)?")
 _SPEED = re.compile(r"(?:_|\b)(?:angular[ _])?(?:dot|velocity|speed|vel|rate)\b")
 _PLACE = re.compile(r"(?:_|\b)(?:angle|position|pos)\b")
@@ -66,7 +64,7 @@ class Finding(NamedTuple):
 
     Attributes:
         kind: ``"degrees"``, ``"speed"``, ``"circle"``, ``"outside"``, ``"outlier"``, ``"constant"`` or ``"stuck"``.
-        columns: Labels of the observations that it is about, or ``"observation 3"`` where they have none.
+        columns: Labels of the observations (or actions) that it is about, or ``"observation 3"`` where they have none.
         steps: Places in the rollouts, as (number of the rollout, step), both counted from 0; empty: it is about all.
         text: In words.
     """
@@ -90,7 +88,7 @@ def check_log(
     simulated: Sequence[StepSequence] | None = None,
     simulated_dt: float | None = None,
 ) -> list[Finding]:
-    """What may be wrong with the observations of a log, in words.
+    """What may be wrong with the observations, and commands that never change, of a log, in words.
 
     Speeds are compared with the derivatives of positions (forgotten units, signs, swapped columns), values with the
     observation space, each column with itself (outliers, constants, values at a stop). Which observation is the speed
@@ -114,18 +112,29 @@ def check_log(
     dt = _time_step(rollouts[0])
     found = list(_degrees(rollouts[0], data, names, reference))
     if dt is not None:
-        found += _speeds(data, reference, names, dt, simulated_dt or dt)
-    return [*found, *_columns(rollouts, data, reference, names)]
+        found += _speeds([_without_spikes(log) for log in data], reference, names, dt, simulated_dt or dt)
+    return [*found, *_columns(rollouts, data, reference, names), *_commands(rollouts)]
 
 
-def _flat(rollout: StepSequence) -> np.ndarray | None:
-    """Observations ``(T+1, O)``, if they are numbers of one axis."""
-    if "observations" not in rollout.data_names:
+def _flat(rollout: StepSequence, name: str = "observations") -> np.ndarray | None:
+    """Observations ``(T+1, O)`` or actions ``(T, A)``, if they are numbers of one axis; choices are one column."""
+    if name not in rollout.data_names:
         return None
-    values = rollout.get_data_values("observations")
-    if not isinstance(values, np.ndarray) or values.ndim != 2 or values.dtype.kind not in "biuf":
+    values = rollout.get_data_values(name)
+    if not isinstance(values, np.ndarray) or values.dtype.kind not in "biuf":
         return None
-    return values.astype(np.float64)
+    if values.ndim == 1 and name == "actions":
+        values = values[:, None]
+    return values.astype(np.float64) if values.ndim == 2 else None
+
+
+def _without_spikes(log: np.ndarray) -> np.ndarray:
+    """Outliers on lines between their neighbors: they are said of their columns."""
+    smooth = log.copy()
+    for i in range(log.shape[1]):
+        rows = spikes(log[:, i])
+        smooth[rows, i] = 0.5 * (log[rows - 1, i] + log[rows + 1, i])
+    return smooth
 
 
 def _names(rollout: StepSequence, width: int) -> tuple[str, ...]:
@@ -163,7 +172,7 @@ def _degrees(
         if reference and high - low < _AS_FAR * max(float(np.ptp(one[:, i])) for one in reference):
             continue
         called, is_angle = bool(_DEGREES.search(column)), names_angle(label)
-        if called or (is_angle and high - low > _MANY_TURNS):
+        if called or (is_angle and high - low > MANY_TURNS):
             yield Finding(
                 "degrees",
                 (names[i],),
@@ -196,7 +205,8 @@ def _speeds(
                     f"off 1 by {error:.2g}; check the columns, and function and unit in the mapping",
                 )
                 continue
-        fit = derivative_fit(*_pair(logs, relation), dt)
+        pair = _pair(logs, relation)
+        fit = derivative_fit(*pair, dt)
         factor = fit.factor / relation.factor
         place = _place(relation.position, names)
         if relation in swapped:
@@ -210,7 +220,7 @@ def _speeds(
             )
             continue
         still = all(np.ptp(log[:, i]) == 0.0 for log in logs for i in relation.position)
-        if still or all(np.ptp(log[:, relation.speed]) == 0.0 for log in logs):
+        if still or all(np.ptp(log[:, relation.speed]) == 0.0 for log in logs) or not pair[0]:
             continue  # said of the column itself
         if fit.agreement < _LOST:
             text = f"{columns[-1]} is not the speed of {place} (it explains {_percent(fit.agreement)} of its changes)"
@@ -327,13 +337,22 @@ def _plain(logs: list[np.ndarray], dt: float, *, alone: bool = False) -> list[_R
 
 
 def _pair(logs: list[np.ndarray], relation: _Relation) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Positions and speeds of each rollout."""
+    """Positions and speeds of each rollout, taken apart where the sensor of the speed is at its stop."""
     if len(relation.position) == 1:
         positions = [log[:, relation.position[0]] for log in logs]
     else:
         sin, cos = relation.position
         positions = [np.unwrap(np.arctan2(log[:, sin], log[:, cos])) for log in logs]
-    return positions, [log[:, relation.speed] for log in logs]
+    speeds = [log[:, relation.speed] for log in logs]
+    stops = [value for value, _ in stuck_values(np.concatenate(speeds)) if value != 0.0]
+    if not stops:
+        return positions, speeds
+    parts = []
+    for position, speed in zip(positions, speeds, strict=True):
+        free = np.flatnonzero(~np.isin(speed, stops))
+        runs = np.split(free, np.flatnonzero(np.diff(free) > 1) + 1)
+        parts += [(position[run], speed[run]) for run in runs if run.size > 1]
+    return [position for position, _ in parts], [speed for _, speed in parts]
 
 
 # ------------------------------------------------------------------------------------------------------- single columns
@@ -369,7 +388,7 @@ def _columns(
                 f"{worst:.6g}; check its unit and scale",
             )
         places = _places([spikes(log[:, i]) for log in logs])
-        if places:
+        if places and not any(spikes(one[:, i]).size for one in reference):  # as forces of contacts have them
             first = logs[places[0][0]][:, i]
             around = first[places[0][1] - 1 : places[0][1] + 2]
             yield Finding(
@@ -392,6 +411,19 @@ def _columns(
                 f"{count} of {len(column)} entries ({_listed(places)}): clipped, or at a stop; states are not known "
                 "there",
             )
+
+
+def _commands(rollouts: Sequence[StepSequence]) -> Iterator[Finding]:
+    """Commands that are always the same, of which a log tells nothing: the column may be another one."""
+    logs = [log[: len(one)] for one in rollouts if (log := _flat(one, "actions")) is not None]
+    if sum(map(len, logs)) <= 2 or len({log.shape[1] for log in logs}) > 1:
+        return
+    every = np.concatenate(logs)
+    spec = _spec(rollouts[0])
+    labels = None if spec is None else spec.action_labels
+    for i in np.flatnonzero(np.ptp(every, axis=0) == 0.0).tolist():
+        name = labels[i] if labels is not None and len(labels) == every.shape[1] else str(i)
+        yield Finding("constant", (f"action {name}",), (), f"always the same: the action {name} ({every[0, i]:.6g})")
 
 
 def _bounds(rollout: StepSequence, width: int) -> tuple[np.ndarray, np.ndarray]:

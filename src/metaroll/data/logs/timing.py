@@ -64,20 +64,22 @@ class Timing:
         }
 
 
-def timing_text(info: Mapping[str, Any], dt: float) -> str:
+def timing_text(info: Mapping[str, Any], dt: float, *, choices: bool = False) -> str:
     """What was done, in words.
 
     Args:
         info: What ``Timing.to_info`` returned.
         dt: Seconds per step.
+        choices: Whether actions are choices.
     """
+    acted = "actions are those that held for the longest time" if choices else "actions are means over steps"
     between = _seconds(info["row_step"])
     text = {
         "rows": f"rows were taken as steps of {_seconds(dt)}",
-        "gathered": f"rows, {between} apart, were gathered into steps of {_seconds(dt)}: actions are means over steps",
+        "gathered": f"rows, {between} apart, were gathered into steps of {_seconds(dt)}: {acted}",
         "repeated": f"rows, {between} apart, were taken as several steps of {_seconds(dt)} each: observations between "
         "them lie on lines",
-        "means": f"rows, {between} apart, were resampled to steps of {_seconds(dt)}: actions are means over steps, "
+        "means": f"rows, {between} apart, were resampled to steps of {_seconds(dt)}: {acted}, "
         "observations lie on lines between rows",
     }[info["rows"]]
     notes = []
@@ -89,7 +91,7 @@ def timing_text(info: Mapping[str, Any], dt: float) -> str:
         notes.append(f"which rows really were, to {100 * info['really_off']:.0f} %, as observations tell")
     if info["rows_far_off"]:
         rows = "1 row that is" if info["rows_far_off"] == 1 else f"{info['rows_far_off']} rows that are"
-        notes.append(f"but for {rows} farther off: there, stamps count and actions are means")
+        notes.append(f"but for {rows} farther off: there, stamps count and {acted}")
     if info["clock_error"]:
         notes.append(f"the clock is {_share(abs(info['clock_error']))} {'fast' if info['clock_error'] > 0 else 'slow'}")
     return f"{text} ({'; '.join(notes)})" if notes else text

@@ -14,6 +14,8 @@ __all__ = ["DerivativeFit", "circle_error", "derivative_fit", "spikes", "stuck_v
 _SPANS = (1, 2, 4, 8, 16)
 """Over how many steps changes are compared: noise of positions counts less, the longer they are."""
 _MOST_SPIKES = 0.02
+_SIDES = 0.25
+"""Share of a spike that its neighbors must be off the other way (half, where it is alone); of a peak they are not."""
 _FEWEST, _SHARE, _BEFORE = 5, 0.01, 5.0
 
 
@@ -75,7 +77,9 @@ def spikes(values: np.ndarray, threshold: float = 15.0) -> np.ndarray:
     """Places at which a series leaves both neighbors, and comes back, by far more than it does elsewhere.
 
     ``e[k] = x[k] - (x[k-1] + x[k+1]) / 2`` is compared with ``threshold`` times its robust standard deviation (1.4826
-    median absolute deviations). What 2 % of all values do is no exception, and jumps that do not come back are none.
+    median absolute deviations). What 2 % of all values do is no exception, and jumps that do not come back are none,
+    nor are peaks, as of a speed when a force changes its sign: there neighbors lie on lines with theirs, while beside a
+    spike ``e`` is half of its own, with the other sign.
 
     Args:
         values: Shape ``(N,)``.
@@ -91,7 +95,9 @@ def spikes(values: np.ndarray, threshold: float = 15.0) -> np.ndarray:
     size = np.abs(off)
     around = np.maximum(np.append(0.0, size[:-1]), np.append(size[1:], 0.0))
     back = np.minimum(np.abs(changes[:-1]), np.abs(changes[1:])) > 0.5 * size
-    found = np.flatnonzero((size > threshold * spread) & (size >= around) & (changes[:-1] * changes[1:] < 0.0) & back)
+    beside = -np.sign(off) * np.stack([np.append(-off[0], off[:-1]), np.append(off[1:], -off[-1])])
+    is_alone = (beside > _SIDES * size).all(axis=0) & (changes[:-1] * changes[1:] < 0.0) & back
+    found = np.flatnonzero((size > threshold * spread) & (size >= around) & is_alone)
     return found + 1 if found.size <= _MOST_SPIKES * len(values) else np.zeros(0, dtype=np.int64)
 
 
@@ -104,10 +110,13 @@ def stuck_values(values: np.ndarray) -> list[tuple[float, int]]:
     Args:
         values: Shape ``(N,)``.
     """
+    least = max(_FEWEST, _SHARE * len(values))
+    if len(values) < least or max(np.count_nonzero(values == end) for end in (values.max(), values.min())) < least:
+        return []  # as of nearly all columns, without sorting them
     levels, counts = np.unique(values, return_counts=True)
     found = []
     if len(levels) > 3:
         for level, count, near in ((levels[-1], counts[-1], counts[-4:-1]), (levels[0], counts[0], counts[1:4])):
-            if count >= max(_FEWEST, _SHARE * len(values)) and count >= _BEFORE * near.max():
+            if count >= least and count >= _BEFORE * near.max():
                 found.append((float(level), int(count)))
     return found

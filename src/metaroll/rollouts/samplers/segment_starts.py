@@ -195,13 +195,13 @@ def _told_segments(
                 "from a segment to its first state"
             ) from error
     begins, ends = _edges(segments)
-    moved = []
+    moved, every, sure = [], np.stack(told), np.stack(surely)
     for begin in begins:
         reach = max(segments) // 2 - 1 if begin else 0
-        rows = _rows_near(np.stack(surely), begin, reach)
-        rows = rows if len(rows) else _rows_near(np.stack(told), begin, reach)
+        rows = _rows_near(sure, begin, reach)
+        rows = rows if len(rows) else _rows_near(every, begin, reach)
         if not len(rows):
-            raise _untold(names[int(np.flatnonzero(~np.stack(told)[:, begin])[0])], begin)
+            raise _untold(names[int(np.flatnonzero(~every[:, begin])[0])], begin)
         moved.append(int(rows[np.argmin(np.abs(rows - begin))]))
     if moved == begins:
         return segments

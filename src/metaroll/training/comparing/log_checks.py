@@ -23,21 +23,26 @@ _EPISODES, _STEPS = 5, 100
 
 
 def doubts_about(source: EnvSource, rollouts: Sequence[StepSequence]) -> list[str]:
-    """What ``metaroll import-log`` says of them: findings of ``check_log``, gaps, and a lag that is surely not 0."""
+    """What ``metaroll import-log`` says of them: a lag that is surely not 0, findings of ``check_log``, and gaps."""
     env = source.make()
     try:
         simulated, dt = random_rollouts(env), time_step_of(env)
     finally:
         source.close(env)
-    found = [finding.text for finding in check_log(rollouts, simulated, dt)]
+    lag, own = lag_of(rollouts), (rollouts[0].rollout_info or {}).get(TIME_STEP)
+    found = []
+    if lag is not None and lag.is_told and not lag.low <= 0.0 <= lag.high:
+        found.append(lag_text(lag, own))
+    found += [finding.text for finding in check_log(rollouts, simulated, dt)]
     for number, one in enumerate(rollouts):
         log = (one.rollout_info or {}).get("log") or {}
         told = gaps_text((log.get("timing") or {}).get("gaps") or [])
         if told and "made_up" not in log:  # imported before gaps were told by their times
             found.append(f"rollout {number} has {told}; what is made up counts as recorded: import the log again")
-    lag = lag_of(rollouts)
-    if lag is not None and lag.is_told and not lag.low <= 0.0 <= lag.high:
-        found.append(lag_text(lag, (rollouts[0].rollout_info or {}).get(TIME_STEP)))
+    if dt is not None and own is None and "time" not in rollouts[0].data_names:
+        found.append(
+            f"the recordings do not say how long their steps are: they are taken for the simulator's, {dt:g} s"
+        )
     return found
 
 

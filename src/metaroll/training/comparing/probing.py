@@ -44,13 +44,13 @@ def probe(followed: Followed, prior: Prior, options: InferenceOptions) -> None:
     """
     compared, rollouts, starts = followed.compared, followed.rollouts, followed.starts
     first, again = _simulated(compared, rollouts[0], starts, [dict(compared.nominal)] * 2, options)
-    _compare_repeats(compared, first, again)
+    _compare_repeats(first, again)
     _check_starts(compared, rollouts[0], starts, first)
     _compare_motion(compared, rollouts[0], starts, first)
     _check_params(compared, rollouts[0], starts, first, prior, options)
 
 
-def _compare_repeats(compared: Compared, first: Sequence[np.ndarray], again: Sequence[np.ndarray]) -> None:
+def _compare_repeats(first: Sequence[np.ndarray], again: Sequence[np.ndarray]) -> None:
     """A warning where the same start, actions, parameters and seed show something else the second time."""
     for one, other in zip(first, again, strict=True):
         if not np.array_equal(one, other, equal_nan=True):

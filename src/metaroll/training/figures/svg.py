@@ -28,7 +28,8 @@ _RIGHT, _TOP, _BOTTOM = 24, 12, 46
 _LABEL, _DIGIT = 32, 8
 """Pixels to the left of the numbers at the axis, for its label, and of a character."""
 _MOST_POINTS, _MOST_DOTS = 400, 25
-_MOST_NUMBERS = 9
+_MOST_NUMBERS, _MOST_CELLS = 9, 7
+"""Cells along an axis of which each has its number, and its value at the axis."""
 # From dark to bright in equal steps of lightness, also for those who do not see colors well.
 _SHADES = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
 
@@ -97,7 +98,8 @@ def _field(chart: Field) -> str:
     values = chart.values
     finite = values[np.isfinite(values)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
-    left = _left_of([number_text(value) for value in y])
+    x_ticks, y_ticks = _cell_ticks(x), _cell_ticks(y)
+    left = _left_of([label for _, label in y_ticks])
     width, height = (_WIDTH - left - _RIGHT) / len(x), (_HEIGHT - _TOP - _BOTTOM) / len(y)
     numbered, text = max(len(x), len(y)) <= _MOST_NUMBERS, distinct_text(values, number_text)
     parts = []
@@ -115,14 +117,9 @@ def _field(chart: Field) -> str:
             ink = "#000" if share > 0.6 else "#fff"
             where = f'x="{begin + width / 2:.1f}" y="{top + height / 2 + 4:.1f}" font-size="11" pointer-events="none"'
             parts.append(f'<text {where} text-anchor="middle" fill="{ink}">{text(float(values[i, j]))}</text>')
-    every_x, every_y = -(-len(x) // 7), -(-len(y) // 7)
     bottom = _HEIGHT - _BOTTOM
-    parts += [
-        _text(left + (i + 0.5) * width, bottom + 18, number_text(x[i]), "middle") for i in range(0, len(x), every_x)
-    ]
-    parts += [
-        _text(left - 7, bottom - (j + 0.5) * height + 5, number_text(y[j]), "end") for j in range(0, len(y), every_y)
-    ]
+    parts += [_text(left + (cell + 0.5) * width, bottom + 18, label, "middle") for cell, label in x_ticks]
+    parts += [_text(left - 7, bottom - (cell + 0.5) * height + 5, label, "end") for cell, label in y_ticks]
     parts.append(_text((left + _WIDTH - _RIGHT) / 2, _HEIGHT - 6, axis_label(x_label), "middle"))
     parts.append(_upright(axis_label(y_label)))
     return _svg(chart.title, parts)
@@ -289,6 +286,16 @@ def _ticks(low: float, high: float, count: int, whole: bool = False) -> list[flo
     step = max(1.0, round(step)) if whole else step
     first = math.ceil(low / step - 1e-9)
     return [round(i * step, 12) + 0.0 for i in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def _cell_ticks(values: Sequence[float]) -> list[tuple[float, str]]:
+    """Cells, of a few each, and what stands there; of many that are evenly apart, places of round numbers."""
+    values = np.asarray(values, dtype=np.float64)
+    steps = np.diff(values)
+    if len(values) > _MOST_CELLS and steps[0] > 0.0 and np.allclose(steps, steps[0], rtol=1e-6):
+        ticks = _ticks(float(values[0]), float(values[-1]), 5)
+        return list(zip(np.interp(ticks, values, np.arange(len(values))).tolist(), tick_texts(ticks), strict=True))
+    return [(i, number_text(float(values[i]))) for i in range(0, len(values), -(-len(values) // _MOST_CELLS))]
 
 
 def _shade(share: float) -> str:
