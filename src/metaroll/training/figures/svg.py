@@ -288,9 +288,8 @@ def _ticks(low: float, high: float, count: int, whole: bool = False) -> list[flo
     return [round(i * step, 12) + 0.0 for i in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def _cell_ticks(values: Sequence[float]) -> list[tuple[float, str]]:
+def _cell_ticks(values: np.ndarray) -> list[tuple[float, str]]:
     """Cells, of a few each, and what stands there; of many that are evenly apart, places of round numbers."""
-    values = np.asarray(values, dtype=np.float64)
     steps = np.diff(values)
     if len(values) > _MOST_CELLS and steps[0] > 0.0 and np.allclose(steps, steps[0], rtol=1e-6):
         ticks = _ticks(float(values[0]), float(values[-1]), 5)
