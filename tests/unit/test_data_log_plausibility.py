@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
-from metaroll import EnvSpec, PendulumEnv, StepSequence, check_log, load_log, load_rollouts, rollout
+from metaroll import EnvSpec, PendulumEnv, StepSequence, check_log, load_log, load_rollouts, log_lag, rollout
 from metaroll.cli.main import main
 
 DT = 0.05
@@ -149,6 +149,40 @@ def test_what_is_clipped_is_no_other_unit():
     assert kinds(check_log([log])) == ["speed", "stuck", "stuck"]
     log.actions[:] = 1
     assert check_log([log])[-1].text == "always the same: the action 0 (1)"
+
+
+def test_rollouts_in_one_are_said_where_they_begin():
+    """Of a pendulum whose loop goes on after a reset, with stamps that go on, too."""
+    made = random_rollouts("Pendulum-v1", 3, 4, 60)
+    observations = np.concatenate([one.observations[:-1] for one in made])
+    actions = np.concatenate([one.actions for one in made])[:-1]
+    for noise in (0.0, 0.005):
+        told = observations + noise * np.ptp(observations, axis=0) * np.random.default_rng(0).normal(size=(240, 3))
+        log = StepSequence(rewards=np.zeros(239), observations=told, actions=actions, rollout_info={"dt": DT})
+        [jump] = check_log([log], made)
+        assert jump.kind == "jump" and set(jump.steps) <= {(0, 60), (0, 120), (0, 180)} and len(jump.steps) >= 2
+        assert "jumps in step 60" in jump.text and "does a new rollout begin there" in jump.text
+        assert check_log(made, made) == []
+
+
+def test_commands_in_a_far_larger_unit_are_said():
+    log = elastic_joint(0)
+    assert check_log([log]) == []
+    log.actions[:] *= 1e-3
+    [small] = check_log([log])
+    assert small.kind == "small" and small.columns == ("action 0",)
+    assert re.fullmatch(r"the action 0 goes from -0.00\d+ to 0.00\d+, and its bounds from -9 to 9: .*scale", small.text)
+
+
+def test_what_is_no_list_of_rollouts_is_refused():
+    log = elastic_joint(0)
+    for check in (check_log, log_lag):
+        with pytest.raises(TypeError, match=r"must be a list of StepSequences, got a single one: .* \[rollout\]"):
+            check(log)
+        with pytest.raises(TypeError, match=r"load_log and load_rollouts return one.*got 'log.csv'"):
+            check("log.csv")
+        with pytest.raises(TypeError, match="must hold StepSequences, got int at position 1"):
+            check([log, 3])
 
 
 def test_outliers_of_the_simulator_are_none_of_the_log():

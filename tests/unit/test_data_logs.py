@@ -200,6 +200,18 @@ PLAIN = {"time": "t", "observations": {"x": "x"}, "actions": {"u": {"column": "u
 GOOD = {"t": [0.0, 0.1, 0.2, 0.3, 0.4], "x": [0.0, 1.0, 2.0, 3.0, 4.0], "u": [0.0, 0.5, 1.0, 0.5, 0.0]}
 
 
+def test_truth_values_are_numbers_in_a_csv_file_too(tmp_path):
+    columns = {**GOOD, "u": ["True", "False", "true", "false", ""]}
+    [log] = load_log(write_csv(tmp_path / "log.csv", columns), PLAIN)
+    assert log.actions[:, 0].tolist() == [1.0, 0.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize("dt", [0.0, -1.0, float("nan"), "0.05"])
+def test_a_time_step_that_is_none_is_refused(tmp_path, dt):
+    with pytest.raises(ValueError if isinstance(dt, float) else TypeError, match="dt must"):
+        load_log(write_csv(tmp_path / "log.csv", GOOD), PLAIN, dt=dt)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -257,6 +269,8 @@ def test_what_is_wrong_is_named_with_row_and_column(tmp_path, changes, message):
         ({"observations": {"x": 3}}, "must be the name of a column"),
         ({"actions": {"u": {"column": "u", "scale": "2"}}}, "actions.u.scale must be a number"),
         ({"actions": {"u": {"column": "u", "bounds": [1, -1]}}}, "low < high"),
+        ({"actions": {"u": {"column": "u", "scale": 0}}}, "actions.u.scale must not be 0"),
+        ({"observations": {"x": "x", "y": "x"}}, "observations.y must have a column of its own, got 'x', which is 'x'"),
         ({"sample_time": 0.1}, "not both"),
         ({"time": None}, "either time"),
         ({"time": None, "sample_time": 0.0}, r"sample_time must lie in \(0"),
@@ -281,6 +295,7 @@ def test_files_that_are_none(tmp_path):
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
     (tmp_path / "cut.csv").write_text("t,x,u\n0,0,0\n1,1,1\n2,2")
+    (tmp_path / "empty.csv").write_text("t,x,u\n0,0,0\n\n1,1,1\n")
     (tmp_path / "twice.csv").write_text("t,x,x\n0,0,0\n")
     (tmp_path / "bytes.csv").write_bytes(b"\xff\xfe\x00")
     for name, message in {
@@ -291,6 +306,7 @@ def test_files_that_are_none(tmp_path):
         "no.xls": "must end in .csv, .npz, .parquet",
         "no.csv": "has no line with the names",
         "cut.csv": r"row 3 \(line 4\) has 2 cells, the first line names 3 columns; the log ends in the middle",
+        "empty.csv": r"row 2 \(line 3\) is empty: take it away; where it parts rollouts, .*episode",
         "twice.csv": "column 'x' occurs twice",
         "bytes.csv": "no text in UTF-8",
     }.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from typing import Any, ClassVar
 
 import gymnasium
@@ -23,6 +24,7 @@ from metaroll.training.comparing.following import Followed
 from metaroll.training.comparing.log_checks import doubts_about
 from metaroll.training.comparing.probing import probe
 from metaroll.training.evaluation.inference_result import InferenceOptions
+from metaroll.training.report.inference_page import write_inference_page
 from metaroll.training.session import inferring
 from metaroll.training.session.inferring import infer, segment_sampler
 
@@ -380,6 +382,102 @@ def test_gaps_that_nothing_can_leave_out_are_said_of_what_is_inferred_from() -> 
     assert text.startswith("rollout 1 has 1 gap before row 493 (219.5 ms)") and "import the log again" in text
     info["log"]["made_up"] = [[0.3, 0.5]]
     assert doubts_about(EnvSource.of(Cart), [StepSequence(**fields, rollout_info=info)]) == []
+
+
+class Wide(Cart):
+    """It shows a third entry."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (3,))
+
+    def reset(self, *, seed=None, options=None):
+        observation, info = super().reset(seed=seed, options=options)
+        return np.append(observation, np.float32(0.0)), info
+
+    def step(self, action):
+        observation, *rest = super().step(action)
+        return np.append(observation, np.float32(0.0)), *rest
+
+
+class Limited(Cart):
+    """Its mass is 1.2 at most, whatever it is set to."""
+
+    def __setattr__(self, name, value):
+        super().__setattr__(name, min(value, 1.2) if name == "mass" else value)
+
+
+class Careless(Cart):
+    """Its inverse works in what it is given."""
+
+    def state_from_observation(self, observations):
+        observations *= 1.0 + 1e-3
+        return observations
+
+
+class Frail(Cart):
+    """It fails where it is heavier than the nominal one."""
+
+    def step(self, action):
+        observation, *rest = super().step(action)
+        return observation * (np.nan if self.mass > 1.0 else 1.0), *rest
+
+
+@pytest.mark.parametrize("noise", ["none", "estimate"])
+def test_a_log_of_another_robot_is_said_before_noise_is_looked_at(noise) -> None:
+    log = logged(Cart, {"mass": 0.8}, count=1, steps=60)
+    with pytest.raises(ShapeError, match=r"must have 3 observations per step, as the simulator has, got 2: is it the"):
+        looked_at(Wide, log, PUSHED, noise)
+    log[0].actions = np.repeat(log[0].actions, 2, axis=1)
+    with pytest.raises(ShapeError, match=r"must have 1 actions per step, as the simulator takes, got 2: is it another"):
+        looked_at(Cart, log, PUSHED, noise)
+
+
+def test_what_a_simulator_makes_of_a_parameter_is_looked_at() -> None:
+    log = logged(Cart, {"mass": 0.8}, count=1, steps=8)
+    with pytest.warns(UserWarning, match=r"mass is 1.2 after it was set to 1.5\. What it makes alike no"):
+        looked_at(Limited, log, PUSHED)
+
+
+def test_an_inverse_may_change_what_it_is_given() -> None:
+    [log] = logged(Cart, {"mass": 0.8}, count=1, steps=60)
+    before = log.observations.copy()
+    looked_at(Careless, [log], PUSHED)
+    np.testing.assert_array_equal(log.observations, before)
+
+
+def test_noise_that_cannot_be_is_said() -> None:
+    log = logged(Cart, {"mass": 0.8}, count=1, steps=60)
+    with pytest.raises(ValueError, match=r"noise.1 must be a deviation, at least 0, got a range from -1"):
+        looked_at(Cart, log, {**PUSHED, "noise.1": (-1.0, 1.0)})
+    with pytest.warns(UserWarning, match=r"far larger than the deviation of .* measured: 1 50 \(measured: 0\.\d+"):
+        looked_at(Cart, log, PUSHED, "1=50")
+
+
+def test_a_posterior_of_simulations_that_fail_has_a_page_and_a_verdict(tmp_path, monkeypatch) -> None:
+    """It ended in an error about unpacking, or in one that lost the posterior."""
+
+    class Heavy(Knows):
+        """Next to what the simulator cannot simulate."""
+
+        def infer(self, simulate, observed, num_simulations, enough):
+            near = np.random.default_rng(0).normal(1.5, 1e-6, (400, 1))
+            posterior = Posterior(self.prior, observed, draws=near, description=dict(self.description, rounds=1))
+            enough(posterior)
+            return posterior
+
+    monkeypatch.setattr(inferring, "NPDR", Heavy)
+    log = logged(Cart, {"mass": 1.4}, steps=20)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # all simulations of the checks fail
+        found = infer(Frail, log, PUSHED, tmp_path, InferenceOptions(segment_length=10, noise="none"))
+    assert not found.trusted and found.checks["text"].startswith("Do not train on this posterior of mass: 1 of 1 tests")
+    assert found.checks["lines"] == [
+        "failed simulations: too few simulations with its draws have worked to judge it: the prior reaches where the "
+        "simulator fails, or the posterior is wrong"
+    ]
+    assert found.error_text().startswith("predictions: none, since no simulation")
+    page = write_inference_page(found, tmp_path / "report.html").read_text("utf-8")
+    assert "Predictions: none, since no simulation with draws of the posterior has worked" in page
+    assert Posterior.load(tmp_path).names == ("mass",)
 
 
 def test_a_time_step_that_nobody_has_said_and_a_lag_are_doubts() -> None:

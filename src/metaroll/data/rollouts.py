@@ -16,7 +16,7 @@ from metaroll.errors import ShapeError
 from metaroll.functional.returns import discounted_sum
 from metaroll.types import RolloutPlan
 
-__all__ = ["RolloutColumns", "Rollouts", "plan_summary"]
+__all__ = ["RolloutColumns", "Rollouts", "listed_rollouts", "plan_summary"]
 
 WITH_FINAL = ("observations", "states")
 """Fields with one entry more than a rollout has steps."""
@@ -151,6 +151,29 @@ class RolloutColumns:
         if self.plans is not None:
             info["plan"] = plan_summary(self.plans[number])
         return info | self.common
+
+
+def listed_rollouts(rollouts: Iterable[StepSequence], name: str = "rollouts") -> list[StepSequence]:
+    """``rollouts`` as a list.
+
+    Args:
+        rollouts: What a user gave.
+        name: What errors call it.
+
+    Raises:
+        TypeError: It is one rollout alone, or holds something else.
+    """
+    if isinstance(rollouts, StepSequence):
+        raise TypeError(f"{name} must be a list of StepSequences, got a single one: put it into a list, [rollout]")
+    if isinstance(rollouts, str | bytes) or not isinstance(rollouts, Iterable):
+        raise TypeError(
+            f"{name} must be a list of StepSequences (load_log and load_rollouts return one), got {rollouts!r}"
+        )
+    listed = list(rollouts)
+    for place, one in enumerate(listed):
+        if not isinstance(one, StepSequence):
+            raise TypeError(f"{name} must hold StepSequences, got {type(one).__name__} at position {place}")
+    return listed
 
 
 class Rollouts(Sequence[StepSequence]):

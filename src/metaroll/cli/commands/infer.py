@@ -232,13 +232,7 @@ def _show(console: Console, found: Any, truth: Any = None) -> None:
     for text in (found.recordings, found.noise.get("text")):
         if text:
             show_line(console, escape(text))
-    errors = found.errors()
-    show_line(
-        console,
-        f"predictions are off by {errors['posterior']:.3g} of what a column's entries differ by (their deviation) with "
-        f"the posterior, {errors['nominal']:.3g} with the nominal parameters"
-        + (f"; noise of sensors alone makes {errors['noise']:.3g}" if errors["noise"] else ""),
-    )
+    show_line(console, found.error_text())
     if found.checks:
         color = "green" if found.checks["passed"] else "yellow" if found.checks["too_wide"] else "red"
         show_line(console, f"[{color}]{escape(found.checks['text'])}[/]")

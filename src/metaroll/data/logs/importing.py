@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box
 
+from metaroll.checks import check_number
 from metaroll.data.logs.mapping import MANY_TURNS, UNITS, LogColumn, LogMapping, names_angle
 from metaroll.data.logs.minari_sets import find_minari, minari_rollouts, minari_tables
 from metaroll.data.logs.resampling import (
@@ -90,8 +91,10 @@ def load_log(
     Raises:
         FileNotFoundError: There is no such file.
         ImportError: A package for this kind of file is missing; names the extra.
+        TypeError, ValueError: ``dt`` is no number above 0.
         LogError: The log or the mapping cannot be used; names file, row and column.
     """
+    dt = None if dt is None else check_number("dt", dt, 0.0, above_low=True)
     found = None if mapping is None else _mapping(mapping)
     data_set = find_minari(path)
     if data_set is not None:
@@ -464,7 +467,7 @@ class _Reader:
             raise LogError(
                 f"{self._table.place(first + int(wrong[0]), column.column)}: the action {label!r} is "
                 f"{values[wrong[0]]:.6g}, outside of [{low:g}, {high:g}] ({wrong.size} rows are); check its unit and "
-                "scale, or set outside: clip"
+                + ("scale, or set outside: clip" if isinstance(self._spec.action_space, Box) else "scale")
             )
         return np.clip(values, low, high)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from metaroll.data.rollouts import listed_rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import DataError
 from metaroll.functional.series.lags import Lag, estimate_lag
@@ -21,8 +22,10 @@ def log_lag(rollouts: Sequence[StepSequence], seed: int = 0) -> Lag:
         seed: Of the bootstrap.
 
     Raises:
+        TypeError: ``rollouts`` is no list of them.
         DataError: Observations or actions are no numbers of one axis.
     """
+    rollouts = listed_rollouts(rollouts)
     fields = ["actions_applied" if "actions_applied" in one.data_names else "actions" for one in rollouts]
     observations = [_numbers(one, "observations") for one in rollouts]
     actions = [_numbers(one, field) for one, field in zip(rollouts, fields, strict=True)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -13,10 +14,10 @@ from gymnasium.spaces import Box
 from scipy.optimize import linear_sum_assignment
 
 from metaroll.data.logs.mapping import MANY_TURNS, names_angle
-from metaroll.data.rollouts import TIME_STEP
+from metaroll.data.rollouts import TIME_STEP, listed_rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.functional.series.noise import difference_noise
-from metaroll.functional.series.signals import circle_error, derivative_fit, spikes, stuck_values
+from metaroll.functional.series.signals import DerivativeFit, circle_error, derivative_fit, spikes, stuck_values
 from metaroll.types import EnvSpec
 
 __all__ = ["Finding", "check_log"]
@@ -27,6 +28,10 @@ _SURE = 0.98
 _PLAIN = 0.998
 """The same, where nothing but the log itself says so, and of how many steps at least."""
 _ENOUGH = 50
+_LONGEST, _DROWNED = 16, 0.3
+"""The longest span of ``derivative_fit``, and the share of changes over it from which noise hides them."""
+_FEW = 10
+"""Rows below which nothing is said of a speed."""
 _LOST = 0.5
 """Agreement below which a speed has nothing to do with the position whose derivative it should be."""
 _CLOSE, _RATHER = 0.9, 0.8
@@ -40,6 +45,11 @@ _EXACT, _ROUGHLY = 1e-4, 0.05
 """The same, below which two columns of a simulator, or of a log, are taken for a sine and a cosine."""
 _TURNED = 0.05
 """By how much both must have changed."""
+_JUMP, _SLOW, _RARE, _MOST_JUMPS = 1.5, 0.2, 20.0, 0.02
+"""A jump is off by more than so much of the change of speed, of the fastest step, and of the median error; and in which
+share of the steps there are jumps at most."""
+_SHARE_USED = 0.02
+"""Share of their bounds below which commands seem to have another unit."""
 _OUTSIDE, _NOISY, _DEVIATIONS = 1e-6, 0.1, 4.0
 """Share of its range by which a column may lie beside its space, the most that it may if it is noisy, and how many
 deviations of that noise."""
@@ -63,7 +73,8 @@ class Finding(NamedTuple):
     """Something about a log that may be wrong.
 
     Attributes:
-        kind: ``"degrees"``, ``"speed"``, ``"circle"``, ``"outside"``, ``"outlier"``, ``"constant"`` or ``"stuck"``.
+        kind: ``"degrees"``, ``"speed"``, ``"jump"``, ``"circle"``, ``"outside"``, ``"outlier"``, ``"constant"``,
+            ``"small"`` or ``"stuck"``.
         columns: Labels of the observations (or actions) that it is about, or ``"observation 3"`` where they have none.
         steps: Places in the rollouts, as (number of the rollout, step), both counted from 0; empty: it is about all.
         text: In words.
@@ -73,6 +84,14 @@ class Finding(NamedTuple):
     columns: tuple[str, ...]
     steps: tuple[tuple[int, int], ...]
     text: str
+
+
+class _Pair(NamedTuple):
+    """Positions and speeds of parts of rollouts, and where each begins: (number of the rollout, row)."""
+
+    positions: list[np.ndarray]
+    speeds: list[np.ndarray]
+    begins: list[tuple[int, int]]
 
 
 class _Relation(NamedTuple):
@@ -102,7 +121,11 @@ def check_log(
 
     Returns:
         An empty list where nothing is strange.
+
+    Raises:
+        TypeError: ``rollouts`` is no list of them.
     """
+    rollouts = listed_rollouts(rollouts)
     logs = [_flat(rollout) for rollout in rollouts]
     if not logs or any(log is None or log.shape[1] != logs[0].shape[1] for log in logs):  # type: ignore[union-attr]
         return []
@@ -192,6 +215,17 @@ def _speeds(
     if not relations and sum(map(len, logs)) >= _ENOUGH:
         relations = _plain(logs, dt, alone=True)
     swapped = _swapped(logs, relations, dt)
+    jumps = _jumps(logs, relations, dt)
+    if jumps:
+        place, speed = _place(relations[0].position, names), names[relations[0].speed]
+        yield Finding(
+            "jump",
+            tuple(names[i] for relation in relations for i in (*relation.position, relation.speed)),
+            jumps,
+            f"{place} jumps in {_listed(jumps)}, farther than {speed} takes it"
+            f"{', and others with it' if len(relations) > 1 else ''}: does a new rollout begin there (then name the "
+            "column that tells rollouts apart, episode, or cut the log), or are rows missing?",
+        )
     for relation in relations:
         columns = tuple(names[i] for i in (*relation.position, relation.speed))
         if len(relation.position) == 2:
@@ -206,7 +240,9 @@ def _speeds(
                 )
                 continue
         pair = _pair(logs, relation)
-        fit = derivative_fit(*pair, dt)
+        if sum(map(len, pair.positions)) < _FEW:
+            continue  # where all is clipped; of a few long steps trapezoids are no integral
+        fit = _fit(_cut(pair, jumps), dt)
         factor = fit.factor / relation.factor
         place = _place(relation.position, names)
         if relation in swapped:
@@ -220,8 +256,10 @@ def _speeds(
             )
             continue
         still = all(np.ptp(log[:, i]) == 0.0 for log in logs for i in relation.position)
-        if still or all(np.ptp(log[:, relation.speed]) == 0.0 for log in logs) or not pair[0]:
+        if still or all(np.ptp(log[:, relation.speed]) == 0.0 for log in logs):
             continue  # said of the column itself
+        if fit.agreement < _LOST and _is_drowned(pair):
+            continue
         if fit.agreement < _LOST:
             text = f"{columns[-1]} is not the speed of {place} (it explains {_percent(fit.agreement)} of its changes)"
             yield Finding("speed", columns, (), f"{text}; check which columns they are, and unwrap")
@@ -232,6 +270,34 @@ def _speeds(
                 (),
                 f"{place} changes by {factor:.4g} times what {columns[-1]} says: {_hint(factor, len(columns) == 3)}",
             )
+
+
+def _jumps(logs: list[np.ndarray], relations: Sequence[_Relation], dt: float) -> tuple[tuple[int, int], ...]:
+    """Steps in which positions go much farther than the speeds before and after would take them: half of all, at least.
+
+    However it accelerates from one to the other, the mean of both is off by half of their difference at most; but for
+    bounces, which not all joints make at once.
+    """
+    counts: Counter[tuple[int, int]] = Counter()
+    known = 0
+    for relation in relations:
+        pair, scale = _pair(logs, relation), dt * abs(relation.factor)
+        if sum(map(len, pair.positions)) < _FEW:
+            continue
+        known += 1
+        rest = [
+            np.abs(np.diff(place) - 0.5 * dt * relation.factor * (speed[1:] + speed[:-1]))
+            for place, speed in zip(pair.positions, pair.speeds, strict=True)
+        ]
+        least = max(
+            _SLOW * scale * max(float(np.abs(speed).max()) for speed in pair.speeds),
+            _RARE * float(np.median(np.concatenate(rest))),
+        )
+        for one, speed, (number, begin) in zip(rest, pair.speeds, pair.begins, strict=True):
+            steps = np.flatnonzero(one > np.maximum(_JUMP * scale * np.abs(np.diff(speed)), least))
+            counts.update((number, begin + int(step) + 1) for step in steps)
+    found = sorted(place for place, count in counts.items() if 2 * count >= known)
+    return tuple(found) if len(found) <= _MOST_JUMPS * sum(map(len, logs)) else ()
 
 
 def _swapped(
@@ -245,7 +311,7 @@ def _swapped(
     if len(relations) < 2:
         return {}
     pairs = [[_pair(logs, _Relation(other.position, one.speed)) for other in relations] for one in relations]
-    agreements = np.array([[derivative_fit(*pair, dt).agreement for pair in row] for row in pairs])
+    agreements = np.array([[_fit(pair, dt).agreement for pair in row] for row in pairs])
     left = np.maximum(1.0 - agreements, 1e-12)
     speeds, places = linear_sum_assignment(np.log(left))
     moved = [(i, j) for i, j in zip(speeds.tolist(), places.tolist(), strict=True) if i != j]
@@ -325,7 +391,7 @@ def _plain(logs: list[np.ndarray], dt: float, *, alone: bool = False) -> list[_R
     for position, speed in itertools.product(positions, moving):
         if speed in position:
             continue
-        fit = derivative_fit(*_pair(logs, _Relation(position, speed)), dt)
+        fit = _fit(_pair(logs, _Relation(position, speed)), dt)
         if fit.agreement <= max(_PLAIN if alone else _SURE, best.get(speed, (0.0,))[0]):
             continue
         is_one = abs(abs(fit.factor) - 1.0) < 0.1
@@ -336,7 +402,7 @@ def _plain(logs: list[np.ndarray], dt: float, *, alone: bool = False) -> list[_R
     return [relation for _, relation in best.values()]
 
 
-def _pair(logs: list[np.ndarray], relation: _Relation) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def _pair(logs: list[np.ndarray], relation: _Relation) -> _Pair:
     """Positions and speeds of each rollout, taken apart where the sensor of the speed is at its stop."""
     if len(relation.position) == 1:
         positions = [log[:, relation.position[0]] for log in logs]
@@ -344,15 +410,45 @@ def _pair(logs: list[np.ndarray], relation: _Relation) -> tuple[list[np.ndarray]
         sin, cos = relation.position
         positions = [np.unwrap(np.arctan2(log[:, sin], log[:, cos])) for log in logs]
     speeds = [log[:, relation.speed] for log in logs]
+    whole = _Pair(positions, speeds, [(number, 0) for number in range(len(logs))])
     stops = [value for value, _ in stuck_values(np.concatenate(speeds)) if value != 0.0]
     if not stops:
-        return positions, speeds
-    parts = []
-    for position, speed in zip(positions, speeds, strict=True):
-        free = np.flatnonzero(~np.isin(speed, stops))
-        runs = np.split(free, np.flatnonzero(np.diff(free) > 1) + 1)
-        parts += [(position[run], speed[run]) for run in runs if run.size > 1]
-    return [position for position, _ in parts], [speed for _, speed in parts]
+        return whole
+    free = [np.flatnonzero(~np.isin(speed, stops)) for speed in speeds]
+    return _parts(whole, [np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1) for rows in free])
+
+
+def _cut(pair: _Pair, jumps: Sequence[tuple[int, int]]) -> _Pair:
+    """Without the steps that are jumps."""
+    if not jumps:
+        return pair
+    runs = []
+    for place, (number, begin) in zip(pair.positions, pair.begins, strict=True):
+        cuts = [row - begin for of, row in jumps if of == number and begin < row < begin + len(place)]
+        runs.append(np.split(np.arange(len(place)), cuts))
+    return _parts(pair, runs)
+
+
+def _parts(pair: _Pair, rows: Sequence[Sequence[np.ndarray]]) -> _Pair:
+    """Runs of rows of each part, those of one row left out."""
+    kept = [
+        (place[run], speed[run], (number, begin + int(run[0])))
+        for place, speed, (number, begin), runs in zip(*pair, rows, strict=True)
+        for run in runs
+        if len(run) > 1
+    ]
+    return _Pair([place for place, _, _ in kept], [speed for _, speed, _ in kept], [begin for _, _, begin in kept])
+
+
+def _is_drowned(pair: _Pair) -> bool:
+    """Whether a position moves, over the longest span that is compared, little more than its noise."""
+    moved = [place[_LONGEST:] - place[:-_LONGEST] for place in pair.positions if len(place) > _LONGEST]
+    noise = difference_noise([place[:, None] for place in pair.positions])[0]
+    return not moved or 2.0 * noise**2 > _DROWNED * float(np.square(np.concatenate(moved)).mean())
+
+
+def _fit(pair: _Pair, dt: float) -> DerivativeFit:
+    return derivative_fit(pair.positions, pair.speeds, dt)
 
 
 # ------------------------------------------------------------------------------------------------------- single columns
@@ -421,9 +517,24 @@ def _commands(rollouts: Sequence[StepSequence]) -> Iterator[Finding]:
     every = np.concatenate(logs)
     spec = _spec(rollouts[0])
     labels = None if spec is None else spec.action_labels
+    named = labels if labels is not None and len(labels) == every.shape[1] else range(every.shape[1])
+    called = [f"action {name}" for name in named]
     for i in np.flatnonzero(np.ptp(every, axis=0) == 0.0).tolist():
-        name = labels[i] if labels is not None and len(labels) == every.shape[1] else str(i)
-        yield Finding("constant", (f"action {name}",), (), f"always the same: the action {name} ({every[0, i]:.6g})")
+        yield Finding("constant", (called[i],), (), f"always the same: the {called[i]} ({every[0, i]:.6g})")
+    space = None if spec is None else spec.action_space
+    if not isinstance(space, Box) or space.shape != (every.shape[1],):
+        return
+    most = np.maximum(np.abs(space.low), np.abs(space.high)).astype(np.float64)
+    farthest = np.abs(every).max(axis=0)
+    small = np.isfinite(most) & (np.ptp(every, axis=0) > 0.0) & (farthest < _SHARE_USED * most)
+    for i in np.flatnonzero(small).tolist():
+        yield Finding(
+            "small",
+            (called[i],),
+            (),
+            f"the {called[i]} goes from {every[:, i].min():.4g} to {every[:, i].max():.4g}, and its bounds from "
+            f"{space.low[i]:.4g} to {space.high[i]:.4g}: check its unit and scale",
+        )
 
 
 def _bounds(rollout: StepSequence, width: int) -> tuple[np.ndarray, np.ndarray]:

@@ -25,6 +25,7 @@ __all__ = ["LOG_SUFFIXES", "LogTable", "array_table", "read_table"]
 
 LOG_SUFFIXES = (".csv", ".npz", ".parquet")
 _MISSING = {"", "nan", "null", "none", "na", "n/a", "-"}
+_TRUTH = {"true": 1.0, "false": 0.0}
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d|\d\d?:\d\d")
 """How time stamps begin: a date, or a time of day."""
 _DELIMITERS = ",;\t"
@@ -119,6 +120,8 @@ class LogTable:
     def _number(self, value: Any, row: int, column: str) -> float:
         if value is None or (isinstance(value, str) and value.strip().lower() in _MISSING):
             return np.nan
+        if isinstance(value, str) and value.strip().lower() in _TRUTH:  # as pandas and Python write choices
+            return _TRUTH[value.strip().lower()]
         try:
             return float(value)
         except (TypeError, ValueError):
@@ -184,6 +187,11 @@ def _read_csv(path: Path) -> LogTable:
     for number, row in enumerate(rows):
         if len(row) != len(names):
             where = f"row {number + 1} (line {number + 2 + comments})"
+            if not row:
+                raise LogError(
+                    f"{where} is empty: take it away; where it parts rollouts, add a column that tells them apart "
+                    "(episode)"
+                )
             ends = "; the log ends in the middle of a line: take it away" if number == len(rows) - 1 else ""
             raise LogError(f"{where} has {len(row)} cells, the first line names {len(names)} columns{ends}")
     cells = list(zip(*rows, strict=True)) if rows else [()] * len(names)

@@ -233,7 +233,8 @@ def asked_state(env: Any, observations: Any) -> np.ndarray:
         return access.read(layers[-1], observations.reshape(-1, width)).reshape(*observations.shape[:-1], -1)
     asked: Any = owner
     try:
-        states = np.asarray(asked.state_from_observation(observations), dtype=np.float64)
+        given = np.array(observations)  # which it may change
+        states = np.asarray(asked.state_from_observation(given), dtype=np.float64)
     except (TypeError, ValueError) as error:
         name = f"{type(owner).__name__}.state_from_observation"
         raise ShapeError(f"{name} must return a state for each observation, as numbers in rows: {error}") from error

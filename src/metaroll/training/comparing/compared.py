@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Discrete
 
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.base.env_state import time_step_of, told_entries
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.wrappers.base import changes_actions
+from metaroll.errors import ShapeError
 from metaroll.inference.priors import Prior
 from metaroll.rollouts.samplers.one_step import OneStep
 from metaroll.rollouts.samplers.segment_starts import SegmentStarts, observed_states
@@ -30,12 +32,14 @@ from metaroll.tasks.domain_access import read_domain_params
 from metaroll.tasks.domain_params import NOISE
 from metaroll.training.comparing.comparable import compared_field, starting_field
 from metaroll.training.evaluation.inference_result import InferenceOptions
-from metaroll.types import EnvSpec
+from metaroll.types import EnvSpec, flat_dim
 
-__all__ = ["Compared"]
+__all__ = ["Compared", "check_columns"]
 
 _PREDICTED = 600
 """Rows of which a simulator predicts the next one, to see how noisy they are."""
+_LOUD = 2.0
+"""Noise that was given, in deviations of what was measured, from which it cannot be."""
 _ENOUGH = 50
 """Rows from which the noise of states is estimated that no simulator predicts."""
 
@@ -106,6 +110,7 @@ class Compared:
             initial_state,
             SensorNoise(labels, {}, np.zeros(len(labels)), "as nothing was said"),
         )
+        check_columns(plain, rollouts)
         noise = plain._noise_of(rollouts, prior, options) if noise is None else noise
         inferred = {NOISE + label: float(std) for label, std in zip(labels, typical(noise.compared), strict=True)}
         nominal |= {name: inferred[name] for name in prior.names if name in inferred}
@@ -154,6 +159,9 @@ class Compared:
     def _noise_of(self, rollouts: Sequence[StepSequence], prior: Prior, options: InferenceOptions) -> SensorNoise:
         wanted = parsed_noise(options.noise)
         inferred = tuple(name.removeprefix(NOISE) for name in prior.names if name.startswith(NOISE))
+        for name, low in zip(prior.names, prior.low.tolist(), strict=True):
+            if name.startswith(NOISE) and low < 0.0:
+                raise ValueError(f"{name} must be a deviation, at least 0, got a range from {low:g}")
         if wanted == "none" and not inferred:
             return SensorNoise(self.labels, {}, np.zeros(len(self.labels)), "as was asked for")
         fields = {self.field} if self.initial_state is not None else {self.field, starting_field(rollouts)}
@@ -162,6 +170,7 @@ class Compared:
             stds[self.field] = self._estimated(rollouts, self.field, prior, options)
         else:
             stds[self.field] = given_noise(wanted, self.channels)
+            self._tell_loud(rollouts, stds[self.field])
         if wanted == "none":  # but in channels whose noise is inferred: segments start as far off as it seems to be
             told = np.array([label in inferred for label in self.channels])
             stds[self.field] = np.where(told, stds[self.field], 0.0)
@@ -176,6 +185,19 @@ class Compared:
         assumed = np.sqrt(np.maximum(np.square(least) - np.square(found), 0.0))
         assumed[..., [label in inferred for label in self.labels]] = 0.0
         return SensorNoise(self.labels, stds, found, "estimated from the log", True, assumed, inferred)
+
+    def _tell_loud(self, rollouts: Sequence[StepSequence], stds: np.ndarray) -> None:
+        """A warning where noise that was given is larger than what was measured differs by."""
+        series = [np.asarray(one.get_data_values(self.field), dtype=np.float64) for one in rollouts]
+        moved = np.concatenate([one.reshape(len(one), -1) for one in series]).std(axis=0)
+        loud = np.flatnonzero(stds > _LOUD * np.maximum(moved, 1e-12))
+        if loud.size:
+            named = ", ".join(f"{self.channels[i]} {stds[i]:.4g} (measured: {moved[i]:.4g})" for i in loud.tolist())
+            warnings.warn(
+                f"noise of sensors that was given is far larger than the deviation of all that was measured: {named}; "
+                "check its unit: it is a standard deviation in the unit of the channel",
+                stacklevel=6,
+            )
 
     def _counting(self, values: np.ndarray) -> np.ndarray:
         """Of all entries ``(..., n)`` those that count, ``(..., C)``."""
@@ -197,6 +219,43 @@ class Compared:
         }
         found = estimated_noise(rollouts, field, self.action_field, predictions, ranges, self.nominal, kept)
         return found.by_rollout(least_noise(rollouts, field, options.segment_length))
+
+
+def check_columns(compared: Compared, rollouts: Sequence[StepSequence]) -> None:
+    """Error where rollouts have other columns than the simulator shows and takes.
+
+    Raises:
+        ShapeError: They do.
+    """
+    spec = compared.source.spec
+    space = spec.action_space
+    for number, rollout in enumerate(rollouts):
+        recorded = (
+            np.asarray(rollout.get_data_values(compared.field))[: len(rollout)].reshape(len(rollout), -1).shape[1]
+        )
+        own = spec.observation_space if compared.field == "observations" else spec.state_space
+        labels = spec.observation_labels if compared.field == "observations" else spec.state_labels
+        if own is not None and recorded != flat_dim(own):
+            named = f" ({', '.join(labels)})" if labels else ""
+            raise ShapeError(
+                f"rollout {number} (counted from 0) must have {flat_dim(own)} {compared.field} per step{named}, as the "
+                f"simulator has, got {recorded}: is it the log of another robot? Else map its columns to those of the "
+                "simulator (metaroll import-log --env SIM)"
+            )
+        actions = np.asarray(rollout.get_data_values(compared.action_field))[: len(rollout)]
+        if isinstance(space, Discrete):
+            whole = actions.reshape(len(actions), -1)
+            if whole.shape[1] != 1 or (whole != np.round(whole)).any() or whole.min() < 0 or whole.max() >= space.n:
+                shown = f"{whole.shape[1]} numbers" if whole.shape[1] != 1 else f"values {whole.min()} to {whole.max()}"
+                raise ShapeError(
+                    f"{compared.action_field} of rollout {number} (counted from 0) must be choices 0 to {space.n - 1}, "
+                    f"as the simulator takes them, got {shown} per step: is it the log of another robot?"
+                )
+        elif isinstance(space, Box) and actions.reshape(len(actions), -1).shape[1] != flat_dim(space):
+            raise ShapeError(
+                f"rollout {number} (counted from 0) must have {flat_dim(space)} {compared.action_field} per step, as "
+                f"the simulator takes, got {actions.reshape(len(actions), -1).shape[1]}: is it another robot's log?"
+            )
 
 
 def _compared_spec(spec: EnvSpec, field: str, entries: np.ndarray | None) -> EnvSpec:

@@ -9,10 +9,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium.spaces import Box, Discrete
 
 from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import ShapeError
 from metaroll.functional.series.noise import telling_spans
 from metaroll.inference.embeddings import (
     AllStepsEmbedding,
@@ -28,9 +26,9 @@ from metaroll.rollouts.samplers.sbi import RolloutSamplerForSBI, SimRolloutSampl
 from metaroll.rollouts.samplers.segment_starts import SegmentStarts
 from metaroll.rollouts.samplers.sensor_noise import typical
 from metaroll.seeding import derive_seed
-from metaroll.training.comparing.compared import Compared
+from metaroll.training.comparing.compared import Compared, check_columns
 from metaroll.training.evaluation.inference_result import InferenceOptions
-from metaroll.types import EnvSpec, flat_dim
+from metaroll.types import EnvSpec
 
 __all__ = ["Followed", "behavior"]
 
@@ -62,7 +60,7 @@ class Followed(NamedTuple):
             ShapeError: They have other columns than the simulator shows and takes.
             DataError: Nothing tells the states in which segments start.
         """
-        _check_columns(compared, rollouts)
+        check_columns(compared, rollouts)
         starts = compared.starts(rollouts, options.segment_length)
         return cls(compared, list(rollouts), starts, _spans(compared, rollouts, starts, options))
 
@@ -103,38 +101,6 @@ def behavior(sampler: SimRolloutSamplerForSBI, prior: Prior) -> str:
             if np.isfinite(found[-1]).any():  # failures are alike
                 break
     return hashlib.sha256(np.concatenate(found).tobytes()).hexdigest()[:16]
-
-
-def _check_columns(compared: Compared, rollouts: Sequence[StepSequence]) -> None:
-    spec = compared.source.spec
-    space = spec.action_space
-    for number, rollout in enumerate(rollouts):
-        recorded = (
-            np.asarray(rollout.get_data_values(compared.field))[: len(rollout)].reshape(len(rollout), -1).shape[1]
-        )
-        own = spec.observation_space if compared.field == "observations" else spec.state_space
-        labels = spec.observation_labels if compared.field == "observations" else spec.state_labels
-        if own is not None and recorded != flat_dim(own):
-            named = f" ({', '.join(labels)})" if labels else ""
-            raise ShapeError(
-                f"rollout {number} (counted from 0) must have {flat_dim(own)} {compared.field} per step{named}, as the "
-                f"simulator has, got {recorded}: is it the log of another robot? Else map its columns to those of the "
-                "simulator (metaroll import-log --env SIM)"
-            )
-        actions = np.asarray(rollout.get_data_values(compared.action_field))[: len(rollout)]
-        if isinstance(space, Discrete):
-            whole = actions.reshape(len(actions), -1)
-            if whole.shape[1] != 1 or (whole != np.round(whole)).any() or whole.min() < 0 or whole.max() >= space.n:
-                shown = f"{whole.shape[1]} numbers" if whole.shape[1] != 1 else f"values {whole.min()} to {whole.max()}"
-                raise ShapeError(
-                    f"{compared.action_field} of rollout {number} (counted from 0) must be choices 0 to {space.n - 1}, "
-                    f"as the simulator takes them, got {shown} per step: is it the log of another robot?"
-                )
-        elif isinstance(space, Box) and actions.reshape(len(actions), -1).shape[1] != flat_dim(space):
-            raise ShapeError(
-                f"rollout {number} (counted from 0) must have {flat_dim(space)} {compared.action_field} per step, as "
-                f"the simulator takes, got {actions.reshape(len(actions), -1).shape[1]}: is it another robot's log?"
-            )
 
 
 def _spans(

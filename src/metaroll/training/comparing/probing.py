@@ -15,6 +15,7 @@ from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.failures import what_is_said
 from metaroll.rollouts.samplers.segment_starts import SegmentStarts
 from metaroll.seeding import derive_seed
+from metaroll.tasks.domain_access import read_domain_params
 from metaroll.tasks.domain_params import NOISE, DomainParamUpdate
 from metaroll.training.comparing.compared import Compared
 from metaroll.training.comparing.following import Followed
@@ -176,6 +177,7 @@ def _check_params(
     ]
     if not sets:
         return
+    _check_taken(compared, ranges)
     changed = []
     for name, other in zip(ranges, _simulated(compared, rollout, starts, sets, options, may_fail=True), strict=True):
         same = all(a.shape == b.shape and np.array_equal(a, b) for a, b in zip(first, other, strict=True))
@@ -192,6 +194,29 @@ def _check_params(
             f"{', '.join(still)} changed nothing in the first recorded rollout, from the nominal value to the farther "
             "end of the prior: this log may not tell it",
             stacklevel=4,
+        )
+
+
+def _check_taken(compared: Compared, ranges: Mapping[str, tuple[float, float]]) -> None:
+    """A warning where a parameter is not what it was set to, at an end of its prior: it may be limited there."""
+    made, told = compared.source.make(), []
+    try:
+        for name, ends in ranges.items():
+            for value in ends:
+                try:
+                    update = DomainParamUpdate(compared.domain_params({**compared.nominal, name: value}))
+                    became = read_domain_params(update(made), [name]).get(name, value)
+                except Exception:  # a value that it refuses is a simulation that fails
+                    continue
+                if not np.isclose(became, value, rtol=1e-5, atol=1e-12):
+                    told.append(f"{name} is {became:.6g} after it was set to {value:.6g}")
+    finally:
+        compared.source.close(made)
+    if told:
+        warnings.warn(
+            f"the simulator does not take all values of the prior as they are: {'; '.join(told)}. What it makes alike "
+            f"no log tells apart; give a range that it takes ({_PAGE})",
+            stacklevel=5,
         )
 
 

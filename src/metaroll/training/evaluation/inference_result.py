@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -187,6 +188,18 @@ class Inference:
                     float(np.sqrt(np.mean(np.square(noisy / scale)))) if noisy.shape == scale.shape else 0.0
                 )
         return {name: float(np.mean(values)) for name, values in found.items()}
+
+    def error_text(self) -> str:
+        """``errors`` in words."""
+        told = self.errors()
+        if not math.isfinite(told["posterior"]):
+            return (
+                "predictions: none, since no simulation with draws of the posterior has worked; the prior may reach "
+                "where the simulator fails, or the posterior is wrong"
+            )
+        text = f"predictions are off by {told['posterior']:.3g} of what a column's entries differ by (their deviation)"
+        text += f" with the posterior, {told['nominal']:.3g} with the nominal parameters"
+        return text + (f"; noise of sensors alone makes {told['noise']:.3g}" if told["noise"] else "")
 
     def to_dict(self) -> dict[str, Any]:
         """All numbers, JSON types."""

@@ -102,8 +102,9 @@ def trace_chart(
     """
     known = np.isfinite(simulated).any(axis=0)
     low, middle, high = (np.full(len(time), math.nan) for _ in range(3))
-    quantiles = np.nanquantile(simulated[:, known], [(1.0 - _BAND) / 2.0, 0.5, (1.0 + _BAND) / 2.0], axis=0)
-    low[known], middle[known], high[known] = quantiles
+    if known.any():  # else no simulation with draws of the posterior has worked
+        quantiles = np.nanquantile(simulated[:, known], [(1.0 - _BAND) / 2.0, 0.5, (1.0 + _BAND) / 2.0], axis=0)
+        low[known], middle[known], high[known] = quantiles
     curves = [Curve(f"simulated: median, {_BAND:.0%}", time, middle, low, high, color=BLUE)]
     curves += [Curve(name, time, trace, color=GRAY, kind="thin") for name, trace in others.items()]
     curves.append(Curve("observed", time, observed, color=ORANGE, kind="thin"))

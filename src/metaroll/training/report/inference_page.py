@@ -110,6 +110,8 @@ def _parameter_table(found: Inference, truth: Mapping[str, float] | None) -> str
 
 
 def _errors(found: Inference) -> str:
+    if not np.isfinite(found.errors()["posterior"]):
+        return f"<p>{html.escape(found.error_text().capitalize())}.</p>"
     told = found.errors()
     where = "held-out rollouts" if any(trace.held_out for trace in found.traces) else "the rollouts it was made from"
     return (

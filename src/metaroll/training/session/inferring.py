@@ -15,6 +15,7 @@ import numpy as np
 from metaroll.data.folders.kinds import INFER
 from metaroll.data.folders.taking import take
 from metaroll.data.posteriors.folder import POSTERIOR, posterior_versions, read_description
+from metaroll.data.rollouts import listed_rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.posteriors import INFERENCE
 from metaroll.envs.lookup.randomization import default_randomizer
@@ -25,7 +26,7 @@ from metaroll.inference.estimators import EstimatorConfig
 from metaroll.inference.neural import NPDR, BayesSim, InferenceProgress
 from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import Prior, as_prior
-from metaroll.inference.verdicts import Verdict
+from metaroll.inference.verdicts import Check, Verdict
 from metaroll.policies.playback import PlaybackPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.samplers.sbi import SimRolloutSamplerForSBI
@@ -291,8 +292,16 @@ class _Judge:
         try:
             verdict = self._verdict(posterior, seed)
         except ValueError as error:  # too few simulations are usable
-            if is_first or isinstance(error, ShapeError):
+            if isinstance(error, ShapeError):
                 raise
+            if is_first:  # one that nobody can judge is none to train on
+                words = (
+                    "too few simulations with its draws have worked to judge it: the prior reaches where the simulator "
+                    "fails, or the posterior is wrong"
+                )
+                none = Verdict((Check("simulations", "failed", words),), posterior.names, ())
+                self._judged.append((posterior, none))
+                return True
             self._unjudged = (
                 f"which gave a posterior that could not be judged ({error}); so this is the one before them"
             )
@@ -342,12 +351,10 @@ def _split(
     own_start: bool = False,
 ) -> tuple[list[StepSequence], list[StepSequence], Pieces]:
     """What inference sees, and the held-out rest, all of one length, as the simulator shows it; how they were cut."""
-    listed, hold_out = list(rollouts), options.hold_out
+    listed, hold_out = listed_rollouts(rollouts), options.hold_out
     if not listed:
         raise ValueError("rollouts must hold at least one recorded rollout, got none")
     for number, rollout in enumerate(listed):
-        if not isinstance(rollout, StepSequence):
-            raise TypeError(f"rollouts must hold StepSequences, got {type(rollout).__name__} at position {number}")
         if not rollout.continuous or rollout.rollout_count != 1:
             raise ShapeError(
                 f"rollouts must be of one episode each, got {rollout.rollout_count} at position {number}: take them "
