@@ -125,7 +125,7 @@ def test_single_columns_are_checked(tmp_path):
     np.savez(tmp_path / "log.npz", a=spiked, b=np.full(600, 0.3), c=clipped, u=np.zeros(600))
     [log] = load_log(tmp_path / "log.npz", {"observations": ["a", "b", "c"], "actions": ["u"], "sample_time": 0.01})
     constant, outlier, stuck, still = check_log([log])
-    assert still.columns == ("action u",) and still.text == "always the same: the action u (0)"
+    assert still.columns == ("action u",) and still.text == "the action u is always 0"
     assert constant.columns == ("b",) and constant.text == "always the same: b (0.3)"
     assert (outlier.kind, outlier.columns, outlier.steps) == ("outlier", ("a",), ((0, 77),))
     assert "in step 77: " in outlier.text
@@ -148,21 +148,115 @@ def test_what_is_clipped_is_no_other_unit():
     log.observations[:, 1] *= 57.3
     assert kinds(check_log([log])) == ["speed", "stuck", "stuck"]
     log.actions[:] = 1
-    assert check_log([log])[-1].text == "always the same: the action 0 (1)"
+    assert check_log([log])[-1].text == "the action 0 is always 1"
 
 
-def test_rollouts_in_one_are_said_where_they_begin():
-    """Of a pendulum whose loop goes on after a reset, with stamps that go on, too."""
-    made = random_rollouts("Pendulum-v1", 3, 4, 60)
+def in_one(name, count, steps, noise=0.0):
+    """Rollouts of a loop that goes on after a reset, with stamps that go on, too; and where they begin."""
+    made = random_rollouts(name, 3, count, steps)
     observations = np.concatenate([one.observations[:-1] for one in made])
+    observations = observations + noise * np.ptp(observations, axis=0) * normal(observations.shape)
     actions = np.concatenate([one.actions for one in made])[:-1]
-    for noise in (0.0, 0.005):
-        told = observations + noise * np.ptp(observations, axis=0) * np.random.default_rng(0).normal(size=(240, 3))
-        log = StepSequence(rewards=np.zeros(239), observations=told, actions=actions, rollout_info={"dt": DT})
-        [jump] = check_log([log], made)
-        assert jump.kind == "jump" and set(jump.steps) <= {(0, 60), (0, 120), (0, 180)} and len(jump.steps) >= 2
-        assert "jumps in step 60" in jump.text and "does a new rollout begin there" in jump.text
-        assert check_log(made, made) == []
+    dt = {"CartPole-v1": 0.02, "Pendulum-v1": DT}[name]
+    fields = {"observations": observations, "actions": actions, "rollout_info": {"dt": dt}}
+    seams = [(0, int(row)) for row in np.cumsum([len(one) for one in made])[:-1]]
+    return StepSequence(rewards=np.zeros(len(actions)), **fields), made, dt, seams
+
+
+def normal(shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+@pytest.mark.parametrize(("name", "count", "steps"), [("Pendulum-v1", 4, 60), ("CartPole-v1", 9, 100)])
+@pytest.mark.parametrize("noise", [0.0, 0.005])
+def test_rollouts_in_one_are_said_where_they_begin(name, count, steps, noise):
+    log, made, dt, seams = in_one(name, count, steps, noise)
+    jump = check_log([log], made, dt)[0]
+    assert jump.kind == "jump" and set(jump.steps) <= set(seams) and len(jump.steps) >= len(seams) // 2
+    assert "does a new rollout begin there" in jump.text
+    assert f"jumps in step {jump.steps[0][1]}" in jump.text
+    alone = [StepSequence(rewards=one.rewards, observations=one.observations, actions=one.actions) for one in made]
+    assert "jump" not in kinds(check_log(alone, made, dt))
+
+
+def turning(wrap=False, turn=2.0 * np.pi):
+    """An angle that turns, and its speed, 600 steps of 20 ms."""
+    t = 0.02 * np.arange(601)
+    angle, speed = 4.0 * t + 0.5 * np.sin(2.0 * t), 4.0 + np.cos(2.0 * t)
+    angle = (angle + np.pi) % (2.0 * np.pi) - np.pi if wrap else angle
+    spaces = (gymnasium.spaces.Box(-np.inf, np.inf, (2,)), gymnasium.spaces.Box(-1.0, 1.0, (1,)))
+    info = {"env_spec": EnvSpec(*spaces, observation_labels=("theta", "theta_dot")), "dt": 0.02}
+    seen = np.stack([angle, speed], axis=1) * turn / (2.0 * np.pi)
+    return StepSequence(
+        rewards=np.zeros(600), observations=seen, actions=normal((600, 1)).clip(-1, 1), rollout_info=info
+    )
+
+
+@pytest.mark.parametrize("turn", [2.0 * np.pi, 360.0])
+def test_an_angle_that_is_cut_off_at_full_turns_is_no_new_rollout(turn):
+    assert check_log([turning(turn=turn)]) == []
+    [found] = check_log([turning(True, turn)])
+    assert found.kind == "speed" and "unwrap" in found.text
+
+
+def test_what_is_no_new_rollout_is_not_said_to_be_one():
+    for rows in ([0], [-1], [300, 301]):  # outliers at an end, or of two rows
+        log = turning()
+        log.observations[rows, 0] += 3.0
+        assert "jump" not in kinds(check_log([log]))
+    simulated = turning()
+    simulated.observations[200:, 0] += 1.0
+    log = turning()
+    log.observations[300:, 0] += 1.0
+    assert kinds(check_log([log])) == ["jump"]
+    assert check_log([log], [simulated]) == []  # the simulator jumps, too
+    joints = elastic_joint(0, 0.0)
+    joints.observations[150:, 1] += 0.5  # one of two joints, as a contact does
+    assert "jump" not in kinds(check_log([joints]))
+    joints.observations[150:, 0] += 0.5
+    assert kinds(check_log([joints])) == ["jump"]
+
+
+def test_noise_that_hides_a_position_is_no_other_column():
+    t = 0.02 * np.arange(601)
+    for size, said in ((0.001, False), (1.0, True)):
+        log = turning()
+        log.observations[:, 0] = size * np.sin(0.3 * t) + 0.01 * normal(601)
+        assert ("speed" in kinds(check_log([log]))) is said
+
+
+def test_few_rows_tell_nothing_of_a_speed():
+    log = turning()
+    log.observations[:, 1] *= -1.0
+    assert kinds(check_log([log])) == ["speed"]
+    assert check_log([log[:4]]) == []
+
+
+def test_speeds_that_the_simulator_clips_are_left_out_with_their_noise():
+    log = turning()
+    log.observations[:, 1] = np.clip(log.observations[:, 1], None, 3.1) + 0.01 * normal(601)
+    simulated = turning()
+    simulated.observations[:, 1] = np.clip(simulated.observations[:, 1], None, 3.1)
+    assert kinds(check_log([log])) == ["speed"]
+    assert check_log([log], [simulated]) == []
+
+
+def test_jumps_are_large_and_rare():
+    t = 0.02 * np.arange(601)
+    slow = turning()
+    slow.observations[:] = 0.05 * np.stack([np.sin(t), np.cos(t)], axis=1)
+    slow.observations[300:, 0] += 1.0
+    assert kinds(check_log([slow])) == ["jump"]  # the speed is that of the position but for this step
+    for rows, size in (([300], 0.01), (range(5, 600, 5), 1.0)):  # small beside a step, or often
+        log = turning()
+        for row in rows:
+            log.observations[row:, 0] += size
+        assert "jump" not in kinds(check_log([log]))
+    bounce = turning()  # between two rows, a little after the first one
+    bounce.observations[300:] = 2.0 * bounce.observations[299] - bounce.observations[300:]
+    bounce.observations[300:, 1] -= 2.0 * bounce.observations[299, 1]
+    bounce.observations[300:, 0] += 0.15
+    assert "jump" not in kinds(check_log([bounce]))
 
 
 def test_commands_in_a_far_larger_unit_are_said():
@@ -171,7 +265,9 @@ def test_commands_in_a_far_larger_unit_are_said():
     log.actions[:] *= 1e-3
     [small] = check_log([log])
     assert small.kind == "small" and small.columns == ("action 0",)
-    assert re.fullmatch(r"the action 0 goes from -0.00\d+ to 0.00\d+, and its bounds from -9 to 9: .*scale", small.text)
+    assert re.fullmatch(
+        r"the action 0 goes from -0.00\d+ to 0.00\d+, and its bounds from -9 to 9: .*scale, .*", small.text
+    )
 
 
 def test_what_is_no_list_of_rollouts_is_refused():

@@ -254,7 +254,7 @@ def test_what_was_done_is_said_in_words():
     assert text("rows", 0.02, 0.02, off=0.0) == "rows were taken as steps of 20 ms"
     assert "rows, 2 ms apart, were gathered into steps of 20 ms: actions are means" in text("gathered", 0.02, 0.002)
     means = Timing("means", 0.02, 0.013).to_info()
-    assert "actions are those that held for the longest time, obs" in timing_text(means, 0.02, choices=True)
+    assert "actions are those that held for most of a step, obs" in timing_text(means, 0.02, choices=True)
     assert "(stamps are uneven, and taken as they are)" in text("means", 0.02, 0.013)
     assert "several steps of 500 us each" in text("repeated", 5e-4, 2.0, off=0.0)
     assert gaps_text([]) == "" and "1 gap before row 3 (1.5 s)" in gaps_text([[3, 1.5]])

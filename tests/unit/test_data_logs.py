@@ -270,7 +270,6 @@ def test_what_is_wrong_is_named_with_row_and_column(tmp_path, changes, message):
         ({"actions": {"u": {"column": "u", "scale": "2"}}}, "actions.u.scale must be a number"),
         ({"actions": {"u": {"column": "u", "bounds": [1, -1]}}}, "low < high"),
         ({"actions": {"u": {"column": "u", "scale": 0}}}, "actions.u.scale must not be 0"),
-        ({"observations": {"x": "x", "y": "x"}}, "observations.y must have a column of its own, got 'x', which is 'x'"),
         ({"sample_time": 0.1}, "not both"),
         ({"time": None}, "either time"),
         ({"time": None, "sample_time": 0.0}, r"sample_time must lie in \(0"),
@@ -306,7 +305,7 @@ def test_files_that_are_none(tmp_path):
         "no.xls": "must end in .csv, .npz, .parquet",
         "no.csv": "has no line with the names",
         "cut.csv": r"row 3 \(line 4\) has 2 cells, the first line names 3 columns; the log ends in the middle",
-        "empty.csv": r"row 2 \(line 3\) is empty: take it away; where it parts rollouts, .*episode",
+        "empty.csv": r"row 2 \(line 3\) is empty: remove it; where it separates rollouts, .*episode",
         "twice.csv": "column 'x' occurs twice",
         "bytes.csv": "no text in UTF-8",
     }.items():

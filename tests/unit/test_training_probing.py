@@ -15,6 +15,7 @@ from metaroll import DomainParamUpdate, DummyPolicy, RolloutEngine, RolloutPlan
 from metaroll.cli.main import main
 from metaroll.data.recordings import save_rollouts
 from metaroll.data.step_sequence import StepSequence
+from metaroll.envs.base.env_state import asked_state
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import DataError, RolloutError, ShapeError
 from metaroll.inference.posterior import Posterior
@@ -217,6 +218,7 @@ class Broken(Cart):
 
 
 PUSHED = {"mass": (0.5, 1.5)}
+OPTIONS = InferenceOptions(hold_out=0, segment_length=20, noise="none")
 
 
 @pytest.mark.parametrize(
@@ -433,14 +435,46 @@ def test_a_log_of_another_robot_is_said_before_noise_is_looked_at(noise) -> None
 
 def test_what_a_simulator_makes_of_a_parameter_is_looked_at() -> None:
     log = logged(Cart, {"mass": 0.8}, count=1, steps=8)
-    with pytest.warns(UserWarning, match=r"mass is 1.2 after it was set to 1.5\. What it makes alike no"):
+    with pytest.warns(UserWarning, match=r"mass is 1.2 after it was set to 1.5, and to 1.25\. No log"):
         looked_at(Limited, log, PUSHED)
 
 
-def test_an_inverse_may_change_what_it_is_given() -> None:
+class Rounds(Cart):
+    """Its mass is one of 0.5, 0.75, 1 ..., from the next reset on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wanted = 1.0
+
+    @property
+    def domain_param(self):
+        return {"mass": self.mass}
+
+    @domain_param.setter
+    def domain_param(self, values):
+        self.wanted = values["mass"]
+
+    def reset(self, *, seed=None, options=None):
+        self.mass = round(4.0 * self.wanted) / 4.0
+        return super().reset(seed=seed, options=options)
+
+
+def test_what_is_rounded_or_set_later_is_not_limited() -> None:
+    looked_at(Rounds, logged(Cart, {"mass": 0.8}, count=1, steps=8), {"mass": (0.4, 1.6)})
+
+
+def test_functions_of_the_user_may_change_what_they_are_given() -> None:
+    rows = np.ones((3, 2))
+    asked_state(Careless(), rows)
+    np.testing.assert_array_equal(rows, np.ones((3, 2)))
     [log] = logged(Cart, {"mass": 0.8}, count=1, steps=60)
     before = log.observations.copy()
-    looked_at(Careless, [log], PUSHED)
+
+    def begin(segment):
+        segment.observations *= 3.0
+        return segment.observations[0] / 3.0
+
+    Followed.of(Compared.of(EnvSource.of(Cart), [log], as_prior(PUSHED), OPTIONS, begin), [log], OPTIONS)
     np.testing.assert_array_equal(log.observations, before)
 
 
@@ -448,7 +482,7 @@ def test_noise_that_cannot_be_is_said() -> None:
     log = logged(Cart, {"mass": 0.8}, count=1, steps=60)
     with pytest.raises(ValueError, match=r"noise.1 must be a deviation, at least 0, got a range from -1"):
         looked_at(Cart, log, {**PUSHED, "noise.1": (-1.0, 1.0)})
-    with pytest.warns(UserWarning, match=r"far larger than the deviation of .* measured: 1 50 \(measured: 0\.\d+"):
+    with pytest.warns(UserWarning, match=r"far larger than the standard .* measurements: 1 50 \(measured: 0\.\d+"):
         looked_at(Cart, log, PUSHED, "1=50")
 
 

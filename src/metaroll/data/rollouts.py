@@ -16,7 +16,7 @@ from metaroll.errors import ShapeError
 from metaroll.functional.returns import discounted_sum
 from metaroll.types import RolloutPlan
 
-__all__ = ["RolloutColumns", "Rollouts", "listed_rollouts", "plan_summary"]
+__all__ = ["RolloutColumns", "Rollouts", "listed_rollouts", "plan_summary", "time_step"]
 
 WITH_FINAL = ("observations", "states")
 """Fields with one entry more than a rollout has steps."""
@@ -151,6 +151,16 @@ class RolloutColumns:
         if self.plans is not None:
             info["plan"] = plan_summary(self.plans[number])
         return info | self.common
+
+
+def time_step(rollout: StepSequence) -> float | None:
+    """Seconds per step: the slope of ``time``, which single late steps do not move; else what the log says."""
+    if "time" in rollout.data_names and rollout.continuous and rollout.rollout_count == 1:
+        times = np.asarray(rollout.get_data_values("time"), dtype=np.float64).reshape(-1)
+        if len(times) > 1 and np.isfinite(times).all():
+            return float(np.polyfit(np.arange(len(times)), times - times[0], 1)[0])
+    told = (rollout.rollout_info or {}).get(TIME_STEP)
+    return None if told is None else float(told)
 
 
 def listed_rollouts(rollouts: Iterable[StepSequence], name: str = "rollouts") -> list[StepSequence]:

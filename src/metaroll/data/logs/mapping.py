@@ -184,8 +184,6 @@ class LogMapping:
         if (values["time"] is None) == (values["sample_time"] is None):
             raise ValueError("either time (a column) or sample_time (seconds between rows) must be given, not both")
         for name in _COLUMNS:
-            if name != "actions":  # one command may drive two motors
-                _check_once(name, values[name])
             for label, column in values[name].items():
                 _check_unit(f"{name}.{label}", label, column)
         if values["time"] is not None and values["time"].unit not in _OF_TIME:
@@ -260,17 +258,6 @@ def _column(name: str, data: Any) -> LogColumn:
         function=None if function is None else _choice(f"{name}.function", function, ("sin", "cos")),
         bounds=_bounds(f"{name}.bounds", data.get("bounds")),
     )
-
-
-def _check_once(name: str, columns: Mapping[str, LogColumn]) -> None:
-    """``ValueError`` where two labels have the same column, and not as sine and cosine of it."""
-    known: dict[LogColumn, str] = {}
-    for label, column in columns.items():
-        if column in known:
-            raise ValueError(
-                f"{name}.{label} must have a column of its own, got {column.column!r}, which is {known[column]!r}"
-            )
-        known[column] = label
 
 
 def _check_unit(name: str, label: str, column: LogColumn) -> None:

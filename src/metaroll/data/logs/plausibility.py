@@ -14,7 +14,7 @@ from gymnasium.spaces import Box
 from scipy.optimize import linear_sum_assignment
 
 from metaroll.data.logs.mapping import MANY_TURNS, names_angle
-from metaroll.data.rollouts import TIME_STEP, listed_rollouts
+from metaroll.data.rollouts import listed_rollouts, time_step
 from metaroll.data.step_sequence import StepSequence
 from metaroll.functional.series.noise import difference_noise
 from metaroll.functional.series.signals import DerivativeFit, circle_error, derivative_fit, spikes, stuck_values
@@ -28,6 +28,8 @@ _SURE = 0.98
 _PLAIN = 0.998
 """The same, where nothing but the log itself says so, and of how many steps at least."""
 _ENOUGH = 50
+_OF_SIMULATED = 3.0
+"""How many times as large as all spikes of the simulator an outlier is."""
 _LONGEST, _DROWNED = 16, 0.3
 """The longest span of ``derivative_fit``, and the share of changes over it from which noise hides them."""
 _FEW = 10
@@ -45,11 +47,13 @@ _EXACT, _ROUGHLY = 1e-4, 0.05
 """The same, below which two columns of a simulator, or of a log, are taken for a sine and a cosine."""
 _TURNED = 0.05
 """By how much both must have changed."""
-_JUMP, _SLOW, _RARE, _MOST_JUMPS = 1.5, 0.2, 20.0, 0.02
+_JUMP, _SLOW, _RARE, _MOST_JUMPS = 1.5, 0.2, 20.0, 0.1
 """A jump is off by more than so much of the change of speed, of the fastest step, and of the median error; and in which
 share of the steps there are jumps at most."""
-_SHARE_USED = 0.02
-"""Share of their bounds below which commands seem to have another unit."""
+_BACK, _NEAR_TURN = 3, 0.1
+"""Steps within which another jump comes back, and the share by which one may differ from a full turn."""
+_SHARE_USED, _UNBOUNDED = 0.02, 1e6
+"""Share of their bounds below which commands seem to have another unit, and bounds that are none."""
 _OUTSIDE, _NOISY, _DEVIATIONS = 1e-6, 0.1, 4.0
 """Share of its range by which a column may lie beside its space, the most that it may if it is noisy, and how many
 deviations of that noise."""
@@ -94,6 +98,9 @@ class _Pair(NamedTuple):
     begins: list[tuple[int, int]]
 
 
+_Stops = Mapping[int, Sequence[float]]
+
+
 class _Relation(NamedTuple):
     """``speed`` is the derivative of a position, or of the angle that has two columns as sine and cosine."""
 
@@ -117,7 +124,7 @@ def check_log(
     Args:
         rollouts: Of one log, with observations ``(T+1, O)``.
         simulated: Rollouts of the simulator, with any actions: what is the case there should be so in the log.
-        simulated_dt: Seconds per step of these; ``None``: as in the log.
+        simulated_dt: Seconds per step of these, and of a log that does not say its own; ``None``: as in the log.
 
     Returns:
         An empty list where nothing is strange.
@@ -125,14 +132,15 @@ def check_log(
     Raises:
         TypeError: ``rollouts`` is no list of them.
     """
-    rollouts = listed_rollouts(rollouts)
+    rollouts, simulated = listed_rollouts(rollouts), listed_rollouts(simulated or (), "simulated")
     logs = [_flat(rollout) for rollout in rollouts]
     if not logs or any(log is None or log.shape[1] != logs[0].shape[1] for log in logs):  # type: ignore[union-attr]
         return []
     data: list[np.ndarray] = [log for log in logs if log is not None]
     names = _names(rollouts[0], data[0].shape[1])
-    reference = [flat for one in simulated or () if (flat := _flat(one)) is not None and flat.shape[1] == len(names)]
-    dt = _time_step(rollouts[0])
+    reference = [flat for one in simulated if (flat := _flat(one)) is not None and flat.shape[1] == len(names)]
+    dt = time_step(rollouts[0])
+    dt = simulated_dt if dt is None else dt
     found = list(_degrees(rollouts[0], data, names, reference))
     if dt is not None:
         found += _speeds([_without_spikes(log) for log in data], reference, names, dt, simulated_dt or dt)
@@ -169,11 +177,6 @@ def _names(rollout: StepSequence, width: int) -> tuple[str, ...]:
 def _spec(rollout: StepSequence) -> EnvSpec | None:
     spec = (rollout.rollout_info or {}).get("env_spec")
     return spec if isinstance(spec, EnvSpec) else None
-
-
-def _time_step(rollout: StepSequence) -> float | None:
-    dt = (rollout.rollout_info or {}).get(TIME_STEP)
-    return None if dt is None else float(dt)
 
 
 def _degrees(
@@ -214,9 +217,10 @@ def _speeds(
     relations += [one for one in _labeled(names) if one.speed not in {known.speed for known in relations}]
     if not relations and sum(map(len, logs)) >= _ENOUGH:
         relations = _plain(logs, dt, alone=True)
-    swapped = _swapped(logs, relations, dt)
-    jumps = _jumps(logs, relations, dt)
-    if jumps:
+    stops = _stops(reference)
+    swapped = _swapped(logs, relations, dt, stops)
+    jumps = _jumps(logs, relations, dt, stops)
+    if jumps and not (reference and _jumps(reference, relations, reference_dt, stops)):
         place, speed = _place(relations[0].position, names), names[relations[0].speed]
         yield Finding(
             "jump",
@@ -239,7 +243,7 @@ def _speeds(
                     f"off 1 by {error:.2g}; check the columns, and function and unit in the mapping",
                 )
                 continue
-        pair = _pair(logs, relation)
+        pair = _pair(logs, relation, stops)
         if sum(map(len, pair.positions)) < _FEW:
             continue  # where all is clipped; of a few long steps trapezoids are no integral
         fit = _fit(_cut(pair, jumps), dt)
@@ -262,7 +266,8 @@ def _speeds(
             continue
         if fit.agreement < _LOST:
             text = f"{columns[-1]} is not the speed of {place} (it explains {_percent(fit.agreement)} of its changes)"
-            yield Finding("speed", columns, (), f"{text}; check which columns they are, and unwrap")
+            hint = "check which columns they are, unwrap, and tell rollouts apart that stand in one (episode)"
+            yield Finding("speed", columns, (), f"{text}; {hint}")
         elif abs(factor - 1.0) > _OFF:
             yield Finding(
                 "speed",
@@ -272,36 +277,49 @@ def _speeds(
             )
 
 
-def _jumps(logs: list[np.ndarray], relations: Sequence[_Relation], dt: float) -> tuple[tuple[int, int], ...]:
-    """Steps in which positions go much farther than the speeds before and after would take them: half of all, at least.
+def _jumps(
+    logs: list[np.ndarray], relations: Sequence[_Relation], dt: float, stops: _Stops
+) -> tuple[tuple[int, int], ...]:
+    """Steps in which all positions go much farther than the speeds before and after would take them, and stay there.
 
-    However it accelerates from one to the other, the mean of both is off by half of their difference at most; but for
-    bounces, which not all joints make at once.
+    Where acceleration has one sign in a step, the mean of both speeds is off by half of their difference at most; where
+    it does not, in a contact, it is seldom all joints at once. Angles that jump by full turns are cut off there.
     """
     counts: Counter[tuple[int, int]] = Counter()
     known = 0
     for relation in relations:
-        pair, scale = _pair(logs, relation), dt * abs(relation.factor)
+        pair, scale = _pair(logs, relation, stops), dt * abs(relation.factor)
         if sum(map(len, pair.positions)) < _FEW:
             continue
         known += 1
         rest = [
-            np.abs(np.diff(place) - 0.5 * dt * relation.factor * (speed[1:] + speed[:-1]))
+            np.diff(place) - 0.5 * dt * relation.factor * (speed[1:] + speed[:-1])
             for place, speed in zip(pair.positions, pair.speeds, strict=True)
         ]
         least = max(
             _SLOW * scale * max(float(np.abs(speed).max()) for speed in pair.speeds),
-            _RARE * float(np.median(np.concatenate(rest))),
+            _RARE * float(np.median(np.abs(np.concatenate(rest)))),
         )
         for one, speed, (number, begin) in zip(rest, pair.speeds, pair.begins, strict=True):
-            steps = np.flatnonzero(one > np.maximum(_JUMP * scale * np.abs(np.diff(speed)), least))
-            counts.update((number, begin + int(step) + 1) for step in steps)
-    found = sorted(place for place, count in counts.items() if 2 * count >= known)
+            steps = np.flatnonzero(np.abs(one) > np.maximum(_JUMP * scale * np.abs(np.diff(speed)), least)).tolist()
+            lone = [
+                step
+                for step in steps
+                if not any(abs(step - other) <= _BACK for other in steps if other != step)
+                and _BACK <= begin + step < len(logs[number]) - 1 - _BACK
+                and not _is_full_turn(abs(float(one[step])))
+            ]
+            counts.update((number, begin + step + 1) for step in lone)
+    found = sorted(place for place, count in counts.items() if count == known)
     return tuple(found) if len(found) <= _MOST_JUMPS * sum(map(len, logs)) else ()
 
 
+def _is_full_turn(size: float) -> bool:
+    return any(abs(size / turn - 1.0) < _NEAR_TURN for turn in (2.0 * math.pi, 360.0))
+
+
 def _swapped(
-    logs: list[np.ndarray], relations: Sequence[_Relation], dt: float
+    logs: list[np.ndarray], relations: Sequence[_Relation], dt: float, stops: _Stops
 ) -> dict[_Relation, tuple[tuple[int, ...], float]]:
     """Relations whose speed belongs to the position of another one, with that position and the agreement there.
 
@@ -310,7 +328,7 @@ def _swapped(
     """
     if len(relations) < 2:
         return {}
-    pairs = [[_pair(logs, _Relation(other.position, one.speed)) for other in relations] for one in relations]
+    pairs = [[_pair(logs, _Relation(other.position, one.speed), stops) for other in relations] for one in relations]
     agreements = np.array([[_fit(pair, dt).agreement for pair in row] for row in pairs])
     left = np.maximum(1.0 - agreements, 1e-12)
     speeds, places = linear_sum_assignment(np.log(left))
@@ -391,7 +409,7 @@ def _plain(logs: list[np.ndarray], dt: float, *, alone: bool = False) -> list[_R
     for position, speed in itertools.product(positions, moving):
         if speed in position:
             continue
-        fit = _fit(_pair(logs, _Relation(position, speed)), dt)
+        fit = _fit(_pair(logs, _Relation(position, speed), {}), dt)
         if fit.agreement <= max(_PLAIN if alone else _SURE, best.get(speed, (0.0,))[0]):
             continue
         is_one = abs(abs(fit.factor) - 1.0) < 0.1
@@ -402,8 +420,19 @@ def _plain(logs: list[np.ndarray], dt: float, *, alone: bool = False) -> list[_R
     return [relation for _, relation in best.values()]
 
 
-def _pair(logs: list[np.ndarray], relation: _Relation) -> _Pair:
-    """Positions and speeds of each rollout, taken apart where the sensor of the speed is at its stop."""
+def _stops(reference: list[np.ndarray]) -> dict[int, list[float]]:
+    """Of each entry of simulated rollouts the values at which it is clipped."""
+    if not reference:
+        return {}
+    every = np.concatenate(reference)
+    return {i: [value for value, _ in stuck_values(every[:, i]) if value != 0.0] for i in range(every.shape[1])}
+
+
+def _pair(logs: list[np.ndarray], relation: _Relation, stops: _Stops) -> _Pair:
+    """Positions and speeds of each rollout, taken apart where the sensor of the speed is at its stop.
+
+    Beside those that the log shows, ``stops`` are known ones, which noise blurs.
+    """
     if len(relation.position) == 1:
         positions = [log[:, relation.position[0]] for log in logs]
     else:
@@ -411,10 +440,17 @@ def _pair(logs: list[np.ndarray], relation: _Relation) -> _Pair:
         positions = [np.unwrap(np.arctan2(log[:, sin], log[:, cos])) for log in logs]
     speeds = [log[:, relation.speed] for log in logs]
     whole = _Pair(positions, speeds, [(number, 0) for number in range(len(logs))])
-    stops = [value for value, _ in stuck_values(np.concatenate(speeds)) if value != 0.0]
-    if not stops:
+    own = [value for value, _ in stuck_values(np.concatenate(speeds)) if value != 0.0]
+    known = stops.get(relation.speed, [])
+    if not own and not known:
         return whole
-    free = [np.flatnonzero(~np.isin(speed, stops)) for speed in speeds]
+    noise = _DEVIATIONS * float(difference_noise([speed[:, None] for speed in speeds])[0]) if known else 0.0
+    free = []
+    for speed in speeds:
+        clipped = np.isin(speed, own)
+        for value in known:
+            clipped |= math.copysign(1.0, value) * speed >= abs(value) - min(noise, _NOISY * abs(value))
+        free.append(np.flatnonzero(~clipped))
     return _parts(whole, [np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1) for rows in free])
 
 
@@ -484,7 +520,8 @@ def _columns(
                 f"{worst:.6g}; check its unit and scale",
             )
         places = _places([spikes(log[:, i]) for log in logs])
-        if places and not any(spikes(one[:, i]).size for one in reference):  # as forces of contacts have them
+        usual = max((_spike_size(one[:, i], spikes(one[:, i])) for one in reference), default=0.0)  # as of contacts
+        if places and max(_spike_size(log[:, i], spikes(log[:, i])) for log in logs) > _OF_SIMULATED * usual:
             first = logs[places[0][0]][:, i]
             around = first[places[0][1] - 1 : places[0][1] + 2]
             yield Finding(
@@ -509,6 +546,11 @@ def _columns(
             )
 
 
+def _spike_size(values: np.ndarray, places: np.ndarray) -> float:
+    """By how much the largest of the spikes at these places is off its neighbors; 0 where there is none."""
+    return float(np.abs(values[places] - 0.5 * (values[places - 1] + values[places + 1])).max(initial=0.0))
+
+
 def _commands(rollouts: Sequence[StepSequence]) -> Iterator[Finding]:
     """Commands that are always the same, of which a log tells nothing: the column may be another one."""
     logs = [log[: len(one)] for one in rollouts if (log := _flat(one, "actions")) is not None]
@@ -520,20 +562,20 @@ def _commands(rollouts: Sequence[StepSequence]) -> Iterator[Finding]:
     named = labels if labels is not None and len(labels) == every.shape[1] else range(every.shape[1])
     called = [f"action {name}" for name in named]
     for i in np.flatnonzero(np.ptp(every, axis=0) == 0.0).tolist():
-        yield Finding("constant", (called[i],), (), f"always the same: the {called[i]} ({every[0, i]:.6g})")
+        yield Finding("constant", (called[i],), (), f"the {called[i]} is always {every[0, i]:.6g}")
     space = None if spec is None else spec.action_space
     if not isinstance(space, Box) or space.shape != (every.shape[1],):
         return
     most = np.maximum(np.abs(space.low), np.abs(space.high)).astype(np.float64)
     farthest = np.abs(every).max(axis=0)
-    small = np.isfinite(most) & (np.ptp(every, axis=0) > 0.0) & (farthest < _SHARE_USED * most)
+    small = (most < _UNBOUNDED) & (np.ptp(every, axis=0) > 0.0) & (farthest < _SHARE_USED * most)
     for i in np.flatnonzero(small).tolist():
         yield Finding(
             "small",
             (called[i],),
             (),
             f"the {called[i]} goes from {every[:, i].min():.4g} to {every[:, i].max():.4g}, and its bounds from "
-            f"{space.low[i]:.4g} to {space.high[i]:.4g}: check its unit and scale",
+            f"{space.low[i]:.4g} to {space.high[i]:.4g}: check its unit and scale, unless it really is so small",
         )
 
 

@@ -178,7 +178,7 @@ def _read_csv(path: Path) -> LogTable:
         raise LogError("it has no line with the names of its columns")
     delimiter = max(_DELIMITERS, key=line[0].count)
     header, *rows = parse_csv(text[begin:], budget, delimiter=delimiter, skip_space=True, lines_before=comments)
-    while rows and not rows[-1]:
+    while rows and not any(map(str.strip, rows[-1])) and len(rows[-1]) < 2:
         rows.pop()
     names = [name.strip() for name in header]
     twice = next((name for name in names if names.count(name) > 1), None)
@@ -187,9 +187,9 @@ def _read_csv(path: Path) -> LogTable:
     for number, row in enumerate(rows):
         if len(row) != len(names):
             where = f"row {number + 1} (line {number + 2 + comments})"
-            if not row:
+            if len(row) < 2 and not any(map(str.strip, row)):
                 raise LogError(
-                    f"{where} is empty: take it away; where it parts rollouts, add a column that tells them apart "
+                    f"{where} is empty: remove it; where it separates rollouts, add a column that tells them apart "
                     "(episode)"
                 )
             ends = "; the log ends in the middle of a line: take it away" if number == len(rows) - 1 else ""

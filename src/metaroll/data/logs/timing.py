@@ -72,7 +72,7 @@ def timing_text(info: Mapping[str, Any], dt: float, *, choices: bool = False) ->
         dt: Seconds per step.
         choices: Whether actions are choices.
     """
-    acted = "actions are those that held for the longest time" if choices else "actions are means over steps"
+    acted = "actions are those that held for most of a step" if choices else "actions are means over steps"
     between = _seconds(info["row_step"])
     text = {
         "rows": f"rows were taken as steps of {_seconds(dt)}",

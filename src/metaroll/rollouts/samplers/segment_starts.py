@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -167,7 +168,8 @@ def _chosen(
     states = []
     for recorded, name in zip(rollouts, names, strict=True):
         for begin, end in zip(*_edges(segments), strict=True):
-            found = array_of("what initial_state returns", initial_state(recorded[begin:end]), "a state (S,)")
+            segment = copy.deepcopy(recorded[begin:end])  # which it may change
+            found = array_of("what initial_state returns", initial_state(segment), "a state (S,)")
             if not np.isfinite(found).all():
                 raise ValueError(f"{name} must have finite states to start from, got {found} at step {begin}")
             states.append(np.array(found, dtype=np.float64))

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from gymnasium.spaces import Box
 
-from metaroll.data.rollouts import TIME_STEP
+from metaroll.data.rollouts import TIME_STEP, time_step
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.base.env_state import time_step_of
 from metaroll.envs.lookup.source import EnvSource
@@ -56,7 +56,7 @@ def comparable(
     _check_states(rollouts)
     if dt is not None and TIME_STEP not in params:
         _check_time_steps(rollouts, dt)
-    elif TIME_STEP not in params and (own := _time_step(rollouts[0])) is not None:
+    elif TIME_STEP not in params and (own := time_step(rollouts[0])) is not None:
         warnings.warn(
             "the simulator does not say how long its steps are (an attribute dt, in s): they are taken to be as long "
             f"as those of rollouts, {own:.4g} s",
@@ -95,23 +95,13 @@ def _check_states(rollouts: Sequence[StepSequence]) -> None:
 # ------------------------------------------------------------------------------------------------------------ time step
 def _check_time_steps(rollouts: Sequence[StepSequence], dt: float) -> None:
     for number, rollout in enumerate(rollouts):
-        own = _time_step(rollout)
+        own = time_step(rollout)
         if own is not None and abs(own - dt) > _SAME_STEP * dt:
             raise ValueError(
                 f"recorded rollouts must have the time step of the simulator, {dt:g} s, but steps of rollout {number} "
                 f"(counted from 0) take {own:.4g} s. Resample the log, metaroll import-log LOG --env SIM (or --dt "
                 f"{dt:g}; in Python load_log(..., dt={dt:g})), or infer in a simulator with dt={own:.4g}"
             )
-
-
-def _time_step(rollout: StepSequence) -> float | None:
-    """Seconds per step: the slope of ``time``, which single late steps do not move; else what the log says."""
-    if "time" in rollout.data_names and rollout.continuous and rollout.rollout_count == 1:
-        times = np.asarray(rollout.get_data_values("time"), dtype=np.float64).reshape(-1)
-        if len(times) > 1 and np.isfinite(times).all():
-            return float(np.polyfit(np.arange(len(times)), times - times[0], 1)[0])
-    told = (rollout.rollout_info or {}).get(TIME_STEP)
-    return None if told is None else float(told)
 
 
 # -------------------------------------------------------------------------------------------------------------- columns

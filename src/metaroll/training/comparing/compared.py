@@ -38,8 +38,8 @@ __all__ = ["Compared", "check_columns"]
 
 _PREDICTED = 600
 """Rows of which a simulator predicts the next one, to see how noisy they are."""
-_LOUD = 2.0
-"""Noise that was given, in deviations of what was measured, from which it cannot be."""
+_LOUD, _NAMED = 2.0, 4
+"""Noise that was given, in deviations of what was measured, from which it cannot be; channels that are named."""
 _ENOUGH = 50
 """Rows from which the noise of states is estimated that no simulator predicts."""
 
@@ -111,6 +111,7 @@ class Compared:
             SensorNoise(labels, {}, np.zeros(len(labels)), "as nothing was said"),
         )
         check_columns(plain, rollouts)
+        plain._tell_loud(rollouts, parsed_noise(options.noise))
         noise = plain._noise_of(rollouts, prior, options) if noise is None else noise
         inferred = {NOISE + label: float(std) for label, std in zip(labels, typical(noise.compared), strict=True)}
         nominal |= {name: inferred[name] for name in prior.names if name in inferred}
@@ -170,7 +171,6 @@ class Compared:
             stds[self.field] = self._estimated(rollouts, self.field, prior, options)
         else:
             stds[self.field] = given_noise(wanted, self.channels)
-            self._tell_loud(rollouts, stds[self.field])
         if wanted == "none":  # but in channels whose noise is inferred: segments start as far off as it seems to be
             told = np.array([label in inferred for label in self.channels])
             stds[self.field] = np.where(told, stds[self.field], 0.0)
@@ -186,17 +186,23 @@ class Compared:
         assumed[..., [label in inferred for label in self.labels]] = 0.0
         return SensorNoise(self.labels, stds, found, "estimated from the log", True, assumed, inferred)
 
-    def _tell_loud(self, rollouts: Sequence[StepSequence], stds: np.ndarray) -> None:
-        """A warning where noise that was given is larger than what was measured differs by."""
-        series = [np.asarray(one.get_data_values(self.field), dtype=np.float64) for one in rollouts]
-        moved = np.concatenate([one.reshape(len(one), -1) for one in series]).std(axis=0)
-        loud = np.flatnonzero(stds > _LOUD * np.maximum(moved, 1e-12))
-        if loud.size:
-            named = ", ".join(f"{self.channels[i]} {stds[i]:.4g} (measured: {moved[i]:.4g})" for i in loud.tolist())
+    def _tell_loud(self, rollouts: Sequence[StepSequence], wanted: Any) -> None:
+        """A warning where noise that was given is far larger than what was measured differs by."""
+        rows = np.concatenate([self.recorded(one) for one in rollouts])
+        if len(rows) < _ENOUGH or isinstance(wanted, str):
+            return
+        stds = self._counting(given_noise(wanted, self.channels))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # a column without any value
+            moved = np.nanstd(rows, axis=0)
+        loud = np.flatnonzero((stds > _LOUD * moved) & (np.ptp(rows, axis=0) > 0.0)).tolist()
+        if loud:
+            named = ", ".join(f"{self.labels[i]} {stds[i]:.4g} (measured: {moved[i]:.4g})" for i in loud[:_NAMED])
+            more = f" and {len(loud) - _NAMED} more" if len(loud) > _NAMED else ""
             warnings.warn(
-                f"noise of sensors that was given is far larger than the deviation of all that was measured: {named}; "
-                "check its unit: it is a standard deviation in the unit of the channel",
-                stacklevel=6,
+                f"the noise of sensors that was given is far larger than the standard deviation of the measurements: "
+                f"{named}{more}; check its unit, that of the channel",
+                stacklevel=5,
             )
 
     def _counting(self, values: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any
 from metaroll.data.logs.lags import lag_text, log_lag
 from metaroll.data.logs.plausibility import check_log
 from metaroll.data.logs.timing import gaps_text
-from metaroll.data.rollouts import TIME_STEP
+from metaroll.data.rollouts import time_step
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.base.env_state import time_step_of
 from metaroll.envs.lookup.source import EnvSource
@@ -29,7 +29,7 @@ def doubts_about(source: EnvSource, rollouts: Sequence[StepSequence]) -> list[st
         simulated, dt = random_rollouts(env), time_step_of(env)
     finally:
         source.close(env)
-    lag, own = lag_of(rollouts), (rollouts[0].rollout_info or {}).get(TIME_STEP)
+    lag, own = lag_of(rollouts), time_step(rollouts[0])
     found = []
     if lag is not None and lag.is_told and not lag.low <= 0.0 <= lag.high:
         found.append(lag_text(lag, own))
@@ -39,7 +39,7 @@ def doubts_about(source: EnvSource, rollouts: Sequence[StepSequence]) -> list[st
         told = gaps_text((log.get("timing") or {}).get("gaps") or [])
         if told and "made_up" not in log:  # imported before gaps were told by their times
             found.append(f"rollout {number} has {told}; what is made up counts as recorded: import the log again")
-    if dt is not None and own is None and "time" not in rollouts[0].data_names:
+    if dt is not None and own is None:
         found.append(
             f"the recordings do not say how long their steps are: they are taken for the simulator's, {dt:g} s"
         )

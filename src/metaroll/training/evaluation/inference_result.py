@@ -187,7 +187,9 @@ class Inference:
                 found["noise"].append(
                     float(np.sqrt(np.mean(np.square(noisy / scale)))) if noisy.shape == scale.shape else 0.0
                 )
-        return {name: float(np.mean(values)) for name, values in found.items()}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of rollouts that none could simulate
+            return {name: float(np.nanmean(values)) for name, values in found.items()}
 
     def error_text(self) -> str:
         """``errors`` in words."""
@@ -199,6 +201,8 @@ class Inference:
             )
         text = f"predictions are off by {told['posterior']:.3g} of what a column's entries differ by (their deviation)"
         text += f" with the posterior, {told['nominal']:.3g} with the nominal parameters"
+        if not math.isfinite(told["nominal"]):
+            text = text.rpartition(",")[0] + "; with the nominal parameters the simulator fails"
         return text + (f"; noise of sensors alone makes {told['noise']:.3g}" if told["noise"] else "")
 
     def to_dict(self) -> dict[str, Any]:
