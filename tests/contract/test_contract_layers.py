@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "metaroll"
 MODULES = sorted(PACKAGE.rglob("*.py"))
-CLASS_LINES = 300
+CLASS_LINES = 320
 # A documented surface that large, and the one loop that steps environments with what surrounds it.
 LONG_CLASSES = {
     "Agent",

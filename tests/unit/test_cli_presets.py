@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import subprocess
 import sys
@@ -11,8 +12,9 @@ import pytest
 
 import metaroll
 from metaroll.cli.main import main
+from metaroll.envs.base.task_family import registered_families
 from metaroll.envs.lookup.registry import family_names, get_family
-from metaroll.errors import UnknownNameError
+from metaroll.errors import UnknownNameError, UsageError
 from metaroll.training.algorithms.options import check_value
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm, preset, preset_names
 from metaroll.training.session.experiments import resolve, run_options
@@ -109,9 +111,43 @@ def test_sparse_rewards_are_in_the_context_and_in_the_score_only():
     assert resolve("pearl", "point-robot")["algorithm"]["context_reward_key"] is None
 
 
-def test_horizons_are_those_of_the_families():
-    for env in preset_names("pearl"):
-        assert resolve("pearl", env)["algorithm"]["max_path_length"] == get_family(env).horizon
+OWN_FAMILIES = registered_families()
+FAMILIES = [*OWN_FAMILIES, "metaworld:ML1-reach-v3", "metaworld:ML10", "metaworld:MT10"]
+
+
+@pytest.mark.parametrize("env", FAMILIES)
+def test_all_algorithms_on_one_name_solve_one_problem(env):
+    """Presets and sizes change neither horizon nor held-out tasks, what may be seen in a test, or what counts there."""
+    family = get_family(env)
+    adapting = [name for name in ALGORITHM_NAMES if get_algorithm(name).adapts]
+    assert set(adapting) >= {"pearl", "rl2", "maml", "promp", "dice"}
+    for algo, size in itertools.product(ALGORITHM_NAMES, (None, "small", "medium")):
+        try:
+            config = resolve(algo, env, size=size)
+        except (UsageError, ValueError):  # other spaces, or a simulator that others take as it is
+            assert algo not in adapting
+            continue
+        algorithm, evaluation = config["algorithm"], config["evaluation"]
+        assert algorithm["max_path_length"] == family.horizon, (algo, size)
+        assert evaluation["return_reward_key"] == family.scored_reward, (algo, size)
+        if algo in adapting:
+            assert algorithm["num_test_tasks"] == family.num_test_tasks, (algo, size)
+            assert algorithm["context_reward_key"] == family.observed_reward, (algo, size)
+
+
+def test_the_documentation_has_the_problems_of_all_families():
+    text = (Path(__file__).parents[2] / "docs/evaluation.md").read_text("utf-8")
+    rows = {cells[0].strip("`"): cells[1:] for line in text.splitlines() if (cells := _cells(line))}
+    for name, family in OWN_FAMILIES.items():
+        tasks = "all there are" if family.all_tasks else "a sample"
+        held_out = f"{family.num_test_tasks}{', those of training' if family.same_tasks else ''}"
+        told = [str(family.horizon), family.observed_reward or "reward", family.scored_reward or "reward", held_out]
+        assert rows[name] == [*(cell.replace("sparse_reward", "`sparse_reward`") for cell in told), tasks], name
+
+
+def _cells(line):
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    return cells if line.startswith("| `") and len(cells) == 6 else []
 
 
 def test_a_schedule_of_a_preset_follows_the_epochs_of_the_run():

@@ -55,8 +55,9 @@ def test_sizes_grow(algo):
 
 def test_the_demo_is_the_small_size_of_point_robot():
     demo, small = demo_config({}), resolve("pearl", "point-robot", size="small")
-    assert {**demo, "command": "train"} == small
-    assert size_values("pearl", "point-robot", "small") == DEMO_VALUES
+    assert small["algorithm"]["num_test_tasks"] == 20
+    assert {**demo, "command": "train"} == {**small, "algorithm": {**small["algorithm"], "num_test_tasks": 60}}
+    assert {**size_values("pearl", "point-robot", "small"), "num_test_tasks": 60} == DEMO_VALUES
     assert (demo["run"]["epochs"], demo["run"]["torch_threads"], demo["run"]["hidden_sizes"]) == (
         20,
         1,

@@ -190,10 +190,11 @@ def test_task_distributions() -> None:
 
 def test_both_directions_are_trained_and_tested_on() -> None:
     """specs/meta.md 6.1: cheetah-dir 2/2, the same two; the others are held out"""
-    train, test = get_family("cheetah-dir").split()
-    assert train == test
-    assert sorted(update.task["direction"] for update in train) == [-1.0, 1.0]
-    for name, numbers in (("ant-goal", (150, 30)), ("humanoid-dir", (100, 30)), ("ant-dir", (2, 2))):
+    for name, value, values in (("cheetah-dir", "direction", [-1.0, 1.0]), ("ant-dir", "angle", [0.0, np.pi])):
+        train, test = get_family(name).split()
+        assert train == test and get_family(name).all_tasks
+        assert sorted(update.task[value] for update in train) == values
+    for name, numbers in (("ant-goal", (150, 30)), ("humanoid-dir", (100, 30))):
         train, test = get_family(name).split()
         assert (len(train), len(test)) == numbers
         assert len({task_key(update.task) for update in [*train, *test]}) == sum(numbers)

@@ -39,9 +39,21 @@ def test_split_takes_other_numbers() -> None:
 
 def test_sparse_goals_are_spread_over_the_half_circle() -> None:
     """specs/meta.md 7.2: train and test tasks together are equally spaced"""
-    train, test = get_family("sparse-point-robot").split(8, 3)
+    train, test = get_family("sparse-point-robot").split()
     angles = np.sort([np.arctan2(*u.task["goal"][::-1]) for u in train + test])
-    np.testing.assert_allclose(np.diff(angles), np.pi / 10)
+    np.testing.assert_allclose(np.diff(angles), np.pi / 99, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["point-robot", "sparse-point-robot", "ant-goal", "cheetah-vel", "point-navigation"])
+def test_more_held_out_tasks_leave_those_before_as_they_were(name: str) -> None:
+    family = get_family(name)
+    train, test = family.split()
+    for number in (1, 25, 40, 150):
+        same, more = family.split(num_test=number)
+        assert same == train and len(more) == number
+        assert all(one == other for one, other in zip(more, test, strict=False))
+        assert not {task_key(update.task) for update in more} & {task_key(update.task) for update in train}
+    assert family.split(num_test=150)[1][:40] == family.split(num_test=40)[1]
 
 
 def test_cheetah_velocities_lie_between_0_and_3() -> None:

@@ -20,6 +20,7 @@ from metaroll import (
     DomainParamUpdate,
     DomainRandomizer,
     DomainRandWrapperLive,
+    DummyPolicy,
     GRUGaussianPolicy,
     RolloutEngine,
     RolloutPlan,
@@ -34,9 +35,11 @@ from metaroll import (
 from metaroll.envs.base.simulator_slots import SimulatorSlots
 from metaroll.envs.lookup.registry import get_family
 from metaroll.envs.lookup.source import env_kind
+from metaroll.envs.point.point_robot import SparsePointRobotEnv
 from metaroll.envs.sims.catalog import OneMassOscillatorEnv
 from metaroll.envs.slots.gym_slots import GymSlots
-from metaroll.errors import InvalidValueError
+from metaroll.envs.wrappers.trials import TrialUpdate
+from metaroll.errors import InvalidValueError, RolloutError
 from metaroll.rollouts.engine.slot_loop import SlotLoop
 from metaroll.tasks.plan_table import PlanTable, plan_env_seeds
 from metaroll.types import EnvSpec, Slots, SlotsInfo, SlotStep
@@ -87,6 +90,25 @@ class WalkSlots(Slots):
         ended = active & (self.x >= self.goal)
         infos = {"at": self.x.copy()}
         return SlotStep(self.x[:, None].astype(np.float32), np.where(active, self.x, 0.0), ended, ended & False, infos)
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_the_last_reward_that_is_seen_may_be_another_one(batched: bool) -> None:
+    update = TrialUpdate(SetTaskUpdate(SparsePointRobotEnv, {"goal": (0.0, 0.3)}), 2, 8, "sparse_reward")
+    policy = DummyPolicy(EnvSpec.from_env(update()))
+    if batched:
+        with RolloutEngine(update, policy) as engine:
+            made = list(engine.run([RolloutPlan(i, (0, 0, i), update) for i in range(6)]))
+    else:
+        made = [rollout(update(), policy, seed=0, sub_seed=i) for i in range(6)]
+    for one in made:
+        seen = one.observations[1:, -2]
+        np.testing.assert_allclose(seen, one.env_infos["sparse_reward"], rtol=1e-6)
+        assert (one.rewards < 0.0).all() and np.isfinite(seen).all()
+    assert any((one.observations[1:, -2] > 0.0).any() for one in made)
+    assert update == TrialUpdate(update.update, 2, 8, "sparse_reward") != TrialUpdate(update.update, 2, 8)
+    with pytest.raises(RolloutError, match=r"the info 'hidden' must be told with every step, but is not; .* has: at"):
+        rollout(TrialWrapper(Walk(), 2, 5, "hidden"), lambda obs: 1, seed=0, max_steps=3)
 
 
 def test_a_trial_is_one_rollout_of_several_episodes() -> None:

@@ -26,6 +26,7 @@ from metaroll.functional.search.hill_climbing import HillClimb
 from metaroll.functional.search.multi_start import MultiStart, Starts
 from metaroll.functional.search.rank_noise import rank_noise
 from metaroll.functional.search.restarts import RestartedCMA
+from metaroll.functional.search.reviewing import Reviewed
 from metaroll.functional.search.sampling import normal_rows, reflected
 from metaroll.functional.search.shaping import centered_ranks, standardized, utilities
 from metaroll.functional.search.snes import SNES
@@ -36,6 +37,7 @@ SEARCHES: dict[str, Search[Any]] = {
     "separable": CMA(population=8, separable=True),
     "noisy": CMA(population=8, reevaluated=3),
     "ipop": RestartedCMA(cma=CMA(population=4, tolfun=1.0)),
+    "reviewed": Reviewed(search=RestartedCMA(cma=CMA(population=4, tolfun=1.0)), reviews=2),
     "starts": MultiStart(search=CMA(population=8), rules=Starts(starts=3, round_length=4)),
     "averaged": AveragedMean(search=CMA(population=8), window=5),
     "cem": CEM(population=20, num_best=5, extra_std=0.5),
@@ -506,6 +508,78 @@ def test_restarts_leave_a_local_optimum():
     assert "target" not in once.stop(run(once, np.full(3, 3.0), 9999, rastrigin))
     search = RestartedCMA(cma=replace(once, lower=-5.0, upper=5.0))
     assert search.stop(run(search, np.full(3, 3.0), 9999, rastrigin)) == ("target",)
+
+
+def told(search: Search[Any], state: Any, generator: Any, fitness: Any) -> tuple[Any, np.ndarray]:
+    rows = search.ask(state, generator)
+    assert len(rows) == search.num_candidates(state)
+    return search.tell(state, rows, fitness(rows)), rows
+
+
+@pytest.mark.parametrize("window", [1, 4])
+def test_ends_of_runs_are_compared_in_the_same_generations(window):
+    """What is asked beside them is what would be asked without, whatever they are found to be."""
+    plain: Search[Any] = RestartedCMA(cma=CMA(population=4, tolx=0.5), max_restarts=3)
+    plain = plain if window == 1 else AveragedMean(search=plain, window=window)
+    search, draws = Reviewed(search=plain, reviews=2), [np.random.default_rng(0), np.random.default_rng(0)]
+    state, alone, ends, asked = search.start(np.full(2, 3.0)), plain.start(np.full(2, 3.0)), [], []
+    while not plain.stop(alone):
+        before = alone
+        alone, own = told(plain, alone, draws[0], sphere)
+        state, rows = told(search, state, draws[1], sphere)
+        assert np.array_equal(rows[: len(own)], own) and np.array_equal(state.mean, alone.mean)
+        assert not search.stop(state) or not len(state.contenders)
+        asked.append(rows[len(own) :])
+        count, end = plain.finished(alone)
+        if count > plain.finished(before)[0]:
+            ends.append(end)
+            assert window > 1 or np.array_equal(end, alone.left if not plain.stop(alone) else alone.mean)
+            if count == 1:
+                assert np.array_equal(search.recommended(state), end)
+        elif not ends:
+            assert np.array_equal(search.recommended(state), alone.mean) and not len(asked[-1])
+    assert len(ends) == 4 and search.stop(state) == ()  # the last end is compared first
+    while not search.stop(state):
+        state, rows = told(search, state, draws[1], sphere)
+        asked.append(rows)
+    assert [len(rows) for rows in asked[-2:]] == [2, 2] and search.stop(state) == plain.stop(alone)
+    best = ends[int(np.argmax(sphere(np.array(ends))))]
+    assert np.array_equal(search.recommended(state), best)
+    shown = {row.tobytes() for rows in asked for row in rows}
+    assert shown == {end.tobytes() for end in ends}  # each of them, and nothing else
+
+
+def test_an_average_of_a_run_that_has_ended_is_that_of_its_means():
+    search = AveragedMean(search=RestartedCMA(cma=CMA(population=4, tolx=0.5)), window=99)
+    state, generator, means = search.start(np.full(2, 3.0)), np.random.default_rng(0), []
+    while not state.run.restarts:
+        state, _ = told(search, state, generator, sphere)
+        means.append(state.run.left if state.run.restarts else state.run.mean)
+    assert search.finished(state)[0] == 1 and search.finished(state)[1] == pytest.approx(np.mean(means, axis=0))
+
+
+def test_contenders_that_are_better_on_average_by_hand():
+    search, own = Reviewed(search=RestartedCMA(cma=CMA(population=2)), reviews=2), np.array([[0.3], [-0.2]])
+    state = replace(search.start(np.zeros(1)), contenders=np.array([[1.0], [2.0]]))
+    state = replace(state, gains=np.zeros(2), counts=np.zeros(2))
+
+    def after(state: Any, *fitness: float) -> Any:
+        rows = np.concatenate([own, state.incumbent[None], state.contenders])
+        return search.tell(state, rows, [0.0, 0.0, *fitness])
+
+    once = after(state, 10.0, 11.0, 14.0)
+    assert once.gains.tolist() == [1.0, 4.0] and once.incumbent.tolist() == [0.0] and len(once.contenders) == 2
+    twice = after(once, 0.0, 0.5, -3.0)  # 1.5 and 1 in two generations
+    assert twice.incumbent.tolist() == [1.0] and not len(twice.contenders)
+    assert after(once, 0.0, -1.0, -4.0).incumbent.tolist() == [0.0]
+    assert after(once, 0.0, NAN, 1.0).incumbent.tolist() == [2.0]  # what has no value is no contender
+    assert after(once, NAN, NAN, -5.0).incumbent.tolist() == [2.0]
+    later = replace(once, counts=np.array([1.0, 0.0]))  # meets another incumbent from now on
+    later = after(later, 0.0, 1.0, 9.0)
+    assert later.incumbent.tolist() == [1.0] and later.contenders.tolist() == [[2.0]]
+    assert (later.gains.tolist(), later.counts.tolist()) == ([0.0], [0.0])
+    with pytest.raises(TypeError, match="search must be a search"):
+        Reviewed(search=None)
 
 
 def test_the_noise_of_ranks_by_hand():

@@ -140,6 +140,22 @@ def test_what_acts_may_be_the_average_of_the_last_means():
     assert repr(plain.state_dict()) == before
 
 
+@pytest.mark.parametrize(("restarts", "starts"), [("ipop", None), ("bipop", None), ("ipop", THREE)])
+def test_a_search_with_restarts_leaves_the_policy_where_its_best_run_has_ended(restarts, starts):
+    """With a return that is highest, 0, at one point; a run that has just begun is anywhere."""
+    learner = cmaes_of(restarts=restarts, max_restarts=30, sigma0=1.0, trials=ONCE, starts=starts)
+    optimum, found = np.linspace(-1.0, 1.0, len(learner.cur_mean)), []
+
+    def fitness(parameters: np.ndarray) -> float:
+        return -float(np.square(parameters - optimum).sum())
+
+    while learner._search.leading(learner._state).generation != 3 or len(found) < 500:  # a run that has just begun
+        learner.tell([[path_with(fitness(row))] for row in learner.ask()])
+        found.append(fitness(learner.policy.acting_parameters()))
+    assert fitness(learner.cur_mean) < -0.1 and found[-1] > -1e-3
+    assert min(found[-200:]) > -1e-3 and learner.policy.acting_parameters().std() > 0.1
+
+
 def test_only_weights_are_searched():
     learner = cem_of(PENDULUM, trials=Trials(normalize_observations=True))
     sets = learner.ask()

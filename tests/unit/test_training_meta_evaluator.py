@@ -71,8 +71,8 @@ def test_posterior_sampling_adapts_after_every_episode_from_all_so_far() -> None
     learner.adapt_policy = lambda policy, batch: seen.append(len(batch.lengths)) or adapt(policy, batch)  # type: ignore[method-assign, func-returns-value]
     checked = evaluator(n_exploration_traj=4, n_test_rollouts=2, posterior_sampling=True, num_prior_episodes=2)
     result = checked.evaluate(learner)
-    assert seen == [2] * 3 + [3] * 3 + [4] * 3 + [5] * 3
-    # The first two episodes know nothing, all later ones the goal; the last two count.
+    assert seen == [2] * 3 + [3] * 3 + [4] * 3
+    # The first two episodes know nothing, all later ones the goal; to the last two, which count, nobody adapts.
     np.testing.assert_allclose(result.return_per_episode, [-8, -8, 0, 0, 0, 0], atol=1e-6)
     assert result.num_exploration == 4
 
@@ -89,7 +89,7 @@ def test_every_cell_has_its_own_policy_and_seed() -> None:
 
     learner.get_exploration_policy = get_exploration_policy  # type: ignore[method-assign]
     result = evaluator(repetitions=2).evaluate(learner)
-    assert [p.guess for p in policies] == [1.5, 1.5, 2.5, 2.5, 4.0, 4.0]
+    assert [p.guess for p in policies] == [None] * 6 + [1.5, 1.5, 2.5, 2.5, 4.0, 4.0]  # who explores, who is adapted
     assert result.returns.shape == (3, 2, 3)
     seeds = [cell.seed for cell in result.cells]
     assert len(set(seeds)) == len(seeds) == 3 * 2 * 3
@@ -194,7 +194,9 @@ def test_rounds_of_adaptation_from_the_last_episodes() -> None:
     result = checked.evaluate(learner, keep_rollouts=True)
     assert result.num_exploration == checked.n_exploration_traj == 12
     assert result.returns.shape == (3, 1, 13)
-    steps = np.array(learner.gradients).reshape(3, 3)  # round, task
+    exploring, acting = np.array(learner.gradients[:6]), np.array(learner.gradients[6:]).reshape(3, 3)  # round, task
+    np.testing.assert_array_equal(acting[:2].reshape(-1), exploring)  # who acts takes all steps from the same episodes
+    steps = acting
     assert result.rollouts is not None
     for task, rollouts in enumerate(result.rollouts):
         assert float(rollouts[-1].actions[0, 0]) == pytest.approx(steps[:, task].sum(), abs=1e-5)

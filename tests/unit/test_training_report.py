@@ -197,6 +197,12 @@ def test_the_page_says_whether_it_adapts_or_averages(tmp_path):
     text = page_of(tmp_path).text
     assert "gain, held-out tasks 5 [4, 6] Return after adaptation minus the return without, in the same test" in text
     assert "held-out tasks made worse 12.5 %" in text
+    failing = [{"index": i, "task": f"task {i}"} for i in range(19)]
+    write_json(
+        tmp_path / "evaluation.json", {**values, "verdict": {**verdict, "n_tasks": 60, "failing_tasks": failing}}
+    )
+    text = page_of(tmp_path).text
+    assert "held-out tasks made worse 31.7 % Share with a lower return after adaptation than without, in the" in text
     assert text.index("Does it adapt, or average?") < text.index("Losses and other numbers")
 
 

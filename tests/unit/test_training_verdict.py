@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 from metaroll.errors import ShapeError
+from metaroll.functional.robust_statistics import sign_flip_interval
 from metaroll.training.display.results import closing_panel
-from metaroll.training.evaluation.evaluation_metrics import interval_of_mean, interval_of_normalized_score
+from metaroll.training.evaluation.evaluation_metrics import interval_of_normalized_score
 from metaroll.training.evaluation.verdict import HARDLY_DIFFERS, Verdict, judge
 from metaroll.training.store.files import to_plain
 
-WITHOUT = np.array([-10.0, -20.0, -30.0, -40.0])
-SPEEDS = ["velocity=0.5", "velocity=1.42", "velocity=2.87", "velocity=2.91"]
+WITHOUT = np.tile([-10.0, -20.0, -30.0, -40.0], 2)
+SPEEDS = [f"velocity={speed}" for speed in (0.5, 1.42, 2.87, 2.91, 0.6, 1.2, 1.3, 1.4)]
 
 
 def verdict_of(gains: Any = 2.0, **more: Any) -> Verdict:
@@ -25,19 +26,19 @@ def verdict_of(gains: Any = 2.0, **more: Any) -> Verdict:
 
 
 def test_the_facts_by_hand() -> None:
-    gains = np.array([8.0, 12.0, -1.0, -3.0])
+    gains = np.array([8.0, 12.0, -0.5, -1.5, 4.0, 4.0, 3.0, 3.0])
     after = WITHOUT + gains
     found = verdict_of(
         gains,
         mismatched=after - 4.0,
         oracle=WITHOUT + 20.0,
-        divergence=[1.0, 2.0, 3.0, 4.0],
-        task_divergence=np.full(4, 0.05),
+        divergence=[1.0, 2.0, 3.0, 4.0] * 2,
+        task_divergence=np.full(8, 0.05),
         tasks=SPEEDS,
     )
-    assert found.num_tasks == 4
-    assert found.gain == (4.0, interval_of_mean(gains))
-    assert found.adapts is (interval_of_mean(gains).low > 0)
+    assert found.num_tasks == 8
+    assert found.gain == (4.0, sign_flip_interval(gains)) and sign_flip_interval(gains).low > 0.0
+    assert found.word == "adapts" and found.adapts is True
     assert found.own_data is True and found.own_data_gain == (4.0, (4.0, 4.0))
     assert found.oracle_room == (20.0, (20.0, 20.0))
     assert found.oracle_share is not None
@@ -61,26 +62,29 @@ def test_the_way_to_the_oracle_begins_at_the_floor_where_one_is_known() -> None:
     [
         (
             verdict_of(12.0, mismatched=WITHOUT, oracle=WITHOUT + 16.0),
-            "adapts: +12.0 [12.0, 12.0] by its own data, 75 % [75, 75] of the way to the oracle; helps in all 4 tasks",
+            "adapts: +12.0 [12.0, 12.0] by its own data, 75 % [75, 75] of the way to the oracle; helps in all 8 tasks",
         ),
-        (verdict_of(12.0), "adapts: +12.0 [12.0, 12.0]; helps in all 4 tasks"),
+        (
+            verdict_of(12.0),
+            "improves, whether by its data was not measured: +12.0 [12.0, 12.0]; helps in all 8 tasks",
+        ),
         (
             verdict_of(12.0, mismatched=WITHOUT + 12.0),
-            "adapts: +12.0 [12.0, 12.0], but hardly by its own data (against another task's data: +0.0 [0.0, 0.0]); "
-            "helps in all 4 tasks",
+            "improves, not by its data: +12.0 [12.0, 12.0] (against another task's data: +0.0 [0.0, 0.0]); helps in "
+            "all 8 tasks",
         ),
         (
-            verdict_of(0.0, divergence=np.full(4, 0.02)),
+            verdict_of(0.0, divergence=np.full(8, 0.02)),
             "no evidence of adaptation: gain +0.0 [0.0, 0.0]; the posterior hardly differs from the prior "
             "(KL 0.02 nats)",
         ),
         (
-            verdict_of(0.0, divergence=np.full(4, 13.4), task_divergence=np.full(4, 0.031)),
+            verdict_of(0.0, divergence=np.full(8, 13.4), task_divergence=np.full(8, 0.031)),
             "no evidence of adaptation: gain +0.0 [0.0, 0.0]; the posterior hardly differs from one task to another "
             "(KL 0.031 nats)",
         ),
         (
-            verdict_of(0.0, divergence=np.full(4, 13.4), task_divergence=np.full(4, 3.1)),
+            verdict_of(0.0, divergence=np.full(8, 13.4), task_divergence=np.full(8, 3.1)),
             "no evidence of adaptation: gain +0.0 [0.0, 0.0]; although the posterior differs from the prior and from "
             "one task to another (KL 13.4 nats)",
         ),
@@ -89,10 +93,10 @@ def test_the_way_to_the_oracle_begins_at_the_floor_where_one_is_known() -> None:
             "no evidence of adaptation: gain +0.0 [0.0, 0.0]; nor is there much to gain: the oracle is better by +0.0 "
             "[0.0, 0.0]",
         ),
-        (verdict_of(-3.0), "adapting makes it worse: gain -3.00 [-3.00, -3.00], on 4 of 4 tasks"),
+        (verdict_of(-3.0), "adapting makes it worse: gain -3.00 [-3.00, -3.00], on 8 of 8 tasks"),
         (
-            verdict_of([1e-2, 2e-2, 3e-2, -1e-2]),
-            "no evidence of adaptation: gain +0.0125 [-0.0025, 0.0250]",
+            verdict_of([1e-2, 2e-2, 3e-2, -2e-2] * 2),
+            "no evidence of adaptation: gain +0.0100 [-0.0067, 0.0250]",
         ),
         (
             verdict_of(1.25e-7),
@@ -103,8 +107,18 @@ def test_the_way_to_the_oracle_begins_at_the_floor_where_one_is_known() -> None:
             verdict_of(-0.1),
             "adapting changes next to nothing: gain -0.100 [-0.100, -0.100], less than 1 % of the spread of returns",
         ),
-        (verdict_of(0.12), "adapts: +0.120 [0.120, 0.120]; helps in all 4 tasks"),
-        (judge([-7.0], [-10.0]), "no verdict: gain +3.00 on 1 task, too few for an interval"),
+        (
+            verdict_of(0.12, mismatched=WITHOUT),
+            "adapts: +0.120 [0.120, 0.120] by its own data; helps in all 8 tasks",
+        ),
+        (
+            judge([-7.0], [-10.0]),
+            "no verdict: gain +3.00 on 1 task; from chance it can be told with 6 or more",
+        ),
+        (
+            judge(np.full(5, -7.0), np.full(5, -10.0), mismatched=np.full(5, -10.0)),
+            "no verdict: gain +3.00 on 5 tasks; from chance it can be told with 6 or more",
+        ),
     ],
 )
 def test_the_sentence(verdict: Verdict, text: str) -> None:
@@ -114,8 +128,9 @@ def test_the_sentence(verdict: Verdict, text: str) -> None:
 def test_the_least_effect_is_a_share_of_the_spread_of_returns() -> None:
     assert verdict_of(0.0).least_effect == pytest.approx(0.01 * np.sqrt(125.0))  # of -10, -20, -30, -40
     assert judge(np.full(3, -500.0), np.full(3, -500.0)).least_effect == pytest.approx(5e-4)  # rounding
-    tiny = verdict_of([2.0, 2.0, -0.01, 2.0], mismatched=WITHOUT + np.array([1.9, 1.9, -0.1, 1.9]))
-    assert tiny.adapts and not tiny.failing  # a hundredth less is no failure
+    gains = np.array([2.0, 2.0, -0.01, 2.0, 2.0, 2.0, 2.0, 2.0])
+    tiny = verdict_of(gains, mismatched=WITHOUT + gains - 0.1)
+    assert tiny.word == "improves" and not tiny.failing  # a hundredth less is no failure
     assert tiny.own_data is False and tiny.own_data_gain is not None and tiny.own_data_gain.is_positive
     assert tiny.to_dict()["least_effect"] == tiny.least_effect
 
@@ -123,7 +138,7 @@ def test_the_least_effect_is_a_share_of_the_spread_of_returns() -> None:
 def test_tasks_that_fail_are_named_by_their_values() -> None:
     gains = np.r_[np.full(18, 15.0), -2.0, -1.0]
     speeds = [f"velocity={v:.3g}" for v in np.linspace(1, 2, 18)] + ["velocity=2.91", "velocity=2.87"]
-    found = judge(gains - 60.0, np.full(20, -60.0), tasks=speeds)
+    found = judge(gains - 60.0, np.full(20, -60.0), mismatched=np.full(20, -60.0), tasks=speeds)
     assert found.adapts
     assert found.text.endswith("; fails on 2 of 20 tasks: velocity=2.91, 2.87")
     goals = [f"goal=({i}, 1)" for i in range(20)]
@@ -135,16 +150,19 @@ def test_tasks_that_fail_are_named_by_their_values() -> None:
 
 def test_files_have_the_facts_and_the_sentence() -> None:
     found = verdict_of(
-        [5.0, 6.0, 7.0, -1.0], mismatched=WITHOUT, oracle=WITHOUT + 10, divergence=[1.0] * 4, tasks=SPEEDS
+        [5.0, 6.0, 7.0, -1.0] * 2, mismatched=WITHOUT, oracle=WITHOUT + 10, divergence=[1.0] * 8, tasks=SPEEDS
     )
     told = json.loads(json.dumps(to_plain(found.to_dict()), allow_nan=False))
     assert told["text"] == found.text
-    assert (told["adapts"], told["own_data"], told["n_tasks"]) == (found.adapts, found.own_data, 4)
+    assert (told["adapts"], told["own_data"], told["n_tasks"]) == (found.adapts, found.own_data, 8) and told[
+        "word"
+    ] == found.word
     for name in ("gain", "own_data_gain", "oracle_room", "oracle_share"):
         assert told[f"{name}_ci_low"] <= told[name] <= told[f"{name}_ci_high"], name
     assert told["gain"] == 4.25 and told["oracle_share"] == pytest.approx(0.425)
     assert (told["posterior_divergence"], told["posterior_differs"]) == (1.0, True)
-    assert (told["n_failing"], told["failing_tasks"]) == (1, [{"index": 3, "task": "velocity=2.91"}])
+    failing = [{"index": 3, "task": "velocity=2.91"}, {"index": 7, "task": "velocity=1.4"}]
+    assert (told["n_failing"], told["failing_tasks"]) == (2, failing)
     plain = verdict_of().to_dict()
     assert plain["own_data"] is None
     assert not {"oracle_share", "posterior_divergence", "task_divergence"} & plain.keys()
@@ -153,16 +171,18 @@ def test_files_have_the_facts_and_the_sentence() -> None:
 
 def test_the_panel_begins_with_it(tmp_path: Any) -> None:
     numbers = {
-        "n_test_tasks": 4,
+        "n_test_tasks": 8,
         "n_exploration_episodes": 2,
         "return_before": -25.0,
         "return_after": -23.0,
         "return_after_interval": [-24.0, -22.0],
         "epochs": 3,
     }
-    panel = closing_panel({**numbers, "verdict": verdict_of().to_dict()}, tmp_path, [], "metaroll list")
+    panel = closing_panel(
+        {**numbers, "verdict": verdict_of(mismatched=WITHOUT).to_dict()}, tmp_path, [], "metaroll list"
+    )
     first = str(panel.renderable).splitlines()[0]
-    assert first == "[bold green]adapts: +2.00 [2.00, 2.00]; helps in all 4 tasks[/]"
+    assert first == "[bold green]adapts: +2.00 [2.00, 2.00] by its own data; helps in all 8 tasks[/]"
     worse = closing_panel({**numbers, "verdict": verdict_of(-1.0).to_dict()}, tmp_path, [], "metaroll list")
     assert str(worse.renderable).startswith("[bold yellow]adapting makes it worse")
 
@@ -175,6 +195,6 @@ def test_bad_input() -> None:
         ([1.0, 2.0], [1.0, 2.0], {"oracle": [1.0]}),
         ([1.0, 2.0], [1.0, 2.0], {"tasks": ["a"]}),
     ):
-        with pytest.raises(ShapeError, match=r"all returns must have shape \(M,\), one per task"):
+        with pytest.raises(ShapeError, match=r"all returns must have shape \(M,\), one per task, or \(M, R\)"):
             judge(after, without, **more)
     assert HARDLY_DIFFERS == 0.1

@@ -1,4 +1,4 @@
-"""Statistics for few runs: interquartile means over tasks, probability of improvement, shares of successes.
+"""Statistics for few runs: interquartile means, probability of improvement, shares of successes, sign flips.
 
 Agarwal et al. 2021, *Deep reinforcement learning at the edge of the statistical precipice*, arXiv:2108.13264.
 """
@@ -10,20 +10,31 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+from scipy.special import stdtrit
 
 from metaroll.checks import check_fraction, check_whole
 from metaroll.errors import ShapeError
 from metaroll.functional.arrays import to_numpy
 from metaroll.functional.bootstrap import Generator, Interval, interval_bounds, resample_blocks
+from metaroll.seeding import as_generator
 
 __all__ = [
+    "fewest_differences",
     "interquartile_mean",
     "interval_of_improvement",
     "interval_of_iqm",
     "probability_of_improvement",
+    "sign_flip_interval",
+    "sign_flip_p_value",
     "wilson_interval",
+    "wilson_interval_of_tasks",
 ]
 
+_MOST_EXACT = 12
+"""Differences of which all subsets are looked at: 4,095."""
+_NUM_SUBSETS = 9_999
+"""Subsets that are drawn of more of them: a valid interval of its own (Hartigan 1969, section 3)."""
+_BLOCK = 1 << 22
 _NUM_REPS = 10_000
 
 
@@ -150,6 +161,44 @@ def wilson_interval(successes: Any, trials: Any, *, confidence: float = 0.95) ->
             "successes and trials must be whole numbers with 0 <= successes <= trials, "
             f"got {k[wrong][0]:g} successes in {n[wrong][0]:g} trials"
         )
+    return _wilson(k, n, confidence)
+
+
+def wilson_interval_of_tasks(rates: Any, trials: int, *, confidence: float = 0.95) -> Interval:
+    """Wilson's interval of the mean of shares of successes in M tasks, whose trials need not be independent.
+
+    ``n = min(N, M p (1 - p) / s^2) (z / t)^2`` stands for the number of trials N, with ``s^2`` the variance of the
+    shares over tasks, and t the quantile with M - 1 degrees of freedom (Korn and Graubard 1998, *Confidence intervals
+    for proportions with small expected number of positive counts estimated from survey data*; with Wilson's interval
+    Dean and Pagano 2015). Trials that repeat each other count once; where all tasks have only successes, or none, a
+    task counts as a trial.
+
+    Args:
+        rates: Share of successes in each task, ``(M,)``.
+        trials: Number of trials N in all tasks together.
+        confidence: Level of the interval.
+
+    Raises:
+        ShapeError: ``rates`` is no vector.
+        TypeError, ValueError: They are no shares.
+    """
+    shares = _finite("rates", rates)
+    if shares.ndim != 1 or not shares.size:
+        raise ShapeError(f"rates must have shape (M,) with at least one task, got {shares.shape}")
+    if (shares < 0.0).any() or (shares > 1.0).any():
+        raise ValueError(f"rates must be shares from 0 to 1, got {shares[(shares < 0.0) | (shares > 1.0)][0]:g}")
+    number, rate = len(shares), float(shares.mean())
+    effective = float(number)
+    if 0.0 < rate < 1.0 and number > 1:
+        spread = float(shares.var(ddof=1))
+        tail = 0.5 + check_fraction("confidence", confidence) / 2.0
+        narrower = (NormalDist().inv_cdf(tail) / float(stdtrit(number - 1, tail))) ** 2
+        effective = narrower * (min(trials, number * rate * (1.0 - rate) / spread) if spread else trials)
+    low, high = _wilson(np.array(rate * effective), np.array(effective), confidence)
+    return Interval(float(low), float(high))
+
+
+def _wilson(k: np.ndarray, n: np.ndarray, confidence: float) -> tuple[Any, Any]:
     z = NormalDist().inv_cdf(0.5 + check_fraction("confidence", confidence) / 2.0)
     half = z * np.sqrt(k * (n - k) / np.maximum(n, 1.0) + z * z / 4.0)
     middle = k + z * z / 2.0
@@ -198,3 +247,78 @@ def _finite(name: str, values: Any) -> np.ndarray:
     if not np.isfinite(array).all():
         raise ValueError(f"{name} must be finite, got {array[~np.isfinite(array)][0]}")
     return array
+
+
+# ----------------------------------------------------------------------------------------------------------- sign flips
+# If differences are symmetric about mu, each sign pattern of d - mu is as likely as any other. So the means of all
+# 2^M - 1 subsets of M differences, with -inf and inf, cut the line into pieces that hold mu with equal probability
+# (Hartigan 1969, Using subsample values as typical values, theorem 1): exact for any symmetric distribution, heavy
+# tails included, and for any number of differences. The interval that they give lies above 0 where the one-sided test
+# by sign flips (Fisher 1935) rejects, so a printed interval and a verdict cannot disagree.
+
+
+def fewest_differences(tail: float = 0.025) -> int:
+    """How many differences it takes to tell a bound with probability ``tail`` beyond it: six for 2.5 %."""
+    return math.ceil(-math.log2(check_fraction("tail", tail)))
+
+
+def sign_flip_interval(differences: Any, tail: float = 0.025, seed: Any = 0) -> Interval:
+    """Bounds of the center of paired differences ``(M,)``, each with probability ``tail`` beyond it at most.
+
+    Args:
+        differences: Of M independent pairs.
+        tail: Probability beyond each bound.
+        seed: Of the subsets that are drawn, where there are too many to look at all of them.
+
+    Returns:
+        NaN bounds where there are fewer than ``fewest_differences(tail)``.
+
+    Raises:
+        ShapeError: They are no vector.
+    """
+    values = _checked(differences)
+    if len(values) < fewest_differences(tail):
+        return Interval(math.nan, math.nan)
+    means = np.sort(_subset_means(values, seed))
+    rank = int(tail * (len(means) + 1) * (1.0 + 1e-12))
+    return Interval(float(means[rank - 1]), float(means[-rank]))
+
+
+def sign_flip_p_value(differences: Any, seed: Any = 0) -> float:
+    """One-sided: how often differences ``(M,)`` with signs of chance have at least the mean that they have.
+
+    ``p = (1 + #{subsets with a mean of at most 0}) / (1 + #subsets)``: flipping the signs of a subset does not lower
+    the sum of all where its own sum is at most 0. The empty one, which flips nothing, counts.
+
+    Args:
+        differences: Of M independent pairs.
+        seed: As of ``sign_flip_interval``.
+
+    Raises:
+        ShapeError: They are no vector.
+    """
+    means = _subset_means(_checked(differences), seed)
+    return float((1 + np.count_nonzero(means <= 0.0)) / (1 + len(means)))
+
+
+def _checked(differences: Any) -> np.ndarray:
+    values = np.asarray(differences, dtype=np.float64)
+    if values.ndim != 1 or not len(values):
+        raise ShapeError(f"differences must have shape (M,) with M >= 1, got {values.shape}")
+    return values
+
+
+def _subset_means(values: np.ndarray, seed: Any) -> np.ndarray:
+    """Means of all subsets that are not empty, or of some that are drawn."""
+    count = len(values)
+    if count <= _MOST_EXACT:
+        members = (np.arange(1, 2**count)[:, None] >> np.arange(count)) & 1
+        return members @ values / members.sum(axis=1)
+    generator, means = as_generator(seed), []
+    size = max(1, _BLOCK // count)
+    for start in range(0, _NUM_SUBSETS, size):
+        members = generator.integers(0, 2, size=(min(size, _NUM_SUBSETS - start), count), dtype=np.int8)
+        sizes = members.sum(axis=1, dtype=np.int64)
+        # An empty one has no mean: 2^-13 of them at most; that of all stands in, which is always a typical value.
+        means.append(np.where(sizes > 0, members @ values / np.maximum(sizes, 1), values.mean()))
+    return np.concatenate(means)

@@ -23,6 +23,7 @@ from metaroll.functional.search.cem import num_elites
 from metaroll.functional.search.cma import CMA
 from metaroll.functional.search.multi_start import MultiStart, Starts
 from metaroll.functional.search.restarts import RESTARTS, RestartedCMA
+from metaroll.functional.search.reviewing import Reviewed
 from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.on_policy_training import Progress, TrainingTasks, horizon_of, train_epochs
 from metaroll.learners.runner import Runner
@@ -51,7 +52,8 @@ class SearchLearner(RLAlgorithm):
     """Tries the candidates of a search as parameters of a policy, and tells it their returns.
 
     Only parameters that require a gradient are searched: statistics and scales are none. All candidates of an epoch
-    are one batch of rollouts. After every epoch the policy has the search's mean (averaged: ``Trials.mean_epochs``).
+    are one batch of rollouts. After every epoch the policy has what the search recommends: its mean (averaged:
+    ``Trials.mean_epochs``), or, of one with restarts, the mean that its best run has left (``Reviewed``).
 
     By hand: ``sets = algo.ask()``, then for each of them ``algo.train_once(itr, paths)`` with its rollouts.
 
@@ -298,7 +300,7 @@ class SearchLearner(RLAlgorithm):
         if self.policy.normalize_observations and self._moments.num_rows:
             self.policy.set_observation_moments(self._moments.mean, self._moments.std)
             self._parameters = self.policy.acting_parameters()
-        self._parameters = self._sets(self._state.mean[None])[0]
+        self._parameters = self._sets(self._search.recommended(self._state)[None])[0]
         self.policy.parameter_layout().assign(self.policy, self._parameters)
 
     # -- snapshots -----------------------------------------------------------------------------------------------------
@@ -537,9 +539,11 @@ class CMAES(SearchLearner):
 
 
 def _composed(search: Search[Any], trials: Trials, starts: Starts) -> Search[Any]:
-    """``search`` as often as there are starts, with averages of its means."""
+    """``search`` as often as there are starts, with averages of its means, and ends of its runs compared."""
     if trials.mean_epochs > 1:
         search = AveragedMean(search=search, window=trials.mean_epochs)
+    if search.begins_again:
+        search = Reviewed(search=search)
     return search if starts.starts == 1 else MultiStart(search=search, rules=starts)
 
 

@@ -28,7 +28,7 @@ from metaroll.learners.foreign import PartsRunner
 from metaroll.learners.pearl_config import PEARLConfig
 from metaroll.learners.runner import Runner
 from metaroll.policies.scaling import ActionScaling
-from metaroll.processing.on_policy import rollout_groups
+from metaroll.processing.on_policy import info_rewards, rollout_groups
 from metaroll.types import Context, EnvSpec, EnvUpdate
 
 __all__ = [
@@ -125,20 +125,6 @@ def _refuse_non_finite(rows: np.ndarray, what: str) -> None:
         raise DataError(f"{what} holds NaN or Inf at step {step}: {rows[step]}")
 
 
-def _info_rewards(env_infos: Any, key: str, count: int) -> np.ndarray:
-    """The env_info ``key`` as ``(count,)``."""
-    if not isinstance(env_infos, Mapping) or key not in env_infos:
-        known = ", ".join(sorted(env_infos)) if isinstance(env_infos, Mapping) and env_infos else "none"
-        raise DataError(
-            f"context_reward_key {key!r} is not among the env_infos of the rollouts (they have: {known}); let the "
-            f"environment put it into its info dict, or use context_reward_key=None for the reward itself"
-        )
-    rewards = _numpy(env_infos[key])
-    if rewards.size != count:
-        raise ShapeError(f"env_info {key!r} must be one number per step ({count}), got shape {rewards.shape}")
-    return rewards.reshape(count)
-
-
 class _RolloutRows:
     """Rollouts to be written as rows; their observations stay where they are until then.
 
@@ -211,7 +197,7 @@ def _part_rows(part: Any, layout: RowLayout, reward_key: str | None) -> np.ndarr
     count = len(part.rewards)
     # A StepSequence may hold the observation after the last step as well.
     flat = _flat_observations(part.observations, layout.observation_space, count)
-    rewards = part.rewards if reward_key is None else _info_rewards(getattr(part, "env_infos", None), reward_key, count)
+    rewards = part.rewards if reward_key is None else info_rewards(getattr(part, "env_infos", None), reward_key, count)
     rows = np.empty((count, layout.context_width), dtype=np.float32)
     obs, act = layout.obs_dim, layout.act_dim
     rows[:, obs : obs + act] = layout.own_actions(part.actions, flat)
@@ -310,7 +296,7 @@ class TaskBuffers:
         if to_context and key is not None:
             infos = zip(found.each("env_infos", None), rows.lengths, strict=True)
             entries = copy.copy(rows)
-            entries.rewards = np.concatenate([_info_rewards(told, key, length) for told, length in infos])
+            entries.rewards = np.concatenate([info_rewards(told, key, length) for told, length in infos])
             entries.refuse_non_finite(f"the context (with {key!r} as reward) of a rollout", self.layout.context_width)
         for task, (begin, end) in zip(tasks, itertools.pairwise(edges), strict=True):
             self._write(self._transitions[task], rows, self.layout.width, range(begin, end))

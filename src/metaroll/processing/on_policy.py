@@ -24,6 +24,7 @@ __all__ = [
     "collect_on_policy",
     "domain_params_of",
     "domain_rows",
+    "info_rewards",
     "inside_rollouts",
     "pad_rollouts",
     "rollout_groups",
@@ -127,6 +128,25 @@ def collect_on_policy(rollouts: Sequence[StepSequence], env_spec: EnvSpec) -> On
     for name in ("observations", "last_observations", "actions", "rewards"):
         _refuse_non_finite(name, getattr(data, name), data)
     return data
+
+
+def info_rewards(env_infos: Any, key: str, count: int) -> np.ndarray:
+    """The env_info ``key`` of ``count`` steps, which stands for their reward, ``(count,)``.
+
+    Raises:
+        DataError: There is none of the name.
+        ShapeError: It is not one number per step.
+    """
+    if not isinstance(env_infos, Mapping) or key not in env_infos:
+        known = ", ".join(sorted(env_infos)) if isinstance(env_infos, Mapping) and env_infos else "none"
+        raise DataError(
+            f"context_reward_key {key!r} is not among the env_infos of the rollouts (they have: {known}); let the "
+            f"environment put it into its info dict, or use context_reward_key=None for the reward itself"
+        )
+    rewards = np.asarray(env_infos[key])
+    if rewards.size != count:
+        raise ShapeError(f"env_info {key!r} must be one number per step ({count}), got shape {rewards.shape}")
+    return rewards.reshape(count)
 
 
 def _flat_observations(observations: Any, count: int, env_spec: EnvSpec) -> np.ndarray:

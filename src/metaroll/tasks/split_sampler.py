@@ -24,6 +24,7 @@ __all__ = [
     "check_test_share",
     "check_test_tasks",
     "draw_distinct",
+    "draw_more",
     "draw_split",
     "split_list",
     "task_side",
@@ -33,6 +34,7 @@ Side = Literal["train", "test"]
 
 _BLOCK = 64
 """Tasks are drawn in blocks of one size, so that those drawn first do not depend on how many are wanted."""
+_LARGEST_BLOCK = 1 << 14
 _IDLE_BLOCKS = 20
 """Blocks without a new task after which there seem to be no more."""
 
@@ -261,6 +263,33 @@ def draw_distinct(sampler: TaskSampler, num_tasks: int, generator: np.random.Gen
         f"{name} must have {num_tasks} different tasks for this split, found {len(found)}; "
         "ask for fewer training or test tasks"
     )
+
+
+def draw_more(
+    sampler: TaskSampler, num_tasks: int, known: Sequence[EnvUpdate], generator: np.random.Generator, name: str
+) -> list[EnvUpdate]:
+    """Updates of ``num_tasks`` further tasks, none of which is ``known``; those drawn first stay when more are wanted.
+
+    They come in blocks, each twice as large as the one before: environments that spread their tasks evenly have others
+    in each.
+
+    Raises:
+        ValueError: There are not so many different tasks.
+    """
+    found: dict[Any, EnvUpdate] = {task_key(update.task): update for update in known}
+    size, idle = _BLOCK, 0
+    with sampler.drawing() as draw:
+        while len(found) < len(known) + num_tasks and idle < _IDLE_BLOCKS:
+            before = len(found)
+            for update in draw(size, generator):
+                found.setdefault(task_key(update.task), update)
+            size, idle = min(2 * size, _LARGEST_BLOCK), (idle + 1 if len(found) == before else 0)
+    if len(found) < len(known) + num_tasks:
+        raise ValueError(
+            f"{name} must have {len(known) + num_tasks} different tasks for this split, found {len(found)}; "
+            "ask for fewer training or test tasks"
+        )
+    return list(found.values())[len(known) : len(known) + num_tasks]
 
 
 def _blocks(

@@ -30,6 +30,7 @@ from metaroll.tasks.split_sampler import (
     check_test_share,
     check_test_tasks,
     draw_distinct,
+    draw_more,
     draw_split,
     split_list,
     task_side,
@@ -65,6 +66,11 @@ class TaskFamily:
         test_tasks: Which tasks of a list are held out, instead of what the hash says.
         lists: ``seed -> (training tasks, held-out tasks)`` of a benchmark that says itself what is held out (only with
             ``test_share=None``); ``split`` takes from the start of both.
+        all_tasks: Whether the held-out tasks are all there are, and no sample of many: then what is said of them is
+            said of these tasks alone, and chance is that of repetitions.
+        observed_reward: Name of the info that an agent sees as reward while it adapts; ``None`` means the reward
+            itself, by which policies are trained.
+        scored_reward: Name of the info whose sum is the return of an evaluation; ``None`` means the reward itself.
         drawn_as: What tasks are drawn from, beside the seed; ``None``: the name. For names that hold a path, which can
             be written in many ways.
     """
@@ -81,6 +87,9 @@ class TaskFamily:
     test_tasks: tuple[Any, ...] | None = None
     lists: Callable[[int], tuple[Sequence[EnvUpdate], Sequence[EnvUpdate]]] | None = None
     drawn_as: str | None = None
+    all_tasks: bool = False
+    observed_reward: str | None = None
+    scored_reward: str | None = None
 
     def __post_init__(self) -> None:
         if self.horizon is not None:
@@ -244,7 +253,7 @@ class TaskFamily:
         """Training and held-out tasks, all different from one another (but see ``same_tasks``).
 
         Where a hash says what is held out, other numbers leave the tasks that were there before as they were, and no
-        seed makes a training task a held-out one.
+        seed makes a training task a held-out one. Elsewhere more held-out tasks are drawn after those that were there.
 
         Args:
             num_train: Number of training tasks; ``None`` means the family's own.
@@ -265,10 +274,15 @@ class TaskFamily:
         if self.test_share is not None:
             sizes = num_train, num_test
             return draw_split(self.tasks, *sizes, self.test_share, generator, self.name, self.test_tasks)
-        count = max(num_train, num_test) if self.same_tasks else num_train + num_test
-        updates = draw_distinct(self.tasks, count, generator, self.name)
-        begin = 0 if self.same_tasks else num_train
-        return updates[:num_train], updates[begin : begin + num_test]
+        if self.same_tasks:
+            updates = draw_distinct(self.tasks, max(num_train, num_test), generator, self.name)
+            return updates[:num_train], updates[:num_test]
+        usual = self.num_test_tasks if num_test else 0
+        updates = draw_distinct(self.tasks, num_train + usual, generator, self.name)
+        if num_test > usual:
+            generator = np.random.default_rng(derive_seed("more held-out tasks", self._stream, int(seed)))
+            updates += draw_more(self.tasks, num_test - usual, updates, generator, self.name)
+        return updates[:num_train], updates[num_train : num_train + num_test]
 
     def samplers(self, seed: int = 0) -> tuple[TaskSampler, TaskSampler]:
         """Samplers of training tasks and of held-out tasks, which never meet.

@@ -33,9 +33,9 @@ _SINGLE = {
     "MT1": _Numbers(50, 10, "goals are visible; tested on the tasks of training, as published"),
 }
 _FIXED = {
-    "ML10": _Numbers(50, 10, "10 environments with hidden goals; 5 others are held out"),
-    "ML25": _Numbers(50, 10, "25 environments with hidden goals; 5 others are held out"),
-    "ML45": _Numbers(90, 10, "45 environments with hidden goals; 5 others are held out"),
+    "ML10": _Numbers(500, 50, "10 environments with hidden goals; 5 others are held out"),
+    "ML25": _Numbers(1250, 50, "25 environments with hidden goals; 5 others are held out"),
+    "ML45": _Numbers(2250, 50, "45 environments with hidden goals; 5 others are held out"),
     "MT10": _Numbers(500, 20, "10 environments with visible goals; tested on the tasks of training, as published"),
     "MT25": _Numbers(1250, 25, "25 environments with visible goals; tested on the tasks of training, as published"),
     "MT50": _Numbers(2500, 50, "50 environments with visible goals; tested on the tasks of training, as published"),

@@ -39,7 +39,9 @@ _CORNERS = {
 }
 
 for name, (kind, text) in _GOALS.items():
-    register_family(TaskFamily(name, kind, 80, 20, 20, text))
+    # Whoever adapts to a sparse goal is told, and scored by, the sparse reward (Rakelly et al. 2019, section 6.3).
+    key = "sparse_reward" if "sparse_reward" in kind.infos else None
+    register_family(TaskFamily(name, kind, 80, 20, 20, text, observed_reward=key, scored_reward=key))
 register_family(
     TaskFamily("point-robot-pixels", PointRobotPixelsEnv, 80, 20, 20, "the point of point-robot, seen in 64x64 pixels")
 )
@@ -49,4 +51,4 @@ register_family(
 for name, (kind, text) in _DRAWN.items():
     register_family(TaskFamily(name, kind, 100, 40, 100, text, test_share=0.2))
 for name, (kind, text) in _CORNERS.items():  # of the four corners, of which there are no more, one is held out
-    register_family(TaskFamily(name, kind, 3, 1, 100, text))
+    register_family(TaskFamily(name, kind, 3, 1, 100, text, all_tasks=True))

@@ -64,7 +64,7 @@ class _Bandit(TaskSimulator):
 class _BanditEnv(SettableTask, BatchedEnv, ABC):
     """Each action pulls an arm, which pays 1 with a probability of its own, else 0; there is nothing to see.
 
-    It never ends; the family's horizon is 10 pulls, and whoever wants longer games gives another ``max_steps``.
+    It never ends: of the family's episodes each is a pull, alone it stops after 10; others give another ``max_steps``.
 
     Args:
         probabilities: Of each arm, ``(k,)``; ``None`` means 0.5 for all.
@@ -96,8 +96,8 @@ class _BanditEnv(SettableTask, BatchedEnv, ABC):
 class BernoulliBanditEnv(_BanditEnv):
     """A Bernoulli bandit, by default with five arms: each pays 1 with a probability of its own, else 0.
 
-    There is nothing to see. It never ends; the family's horizon is 10 pulls, and whoever wants longer games gives
-    another ``max_steps``.
+    There is nothing to see. It never ends: of the family's episodes each is a pull, alone it stops after 10; others
+    give another ``max_steps``.
 
     Args:
         probabilities: Of each arm, ``(k,)``; ``None`` means 0.5 for all.

@@ -19,7 +19,7 @@ from gymnasium.spaces import Box, Discrete
 from metaroll.envs.base.batching import is_batched, without_checks
 from metaroll.envs.base.env_state import current_observation, state_from_observation
 from metaroll.envs.base.slot_proxies import SlotsProxy
-from metaroll.errors import ShapeError
+from metaroll.errors import DataError, ShapeError
 from metaroll.tasks.plan_table import PlanTable
 from metaroll.tasks.updates import SetTaskUpdate, env_layers, layer_with
 from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, Slots, SlotStep
@@ -113,13 +113,17 @@ def check_wrapped(env: Any) -> None:
 
 
 class RowStep(NamedTuple):
-    """What a step of k rows gave: ``observations (k, ...)``, rewards, endings, and infos that wrappers add."""
+    """What a step of k rows gave: ``observations (k, ...)``, rewards, endings, and infos that wrappers add.
+
+    ``inner`` are those infos of the environment inside that the wrapper asks for (``ChainWrapper.info_names``).
+    """
 
     observations: Any
     rewards: np.ndarray
     terminated: np.ndarray
     truncated: np.ndarray
     infos: Mapping[str, np.ndarray]
+    inner: Mapping[str, np.ndarray] = {}
 
 
 class ChainWrapper(gymnasium.Wrapper, ABC):
@@ -131,6 +135,8 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
 
     changes_actions = changes_observations = changes_steps = resets_inside = changes_params = False
     """What a class brings: ``rows_in``; ``rows_seen``; ``rows_out`` or ``restarts``; ``restarts``; ``row_params``."""
+    info_names: tuple[str, ...] = ()
+    """Infos of the environment inside that ``restarts`` and ``rows_out`` need, in ``RowStep.inner``."""
     tells_applied = True
     """Whether infos tell, as ``act_applied``, which actions reached the environment, unless that does so itself."""
 
@@ -260,8 +266,8 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
             given = _element(self._commands_space, commands) if self.changes_actions else action
             observation, reward, terminated, truncated, info = self.env.step(given)
             found.update(info)
-            shown = np.asarray(observation)[None]
-            return RowStep(shown, np.array([reward]), np.array([terminated]), np.array([truncated]), {})
+            shown, inner = np.asarray(observation)[None], _inner_infos([info], self.info_names, _ONE)
+            return RowStep(shown, np.array([reward]), np.array([terminated]), np.array([truncated]), {}, inner)
 
         def reset(rows: np.ndarray, env_seeds: np.ndarray) -> Any:
             return np.asarray(self.env.reset(seed=int(env_seeds[0]))[0])[None]
@@ -403,10 +409,11 @@ class WrappedSlots(SlotsProxy):
             found = self._slots.step(whole, active)
             inner.append(found)
             shown, rewards, terminated, truncated = found[:4]
+            infos = _inner_infos(found.infos, wrapper.info_names, rows)
             if everyone:
-                return RowStep(shown, rewards, terminated, truncated, {})
+                return RowStep(shown, rewards, terminated, truncated, {}, infos)
             shown = shown[rows] if wrapper.changes_observations else shown
-            return RowStep(shown, rewards[rows], terminated[rows], truncated[rows], {})
+            return RowStep(shown, rewards[rows], terminated[rows], truncated[rows], {}, infos)
 
         own = given if everyone or not wrapper.changes_actions else given[rows]
         out = wrapper.advance(own, self._memory, rows, step, self._restart)
@@ -438,7 +445,7 @@ class WrappedSlots(SlotsProxy):
 
     def _whole(self, inner: SlotStep, out: RowStep, rows: np.ndarray, everyone: bool) -> SlotStep:
         """The step of all slots, of that inside and that of the active rows outside."""
-        observations, rewards, terminated, truncated, added = out
+        observations, rewards, terminated, truncated, added = out[:5]
         if not everyone:
             added = {name: _spread(values, rows, self.num_slots) for name, values in added.items()}
             rewards, terminated, truncated = inner.rewards.copy(), inner.terminated.copy(), inner.truncated.copy()
@@ -494,6 +501,31 @@ def _rows(space: gymnasium.Space, actions: Any, num_rows: int) -> np.ndarray:
 def _element(space: gymnasium.Space, commands: np.ndarray) -> Any:
     """One action for an environment, in memory of its own."""
     return int(commands[0]) + int(space.start) if isinstance(space, Discrete) else commands[0].copy()
+
+
+def _inner_infos(
+    infos: Mapping[str, np.ndarray] | Sequence[Mapping[str, Any]], names: Sequence[str], rows: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Infos of these names, one entry for each of ``rows``.
+
+    Raises:
+        DataError: The environment does not give one of them.
+    """
+    found = {}
+    for name in names:
+        if isinstance(infos, Mapping):
+            column = infos[name][rows] if name in infos else None
+        else:
+            told = [infos[row].get(name) for row in rows]
+            column = None if any(value is None for value in told) else np.array(told)
+        if column is None:
+            known = infos if isinstance(infos, Mapping) else infos[rows[0]]
+            raise DataError(
+                f"the info {name!r} must be told with every step, but is not; the environment has: "
+                f"{', '.join(sorted(known)) or 'none'}"
+            )
+        found[name] = column
+    return found
 
 
 def _applied(space: gymnasium.Space, commands: np.ndarray) -> np.ndarray:

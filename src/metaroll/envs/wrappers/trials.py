@@ -44,6 +44,7 @@ class TrialWrapper(ChainWrapper):
         env: Environment with a Box or Discrete space of observations, and one of actions.
         episodes_per_trial: How many, at least 1.
         max_episode_steps: Steps after which an episode is truncated; ``None`` means as ``env`` says.
+        reward_key: Name of the info that is shown as last reward; ``None`` means the reward itself.
 
     Raises:
         TypeError: ``env`` is no environment, or has other spaces.
@@ -52,7 +53,9 @@ class TrialWrapper(ChainWrapper):
 
     tells_applied = False
 
-    def __init__(self, env: Any, episodes_per_trial: int, max_episode_steps: int | None = None) -> None:
+    def __init__(
+        self, env: Any, episodes_per_trial: int, max_episode_steps: int | None = None, reward_key: str | None = None
+    ) -> None:
         self.episodes_per_trial = check_whole("episodes_per_trial", episodes_per_trial)
         check_wrapped(env)
         inner = typed_env(env, (TrialWrapper, DomainRandWrapper))
@@ -68,7 +71,8 @@ class TrialWrapper(ChainWrapper):
             if not isinstance(space, Box | Discrete):
                 raise TypeError(f"TrialWrapper needs a Box or Discrete {kind}_space, got {space}")
         limit = spec_of(env).max_episode_length
-        self.max_episode_steps = max_episode_steps
+        self.max_episode_steps, self.reward_key = max_episode_steps, reward_key
+        self.info_names = () if reward_key is None else (reward_key,)
         self._limit = limit if max_episode_steps is None else check_whole("max_episode_steps", max_episode_steps)
         (low, high), (action_low, action_high) = _bounds(env.observation_space), _bounds(env.action_space)
         self._num_actions = len(action_low)
@@ -145,8 +149,9 @@ class TrialWrapper(ChainWrapper):
         """Rows whose episode has ended, and is not the last of the trial."""
         memory["steps"][rows] += 1
         memory["return"][rows] += step.rewards
+        seen = step.rewards if self.reward_key is None else step.inner[self.reward_key].astype(np.float64)
         # One that is not finite is refused as what it is, a reward, and not as an observation.
-        memory["reward"][rows] = np.where(np.isfinite(step.rewards), step.rewards, 0.0)
+        memory["reward"][rows] = np.where(np.isfinite(seen), seen, 0.0)
         memory["done"][rows] = self._over(step, memory, rows)
         again = np.flatnonzero(memory["done"][rows] & (memory["episode"][rows] < self.episodes_per_trial - 1))
         number = memory["episode"][rows[again]] + 1
@@ -189,15 +194,20 @@ class TrialUpdate(EnvUpdate):
 
     Args:
         update: Sets the task, or builds the environment of it.
-        episodes_per_trial: See ``TrialWrapper``.
-        max_episode_steps: See ``TrialWrapper``.
+        episodes_per_trial, max_episode_steps, reward_key: See ``TrialWrapper``.
 
     Raises:
         TypeError: ``update`` is no ``EnvUpdate``.
         ValueError: ``episodes_per_trial`` or ``max_episode_steps`` is below 1.
     """
 
-    def __init__(self, update: EnvUpdate, episodes_per_trial: int, max_episode_steps: int | None = None) -> None:
+    def __init__(
+        self,
+        update: EnvUpdate,
+        episodes_per_trial: int,
+        max_episode_steps: int | None = None,
+        reward_key: str | None = None,
+    ) -> None:
         if not isinstance(update, EnvUpdate):
             raise TypeError(f"update must be an EnvUpdate, got {type(update).__name__}")
         self.update = update
@@ -205,6 +215,7 @@ class TrialUpdate(EnvUpdate):
         self.max_episode_steps = (
             None if max_episode_steps is None else check_whole("max_episode_steps", max_episode_steps)
         )
+        self.reward_key = reward_key
         self.task, self.builds_env = update.task, update.builds_env
 
     def __call__(self, old_env: Any = None) -> Any:
@@ -212,11 +223,11 @@ class TrialUpdate(EnvUpdate):
         made = self.update(inner)
         if made is inner and isinstance(old_env, TrialWrapper) and self.makes(old_env):
             return old_env
-        return TrialWrapper(made, self.episodes_per_trial, self.max_episode_steps)
+        return TrialWrapper(made, *self._limits())
 
     def makes(self, trial: TrialWrapper) -> bool:
-        """Whether its trials are as long as those of ``trial``."""
-        return self._limits() == (trial.episodes_per_trial, trial.max_episode_steps)
+        """Whether its trials are as long as those of ``trial``, and show the same reward."""
+        return self._limits() == (trial.episodes_per_trial, trial.max_episode_steps, trial.reward_key)
 
     def replaces(self, previous: EnvUpdate) -> bool:
         """Where the update inside replaces that of ``previous``, which made trials, too."""
@@ -231,10 +242,11 @@ class TrialUpdate(EnvUpdate):
         return hash((TrialUpdate, self.update, self._limits()))
 
     def __repr__(self) -> str:
-        return f"TrialUpdate({self.update!r}, {self.episodes_per_trial}, {self.max_episode_steps})"
+        told = self._limits() if self.reward_key is not None else self._limits()[:2]
+        return f"TrialUpdate({self.update!r}, {', '.join(map(repr, told))})"
 
-    def _limits(self) -> tuple[int, int | None]:
-        return self.episodes_per_trial, self.max_episode_steps
+    def _limits(self) -> tuple[int, int | None, str | None]:
+        return self.episodes_per_trial, self.max_episode_steps, self.reward_key
 
 
 def _bounds(space: gymnasium.Space) -> tuple[np.ndarray, np.ndarray]:

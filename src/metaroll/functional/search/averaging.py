@@ -35,9 +35,11 @@ class AveragedState(SearchState):
 
     Attributes:
         run: The state of the search that is averaged.
+        left: The average that the last run that has ended has left ``(P,)``.
     """
 
     run: SearchState
+    left: np.ndarray
 
 
 @final
@@ -66,7 +68,7 @@ class AveragedMean(Search[AveragedState]):
         return self._around(self.search.start(mean))
 
     def _around(self, run: SearchState) -> AveragedState:
-        return AveragedState(mean=run.mean, best=run.best, run=run)
+        return AveragedState(mean=run.mean, best=run.best, run=run, left=run.mean)
 
     def seeded(self, state: AveragedState, seed: int) -> AveragedState:
         """See ``Search.seeded``."""
@@ -75,6 +77,15 @@ class AveragedMean(Search[AveragedState]):
     def beginning(self, state: AveragedState, draw: np.random.Generator, std: float | None = None) -> np.ndarray:
         """That of ``search``."""
         return self.search.beginning(state.run, draw, std)
+
+    @property
+    def begins_again(self) -> bool:
+        """Whether ``search`` does."""
+        return self.search.begins_again
+
+    def finished(self, state: AveragedState) -> tuple[int, np.ndarray]:
+        """See ``Search.finished``."""
+        return self.search.finished(state.run)[0], state.left
 
     def leading(self, state: AveragedState) -> Any:
         """See ``Search.leading``."""
@@ -113,4 +124,8 @@ class AveragedMean(Search[AveragedState]):
         run = self.search.tell(state.run, candidates, fitness)
         # Of a search that begins again, the generations are those since then.
         count = max(1, self.search.leading(run).generation)
-        return replace(state, run=run, mean=averaged(state.mean, run.mean, count, self.window))
+        ends, end = self.search.finished(run)
+        left = state.left
+        if ends > self.search.finished(state.run)[0]:
+            left = averaged(state.mean, end, self.search.leading(state.run).generation + 1, self.window)
+        return replace(state, run=run, mean=averaged(state.mean, run.mean, count, self.window), left=left)

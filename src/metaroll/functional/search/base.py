@@ -46,7 +46,8 @@ class Search(ABC, Generic[StateT]):
 
     ``state = search.start(mean)``, then in turns ``candidates = search.ask(state, generator)`` and
     ``state = search.tell(state, candidates, fitness)``, until ``search.stop(state)`` names a reason. A candidate whose
-    fitness is NaN ranks behind all others. ``state.mean`` and ``state.best`` are what was found.
+    fitness is NaN ranks behind all others. ``search.recommended(state)`` is what to use of what was found;
+    ``state.mean`` is where the search looks, and ``state.best`` the best candidate, which may have been lucky.
     """
 
     @abstractmethod
@@ -121,6 +122,19 @@ class Search(ABC, Generic[StateT]):
         """
         width = self.spread(state) if std is None else std
         return state.mean + width * draw.standard_normal(len(state.mean))
+
+    def recommended(self, state: StateT) -> np.ndarray:
+        """What to use of what was found ``(P,)``: the mean, but of searches that look elsewhere in the end."""
+        return state.mean
+
+    @property
+    def begins_again(self) -> bool:
+        """Whether a run that has ended is followed by another, which begins elsewhere."""
+        return False
+
+    def finished(self, state: StateT) -> tuple[int, np.ndarray]:
+        """How many runs have ended, and the mean that the last of these has left ``(P,)``."""
+        return 0, state.mean
 
     def leading(self, state: StateT) -> Any:
         """The state of the search that ``state.mean`` is of, for a search that is made of others."""

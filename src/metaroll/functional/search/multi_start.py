@@ -140,6 +140,10 @@ class MultiStart(Search[MultiStartState]):
         """That of ``search``."""
         return self.search.beginning(state.runs[0], draw, std)
 
+    def recommended(self, state: MultiStartState) -> np.ndarray:
+        """What ``search`` does of the leading start."""
+        return self.search.recommended(state.runs[state.leader])
+
     def leading(self, state: MultiStartState) -> Any:
         """See ``Search.leading``."""
         return self.search.leading(state.runs[state.leader])

@@ -27,6 +27,7 @@ class RestartState(SearchState):
     Attributes:
         run: The present run.
         origin: Where the first one began ``(P,)``.
+        left: The mean that the last run that has ended has left ``(P,)``.
         restarts: How many have begun after the first.
         doublings: How often the population was doubled.
         is_small: Whether the present run is one with a small population (BIPOP).
@@ -38,6 +39,7 @@ class RestartState(SearchState):
 
     run: CMAState
     origin: np.ndarray
+    left: np.ndarray
     restarts: int = 0
     doublings: int = 0
     is_small: bool = False
@@ -60,6 +62,8 @@ class RestartedCMA(Search[RestartState]):
     A new run begins at a point that is uniform in the bounds where all of them are finite, else at one that is normal
     with the deviation ``sigma`` of the settings around the first mean.
 
+    Its mean is that of the present run, which may have just begun: ``Reviewed`` keeps what the best run has left.
+
     Attributes:
         cma: Settings of each run; ``target``, ``max_generations`` and ``max_evaluations`` hold for all runs together.
         rule: ``"ipop"`` or ``"bipop"``.
@@ -80,7 +84,7 @@ class RestartedCMA(Search[RestartState]):
     def start(self, mean: Any) -> RestartState:
         """See ``Search.start``."""
         origin, run = checked_mean(mean), self.cma.start(mean)
-        return RestartState(mean=run.mean, best=run.best, run=run, origin=origin, seed=self.seed)
+        return RestartState(mean=run.mean, best=run.best, run=run, origin=origin, left=origin, seed=self.seed)
 
     def seeded(self, state: RestartState, seed: int) -> RestartState:
         """See ``Search.seeded``."""
@@ -114,6 +118,15 @@ class RestartedCMA(Search[RestartState]):
     def measures_noise(self) -> bool:
         """Whether ``cma`` does."""
         return self.cma.measures_noise
+
+    @property
+    def begins_again(self) -> bool:
+        """Yes."""
+        return True
+
+    def finished(self, state: RestartState) -> tuple[int, np.ndarray]:
+        """See ``Search.finished``."""
+        return (state.restarts + 1, state.run.mean) if self.stop(state) else (state.restarts, state.left)
 
     def numbers(self, state: RestartState) -> dict[str, float]:
         """Those of the present run, its population, and how many runs were before."""
@@ -172,6 +185,7 @@ class RestartedCMA(Search[RestartState]):
             state,
             run=run,
             mean=run.mean,
+            left=state.run.mean,
             restarts=state.restarts + 1,
             doublings=doublings,
             is_small=small,

@@ -145,10 +145,18 @@ class Adapter:
     inner_step_size: float
 
     def samples(
-        self, groups: Sequence[Sequence[StepSequence]], parameters: Tensor, tasks: Sequence[Any] | None = None
+        self,
+        groups: Sequence[Sequence[StepSequence]],
+        parameters: Tensor,
+        tasks: Sequence[Any] | None = None,
+        *,
+        is_context: bool = True,
     ) -> tuple[Gathered, Samples]:
-        """What ``groups[m]``, rollouts of policies with ``parameters (P,)`` or ``(M, P)``, say of their ``tasks``."""
-        found = gather(groups, self.policy, self.env_spec, self.settings, self.device, tasks)
+        """What ``groups[m]``, rollouts of policies with ``parameters (P,)`` or ``(M, P)``, say of their ``tasks``.
+
+        ``is_context``: it is what policies adapt to, and not what they are judged by.
+        """
+        found = gather(groups, self.policy, self.env_spec, self.settings, self.device, tasks, is_context=is_context)
         return found, with_old(self.problem, parameters, found.samples)
 
     def inner_step(
@@ -203,7 +211,7 @@ def collect(runner: Runner, tasks: list[EnvUpdate], adapter: Adapter, meta: Tens
             num_rollouts=config.rollouts_per_task,
             parameters=parameters.cpu().numpy(),
         )
-        found, samples = adapter.samples(groups, parameters, known)
+        found, samples = adapter.samples(groups, parameters, known, is_context=k < config.num_inner_steps)
         gathered.append(found)
         steps.append(samples)
         if k < config.num_inner_steps:

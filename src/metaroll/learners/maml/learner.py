@@ -70,6 +70,8 @@ class MAML(MetaRLAlgorithm):
         gae_lambda: Trade-off between bias (0) and variance (1) of the advantages.
         normalize_advantages: Give the advantages of each task mean 0 and standard deviation 1.
         max_path_length: Maximum number of steps of a rollout; ``None`` means the environment's time limit.
+        context_reward_key: Name of an env_info (``'sparse_reward'``) that replaces the reward in what inner steps adapt
+            to; the outer update goes by the reward itself.
         normalize_observations: Give observations mean 0 and standard deviation 1, over all tasks; the statistics are
             not adapted.
         scale_actions: Bring actions from [-1, 1] to the bounds of the action space, and clip them there.
@@ -105,6 +107,7 @@ class MAML(MetaRLAlgorithm):
         gae_lambda: float = 1.0,
         normalize_advantages: bool = True,
         max_path_length: int | None = None,
+        context_reward_key: str | None = None,
         normalize_observations: bool = False,
         scale_actions: bool = True,
         evaluate_every: int = 10,
@@ -132,6 +135,9 @@ class MAML(MetaRLAlgorithm):
             max_path_length=horizon_of(max_path_length, self.env_spec),
             normalize_observations=normalize_observations,
         )
+        if not isinstance(context_reward_key, str | None):
+            raise TypeError(f"context_reward_key must be the name of an env_info, got {context_reward_key!r}")
+        self._context_reward_key = context_reward_key
         self.inner_steps = num_inner_steps
         if task_sampler is None:
             raise ValueError("task_sampler is missing: there is nothing to adapt to in a single task")
@@ -284,6 +290,7 @@ class MAML(MetaRLAlgorithm):
         outer = f"{type(self._outer).__name__} {sorted(asdict(self._outer).items())!r}"  # pyright: ignore[reportArgumentType]
         kinds = [type(self._policy.policy).__name__, outer, *shapes_of(self._policy)]
         kinds += [] if self._policy.scale_actions else ["scale_actions=False"]
+        kinds += [] if self._context_reward_key is None else [f"context_reward_key={self._context_reward_key}"]
         return fingerprint_of(self, *kinds, described(self._config))
 
     def state_dict(self) -> dict[str, Any]:
@@ -321,6 +328,7 @@ class MAML(MetaRLAlgorithm):
             gae_lambda=self._config.gae_lambda,
             normalize_advantages=self._config.normalize_advantages,
             time_rewards="magic-box" in (self._config.inner, self._outer.inner),
+            context_reward_key=self._context_reward_key,
         )
         return Adapter(self._problem, self._policy, self.env_spec, settings, self._device, self._config.inner_step_size)
 

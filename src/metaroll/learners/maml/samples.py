@@ -19,7 +19,7 @@ from metaroll.functional.gradients.meta_gradients import Samples
 from metaroll.functional.returns import discounted_reverse_cumsum_ragged
 from metaroll.policies.normalized import NormalizedPolicy
 from metaroll.processing.baselines import LinearFeatureBaseline, LinearTimeBaseline
-from metaroll.processing.on_policy import OnPolicyData, collect_on_policy
+from metaroll.processing.on_policy import OnPolicyData, collect_on_policy, info_rewards
 from metaroll.processing.path_columns import PathColumns
 from metaroll.processing.task_advantages import dice_tasks, task_advantages
 from metaroll.types import EnvSpec
@@ -36,12 +36,16 @@ _ROUNDING = 1e-7
 
 @dataclass(frozen=True, kw_only=True)
 class SampleSettings:
-    """How advantages are estimated: ``time_rewards`` asks for what ``magic_box_objective`` takes as well."""
+    """How advantages are estimated: ``time_rewards`` asks for what ``magic_box_objective`` takes as well.
+
+    ``context_reward_key`` names the env_info that stands for the reward before adaptation; ``None``: the reward does.
+    """
 
     discount: float
     gae_lambda: float
     normalize_advantages: bool
     time_rewards: bool
+    context_reward_key: str | None = None
 
 
 class Gathered(NamedTuple):
@@ -63,11 +67,13 @@ def gather(
     settings: SampleSettings,
     device: torch.device,
     tasks: Sequence[Any] | None = None,
+    *,
+    is_context: bool = True,
 ) -> Gathered:
     """Samples of the rollouts of M tasks, ``groups[m]`` those of one; a baseline is fitted to each task by itself.
 
     Nothing counts after the end of a rollout, whatever ended it: values depend on the time that is left. ``tasks`` says
-    what the tasks are, for errors.
+    what the tasks are, for errors; ``is_context``, that the rollouts are adapted to, by what may be seen then.
 
     Raises:
         DataError, ShapeError: Rollouts hold NaN or Inf, or do not fit ``env_spec``.
@@ -82,6 +88,10 @@ def gather(
             )
     rollouts = Rollouts.joined(groups)
     data = _in_units_of(policy, rollouts, collect_on_policy(rollouts, env_spec), env_spec)
+    earned, key = data.episode_returns, settings.context_reward_key
+    if is_context and key is not None:
+        infos = rollouts.column("env_infos") if rollouts.has_column("env_infos") else None
+        data = replace(data, rewards=info_rewards(infos, key, len(data)).astype(np.float64))
     columns = PathColumns(
         data.observations,
         data.actions,
@@ -116,7 +126,7 @@ def gather(
         old_log_prob=nothing,
         score=torch.from_numpy(score.astype(np.float32)),
     ).map(lambda array: array.to(device))
-    per_task = np.add.reduceat(columns.returns, columns.tasks[:-1]) / np.diff(columns.tasks)
+    per_task = np.add.reduceat(earned, columns.tasks[:-1]) / np.diff(columns.tasks)
     return Gathered(samples, per_task, float(np.mean(found.explained_variance)), data)
 
 

@@ -110,12 +110,14 @@ def is_discrete(spec: EnvSpec) -> bool:
 
 
 def family_sizes(env: str) -> dict[str, Any]:
-    """Numbers of tasks and steps that belong to a task family."""
+    """What belongs to a task family: numbers of tasks and steps, what may be seen in a test, and what counts there."""
     family = get_family(env)
     return {
         "num_train_tasks": family.num_train_tasks,
         "num_test_tasks": family.num_test_tasks,
         "max_path_length": family.horizon,
+        "context_reward_key": family.observed_reward,
+        "return_reward_key": family.scored_reward,
     }
 
 

@@ -34,6 +34,8 @@ class RL2Setup:
         episodes_per_trial: Episodes of one task that the memory goes over, and that are trained on together.
         max_path_length: Maximum number of steps of an episode.
         init_std: Standard deviation of the actions at first, where they lie in [-1, 1].
+        context_reward_key: Name of an env_info (``'sparse_reward'``) that the memory sees as last reward; null means
+            the reward itself, by which it is trained.
         num_train_tasks: Number of training tasks of the family; null draws new ones in every epoch, where it can.
         num_test_tasks: Number of held-out tasks.
     """
@@ -41,6 +43,7 @@ class RL2Setup:
     episodes_per_trial: int = 2
     max_path_length: int | None = None
     init_std: float = 1.0
+    context_reward_key: str | None = None
     num_train_tasks: int | None = None
     num_test_tasks: int | None = None
 
@@ -54,12 +57,13 @@ class FreshTrials:
 
     Args:
         env: Name of the family.
-        episodes_per_trial: See ``TrialWrapper``.
-        max_episode_steps: See ``TrialWrapper``.
+        episodes_per_trial, max_episode_steps, reward_key: See ``TrialWrapper``.
     """
 
-    def __init__(self, env: str, episodes_per_trial: int, max_episode_steps: int | None) -> None:
-        self._family, self._limits = get_family(env), (episodes_per_trial, max_episode_steps)
+    def __init__(
+        self, env: str, episodes_per_trial: int, max_episode_steps: int | None, reward_key: str | None = None
+    ) -> None:
+        self._family, self._limits = get_family(env), (episodes_per_trial, max_episode_steps, reward_key)
 
     def sample(self, n_tasks: int, with_replacement: bool = True, *, generator: np.random.Generator) -> list[EnvUpdate]:
         """Updates for ``n_tasks`` trials, drawn by ``generator`` alone."""
@@ -106,11 +110,11 @@ class RL2Description(PPOFamily):
         held_out = setup.num_test_tasks if num_test is None else num_test
         drawn = setup.num_train_tasks is None and family.test_share is not None
         train, test = family.split(0 if drawn else setup.num_train_tasks, held_out, seed=given.seed_of_tasks)
-        limits = setup.episodes_per_trial, setup.max_path_length
+        limits = setup.episodes_per_trial, setup.max_path_length, setup.context_reward_key
         trials: Any = [TrialUpdate(update, *limits) for update in train]
         if drawn:
             trials = FreshTrials(given.env, *limits)
-        return trials, [TrialUpdate(update, 1, setup.max_path_length) for update in test]
+        return trials, [TrialUpdate(update, 1, *limits[1:]) for update in test]
 
     def environment(self, given: BuildOptions, train: Any) -> TrialUpdate:
         return _trials_of(given, setup_of(RL2Setup, given.values).episodes_per_trial)
@@ -140,7 +144,8 @@ class RL2Description(PPOFamily):
     def seen_env(self, env: Any, config: Mapping[str, Any]) -> Any:
         if typed_env(env, TrialWrapper) is not None:
             return env
-        return TrialWrapper(env, 1, config["algorithm"]["max_path_length"])
+        values = config["algorithm"]
+        return TrialWrapper(env, 1, values["max_path_length"], values.get("context_reward_key"))
 
     def work(self, values: Mapping[str, Any]) -> Work:
         return ppo_work(values, values["trials_per_epoch"] * values["episodes_per_trial"] * values["max_path_length"])
@@ -152,4 +157,5 @@ class RL2Description(PPOFamily):
 def _trials_of(given: BuildOptions, episodes: int) -> TrialUpdate:
     """What makes trials of the nominal environment."""
     family = get_family(given.env)
-    return TrialUpdate(NewEnvUpdate(family.env_constructor), episodes, given.values["max_path_length"])
+    limits = given.values["max_path_length"], given.values.get("context_reward_key")
+    return TrialUpdate(NewEnvUpdate(family.env_constructor), episodes, *limits)

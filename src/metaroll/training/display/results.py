@@ -250,5 +250,6 @@ def _adaptation(summary: Mapping[str, Any]) -> list[str]:
 def _difference(summary: Mapping[str, Any], name: str, title: str, tasks: str) -> str:
     interval = (summary[f"{name}_ci_low"], summary[f"{name}_ci_high"])
     value, _, bounds = with_interval(summary[name], interval, sign="+").partition(" ")
-    where = f" {bounds}  on {tasks} (95 % bootstrap)" if bounds else f" on {tasks} (too few for an interval)"
+    how = "sign flips" if name == "gain" else "bootstrap"
+    where = f" {bounds}  on {tasks} (95 %, {how})" if bounds else f" on {tasks} (too few for an interval)"
     return f"{title} [bold green]{value}[/]{where}"

@@ -13,20 +13,15 @@ from metaroll.checks import check_whole
 from metaroll.data.rollouts import Rollouts
 from metaroll.envs.wrappers.base import typed_env
 from metaroll.envs.wrappers.trials import TrialWrapper
-from metaroll.functional.robust_statistics import wilson_interval
+from metaroll.functional.robust_statistics import sign_flip_interval, wilson_interval
 from metaroll.learners.base import MetaRLAlgorithm
 from metaroll.policies.adapters import ScriptedPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.seeding import derive_seed
 from metaroll.tasks.updates import ExistingEnvUpdate, layer_with
-from metaroll.training.evaluation.evaluation_metrics import Interval, interval_of_mean, intervals_of_means
+from metaroll.training.evaluation.evaluation_metrics import Interval, independent_means, intervals_of_means
 from metaroll.training.evaluation.evaluation_result import EvaluationResult
-from metaroll.training.evaluation.meta_evaluator import (
-    MetaEvaluator,
-    adapt_policies,
-    as_meta_algorithm,
-    fresh_policies,
-)
+from metaroll.training.evaluation.meta_evaluator import MetaEvaluator, as_meta_algorithm
 from metaroll.training.evaluation.verdict import Verdict, judge, least_effect
 from metaroll.types import Context, EnvSpec, EnvUpdate
 
@@ -82,9 +77,13 @@ class AdaptationStudy:
         return {**numbers, "unit": self.shot_unit}
 
     def advantage(self, name: str) -> tuple[float, Interval]:
-        """How much more the adapted policy returns than a baseline, with its 95 % bootstrap interval over tasks."""
-        difference = self.per_task["adapted"] - self.per_task[name]
-        return float(difference.mean()), interval_of_mean(difference)
+        """How much more the adapted policy returns than a baseline, with its 95 % interval by sign flips.
+
+        Over tasks, or over repetitions where the tasks are all there are.
+        """
+        cells = self.cell_returns
+        difference = cells["after"] - cells[name.replace(" ", "_")]
+        return float(difference.mean()), sign_flip_interval(independent_means(difference, self.result.all_tasks))
 
     @property
     def cell_returns(self) -> dict[str, np.ndarray]:
@@ -101,7 +100,8 @@ class AdaptationStudy:
     @property
     def gain_per_task(self) -> np.ndarray:
         """What adapting gains: adapted minus no adaptation, in the same episodes of each task, shape ``(M,)``."""
-        return self.per_task["adapted"] - self.per_task["no adaptation"]
+        cells = self.cell_returns
+        return (cells["after"] - cells["no_adaptation"]).mean(axis=1)
 
     @property
     def gain(self) -> float:
@@ -129,16 +129,18 @@ class AdaptationStudy:
             floor: Returns ``(M,)`` of the best policy that does not adapt, where the way to the oracle begins; ``None``
                 means no adaptation.
         """
-        columns = self.per_task
+        cells = self.cell_returns
+        after = cells["after"]
         return judge(
-            columns["adapted"],
-            columns["no adaptation"],
-            mismatched=columns.get("random context"),
-            oracle=columns.get("task oracle"),
-            floor=floor,
-            divergence=None if self.divergence is None else self.divergence.mean(axis=1),
-            task_divergence=None if self.task_divergence is None else self.task_divergence.mean(axis=1),
+            after,
+            cells["no_adaptation"],
+            mismatched=cells.get("random_context"),
+            oracle=cells.get("task_oracle"),
+            floor=None if floor is None else np.broadcast_to(np.asarray(floor, np.float64)[:, None], after.shape),
+            divergence=self.divergence,
+            task_divergence=self.task_divergence,
             tasks=self.result.task_labels,
+            all_tasks=self.result.all_tasks,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -203,27 +205,19 @@ def study_adaptation(
     if not shots:
         raise ValueError(f"shots must hold at least one number from 0 to {most} {shot_unit}, got none")
     oracle = oracle_of(updates[0]) if oracle is None else oracle
-    others_act = len({0, *shots}) + (len(updates) > 1) + (oracle is not None)  # shot 0 perhaps in the evaluation
+    others_act = len({0, *shots} - {most}) + (len(updates) > 1) + (oracle is not None)  # perhaps without shot 0
     told = _Parts(progress, len(updates) * evaluator.repetitions, explored, evaluator.n_test_rollouts, others_act)
     result = evaluator.evaluate(algo, engine=engine, keep_rollouts=True, progress=told.next())
     count = result.returns.shape[0] * result.returns.shape[1]
     episodes = range(explored, result.returns.shape[2])
     history = [Rollouts.of(rollouts)[:explored] for rollouts in result.rollouts or ()]
 
-    def policies_after(seen: Sequence[Rollouts]) -> list[Any]:
-        policies = fresh_policies(algo, count, evaluator.seed)
-        number = len(seen[0])
-        if evaluator.goes_on and evaluator.num_rounds > 1:  # all steps once more
-            for end in range(size, number + 1, size):
-                policies = evaluator.adapted(algo, policies, [rollouts[:end] for rollouts in seen])
-        elif number:
-            policies = adapt_policies(algo, policies, seen, updates[0], evaluator.seed, fresh=False)
-        return policies
-
     def returns_after(seen: Sequence[Rollouts]) -> np.ndarray:
-        return evaluator.run_cells(policies_after(seen), episodes, engine=engine, progress=told.next())
+        policies = evaluator.policies_after(algo, seen)
+        return evaluator.run_cells(policies, episodes, engine=engine, progress=told.next())
 
-    paired = {} if result.unadapted_returns is None else {0: result.unadapted_returns}
+    paired = {most: result.returns[:, :, explored:]}
+    paired |= {} if result.unadapted_returns is None else {0: result.unadapted_returns}
     numbers = sorted({0, *shots} - paired.keys())
     after = paired | {k: returns_after([rollouts[: k * size] for rollouts in history]) for k in numbers}
     baselines = {"no adaptation": after[0]}
@@ -241,10 +235,10 @@ def study_adaptation(
     returns = np.stack([after[k] for k in shots], axis=2)
     from_prior = from_others = None
     if type(algo).posterior_divergence is not MetaRLAlgorithm.posterior_divergence:
-        own = policies_after(history)
+        own = evaluator.policies_after(algo, history)
         from_prior = _divergences(algo, own, [None] * count, evaluator.repetitions)
         if len(updates) > 1:
-            from_others = _divergences(algo, own, policies_after(swapped), evaluator.repetitions)
+            from_others = _divergences(algo, own, evaluator.policies_after(algo, swapped), evaluator.repetitions)
     return AdaptationStudy(result, tuple(shots), returns, baselines, shot_unit, from_prior, from_others)
 
 

@@ -19,6 +19,7 @@ __all__ = [
     "Interval",
     "episode_outcomes",
     "episode_returns",
+    "independent_means",
     "interval_method",
     "interval_of_mean",
     "interval_of_normalized_score",
@@ -189,6 +190,15 @@ def interval_method(num_tasks: int) -> str:
     returns, none above 0, it gives an upper bound above 0.
     """
     return "bca" if num_tasks >= _FEWEST_FOR_BCA else "percentile"
+
+
+def independent_means(returns: np.ndarray, all_tasks: bool) -> np.ndarray:
+    """Of returns (or differences) by task and repetition ``(M, R)`` those that differ from each other by chance.
+
+    Means over repetitions of each task, ``(M,)``, where tasks are a sample of many; over all tasks of each repetition,
+    ``(R,)``, where they are all there are.
+    """
+    return np.asarray(returns, dtype=np.float64).mean(axis=0 if all_tasks else 1)
 
 
 def interval_of_mean(values: Any, *, confidence: float = 0.95, method: str = "auto", seed: int = 0) -> Interval:

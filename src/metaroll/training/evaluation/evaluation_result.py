@@ -11,10 +11,16 @@ import numpy as np
 
 from metaroll.data.step_sequence import StepSequence
 from metaroll.functional.first_finished import first_finished_rates
-from metaroll.functional.robust_statistics import interquartile_mean, interval_of_iqm, wilson_interval
+from metaroll.functional.robust_statistics import (
+    interquartile_mean,
+    interval_of_iqm,
+    sign_flip_interval,
+    wilson_interval_of_tasks,
+)
 from metaroll.tasks.task_key import task_text
 from metaroll.training.evaluation.evaluation_metrics import (
     Interval,
+    independent_means,
     interval_method,
     interval_of_mean,
     intervals_of_means,
@@ -57,6 +63,8 @@ class EvaluationResult:
         provenance: What the environment says of its versions and rules.
         rollouts: All episodes of each cell, where they were asked for.
         verdict: Whether it adapts, where that was looked into (``Agent.evaluate``); printed, it is a sentence.
+        all_tasks: Whether the tasks are all there are, and no sample of many: then paired differences differ by chance
+            over repetitions alone.
         unadapted_returns: Returns of the exploration policy in the very episodes of the adapted one, shape
             ``(num_tasks, repetitions, num_adapted)``; ``None`` unless exploration has noise that adapted episodes lack.
     """
@@ -76,6 +84,7 @@ class EvaluationResult:
     rollouts: Sequence[Sequence[StepSequence]] | None = field(default=None, repr=False)
     verdict: Verdict | None = None
     unadapted_returns: np.ndarray | None = field(default=None, repr=False)
+    all_tasks: bool = False
 
     def __str__(self) -> str:
         """The verdict and the returns, as ``metaroll evaluate`` shows them."""
@@ -173,11 +182,12 @@ class EvaluationResult:
 
     @property
     def success_interval(self) -> Interval | None:
-        """95 % Wilson interval of ``success_rate``, for these tasks."""
-        if self.success_steps is None:
+        """95 % Wilson interval of ``success_rate`` over tasks (over episodes, where there is one task)."""
+        rates = self.success_per_task
+        if rates is None:
             return None
         flags = self._first_successes > 0
-        return Interval(*map(float, wilson_interval(int(flags.sum()), flags.size)))
+        return wilson_interval_of_tasks(rates if len(rates) > 1 else flags.reshape(-1), flags.size)
 
     @property
     def _first_successes(self) -> np.ndarray:
@@ -241,8 +251,10 @@ class EvaluationResult:
 
     @cached_property
     def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        before, after = self.before_per_task, self.after_per_task
-        columns = [before, after, after - before, *self.returns.mean(axis=1).T]
+        axis = 0 if self.all_tasks else 1  # see independent_means
+        parts = (self.returns[:, :, :1], self.returns[:, :, self.num_exploration :])
+        before, after = (part.mean(axis=(axis, 2)) for part in parts)
+        columns = [before, after, after - before, *self.returns.mean(axis=axis).T]
         return intervals_of_means(np.stack(columns, axis=1))
 
     def _interval(self, column: int) -> Interval:
@@ -261,10 +273,11 @@ class EvaluationResult:
         for name in intervals:
             values[f"{name}_ci_low"], values[f"{name}_ci_high"] = intervals[name]
         without, gains = self.unadapted_per_task, self.gain_per_task
-        if without is None or gains is None:
+        if self.unadapted_returns is None or without is None or gains is None:
             values["share_worse"] = float((self.after_per_task < self.before_per_task).mean())
         else:
-            low, high = interval_of_mean(gains)
+            after, before = self.returns[:, :, self.num_exploration :].mean(axis=2), self.unadapted_returns.mean(axis=2)
+            low, high = sign_flip_interval(independent_means(after - before, self.all_tasks))
             values |= {"return_unadapted": float(without.mean()), "gain": float(gains.mean())}
             values |= {"gain_ci_low": low, "gain_ci_high": high}
             values["share_worse"] = float((gains < -least_effect(self.after_per_task, without)).mean())

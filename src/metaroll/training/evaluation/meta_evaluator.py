@@ -38,11 +38,14 @@ class MetaEvaluator(Evaluator):
     exploration has noise that adapted episodes lack, the first episode is no measure of the policy before adaptation:
     exploration policies then act in the adapted episodes, too (``EvaluationResult.unadapted_returns``).
 
+    Who acts in the adapted episodes is made by one function (``policies_after``), for the agent and for all that it is
+    compared with; they differ in the data alone. Nobody adapts to adapted episodes.
+
     - By default (garage): all exploration episodes under the exploration policy, one adaptation, then
       ``n_test_rollouts`` adapted episodes.
     - ``posterior_sampling`` (PEARL, arXiv:1903.08254; oyster): after ``num_prior_episodes`` episodes the policy is
-      adapted again after every episode, from all episodes of the cell so far; the last ``n_test_rollouts`` count as
-      adapted.
+      adapted again after every exploration episode, from all episodes of the cell so far; then follow
+      ``n_test_rollouts`` adapted episodes.
     - ``adaptation_rounds`` (several gradient steps, say): ``episodes_per_round`` episodes and an adaptation, so many
       times, before the adapted episodes.
 
@@ -63,6 +66,7 @@ class MetaEvaluator(Evaluator):
         seed: Seed of all episodes.
         deterministic: Act with the mean action (a latent z still is sampled).
         allow_overlap: Do not refuse test tasks that are training tasks.
+        all_tasks: Whether the test tasks are all there are, and no sample of many (see ``EvaluationResult``).
         return_reward_key: Name of an env_info to sum instead of the reward.
         deterministic_exploration: Whether exploration episodes are deterministic; ``None`` means as ``deterministic``,
             but with noise for an algorithm that needs it (see ``AlgorithmInfo.deterministic_exploration``).
@@ -86,6 +90,7 @@ class MetaEvaluator(Evaluator):
     worker_class: InitVar[Any] = None
     worker_args: InitVar[Mapping[str, Any] | None] = None
     repetitions: int = 1
+    all_tasks: bool = False
     posterior_sampling: bool = False
     num_prior_episodes: int = 1
     deterministic_exploration: bool | None = None
@@ -176,17 +181,17 @@ class MetaEvaluator(Evaluator):
         quiet = self.explores_quietly(algo)
         pairs = quiet != self.deterministic
         count = counted(progress, len(policies) * (self.n_exploration_traj + (2 if pairs else 1) * num_adapted))
-        for episodes in self._rounds(num_adapted):
+        for episodes in self._rounds():
             if episodes.start:
                 policies = self.adapted(algo, policies, history)
-            explores = episodes.start < self.n_exploration_traj
-            acts = quiet if explores else self.deterministic
-            self._run_round(engine, policies, history, episodes, limit, deterministic=acts, progress=count)
-        unadapted = [Rollouts()] * len(policies) if pairs else []
+            self._run_round(engine, policies, history, episodes, limit, deterministic=quiet, progress=count)
+        episodes = range(self.n_exploration_traj, self.n_exploration_traj + num_adapted)
+        nothing = [Rollouts()] * len(policies)
+        policies = self.policies_after(algo, history)
+        self._run_round(engine, policies, history, episodes, limit, progress=count)
+        unadapted = list(nothing) if pairs else []
         if pairs:
-            policies = fresh_policies(algo, len(policies), self.seed)
-            episodes = range(self.n_exploration_traj, self.n_exploration_traj + num_adapted)
-            self._run_round(engine, policies, unadapted, episodes, limit, progress=count)
+            self._run_round(engine, self.policies_after(algo, nothing), unadapted, episodes, limit, progress=count)
         self._num_evaluations += 1
         lengths, success_steps = episode_outcomes(history, len(updates))
         return EvaluationResult(
@@ -204,6 +209,7 @@ class MetaEvaluator(Evaluator):
             success_steps=success_steps,
             rollouts=history if keep_rollouts else None,
             unadapted_returns=self._returns(unadapted) if pairs else None,
+            all_tasks=self.all_tasks,
         )
 
     def run_cells(
@@ -264,6 +270,23 @@ class MetaEvaluator(Evaluator):
         episodes = range(self.n_exploration_traj + num_adapted)
         return self.run_cells([policy] * len(tasks), episodes, contexts, engine=engine)
 
+    def policies_after(self, algo: MetaRLAlgorithm, data: Sequence[Rollouts]) -> list[Any]:
+        """Who acts in the adapted episodes: new exploration policies, adapted to ``data`` as the protocol has it.
+
+        Args:
+            algo: Who adapts.
+            data: What each cell has seen, the same number of episodes; none: those of no adaptation. Rounds that go on
+                from each other's policies take them round by round.
+        """
+        policies, number = fresh_policies(algo, len(data), self.seed), len(data[0])
+        if not number:
+            return policies
+        if not self.goes_on or self.num_rounds == 1:
+            return adapt_policies(algo, policies, data, self.draw()[0], self.seed, fresh=False)
+        for end in range(self.round_length, number + 1, self.round_length):
+            policies = self.adapted(algo, policies, [rollouts[:end] for rollouts in data])
+        return policies
+
     def adapted(self, algo: MetaRLAlgorithm, policies: Sequence[Any], history: Sequence[Rollouts]) -> list[Any]:
         """Policies of all cells, adapted to the episodes so far as the protocol has it.
 
@@ -292,14 +315,14 @@ class MetaEvaluator(Evaluator):
         self.n_exploration_traj = self.num_rounds * self.round_length
         self.goes_on = self.adapt_from == "last" or steps > 1  # whether a round adapts the last one's policy
 
-    def _rounds(self, num_adapted: int) -> list[range]:
-        """Episodes between adaptations."""
-        explore, total = self.n_exploration_traj, self.n_exploration_traj + num_adapted
+    def _rounds(self) -> list[range]:
+        """Exploration episodes between adaptations."""
+        explore = self.n_exploration_traj
         if self.posterior_sampling:
-            starts = [0, *range(self.num_prior_episodes, total)]
+            starts = [0, *range(self.num_prior_episodes, explore)]
         else:
-            starts = list(range(0, explore + 1, self.round_length))
-        return [range(start, end) for start, end in zip(starts, [*starts[1:], total], strict=True)]
+            starts = list(range(0, explore, self.round_length))
+        return [range(start, end) for start, end in zip(starts, [*starts[1:], explore], strict=True)]
 
     def _make_engine(self, policy: Any) -> RolloutEngine:
         return RolloutEngine(self.draw()[0], policy)

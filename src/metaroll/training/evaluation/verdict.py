@@ -5,20 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from metaroll.errors import ShapeError
+from metaroll.functional.robust_statistics import fewest_differences, sign_flip_interval
 from metaroll.training.evaluation.evaluation_metrics import (
     Interval,
-    interval_of_mean,
+    independent_means,
     interval_of_normalized_score,
     normalized_score,
 )
 from metaroll.training.evaluation.numbers import with_interval
 
-__all__ = ["HARDLY_CHANGES", "HARDLY_DIFFERS", "Estimate", "Verdict", "judge", "least_effect"]
+__all__ = ["FEWEST_TASKS", "HARDLY_CHANGES", "HARDLY_DIFFERS", "Estimate", "Verdict", "Word", "judge", "least_effect"]
+
+Word = Literal["adapts", "improves", "gets worse", "hardly changes", "no evidence", "no verdict"]
+"""What a verdict comes to; sentence, flag, file, color and report follow from it."""
 
 _MOST_NAMED = 5
 HARDLY_DIFFERS = 0.1
@@ -26,10 +31,17 @@ HARDLY_DIFFERS = 0.1
 HARDLY_CHANGES = 0.01
 """Of the standard deviation of returns: a smaller difference is next to none, however narrow its interval."""
 _ROUNDING = 1e-6
+FEWEST_TASKS = fewest_differences()
+"""With fewer (of repetitions, where tasks are all there are), chance makes all gains positive in more than 2.5 % of
+evaluations."""
 
 
 class Estimate(NamedTuple):
-    """A mean over tasks and its 95 % bootstrap interval; NaN bounds of a single task."""
+    """A mean over tasks and the 95 % interval of paired differences by sign flips; NaN bounds of too few tasks.
+
+    The interval lies above 0 where flips of the signs of the differences tell, one-sided at 2.5 %, that chance would
+    hardly make so large a mean.
+    """
 
     value: float
     interval: Interval
@@ -54,12 +66,12 @@ class Verdict:
     """Whether, by how much and by what an agent adapts. Differences are paired: they are of the same test episodes.
 
     Attributes:
-        adapts: Whether the interval of ``gain`` lies above 0, and ``gain`` is at least ``least_effect``; ``None``
-            without an interval.
         num_tasks: Number of tasks M.
+        num_repetitions: Number of repetitions R that intervals are over, where the tasks are all there are; ``None``
+            where they are a sample of many, and intervals are over tasks.
         gain: Return after adaptation minus return of no adaptation.
-        own_data: Whether the same is so of ``own_data_gain``: it adapts by what it saw in the task, and not by any
-            data; ``None`` where that was not measured.
+        own_data: Whether the interval of ``own_data_gain`` lies above 0, and it is at least ``least_effect``: it adapts
+            by what it saw in the task, and not by any data; ``None`` where that was not measured.
         own_data_gain: Return after adaptation minus that after adaptation to another task's data (mismatched context).
         oracle_room: Return of the oracle minus return of no adaptation; ``None`` without an oracle.
         oracle_share: How far on the way from the floor (without one: from no adaptation) to the oracle the agent gets:
@@ -74,7 +86,6 @@ class Verdict:
         least_effect: Differences that are smaller count for nothing (see the function of the name).
     """
 
-    adapts: bool | None
     num_tasks: int
     gain: Estimate
     own_data: bool | None
@@ -86,17 +97,35 @@ class Verdict:
     failing: tuple[int, ...]
     failing_tasks: tuple[str, ...]
     least_effect: float = 0.0
+    num_repetitions: int | None = None
 
     @property
-    def gets_worse(self) -> bool:
-        """Whether the interval of ``gain`` lies below 0, and ``gain`` is at least ``least_effect`` below it."""
-        return self.gain.is_known and self.gain.interval.high < 0 and self.gain.value <= -self.least_effect
+    def word(self) -> Word:
+        """What it comes to.
 
-    @property
-    def hardly_changes(self) -> bool:
-        """Whether the interval of ``gain`` does not hold 0, but ``gain`` is nearer to it than ``least_effect``."""
+        - ``"no verdict"``: fewer than ``FEWEST_TASKS`` tasks (or repetitions, see ``num_repetitions``).
+        - ``"hardly changes"``: the interval of ``gain`` does not hold 0, but ``gain`` is nearer to it than
+          ``least_effect``.
+        - ``"gets worse"``: that interval lies below 0.
+        - ``"no evidence"``: it holds 0.
+        - ``"adapts"``: it lies above 0, and ``own_data`` is true.
+        - ``"improves"``: it lies above 0, but it is not known that own data do it.
+        """
         low, high = self.gain.interval
-        return self.gain.is_known and (low > 0 or high < 0) and abs(self.gain.value) < self.least_effect
+        if not self.gain.is_known:
+            return "no verdict"
+        if low <= 0.0 <= high:
+            return "no evidence"
+        if abs(self.gain.value) < self.least_effect:
+            return "hardly changes"
+        if high < 0.0:
+            return "gets worse"
+        return "adapts" if self.own_data else "improves"
+
+    @property
+    def adapts(self) -> bool | None:
+        """Whether ``word`` is ``"adapts"``; ``None`` where there is no verdict."""
+        return None if self.word == "no verdict" else self.word == "adapts"
 
     @property
     def posterior_differs(self) -> bool | None:
@@ -120,8 +149,10 @@ class Verdict:
         """Everything as plain data, the sentence first."""
         told: dict[str, Any] = {
             "text": self.text,
+            "word": self.word,
             "adapts": self.adapts,
             "n_tasks": self.num_tasks,
+            "all_tasks": self.num_repetitions is not None,
             **self.gain.to_dict("gain"),
             "least_effect": self.least_effect,
         }
@@ -155,8 +186,9 @@ def judge(
     divergence: Any = None,
     task_divergence: Any = None,
     tasks: Sequence[str] = (),
+    all_tasks: bool = False,
 ) -> Verdict:
-    """The verdict on returns per task, shape ``(M,)`` each, all of the same test episodes.
+    """The verdict on returns per task ``(M,)``, or per task and repetition ``(M, R)``, all of the same test episodes.
 
     Args:
         adapted: After adaptation to the task's own data.
@@ -167,37 +199,47 @@ def judge(
         divergence: ``KL(posterior || prior)`` in nats.
         task_divergence: ``KL(posterior || posterior given another task's data)``.
         tasks: What the tasks are, in words; without them they are called ``task 0``, ``task 1``, ...
+        all_tasks: Whether these are all the tasks there are, and no sample of many: then repetitions differ by chance
+            alone, intervals are over them, and the verdict is one on these tasks.
 
     Raises:
-        ShapeError: The arrays are not all of one length, or there is no task.
+        ShapeError: The arrays are not all of one shape, or there is no task.
     """
     after, without = (np.asarray(values, dtype=np.float64) for values in (adapted, no_adaptation))
     others = {"mismatched": mismatched, "oracle": oracle, "floor": floor}
     others |= {"divergence": divergence, "task_divergence": task_divergence}
     known = {name: np.asarray(values, np.float64) for name, values in others.items() if values is not None}
-    count = len(after) if after.ndim == 1 else 0
+    count = len(after) if after.ndim in (1, 2) else 0
     shapes = {"adapted": after.shape, "no_adaptation": without.shape, **{n: v.shape for n, v in known.items()}}
     names = list(tasks) or [f"task {i}" for i in range(count)]
-    if not count or len(names) != count or set(shapes.values()) != {(count,)}:
+    if not count or not after.size or len(names) != count or set(shapes.values()) != {after.shape}:
         given = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
-        raise ShapeError(f"all returns must have shape (M,), one per task, with a text for each task, got {given}")
-    gains, least = after - without, least_effect(after, without)
-    gain = _estimate(gains)
-    own = _estimate(after - known["mismatched"]) if "mismatched" in known else None
-    failing = tuple(i for i in np.argsort(gains, kind="stable").tolist() if gains[i] < -least)
+        raise ShapeError(
+            f"all returns must have shape (M,), one per task, or (M, R), with a text for each task, got {given}"
+        )
+    cells = {name: values.reshape(count, -1) for name, values in known.items()}
+    after, without = after.reshape(count, -1), without.reshape(count, -1)
+    per_task = (after - without).mean(axis=1)
+    least = least_effect(after.mean(axis=1), without.mean(axis=1))
+    over = partial(independent_means, all_tasks=all_tasks)
+    gain = _estimate(over(after - without))
+    own = _estimate(over(after - cells["mismatched"])) if "mismatched" in cells else None
+    failing = tuple(i for i in np.argsort(per_task, kind="stable").tolist() if per_task[i] < -least)
     return Verdict(
-        adapts=gain.is_positive and gain.value >= least if gain.is_known else None,
         num_tasks=count,
         gain=gain,
         own_data=own.is_positive and own.value >= least if own is not None and own.is_known else None,
         own_data_gain=own,
-        oracle_room=_estimate(known["oracle"] - without) if "oracle" in known else None,
-        oracle_share=_share(after, known.get("floor", without), known["oracle"]) if "oracle" in known else None,
+        oracle_room=_estimate(over(cells["oracle"] - without)) if "oracle" in cells else None,
+        oracle_share=_share(*map(over, (after, cells.get("floor", without), cells["oracle"])))
+        if "oracle" in cells
+        else None,
         posterior_divergence=_mean(known.get("divergence")),
         task_divergence=_mean(known.get("task_divergence")),
         failing=failing,
         failing_tasks=tuple(names[i] for i in failing),
         least_effect=least,
+        num_repetitions=after.shape[1] if all_tasks else None,
     )
 
 
@@ -216,12 +258,13 @@ def _mean(values: np.ndarray | None) -> float | None:
 
 
 def _estimate(differences: np.ndarray) -> Estimate:
-    return Estimate(float(differences.mean()), interval_of_mean(differences))
+    return Estimate(float(differences.mean()), sign_flip_interval(differences))
 
 
 def _share(after: np.ndarray, floor: np.ndarray, oracle: np.ndarray) -> Estimate | None:
     """The normalized score, where there is a way to go: else it would be a ratio of noise."""
-    if not (_estimate(oracle - floor).is_positive if len(after) > 1 else oracle[0] > floor[0]):
+    room = oracle - floor
+    if not (_estimate(room).is_positive if len(room) >= FEWEST_TASKS else (room > 0.0).all()):
         return None
     score = normalized_score(after, floor, oracle)
     return Estimate(score, interval_of_normalized_score(after, floor, oracle))
@@ -234,31 +277,42 @@ def _sentence(verdict: Verdict) -> str:
     """What ``Verdict.text`` says."""
     gain = with_interval(verdict.gain.value, verdict.gain.interval, sign="+")
     tasks = f"{verdict.num_tasks} task{'' if verdict.num_tasks == 1 else 's'}"
-    if verdict.adapts is None:
-        return f"no verdict: gain {gain} on {tasks}, too few for an interval"
-    if verdict.gets_worse:
+    if verdict.word == "no verdict":
+        return f"no verdict: gain {gain} {_on_so_few(verdict, tasks)}"
+    if verdict.word == "gets worse":
         failing = f"on {len(verdict.failing)} of {tasks}"
         return "; ".join([f"adapting makes it worse: gain {gain}, {failing}", *_about_posterior(verdict)])
-    if verdict.hardly_changes:
+    if verdict.word == "hardly changes":
         least = f"less than {100 * HARDLY_CHANGES:g} % of the spread of returns"
         return "; ".join([f"adapting changes next to nothing: gain {gain}, {least}", *_about_posterior(verdict)])
-    if not verdict.adapts:
+    if verdict.word == "no evidence":
         return "; ".join([f"no evidence of adaptation: gain {gain}", *_about_room(verdict), *_about_posterior(verdict)])
-    parts = [f"adapts: {gain}{_by_what(verdict)}{_how_far(verdict)}"]
+    if verdict.word == "adapts":
+        parts = [f"adapts: {gain} by its own data{_how_far(verdict)}"]
+    else:
+        parts = [f"improves, {_not_by_its_data(verdict, gain)}{_how_far(verdict)}"]
     if verdict.failing:
         parts.append(f"fails on {len(verdict.failing)} of {tasks}: {_joined(verdict.failing_tasks)}")
-    elif verdict.num_tasks > 1:
+    else:
         parts.append(f"helps in all {tasks}")
+    if verdict.num_repetitions is not None:
+        parts.append(f"said of these {tasks} alone, which are all there are ({verdict.num_repetitions} repetitions)")
     return "; ".join([*parts, *_about_posterior(verdict)])
 
 
-def _by_what(verdict: Verdict) -> str:
-    if verdict.own_data is None or verdict.own_data_gain is None:
-        return ""
-    if verdict.own_data:
-        return " by its own data"
+def _on_so_few(verdict: Verdict, tasks: str) -> str:
+    number, what = verdict.num_repetitions, f"{FEWEST_TASKS} or more"
+    if number is None:
+        return f"on {tasks}; from chance it can be told with {what}"
+    times = f"{number} repetition{'' if number == 1 else 's'}"
+    return f"in {times} of these {tasks}; from chance it can be told with {what} repetitions"
+
+
+def _not_by_its_data(verdict: Verdict, gain: str) -> str:
+    if verdict.own_data_gain is None:
+        return f"whether by its data was not measured: {gain}"
     difference = with_interval(verdict.own_data_gain.value, verdict.own_data_gain.interval, sign="+")
-    return f", but hardly by its own data (against another task's data: {difference})"
+    return f"not by its data: {gain} (against another task's data: {difference})"
 
 
 def _how_far(verdict: Verdict) -> str:

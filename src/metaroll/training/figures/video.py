@@ -12,13 +12,14 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from metaroll.data.folders.atomic_files import write_atomic, write_files
+from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.base.canvas import GRAY, INK, PAPER, Canvas, gif_bytes, resized
 from metaroll.rollouts.single.video import Film, drawing_env, film
 from metaroll.tasks.task_key import task_text
 from metaroll.training.evaluation.evaluation_result import EvaluationResult, PolicyEvaluation
 from metaroll.training.evaluation.evaluator import Evaluator, PolicyEvaluator
-from metaroll.training.evaluation.meta_evaluator import MetaEvaluator, as_meta_algorithm, fresh_policies
+from metaroll.training.evaluation.meta_evaluator import MetaEvaluator, as_meta_algorithm
 
 __all__ = ["KINDS", "Panel", "default_kind", "moments", "record_video", "tasks_to_film", "write_video"]
 
@@ -120,7 +121,7 @@ def _adapted_episodes(algo: Any, evaluator: MetaEvaluator, tasks: Sequence[int])
     result = evaluator.evaluate(algo, keep_rollouts=True)
     cells: Sequence[Sequence[StepSequence]] = result.rollouts or ()
     explored = result.num_exploration
-    policies = fresh_policies(as_meta_algorithm(algo), len(cells), evaluator.seed)
+    policies = evaluator.policies_after(as_meta_algorithm(algo), [Rollouts()] * len(cells))
     without = evaluator.cell_rollouts(policies, range(explored, explored + 1))
     after = f"adapted to {explored} episode" + ("" if explored == 1 else "s")
     firsts = [task * evaluator.repetitions for task in tasks]

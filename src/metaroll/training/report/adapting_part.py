@@ -80,11 +80,24 @@ def _held_out(facts: RunFacts) -> list[tuple[str, str, str, str]]:
         new = ": what adapting is worth in tasks it has not met" if kind == "held-out" else ""
         meaning = f"Return after adaptation minus the return {without}{new}."
         cells.append((f"gain, {kind} tasks", number_text(gain), bounds, meaning))
-    share = number_of(values.get("share_worse"))
+    share, against_what = _share_worse(facts, verdict)
     if math.isfinite(share):
-        meaning = f"Share with a lower return after adaptation than {without}."
+        meaning = f"Share with a lower return after adaptation than {against_what}."
         cells.append((f"{kind} tasks made worse", percent(share), "", meaning))
     return cells
+
+
+def _share_worse(facts: RunFacts, verdict: Mapping[str, Any]) -> tuple[float, str]:
+    """Share of tasks that adapting made worse, and than what: both from one source, the verdict where there is one.
+
+    What a run logs on the way may compare with another episode.
+    """
+    if verdict.get("n_tasks"):
+        return len(verdict["failing_tasks"]) / verdict["n_tasks"], f"without, {_PAIRED}"
+    logged = {row["metric"]: row["value"] for row in facts.newest()}
+    values = facts.evaluation if "share_worse" in facts.evaluation else logged
+    paired = values is facts.evaluation or "return_unadapted" in values
+    return number_of(values.get("share_worse")), f"without, {_PAIRED}" if paired else f"before, {_UNPAIRED}"
 
 
 def _text(name: str, value: float) -> str:

@@ -86,7 +86,15 @@ _REWARD_KEYS = (("algorithm", "context_reward_key"), ("evaluation", "return_rewa
 _BYTES_PER_UNIT = 8
 _LONG_EPISODE = 200
 _NUMBERS_OF_TASKS = ("num_train_tasks", "num_test_tasks")
-_FILLED_FOR_EVALUATOR = ("max_path_length", "n_test_tasks", "prefix", "seed", "allow_overlap", "test_task_names")
+_FILLED_FOR_EVALUATOR = (
+    "max_path_length",
+    "n_test_tasks",
+    "prefix",
+    "seed",
+    "allow_overlap",
+    "test_task_names",
+    "all_tasks",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -488,7 +496,9 @@ def build_evaluator(config: Mapping[str, Any], test_tasks: Sequence[EnvUpdate], 
         "allow_overlap": tested_on_training(config),
     }
     description = get_algorithm(config["algo"])
-    if not description.adapts:
+    if description.adapts:
+        arguments["all_tasks"] = is_varied(config["env"]) and get_family(config["env"]).all_tasks
+    else:
         arguments["env"] = test_tasks[0] if test_tasks and is_varied(config["env"]) else config["env"]
     evaluator: Any = description.evaluator
     return evaluator(**{**arguments, **changes})
