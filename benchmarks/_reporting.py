@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import platform
@@ -27,6 +28,23 @@ def versions(*packages: str) -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+@functools.cache
+def machine() -> dict[str, str]:
+    """The processor, and the kernels of matrix products, without which a figure of speed says little."""
+    from threadpoolctl import threadpool_info
+
+    try:
+        named = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        named = None
+    kernels = [
+        f"{pool['internal_api']} {pool['version']} ({pool.get('architecture', 'unknown')})"
+        for pool in threadpool_info()
+        if pool["user_api"] == "blas"
+    ]
+    return {"processor": named[1] if named else platform.processor() or platform.machine(), "blas": ", ".join(kernels)}
 
 
 def check_line(line: Any) -> None:
@@ -85,7 +103,8 @@ def report(
 ) -> dict[str, Any]:
     """Print a measurement (see ``check_line``); those of full runs are also appended to the committed results."""
     head = {"what": what, "subject": "metaroll", "peer": peer, "metric": metric, "value": value, "unit": unit}
-    line = {**head, "ratio": ratio, "slots": slots, "config": dict(config), **more, "versions": dict(versions)}
+    line = {**head, "ratio": ratio, "slots": slots, "config": dict(config), **more}
+    line |= {"machine": machine(), "versions": dict(versions)}
     check_line(line)
     text = json.dumps(line, allow_nan=False)
     print(text, flush=True)

@@ -47,6 +47,7 @@ __all__ = [
     "blame_input",
     "command_text",
     "in_shell",
+    "install_text",
     "option_text",
     "said",
     "shortened",
@@ -335,6 +336,27 @@ def option_text(name: str, value: Any = None) -> str:
     many = isinstance(value, list | tuple)
     typed = shlex.join(map(str, value if many else [value]))
     return said(f"{name}={json.dumps(value) if isinstance(value, str | list) else repr(value)}", f"{flag} {typed}")
+
+
+def install_text(extra: str) -> str:
+    """How the packages of an extra of metaroll are installed, wherever that comes from: ``pip install 'ray>=2.40'``.
+
+    By their own names: of metaroll there need not be a package in an index.
+    """
+    from importlib import metadata
+
+    from packaging.requirements import Requirement
+
+    try:
+        declared = [Requirement(line) for line in metadata.requires("metaroll") or []]
+    except metadata.PackageNotFoundError:
+        declared = []
+    needed = [
+        f"{r.name}{f'[{chr(44).join(sorted(r.extras))}]' if r.extras else ''}{r.specifier}"
+        for r in declared
+        if r.marker is not None and r.marker.evaluate({"extra": extra}) and not r.marker.evaluate({"extra": ""})
+    ]
+    return "pip install " + " ".join(f"'{text}'" for text in needed or [f"metaroll[{extra}]"])
 
 
 def command_text(command: str, *words: str | Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, Self
 
 import gymnasium
 import numpy as np
@@ -154,6 +154,15 @@ class EnvUpdate(ABC):
 
     task: Any = None
     builds_env: bool = False
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Say what there is, where somebody makes none of it."""
+        if cls is EnvUpdate:
+            raise TypeError(
+                "EnvUpdate is the class that updates derive from: make a SetTaskUpdate, a NewEnvUpdate, an "
+                "ExistingEnvUpdate or a DomainParamUpdate"
+            )
+        return super().__new__(cls)
 
     @abstractmethod
     def __call__(self, old_env: Any = None) -> Any:

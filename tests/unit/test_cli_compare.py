@@ -19,7 +19,7 @@ from metaroll.data.folders.kinds import GROUP
 from metaroll.functional.robust_statistics import interval_of_iqm
 from metaroll.training.evaluation.numbers import short_number
 from metaroll.training.session import sessions
-from metaroll.training.session.comparison import Comparison
+from metaroll.training.session.comparison import Comparison, compare
 from metaroll.training.store.files import read_json
 from metaroll.training.store.metrics_log import MetricsLog
 from metaroll.training.store.run_store import RunStore
@@ -78,6 +78,17 @@ def test_groups_are_found_and_compared(runs, capsys):
     shown = " ".join(capsys.readouterr().out.split())
     assert "(not paired) difference +1.00 [" in shown
     assert "with fewer than 5 seeds" in shown
+
+
+def test_single_seeds_are_not_said_to_improve(runs, capsys):
+    assert main(["compare", "runs/slow-0", "runs/fast-0"]) == 0
+    assert "probability of improvement not known from one seed of each" in " ".join(capsys.readouterr().out.split())
+
+
+def test_in_a_notebook_a_comparison_is_a_table(runs):
+    shown = compare("runs")._repr_html_()
+    assert shown.count("<tr>") == 3 and "pearl point-robot policy_lr=0.2" in shown and "3 seeds" in shown
+    assert "probability of improvement" in shown and "95 % percentile bootstrap" in shown
 
 
 def test_what_cannot_be_compared_is_refused(runs, capsys):

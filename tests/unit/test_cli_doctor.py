@@ -164,7 +164,7 @@ def test_an_extra_that_is_missing_is_a_hint_with_its_line(monkeypatch):
     found = doctor.extra_check("plot")
     assert found.status == "skip"  # nobody has to have it
     assert found.value == "optional: runs have no pictures without it (gpu-of-nobody is missing)"
-    assert found.hint == "pip install 'metaroll[plot]'"
+    assert found.hint == "pip install 'gpu-of-nobody>=3'"
     assert doctor.extra_check("fast").value == f"numpy {metadata.version('numpy')}"
 
 
@@ -257,7 +257,7 @@ def test_no_picture_is_a_hint_with_the_cure_that_fits():
     assert found.hint == "export MUJOCO_GL=osmesa"
     assert "libosmesa6" in picture_finding("MuJoCo rendering", {**answers, "osmesa": failed}, None).hint
     assert "classic-control" in picture_finding("rendering", {"given": failed}, None).hint
-    assert picture_finding("MuJoCo rendering", {}, None).hint == "pip install 'metaroll[mujoco]'"
+    assert picture_finding("MuJoCo rendering", {}, None).hint == "pip install 'imageio>=2.34' 'mujoco>=3.2'"
 
 
 def test_other_ways_to_draw_are_tried_only_where_the_usual_one_fails():

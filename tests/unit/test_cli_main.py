@@ -64,6 +64,14 @@ def test_threads_that_end_soon_are_waited_for():
     assert ended.returncode == 0 and ended.stdout.endswith("saved\n")
 
 
+def test_lines_of_the_help_that_go_on_stand_below_their_beginning(capsys):
+    assert main(["--help"]) == 0
+    names = capsys.readouterr().out.partition("algorithms, and environments")[2].partition("first steps")[0]
+    begins = [line.index(line.split()[1]) for line in names.splitlines() if line.startswith("  ") and line[2] != " "]
+    goes_on = [len(line) - len(line.lstrip()) for line in names.splitlines() if line.startswith("   ")]
+    assert goes_on and set(begins) == set(goes_on)
+
+
 def test_help_does_not_wait_for_torch():
     code = (
         "import sys; from metaroll.cli.main import main; main(['--help']); "

@@ -202,7 +202,7 @@ def test_without_the_package_the_error_says_what_to_install(monkeypatch, capsys)
     benchmark_family.cache_clear()
     for command in (["train", "pearl", ML1], ["train", "ppo", ML1], ["check", ML1]):
         assert main(command) == 2
-        assert "pip install 'metaroll[metaworld]'" in capsys.readouterr().err
+        assert "pip install 'metaworld>=" in capsys.readouterr().err
 
 
 def test_what_is_listed_exists():

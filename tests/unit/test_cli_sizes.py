@@ -17,10 +17,12 @@ from metaroll.training.algorithms.registry import (
     SIZES,
     default_size,
     example_envs,
+    get_algorithm,
     preset,
     preset_names,
     size_values,
 )
+from metaroll.training.evaluation.verdict import FEWEST_TASKS
 from metaroll.training.session.demo import DEMO_VALUES, demo_config
 from metaroll.training.session.experiments import build, resolve
 from metaroll.training.session.sizes import size_text
@@ -42,7 +44,7 @@ def test_every_algorithm_has_the_sizes_everywhere(algo, size):
         config = resolve(algo, env, size=size)
         for name, value in size_values(algo, env, size).items():
             found = {**config["run"], **config["algorithm"], **config["evaluation"]}[name]
-            assert found == value or name in ("num_train_tasks", "num_test_tasks"), (env, name)
+            assert found == value or name in ("num_train_tasks", "num_test_tasks", "repetitions"), (env, name)
         assert config["run"]["size"] == size
         assert f"size {size}: {config['run']['epochs']} epochs of" in size_text(config)
 
@@ -66,6 +68,20 @@ def test_the_demo_is_the_small_size_of_point_robot():
     algorithm = demo["algorithm"]
     names = ("num_train_tasks", "num_test_tasks", "num_steps_per_epoch", "reward_scale", "discount", "num_steps_prior")
     assert [algorithm[name] for name in names] == [400, 60, 400, 10.0, 0.9, 200]
+
+
+@pytest.mark.parametrize("env", ["cheetah-dir", "ant-dir", "point-corners"])
+@pytest.mark.parametrize("algo", [name for name in ALGORITHM_NAMES if get_algorithm(name).adapts])
+def test_where_the_tasks_are_all_there_are_an_evaluation_has_what_a_verdict_takes(algo, env):
+    for size in (None, "small", "medium"):
+        assert resolve(algo, env, size=size)["evaluation"]["repetitions"] == FEWEST_TASKS
+    asked = resolve(algo, env, [("the options", {"repetitions": 2})])
+    assert asked["evaluation"]["repetitions"] == 2
+
+
+@pytest.mark.parametrize(("algo", "up_to"), [("cmaes", True), ("hill-climbing", True), ("epopt", True), ("ppo", False)])
+def test_steps_of_episodes_that_may_end_early_are_said_to_be_at_most_so_many(algo, up_to):
+    assert ("epochs of up to " in size_text(resolve(algo, "Pendulum-v1"))) == up_to
 
 
 def test_paper_is_what_was_published_and_an_error_elsewhere():

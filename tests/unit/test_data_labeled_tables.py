@@ -255,7 +255,7 @@ def test_what_a_table_cannot_hold_is_named() -> None:
 
 def test_without_pandas_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ImportError, match=r"pip install 'metaroll\[tables\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'pandas>=2.2' 'pyarrow>=16.0'"):
         rollout_of(SPEC).to_pandas()
 
 

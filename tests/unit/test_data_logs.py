@@ -442,7 +442,7 @@ def test_data_sets_of_minari_are_logs(minari_folder, tmp_path):
 
 def test_without_minari_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "minari", None)
-    with pytest.raises(ImportError, match=r"pip install 'metaroll\[minari\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'minari\[hdf5\]>="):
         load_log("minari:lab/swing-v0")
 
 

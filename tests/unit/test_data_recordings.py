@@ -509,7 +509,7 @@ def test_numbers_in_names_are_sorted_by_size(tmp_path: Path) -> None:
 
 def test_without_pyarrow_the_message_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ImportError, match=r"pip install 'metaroll\[tables\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'pandas>=2.2' 'pyarrow>=16.0'"):
         save_rollout(make(), tmp_path / "r.parquet")
     save_rollout(make(), tmp_path / "r.csv")
 

@@ -239,6 +239,26 @@ def test_a_longer_plan_takes_over_the_state_of_a_shorter_one() -> None:
     assert all((a == b).all() for a, b in zip(long.sample(50, 0), other.sample(50, 0), strict=True))
 
 
+@pytest.mark.parametrize("priority_exponent", [None, 0.5])
+def test_a_larger_ring_takes_over_what_a_full_one_has_kept_and_nothing_else(priority_exponent: float | None) -> None:
+    pieces = LivePieces(2, np.random.default_rng(0))
+    small, large = (
+        ReplayBuffer(BOX, BOX, 10**6, num_slots=2, planned_steps=steps, priority_exponent=priority_exponent)
+        for steps in (10, 400)
+    )
+    for _ in range(20):  # 40 steps and more into 11 rows per slot
+        small.add(pieces.advance(4))
+    large.load_state_dict(small.state_dict())
+    kept = {row.tobytes() for row in small.sample(500, 0).observations}
+    assert len(large) == len(small) and kept == {row.tobytes() for row in large.sample(500, 0).observations}
+    if priority_exponent is None:
+        mine, theirs = (buffer.sample_segments(500, 0, length=5) for buffer in (large, small))
+        assert mine.mask.mean() == pytest.approx(theirs.mask.mean(), abs=0.05)  # segments were empty where nothing was
+    more = pieces.advance(4)
+    before = len(large)
+    assert large.add(more) and len(large) > before  # a piece still joins the rollout that it goes on
+
+
 # ---- priorities ------------------------------------------------------------------------------------------------------
 
 
@@ -309,6 +329,33 @@ def test_goals_in_hindsight_by_hand() -> None:
     none.add(piece(seen, [-1, -1], truncated=True, complete=True))
     assert (none.sample(50, 0).observations["desired_goal"] == 9).all()
     assert (buffer.sample(50, 0).observations["desired_goal"] != 9).all()  # what is stored stays as it was
+
+
+def test_an_episode_that_reaches_its_goal_in_hindsight_ends_there_where_the_environment_says_so() -> None:
+    def ends(achieved: np.ndarray, desired: np.ndarray, infos: object) -> np.ndarray:
+        return (achieved == desired)[:, 0]
+
+    seen = {"observation": column(0, 1, 2), "achieved_goal": column(10, 11, 12), "desired_goal": column(9, 9, 9)}
+    for n_step, expected in ((1, {(11, 0.0), (12, 0.5), (12, 0.0)}), (2, {(11, 0.0), (12, 0.0)})):
+        buffer = ReplayBuffer(GOALS, BOX, 10, compute_reward=reached, hindsight_ratio=1.0, compute_terminated=ends)
+        buffer.add(piece(seen, [-1, -1], truncated=True, complete=True))
+        batch = buffer.sample(200, 0, n_step=n_step, discount=0.5)
+        found = zip(batch.observations["desired_goal"][:, 0].tolist(), batch.discounts.tolist(), strict=True)
+        assert set(found) == expected
+        first = batch.observations["desired_goal"][:, 0] == 11
+        assert (batch.rewards[first] == 0.0).all()  # nothing is summed behind the end
+
+
+def test_what_is_asked_of_goals_must_do_without_infos() -> None:
+    seen = {"observation": column(0, 1), "achieved_goal": column(10, 11), "desired_goal": column(9, 9)}
+    for wrong, said in (
+        ({"compute_reward": lambda a, d, infos: infos["x"]}, r"compute_reward asks for info\['x'\]"),
+        ({"compute_terminated": lambda a, d, infos: np.zeros(3)}, "compute_terminated must return a flag for each"),
+    ):
+        buffer = ReplayBuffer(GOALS, BOX, 10, **{"compute_reward": reached, "hindsight_ratio": 1.0, **wrong})
+        buffer.add(piece(seen, [1]))
+        with pytest.raises(ValueError, match=said):
+            buffer.sample(20, 0)
 
 
 def test_goals_need_goals() -> None:

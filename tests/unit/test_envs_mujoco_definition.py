@@ -235,7 +235,7 @@ def test_wrong_names_are_refused_when_the_family_is_made() -> None:
             TaskFamily.from_params(slide(), {name: (1.0, 2.0)})
     with pytest.raises(DataError, match=r"an entry of its task: TaskFamily\.from_env\(make_env, \{'goal': \.\.\.\}\)"):
         TaskFamily.from_params(slide(), {"goal": (1.0, 2.0)})
-    with pytest.raises(ValueError, match=r"cannot be set: ValueError: 'body_mass:cart' must be positive, got -0\."):
+    with pytest.raises(ValueError, match=r"cannot be set: ValueError: 'body_mass:cart' must be positive, got -1\."):
         TaskFamily.from_params(slide(), {"body_mass:cart": (-1.0, -0.5)})
     with pytest.raises(ValueError, match=r"cannot be set: .*unknown entry 'gaol'; did you mean 'goal'"):
         TaskFamily.from_env(slide(), {"gaol": (1.0, 2.0)})

@@ -86,5 +86,5 @@ def test_unknown_family_names_the_nearest() -> None:
 def test_tasks_of_cheetah_need_no_simulator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mujoco", None)
     train, _ = get_family("cheetah-vel").split(2, 1)
-    with pytest.raises(ImportError, match=r"pip install 'metaroll\[mujoco\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'imageio>=2.34' 'mujoco>=3.2'"):
         train[0]()

@@ -71,5 +71,5 @@ def test_missing_pillow_is_named(monkeypatch: pytest.MonkeyPatch):
         return true_import(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", without_pillow)
-    with pytest.raises(ImportError, match=r"drawing needs Pillow: pip install 'metaroll\[plot\]'"):
+    with pytest.raises(ImportError, match=r"drawing needs Pillow: pip install 'matplotlib>=3.9' 'pillow>=10.1'"):
         draw(PendulumModel(), np.zeros(2), np.zeros(0), PendulumModel().nominal)

@@ -38,6 +38,7 @@ from metaroll import (
 from metaroll.envs.sims.catalog import PendulumEnv
 from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import DataError, ShapeError, UnknownNameError
+from metaroll.types import TaskNote
 
 pytestmark = pytest.mark.usefixtures("lent_pools")
 
@@ -330,6 +331,17 @@ def test_an_environment_without_a_batched_simulator_stays_a_list():
 
     env = PendulumEnv()
     assert isinstance(make_slots(Louder(env, default_randomizer(env)), 2), GymSlots)
+
+
+def test_a_note_of_the_task_is_no_obstacle_to_batches():
+    env = DomainRandWrapperLive(PendulumEnv(), default_randomizer(PendulumEnv()))
+    assert env.accepts_update(TaskNote("seen")) and PendulumEnv().simulator.accepts_update(TaskNote("seen"))
+    plans = [
+        RolloutPlan(i, (0, 0, i), env_update=update, max_steps=5) for i in range(2) for update in (None, TaskNote(i))
+    ]
+    with RolloutEngine(env, zero) as engine:
+        plain, noted = engine.run(plans[::2]), engine.run(plans[1::2])
+    assert all((a.observations == b.observations).all() for a, b in zip(plain, noted, strict=True))
 
 
 # -- physics -----------------------------------------------------------------------------------------------------------

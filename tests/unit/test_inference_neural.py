@@ -458,5 +458,5 @@ def test_bad_input():
 def test_without_sbi_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "sbi", None)
     monkeypatch.setitem(sys.modules, "sbi.inference", None)
-    with pytest.raises(MissingPackageError, match=r"pip install 'metaroll\[sbi\]'"):
+    with pytest.raises(MissingPackageError, match=r"pip install 'sbi>="):
         NPDR(PRIOR).infer(Linear(), OBSERVED, 100)

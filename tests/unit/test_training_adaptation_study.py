@@ -10,10 +10,12 @@ import pytest
 from training_fakes import HORIZON, GoalEnv, GoalLearner, GuessPolicy, goal_updates, make_learner
 
 from metaroll.envs.point.point_robot import PointRobotEnv
+from metaroll.functional.robust_statistics import wilson_interval_of_tasks
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.training.display.results import success_values
 from metaroll.training.evaluation.adaptation_study import default_shots, oracle_of, study_adaptation
+from metaroll.training.evaluation.evaluation_result import PolicyEvaluation
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.evaluation.numbers import short_number, with_interval
 
@@ -138,6 +140,17 @@ def test_the_curve_may_count_rounds() -> None:
         study_adaptation(evaluator(), make_averaging(), shot_unit="steps")  # type: ignore[arg-type]
 
 
+def test_in_a_notebook_an_evaluation_is_a_table() -> None:
+    result = evaluator().evaluate(make_averaging())
+    shown = result._repr_html_()
+    assert (
+        shown.count("<tr>") == 1 + len(result.tasks) and "after adaptation" in shown and "return in the first" in shown
+    )
+    single = PolicyEvaluation(np.array([[1.0, 3.0]]), [{"mass": 2.0}], ["task 0"])
+    shown = single._repr_html_()
+    assert shown.count("<tr>") == 2 and "mass=2" in shown and "2.00" in shown
+
+
 def test_the_oracle_of_an_environment() -> None:
     tasks = [{"goal": np.array(goal)} for goal in ((0.5, 0.5), (-1.0, 0.2))]
     found = oracle_of(SetTaskUpdate(PointRobotEnv, tasks[0]))
@@ -162,6 +175,14 @@ def test_success_counts_all_planned_episodes_and_the_biased_rule_the_first_to_fi
     assert result.success_rate == pytest.approx(6 / 9)
     # Three tasks whose episodes repeat each other: z^2 / t^2 of 2 trials, and not 9.
     assert result.success_interval == pytest.approx((0.0561, 0.9764), abs=1e-4)
+    # Where the tasks are all there are, repetitions differ by chance: here there is one, whose episodes are told.
+    everything = dataclasses.replace(result, all_tasks=True)
+    assert everything.success_interval == wilson_interval_of_tasks([1.0] * 6 + [0.0] * 3, 9)
+    first = np.tile(np.array([[[0, 0, 0, 1]], [[0, 0, 0, 0]]]), (1, 8, 1))
+    first[1, :4, 3] = 1
+    settled = dataclasses.replace(everything, success_steps=first)
+    assert settled.success_rate == 0.75
+    assert settled.success_interval == wilson_interval_of_tasks([1.0] * 4 + [0.5] * 4, 16)
     # "near": three successes of one step each finish before the first failure of three steps.
     assert result.first_finished_success_rate(2) == 1.0
     assert [row["success_rate"] for _, row in result.per_task()] == [0.0, 1.0, 1.0]

@@ -288,7 +288,7 @@ def test_an_adapted_agent_takes_the_next_gradient_step() -> None:
     np.testing.assert_array_equal(
         agent.algo.adapt_policy(first, further).acting_parameters(), two.policy.acting_parameters()
     )
-    assert "8 episodes of 40 steps seen" in repr(two)
+    assert "8 episodes seen, 40 steps in all" in repr(two)
     with pytest.raises(ValueError, match="at least one episode"):
         two.adapt([])
 
@@ -747,7 +747,7 @@ def test_an_evaluation_says_whether_it_adapts(capsys: pytest.CaptureFixture[str]
     assert json.loads(Path("shell/evaluation.json").read_text())["verdict"] == told["verdict"]
     assert "return" in repr(metaroll.agent("ppo", "Pendulum-v1", **PPO).evaluate(num_episodes=2))
     adapted = agent.adapt(agent.explore(agent.test_tasks[0], episodes=1))
-    assert repr(adapted) == "AdaptedAgent('pearl', 'point-robot', 1 episode of 20 steps seen); next: act(obs)"
+    assert repr(adapted) == "AdaptedAgent('pearl', 'point-robot', 1 episode seen, 20 steps in all); next: act(obs)"
 
 
 def test_a_run_in_a_given_environment_is_loaded_with_anything_of_the_same_spaces(

@@ -66,6 +66,9 @@ def test_single_runs_have_no_intervals_and_shapes_must_fit() -> None:
     found = compare_groups([1.0], [0.5, 2.0], paired=False)
     assert (found.difference, found.improvement) == (-0.25, 0.5)
     assert np.isnan(found.difference_interval).all()
+    for paired in (True, False):  # of one run each nothing is known of others, in however many tasks
+        found = compare_groups([[1.0, 2.0]], [[0.5, 1.0]], paired=paired)
+        assert found.difference == 0.75 and np.isnan(found.improvement)
     with pytest.raises(ShapeError, match="pairs of runs"):
         compare_groups([1.0], [0.5, 2.0], paired=True)
     with pytest.raises(ShapeError, match="same tasks"):

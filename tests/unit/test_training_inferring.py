@@ -268,6 +268,10 @@ def test_what_failed_stands_before_everything_else(found, tmp_path, capsys, monk
     text = write_inference_page(failed, tmp_path / "report.html", None, ["<p>On the robot</p>"]).read_text()
     places = [text.index(part) for part in ("Do not train on it.", "On the robot", "failed calibration")]
     assert places == sorted(places) and not failed.trusted
+    assert ">✗</span>failed calibration<" in text and ">✗</span> Do not train on it." in text  # not by color alone
+    passed = {"passed": True, "too_wide": False, "text": "Fine.", "lines": ["passed bounds: fine", "note x: y"]}
+    text = write_inference_page(replace(found, checks=passed), tmp_path / "report.html").read_text()
+    assert ">✓</span> Fine." in text and ">✓</span>passed bounds" in text and ">!</span>note x" in text
     save_rollouts(recordings()[:2], tmp_path / "log")
     for told, hint in (
         (failed, "once the checks pass: "),

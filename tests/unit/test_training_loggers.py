@@ -187,7 +187,7 @@ def test_loggers_need_a_folder():
 @pytest.mark.parametrize(("kind", "extra"), [(TensorBoardLogger, "tensorboard"), (lambda: WandbLogger("p"), "wandb")])
 def test_a_missing_package_names_the_extra(monkeypatch, kind, extra):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=rf"pip install 'metaroll\[{extra}\]'"):
+    with pytest.raises(ImportError, match=f"pip install '{extra}>="):
         kind()
 
 

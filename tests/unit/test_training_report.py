@@ -21,11 +21,14 @@ from metaroll.training.figures.charts import (
     LineStyle,
     axis_label,
     distinct_text,
+    group_chart,
+    learning_chart,
     line_styles,
     tasks_chart,
     tick_texts,
+    training_curve,
 )
-from metaroll.training.figures.posterior_charts import marginal_charts
+from metaroll.training.figures.posterior_charts import marginal_charts, trace_chart
 from metaroll.training.figures.svg import legend, number_text, svg
 from metaroll.training.report.report import write_report
 from metaroll.training.report.report_facts import newest_evaluation
@@ -324,12 +327,42 @@ def test_a_legend_stands_where_there_is_something_to_tell_apart():
         ([-0.004, -0.002, 0.0], ["-0.004", "-0.002", "0"]),
         ([0.0, 1.0, 2.0], ["0", "1", "2"]),
         ([0.0, 1e-9, 2e-9], ["0", "1e-09", "2e-09"]),
+        ([0.1, 0.10000001], ["0.1", "0.10000001"]),
         ([3.0], ["3"]),
         ([], []),
     ],
 )
 def test_ticks_tell_each_number_from_the_next(values, texts):
     assert tick_texts(values) == texts
+
+
+def test_cells_whose_values_are_near_one_another_are_told_apart():
+    nothing = np.full((4, 1), np.nan)
+    x = np.array([1.2034721, 1.2016118, 1.1997361, 1.1943907])[::-1]
+    page = Page(svg(Field("f", "", "share", {"x": x, "y": np.zeros(1)}, np.ones((4, 1)), nothing, nothing, "")))
+    places = [page.text.index(text) for text in ("1.19439", "1.19974", "1.20161", "1.20347")]
+    assert places == sorted(places)
+
+
+def test_curves_that_are_equal_are_all_seen():
+    time, value = np.arange(3.0), np.arange(3.0)
+    chart = trace_chart("angle", "", time, value, np.stack([value, value]), {"nominal": value})
+    widths = [float(str(a["stroke-width"])) for t, a in Page(svg(chart)).tags if t == "g" and "stroke-width" in a]
+    assert len(widths) == 3 and widths == sorted(widths, reverse=True) and len(set(widths)) == 3
+    assert "observed" in Page(legend(chart)).text
+
+
+def test_a_learning_curve_shows_what_training_returned_and_groups_do_too(tmp_path):
+    rows = [{"phase": "train", "metric": "return_after", "env_steps": i, "value": -i, "task": None} for i in range(5)]
+    rows += [{"phase": "MetaTest", "metric": "return_after", "env_steps": 5, "value": -1.0, "task": None}]
+    first = learning_chart(rows, "MetaTest").curves[0]
+    assert (first.label, first.kind, first.x.tolist()) == ("in training tasks, with noise", "thin", [0, 1, 2, 3, 4])
+    assert training_curve(rows).shape == (5, 2) and training_curve(rows[-1:]).shape == (0, 2)
+    curves, trained = {"a": [np.array([[5.0, -1.0]])]}, {"a": [training_curve(rows)]}
+    chart = group_chart(curves, training=trained)
+    assert [(curve.kind, len(curve.x)) for curve in chart.curves] == [("thin", 5), ("line", 1)]
+    assert chart.curves[0].color != chart.curves[1].color and "pale: in training" in chart.explanation
+    assert "pale" not in group_chart(curves, training={"a": [training_curve([])]}).explanation
 
 
 def test_reference_lines_look_the_same_in_every_chart():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import gymnasium
 import pytest
 from gymnasium.spaces import Box, Discrete
@@ -56,8 +58,9 @@ def test_the_plain_update_changes_nothing():
     note = TaskNote({"mass": 1.0})
     assert note(env) is env and note.task == {"mass": 1.0}
     assert not note.builds_env and not note.replaces(note)
-    with pytest.raises(TypeError, match="abstract"):
+    with pytest.raises(TypeError, match="EnvUpdate is the class that updates derive from: make a SetTaskUpdate"):
         EnvUpdate()  # type: ignore[abstract]
+    assert pickle.loads(pickle.dumps(note)).task == {"mass": 1.0}
 
 
 def test_render_mode_is_off_by_default():

@@ -25,6 +25,7 @@ from packaging.requirements import Requirement
 from metaroll.cli.options import Output, Switch, parse
 from metaroll.diagnostics.report import TaskCheck as Check
 from metaroll.diagnostics.report import one_line
+from metaroll.errors import install_text
 from metaroll.training.display.consoles import show_findings
 from metaroll.training.display.json_output import write_document
 from metaroll.training.session.machine import (
@@ -224,7 +225,7 @@ def extra_check(extra: str) -> Check:
     problems = [problem for requirement in needed if (problem := _problem(requirement))]
     if problems:
         use = f": {_USE_OF_EXTRA[extra]}" if extra in _USE_OF_EXTRA else ""
-        return Check(name, "skip", f"optional{use} ({'; '.join(problems)})", f"pip install 'metaroll[{extra}]'")
+        return Check(name, "skip", f"optional{use} ({'; '.join(problems)})", install_text(extra))
     return _finding(name, ", ".join(f"{r.name} {metadata.version(r.name)}" for r in needed))
 
 
@@ -375,7 +376,7 @@ def picture_finding(name: str, answers: dict[str, dict[str, Any]], chosen: str |
     """
     env_id = PICTURES[name]
     if not answers:
-        return Check(name, "skip", "optional: MuJoCo is not installed", "pip install 'metaroll[mujoco]'")
+        return Check(name, "skip", "optional: MuJoCo is not installed", install_text("mujoco"))
     answer = answers["given"]
     setting = f", {MUJOCO_GL}={chosen}" if chosen and name == _MUJOCO else ""
     problem = picture_problem(answer)

@@ -286,9 +286,11 @@ def _print_help() -> None:
         table.add_row(f"  [bold cyan]{escape(usage)}[/]", escape(text))
     console.print(table)
     console.print("\nalgorithms, and environments with tuned values")
+    tuned = Table.grid(padding=(0, 3))  # lines that go on stand below their beginning
     for algo in ALGORITHM_NAMES:
         named = ", ".join(preset_names(algo)) or "none yet; any Gymnasium id or simulated system works"
-        console.print(f"  [bold cyan]{algo:{widest}}[/]   {named}")
+        tuned.add_row(f"  [bold cyan]{algo:{widest}}[/]", escape(named))
+    console.print(tuned)
     console.print(
         "\nfirst steps\n"
         "  metaroll demo\n"

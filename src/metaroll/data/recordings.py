@@ -49,7 +49,7 @@ def save_rollout(rollout: StepSequence, path: str | Path, overwrite: bool = Fals
     ``.npz`` carries every dtype, any nesting of dicts and tuples, all ends and final entries, bitwise. ``.csv``
     and ``.parquet`` have one row per step and one for what follows the last step of each rollout, and a column for each
     number in an entry (``observations[0]``); they come back the same but for the bits of NaNs in ``.csv``. Parquet
-    needs pyarrow (``pip install "metaroll[tables]"``).
+    needs pyarrow (``pip install -e '.[tables]'``).
 
     ``rollout_info`` may hold numbers, text, arrays, tensors, an ``EnvSpec``, spaces, and dicts, lists, tuples and sets
     of those. Members of enums are written as their values, other dataclasses as dicts; tensors come back on the CPU.

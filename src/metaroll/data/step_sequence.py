@@ -418,7 +418,7 @@ class StepSequence(StepStorage, Sequence[Step]):
     def to_pandas(self, env_spec: EnvSpec | None = None) -> Any:
         """A table with one row per step and one for what follows the last step; ``from_pandas`` reads it again.
 
-        Needs pandas: ``pip install "metaroll[tables]"``.
+        Needs pandas: ``pip install -e '.[tables]'``.
 
         Args:
             env_spec: Its labels name the columns of observations, actions and states. Columns without a label are

@@ -14,7 +14,7 @@ import numpy as np
 from metaroll.data.columns import Column
 from metaroll.data.doors.budget import Budget
 from metaroll.data.doors.parquet_files import ParquetTable, import_arrow
-from metaroll.errors import RecordingError
+from metaroll.errors import RecordingError, install_text
 
 __all__ = [
     "ParquetReader",
@@ -31,7 +31,7 @@ def _import_pandas() -> Any:
     try:
         import pandas as pd
     except ImportError as error:
-        raise ImportError("data frames need pandas: pip install 'metaroll[tables]'") from error
+        raise ImportError(f"data frames need pandas: {install_text('tables')}") from error
     return pd
 
 

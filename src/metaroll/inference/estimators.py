@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from metaroll.checks import check_fraction, check_number, check_whole, described
-from metaroll.errors import MissingPackageError, PosteriorError, unknown_name
+from metaroll.errors import MissingPackageError, PosteriorError, install_text, unknown_name
 from metaroll.functional.posteriors.calibration import latent_normal, mixture_factor
 from metaroll.functional.posteriors.flat_scale import EDGE, flat_of_normal, log_flat_slope, normal_of_flat
 from metaroll.inference.feature_map import FeatureMap
@@ -43,7 +43,7 @@ __all__ = [
     "require_sbi",
 ]
 
-_NEEDS_SBI = "neural posteriors need sbi, which is not installed: pip install 'metaroll[sbi]'"
+_NEEDS_SBI = "neural posteriors need sbi, which is not installed"
 METHODS = ("npe", "nle", "fmpe")
 MODELS = {"nsf": "nsf", "maf": "zuko_maf", "autoregressive_nsf": "zuko_nsf", "mdn": "mdn"}
 """Our names of densities, and sbi's. Its own ``maf`` is not among them: there the first parameter of each layer sees
@@ -156,7 +156,7 @@ class _Silent:
 def require_sbi() -> None:
     """``MissingPackageError`` where sbi is not installed; does not import it."""
     if importlib.util.find_spec("sbi") is None:
-        raise MissingPackageError(_NEEDS_SBI)
+        raise MissingPackageError(f"{_NEEDS_SBI}: {install_text('sbi')}")
 
 
 def _import_sbi() -> None:
@@ -165,7 +165,7 @@ def _import_sbi() -> None:
             warnings.simplefilter("ignore")
             import sbi.inference  # noqa: F401
     except ImportError as error:
-        raise MissingPackageError(f"{_NEEDS_SBI} ({error})") from error
+        raise MissingPackageError(f"{_NEEDS_SBI}: {install_text('sbi')} ({error})") from error
 
 
 @contextlib.contextmanager

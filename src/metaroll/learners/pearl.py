@@ -110,6 +110,9 @@ class PEARL(MetaRLAlgorithm):
             ``None`` counts with full buffers. Training does not depend on it.
 
     Note:
+        The log-determinant of tanh in the policy's density is exact; the original code ("oyster") adds 1e-6 within the
+        logarithm, which bounds it where actions are at their ends.
+
         Pickling drops the replay data; a PEARL that was unpickled collects initial data again when it trains.
     """
 

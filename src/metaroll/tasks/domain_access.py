@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import importlib
 import operator
+import re
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from numbers import Real
@@ -25,8 +26,10 @@ from metaroll.tasks.updates import env_layers, layer_with
 
 __all__ = [
     "check_param_names",
+    "check_param_ranges",
     "derived_attributes",
     "domain_params_of",
+    "is_possible",
     "read_domain_params",
     "set_domain_params",
     "warn_out_of_reach",
@@ -49,11 +52,61 @@ _DERIVED: dict[str, dict[str, tuple[tuple[str, str], Callable[[float, float], fl
 """Class of ``gymnasium.envs.classic_control`` -> attribute that its constructor computes -> of which others, how."""
 
 
+_HAVE_A_SIGN = re.compile("mass|length|inertia|friction|damping|stiffness|radius|density|viscosity|gravity|^[mgl]$")
+"""Names of constants whose other sign is hardly meant."""
+_POSITIVE: dict[str, tuple[str, ...]] = {
+    "CartPoleEnv": ("masscart", "masspole", "length", "tau"),
+    "PendulumEnv": ("m", "l", "dt"),
+    "AcrobotEnv": ("LINK_MASS_1", "LINK_MASS_2", "LINK_LENGTH_1", "LINK_LENGTH_2", "LINK_MOI", "dt"),
+}
+"""Class of ``gymnasium.envs.classic_control`` -> attributes that are masses, lengths or times; it does not look."""
+
+
 def check_param_names(env: Any, names: Collection[str]) -> None:
     """Raise a DataError (a KeyError) with the nearest names unless all of ``names`` can be set in ``env``."""
     paths = _check_plain_names(env, names)
     if paths:
         _model_params(env).check(paths)
+
+
+def check_param_ranges(env: Any, ranges: Mapping[str, tuple[float, float]]) -> None:
+    """Set both ends of ranges: what cannot be need not wait until it is drawn. ``env`` is left at the upper ends.
+
+    Warns where a range changes the sign of a mass, a length, a friction ... that the environment has by itself.
+
+    Args:
+        env: The environment.
+        ranges: Name -> lowest and highest value.
+
+    Raises:
+        DataError: It lacks a parameter.
+        ValueError: It refuses an end.
+    """
+    check_param_names(env, ranges)
+    try:
+        present = read_domain_params(env, ranges)
+    except TypeError:  # it does not tell
+        present = {}
+    for end in (0, 1):
+        set_domain_params(env, {name: span[end] for name, span in ranges.items()})
+    for name, value in present.items():
+        low, high = ranges.get(name, (value, value))
+        if min(low * value, high * value) < 0.0 and _HAVE_A_SIGN.search(name.lower()):
+            of = type(getattr(env, "unwrapped", env)).__name__
+            warnings.warn(
+                f"{name} is {value:g} in {of}, and its range from {low:g} to {high:g} changes the sign: is that meant?",
+                stacklevel=3,
+            )
+
+
+def is_possible(kind: str, values: Mapping[str, float]) -> bool:
+    """Whether ``values`` of attributes of one of Gymnasium's classic-control environments mean something.
+
+    Args:
+        kind: Name of its class.
+        values: Some or all of its attributes.
+    """
+    return all(values[name] > 0.0 for name in _POSITIVE.get(kind, ()) if name in values)
 
 
 def _check_plain_names(env: Any, names: Collection[str]) -> list[str]:
@@ -158,10 +211,13 @@ def _set_innermost(env: Any, params: Mapping[str, float]) -> None:
     if model is not None:
         model.set({name: plain.pop(name) for name in params if model.claims(name)})
     known = _numeric_attributes(inner) if plain else {}
+    kind = next((k.__name__ for k in type(inner).__mro__ if k.__module__.startswith(_CLASSIC)), "")
+    for name, value in plain.items():
+        if not is_possible(kind, {name: value}):
+            raise ValueError(f"{name!r} of {kind} must be positive, got {value}")
     for name, value in plain.items():
         whole = type(known[name]) is int and value.is_integer()
         setattr(inner, name, int(value) if whole else value)
-    kind = next((k.__name__ for k in type(inner).__mro__ if k.__module__.startswith(_CLASSIC)), "")
     if plain and kind:
         present = _numeric_attributes(inner)
         for name, value in derived_attributes(kind, present, plain).items():

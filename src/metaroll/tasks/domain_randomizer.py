@@ -14,7 +14,7 @@ import torch
 from metaroll.checks import check_number, check_whole
 from metaroll.errors import unknown_name
 from metaroll.seeding import as_generator
-from metaroll.tasks.distributions import DomainParam, NormalDomainParam, UniformDomainParam
+from metaroll.tasks.distributions import DomainParam, LogUniformDomainParam, NormalDomainParam, UniformDomainParam
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.task_sampler import Draw, TaskSampler
 from metaroll.tasks.updates import EnvConstructor
@@ -56,6 +56,13 @@ class RandomDomains(TaskSampler):
     def names(self) -> list[str]:
         """Names of all parameters that vary."""
         return [name for param in self.domain_params for name in param.names]
+
+    @property
+    def ranges(self) -> dict[str, tuple[float, float]]:
+        """Lowest and highest value of those that are drawn uniformly from a range, by name."""
+        bounded = [p for p in self.domain_params if isinstance(p, UniformDomainParam | LogUniformDomainParam)]
+        entries = [entry for param in bounded for entry in param.prior_entries()]
+        return {entry["name"]: (entry["low"], entry["high"]) for entry in entries}
 
     def draw(self, num: int, generator: np.random.Generator | int | None = None) -> list[dict[str, float]]:
         """``num`` sets of values that depend on ``generator`` alone; nothing is kept."""

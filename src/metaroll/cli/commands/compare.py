@@ -67,7 +67,9 @@ def plot(arguments: Sequence[str]) -> None:
         out = file_to_write("--out", given.out, [f".{kind}" for kind in PICTURE_KINDS])
         groups, unfinished, notes = compared_groups(names)
         adapts = {run.metric for group in groups for run in group.runs} == {"return_after"}
-        path = plot_groups({group.label: [run.curve for run in group.runs] for group in groups}, out, adapts=adapts)
+        curves = {group.label: [run.curve for run in group.runs] for group in groups}
+        trained = {group.label: [run.trained for run in group.runs] for group in groups}
+        path = plot_groups(curves, out, adapts=adapts, training=trained)
     console = given.output.console()
     console.print(f"picture  {escape(str(path))}", soft_wrap=True)
     _warn(console, notes, unfinished)

@@ -237,7 +237,7 @@ def _show(console: Console, found: Any, truth: Any = None) -> None:
         color = "green" if found.checks["passed"] else "yellow" if found.checks["too_wide"] else "red"
         show_line(console, f"[{color}]{escape(found.checks['text'])}[/]")
         for line in found.checks["lines"]:
-            show_line(console, f"  {escape(line)}")
+            show_line(console, f"  [red]{escape(line)}[/]" if line.startswith("failed") else f"  {escape(line)}")
         if not found.checks["passed"]:
             for text in found.doubts:
                 show_line(console, f"[yellow]check:[/] {escape(text)}")

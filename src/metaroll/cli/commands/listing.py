@@ -188,8 +188,6 @@ def _show_environments(console: Console, entries: Entries) -> None:
     rows = []
     for entry in entries:
         name, summary = Text(entry["name"]), Text(entry["summary"], style="default")
-        if entry["problem"]:
-            summary.append(f"\n{entry['problem']}", style="yellow")
         sizes = ["?" if entry[size] is None else str(entry[size]) for size in ("obs_dim", "act_dim")]
         tasks = f"{entry['num_train_tasks']} + {entry['num_test_tasks']}"
         head = [name, summary] if wide else [Text("\n").join([name, summary])]
@@ -199,6 +197,12 @@ def _show_environments(console: Console, entries: Entries) -> None:
         table.columns[0].no_wrap = False
         table.columns[0].min_width = max(len(entry["name"]) for entry in entries)
     console.print(table)
+    problems: dict[str, list[str]] = {}
+    for entry in entries:
+        problems.setdefault(entry["problem"], []).append(entry["name"])
+    for problem, names in problems.items():
+        if problem:
+            console.print(f"[yellow]?[/] {', '.join(names)}: [yellow]{escape(problem)}[/]", soft_wrap=True)
     console.print(
         "steps: of an episode. tasks: for training + held out, drawn once from the seed, all different; "
         "--num-train-tasks and --num-test-tasks ask for other numbers. Beside these: any Gymnasium id for "

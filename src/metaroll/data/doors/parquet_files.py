@@ -14,7 +14,7 @@ import numpy as np
 
 from metaroll.data.doors.budget import Budget
 from metaroll.data.doors.plain_files import size_of
-from metaroll.errors import DamagedFileError
+from metaroll.errors import DamagedFileError, install_text
 
 __all__ = ["ParquetTable", "import_arrow", "number_columns"]
 
@@ -45,7 +45,7 @@ def import_arrow() -> Any:
         import pyarrow.parquet
     except ImportError as error:
         raise ImportError(
-            "parquet files need pyarrow: pip install 'metaroll[tables]'; .npz and .csv files need nothing"
+            f"parquet files need pyarrow: {install_text('tables')}; .npz and .csv files need nothing"
         ) from error
     return pa
 

@@ -15,7 +15,7 @@ from metaroll.data.doors.plain_files import damage, open_plain
 from metaroll.data.logs.tables import LogTable, array_table
 from metaroll.data.rollouts import TIME_STEP
 from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import LogError
+from metaroll.errors import LogError, install_text
 from metaroll.types import EnvSpec
 
 __all__ = ["find_minari", "minari_rollouts", "minari_tables"]
@@ -27,7 +27,7 @@ def _import_minari() -> Any:
     try:
         import minari
     except ImportError as error:
-        raise ImportError("data sets of Minari need minari: pip install 'metaroll[minari]'") from error
+        raise ImportError(f"data sets of Minari need minari: {install_text('minari')}") from error
     return minari
 
 

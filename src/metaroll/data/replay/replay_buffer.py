@@ -103,6 +103,8 @@ class ReplayBuffer:
             ``compute_reward(achieved (N, ...), desired (N, ...), {}) -> (N,)``: observations are a Dict with
             ``achieved_goal`` and ``desired_goal``. ``None``: goals stay as they are.
         hindsight_ratio: Share of the steps that get such goals, from later in their episodes.
+        compute_terminated: With such goals, whether episodes end there, as ``compute_reward``, bool ``(N,)``; ``None``:
+            they end where they have ended.
 
     Raises:
         ValueError: A number is too small, a space is of another kind, or the memory would not do; says the estimate.
@@ -121,11 +123,14 @@ class ReplayBuffer:
         priority_exponent: float | None = None,
         compute_reward: Callable[[Any, Any, Any], Any] | None = None,
         hindsight_ratio: float = 0.8,
+        compute_terminated: Callable[[Any, Any, Any], Any] | None = None,
     ) -> None:
         self._capacity = check_whole("capacity", capacity)
         check_whole("num_slots", num_slots)
         check_spaces(observation_space, action_space)
-        goals = compute_reward and HindsightGoals(observation_space, compute_reward, hindsight_ratio)
+        goals = compute_reward and HindsightGoals(
+            observation_space, compute_reward, hindsight_ratio, compute_terminated
+        )
         needed = self.memory_estimate(observation_space, action_space, capacity, planned_steps)
         if memory_map is None:
             _check_memory(needed, row_bytes(observation_space, action_space), memory_limit)
@@ -236,12 +241,12 @@ class ReplayBuffer:
         streams, columns, n = self._streams, self._streams.columns, len(rows)
         window = streams.ahead(rows[:, None], np.arange(n_step + 1))
         rewards, flags = columns.rewards.take(window[:, :-1]), columns.flags.take(window)
-        goals = self._goals and self._goals.relabel(streams, window, rewards, generator)
         terminated = flags[:, :-1] & TERMINATED != 0
+        goals = self._goals and self._goals.relabel(streams, window, rewards, terminated, generator)
         if n_step == 1:
             sums, last, discounts = rewards[:, 0], window[:, 1], np.where(terminated[:, 0], 0.0, discount)
         else:
-            goes_on = (flags[:, 1:] & STEP != 0) & (flags[:, :-1] & (TERMINATED | TRUNCATED) == 0)
+            goes_on = (flags[:, 1:] & STEP != 0) & (flags[:, :-1] & TRUNCATED == 0) & ~terminated
             sums, counts, discounts = n_step_sums(rewards, terminated, goes_on, discount)
             last = window[np.arange(n), counts]
         seen = take(columns.observations, np.concatenate([rows, last]))

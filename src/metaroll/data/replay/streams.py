@@ -28,6 +28,7 @@ __all__ = [
     "StepStreams",
     "check_observations",
     "check_spaces",
+    "named_leaves",
     "row_bytes",
     "rows_of",
     "take",
@@ -65,7 +66,7 @@ class Columns(NamedTuple):
 
 def check_observations(observation_space: gymnasium.Space) -> None:
     """``ValueError`` unless elements are arrays of numbers, or dicts and tuples of them."""
-    for name, space in _leaf_spaces(observation_space, "observation_space"):
+    for name, space in named_leaves(observation_space):
         if not isinstance(space, _ARRAYS):
             raise ValueError(
                 f"{name} must be a Box, Discrete, MultiDiscrete or MultiBinary space, or a Dict or Tuple of these, "
@@ -84,7 +85,7 @@ def check_spaces(observation_space: gymnasium.Space, action_space: gymnasium.Spa
 
 def row_bytes(observation_space: gymnasium.Space, action_space: gymnasium.Space) -> int:
     """Bytes that a row takes: each observation once, action, reward, flags and number of the episode."""
-    observed = (_bytes(space.shape, space.dtype) for _, space in _leaf_spaces(observation_space, ""))
+    observed = (_bytes(space.shape, space.dtype) for _, space in named_leaves(observation_space, ""))
     return sum(observed) + _bytes(*_action_entry(action_space)) + 4 + 1 + 4
 
 
@@ -92,11 +93,12 @@ def _bytes(shape: Sequence[int] | None, dtype: Any) -> int:
     return math.prod(shape or ()) * np.dtype(dtype).itemsize
 
 
-def _leaf_spaces(space: gymnasium.Space, name: str) -> Iterator[tuple[str, gymnasium.Space]]:
+def named_leaves(space: gymnasium.Space, name: str = "observation_space") -> Iterator[tuple[str, gymnasium.Space]]:
+    """The spaces of numbers that a space is made of, and what errors call them."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
         for key, part in parts:
-            yield from _leaf_spaces(part, f"{name}[{key!r}]")
+            yield from named_leaves(part, f"{name}[{key!r}]")
     else:
         yield name, space
 
@@ -377,9 +379,13 @@ class StepStreams:
         for slot, entry in enumerate(slots):
             written = int(entry["written"])
             numbers = np.arange(max(0, written - min(there, self.num_rows)), written)
+            found = numbers % there
+            if self.num_rows > there:  # rows that were overwritten there must not count as stored here
+                numbers = numbers - numbers[:1]
+                written = len(numbers)
             mine = slot * self.num_rows + numbers % self.num_rows
             for name, memory in self._named_columns():
-                memory[mine] = np.asarray(entry["columns"][name])[numbers % there]
+                memory[mine] = np.asarray(entry["columns"][name])[found]
             self.written[slot], self._newest[slot] = written, int(entry["newest_episode"])
             waiting = entry["waiting"]
             self._waiting[slot] = None if waiting is None else (int(waiting[0]), int(waiting[1]))

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.errors import install_text
+
 __all__ = [
     "BLUE",
     "GRAY",
@@ -39,7 +41,7 @@ def require_pillow() -> tuple[Any, Any]:
     try:
         from PIL import Image, ImageDraw
     except ImportError as error:
-        raise ImportError("drawing needs Pillow: pip install 'metaroll[plot]'") from error
+        raise ImportError(f"drawing needs Pillow: {install_text('plot')}") from error
     return Image, ImageDraw
 
 

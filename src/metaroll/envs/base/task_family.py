@@ -22,7 +22,7 @@ from metaroll.envs.base.constructors import (
 )
 from metaroll.errors import DataError
 from metaroll.seeding import derive_seed
-from metaroll.tasks.domain_access import check_param_names
+from metaroll.tasks.domain_access import check_param_names, check_param_ranges
 from metaroll.tasks.domain_randomizer import DomainRandomizer, RandomDomains, are_distributions, as_randomizer
 from metaroll.tasks.finite_samplers import named_constructors
 from metaroll.tasks.split_sampler import (
@@ -372,8 +372,9 @@ def _sampler(maker: Any, tasks: Any) -> TaskSampler:
 
 
 def _try_params(maker: Any, env: Any, source: RandomDomains) -> None:
-    """Set one draw: a range in which no value is possible need not wait until it is used."""
+    """Set one draw, and both ends of ranges: values that cannot be need not wait until they are drawn."""
     try:
+        check_param_ranges(env, source.ranges)
         with source.drawing() as draw:
             draw(1, np.random.default_rng(0))[0](env)
     except Exception as error:

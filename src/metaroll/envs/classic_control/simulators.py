@@ -22,7 +22,7 @@ from metaroll.envs.base.batching import is_as_defined, unwrapped_and_limit
 from metaroll.envs.base.simulator import Columns, NextState, Rows, Simulator, finite_state, stacked
 from metaroll.envs.classic_control.loops import numpy_has_functions_of_c, stepped_cart_pole
 from metaroll.functional.kernels import compiled
-from metaroll.tasks.domain_access import derived_attributes, warn_out_of_reach
+from metaroll.tasks.domain_access import derived_attributes, is_possible, warn_out_of_reach
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.types import EnvSpec, EnvUpdate
 
@@ -138,7 +138,7 @@ class ClassicSimulator(Simulator):
             self.derive(values)
         except ArithmeticError:
             return False
-        return not values.get("dt", 1.0) <= 0
+        return is_possible(self.class_name, values)
 
 
 def _within(low: float, high: float, uniform: np.ndarray) -> np.ndarray:

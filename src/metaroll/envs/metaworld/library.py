@@ -6,6 +6,7 @@ from importlib import metadata
 from typing import Any
 
 from metaroll.envs.mujoco.library import graphics_trouble
+from metaroll.errors import install_text
 
 __all__ = [
     "HORIZON",
@@ -33,7 +34,7 @@ def metaworld_package() -> Any:
             raise ImportError(graphics) from error
         if not isinstance(error, ImportError):
             raise
-        raise ImportError(f"Meta-World is not installed: pip install 'metaroll[metaworld]' ({error})") from error
+        raise ImportError(f"Meta-World is not installed: {install_text('metaworld')} ({error})") from error
     return metaworld
 
 

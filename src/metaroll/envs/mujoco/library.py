@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.errors import install_text
+
 __all__ = [
     "BOUNDS",
     "compute_again",
@@ -34,7 +36,7 @@ def load_mujoco(what: str = "this environment") -> Any:
             raise ImportError(graphics) from error
         if not isinstance(error, ImportError):
             raise
-        raise ImportError(f"{what} needs MuJoCo: pip install 'metaroll[mujoco]' ({error})") from error
+        raise ImportError(f"{what} needs MuJoCo: {install_text('mujoco')} ({error})") from error
     return mujoco
 
 

@@ -120,7 +120,7 @@ class SimSimulator(Simulator):
 
     def accepts_update(self, update: EnvUpdate | None) -> bool:
         """Nothing, or domain parameters."""
-        return update is None or type(update) in (EnvUpdate, DomainParamUpdate)
+        return super().accepts_update(update) or type(update) is DomainParamUpdate
 
     def task_of(self, update: EnvUpdate | None) -> Mapping[str, float]:
         """All domain parameters."""

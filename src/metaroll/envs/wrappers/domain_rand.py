@@ -21,7 +21,7 @@ from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.domain_randomizer import RandomDomains
 from metaroll.tasks.plan_table import PlanTable
 from metaroll.tasks.updates import env_layers
-from metaroll.types import EnvUpdate, RolloutPlan
+from metaroll.types import EnvUpdate, RolloutPlan, TaskNote
 
 __all__ = [
     "DomainRandWrapper",
@@ -193,7 +193,7 @@ class DomainRandWrapper(ChainWrapper, ABC):
 
     def accepts_update(self, update: EnvUpdate | None) -> bool:
         """Whether the batched simulator can apply ``update`` beside the random parameters."""
-        return self.can_batch and (update is None or type(update) in (EnvUpdate, DomainParamUpdate))
+        return self.can_batch and (update is None or type(update) in (TaskNote, DomainParamUpdate))
 
 
 class DomainRandWrapperLive(DomainRandWrapper):

@@ -76,6 +76,8 @@ class TrialWrapper(ChainWrapper):
         self._limit = limit if max_episode_steps is None else check_whole("max_episode_steps", max_episode_steps)
         (low, high), (action_low, action_high) = _bounds(env.observation_space), _bounds(env.action_space)
         self._num_actions = len(action_low)
+        if isinstance(env.action_space, Box):  # they are seen as the policy chose them, before anybody clips them
+            action_low, action_high = np.full_like(action_low, -np.inf), np.full_like(action_high, np.inf)
         self._dtype = low.dtype if low.dtype.kind == "f" else np.dtype(np.float32)
         super().__init__(env)
         self.observation_space = Box(

@@ -54,6 +54,8 @@ class EpsilonGreedy(Exploration):
     def __init__(self, policy: ActingPolicy, first: float, last: float, num_steps: int) -> None:
         self.policy = policy
         self._first, self._last = check_unit_interval("max_epsilon", first), check_unit_interval("min_epsilon", last)
+        if last > first:
+            raise ValueError(f"min_epsilon must be at most max_epsilon={first:g}, from which it falls, got {last:g}")
         self._num_steps = check_whole("epsilon_steps", num_steps, 0)
 
     def prepare(self, num_env_steps: int) -> None:

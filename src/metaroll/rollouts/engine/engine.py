@@ -24,6 +24,7 @@ from metaroll.rollouts.engine.collection import Collection
 from metaroll.rollouts.engine.devices import check_env_on_device, check_policy_on_device, device_of
 from metaroll.rollouts.engine.live_shard import ShardResult, ShardWork, advance_shard, forget_shards, plan_by_number
 from metaroll.rollouts.engine.reduction import Reduce, ReducedRows, Reduction
+from metaroll.rollouts.engine.spaces_seen import warn_of_actions, warn_of_observations
 from metaroll.rollouts.engine.unit_work import (
     Unit,
     UnitResult,
@@ -183,12 +184,15 @@ class RolloutEngine:
         # All of it, or nothing where it cannot be sent.
         self.env, self._env_source, self._kind, self._env_spec = env, source, kind, None
         self._unit_kind = kind if self._device is None else "device"
+        self._looked = False
 
     def set_policy(self, policy: Any) -> None:
         """Use another policy from now on (changed parameters need no call: ``run`` sends them)."""
         found = policy if isinstance(policy, Policy) else as_policy(policy, self.env_spec)
         if self._device is not None:
             check_policy_on_device(found)
+        if found is not self.policy:
+            warn_of_actions(found)
         self.policy = found
         self._sent_policy = self._sent_parameters = None
         self._local.policy = self.policy
@@ -219,7 +223,12 @@ class RolloutEngine:
         if not self._finalizer.alive:
             raise RuntimeError("this RolloutEngine has been closed; create a new one")
         units, pieces, results = self._results(plans, parameters, None, progress, fields=fields)
-        return together(units, results, pieces)
+        rollouts = together(units, results, pieces)
+        if not self._looked and fields is None and len(rollouts):
+            self._looked = True
+            if not (rollouts[0].rollout_info or {}).get("domain_param"):  # under others, bounds need not hold
+                warn_of_observations(self.env_spec.observation_space, rollouts[0].observations)
+        return rollouts
 
     def run_reduced(
         self,

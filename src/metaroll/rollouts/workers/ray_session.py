@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from metaroll.errors import ClusterError
+from metaroll.errors import ClusterError, install_text
 from metaroll.processes.children import last_words
 from metaroll.rollouts.workers.cluster_probe import check_address, check_answer
 
@@ -365,7 +365,7 @@ def _target(address: str | None) -> str | None:
 def require_ray() -> None:
     """An ``ImportError`` with the hint if Ray is not installed."""
     if importlib.util.find_spec("ray") is None:
-        raise ImportError("transport='ray' needs Ray, which is not installed: pip install 'metaroll[ray]'")
+        raise ImportError(f"transport='ray' needs Ray, which is not installed: {install_text('ray')}")
 
 
 def head_address() -> str | None:

@@ -19,9 +19,10 @@ from metaroll.errors import option_text
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
 from metaroll.seeding import derive_seed, torch_generator
-from metaroll.tasks.domain_access import check_param_names, set_domain_params
+from metaroll.tasks.domain_access import check_param_ranges
 from metaroll.tasks.domain_randomizer import DomainRandomizer, as_randomizer
 from metaroll.tasks.task_sampler import FixedTaskSampler
+from metaroll.training.evaluation.verdict import FEWEST_TASKS
 from metaroll.types import EnvSpec, EnvUpdate
 
 __all__ = [
@@ -110,9 +111,14 @@ def is_discrete(spec: EnvSpec) -> bool:
 
 
 def family_sizes(env: str) -> dict[str, Any]:
-    """What belongs to a task family: numbers of tasks and steps, what may be seen in a test, and what counts there."""
+    """What belongs to a task family: numbers of tasks and steps, what may be seen in a test, and what counts there.
+
+    Where the tasks are all there are, an evaluation has as many repetitions as a verdict takes.
+    """
     family = get_family(env)
+    repeated = {"repetitions": FEWEST_TASKS} if family.all_tasks else {}
     return {
+        **repeated,
         "num_train_tasks": family.num_train_tasks,
         "num_test_tasks": family.num_test_tasks,
         "max_path_length": family.horizon,
@@ -164,9 +170,7 @@ def _randomizer(env: str, randomize: str, texts: Sequence[str], generator: int) 
     if texts:
         ranges = parse_ranges(texts)
         with contextlib.closing(make_env(env)) as made:
-            check_param_names(made, ranges)
-            for end in (0, 1):
-                set_domain_params(made, {name: span[end] for name, span in ranges.items()})
+            check_param_ranges(made, ranges)
         return DomainRandomizer(*as_randomizer(ranges).domain_params, generator=generator)
     try:
         return _RANDOMIZERS[randomize](env, generator=generator)

@@ -9,6 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from metaroll.envs.lookup.registry import is_varied
+from metaroll.errors import option_text
 from metaroll.training.algorithms.building import BuildOptions, env_sizes, training_tasks
 from metaroll.training.algorithms.options import Option, constructor_options
 from metaroll.training.evaluation.evaluator import PolicyEvaluator
@@ -27,12 +29,14 @@ class Work:
         epoch_steps: Environment steps of each epoch.
         epoch_updates: Gradient steps of each epoch.
         initial: What the first of them are.
+        at_most: Episodes are counted, and their steps as if each took all that it may.
     """
 
     initial_steps: int
     epoch_steps: int
     epoch_updates: int
     initial: str = "after {} initial steps"
+    at_most: bool = False
 
     def epochs_for(self, env_steps: int) -> int:
         """The fewest epochs that take ``env_steps``, at least one."""
@@ -93,6 +97,25 @@ class AlgorithmDescription(ABC):
             given: Names of the options that somebody gave a value for.
         """
         return {}
+
+    def idle(self, env: str, values: Mapping[str, Any]) -> dict[str, str]:
+        """Options that change nothing, as others are: name -> why.
+
+        Args:
+            env: Name of the environment.
+            values: A value for each option of a run.
+        """
+        found = {}
+        if not self.adapts and not is_varied(env):
+            found["num_train_tasks"] = f"{env} is one environment, without tasks"
+            if values.get("randomize", "none") == "none" and not values.get("randomize_param"):
+                varies = option_text("randomize_param", ["NAME=LOW:HIGH"])
+                found["num_test_tasks"] = f"nothing varies in {env}; say what does, {varies}"
+        if values.get("posterior_sampling") is False:
+            found["num_prior_episodes"] = "all exploration episodes come before the adaptation without " + option_text(
+                "posterior_sampling", True
+            )
+        return found
 
     # -- how it is built -----------------------------------------------------------------------------------------------
 

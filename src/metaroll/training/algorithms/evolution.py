@@ -88,15 +88,16 @@ class _SearchDescription(AlgorithmDescription, ABC):
         steps = self._num_candidates(values) * rollouts * values["max_path_length"]
         rounds = building.setup_of(Starts, values).rounds
         others = steps * sum((starts - 1) * epochs for starts, epochs in rounds)
-        return Work(others, steps, 0, initial="and {} for the starts that are given up")
+        return Work(others, steps, 0, initial="and {} for the starts that are given up", at_most=True)
 
     def amount(self, algo: SearchLearner, values: Mapping[str, Any]) -> str:
-        found = f"{algo.num_candidates} parameter vectors per epoch, {values['rollouts_per_candidate']} rollouts each"
+        each = values["rollouts_per_candidate"]
+        found = f"{algo.num_candidates} parameter vectors per epoch, {each} rollout{'' if each == 1 else 's'} each"
         rounds = algo.starts.rounds
         if not rounds:
             return found
         return (
-            f"{found}, from {rounds[0][0]} starts of which one is left after {sum(each for _, each in rounds)} epochs"
+            f"{found}, from {rounds[0][0]} starts of which one is left after {sum(count for _, count in rounds)} epochs"
         )
 
     def ended_early(self, algo: SearchLearner) -> tuple[int, str] | None:

@@ -76,7 +76,7 @@ class HillClimbingDescription(AlgorithmDescription):
     def work(self, values: Mapping[str, Any]) -> Work:
         rollouts = values["num_domains"] * values["num_init_states_per_domain"]
         sets = (values["pop_size"] or _USUAL_SETS) + 1
-        return Work(0, sets * rollouts * values["max_path_length"], 0)
+        return Work(0, sets * rollouts * values["max_path_length"], 0, at_most=True)
 
     def amount(self, algo: HillClimbing, values: Mapping[str, Any]) -> str:
         each = algo.num_domains * algo.num_init_states_per_domain

@@ -100,6 +100,7 @@ class _OffPolicyDescription(AlgorithmDescription, ABC):
     def _buffer(self, given: BuildOptions, spec: EnvSpec) -> ReplayBuffer:
         """As large as it will be filled, if it is known how long training lasts."""
         setup = building.setup_of(OffPolicySetup, given.values)
+        reward, ends = _goal_functions(given.env) if setup.hindsight_ratio else (None, None)
         planned = None if given.epochs is None else given.epochs * self.work(given.values).epoch_steps
         return ReplayBuffer(
             spec.observation_space,
@@ -109,9 +110,17 @@ class _OffPolicyDescription(AlgorithmDescription, ABC):
             planned_steps=planned,
             memory_limit=setup.memory_limit,
             priority_exponent=given.values.get("priority_exponent"),
-            compute_reward=_goal_rewards(given.env) if setup.hindsight_ratio else None,
+            compute_reward=reward,
             hindsight_ratio=setup.hindsight_ratio,
+            compute_terminated=ends,
         )
+
+    def idle(self, env: str, values: Mapping[str, Any]) -> dict[str, str]:
+        found = super().idle(env, values)
+        if values.get("temperature") is not None:
+            why = f"temperature {values['temperature']:g} is fixed; leave that out, and it is learned"
+            found |= dict.fromkeys(("target_entropy", "init_temperature", "temperature_lr"), why)
+        return found
 
     @abstractmethod
     def _networks(self, spec: EnvSpec, given: BuildOptions) -> Networks:
@@ -155,16 +164,16 @@ def _networks(
     return acting, critics
 
 
-def _goal_rewards(env: str) -> Callable[..., Any]:
-    """What rewards an environment gives for goals."""
+def _goal_functions(env: str) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
+    """What an environment says of goals: rewards and, where it has that (Gymnasium-Robotics'), endings."""
     with contextlib.closing(make_env(env)) as made:
-        layer = layer_with(made, "compute_reward")
+        layer, ends = layer_with(made, "compute_reward"), layer_with(made, "compute_terminated")
     if layer is None:
         raise ValueError(
             f"hindsight_ratio is for environments with compute_reward(achieved_goal, desired_goal, info), which {env} "
             "has not: leave it out"
         )
-    return layer.compute_reward
+    return layer.compute_reward, None if ends is None else ends.compute_terminated
 
 
 @final

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from abc import ABC
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, final
 
 import numpy as np
@@ -65,13 +65,21 @@ class PPOFamily(AlgorithmDescription, ABC):
         return min(values["batch_size"], self.work(values).epoch_steps)
 
     def notes(self, given: BuildOptions, epochs: int) -> list[str]:
-        decay = given.values["lr_decay_epochs"]
+        decay, batch, steps = given.values["lr_decay_epochs"], given.values["batch_size"], 0
+        notes = []
+        with contextlib.suppress(TypeError):  # no length of episodes is known
+            steps = self.work(given.values).epoch_steps
+        if 0 < steps < batch:
+            notes.append(
+                f"batch_size {batch:,} is more than the {steps:,} steps of an epoch: each gradient step takes them all"
+            )
         if decay is None or epochs <= decay:
-            return []
+            return notes
         anew = option_text("lr_decay_epochs", epochs)
         return [
+            *notes,
             f"the learning rate is 0 after epoch {decay} (lr_decay_epochs), and nothing is learned in the "
-            f"{epochs - decay} epochs after it; train anew with {anew}, or with fewer epochs"
+            f"{epochs - decay} epochs after it; train anew with {anew}, or with fewer epochs",
         ]
 
 
@@ -108,7 +116,7 @@ class EPOptDescription(PPOFamily):
         return EPOpt(_build_ppo(given, train, test), **building.own_arguments(EPOpt, given.values))
 
     def work(self, values: Mapping[str, Any]) -> Work:
-        return ppo_work(values, values["rollouts_per_epoch"] * values["max_path_length"])
+        return replace(ppo_work(values, values["rollouts_per_epoch"] * values["max_path_length"]), at_most=True)
 
     def amount(self, algo: EPOpt, values: Mapping[str, Any]) -> str:
         return f"{values['rollouts_per_epoch']} rollouts per epoch, gradients by {algo.gradients}"

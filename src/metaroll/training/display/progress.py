@@ -34,6 +34,8 @@ _LINE_SECONDS = 10.0
 """Between two lines about progress where nothing can be redrawn."""
 _SOON_SECONDS = 2.0
 """Evaluations that take less say nothing of how far they are."""
+_MANY_EPISODES = 100_000
+"""An evaluation of so many says how many there are before it begins."""
 _WORTH_TELLING = 60.0
 """Runs that take fewer seconds are not announced."""
 
@@ -277,6 +279,11 @@ class EvaluationDisplay:
         now = self._clock()
         if self._phase is None:
             self._phase = PhaseState("evaluation", done, total, now, now, done)
+            if total >= _MANY_EPISODES:
+                said = (
+                    f"[yellow]{total:,} episodes follow: Ctrl-C ends the evaluation, of which nothing is kept then[/]"
+                )
+                self._console.print(said, soft_wrap=True)
         self._phase.done, self._phase.total, self._phase.told = done, total, now
         if self._live is None and now >= self._next_line:
             self._next_line = now + _LINE_SECONDS

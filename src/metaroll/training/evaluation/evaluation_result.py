@@ -25,6 +25,7 @@ from metaroll.training.evaluation.evaluation_metrics import (
     interval_of_mean,
     intervals_of_means,
 )
+from metaroll.training.evaluation.html_table import in_notebook
 from metaroll.training.evaluation.numbers import short_number, with_interval
 from metaroll.training.evaluation.verdict import Verdict, least_effect
 from metaroll.training.store.files import to_plain
@@ -99,6 +100,19 @@ class EvaluationResult:
         known = "" if self.verdict is None else f"; {self.verdict}"
         tasks = _count(len(self.tasks), "task")
         return f"EvaluationResult(return {short_number(self.return_before)} -> {after} on {tasks}{known})"
+
+    def _repr_html_(self) -> str:
+        """In a notebook: what it says, and the returns in each task."""
+        rows = zip(self.task_labels, *(map(short_number, column) for column in self._columns().values()), strict=True)
+        return in_notebook(str(self), ["task", *self._columns()], rows, "Mean return in each task")
+
+    def _columns(self) -> dict[str, list[float]]:
+        """What is told of each task, by what it is."""
+        without = self.unadapted_per_task
+        columns = {"first episode": self.before_per_task, "after adaptation": self.after_per_task}
+        columns |= {} if without is None else {"without adaptation": without}
+        columns |= {} if self.success_per_task is None else {"successes": self.success_per_task}
+        return {name: column.tolist() for name, column in columns.items()}
 
     @property
     def before_per_task(self) -> np.ndarray:
@@ -182,11 +196,14 @@ class EvaluationResult:
 
     @property
     def success_interval(self) -> Interval | None:
-        """95 % Wilson interval of ``success_rate`` over tasks (over episodes, where there is one task)."""
-        rates = self.success_per_task
-        if rates is None:
+        """95 % Wilson interval of ``success_rate``.
+
+        Over tasks, or over repetitions where the tasks are all there are; over episodes where there is one of these.
+        """
+        if self.success_steps is None:
             return None
         flags = self._first_successes > 0
+        rates = independent_means(flags.mean(axis=2), self.all_tasks)
         return wilson_interval_of_tasks(rates if len(rates) > 1 else flags.reshape(-1), flags.size)
 
     @property
@@ -372,6 +389,16 @@ class PolicyEvaluation:
         tasks, episodes = self.returns.shape
         where = f"{_count(tasks, 'task')}, {_count(episodes, 'episode')} each" if tasks > 1 else f"{episodes} episodes"
         return f"PolicyEvaluation(return {with_interval(self.return_mean, self.return_interval)} on {where})"
+
+    def _repr_html_(self) -> str:
+        """In a notebook: what it says, and the return in each task."""
+        labels, means = _task_labels(self.task_names, self.tasks), self.returns.mean(axis=1).tolist()
+        ends = zip(self.returns.min(axis=1).tolist(), self.returns.max(axis=1).tolist(), strict=True)
+        rows = [
+            (label, short_number(mean), short_number(low), short_number(high))
+            for label, mean, (low, high) in zip(labels, means, ends, strict=True)
+        ]
+        return in_notebook(str(self), ["task", "return", "lowest", "highest"], rows, "Mean return in each task")
 
     @property
     def return_mean(self) -> float:

@@ -53,6 +53,7 @@ class GroupComparison:
         difference: Mean score of X minus that of Y.
         difference_interval: Its interval.
         improvement: How likely a run of X scores above one of Y (of the same pair) in the same task; ties count half.
+            NaN for a single run of each, which tell nothing of others.
         improvement_interval: Its interval.
     """
 
@@ -93,12 +94,14 @@ def compare_groups(x: Any, y: Any, *, paired: bool) -> GroupComparison:
     if paired:
         wins = 0.5 * ((first > second).mean(axis=1) + (first >= second).mean(axis=1))
         bounds, likely = (interval_of_mean(v, method=_METHOD) for v in ((first - second).mean(axis=1), wins))
-        return GroupComparison(True, difference, bounds, float(wins.mean()), likely)
+        known = float(wins.mean()) if len(first) > 1 else math.nan
+        return GroupComparison(True, difference, bounds, known, likely)
     bounds = Interval(math.nan, math.nan)
     if min(len(first), len(second)) > 1:
         replications = np.concatenate(list(_differences(first.mean(axis=1), second.mean(axis=1))))
         bounds = Interval(*map(float, interval_bounds(difference, replications, _TAIL, _METHOD)))
-    improvement = probability_of_improvement(first, second)
+    several = max(len(first), len(second)) > 1
+    improvement = probability_of_improvement(first, second) if several else math.nan
     likely = interval_of_improvement(first, second, method=_METHOD, generator=0)
     return GroupComparison(False, difference, bounds, improvement, likely)
 

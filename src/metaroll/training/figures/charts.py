@@ -38,6 +38,7 @@ __all__ = [
     "shots_chart",
     "tasks_chart",
     "tick_texts",
+    "training_curve",
 ]
 
 ORANGE, BLUE, GRAY, PALE = "#b84e00", "#1b6ca8", "#555f6b", "#b3bac2"
@@ -94,7 +95,7 @@ class Curve:
         low, high: Bounds of an interval around each value, ``(N,)``.
         color: As CSS has it.
         kind: ``"line"`` with a band as its interval (a bar where there is one point), ``"points"`` with bars,
-            ``"joined"`` points with bars, or a ``"thin"`` line.
+            ``"joined"`` points with bars, a ``"thin"`` line, or a ``"wide"`` pale one, on which others are seen.
         names: What each point is, in words; without them its ``x`` says that.
     """
 
@@ -104,7 +105,7 @@ class Curve:
     low: np.ndarray | None = None
     high: np.ndarray | None = None
     color: str = BLUE
-    kind: Literal["line", "points", "joined", "thin"] = "line"
+    kind: Literal["line", "points", "joined", "thin", "wide"] = "line"
     names: Sequence[str] = ()
 
     @property
@@ -197,6 +198,20 @@ def series(rows: Sequence[Values], metric: str) -> tuple[np.ndarray, np.ndarray]
     return array[:, 0], array[:, 1]
 
 
+def training_curve(rows: Sequence[Values]) -> np.ndarray:
+    """Environment steps and returns of training ``(E, 2)``, after adaptation if there is one; none: ``(0, 2)``.
+
+    Args:
+        rows: Lines of ``metrics.jsonl``.
+    """
+    trained = [row for row in rows if row["phase"] == "train"]
+    for name in ("return_after", "return_last", "return"):
+        steps, returns = series(trained, name)
+        if steps.size:
+            return np.stack([steps, returns], axis=1)
+    return np.zeros((0, 2))
+
+
 def tick_texts(values: Sequence[float]) -> list[str]:
     """Texts of the numbers at an axis, rising, with as many decimals as tell each from the next.
 
@@ -211,11 +226,20 @@ def tick_texts(values: Sequence[float]) -> list[str]:
         if largest >= least and (not unit or decimals <= 2):
             break
     if decimals > _MOST_DECIMALS:
-        return [f"{value:.3g}" for value in numbers]
+        return _told_apart(numbers)
     return [f"{value / divisor + 0.0:.{decimals}f}{unit if value else ''}" if value else "0" for value in numbers]
 
 
 _MOST_DECIMALS = 6
+
+
+def _told_apart(numbers: Sequence[float]) -> list[str]:
+    """With as few digits as tell different numbers apart, three at least."""
+    for digits in range(3, 17):
+        texts = [f"{value:.{digits}g}" for value in numbers]
+        if len(set(texts)) == len(set(numbers)):
+            return texts
+    return list(map(repr, numbers))
 
 
 def _decimals(numbers: Sequence[float], divisor: float, step: float) -> int:
@@ -276,7 +300,7 @@ def _return_label(reward_key: str | None = None) -> str:
 
 
 def learning_chart(metrics: Sequence[Values], phase: str | None, references: Mapping[str, Any] | None = None) -> Chart:
-    """Returns of evaluations over environment steps; of algorithms that do not adapt also that of training.
+    """Returns of evaluations and of training over environment steps.
 
     Args:
         metrics: Lines of ``metrics.jsonl``.
@@ -287,9 +311,9 @@ def learning_chart(metrics: Sequence[Values], phase: str | None, references: Map
     rows = [row for row in evaluated if row["task"] is None]
     adapts = any(row["metric"].startswith(("return_before", "return_after")) for row in rows)
     curves: list[Curve] = []
-    if not adapts:
-        steps, returns = series([row for row in metrics if row["phase"] == "train"], "return")
-        curves += [Curve("in training, with noise", steps, returns, color="#8a939d", kind="thin")] if steps.size else []
+    trained, where = training_curve(metrics), "in training tasks" if adapts else "in training"
+    if len(trained):
+        curves.append(Curve(f"{where}, with noise", *trained.T, color="#8a939d", kind="thin"))
     for name, label, color in (
         ("return_before", "before adaptation", ORANGE),
         ("return_after", "after adaptation", BLUE),
@@ -469,19 +493,27 @@ def _is_number(text: str) -> bool:
         return False
 
 
-def group_chart(groups: Mapping[str, Sequence[np.ndarray]], adapts: bool = False) -> Chart:
+def group_chart(
+    groups: Mapping[str, Sequence[np.ndarray]],
+    adapts: bool = False,
+    training: Mapping[str, Sequence[np.ndarray]] | None = None,
+) -> Chart:
     """The mean curve of each group of runs, its interval over runs, and each run thinly.
 
     Args:
         groups: Label -> curve ``(E, 2)`` of each run: environment steps and return of its evaluations. The mean is
             over the steps at which all runs of a group have been evaluated.
         adapts: Whether returns are after adaptation.
+        training: The same of the returns of training, drawn thin and pale: of most runs there are more of them.
     """
     if not groups or not all(len(runs) for runs in groups.values()):
         raise ValueError("curves must hold at least one group with at least one run")
     curves: list[Curve] = []
+    pale = training is not None and any(len(run) for runs in training.values() for run in runs)
     for number, (label, runs) in enumerate(groups.items()):
         color = _GROUP_COLORS[number % len(_GROUP_COLORS)]
+        trained = [] if training is None else [run for run in training.get(label, ()) if len(run)]
+        curves += [Curve("", *run.T, color=_pale(color), kind="thin") for run in trained]
         curves += [Curve("", run[:, 0], run[:, 1], color=color, kind="thin") for run in runs if len(runs) > 1]
         steps = runs[0][:, 0]
         for run in runs[1:]:
@@ -493,9 +525,15 @@ def group_chart(groups: Mapping[str, Sequence[np.ndarray]], adapts: bool = False
         curves.append(Curve(f"{label} ({count})", steps, returns.mean(axis=0), low, high, color))
     return Chart(
         "Return while learning",
-        "mean over seeds; shaded: 95 % percentile bootstrap interval; thin: runs",
+        "mean over seeds; shaded: 95 % percentile bootstrap interval; thin: runs"
+        + ("; pale: in training, with noise" if pale else ""),
         "environment steps of training",
         "return after adaptation" if adapts else "return in evaluations",
         curves,
         from_zero=True,
     )
+
+
+def _pale(color: str) -> str:
+    """``#rrggbb``, mixed with as much white."""
+    return "#" + "".join(f"{(int(color[at : at + 2], 16) + 255) // 2:02x}" for at in (1, 3, 5))

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+from metaroll.errors import install_text
+
 __all__ = [
     "PICTURE_KINDS",
     "plot_adaptation_curve",
@@ -67,7 +69,7 @@ _ROOM = (0.95, 0.85)
 def require_matplotlib() -> None:
     """An ``ImportError`` with the hint if matplotlib is not installed."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise ImportError("pictures need matplotlib, which is not installed: pip install 'metaroll[plot]'")
+        raise ImportError(f"pictures need matplotlib, which is not installed: {install_text('plot')}")
 
 
 @contextlib.contextmanager
@@ -180,7 +182,13 @@ def plot_robustness(result: RobustnessMap, path: str | Path) -> Path:
     return _draw(robustness_chart(to_plain(result.to_dict())), Path(path))
 
 
-def plot_groups(curves: Mapping[str, Sequence[np.ndarray]], path: str | Path, *, adapts: bool = False) -> Path:
+def plot_groups(
+    curves: Mapping[str, Sequence[np.ndarray]],
+    path: str | Path,
+    *,
+    adapts: bool = False,
+    training: Mapping[str, Sequence[np.ndarray]] | None = None,
+) -> Path:
     """Draw the mean curve of each group, its 95 % percentile bootstrap interval over runs, and each run thinly.
 
     Args:
@@ -188,11 +196,12 @@ def plot_groups(curves: Mapping[str, Sequence[np.ndarray]], path: str | Path, *,
             drawn over the steps at which all runs of a group have been evaluated.
         path: Picture to write.
         adapts: Whether returns are after adaptation.
+        training: Label -> steps and returns of training, ``(E, 2)`` of each run.
 
     Returns:
         ``path``.
     """
-    return _draw(group_chart(curves, adapts), Path(path))
+    return _draw(group_chart(curves, adapts, training), Path(path))
 
 
 @_plain_settings()
@@ -329,6 +338,9 @@ def _draw_curve(axes: Axes, curve: Curve) -> None:
     options: dict[str, Any] = {"color": curve.color, "label": curve.label or None}
     if curve.kind == "thin":
         axes.plot(curve.x, curve.y, linewidth=0.7, alpha=0.45, **options)
+        return
+    if curve.kind == "wide":
+        axes.plot(curve.x, curve.y, linewidth=5.0, alpha=0.4, **options)
         return
     if curve.has_bars or curve.kind != "line":
         errors = None

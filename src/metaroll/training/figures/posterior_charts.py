@@ -105,9 +105,10 @@ def trace_chart(
     if known.any():  # else no simulation with draws of the posterior has worked
         quantiles = np.nanquantile(simulated[:, known], [(1.0 - _BAND) / 2.0, 0.5, (1.0 + _BAND) / 2.0], axis=0)
         low[known], middle[known], high[known] = quantiles
-    curves = [Curve(f"simulated: median, {_BAND:.0%}", time, middle, low, high, color=BLUE)]
-    curves += [Curve(name, time, trace, color=GRAY, kind="thin") for name, trace in others.items()]
-    curves.append(Curve("observed", time, observed, color=ORANGE, kind="thin"))
+    # Each lies narrower on the one before, so that all are seen where they are equal.
+    curves = [Curve("observed", time, observed, color=ORANGE, kind="wide")]
+    curves.append(Curve(f"simulated: median, {_BAND:.0%}", time, middle, low, high, color=BLUE))
+    curves += [Curve(name, time, trace, color="#1c2126", kind="thin") for name, trace in others.items()]
     return Chart(title, explanation, "time (s)", title, curves)
 
 

@@ -28,6 +28,9 @@ _RIGHT, _TOP, _BOTTOM = 24, 12, 46
 _LABEL, _DIGIT = 32, 8
 """Pixels to the left of the numbers at the axis, for its label, and of a character."""
 _MOST_POINTS, _MOST_DOTS = 400, 25
+_WIDTHS = {"thin": 1.2, "wide": 6.0}
+"""Strokes of curves of some kinds, in pixels; their points are not drawn."""
+_PALE = ' stroke-opacity="0.4"'
 _MOST_NUMBERS, _MOST_CELLS = 9, 7
 """Cells along an axis of which each has its number, and its value at the axis."""
 # From dark to bright in equal steps of lightness, also for those who do not see colors well.
@@ -46,7 +49,7 @@ def number_text(value: float) -> str:
 
 def legend(chart: Chart) -> str:
     """What the colors and dashes of a chart mean, as a list in HTML; empty where one curve says it all."""
-    strokes = ((curve.label, f'stroke="{curve.color}" stroke-width="3"') for curve in chart.curves if curve.label)
+    strokes = ((curve.label, _key_of(curve)) for curve in chart.curves if curve.label)
     styles = line_styles([*chart.levels, *chart.marks])
     marks = [*strokes, *((name, _dashes(style)) for name, style in styles.items())]
     entries = [(name, f'<line x1="1" y1="6" x2="23" y2="6" {stroke}/>') for name, stroke in marks]
@@ -57,6 +60,12 @@ def legend(chart: Chart) -> str:
         for label, mark in entries
     )
     return f'<ul class="legend">{items}</ul>' if len(entries) > 1 else ""
+
+
+def _key_of(curve: Curve) -> str:
+    """Its stroke in the legend."""
+    width, pale = (8, _PALE) if curve.kind == "wide" else (3, "")
+    return f'stroke="{curve.color}" stroke-width="{width}"{pale}'
 
 
 def svg(chart: Chart | Field) -> str:
@@ -230,11 +239,12 @@ def _stroke(frame: _Frame, curve: Curve) -> str:
             pieces.append([])
     pieces = [] if curve.kind == "points" else pieces
     lines = "".join(f'<polyline points="{" ".join(piece)}"/>' for piece in pieces if len(piece) > 1)
-    width = 1.2 if curve.kind == "thin" else 2.2
-    stroke = f'<g fill="none" stroke="{curve.color}" stroke-width="{width}" stroke-linejoin="round">{lines}</g>'
+    width = _WIDTHS.get(curve.kind, 2.2)
+    pale = _PALE if curve.kind == "wide" else ""
+    stroke = f'<g fill="none" stroke="{curve.color}" stroke-width="{width}"{pale} stroke-linejoin="round">{lines}</g>'
     marked = curve.kind in ("points", "joined")
     alone = all(len(piece) < 2 for piece in pieces)
-    if not marked and ((len(curve.x) > _MOST_DOTS or curve.kind == "thin") and not alone):
+    if not marked and ((len(curve.x) > _MOST_DOTS or curve.kind in _WIDTHS) and not alone):
         return stroke
     nothing = np.full(len(curve.x), math.nan)
     low, high = (nothing if bound is None else bound for bound in (curve.low, curve.high))
@@ -294,7 +304,10 @@ def _cell_ticks(values: np.ndarray) -> list[tuple[float, str]]:
     if len(values) > _MOST_CELLS and steps[0] > 0.0 and np.allclose(steps, steps[0], rtol=1e-6):
         ticks = _ticks(float(values[0]), float(values[-1]), 5)
         return list(zip(np.interp(ticks, values, np.arange(len(values))).tolist(), tick_texts(ticks), strict=True))
-    return [(i, number_text(float(values[i]))) for i in range(0, len(values), -(-len(values) // _MOST_CELLS))]
+    places = range(0, len(values), -(-len(values) // _MOST_CELLS))
+    shown = [float(values[i]) for i in places]
+    short = [number_text(value) for value in shown]
+    return list(zip(places, short if len(set(short)) == len(set(shown)) else tick_texts(shown), strict=True))
 
 
 def _shade(share: float) -> str:

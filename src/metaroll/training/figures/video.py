@@ -15,6 +15,7 @@ from metaroll.data.folders.atomic_files import write_atomic, write_files
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.base.canvas import GRAY, INK, PAPER, Canvas, gif_bytes, resized
+from metaroll.errors import install_text
 from metaroll.rollouts.single.video import Film, drawing_env, film
 from metaroll.tasks.task_key import task_text
 from metaroll.training.evaluation.evaluation_result import EvaluationResult, PolicyEvaluation
@@ -265,7 +266,7 @@ def _write_mp4(path: Path, pictures: Iterator[np.ndarray], fps: float) -> None:
         import imageio_ffmpeg
     except ImportError as error:
         raise ImportError(
-            "MP4 needs imageio-ffmpeg, which is not installed: pip install 'metaroll[video]', or write a .gif"
+            f"MP4 needs imageio-ffmpeg, which is not installed: {install_text('video')}, or write a .gif"
         ) from error
     first = next(pictures)
 

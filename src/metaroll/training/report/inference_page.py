@@ -14,11 +14,13 @@ from metaroll.functional.series.dtw import dtw_path
 from metaroll.training.evaluation.inference_result import Inference, Traces
 from metaroll.training.figures.posterior_charts import marginal_charts, pair_fields, trace_chart
 from metaroll.training.figures.svg import number_text
-from metaroll.training.report.page_parts import figure, figures, folded, page, pairs, section, table
+from metaroll.training.report.page_parts import banner, figure, figures, folded, page, pairs, section, table
 
 __all__ = ["inference_sections", "write_inference_page"]
 
 _MOST_STATES = 6
+_MARKS = {"passed": ("✓", "good"), "small": ("≈", "good"), "failed": ("✗", "bad"), "note": ("!", "neither")}
+"""Outcome of a check -> its mark, which tells without colors, and the class of its color."""
 _MUCH = 0.1
 """Share of the prior's deviation below which data says much of a parameter."""
 
@@ -81,13 +83,19 @@ def _verdict(found: Inference) -> list[str]:
         return []
     good = bool(found.checks["passed"])
     head = str(found.checks.get("text", "checks passed" if good else "checks failed"))
-    return [f'<p class="{"verdict adapts" if good else "verdict"}">{html.escape(head)}</p>']
+    return [banner(head, good, "✗")]
 
 
 def _checks(found: Inference) -> list[str]:
     """What the checks say, each in a line."""
-    items = "".join(f"<li>{html.escape(str(line))}</li>" for line in found.checks.get("lines", ()))
-    return [section("Checks", f"<ul>{items}</ul>")] if items else []
+    items = "".join(_check(str(line)) for line in found.checks.get("lines", ()))
+    return [section("Checks", f'<ul class="checks">{items}</ul>')] if items else []
+
+
+def _check(line: str) -> str:
+    """A line that begins with what came of a check, with the mark of that."""
+    mark, kind = next((marked for outcome, marked in _MARKS.items() if line.startswith(outcome)), ("·", "neither"))
+    return f'<li><span class="{kind}" aria-hidden="true">{mark}</span>{html.escape(line)}</li>'
 
 
 def _parameter_table(found: Inference, truth: Mapping[str, float] | None) -> str:

@@ -11,11 +11,24 @@ from typing import Any
 import numpy as np
 
 from metaroll.envs.base.canvas import png_bytes
+from metaroll.training.evaluation.html_table import table
 from metaroll.training.figures.charts import Chart, Field, distinct_text
 from metaroll.training.figures.svg import legend, number_text, svg
 from metaroll.training.store.files import number_of, to_plain
 
-__all__ = ["figure", "figures", "folded", "gallery", "page", "pairs", "percent", "section", "table", "text_of"]
+__all__ = [
+    "banner",
+    "figure",
+    "figures",
+    "folded",
+    "gallery",
+    "page",
+    "pairs",
+    "percent",
+    "section",
+    "table",
+    "text_of",
+]
 
 _STYLE = Path(__file__).with_name("report.css").read_text("utf-8")
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
@@ -36,6 +49,18 @@ def page(title: str, lead: str, body: Iterable[str]) -> str:
 def section(title: str, content: str) -> str:
     """A heading with what stands below it; nothing where nothing does."""
     return f"<section><h2>{html.escape(title)}</h2>{content}</section>" if content else ""
+
+
+def banner(text: str, good: bool, otherwise: str = "!") -> str:
+    """What it all comes to, above everything else; a mark tells without colors whether that is good.
+
+    Args:
+        text: What is said.
+        good: Whether it is.
+        otherwise: The mark where it is not.
+    """
+    kind, mark = ("verdict adapts", "✓") if good else ("verdict", otherwise)
+    return f'<p class="{kind}"><span aria-hidden="true">{mark}</span> {html.escape(text)}</p>'
 
 
 def folded(title: str, content: str) -> str:
@@ -71,20 +96,6 @@ def text_of(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "none" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def table(head: Sequence[str], body: Iterable[Sequence[str]], caption: str) -> str:
-    """A table that scrolls in a box of its own where it is too wide."""
-    heads = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in head)
-    rows = ""
-    for first, *others in body:
-        cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in others)
-        rows += f'<tr><th scope="row">{html.escape(first)}</th>{cells}</tr>'
-    label = html.escape(caption)
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table><caption>{label}</caption>'
-        f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
-    )
 
 
 def figure(chart: Chart | Field) -> str:

@@ -29,6 +29,7 @@ from metaroll.training.figures.charts import (
 from metaroll.training.figures.svg import number_text
 from metaroll.training.report.adapting_part import adapting
 from metaroll.training.report.page_parts import (
+    banner,
     figure,
     figures,
     folded,
@@ -160,8 +161,7 @@ def _verdict(facts: RunFacts) -> str:
     verdict = facts.evaluation.get("verdict")
     if not verdict:
         return ""
-    kind = "verdict adapts" if verdict["adapts"] else "verdict"
-    return f'<p class="{kind}">{html.escape(verdict["text"])}</p>'
+    return banner(verdict["text"], bool(verdict["adapts"]))
 
 
 def _key_numbers(facts: RunFacts) -> str:

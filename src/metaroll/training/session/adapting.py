@@ -185,7 +185,7 @@ class AdaptedAgent(Actor):
     def __repr__(self) -> str:
         count, config = len(self._seen), self._task.config
         steps = sum(len(episode.rewards) for episode in self._seen)
-        seen = f"{count} episode{'' if count == 1 else 's'} of {steps:,} steps seen"
+        seen = f"{count} episode{'' if count == 1 else 's'} seen, {steps:,} steps in all"
         return f"AdaptedAgent({config['algo']!r}, {config['env']!r}, {seen}); next: act(obs)"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import itertools
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,12 +19,14 @@ from metaroll.errors import UsageError, blame_input
 from metaroll.training.display.consoles import escape
 from metaroll.training.display.results import plain_table
 from metaroll.training.evaluation.group_comparison import compare_groups, summarize_group
+from metaroll.training.evaluation.html_table import in_notebook
 from metaroll.training.evaluation.numbers import with_interval
 from metaroll.training.session.agent import Agent
 from metaroll.training.session.run_groups import compared_groups, scores_of
 
 __all__ = ["Comparison", "compare"]
 
+_OF_SINGLE = "not known from one seed of each"
 _FEW = 5
 _WIDTH = 80
 _ANY_WIDTH = 1000
@@ -52,9 +55,14 @@ class Comparison:
         if Measurement.get(console, console.options.update_width(_ANY_WIDTH), table).maximum > console.width:
             table = self._table(narrow=True)
         console.print(table)
+        self._show_notes(console)
+
+    def _show_notes(self, console: Console) -> None:
+        """Print what stands below the table."""
         for pair in self.comparisons:
             gap = with_interval(pair["difference"], pair["difference_interval"], sign="+")
-            chance = with_interval(pair["improvement"], pair["improvement_interval"], 2)
+            known = math.isfinite(pair["improvement"])
+            chance = with_interval(pair["improvement"], pair["improvement_interval"], 2) if known else _OF_SINGLE
             console.print(
                 f"[cyan]{escape(pair['x'])}[/] against [cyan]{escape(pair['y'])}[/] "
                 f"({'paired by seed' if pair['paired'] else 'not paired'})\n"
@@ -100,6 +108,21 @@ class Comparison:
             for entry in self.groups
         ]
         return f"Comparison({'; '.join(groups)}); print it for the table"
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the groups as a table, and what is said of them."""
+        below = io.StringIO()
+        self._show_notes(Console(file=below, width=_ANY_WIDTH, highlight=False, emoji=False))
+        rows = [
+            (
+                entry["group"],
+                _seeds(entry),
+                *(with_interval(entry[name], entry[f"{name}_interval"]) for name in ("mean", "iqm")),
+            )
+            for entry in self.groups
+        ]
+        head = ["group", "seeds", "return", "interquartile mean"]
+        return in_notebook(below.getvalue(), head, rows, "Groups of runs")
 
     def __str__(self) -> str:
         text = io.StringIO()

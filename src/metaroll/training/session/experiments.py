@@ -60,7 +60,7 @@ from metaroll.training.store.loggers import (
     require_tensorboard,
     require_wandb,
 )
-from metaroll.training.store.run_folder import kept_paths
+from metaroll.training.store.run_folder import CONFIG_FILE, kept_paths
 from metaroll.training.store.snapshots import SnapshotConfig, SnapshotMode, Snapshotter
 from metaroll.types import EnvUpdate
 
@@ -309,6 +309,13 @@ def resolve(
         if name in tuned and not any(name in layer for _, layer in layers):
             values[name] = values["epochs"]
     values |= description.settled(values, {name for _, layer in layers for name in layer})
+    idle = {**_idle_of_run(values), **description.idle(env, values)}
+    # What a run has kept is taken as it is.
+    asked = {name for where, layer in layers if Path(where).name != CONFIG_FILE for name in layer}
+    for option in options:
+        name, why = option.name, idle.get(option.name)
+        if why is not None and name in asked and values[name] != option.default:
+            raise ValueError(f"{option_text(name, values[name])} has no effect: {why}")
     missing = [option for option in options if values[option.name] is MISSING]
     if missing:
         flags = ", ".join(option_text(option.name) for option in missing)
@@ -324,6 +331,15 @@ def resolve(
     return sections
 
 
+def _idle_of_run(values: Mapping[str, Any]) -> dict[str, str]:
+    """Options of a run that change nothing, as others are: name -> why."""
+    found = {}
+    if values["stop_at"] is None:
+        why = "nothing says at which value training ends, " + option_text("stop_at", 100.0)
+        found |= dict.fromkeys(("stop_metric", "stop_mean_of"), why)
+    return found
+
+
 def _size_of(algo: str, env: str, layers: Sequence[tuple[str, Mapping[str, Any]]]) -> str | None:
     """The size that the strongest of ``layers`` names, else the usual one."""
     for where, layer in reversed(layers):
@@ -336,7 +352,13 @@ def _size_of(algo: str, env: str, layers: Sequence[tuple[str, Mapping[str, Any]]
 
 
 def _fitting(env: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """``values``, without numbers of tasks where the family has fewer, says itself how many, or has long episodes."""
+    """``values`` of a size, without those that the family says itself.
+
+    These are numbers of tasks, where it has fewer, says how many, or has long episodes; and repetitions, where its
+    tasks are all there are.
+    """
+    if is_varied(env) and get_family(env).all_tasks:
+        values = {name: value for name, value in values.items() if name != "repetitions"}
     train, test = (values.get(name) for name in _NUMBERS_OF_TASKS)
     if train is None and test is None:
         return dict(values)

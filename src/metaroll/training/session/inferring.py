@@ -32,7 +32,7 @@ from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.samplers.sbi import SimRolloutSamplerForSBI
 from metaroll.rollouts.samplers.sensor_noise import SensorNoise
 from metaroll.seeding import derive_seed
-from metaroll.tasks.domain_access import check_param_names, read_domain_params
+from metaroll.tasks.domain_access import check_param_ranges, read_domain_params
 from metaroll.tasks.domain_params import NOISE, DomainParamUpdate
 from metaroll.training.algorithms.building import parse_ranges
 from metaroll.training.comparing.comparable import comparable
@@ -63,7 +63,7 @@ def usual_prior(env: Any, params: Sequence[str] = ()) -> Prior:
         ranges: dict[str, tuple[float, float]] = parse_ranges(params, "param")
         made = source.make()
         try:
-            check_param_names(made, [name for name in ranges if not name.startswith(NOISE)])
+            check_param_ranges(made, {name: span for name, span in ranges.items() if not name.startswith(NOISE)})
         finally:
             source.close(made)
         return as_prior(ranges)

@@ -15,6 +15,7 @@ from metaroll.data.doors.json_files import parse_json
 from metaroll.data.doors.plain_files import damage
 from metaroll.errors import SnapshotError, UsageError, command_text, said
 from metaroll.training.algorithms.registry import get_algorithm
+from metaroll.training.figures.charts import training_curve
 from metaroll.training.session import run_config
 from metaroll.training.session.run_config import read_group
 from metaroll.training.session.run_reports import ends_with_evaluation, find_runs, read_run, read_summary
@@ -49,6 +50,7 @@ class RunScores:
         mean: The score.
         per_task: Scores in its held-out tasks; empty for the nominal environment.
         curve: Steps and score of all evaluations, shape ``(E, 2)``.
+        trained: Steps and return of training in all epochs, shape ``(E, 2)``; none: ``(0, 2)``.
         unfinished: How far the run is, if it has not finished; empty otherwise.
         provenance: How the evaluation at its end was made, as far as that is known.
     """
@@ -61,6 +63,7 @@ class RunScores:
     mean: float
     per_task: tuple[float, ...]
     curve: np.ndarray
+    trained: np.ndarray
     unfinished: str
     provenance: Mapping[str, Any]
 
@@ -229,9 +232,9 @@ def _scores(folder: Path, source: Path) -> RunScores:
     algorithm = get_algorithm(config["algo"])
     metric = algorithm.metric
     try:
-        rows = read_metrics(folder, phase=algorithm.phase, metric=metric)
+        rows, trained = read_metrics(folder, phase=algorithm.phase, metric=metric), read_metrics(folder, phase="train")
     except FileNotFoundError:
-        rows = []
+        rows = trained = []
     whole = [row for row in rows if row["task"] is None]
     curve = [(row["env_steps"], row["value"]) for row in whole]
     tasks = [row["value"] for row in rows if row["task"] is not None and row["iteration"] == whole[-1]["iteration"]]
@@ -265,5 +268,5 @@ def _scores(folder: Path, source: Path) -> RunScores:
         **{f"version of {name}": versions[name] for name in _PACKAGES if name in versions},
         **(summary.get("provenance") or {}),
     }
-    points = np.array(curve, dtype=float)
-    return RunScores(folder, source, config, metric, *curve[-1], tuple(tasks), points, unfinished, provenance)
+    points, told = np.array(curve, dtype=float), training_curve(trained)
+    return RunScores(folder, source, config, metric, *curve[-1], tuple(tasks), points, told, unfinished, provenance)

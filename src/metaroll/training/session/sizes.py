@@ -39,7 +39,8 @@ def _epochs(config: Mapping[str, Any]) -> str:
     if config["algorithm"].get("max_path_length", 0) is None:  # how many steps it takes is not known
         return f"{count} epochs"
     work = get_algorithm(config["algo"]).work(config["algorithm"])
-    each = [f"{work.epoch_steps:,} steps"] + [f"{work.epoch_updates:,} updates"] * bool(work.epoch_updates)
+    steps = f"{'up to ' if work.at_most else ''}{work.epoch_steps:,} steps"
+    each = [steps] + [f"{work.epoch_updates:,} updates"] * bool(work.epoch_updates)
     before = " " + work.initial.format(f"{work.initial_steps:,}") if work.initial_steps else ""
     return f"{count} epoch{'' if count == 1 else 's'} of {' and '.join(each)}{before}"
 

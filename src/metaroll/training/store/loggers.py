@@ -13,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from metaroll.errors import SnapshotError
+from metaroll.errors import SnapshotError, install_text
 from metaroll.training.store.files import read_json, to_plain, write_json
 
 __all__ = [
@@ -119,7 +119,7 @@ def require_tensorboard() -> None:
     """An ``ImportError`` with the hint if TensorBoard is not installed."""
     if importlib.util.find_spec("tensorboard") is None:
         raise ImportError(
-            "the TensorBoard logger needs tensorboard, which is not installed: pip install 'metaroll[tensorboard]'"
+            f"the TensorBoard logger needs tensorboard, which is not installed: {install_text('tensorboard')}"
         )
 
 
@@ -157,7 +157,7 @@ class TensorBoardLogger:
 def require_wandb() -> None:
     """An ``ImportError`` with the hint if wandb is not installed."""
     if importlib.util.find_spec("wandb") is None:
-        raise ImportError("the W&B logger needs wandb, which is not installed: pip install 'metaroll[wandb]'")
+        raise ImportError(f"the W&B logger needs wandb, which is not installed: {install_text('wandb')}")
 
 
 class WandbLogger:

@@ -1,0 +1,70 @@
+"""What an environment says of its spaces, and does not keep: said once, since nothing else would show it."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box
+
+from metaroll.policies.acting import ActingPolicy
+
+__all__ = ["warn_of_actions", "warn_of_observations"]
+
+_SLACK = 1e-3
+"""Of the width of a bound's interval: observations in single precision may lie beyond by rounding."""
+
+
+def warn_of_actions(policy: Any) -> None:
+    """Warn of what a policy that keeps to bounds makes of entries without any, or of those that cannot vary."""
+    if not isinstance(policy, ActingPolicy) or not isinstance(policy.env_spec.action_space, Box):
+        return
+    space, name = policy.env_spec.action_space, type(policy).__name__
+    low, high = (np.asarray(bound, dtype=np.float64).reshape(-1) for bound in (space.low, space.high))
+    open_ended = ~(np.isfinite(low) & np.isfinite(high))
+    if open_ended.any() and policy.acts_in_bounds:
+        warnings.warn(
+            f"{_entries(open_ended, 'action')} of {space} has no bounds, and {name} drives it in [-1, 1] alone; if it "
+            "should go farther, declare how far: action_space = Box(low, high)",
+            stacklevel=3,
+        )
+    if (low == high).any():
+        place = int(np.flatnonzero(low == high)[0])
+        warnings.warn(
+            f"{_entries(low == high, 'action')} of {space} can only be {low[place]:g}, whatever is learned: leave it "
+            "out of the action space",
+            stacklevel=3,
+        )
+
+
+def warn_of_observations(space: Any, observations: Any) -> None:
+    """Warn of observations ``(T, ...)`` outside of their space.
+
+    Args:
+        space: Nothing is said of any but a Box.
+        observations: Of one rollout.
+    """
+    if not isinstance(space, Box) or not isinstance(observations, np.ndarray):
+        return
+    rows = observations.reshape(len(observations), -1).astype(np.float64, copy=False)
+    low, high = (np.asarray(bound, dtype=np.float64).reshape(-1) for bound in (space.low, space.high))
+    with np.errstate(invalid="ignore", over="ignore"):
+        slack = _SLACK * np.where(np.isfinite(high - low), high - low, 1.0)
+        outside: np.ndarray = (rows < low - slack) | (rows > high + slack)
+    if not outside.any():
+        return
+    row, place = (int(found[0]) for found in np.nonzero(outside))
+    warnings.warn(
+        f"observations lie outside of their space: {_entries(np.any(outside, axis=0), 'observation')} is "
+        f"{rows[row, place]:g} in step {row} of the first rollout, and {low[place]:g} to {high[place]:g} is declared: "
+        "declare bounds that hold",
+        stacklevel=3,
+    )
+
+
+def _entries(chosen: np.ndarray, what: str) -> str:
+    """``entry 2 of actions``, and how many more there are."""
+    first, more = int(np.flatnonzero(chosen)[0]), int(chosen.sum()) - 1
+    others = f" (and {more} more)" if more else ""
+    return f"{what} {first}{others}"

@@ -1,0 +1,166 @@
+"""Options that change nothing, or make no sense beside others, are refused or warned of."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+from rich.console import Console
+
+import metaroll
+from metaroll.cli.main import main
+from metaroll.tasks.domain_access import check_param_ranges, set_domain_params
+from metaroll.training.algorithms.building import BuildOptions
+from metaroll.training.algorithms.registry import get_algorithm
+from metaroll.training.display.progress import EvaluationDisplay
+from metaroll.training.session.experiments import resolve
+from metaroll.training.store.run_folder import CONFIG_FILE
+
+IDLE: list[tuple[str, str, dict[str, Any], str]] = [
+    ("ppo", "Pendulum-v1", {"num_train_tasks": 5}, r"num_train_tasks=5 has no effect: .* without tasks"),
+    ("ppo", "Pendulum-v1", {"num_test_tasks": 5}, "num_test_tasks=5 has no effect: nothing varies in Pendulum-v1"),
+    ("sac", "Pendulum-v1", {"temperature": 0.1, "target_entropy": -3.0}, "target_entropy=-3.0 .* 0.1 is fixed"),
+    ("tqc", "Pendulum-v1", {"temperature": 0.1, "temperature_lr": 0.1}, "temperature_lr=0.1 .* 0.1 is fixed"),
+    ("ppo", "Pendulum-v1", {"stop_metric": "success"}, 'stop_metric="success" has no effect: .*stop_at='),
+    ("ppo", "Pendulum-v1", {"stop_mean_of": 3}, "stop_mean_of=3 has no effect"),
+    ("pearl", "point-robot", {"posterior_sampling": False, "num_prior_episodes": 2}, "num_prior_episodes=2 has no"),
+]
+
+
+@pytest.mark.parametrize(("algo", "env", "options", "said"), IDLE)
+def test_an_option_without_effect_is_refused(algo: str, env: str, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        resolve(algo, env, [("the options", options)])
+    # What a run has kept is taken as it is: it can be loaded, whatever later versions say of it.
+    resolve(algo, env, [(str(Path("runs") / CONFIG_FILE), options)])
+
+
+@pytest.mark.parametrize(
+    ("algo", "options"),
+    [
+        ("ppo", {"num_test_tasks": 5, "randomize_param": ("m=0.5:2",)}),
+        ("sac", {"target_entropy": -3.0}),
+        ("ppo", {"stop_metric": "train/return", "stop_at": -200.0}),
+        ("ppo", {"num_train_tasks": None, "stop_metric": "return"}),  # what they are anyhow
+    ],
+)
+def test_the_same_with_what_it_waits_for_is_taken(algo: str, options: dict[str, Any]) -> None:
+    resolve(algo, "Pendulum-v1", [("the options", options)])
+
+
+def test_a_schedule_of_chance_falls() -> None:
+    with pytest.raises(ValueError, match=r"min_epsilon must be at most max_epsilon=0.1, from which it falls, got 0.9"):
+        metaroll.agent("dqn", "CartPole-v1", min_epsilon=0.9, max_epsilon=0.1)
+
+
+def notes(algo: str, **options: Any) -> list[str]:
+    config = resolve(algo, "Pendulum-v1", [("the options", options)])
+    return get_algorithm(algo).notes(BuildOptions.of(config), config["run"]["epochs"])
+
+
+def test_a_batch_beyond_an_epoch_and_nothing_random_are_said() -> None:
+    assert (
+        "batch_size 5,000 is more than the 200 steps of an epoch"
+        in notes("ppo", batch_size=5000, steps_per_epoch=200, epochs=1)[0]
+    )
+    assert notes("ppo", batch_size=200, steps_per_epoch=200, epochs=1) == []
+    assert "nothing is drawn" in notes("epopt", randomize="none")[-1]
+
+
+def test_masses_are_positive_and_ranges_are_tried_at_both_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    env = gymnasium.make("CartPole-v1")
+    with pytest.raises(ValueError, match="'masspole' of CartPoleEnv must be positive, got -1"):
+        set_domain_params(env, {"length": 0.7, "masspole": -1.0})
+    assert env.unwrapped.length == 0.5  # all or nothing  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match="'m' of PendulumEnv must be positive, got -1"):
+        metaroll.TaskFamily.from_params("Pendulum-v1", {"m": (-1.0, 5.0)})
+    command = ["train", "ppo", "Pendulum-v1", "--randomize-param", "m=-1:2", "--out", "never"]
+    assert main(command) == 2 and "must be positive" in capsys.readouterr().err
+
+
+class Swing(gymnasium.Env):
+    """A mass, and where it is wanted."""
+
+    observation_space = Box(-1.0, 1.0, (1,), np.float32)
+    action_space = Box(-1.0, 1.0, (1,), np.float32)
+
+    def __init__(self) -> None:
+        self.mass, self.wanted = 1.5, 0.5
+
+
+def test_a_range_that_changes_the_sign_of_a_mass_is_said_and_that_of_a_place_is_not() -> None:
+    with pytest.warns(UserWarning, match=r"mass is 1.5 in Swing, and its range from -1 to 2 changes the sign"):
+        check_param_ranges(Swing(), {"mass": (-1.0, 2.0)})
+    check_param_ranges(Swing(), {"mass": (1.0, 2.0), "wanted": (-1.0, 1.0)})
+
+
+def test_an_evaluation_of_very_many_episodes_says_how_many_there_are() -> None:
+    console = Console(record=True, width=100)
+    with EvaluationDisplay(console) as display:
+        display(0, 1_400_000)
+    assert "1,400,000 episodes follow: Ctrl-C ends the evaluation" in console.export_text()
+    with EvaluationDisplay(console) as display:
+        display(0, 99)
+    assert "follow" not in console.export_text()
+
+
+class Spaces(gymnasium.Env):
+    """Shows and takes what it is told."""
+
+    def __init__(self, shown: float = 0.5, bound: float = 1.0, fixed: bool = False) -> None:
+        self.shown = shown
+        self.observation_space = Box(-1.0, 1.0, (2,), np.float32)
+        low = np.array([1.0 if fixed else -1.0, -bound], np.float32)
+        self.action_space = Box(low, np.array([1.0, bound], np.float32), dtype=np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
+        return np.array([0.0, self.shown], np.float32), 0.0, False, False, {}
+
+
+def said_of(env: gymnasium.Env, policy: Any, times: int = 2) -> list[str]:
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        with metaroll.RolloutEngine(env, policy) as engine:
+            for _ in range(times):
+                engine.run([metaroll.RolloutPlan(0, (0, 0, 0), max_steps=3)])
+    return [str(warning.message) for warning in found]
+
+
+def squashed(env: gymnasium.Env) -> Any:
+    return metaroll.TanhGaussianMLPPolicy(metaroll.EnvSpec.from_env(env), hidden_sizes=(4,))
+
+
+def test_observations_outside_of_their_space_are_said_once() -> None:
+    env = Spaces(shown=7.0)
+    (text,) = said_of(env, squashed(env))
+    assert "observation 1 is 7 in step 1 of the first rollout, and -1 to 1 is declared" in text
+    env = Spaces(shown=1.0 + 1e-6)  # rounding
+    assert said_of(env, squashed(env)) == []
+
+
+def test_actions_without_bounds_are_said_of_policies_that_keep_to_them() -> None:
+    env = Spaces(bound=np.inf)
+    (text,) = said_of(env, squashed(env))
+    assert text.startswith("action 1 of") and "TanhGaussianMLPPolicy drives it in [-1, 1] alone" in text
+    assert said_of(env, metaroll.GaussianMLPPolicy(metaroll.EnvSpec.from_env(env), hidden_sizes=(4,))) == []
+    env = Spaces(fixed=True)
+    (text,) = said_of(env, squashed(env))
+    assert "action 0 of" in text and "can only be 1" in text
+
+
+def test_integers_that_networks_would_see_as_they_are_are_said() -> None:
+    class Bytes(gymnasium.Env):
+        observation_space = gymnasium.spaces.Dict({"ram": Box(0, 255, (8,), np.uint8), "place": Box(-1, 1, (2,))})
+        action_space = gymnasium.spaces.Discrete(2)
+
+    with pytest.warns(UserWarning, match=r"observation_space\['ram'\] holds integers up to 255"):
+        metaroll.DQN(Bytes(), max_path_length=9)
