@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 from training_fakes import HORIZON, GoalEnv, GoalLearner, GuessPolicy, goal_updates, make_learner
 
 from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.functional.robust_statistics import wilson_interval_of_tasks
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.tasks.updates import SetTaskUpdate
-from metaroll.training.display.results import success_values
+from metaroll.training.display.results import show_study, success_values
 from metaroll.training.evaluation.adaptation_study import default_shots, oracle_of, study_adaptation
 from metaroll.training.evaluation.evaluation_result import PolicyEvaluation
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
@@ -138,6 +140,20 @@ def test_the_curve_may_count_rounds() -> None:
         study_adaptation(evaluator(**rounds), stepping, shot_unit="episodes")
     with pytest.raises(ValueError, match="shot_unit must be 'episodes' or 'rounds', got 'steps'"):
         study_adaptation(evaluator(), make_averaging(), shot_unit="steps")  # type: ignore[arg-type]
+
+
+def test_no_number_is_cut_in_a_narrow_terminal() -> None:
+    study = study_adaptation(
+        evaluator(), make_averaging(), oracle=(GuessPolicy(), lambda task: {"guess": task["goal"]})
+    )
+    names = [f"a task with a long name, which is number {i}" for i in range(3)]
+    result = dataclasses.replace(study.result, task_names=names, returns=study.result.returns - 0.0104)
+    text = io.StringIO()
+    show_study(Console(file=text, width=80), dataclasses.replace(study, result=result), {})
+    rows = text.getvalue().partition("worst first")[2]
+    assert "…" not in text.getvalue() and "number" in rows
+    for gain in study.gain_per_task:
+        assert short_number(gain - 0.0104, sign="+") in rows
 
 
 def test_in_a_notebook_an_evaluation_is_a_table() -> None:

@@ -71,10 +71,11 @@ def _count(number: int, noun: str) -> str:
 
 # -------------------------------------------------------------------------------------------------------------- tables
 def plain_table(*columns: str) -> Table:
-    """A table whose first column are names and all others numbers."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    """A table whose first column are names and all others numbers, which are never cut: names wrap before."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for position, column in enumerate(columns):
         table.add_column(column, justify="right" if position else "left", style="" if position else "cyan")
+        table.columns[-1].no_wrap, table.columns[-1].overflow = bool(position), "fold"
     return table
 
 
@@ -135,7 +136,6 @@ def _show_tasks(console: Console, study: AdaptationStudy) -> None:
     rates = study.result.success_per_task
     titles = [_COLUMNS[name] for name in study.baselines]
     table = plain_table("task", *titles, "own", "gain", *(["success"] if rates is not None else []))
-    table.columns[0].no_wrap = True
     labels = _task_cells(study.result)
     for i in order[:_MOST_TASKS]:
         gain = short_number(gains[i], sign="+")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import textwrap
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,6 +57,8 @@ __all__ = [
 PICTURE_KINDS = {"png": "Software", "pdf": "CreationDate", "svg": "Date"}
 """What pictures can be written as, and the entry of their metadata that would differ from one time to the next."""
 _MOST_MARKERS = 60
+_LEGEND = 84
+"""Characters in a line of a legend."""
 _MOST_TEXTS = 100
 """Of more points than these, the numbers would not fit into the picture."""
 _FONT_SIZES = (7.0, 6.0, 5.0)
@@ -337,7 +340,9 @@ def _draw_chart(axes: Axes, chart: Chart) -> None:
 def _draw_curve(axes: Axes, curve: Curve) -> None:
     options: dict[str, Any] = {"color": curve.color, "label": curve.label or None}
     if curve.kind == "thin":
-        axes.plot(curve.x, curve.y, linewidth=0.7, alpha=0.45, **options)
+        axes.plot(
+            curve.x, curve.y, "o-" if len(curve.x) == 1 else "-", markersize=3, linewidth=0.7, alpha=0.45, **options
+        )
         return
     if curve.kind == "wide":
         axes.plot(curve.x, curve.y, linewidth=5.0, alpha=0.4, **options)
@@ -498,12 +503,14 @@ def _finish(figure: Figure, axes: Axes, path: Path, last: Collection[str]) -> Pa
     """Add a legend of what has labels (lines named in ``last`` at its end), and write the picture."""
     handles, labels = axes.get_legend_handles_labels()
     if handles:
-        # Below the curves rather than on them, data before reference lines; two rows where one would be too wide.
+        # Below the curves rather than on them, data before reference lines; as many columns as there is room for.
         order = sorted(range(len(labels)), key=lambda i: labels[i] in last)
-        columns = len(labels) if sum(map(len, labels)) + 8 * len(labels) < 84 else 2
+        columns = len(labels)
+        while columns > 1 and columns * (max(map(len, labels)) + 8) > _LEGEND:
+            columns = 2 if columns > 2 else 1
         figure.legend(
             [handles[i] for i in order],
-            [labels[i] for i in order],
+            [textwrap.fill(labels[i], _LEGEND) for i in order],
             loc="outside lower center",
             ncols=columns,
             frameon=False,

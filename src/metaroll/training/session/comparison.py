@@ -84,9 +84,6 @@ class Comparison:
     def _table(self, narrow: bool) -> Table:
         """The groups; ``narrow`` with fewer columns of two lines, so that no number is cut."""
         table = plain_table("group", *([] if narrow else ["seeds", "steps"]), "return", "interquartile mean")
-        table.columns[0].overflow = "fold"
-        for column in table.columns[1:]:
-            column.no_wrap = True
         for entry in self.groups:
             numbers = [with_interval(entry[name], entry[f"{name}_interval"]) for name in ("mean", "iqm")]
             low, high = min(entry["env_steps"]), max(entry["env_steps"])
