@@ -346,6 +346,22 @@ def test_an_episode_that_reaches_its_goal_in_hindsight_ends_there_where_the_envi
         assert (batch.rewards[first] == 0.0).all()  # nothing is summed behind the end
 
 
+def test_endings_of_one_pair_at_a_time_are_asked_for_and_none_at_all_are_said() -> None:
+    seen = {"observation": column(0, 1, 2), "achieved_goal": column(10, 11, 12), "desired_goal": column(9, 9, 9)}
+    for ends, expected in (
+        (lambda a, d, infos: bool(np.linalg.norm(a - d) < 0.5), {0.0, 0.5}),  # as Gymnasium-Robotics' mazes
+        (lambda a, d, infos: False, {0.5}),  # as its other robots
+    ):
+        buffer = ReplayBuffer(GOALS, BOX, 10, compute_reward=reached, hindsight_ratio=1.0, compute_terminated=ends)
+        buffer.add(piece(seen, [-1, -1], terminated=True, complete=True))
+        assert set(buffer.sample(200, 0, discount=0.5).discounts.tolist()) == expected
+    unsaid = ReplayBuffer(GOALS, BOX, 10, compute_reward=reached)
+    unsaid.add(piece(seen, [-1, -1], truncated=True, complete=True))
+    with pytest.warns(UserWarning, match="nothing says whether they would end at other goals"):
+        unsaid.add(piece(seen, [-1, -1], terminated=True, complete=True))
+    unsaid.add(piece(seen, [-1, -1], terminated=True, complete=True))  # once
+
+
 def test_what_is_asked_of_goals_must_do_without_infos() -> None:
     seen = {"observation": column(0, 1), "achieved_goal": column(10, 11), "desired_goal": column(9, 9)}
     for wrong, said in (

@@ -45,6 +45,22 @@ def test_sparse_goals_are_spread_over_the_half_circle() -> None:
 
 
 @pytest.mark.parametrize("name", ["point-robot", "sparse-point-robot", "ant-goal", "cheetah-vel", "point-navigation"])
+def test_held_out_tasks_are_the_same_for_all_numbers_of_training_tasks(name: str) -> None:
+    family = get_family(name)
+    usual = family.split(seed=3)
+    keys = [task_key(update.task) for update in usual[1]]
+    for num_train in (1, family.num_train_tasks, family.num_train_tasks + 30):
+        train, test = family.split(num_train, seed=3)
+        assert [task_key(update.task) for update in test] == keys
+        known = {task_key(update.task) for update in train}
+        assert len(known) == num_train and not known & set(keys)
+        shared = min(num_train, family.num_train_tasks)
+        assert [task_key(u.task) for u in train[:shared]] == [task_key(u.task) for u in usual[0][:shared]]
+    _, more = family.split(1, family.num_test_tasks + 5, seed=3)
+    assert [task_key(update.task) for update in more][: len(keys)] == keys
+
+
+@pytest.mark.parametrize("name", ["point-robot", "sparse-point-robot", "ant-goal", "cheetah-vel", "point-navigation"])
 def test_more_held_out_tasks_leave_those_before_as_they_were(name: str) -> None:
     family = get_family(name)
     train, test = family.split()

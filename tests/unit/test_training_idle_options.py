@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.spaces import Box
-from rich.console import Console
 
 import metaroll
 from metaroll.cli.main import main
 from metaroll.tasks.domain_access import check_param_ranges, set_domain_params
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.registry import get_algorithm
-from metaroll.training.display.progress import EvaluationDisplay
 from metaroll.training.session.experiments import resolve
-from metaroll.training.store.run_folder import CONFIG_FILE
 
 IDLE: list[tuple[str, str, dict[str, Any], str]] = [
     ("ppo", "Pendulum-v1", {"num_train_tasks": 5}, r"num_train_tasks=5 has no effect: .* without tasks"),
@@ -28,6 +24,16 @@ IDLE: list[tuple[str, str, dict[str, Any], str]] = [
     ("tqc", "Pendulum-v1", {"temperature": 0.1, "temperature_lr": 0.1}, "temperature_lr=0.1 .* 0.1 is fixed"),
     ("ppo", "Pendulum-v1", {"stop_metric": "success"}, 'stop_metric="success" has no effect: .*stop_at='),
     ("ppo", "Pendulum-v1", {"stop_mean_of": 3}, "stop_mean_of=3 has no effect"),
+    ("ppo", "Pendulum-v1", {"tasks_per_epoch": 3}, "tasks_per_epoch=3 has no effect: nothing varies"),
+    ("hill-climbing", "CartPole-v1", {"stop_window": 7}, "stop_window=7 has no effect: stop_std is None"),
+    ("cmaes", "CartPole-v1", {"max_restarts": 5}, "max_restarts=5 has no effect: restarts is 'none'"),
+    ("cmaes", "CartPole-v1", {"max_repetitions": 5.0}, "max_repetitions=5.0 has no effect: reevaluated is 0"),
+    ("cmaes", "CartPole-v1", {"round_length": 5}, "round_length=5 has no effect: starts is 1"),
+    ("cem", "Pendulum-v1", {"extra_std": 0.0, "extra_decay_time": 9.0}, "extra_decay_time=9.0 has no effect"),
+    ("dqn", "CartPole-v1", {"importance_exponent": 0.3}, "importance_exponent=0.3 has no effect: priority_exponent"),
+    ("dqn", "CartPole-v1", {"qf_lr_steps": None, "min_qf_lr": 1e-5}, "min_qf_lr=1e-05 has no effect: qf_lr_steps"),
+    ("td3", "Pendulum-v1", {"smoothing_std": 0.0, "smoothing_clip": 0.2}, "smoothing_clip=0.2 has no effect"),
+    ("pearl", "point-robot", {"use_information_bottleneck": False, "kl_lambda": 0.3}, "kl_lambda=0.3 has no effect"),
     ("pearl", "point-robot", {"posterior_sampling": False, "num_prior_episodes": 2}, "num_prior_episodes=2 has no"),
 ]
 
@@ -37,7 +43,7 @@ def test_an_option_without_effect_is_refused(algo: str, env: str, options: dict[
     with pytest.raises(ValueError, match=said):
         resolve(algo, env, [("the options", options)])
     # What a run has kept is taken as it is: it can be loaded, whatever later versions say of it.
-    resolve(algo, env, [(str(Path("runs") / CONFIG_FILE), options)])
+    resolve(algo, env, [("runs/some/config.yaml", options)], kept=True)
 
 
 @pytest.mark.parametrize(
@@ -99,14 +105,21 @@ def test_a_range_that_changes_the_sign_of_a_mass_is_said_and_that_of_a_place_is_
     check_param_ranges(Swing(), {"mass": (1.0, 2.0), "wanted": (-1.0, 1.0)})
 
 
-def test_an_evaluation_of_very_many_episodes_says_how_many_there_are() -> None:
-    console = Console(record=True, width=100)
-    with EvaluationDisplay(console) as display:
-        display(0, 1_400_000)
-    assert "1,400,000 episodes follow: Ctrl-C ends the evaluation" in console.export_text()
-    with EvaluationDisplay(console) as display:
-        display(0, 99)
-    assert "follow" not in console.export_text()
+def test_an_evaluation_of_very_many_episodes_says_how_many_there_are_before_anything_is_drawn(capsys) -> None:
+    agent = metaroll.agent("pearl", "point-robot", size="small")
+    with pytest.raises(ValueError, match="stopped here"):
+        _stopped(agent)
+    assert "600,000,000 episodes and more follow: Ctrl-C ends" in " ".join(capsys.readouterr().out.split())
+
+
+def _stopped(agent: Any) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+
+        def stop(*given: Any) -> None:
+            raise ValueError("stopped here")
+
+        patch.setattr("metaroll.training.session.experiments.split_tasks", stop)
+        agent.evaluate(num_tasks=100_000_000)
 
 
 class Spaces(gymnasium.Env):
@@ -147,10 +160,28 @@ def test_observations_outside_of_their_space_are_said_once() -> None:
     assert said_of(env, squashed(env)) == []
 
 
+def test_parts_of_observations_are_looked_at_too() -> None:
+    class Goal(Spaces):
+        def __init__(self) -> None:
+            super().__init__()
+            self.observation_space = gymnasium.spaces.Dict({"a": Box(-1, 1, (1,)), "b": Box(0, 9, (2,))})
+
+        def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
+            super().reset(seed=seed)
+            return {"a": np.zeros(1, np.float32), "b": np.array([1, -3], np.float32)}, {}
+
+        def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+            return self.reset()[0], 0.0, False, False, {}
+
+    env = Goal()
+    (text,) = said_of(env, squashed(env))
+    assert "observation['b'] 1 is -3 in step 0" in text
+
+
 def test_actions_without_bounds_are_said_of_policies_that_keep_to_them() -> None:
     env = Spaces(bound=np.inf)
     (text,) = said_of(env, squashed(env))
-    assert text.startswith("action 1 of") and "TanhGaussianMLPPolicy drives it in [-1, 1] alone" in text
+    assert text.startswith("action 1 of") and "lacks a bound, and what acts keeps it in [-1, 1]" in text
     assert said_of(env, metaroll.GaussianMLPPolicy(metaroll.EnvSpec.from_env(env), hidden_sizes=(4,))) == []
     env = Spaces(fixed=True)
     (text,) = said_of(env, squashed(env))
@@ -162,5 +193,10 @@ def test_integers_that_networks_would_see_as_they_are_are_said() -> None:
         observation_space = gymnasium.spaces.Dict({"ram": Box(0, 255, (8,), np.uint8), "place": Box(-1, 1, (2,))})
         action_space = gymnasium.spaces.Discrete(2)
 
-    with pytest.warns(UserWarning, match=r"observation_space\['ram'\] holds integers up to 255"):
+    said = r"observation_space\['ram'\] holds integers up to 255"
+    with pytest.warns(UserWarning, match=said):
         metaroll.DQN(Bytes(), max_path_length=9)
+    for algo in ("dqn", "sac"):
+        with pytest.warns(UserWarning, match=said) as found:
+            metaroll.agent(algo, Bytes, max_path_length=9)
+        assert len(found) == 1

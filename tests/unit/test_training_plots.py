@@ -89,7 +89,7 @@ def test_without_matplotlib_the_cure_is_named(tmp_path: Path, monkeypatch: pytes
         lambda: plot_learning_curve(tmp_path),
         lambda: plot_adaptation_curve(example_result(), tmp_path / "a"),
     ):
-        with pytest.raises(ImportError, match=r"metaroll\[plot\]"):
+        with pytest.raises(ImportError, match=r"matplotlib>="):
             draw()
 
 

@@ -187,6 +187,21 @@ def test_the_panel_begins_with_it(tmp_path: Any) -> None:
     assert str(worse.renderable).startswith("[bold yellow]adapting makes it worse")
 
 
+def test_repetitions_that_repeat_each_other_count_once() -> None:
+    """Of a deterministic agent and environment: six of them are no more than one, which chance may have made."""
+    after, without, other = np.array([[1.0], [2.0]]), np.zeros((2, 1)), np.full((2, 1), 0.5)
+    repeated = [np.repeat(values, 8, axis=1) for values in (after, without, other)]
+    found = judge(repeated[0], repeated[1], mismatched=repeated[2], all_tasks=True)
+    assert (found.word, found.adapts, found.num_repetitions) == ("no verdict", None, 1)
+    # What differs in a single bit of one of them is a sample; differences may be equal all the same.
+    repeated[0][0, 3] += 1e-9
+    repeated[1][0, 3] += 1e-9
+    assert judge(repeated[0], repeated[1], mismatched=repeated[2], all_tasks=True).word == "adapts"
+    # Tasks that are a sample of many may well return the same.
+    same = np.ones((8, 1))
+    assert judge(3 * same, same, mismatched=same).word == "adapts"
+
+
 def test_bad_input() -> None:
     for after, without, more in (
         ([1.0, 2.0], [1.0], {}),

@@ -8,10 +8,10 @@ import gymnasium
 import numpy as np
 import torch
 
-__all__ = ["ActionScaling"]
+__all__ = ["NO_BOUND", "ActionScaling"]
 
 _TINY = 1e-8
-_NO_BOUND = 1e30
+NO_BOUND = 1e30
 """A bound so far away is none: spaces often have the largest float there."""
 
 
@@ -42,7 +42,7 @@ class ActionScaling:
         if not isinstance(space, gymnasium.spaces.Box):
             return None
         low, high = (np.asarray(bound, dtype=np.float64).reshape(-1) for bound in (space.low, space.high))
-        low, high = np.where(low > -_NO_BOUND, low, -np.inf), np.where(high < _NO_BOUND, high, np.inf)
+        low, high = np.where(low > -NO_BOUND, low, -np.inf), np.where(high < NO_BOUND, high, np.inf)
         if not np.isfinite([low, high]).any():
             return None
         return cls((tuple(low.tolist()), tuple(high.tolist())))

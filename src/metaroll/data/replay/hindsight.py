@@ -28,8 +28,8 @@ class HindsightGoals:
         compute_reward: ``compute_reward(achieved (N, ...), desired (N, ...), infos) -> (N,)``, as the environment's;
             ``infos`` is an empty dict, as no infos are kept.
         ratio: Share of the steps whose goals are replaced.
-        compute_terminated: The same of whether the episode ends there, bool ``(N,)``; ``None``: it ends where it has
-            ended, whatever the goal.
+        compute_terminated: The same of whether the episode ends there, bool ``(N,)``, or one flag, of one pair then;
+            ``None``: it ends where it has ended, whatever the goal.
 
     Raises:
         ValueError: The space has no goals, or the ratio is no share.
@@ -91,6 +91,10 @@ class HindsightGoals:
         rewards[chosen] = found.reshape(-1, count)
         if self._compute_terminated is not None:
             ends = np.asarray(_of_goals(self._compute_terminated, "compute_terminated", reached, wanted))
+            if not ends.shape:  # of Gymnasium-Robotics: one pair at a time
+                pairs = zip(reached, wanted, strict=True)
+                told = [_of_goals(self._compute_terminated, "compute_terminated", *pair) for pair in pairs]
+                ends = np.array(told)
             if ends.shape != (len(reached),) or ends.dtype != bool:
                 raise ShapeError(
                     f"compute_terminated must return a flag for each of {len(reached)} pairs of goals, got shape "

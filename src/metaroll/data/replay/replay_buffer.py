@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -139,6 +140,7 @@ class ReplayBuffer:
         num_rows = -(-rows // num_slots) + 1
         self._streams = StepStreams(observation_space, action_space, num_slots, num_rows, memory_map)
         self._goals = goals or None
+        self._ends_unknown = goals is not None and compute_terminated is None
         self._priorities = None if priority_exponent is None else Priorities(num_slots * num_rows, priority_exponent)
 
     @staticmethod
@@ -201,6 +203,14 @@ class ReplayBuffer:
         rows = self._streams.add(pieces, actions)
         if self._priorities is not None:
             self._priorities.begin(rows, self._are_steps(rows))
+        if self._ends_unknown and pieces.terminated.any():
+            self._ends_unknown = False
+            warnings.warn(
+                "episodes end by themselves, and nothing says whether they would end at other goals: with goals in "
+                "hindsight steps count as if they went on there; give the environment compute_terminated(achieved, "
+                "desired, info), as Gymnasium-Robotics has it",
+                stacklevel=2,
+            )
         return int(pieces.bounds[-1])
 
     def sample(

@@ -253,7 +253,8 @@ class TaskFamily:
         """Training and held-out tasks, all different from one another (but see ``same_tasks``).
 
         Where a hash says what is held out, other numbers leave the tasks that were there before as they were, and no
-        seed makes a training task a held-out one. Elsewhere more held-out tasks are drawn after those that were there.
+        seed makes a training task a held-out one. Elsewhere more tasks are drawn after those that were there, too, and
+        held-out tasks are the same for all numbers of training tasks (with as many held-out ones).
 
         Args:
             num_train: Number of training tasks; ``None`` means the family's own.
@@ -277,12 +278,15 @@ class TaskFamily:
         if self.same_tasks:
             updates = draw_distinct(self.tasks, max(num_train, num_test), generator, self.name)
             return updates[:num_train], updates[:num_test]
-        usual = self.num_test_tasks if num_test else 0
-        updates = draw_distinct(self.tasks, num_train + usual, generator, self.name)
-        if num_test > usual:
-            generator = np.random.default_rng(derive_seed("more held-out tasks", self._stream, int(seed)))
-            updates += draw_more(self.tasks, num_test - usual, updates, generator, self.name)
-        return updates[:num_train], updates[num_train : num_train + num_test]
+        # The usual numbers first, whatever is asked for: held-out tasks are the same for all numbers of training tasks.
+        usual = self.num_train_tasks, self.num_test_tasks
+        known = draw_distinct(self.tasks, sum(usual), generator, self.name)
+        train, test = known[: usual[0]], known[usual[0] :]
+        for side, more, count in ((test, "held-out", num_test), (train, "training", num_train)):
+            if count > len(side):
+                generator = np.random.default_rng(derive_seed(f"more {more} tasks", self._stream, int(seed)))
+                side += draw_more(self.tasks, count - len(side), [*train, *test], generator, self.name)
+        return train[:num_train], test[:num_test]
 
     def samplers(self, seed: int = 0) -> tuple[TaskSampler, TaskSampler]:
         """Samplers of training tasks and of held-out tasks, which never meet.

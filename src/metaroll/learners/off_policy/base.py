@@ -8,11 +8,13 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
+import gymnasium
 import numpy as np
 import torch
 
 from metaroll.checks import check_number, check_unit_interval, check_whole
 from metaroll.data.replay.replay_buffer import ReplayBatch
+from metaroll.data.replay.streams import named_leaves
 from metaroll.data.rollouts import Rollouts
 from metaroll.errors import option_text, said
 from metaroll.learners.base import RLAlgorithm
@@ -23,6 +25,7 @@ from metaroll.learners.off_policy.trainer import ReplayTrainer
 from metaroll.learners.on_policy_training import TrainingTasks, horizon_of
 from metaroll.learners.runner import Runner
 from metaroll.learners.snapshots import fingerprint_of, load_or_keep
+from metaroll.policies.encoders import is_image
 from metaroll.seeding import derive_seed, fresh_seed
 from metaroll.types import EnvSpec
 
@@ -133,6 +136,7 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
         device: str | torch.device | None = None,
     ) -> None:
         self.env_spec = EnvSpec.from_env(env_spec)
+        _warn_of_integers(self.env_spec)
         self.policy, self.qf, self.replay_buffer = policy, qf, replay_buffer
         self.use_target, self.smooth_return = bool(use_target), bool(smooth_return)
         self.discount = check_unit_interval("discount", discount)
@@ -413,3 +417,20 @@ def _steps_of_cycle(n_train_steps: int, update_to_data: float, num_slots: int) -
             f"{option_text('n_train_steps', int(fits))}"
         )
     return whole
+
+
+_LARGE = 10
+"""Larger integers should be scaled before networks see them."""
+
+
+def _warn_of_integers(spec: EnvSpec) -> None:
+    """Warn of large integers in observations, which networks would see as they are."""
+    for name, part in named_leaves(spec.observation_space):
+        if isinstance(part, gymnasium.spaces.Box) and part.dtype.kind in "ui" and not is_image(part):
+            most = int(np.abs(np.array([part.low.min(), part.high.max()], dtype=np.float64)).max())
+            if most > _LARGE:
+                warnings.warn(
+                    f"{name} holds integers up to {most}, which enter networks as they are: scale them, to [0, 1] say "
+                    "(gymnasium.wrappers.TransformObservation)",
+                    stacklevel=4,
+                )

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import gymnasium
-import numpy as np
 import torch
 from torch import nn
 
 from metaroll.checks import check_unit_interval
 from metaroll.data.replay.replay_buffer import ReplayBuffer
-from metaroll.data.replay.streams import named_leaves
 from metaroll.errors import ShapeError
 from metaroll.learners.off_policy.base import CollectionOptions
 from metaroll.learners.off_policy.networks import Critics
 from metaroll.policies.acting import ActingPolicy
-from metaroll.policies.encoders import FixedEncoder, ObservationEncoder, holds_images, is_image
+from metaroll.policies.encoders import FixedEncoder, ObservationEncoder, holds_images
 from metaroll.types import EnvSpec
 
 __all__ = ["buffer_for", "check_policy", "device_of", "encoders_of", "require_box", "require_choices", "weighing"]
-
-_LARGE = 10
-"""Larger integers should be scaled before networks see them."""
 
 
 def require_box(env_spec: Any, learner: str, choosing: str) -> EnvSpec:
@@ -91,15 +85,6 @@ def encoders_of(spec: EnvSpec, qf: Any, generator: torch.Generator) -> tuple[nn.
     Returns:
         Two encoders; ``None``, where observations are taken as they are.
     """
-    for name, part in named_leaves(spec.observation_space):
-        if isinstance(part, gymnasium.spaces.Box) and part.dtype.kind in "ui" and not is_image(part):
-            most = int(np.abs(np.array([part.low.min(), part.high.max()], dtype=np.float64)).max())
-            if most > _LARGE:
-                warnings.warn(
-                    f"{name} holds integers up to {most}, which enter networks as they are: scale them, to [0, 1] say "
-                    "(gymnasium.wrappers.TransformObservation)",
-                    stacklevel=3,
-                )
     encoder = qf.encoder if isinstance(qf, Critics) else None
     if qf is None and holds_images(spec.observation_space):
         encoder = ObservationEncoder(spec.observation_space, generator=generator)

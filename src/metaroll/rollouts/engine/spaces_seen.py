@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Dict, Tuple
 
+from metaroll.data.data_format import iterate_leaves
 from metaroll.policies.acting import ActingPolicy
+from metaroll.policies.scaling import NO_BOUND
 
 __all__ = ["warn_of_actions", "warn_of_observations"]
 
@@ -20,12 +23,14 @@ def warn_of_actions(policy: Any) -> None:
     """Warn of what a policy that keeps to bounds makes of entries without any, or of those that cannot vary."""
     if not isinstance(policy, ActingPolicy) or not isinstance(policy.env_spec.action_space, Box):
         return
-    space, name = policy.env_spec.action_space, type(policy).__name__
+    space = policy.env_spec.action_space
     low, high = (np.asarray(bound, dtype=np.float64).reshape(-1) for bound in (space.low, space.high))
-    open_ended = ~(np.isfinite(low) & np.isfinite(high))
+    open_ended = (low < -NO_BOUND) | (high > NO_BOUND)
     if open_ended.any() and policy.acts_in_bounds:
+        place = int(np.flatnonzero(open_ended)[0])
+        reach = f"[{max(-1.0, low[place]):g}, {min(1.0, high[place]):g}]"
         warnings.warn(
-            f"{_entries(open_ended, 'action')} of {space} has no bounds, and {name} drives it in [-1, 1] alone; if it "
+            f"{_entries(open_ended, 'action')} of {space} lacks a bound, and what acts keeps it in {reach}; if it "
             "should go farther, declare how far: action_space = Box(low, high)",
             stacklevel=3,
         )
@@ -39,28 +44,39 @@ def warn_of_actions(policy: Any) -> None:
 
 
 def warn_of_observations(space: Any, observations: Any) -> None:
-    """Warn of observations ``(T, ...)`` outside of their space.
+    """Warn of observations ``(T, ...)`` of one rollout outside of their space, or of a Box that is a part of it."""
+    found = dict(iterate_leaves(observations))
+    for path, part in _parts(space):
+        values = found.get(path)
+        if not isinstance(part, Box) or not isinstance(values, np.ndarray):
+            continue
+        rows = values.reshape(len(values), -1).astype(np.float64, copy=False)
+        low, high = (np.asarray(bound, dtype=np.float64).reshape(-1) for bound in (part.low, part.high))
+        if rows.shape[1] != len(low):
+            continue
+        with np.errstate(invalid="ignore", over="ignore"):
+            slack = _SLACK * np.where(np.isfinite(high - low), high - low, 1.0)
+            outside: np.ndarray = (rows < low - slack) | (rows > high + slack)
+        if not outside.any():
+            continue
+        row, place = (int(at[0]) for at in np.nonzero(outside))
+        named = "observation" + "".join(f"[{key!r}]" for key in path)
+        warnings.warn(
+            f"observations lie outside of their space: {_entries(np.any(outside, axis=0), named)} is "
+            f"{rows[row, place]:g} in step {row} of the first rollout, and {low[place]:g} to {high[place]:g} is "
+            "declared: declare bounds that hold",
+            stacklevel=3,
+        )
+        return
 
-    Args:
-        space: Nothing is said of any but a Box.
-        observations: Of one rollout.
-    """
-    if not isinstance(space, Box) or not isinstance(observations, np.ndarray):
-        return
-    rows = observations.reshape(len(observations), -1).astype(np.float64, copy=False)
-    low, high = (np.asarray(bound, dtype=np.float64).reshape(-1) for bound in (space.low, space.high))
-    with np.errstate(invalid="ignore", over="ignore"):
-        slack = _SLACK * np.where(np.isfinite(high - low), high - low, 1.0)
-        outside: np.ndarray = (rows < low - slack) | (rows > high + slack)
-    if not outside.any():
-        return
-    row, place = (int(found[0]) for found in np.nonzero(outside))
-    warnings.warn(
-        f"observations lie outside of their space: {_entries(np.any(outside, axis=0), 'observation')} is "
-        f"{rows[row, place]:g} in step {row} of the first rollout, and {low[place]:g} to {high[place]:g} is declared: "
-        "declare bounds that hold",
-        stacklevel=3,
-    )
+
+def _parts(space: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """The spaces that a space is made of, by where their elements are."""
+    if isinstance(space, Dict | Tuple):
+        for key, part in space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces):
+            yield from _parts(part, (*path, key))
+    else:
+        yield path, space
 
 
 def _entries(chosen: np.ndarray, what: str) -> str:

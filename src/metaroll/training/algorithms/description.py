@@ -20,6 +20,21 @@ from metaroll.types import EnvUpdate
 __all__ = ["AlgorithmDescription", "Work"]
 
 
+_WAITS: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
+    ("posterior_sampling", False, ("num_prior_episodes",)),
+    ("restarts", "none", ("max_restarts",)),
+    ("reevaluated", 0, ("max_repetitions",)),
+    ("starts", 1, ("round_length", "reduction", "start_std")),
+    ("priority_exponent", None, ("importance_exponent",)),
+    ("qf_lr_steps", None, ("min_qf_lr",)),
+    ("stop_std", None, ("stop_window",)),
+    ("smoothing_std", 0.0, ("smoothing_clip",)),
+    ("extra_std", 0.0, ("extra_decay_time",)),
+    ("use_information_bottleneck", False, ("kl_lambda",)),
+)
+"""An option, and a value of it with which others change nothing."""
+
+
 @dataclass(frozen=True)
 class Work:
     """What a run does; rollouts are never cut, so that there may be more steps.
@@ -105,16 +120,16 @@ class AlgorithmDescription(ABC):
             env: Name of the environment.
             values: A value for each option of a run.
         """
-        found = {}
+        found: dict[str, str] = {}
+        for other, value, names in _WAITS:
+            if other in values and values[other] == value:
+                found |= dict.fromkeys(names, f"{other} is {value!r}")
         if not self.adapts and not is_varied(env):
             found["num_train_tasks"] = f"{env} is one environment, without tasks"
             if values.get("randomize", "none") == "none" and not values.get("randomize_param"):
                 varies = option_text("randomize_param", ["NAME=LOW:HIGH"])
-                found["num_test_tasks"] = f"nothing varies in {env}; say what does, {varies}"
-        if values.get("posterior_sampling") is False:
-            found["num_prior_episodes"] = "all exploration episodes come before the adaptation without " + option_text(
-                "posterior_sampling", True
-            )
+                why = f"nothing varies in {env}; say what does, {varies}"
+                found |= dict.fromkeys(("num_test_tasks", "tasks_per_epoch", "num_domains"), why)
         return found
 
     # -- how it is built -----------------------------------------------------------------------------------------------

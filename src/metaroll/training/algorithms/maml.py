@@ -110,6 +110,9 @@ class _MetaDescription(AlgorithmDescription, ABC):
         known, drawn = given.values["num_train_tasks"], given.values["meta_batch_size"]
         if known is None or drawn <= known:
             return []
+        family = get_family(given.env)
+        if family.all_tasks or family.same_tasks:  # there are no more
+            return []
         more = option_text("num_train_tasks", drawn)
         return [f"every epoch draws {drawn} tasks (meta_batch_size) of {known}: some repeat; {more} has as many"]
 

@@ -21,7 +21,7 @@ from rich.text import Text
 from metaroll.training.display.consoles import make_console
 from metaroll.training.display.timing import PhaseState, RunAmounts, RunTiming, duration
 
-__all__ = ["EvaluationDisplay", "TrainingDisplay", "can_redraw"]
+__all__ = ["EvaluationDisplay", "TrainingDisplay", "can_redraw", "tell_of_many"]
 
 _ROWS_SHOWN = 12
 _COLUMNS: tuple[str, ...] = ("epoch", "env steps", "steps/s", "updates/s", "before", "after adaptation")
@@ -279,11 +279,6 @@ class EvaluationDisplay:
         now = self._clock()
         if self._phase is None:
             self._phase = PhaseState("evaluation", done, total, now, now, done)
-            if total >= _MANY_EPISODES:
-                said = (
-                    f"[yellow]{total:,} episodes follow: Ctrl-C ends the evaluation, of which nothing is kept then[/]"
-                )
-                self._console.print(said, soft_wrap=True)
         self._phase.done, self._phase.total, self._phase.told = done, total, now
         if self._live is None and now >= self._next_line:
             self._next_line = now + _LINE_SECONDS
@@ -296,6 +291,16 @@ class EvaluationDisplay:
         left = phase.left(self._clock(), None)
         known = "" if left is None else f"  left: {duration(left)}"
         return Text(f"evaluation {phase.done:,}/{phase.total:,} episodes{known}", style="dim")
+
+
+def tell_of_many(console: Console, episodes: int) -> None:
+    """Say how many episodes an evaluation will have at least, where these are very many: before anything is drawn."""
+    if episodes >= _MANY_EPISODES:
+        console.print(
+            f"{episodes:,} episodes and more follow: Ctrl-C ends the evaluation, of which nothing is kept then",
+            style="yellow",
+            soft_wrap=True,
+        )
 
 
 def short(value: float) -> str:

@@ -88,7 +88,8 @@ def show_study(console: Console, study: AdaptationStudy, success: Mapping[str, A
         success: From ``success_values``.
     """
     curve, rounds = study.k_shot_curve, study.shot_unit == "rounds"
-    table = plain_table("rounds" if rounds else "episodes seen", "return, 95 % over tasks")
+    over = "repetitions" if study.result.all_tasks else "tasks"
+    table = plain_table("rounds" if rounds else "episodes seen", f"return, 95 % over {over}")
     for k, *numbers in zip(curve["shots"], curve["mean"], curve["low"], curve["high"], strict=True):
         table.add_row(str(k), with_interval(numbers[0], numbers[1:]))
     what = "rounds of exploration" if rounds else "exploration episodes"
@@ -100,7 +101,7 @@ def show_study(console: Console, study: AdaptationStudy, success: Mapping[str, A
         title, meaning = _BASELINES[name]
         table.add_row(f"{title}\n[dim]{meaning}[/]", mean, with_interval(gap, bounds, sign="+"))
     table.add_row("[bold]adapted[/]", f"[bold]{short_number(study.result.return_after)}[/]", "")
-    what = "[bold]baselines[/]: in the same test episodes, so that differences are paired; 95 % over tasks"
+    what = f"[bold]baselines[/]: in the same test episodes, so that differences are paired; 95 % over {over}"
     console.print(what, table, sep="\n")
     _show_success(console, study.result, success)
     _show_tasks(console, study)

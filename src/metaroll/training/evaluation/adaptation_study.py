@@ -19,7 +19,12 @@ from metaroll.policies.adapters import ScriptedPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.seeding import derive_seed
 from metaroll.tasks.updates import ExistingEnvUpdate, layer_with
-from metaroll.training.evaluation.evaluation_metrics import Interval, independent_means, intervals_of_means
+from metaroll.training.evaluation.evaluation_metrics import (
+    Interval,
+    independent_means,
+    intervals_of_means,
+    without_repeats,
+)
 from metaroll.training.evaluation.evaluation_result import EvaluationResult
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator, as_meta_algorithm
 from metaroll.training.evaluation.verdict import Verdict, judge, least_effect
@@ -69,10 +74,13 @@ class AdaptationStudy:
 
     @cached_property
     def k_shot_curve(self) -> dict[str, Any]:
-        """``shots`` k, their ``unit``, and ``mean``, ``low``, ``high`` of the return (95 % bootstrap over tasks)."""
-        per_task = self.shot_returns.mean(axis=(1, 3))
-        low, high = intervals_of_means(per_task)
-        mean = per_task.mean(axis=0).tolist()
+        """``shots`` k, their ``unit``, and ``mean``, ``low``, ``high`` of the return.
+
+        By 95 % bootstrap over tasks, or over repetitions where the tasks are all there are.
+        """
+        rows = self.shot_returns.mean(axis=(0, 3) if self.result.all_tasks else (1, 3))
+        low, high = intervals_of_means(rows)
+        mean = rows.mean(axis=0).tolist()
         numbers = {"shots": list(self.shots), "mean": mean, "low": low.tolist(), "high": high.tolist()}
         return {**numbers, "unit": self.shot_unit}
 
@@ -82,7 +90,9 @@ class AdaptationStudy:
         Over tasks, or over repetitions where the tasks are all there are.
         """
         cells = self.cell_returns
-        difference = cells["after"] - cells[name.replace(" ", "_")]
+        pair = cells["after"], cells[name.replace(" ", "_")]
+        after, other = without_repeats(*pair) if self.result.all_tasks else pair
+        difference = after - other
         return float(difference.mean()), sign_flip_interval(independent_means(difference, self.result.all_tasks))
 
     @property

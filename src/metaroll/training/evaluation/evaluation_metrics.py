@@ -27,6 +27,7 @@ __all__ = [
     "log_multitask_performance",
     "log_performance",
     "normalized_score",
+    "without_repeats",
 ]
 
 _NUM_RESAMPLES = 10_000
@@ -199,6 +200,15 @@ def independent_means(returns: np.ndarray, all_tasks: bool) -> np.ndarray:
     ``(R,)``, where they are all there are.
     """
     return np.asarray(returns, dtype=np.float64).mean(axis=0 if all_tasks else 1)
+
+
+def without_repeats(*returns: np.ndarray) -> list[np.ndarray]:
+    """Returns by task and repetition ``(M, R)`` each, ``(M, 1)`` where all repetitions are equal in every bit.
+
+    Those of a deterministic agent in a deterministic environment tell no more than one does.
+    """
+    arrays = [np.asarray(one, dtype=np.float64) for one in returns]
+    return [one[:, :1] for one in arrays] if all((one == one[:, :1]).all() for one in arrays) else arrays
 
 
 def interval_of_mean(values: Any, *, confidence: float = 0.95, method: str = "auto", seed: int = 0) -> Interval:

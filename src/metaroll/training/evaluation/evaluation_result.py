@@ -24,6 +24,7 @@ from metaroll.training.evaluation.evaluation_metrics import (
     interval_method,
     interval_of_mean,
     intervals_of_means,
+    without_repeats,
 )
 from metaroll.training.evaluation.html_table import in_notebook
 from metaroll.training.evaluation.numbers import short_number, with_interval
@@ -294,6 +295,7 @@ class EvaluationResult:
             values["share_worse"] = float((self.after_per_task < self.before_per_task).mean())
         else:
             after, before = self.returns[:, :, self.num_exploration :].mean(axis=2), self.unadapted_returns.mean(axis=2)
+            after, before = without_repeats(after, before) if self.all_tasks else (after, before)
             low, high = sign_flip_interval(independent_means(after - before, self.all_tasks))
             values |= {"return_unadapted": float(without.mean()), "gain": float(gains.mean())}
             values |= {"gain_ci_low": low, "gain_ci_high": high}
@@ -347,7 +349,8 @@ class EvaluationResult:
                 "high": high.tolist(),
                 "num_exploration": self.num_exploration,
             },
-            "interval_method": interval_method(len(self.tasks)),
+            "interval_method": interval_method(self.returns.shape[1] if self.all_tasks else len(self.tasks)),
+            "all_tasks": self.all_tasks,
             "n_test_tasks": len(self.tasks),
             "repetitions": int(self.returns.shape[1]),
             "n_exploration_episodes": self.num_exploration,

@@ -17,6 +17,7 @@ from metaroll.training.evaluation.evaluation_metrics import (
     independent_means,
     interval_of_normalized_score,
     normalized_score,
+    without_repeats,
 )
 from metaroll.training.evaluation.numbers import with_interval
 
@@ -200,7 +201,8 @@ def judge(
         task_divergence: ``KL(posterior || posterior given another task's data)``.
         tasks: What the tasks are, in words; without them they are called ``task 0``, ``task 1``, ...
         all_tasks: Whether these are all the tasks there are, and no sample of many: then repetitions differ by chance
-            alone, intervals are over them, and the verdict is one on these tasks.
+            alone, intervals are over them, and the verdict is one on these tasks. All that are equal in every bit count
+            as one.
 
     Raises:
         ShapeError: The arrays are not all of one shape, or there is no task.
@@ -217,8 +219,9 @@ def judge(
         raise ShapeError(
             f"all returns must have shape (M,), one per task, or (M, R), with a text for each task, got {given}"
         )
-    cells = {name: values.reshape(count, -1) for name, values in known.items()}
-    after, without = after.reshape(count, -1), without.reshape(count, -1)
+    arrays = [values.reshape(count, -1) for values in (after, without, *known.values())]
+    after, without, *others_told = without_repeats(*arrays) if all_tasks else arrays
+    cells = dict(zip(known, others_told, strict=True))
     per_task = (after - without).mean(axis=1)
     least = least_effect(after.mean(axis=1), without.mean(axis=1))
     over = partial(independent_means, all_tasks=all_tasks)

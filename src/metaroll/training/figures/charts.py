@@ -274,7 +274,8 @@ def line_styles(names: Sequence[str]) -> dict[str, LineStyle]:
 
 
 def interval_text(values: Values, over: str = "tasks") -> str:
-    """What the intervals of a stored evaluation are."""
+    """What the intervals of a stored evaluation are; over repetitions, where its tasks are all there are."""
+    over = "repetitions" if values.get("all_tasks") else over
     return f"95 % {_METHODS.get(values.get('interval_method', ''), 'bootstrap')} interval over {over}"
 
 

@@ -32,6 +32,7 @@ from metaroll.seeding import derive_seed
 from metaroll.training.algorithms.other_names import GIVEN, swapped_names, unknown_argument, unknown_attribute
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm
 from metaroll.training.display.consoles import make_console
+from metaroll.training.display.progress import tell_of_many
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator, fresh_policies
 from metaroll.training.session import experiments, sessions
 from metaroll.training.session.adapting import AdaptedAgent, TaskProtocol
@@ -387,11 +388,11 @@ class Agent(Actor):
             ValueError: ``num_tasks`` is below 1, or there are no held-out tasks.
             RunExistsError: There is an ``evaluation.json`` of something else in ``out``.
         """
-        tasks = _tasks_of(self.config, num_tasks, changes)
+        console = make_console(quiet=not progress)
+        tasks = _tasks_of(self.config, num_tasks, changes, console)
         folder = None if out is None else check_path("out", out)
         if folder is not None:
             run_folder.check_results_folder(folder)
-        console = make_console(quiet=not progress)
         with contextlib.closing(experiments.build_evaluator(self.config, tasks, **changes)) as evaluator:
             measured = sessions.measure(evaluator, self.algo, console, shots=[0] if folder is None else None)
             if folder is not None:
@@ -481,14 +482,19 @@ def _config_further(
     return {**config, "run": {**config["run"], "epochs": total}, "algorithm": values}
 
 
-def _tasks_of(config: Mapping[str, Any], num_tasks: int | None, changes: Mapping[str, Any]) -> list[EnvUpdate]:
-    """Held-out tasks of an evaluation, whose other arguments are ``changes``."""
+def _tasks_of(
+    config: Mapping[str, Any], num_tasks: int | None, changes: Mapping[str, Any], console: Any
+) -> list[EnvUpdate]:
+    """Held-out tasks of an evaluation, whose other arguments are ``changes``; very many episodes are said before."""
     if num_tasks is not None:
         check_whole("num_tasks", num_tasks)
     known = inspect.signature(get_algorithm(config["algo"]).evaluator).parameters
     for name in changes:
         if name not in known:
             raise TypeError(f"evaluate has no argument {name!r}; those of the evaluator are {', '.join(known)}")
+    numbers = [value for value in changes.values() if isinstance(value, int)]
+    if all(number > 0 for number in numbers):  # else the evaluator says what is wrong
+        tell_of_many(console, experiments.episodes_of_evaluation(config, num_tasks, changes))
     tasks = experiments.split_tasks(config, num_tasks)[1]
     if num_tasks is not None and not tasks:
         raise ValueError(f"num_tasks is for held-out tasks, and {config['env']} has none: use num_episodes")

@@ -60,7 +60,7 @@ from metaroll.training.store.loggers import (
     require_tensorboard,
     require_wandb,
 )
-from metaroll.training.store.run_folder import CONFIG_FILE, kept_paths
+from metaroll.training.store.run_folder import kept_paths
 from metaroll.training.store.snapshots import SnapshotConfig, SnapshotMode, Snapshotter
 from metaroll.types import EnvUpdate
 
@@ -70,6 +70,7 @@ __all__ = [
     "build",
     "build_evaluator",
     "check_names",
+    "episodes_of_evaluation",
     "require_at_least",
     "resolve",
     "run_options",
@@ -284,6 +285,7 @@ def resolve(
     layers: Iterable[tuple[str, Mapping[str, Any]]] = (),
     command: str = "train",
     size: str | None = None,
+    kept: bool = False,
 ) -> dict[str, Any]:
     """The complete configuration: constructor defaults < task family < preset < size < ``layers``, all written out.
 
@@ -295,6 +297,7 @@ def resolve(
         layers: ``(where, values)`` pairs, weakest first; ``where`` names the source in errors.
         command: What the run is started by.
         size: One of ``SIZES``; ``None`` takes that of the layers, else ``default_size``.
+        kept: The layers are what a run has kept, which is taken as it is: options without effect are no error.
     """
     check_names(algo, env)
     description, options, layers = get_algorithm(algo), run_options(algo), list(layers)
@@ -310,8 +313,7 @@ def resolve(
             values[name] = values["epochs"]
     values |= description.settled(values, {name for _, layer in layers for name in layer})
     idle = {**_idle_of_run(values), **description.idle(env, values)}
-    # What a run has kept is taken as it is.
-    asked = {name for where, layer in layers if Path(where).name != CONFIG_FILE for name in layer}
+    asked = set() if kept else {name for _, layer in layers for name in layer}
     for option in options:
         name, why = option.name, idle.get(option.name)
         if why is not None and name in asked and values[name] != option.default:
@@ -377,6 +379,14 @@ def split_tasks(config: Mapping[str, Any], num_test: int | None = None) -> tuple
     Without any the algorithm learns in, and is evaluated on, the nominal environment: then the first is ``None``.
     """
     return get_algorithm(config["algo"]).tasks(BuildOptions.of(config), num_test)
+
+
+def episodes_of_evaluation(config: Mapping[str, Any], num_tasks: int | None, changes: Mapping[str, Any]) -> int:
+    """How many episodes an evaluation has at least, with ``changes`` of ``build_evaluator`` and a number of tasks."""
+    told = {**config["evaluation"], **changes}
+    tasks = config["algorithm"].get("num_test_tasks") if num_tasks is None else num_tasks
+    each = told.get("num_episodes") or told["n_exploration_traj"] + told["n_test_rollouts"]
+    return (tasks or 1) * told.get("repetitions", 1) * each
 
 
 def tested_on_training(config: Mapping[str, Any]) -> bool:

@@ -30,7 +30,7 @@ from metaroll.tasks.task_key import task_text
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.registry import NEXT_RUN, get_algorithm, preset_names
 from metaroll.training.display.consoles import escape, show_problem
-from metaroll.training.display.progress import EvaluationDisplay, TrainingDisplay
+from metaroll.training.display.progress import EvaluationDisplay, TrainingDisplay, tell_of_many
 from metaroll.training.display.results import (
     closing_panel,
     draw_pictures,
@@ -208,6 +208,7 @@ def evaluate_run(
     with contextlib.ExitStack() as stack:
         config, experiment, epoch = stack.enter_context(restored_run(config, folder, from_epoch, trust))
         with blame_input():
+            tell_of_many(console, experiments.episodes_of_evaluation(config, num_tasks, changes))
             _, test_tasks = experiments.split_tasks(config, num_tasks)
             if num_tasks is not None and not test_tasks:
                 raise UsageError(
@@ -314,7 +315,7 @@ def _checked(config: Mapping[str, Any], folder: Path, from_epoch: int | str | No
         check_run(config, folder, trust, from_epoch)
         # Runs of older versions name no size: they were of none that has a name now.
         layers = [(str(folder / run_folder.CONFIG_FILE), {"size": None, **flat_values(config)})]
-        return experiments.resolve(config["algo"], config["env"], layers, config.get("command", "train"))
+        return experiments.resolve(config["algo"], config["env"], layers, config.get("command", "train"), kept=True)
 
 
 def _check_snapshot(config: Mapping[str, Any], folder: Path, from_epoch: int | str | None) -> Snapshot:
