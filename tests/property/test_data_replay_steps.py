@@ -106,6 +106,7 @@ def test_segments_are_stretches_of_lists(slots: int, capacity: int, calls: list[
                 assert batch.discounts[i, j] == (0.0 if step.terminated else 0.5)
 
 
+@pytest.mark.filterwarnings("ignore:episodes end by themselves")
 @given(
     st.integers(1, 3), st.integers(2, 40), st.lists(st.integers(1, 9), min_size=1, max_size=9), st.integers(0, 10**6)
 )
