@@ -355,6 +355,10 @@ def test_endings_of_one_pair_at_a_time_are_asked_for_and_none_at_all_are_said() 
         buffer = ReplayBuffer(GOALS, BOX, 10, compute_reward=reached, hindsight_ratio=1.0, compute_terminated=ends)
         buffer.add(piece(seen, [-1, -1], terminated=True, complete=True))
         assert set(buffer.sample(200, 0, discount=0.5).discounts.tolist()) == expected
+        buffer.sample(1, 3)
+        few = ReplayBuffer(GOALS, BOX, 10, compute_reward=reached, hindsight_ratio=0.0, compute_terminated=ends)
+        few.add(piece(seen, [-1, -1], terminated=True, complete=True))
+        assert (few.sample(20, 0).observations["desired_goal"] == 9).all()  # of no pairs nothing is asked
     unsaid = ReplayBuffer(GOALS, BOX, 10, compute_reward=reached)
     unsaid.add(piece(seen, [-1, -1], truncated=True, complete=True))
     with pytest.warns(UserWarning, match="nothing says whether they would end at other goals"):

@@ -72,6 +72,35 @@ def test_more_held_out_tasks_leave_those_before_as_they_were(name: str) -> None:
     assert family.split(num_test=150)[1][:40] == family.split(num_test=40)[1]
 
 
+def test_goals_that_differ_by_rounding_are_one_task() -> None:
+    for sizes in ((100, 20), (240, 20), (80, 40), (300, 60)):
+        train, test = get_family("sparse-point-robot").split(*sizes)
+        goals = np.array([update.task["goal"] for update in train + test])
+        distances = np.abs(goals[:, None] - goals[None]).max(axis=2) + np.eye(len(goals))
+        assert distances.min() > 1e-9
+
+
+def test_corners_that_are_not_trained_in_come_first_in_the_test() -> None:
+    train, test = get_family("point-corners").split(3, 1)  # as runs of before have them
+    assert task_key(test[0].task) not in {task_key(update.task) for update in train}
+    train, test = get_family("point-corners").split()
+    assert len(train) == len(test) == 4
+
+
+def test_a_family_of_few_tasks_holds_out_what_nobody_is_trained_in() -> None:
+    class Ten(PointRobotEnv):
+        def sample_tasks(self, num_tasks, generator=None):
+            places = np.random.default_rng(generator).permutation(10)
+            return [{"goal": (0.1 * places[i % 10], 0.0)} for i in range(num_tasks)]
+
+    family = TaskFamily("few", Ten, 6, 4, 10)
+    for sizes in ((6, 4), (2, 8), (3, 7)):
+        train, test = family.split(*sizes)
+        assert len({task_key(update.task) for update in train + test}) == 10
+    with pytest.raises(ValueError, match="different tasks"):
+        family.split(6, 5)
+
+
 def test_cheetah_velocities_lie_between_0_and_3() -> None:
     """specs/meta.md 7.2: U(0, 3), and no global generator is seeded (Q-50)"""
     train, test = get_family("cheetah-vel").split()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -119,7 +120,7 @@ def _stopped(agent: Any) -> None:
             raise ValueError("stopped here")
 
         patch.setattr("metaroll.training.session.experiments.split_tasks", stop)
-        agent.evaluate(num_tasks=100_000_000)
+        agent.evaluate(num_tasks=100_000_000, deterministic=False)
 
 
 class Spaces(gymnasium.Env):
@@ -200,3 +201,17 @@ def test_integers_that_networks_would_see_as_they_are_are_said() -> None:
         with pytest.warns(UserWarning, match=said) as found:
             metaroll.agent(algo, Bytes, max_path_length=9)
         assert len(found) == 1
+
+
+def test_what_a_preset_has_set_is_no_error_where_a_file_says_it_again() -> None:
+    config = resolve("sac", "CartPole-v1", [("the options", {"temperature": 0.2})])  # the preset has a target_entropy
+    again = {**config["run"], **config["algorithm"], **config["evaluation"]}
+    assert resolve("sac", "CartPole-v1", [("config.yaml", again)])["algorithm"] == config["algorithm"]
+
+
+def test_flags_may_add_what_an_option_of_a_file_waits_for(tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.yaml").write_text("stop_metric: train/return\nepochs: 1\nsteps_per_epoch: 200\n")
+    command = ["train", "ppo", "Pendulum-v1", "--config", "a.yaml", "--out", "r"]
+    assert main(command) == 2 and "--stop-metric train/return has no effect" in capsys.readouterr().err
+    assert main([*command, "--stop-at", "100", "--quiet"]) == 0

@@ -197,6 +197,10 @@ def test_repetitions_that_repeat_each_other_count_once() -> None:
     repeated[0][0, 3] += 1e-9
     repeated[1][0, 3] += 1e-9
     assert judge(repeated[0], repeated[1], mismatched=repeated[2], all_tasks=True).word == "adapts"
+    # Each pair by itself: another arm that varies makes no sample of those that repeat each other.
+    noisy = np.random.default_rng(0).normal(size=(2, 8)) - 5.0
+    found = judge(np.repeat(after, 8, axis=1), repeated[2] * 0.0, mismatched=noisy, oracle=noisy + 9.0, all_tasks=True)
+    assert (found.word, found.num_repetitions) == ("no verdict", 1)
     # Tasks that are a sample of many may well return the same.
     same = np.ones((8, 1))
     assert judge(3 * same, same, mismatched=same).word == "adapts"

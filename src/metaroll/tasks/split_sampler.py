@@ -6,7 +6,8 @@ A task stays on its side whatever the seed, however many tasks are drawn, and wh
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -32,6 +33,7 @@ __all__ = [
 
 Side = Literal["train", "test"]
 
+_NUMBER = re.compile(r"-?\d+\.\d+(?:e[-+]?\d+)?")
 _BLOCK = 64
 """Tasks are drawn in blocks of one size, so that those drawn first do not depend on how many are wanted."""
 _LARGEST_BLOCK = 1 << 14
@@ -276,13 +278,15 @@ def draw_more(
     Raises:
         ValueError: There are not so many different tasks.
     """
-    found: dict[Any, EnvUpdate] = {task_key(update.task): update for update in known}
+    found: dict[Any, EnvUpdate] = {_rounded_key(update.task): update for update in known}
+    # Tasks that were drawn at once count, though they should differ by rounding alone.
+    found |= {("known", place): update for place, update in enumerate(known[len(found) :])}
     size, idle = _BLOCK, 0
     with sampler.drawing() as draw:
         while len(found) < len(known) + num_tasks and idle < _IDLE_BLOCKS:
             before = len(found)
             for update in draw(size, generator):
-                found.setdefault(task_key(update.task), update)
+                found.setdefault(_rounded_key(update.task), update)
             size, idle = min(2 * size, _LARGEST_BLOCK), (idle + 1 if len(found) == before else 0)
     if len(found) < len(known) + num_tasks:
         raise ValueError(
@@ -290,6 +294,12 @@ def draw_more(
             "ask for fewer training or test tasks"
         )
     return list(found.values())[len(known) : len(known) + num_tasks]
+
+
+def _rounded_key(task: Any) -> Hashable:
+    """``task_key`` that is equal for numbers which differ by rounding alone, as angles of a finer grid do."""
+    key = task_key(task)
+    return _NUMBER.sub(lambda found: f"{float(found[0]):.10g}", key) if isinstance(key, str) else key
 
 
 def _blocks(

@@ -252,7 +252,8 @@ def _defaults(algo: str, env: str, rest: Sequence[str]) -> tuple[str, list[tuple
     layers = [] if file is None else [(file, run_config.file_values(Path(file).expanduser(), algo, env))]
     if size is not None and layers and layers[0][1].get("size", size) != size:
         raise UsageError(f"--size {size} does not fit {file}, which is of size {layers[0][1]['size']}: omit one")
-    return env, layers, experiments.resolve(algo, env, layers, size=size)
+    # What a file has no effect with, flags may add.
+    return env, layers, experiments.resolve(algo, env, layers, size=size, kept=True)
 
 
 def _algorithm_and_environment(arguments: Sequence[str]) -> tuple[tuple[str, str], list[str]]:

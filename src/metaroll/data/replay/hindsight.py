@@ -78,6 +78,8 @@ class HindsightGoals:
         """
         is_chosen, later = hindsight_draws(streams.steps_left(window[:, 0]), self._ratio, generator)
         chosen, count = np.flatnonzero(is_chosen), rewards.shape[1]
+        if not len(chosen):
+            return chosen, streams.columns.observations[ACHIEVED][:0]
         achieved = streams.columns.observations[ACHIEVED]
         goals = achieved.take(streams.ahead(window[chosen, 0], later[chosen]), axis=0)
         reached = achieved.take(window[chosen, 1:].reshape(-1), axis=0)

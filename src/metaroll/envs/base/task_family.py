@@ -276,8 +276,10 @@ class TaskFamily:
             sizes = num_train, num_test
             return draw_split(self.tasks, *sizes, self.test_share, generator, self.name, self.test_tasks)
         if self.same_tasks:
-            updates = draw_distinct(self.tasks, max(num_train, num_test), generator, self.name)
-            return updates[:num_train], updates[:num_test]
+            most = max(num_train, num_test, self.num_train_tasks)
+            updates = draw_distinct(self.tasks, most, generator, self.name)
+            # Where fewer are trained in than there are, the others come first in the test.
+            return updates[:num_train], [*updates[num_train:], *updates[:num_train]][:num_test]
         # The usual numbers first, whatever is asked for: held-out tasks are the same for all numbers of training tasks.
         usual = self.num_train_tasks, self.num_test_tasks
         known = draw_distinct(self.tasks, sum(usual), generator, self.name)
@@ -285,7 +287,13 @@ class TaskFamily:
         for side, more, count in ((test, "held-out", num_test), (train, "training", num_train)):
             if count > len(side):
                 generator = np.random.default_rng(derive_seed(f"more {more} tasks", self._stream, int(seed)))
-                side += draw_more(self.tasks, count - len(side), [*train, *test], generator, self.name)
+                try:
+                    side += draw_more(self.tasks, count - len(side), [*train, *test], generator, self.name)
+                except ValueError:  # there are few: training tasks that nobody asks for are held out, too
+                    if side is train or num_train >= len(train):
+                        raise
+                    known = [*train[:num_train], *test]
+                    side += draw_more(self.tasks, count - len(side), known, generator, self.name)
         return train[:num_train], test[:num_test]
 
     def samplers(self, seed: int = 0) -> tuple[TaskSampler, TaskSampler]:

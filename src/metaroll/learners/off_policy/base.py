@@ -427,7 +427,7 @@ def _warn_of_integers(spec: EnvSpec) -> None:
     """Warn of large integers in observations, which networks would see as they are."""
     for name, part in named_leaves(spec.observation_space):
         if isinstance(part, gymnasium.spaces.Box) and part.dtype.kind in "ui" and not is_image(part):
-            most = int(np.abs(np.array([part.low.min(), part.high.max()], dtype=np.float64)).max())
+            most = max(abs(int(part.low.min())), abs(int(part.high.max())))
             if most > _LARGE:
                 warnings.warn(
                     f"{name} holds integers up to {most}, which enter networks as they are: scale them, to [0, 1] say "

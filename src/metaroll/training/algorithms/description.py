@@ -129,7 +129,7 @@ class AlgorithmDescription(ABC):
             if values.get("randomize", "none") == "none" and not values.get("randomize_param"):
                 varies = option_text("randomize_param", ["NAME=LOW:HIGH"])
                 why = f"nothing varies in {env}; say what does, {varies}"
-                found |= dict.fromkeys(("num_test_tasks", "tasks_per_epoch", "num_domains"), why)
+                found |= dict.fromkeys(("num_test_tasks", "tasks_per_epoch"), why)
         return found
 
     # -- how it is built -----------------------------------------------------------------------------------------------

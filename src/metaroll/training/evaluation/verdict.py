@@ -219,21 +219,26 @@ def judge(
         raise ShapeError(
             f"all returns must have shape (M,), one per task, or (M, R), with a text for each task, got {given}"
         )
-    arrays = [values.reshape(count, -1) for values in (after, without, *known.values())]
-    after, without, *others_told = without_repeats(*arrays) if all_tasks else arrays
-    cells = dict(zip(known, others_told, strict=True))
+    cells = {name: values.reshape(count, -1) for name, values in known.items()}
+    after, without = after.reshape(count, -1), without.reshape(count, -1)
     per_task = (after - without).mean(axis=1)
     least = least_effect(after.mean(axis=1), without.mean(axis=1))
     over = partial(independent_means, all_tasks=all_tasks)
-    gain = _estimate(over(after - without))
-    own = _estimate(over(after - cells["mismatched"])) if "mismatched" in cells else None
+
+    def gap(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        one, other = without_repeats(first, second) if all_tasks else (first, second)
+        return over(one - other)
+
+    gains = gap(after, without)
+    gain = _estimate(gains)
+    own = _estimate(gap(after, cells["mismatched"])) if "mismatched" in cells else None
     failing = tuple(i for i in np.argsort(per_task, kind="stable").tolist() if per_task[i] < -least)
     return Verdict(
         num_tasks=count,
         gain=gain,
         own_data=own.is_positive and own.value >= least if own is not None and own.is_known else None,
         own_data_gain=own,
-        oracle_room=_estimate(over(cells["oracle"] - without)) if "oracle" in cells else None,
+        oracle_room=_estimate(gap(cells["oracle"], without)) if "oracle" in cells else None,
         oracle_share=_share(*map(over, (after, cells.get("floor", without), cells["oracle"])))
         if "oracle" in cells
         else None,
@@ -242,7 +247,7 @@ def judge(
         failing=failing,
         failing_tasks=tuple(names[i] for i in failing),
         least_effect=least,
-        num_repetitions=after.shape[1] if all_tasks else None,
+        num_repetitions=len(gains) if all_tasks else None,
     )
 
 

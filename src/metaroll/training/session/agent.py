@@ -492,9 +492,7 @@ def _tasks_of(
     for name in changes:
         if name not in known:
             raise TypeError(f"evaluate has no argument {name!r}; those of the evaluator are {', '.join(known)}")
-    numbers = [value for value in changes.values() if isinstance(value, int)]
-    if all(number > 0 for number in numbers):  # else the evaluator says what is wrong
-        tell_of_many(console, experiments.episodes_of_evaluation(config, num_tasks, changes))
+    tell_of_many(console, experiments.episodes_of_evaluation(config, num_tasks, changes))
     tasks = experiments.split_tasks(config, num_tasks)[1]
     if num_tasks is not None and not tasks:
         raise ValueError(f"num_tasks is for held-out tasks, and {config['env']} has none: use num_episodes")

@@ -306,7 +306,8 @@ def resolve(
     own = {name: value for name, value in sizes.items() if name in known and value is not None}
     size = _size_of(algo, env, layers) if size is None else size
     sized = {"size": size, **_fitting(env, size_values(algo, env, size))}
-    values = merge_layers(options, [("the environment", own), ("the preset", tuned), ("the size", sized), *layers])
+    ours = [("the environment", own), ("the preset", tuned), ("the size", sized)]
+    values, usual = merge_layers(options, [*ours, *layers]), merge_layers(options, ours)
     values["size"] = size
     for name in description.follows_epochs:
         if name in tuned and not any(name in layer for _, layer in layers):
@@ -316,7 +317,7 @@ def resolve(
     asked = set() if kept else {name for _, layer in layers for name in layer}
     for option in options:
         name, why = option.name, idle.get(option.name)
-        if why is not None and name in asked and values[name] != option.default:
+        if why is not None and name in asked and values[name] not in (option.default, usual[name]):
             raise ValueError(f"{option_text(name, values[name])} has no effect: {why}")
     missing = [option for option in options if values[option.name] is MISSING]
     if missing:
@@ -382,11 +383,17 @@ def split_tasks(config: Mapping[str, Any], num_test: int | None = None) -> tuple
 
 
 def episodes_of_evaluation(config: Mapping[str, Any], num_tasks: int | None, changes: Mapping[str, Any]) -> int:
-    """How many episodes an evaluation has at least, with ``changes`` of ``build_evaluator`` and a number of tasks."""
+    """How many episodes an evaluation has at least, with ``changes`` of ``build_evaluator`` and a number of tasks.
+
+    0 where a number is none: that the evaluator says.
+    """
     told = {**config["evaluation"], **changes}
     tasks = config["algorithm"].get("num_test_tasks") if num_tasks is None else num_tasks
-    each = told.get("num_episodes") or told["n_exploration_traj"] + told["n_test_rollouts"]
-    return (tasks or 1) * told.get("repetitions", 1) * each
+    each = [told[name] for name in ("num_episodes", "n_exploration_traj", "n_test_rollouts") if name in told]
+    numbers = [tasks or 1, told.get("repetitions", 1), *each]
+    if any(type(number) is not int or number < 1 for number in numbers):
+        return 0
+    return numbers[0] * numbers[1] * sum(each)
 
 
 def tested_on_training(config: Mapping[str, Any]) -> bool:
