@@ -11,6 +11,7 @@ from metaroll.envs.lookup.registry import TaskFamily, family_names, get_family
 from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.errors import UnknownNameError
 from metaroll.tasks.task_key import task_key
+from metaroll.training.session.experiments import resolve, split_tasks
 
 
 @pytest.mark.parametrize(
@@ -70,6 +71,23 @@ def test_more_held_out_tasks_leave_those_before_as_they_were(name: str) -> None:
         assert all(one == other for one, other in zip(more, test, strict=False))
         assert not {task_key(update.task) for update in more} & {task_key(update.task) for update in train}
     assert family.split(num_test=150)[1][:40] == family.split(num_test=40)[1]
+
+
+def test_runs_of_before_keep_the_tasks_that_they_held_out() -> None:
+    """They held out what was drawn after their own training tasks, and say nothing of it in their configuration."""
+    family = get_family("point-robot")
+    train, test = family.split(400, 20, test_after_train=True)
+    np.testing.assert_allclose(test[0].task["goal"], [0.441, -0.391], atol=5e-4)  # as such runs have it in their files
+    config = resolve("pearl", "point-robot", size="small")
+    assert config["run"]["held_out"] == "independent"
+    older = {name: value for name, value in config["run"].items() if name != "held_out"}
+    old, new = split_tasks({**config, "run": older}), split_tasks(config)
+    assert [task_key(u.task) for u in old[0]] == [task_key(u.task) for u in train]
+    assert [task_key(u.task) for u in old[1]] == [task_key(u.task) for u in test]
+    assert [task_key(u.task) for u in new[1]] == [task_key(u.task) for u in family.split()[1]]
+    assert family.split(80, 40) == family.split(
+        80, 40, test_after_train=True
+    )  # with the usual number both are the same
 
 
 def test_goals_that_differ_by_rounding_are_one_task() -> None:

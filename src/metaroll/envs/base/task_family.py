@@ -248,7 +248,12 @@ class TaskFamily:
         return SetTaskSampler(self.env_constructor) if self.source is None else self.source()
 
     def split(
-        self, num_train: int | None = None, num_test: int | None = None, seed: int = 0
+        self,
+        num_train: int | None = None,
+        num_test: int | None = None,
+        seed: int = 0,
+        *,
+        test_after_train: bool = False,
     ) -> tuple[list[EnvUpdate], list[EnvUpdate]]:
         """Training and held-out tasks, all different from one another (but see ``same_tasks``).
 
@@ -260,6 +265,8 @@ class TaskFamily:
             num_train: Number of training tasks; ``None`` means the family's own.
             num_test: Number of held-out tasks; ``None`` means the family's own.
             seed: The same seed and numbers give the same tasks, everywhere.
+            test_after_train: Where no hash says what is held out, draw that after as many training tasks as there are:
+                as runs of before 2026-11-28 have it.
         """
         num_train = check_whole("num_train", self.num_train_tasks if num_train is None else num_train, 0)
         num_test = check_whole("num_test", self.num_test_tasks if num_test is None else num_test, 0)
@@ -282,6 +289,8 @@ class TaskFamily:
             return updates[:num_train], [*updates[num_train:], *updates[:num_train]][:num_test]
         # The usual numbers first, whatever is asked for: held-out tasks are the same for all numbers of training tasks.
         usual = self.num_train_tasks, self.num_test_tasks
+        if test_after_train:
+            usual = num_train, self.num_test_tasks if num_test else 0
         known = draw_distinct(self.tasks, sum(usual), generator, self.name)
         train, test = known[: usual[0]], known[usual[0] :]
         for side, more, count in ((test, "held-out", num_test), (train, "training", num_train)):

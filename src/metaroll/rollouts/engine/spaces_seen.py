@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Box, Dict, Tuple
+from gymnasium.spaces import Box
 
 from metaroll.data.data_format import iterate_leaves
+from metaroll.data.replay.streams import named_leaves
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.scaling import NO_BOUND
 
@@ -45,9 +45,9 @@ def warn_of_actions(policy: Any) -> None:
 
 def warn_of_observations(space: Any, observations: Any) -> None:
     """Warn of observations ``(T, ...)`` of one rollout outside of their space, or of a Box that is a part of it."""
-    found = dict(iterate_leaves(observations))
-    for path, part in _parts(space):
-        values = found.get(path)
+    found = {"".join(f"[{key!r}]" for key in path): leaf for path, leaf in iterate_leaves(observations)}
+    for name, part in named_leaves(space, ""):
+        values = found.get(name)
         if not isinstance(part, Box) or not isinstance(values, np.ndarray):
             continue
         rows = values.reshape(len(values), -1).astype(np.float64, copy=False)
@@ -60,23 +60,13 @@ def warn_of_observations(space: Any, observations: Any) -> None:
         if not outside.any():
             continue
         row, place = (int(at[0]) for at in np.nonzero(outside))
-        named = "observation" + "".join(f"[{key!r}]" for key in path)
         warnings.warn(
-            f"observations lie outside of their space: {_entries(np.any(outside, axis=0), named)} is "
+            f"observations lie outside of their space: {_entries(np.any(outside, axis=0), f'observation{name}')} is "
             f"{rows[row, place]:g} in step {row} of the first rollout, and {low[place]:g} to {high[place]:g} is "
             "declared: declare bounds that hold",
             stacklevel=3,
         )
         return
-
-
-def _parts(space: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """The spaces that a space is made of, by where their elements are."""
-    if isinstance(space, Dict | Tuple):
-        for key, part in space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces):
-            yield from _parts(part, (*path, key))
-    else:
-        yield path, space
 
 
 def _entries(chosen: np.ndarray, what: str) -> str:

@@ -59,6 +59,8 @@ class BuildOptions:
         init: How weights are initialized.
         device: Where gradient steps run.
         epochs: How long training lasts; ``None`` where that is not known.
+        held_out: Whether held-out tasks are ``"independent"`` of the number of training tasks, or drawn
+            ``"after_training"`` tasks.
     """
 
     env: str
@@ -69,6 +71,12 @@ class BuildOptions:
     init: str
     device: str = "cpu"
     epochs: int | None = None
+    held_out: str = "independent"
+
+    def split(self, num_train: int | None, num_test: int | None) -> tuple[list[EnvUpdate], list[EnvUpdate]]:
+        """Training and held-out tasks of the family."""
+        later = self.held_out == "after_training"
+        return get_family(self.env).split(num_train, num_test, self.seed_of_tasks, test_after_train=later)
 
     @property
     def seed_of_tasks(self) -> int:
@@ -78,7 +86,8 @@ class BuildOptions:
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> BuildOptions:
         """The part of a run's configuration (sections ``run`` and ``algorithm``) that building needs."""
-        run = {**config["run"], "hidden_sizes": tuple(config["run"]["hidden_sizes"])}
+        # What has been kept without a word of them is older than the way in which tasks are held out now.
+        run = {"held_out": "after_training", **config["run"], "hidden_sizes": tuple(config["run"]["hidden_sizes"])}
         names = [field.name for field in fields(cls) if field.name not in ("env", "values")]
         return cls(env=config["env"], values=config["algorithm"], **{name: run[name] for name in names})
 
@@ -154,7 +163,7 @@ def training_tasks(given: BuildOptions, num_test: int | None = None) -> tuple[An
                 f"{option} is not for {env}, a family of tasks that draws its own: leave it out, with "
                 + option_text("randomize", "none")
             )
-        return get_family(env).split(values.get("num_train_tasks"), held_out, seed=seed)
+        return given.split(values.get("num_train_tasks"), held_out)
     if randomize == "none" and not ranges:
         return None, []
     randomizer = _randomizer(env, randomize, ranges, derive_seed("training domains", seed))

@@ -104,7 +104,7 @@ class _MetaDescription(AlgorithmDescription, ABC):
 
     def tasks(self, given: BuildOptions, num_test: int | None = None) -> tuple[list[EnvUpdate], list[EnvUpdate]]:
         held_out = given.values["num_test_tasks"] if num_test is None else num_test
-        return get_family(given.env).split(given.values["num_train_tasks"], held_out, seed=given.seed_of_tasks)
+        return given.split(given.values["num_train_tasks"], held_out)
 
     def notes(self, given: BuildOptions, epochs: int) -> list[str]:
         known, drawn = given.values["num_train_tasks"], given.values["meta_batch_size"]

@@ -7,7 +7,6 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, cast, final
 
-from metaroll.envs.lookup.registry import get_family
 from metaroll.learners.pearl import PEARL
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
 from metaroll.policies.networks import MLPEncoder, QFunction
@@ -31,7 +30,7 @@ class PEARLDescription(AlgorithmDescription):
 
     def tasks(self, given: BuildOptions, num_test: int | None = None) -> tuple[list[EnvUpdate], list[EnvUpdate]]:
         held_out = given.values["num_test_tasks"] if num_test is None else num_test
-        return get_family(given.env).split(given.values["num_train_tasks"], held_out, seed=given.seed_of_tasks)
+        return given.split(given.values["num_train_tasks"], held_out)
 
     def build(self, given: BuildOptions, train: Sequence[EnvUpdate], test: Sequence[EnvUpdate]) -> PEARL:
         latent_dim, sizes, init = given.values["latent_dim"], given.hidden_sizes, given.init

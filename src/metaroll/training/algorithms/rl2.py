@@ -109,7 +109,7 @@ class RL2Description(PPOFamily):
         family, setup = get_family(given.env), setup_of(RL2Setup, given.values)
         held_out = setup.num_test_tasks if num_test is None else num_test
         drawn = setup.num_train_tasks is None and family.test_share is not None
-        train, test = family.split(0 if drawn else setup.num_train_tasks, held_out, seed=given.seed_of_tasks)
+        train, test = given.split(0 if drawn else setup.num_train_tasks, held_out)
         limits = setup.episodes_per_trial, setup.max_path_length, setup.context_reward_key
         trials: Any = [TrialUpdate(update, *limits) for update in train]
         if drawn:

@@ -107,6 +107,8 @@ class RunOptions:
             where there are some). Without it: the preset of the environment.
         seed: Seed of everything: networks, tasks, rollouts, updates, evaluation.
         task_seed: Seed of the training and held-out tasks (null: the seed of the run).
+        held_out: Held-out tasks of a family are the same for all numbers of training tasks (independent), or are drawn
+            after these, as runs of before 2026-11-28 have them (after_training).
         epochs: Number of epochs.
         hidden_sizes: Hidden layers of the policy, the Q-functions and the value function.
         init: How weights are initialized: xavier_uniform, oyster (that of the reference code of PEARL), orthogonal
@@ -137,6 +139,7 @@ class RunOptions:
     size: Literal["small", "medium", "paper"] | None = None
     seed: int = 0
     task_seed: int | None = None
+    held_out: Literal["independent", "after_training"] = "independent"
     epochs: int = 500
     hidden_sizes: Sequence[int] = (300, 300, 300)
     init: Literal["xavier_uniform", "oyster", "orthogonal", "fan_in"] = "xavier_uniform"

@@ -28,7 +28,7 @@ __all__ = [
 _NOT_OPTIONS = ("metaroll_run", "command", "versions", "algo", "env", "seeds", "jobs", SIGNATURE)
 # What a run may change when it goes on; all else of these sections decides what its snapshots hold.
 _CHANGEABLE = ("evaluate_every", "memory_limit", "lr_decay_epochs")
-_LASTING_RUN_OPTIONS = ("seed", "task_seed", "hidden_sizes", "init")
+_LASTING_RUN_OPTIONS = ("seed", "task_seed", "held_out", "hidden_sizes", "init")
 
 
 def default_run_dir(algo: str, env: str, seed: int, last_seed: int | None = None) -> Path:

@@ -313,8 +313,9 @@ def _checked(config: Mapping[str, Any], folder: Path, from_epoch: int | str | No
     """The configuration in ``folder``, checked value by value; first of all whether its environment may be imported."""
     with blame_input():
         check_run(config, folder, trust, from_epoch)
-        # Runs of older versions name no size: they were of none that has a name now.
-        layers = [(str(folder / run_folder.CONFIG_FILE), {"size": None, **flat_values(config)})]
+        # Runs of older versions name no size: they were of none that has a name now. Nor how tasks were held out.
+        older = {"size": None, "held_out": "after_training"}
+        layers = [(str(folder / run_folder.CONFIG_FILE), {**older, **flat_values(config)})]
         return experiments.resolve(config["algo"], config["env"], layers, config.get("command", "train"), kept=True)
 
 
