@@ -19,7 +19,7 @@ def machine() -> dict[str, str]:
 
     Where all of this is equal, the same source computes the same bits; where it is not, it may not.
     """
-    np.ones((2, 2)) @ np.ones((2, 2))  # the libraries are loaded by now
+    _ = np.ones((2, 2)) @ np.ones((2, 2))  # so that the libraries are loaded
     try:
         named = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     except OSError:

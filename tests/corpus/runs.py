@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
-from corpus.archives import write_json
 
 import metaroll
+from corpus.archives import write_json
 from metaroll.cli.main import main
 from metaroll.training.algorithms.registry import get_algorithm
+from metaroll.training.store.files import to_plain
 
 EPOCHS, STOPPED_AFTER = 3, 2
 """Epochs of a run, and those after which its twin was stopped."""
@@ -153,13 +156,17 @@ def run_command(*arguments: str) -> None:
         raise RuntimeError(f"metaroll {' '.join(arguments)} ended with {code}")
 
 
+def write_teacher(env: str) -> None:
+    """A run in ``teacher`` whose policy observes domain parameters."""
+    options = {**_ON_POLICY, "steps_per_epoch": 60, "epochs": 1, "randomize": "default", "privileged": True}
+    run_command("train", "ppo", env, "--out", "teacher", *flags_of({**options, "domain_params": ("pole_mass",)}))
+
+
 def write_run(name: str) -> None:
     """Write ``stopped``, ``run`` and ``expected.json`` into the current folder."""
     algo, env, options = RUNS[name]
     if "teacher" in options:
-        teacher = {**_ON_POLICY, "steps_per_epoch": 60, "epochs": 1, "randomize": "default", "privileged": True}
-        names = ["--domain-params", "pole_mass", "pole_length"]
-        run_command("train", "ppo", env, "--out", "teacher", *flags_of(teacher), *names)
+        write_teacher(env)
     agent = metaroll.agent(algo, env, seed=7, run_dir="stopped", **options)
     try:
         agent.learn(callbacks=[CtrlC(STOPPED_AFTER)], progress=False)
@@ -206,4 +213,65 @@ def plain(observation: Any) -> Any:
         return {name: plain(part) for name, part in observation.items()}
     return np.asarray(observation).tolist()
 
-PARTS = {}
+
+def write_groups() -> None:
+    """Groups of seeds that compare tells apart: two of cem, two of maml; and one of which a run has not begun."""
+    for name, std in (("wide", 0.5), ("narrow", 0.05)):
+        options = {**RUNS["cem"][2], "init_std": std}
+        run_command("train", "cem", "CartPole-v1", "--seeds", "3", "--out", name, *flags_of(options))
+    for name, size in (("small-steps", 0.1), ("large-steps", 1.0)):
+        options = {**RUNS["maml"][2], "inner_step_size": size, "epochs": 1, "task_seed": 0}
+        run_command("train", "maml", "point-navigation", "--seeds", "2", "--out", name, *flags_of(options))
+    shutil.copytree("wide", "begun")
+    shutil.rmtree("begun/seed-2")
+    found = {
+        "cem": dataclasses.asdict(metaroll.compare("wide", "narrow")),
+        "maml": dataclasses.asdict(metaroll.compare("small-steps", "large-steps")),
+    }
+    write_json(Path("expected.json"), to_plain(found))
+
+
+def write_services() -> None:
+    """A run that keeps several snapshots, the best among them, and has a robustness map, a table for each."""
+    options = {**RUNS["cem"][2], "epochs": 4, "keep_best": "return", "snapshot_mode": "gap_and_last", "snapshot_gap": 2}
+    run_command("train", "cem", "CartPole-v1", "--out", "run", *flags_of(options))
+    run_command("robustness", "run", "--param", "length", "0.3:0.7:3", "--episodes", "2")
+    snapshots = {str(epochs): behavior(metaroll.load("run", from_epoch=epochs), None) for epochs in (2, "best")}
+    write_json(Path("expected.json"), snapshots)
+
+
+def write_saved_agent() -> None:
+    """An agent that was saved, ``agent.save``."""
+    algo, env, options = RUNS["ppo"]
+    agent = metaroll.agent(algo, env, seed=7, run_dir="run", **options).learn(epochs=1, progress=False)
+    agent.save("agent")
+    shutil.rmtree("run")
+    write_json(Path("expected.json"), expected_of(Path("agent")))
+
+
+def documented_runner(run: Path | None = None) -> metaroll.LocalRunner:
+    """A runner as a program sets it up with documented classes."""
+    spec = metaroll.EnvSpec.from_env(gymnasium.make("CartPole-v1"))
+    policy = metaroll.CategoricalMLPPolicy(spec, ())
+    algo = metaroll.CEM(spec, policy, None, n_samples=5, best_frac=0.4, max_path_length=20)
+    config = None if run is None else metaroll.SnapshotConfig(run, "last", keep_last=2)
+    runner = metaroll.LocalRunner(config, seed=7, callbacks=[metaroll.EvaluateEvery(1), metaroll.KeepBest()])
+    runner.setup(algo, "CartPole-v1")
+    return runner
+
+
+def write_program() -> None:
+    """A run of a program, LocalRunner, one with fewer epochs, and its parameters after the last one."""
+    for name, epochs in (("stopped", STOPPED_AFTER), ("run", EPOCHS)):
+        with documented_runner(Path(name)) as runner:
+            runner.train(n_epochs=epochs, batch_size=40)
+            parameters = runner.algo.policy.get_param_values()
+    write_json(Path("expected.json"), {"parameters": np.asarray(parameters).tolist()})
+
+
+PARTS: Mapping[str, tuple[str, Callable[[], None]]] = {
+    "groups": ("groups", write_groups),
+    "services": ("services", write_services),
+    "saved-agent": ("saved agent", write_saved_agent),
+    "program": ("program", write_program),
+}

@@ -1,9 +1,9 @@
 """Writes a corpus: small files of every kind that this version of metaroll writes, for later versions to read.
 
-    PYTHONPATH=OLD/src:tests OMP_NUM_THREADS=1 python -m corpus.write OUT COMMIT [NAME ...]
+    PYTHONPATH=OLD/src:tests OMP_NUM_THREADS=1 python -m corpus.write OUT [NAME ...]
 
-``OLD`` is a checkout of the version that writes. ``OUT`` then holds an archive for each part, and ``manifest.json``. With
-names, only those parts are written anew.
+``OLD`` is a checkout of the version that writes, without changes. ``OUT`` then holds an archive for each part, and
+``manifest.json``. With names, only those parts are written anew.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ import argparse
 import contextlib
 import functools
 import re
+import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import metaroll
 from corpus import configurations, files, runs
 from corpus.archives import MANIFEST, archive_path, pack, read_manifest, write_json
 from corpus.machine import machine
-
-import metaroll
+from metaroll.training.algorithms.registry import ALGORITHM_NAMES
 
 _NOT_READ = ("*.png",)
 """Pictures in the folders of runs, which nothing reads, and which would be most of the corpus."""
@@ -58,13 +59,28 @@ def _refuse_traces(folder: Path) -> None:
             raise RuntimeError(f"{path} names the folder {folder}, which is temporary")
 
 
+def clean_commit() -> str:
+    """The commit of the checkout that is imported.
+
+    Raises:
+        RuntimeError: Its source was changed since.
+    """
+    place = Path(metaroll.__file__).parent
+    if changes := _git(place, "status", "--porcelain", "--", "."):
+        raise RuntimeError(f"{place} must be as it was committed, got changes:\n{changes}")
+    return _git(place, "rev-parse", "HEAD")
+
+
+def _git(place: Path, *arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=place, check=True, capture_output=True, text=True).stdout.strip()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Write a corpus with the version of metaroll that is imported.")
     parser.add_argument("out", type=Path)
-    parser.add_argument("commit", help="commit of that version")
     parser.add_argument("names", nargs="*", help="parts to write anew; all of them by default")
     given = parser.parse_args()
-    known = parts()
+    known, commit = parts(), clean_commit()
     given.out.mkdir(parents=True, exist_ok=True)
     old = read_manifest(given.out)["archives"] if given.names else {}
     archives = {name: entry for name, entry in old.items() if name in known}
@@ -72,7 +88,8 @@ def main() -> None:
         entry, write = known[name]
         print(name, flush=True)
         archives[name] = {**entry, **write_part(name, write, given.out.resolve())}
-    about = {"version": metaroll.__version__, "commit": given.commit, "machine": machine()}
+    about: dict[str, Any] = {"version": metaroll.__version__, "commit": commit, "machine": machine()}
+    about["algorithms"] = list(ALGORITHM_NAMES)
     write_json(given.out / MANIFEST, {**about, "archives": archives})
 
 

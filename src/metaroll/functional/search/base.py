@@ -37,6 +37,11 @@ class SearchState:
     generation: int = 0
     evaluations: int = 0
 
+    @classmethod
+    def completed(cls, tree: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What ``state_tree`` gave in an earlier version, with the entries that states have had since."""
+        return tree
+
 
 StateT = TypeVar("StateT", bound=SearchState)
 
@@ -213,6 +218,7 @@ def restored(like: StateT, tree: Mapping[str, Any]) -> StateT:
         ShapeError: It is of a search of another size.
     """
     values: dict[str, Any] = {}
+    tree = like.completed(tree)
     for field in fields(like):
         own, saved = getattr(like, field.name), tree[field.name]
         if isinstance(own, SearchState):

@@ -151,6 +151,7 @@ def load_algorithm(
     Where the buffers were not kept, ``algo`` collects its initial data again.
     """
     saved, here = snapshot.manifest.get("algorithm"), algo.info.name
+    writer = f"metaroll {snapshot.manifest.get('metaroll', 'of an unknown version')}"
     if saved != here:
         raise SnapshotError(
             f"{snapshot.path} was written by {saved}, the runner was set up with {here}: set up {saved}"
@@ -158,9 +159,9 @@ def load_algorithm(
     if snapshot.manifest.get("fingerprint") != fingerprint:
         _refuse_other_spaces(snapshot, algo)
         raise SnapshotError(
-            f"{snapshot.path} was written by another {here} (fingerprint {snapshot.manifest.get('fingerprint')}) than "
-            f"the one that was set up ({fingerprint}): build it with the same networks and hyperparameters as at "
-            "first, for an environment with the same spaces"
+            f"{snapshot.path} was written by another {here} (fingerprint {snapshot.manifest.get('fingerprint')}, "
+            f"{writer}) than the one that was set up ({fingerprint}): build it with the same networks and "
+            "hyperparameters as at first, for an environment with the same spaces"
         )
     check_train_tasks(snapshot, train_tasks, algo)
     check_can_save(algo)
@@ -170,4 +171,6 @@ def load_algorithm(
         if buffers is not None:
             algo.load_buffers_state_dict(buffers)
     except (RuntimeError, KeyError, TypeError, ValueError) as error:
-        raise SnapshotError(f"{snapshot.path} does not fit the {here} that was set up: {error}") from error
+        raise SnapshotError(
+            f"{snapshot.path}, written by {writer}, does not fit the {here} that was set up: {error}"
+        ) from error
