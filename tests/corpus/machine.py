@@ -7,7 +7,8 @@ import re
 from importlib import metadata
 from pathlib import Path
 
-import numpy as np
+import numpy as np  # noqa: F401 (see below)
+import scipy.linalg  # noqa: F401 (it has a library of its own, which counts whoever has loaded it)
 import torch
 from threadpoolctl import threadpool_info
 
@@ -19,7 +20,6 @@ def machine() -> dict[str, str]:
 
     Where all of this is equal, the same source computes the same bits; where it is not, it may not.
     """
-    _ = np.ones((2, 2)) @ np.ones((2, 2))  # so that the libraries are loaded
     try:
         named = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     except OSError:

@@ -10,6 +10,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import torch
 
 import metaroll
 from corpus.archives import write_json
@@ -252,8 +253,8 @@ def write_saved_agent() -> None:
 def documented_runner(run: Path | None = None) -> metaroll.LocalRunner:
     """A runner as a program sets it up with documented classes."""
     spec = metaroll.EnvSpec.from_env(gymnasium.make("CartPole-v1"))
-    policy = metaroll.CategoricalMLPPolicy(spec, ())
-    algo = metaroll.CEM(spec, policy, None, n_samples=5, best_frac=0.4, max_path_length=20)
+    policy = metaroll.CategoricalMLPPolicy(spec, (), generator=torch.Generator().manual_seed(7))
+    algo = metaroll.CEM(spec, policy, None, n_samples=5, best_frac=0.4, max_path_length=20, seed=7)
     config = None if run is None else metaroll.SnapshotConfig(run, "last", keep_last=2)
     runner = metaroll.LocalRunner(config, seed=7, callbacks=[metaroll.EvaluateEvery(1), metaroll.KeepBest()])
     runner.setup(algo, "CartPole-v1")

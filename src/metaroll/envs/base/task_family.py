@@ -265,8 +265,9 @@ class TaskFamily:
             num_train: Number of training tasks; ``None`` means the family's own.
             num_test: Number of held-out tasks; ``None`` means the family's own.
             seed: The same seed and numbers give the same tasks, everywhere.
-            test_after_train: Where no hash says what is held out, draw that after as many training tasks as there are:
-                as runs of before 2026-11-28 have it.
+            test_after_train: Where no hash says what is held out, draw that after as many training tasks as there are,
+                and draw tasks from the family's name even where there is ``drawn_as``: as runs of before 2026-11-28
+                have it.
         """
         num_train = check_whole("num_train", self.num_train_tasks if num_train is None else num_train, 0)
         num_test = check_whole("num_test", self.num_test_tasks if num_test is None else num_test, 0)
@@ -278,7 +279,8 @@ class TaskFamily:
                     f"num_train={num_train} and num_test={num_test}; ask for fewer"
                 )
             return list(train[:num_train]), list(test[:num_test])
-        generator = np.random.default_rng(derive_seed("tasks", self._stream, int(seed)))
+        stream = self.name if test_after_train else self._stream
+        generator = np.random.default_rng(derive_seed("tasks", stream, int(seed)))
         if self.test_share is not None:
             sizes = num_train, num_test
             return draw_split(self.tasks, *sizes, self.test_share, generator, self.name, self.test_tasks)
@@ -295,7 +297,7 @@ class TaskFamily:
         train, test = known[: usual[0]], known[usual[0] :]
         for side, more, count in ((test, "held-out", num_test), (train, "training", num_train)):
             if count > len(side):
-                generator = np.random.default_rng(derive_seed(f"more {more} tasks", self._stream, int(seed)))
+                generator = np.random.default_rng(derive_seed(f"more {more} tasks", stream, int(seed)))
                 try:
                     side += draw_more(self.tasks, count - len(side), [*train, *test], generator, self.name)
                 except ValueError:  # there are few: training tasks that nobody asks for are held out, too
