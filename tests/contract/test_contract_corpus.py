@@ -19,11 +19,11 @@ import numpy as np
 import pytest
 import torch
 import yaml
+
+import metaroll
 from corpus import files, runs
 from corpus.archives import archive_path, read_manifest, unpack
 from corpus.machine import machine
-
-import metaroll
 from metaroll.cli.main import main
 from metaroll.data.replay.path_buffer import PathBuffer
 from metaroll.errors import SnapshotError
@@ -156,7 +156,7 @@ def test_a_run_that_was_stopped_ends_as_the_one_that_was_not(corpus: str, name: 
 
 
 def numbers_of(run: str) -> dict[str, Any]:
-    """All numbers of a run but those of time, and but intervals: how sure something is may be judged otherwise later."""
+    """All numbers of a run but those of time, and intervals: how sure something is may be judged otherwise later."""
     rows = [row for row in read_metrics(run) if row["phase"] != "time" and "_ci_" not in row["metric"]]
     return {"/".join(str(row[key]) for key in ("iteration", "phase", "task", "metric")): row["value"] for row in rows}
 

@@ -314,6 +314,19 @@ def test_its_state_is_saved_without_pickle(search):
         restored(search.start(np.zeros(5)), {})
 
 
+def test_an_average_that_kept_nothing_of_ended_runs_goes_on_to_the_bit():
+    """As versions wrote it in which no run was followed by another one that counts."""
+    search = AveragedMean(search=CMA(population=8), window=5)
+    state = run(search, np.ones(5), 7)
+    saved = state_tree(state)
+    del saved["left"]
+    found = restored(search.start(np.zeros(5)), saved)
+    rows = search.ask(state, np.random.default_rng(3))
+    assert np.array_equal(rows, search.ask(found, np.random.default_rng(3)))
+    after, again = (search.tell(one, rows, sphere(rows)) for one in (state, found))
+    assert np.array_equal(after.mean, again.mean) and search.finished(again)[0] == 0
+
+
 @every_search
 def test_a_candidate_without_fitness_ranks_last(search):
     state = run(search, np.ones(4), 3)

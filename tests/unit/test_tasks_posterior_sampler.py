@@ -160,3 +160,14 @@ def test_tasks_do_not_depend_on_how_the_folder_is_written_or_where_it_is(folder,
     assert found[0] == found[1] == found[2] == found[3]
     other = write_folder(tmp_path / "other", Draws(NAMES, table()[::-1].copy()), {})
     assert rows(posterior_family(posterior_name("Pendulum-v1", other)).split(5, 3, seed=2)[0]) != found[0][0]
+
+
+def test_runs_of_before_have_the_tasks_that_were_drawn_from_the_name_as_it_is_written(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = []
+    for written in ("posterior", "./posterior"):
+        family = posterior_family(posterior_name("Pendulum-v1", written))
+        old, new = (family.split(5, 3, seed=2, test_after_train=before) for before in (True, False))
+        found.append([[rows(side) for side in sides] for sides in (old, new)])
+    (first, same), (second, again) = found
+    assert first != second and same == again
