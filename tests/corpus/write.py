@@ -26,6 +26,8 @@ from metaroll.training.algorithms.registry import ALGORITHM_NAMES
 
 _NOT_READ = ("*.png",)
 """Pictures in the folders of runs, which nothing reads, and which would be most of the corpus."""
+_LOCK, _ELSEWHERE = ".lock", "1 elsewhere"
+"""Holds the process and the machine that have trained in a folder, which are nobody's business."""
 
 
 def parts() -> Mapping[str, tuple[dict[str, Any], Callable[[], None]]]:
@@ -48,6 +50,8 @@ def write_part(name: str, write: Callable[[], None], out: Path) -> dict[str, Any
         for pattern in _NOT_READ:
             for path in folder.rglob(pattern):
                 path.unlink()
+        for path in folder.rglob(_LOCK):
+            path.write_text(_ELSEWHERE)
         _refuse_traces(folder)
         return pack(folder, archive_path(out, name))
 
