@@ -1,0 +1,198 @@
+"""A package as syntax trees: its modules, what they import, and small questions about their text.
+
+Nothing of the package is imported, so the source of any commit can be read.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Module:
+    """One file: its name (``metaroll.data.step``), its path below the package, its text and its tree."""
+
+    name: str
+    path: str
+    text: str
+    tree: ast.Module = field(repr=False)
+
+    @property
+    def is_init(self) -> bool:
+        return self.path.endswith("__init__.py")
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All nodes of the tree, which is walked once for all rules."""
+        return list(ast.walk(self.tree))
+
+    @property
+    def folder(self) -> str:
+        """The package that directly holds the module, "" for the top one."""
+        return self.path.rpartition("/")[0]
+
+
+@dataclass(frozen=True)
+class Source:
+    """All modules of a package, by name."""
+
+    modules: dict[str, Module]
+
+    @classmethod
+    def read(cls, package: Path) -> Source:
+        modules = {}
+        for path in sorted(package.rglob("*.py")):
+            relative = path.relative_to(package)
+            parts = [package.name, *relative.with_suffix("").parts]
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            text = path.read_text(encoding="utf-8")
+            modules[name] = Module(name, relative.as_posix(), text, ast.parse(text))
+        return cls(modules)
+
+    @cached_property
+    def imports(self) -> dict[str, set[str]]:
+        """Module -> the modules of ours that it imports anywhere."""
+        return {name: set(self._imports_of(module)) - {name} for name, module in self.modules.items()}
+
+    def _imports_of(self, module: Module) -> Iterator[str]:
+        for node in module.nodes:
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names if alias.name in self.modules)
+            elif isinstance(node, ast.ImportFrom):
+                for origin, _ in self.origins(node, module):
+                    if origin in self.modules:
+                        yield origin
+
+    def origins(self, node: ast.ImportFrom, module: Module) -> Iterator[tuple[str, str]]:
+        """(module, name there) of each name that a ``from`` statement imports; a sub-module has the name ""."""
+        base = node.module or ""
+        if node.level:
+            package = module.name if module.is_init else module.name.rpartition(".")[0]
+            parts = package.split(".")
+            base = ".".join([*parts[: len(parts) - node.level + 1], *([node.module] if node.module else [])])
+        for alias in node.names:
+            whole = f"{base}.{alias.name}"
+            yield (whole, "") if whole in self.modules else (base, alias.name)
+
+    @cached_property
+    def folders(self) -> dict[str, list[Module]]:
+        """Folder -> its modules without the ``__init__``."""
+        found: dict[str, list[Module]] = {}
+        for module in self.modules.values():
+            if not module.is_init:
+                found.setdefault(module.folder, []).append(module)
+        return found
+
+    @cached_property
+    def folder_imports(self) -> dict[str, set[str]]:
+        """Folder -> the other folders that its modules import; ``__init__`` and ``__main__`` are doors, not counted."""
+        found: dict[str, set[str]] = {folder: set() for folder in self.folders}
+        for name, module in self.modules.items():
+            if not (module.is_init or module.path == "__main__.py"):
+                found[module.folder] |= {self.modules[other].folder for other in self.imports[name]} - {module.folder}
+        return found
+
+
+def docstrings(module: Module) -> set[ast.Constant]:
+    """The strings that stand as statements: docstrings, and those below attributes."""
+    statements = (node.value for node in module.nodes if isinstance(node, ast.Expr))
+    return {value for value in statements if isinstance(value, ast.Constant) and isinstance(value.value, str)}
+
+
+def strings(module: Module) -> Iterator[tuple[int, str]]:
+    """(line, value) of every string that is not a docstring."""
+    left_out = docstrings(module)
+    for node in module.nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in left_out:
+            yield node.lineno, node.value
+
+
+def identifiers(module: Module) -> Iterator[tuple[int, str]]:
+    """(line, name) of every name that is defined, used or imported."""
+    for node in module.nodes:
+        for attribute in ("id", "attr", "name", "arg", "asname", "module"):
+            value = getattr(node, attribute, None)
+            if isinstance(value, str):
+                yield getattr(node, "lineno", 0), value
+
+
+def code_lines(module: Module) -> int:
+    """Lines that hold code: no comment, blank line or docstring."""
+    skipped = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(module.text).readline):
+        if token.type not in skipped:
+            lines |= set(range(token.start[0], token.end[0] + 1))
+    for node in docstrings(module):
+        lines -= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return len(lines)
+
+
+def resolved(module: Module) -> Iterator[tuple[int, str]]:
+    """(line, name) of what a module mentions: dotted, as its imports say; methods of objects as ``.name``."""
+    known: dict[str, str] = {}
+    for node in module.nodes:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                known[alias.asname or alias.name.partition(".")[0]] = (
+                    alias.name if alias.asname else alias.name.partition(".")[0]
+                )
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            for alias in node.names:
+                known[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+                yield node.lineno, f"{node.module}.{alias.name}"
+    assigned = {
+        name.id
+        for node in module.nodes
+        if isinstance(node, ast.Assign)
+        for name in node.targets
+        if isinstance(name, ast.Name)
+    }
+    for node in module.nodes:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            value = _dotted(node.value, known)
+            if value is not None and "." in value:  # read = json.loads
+                known.setdefault(node.targets[0].id, value)
+    for node in module.nodes:
+        if isinstance(node, ast.Attribute):
+            name = _dotted(node, known)
+            if name is not None:
+                yield node.lineno, name
+            elif node.attr != "open" or _opens(module, node):
+                yield node.lineno, f".{node.attr}"
+        elif (
+            isinstance(node, ast.Name)
+            and isinstance(node.ctx, ast.Load)
+            and node.id == "open"
+            and "open" not in assigned
+        ):
+            yield node.lineno, known.get("open", "open")
+
+
+def _dotted(node: ast.expr, known: dict[str, str]) -> str | None:
+    """The name of a module's member; ``None`` for members of other objects."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name) or node.id not in known:
+        return None
+    return ".".join([known[node.id], *reversed(parts)])
+
+
+def _opens(module: Module, function: ast.Attribute) -> bool:
+    """Whether a call of a method ``open`` is that of a path: without arguments, or with a mode."""
+    call = next((n for n in module.nodes if isinstance(n, ast.Call) and n.func is function), None)
+    if call is None:
+        return False
+    first = call.args[0] if call.args else None
+    has_mode = isinstance(first, ast.Constant) and isinstance(first.value, str)
+    return has_mode or (
+        first is None and all(k.arg in ("mode", "encoding", "errors", "newline") for k in call.keywords)
+    )
