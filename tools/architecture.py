@@ -1,10 +1,12 @@
-"""The shape of the source: figures, rules and a picture, read from the syntax trees; nothing of metaroll is imported.
+"""The shape of the source: figures, rules and a picture, read from the syntax trees.
 
 Usage: python tools/architecture.py [--check] [--svg docs/architecture.svg] [--source src/metaroll]
+       python tools/architecture.py [--counts | --json | --record COMMIT | --lower | --page] [--source src/metaroll]
 
-Without options it prints a table of figures. ``--svg`` writes the picture of the rooms. ``--check`` names each breach
-of the rules below and ends with status 1 if there is one. An import counts wherever it stands: under TYPE_CHECKING and
-inside functions too. A folder is the package that directly holds a module.
+Without options it prints figures of the structure and the table of counts (``counts.py``, docs/counts.md); for the
+walks among them the package runs, in a process of its own. ``--svg`` writes the picture of the rooms. ``--check`` names
+each breach of the rules below and ends with status 1 if there is one. An import counts wherever it stands: under
+TYPE_CHECKING and inside functions too. A folder is the package that directly holds a module.
 
 - What is imported exists, no module imports itself by a detour, and no two folders import each other.
 - A folder holds at most MODULES_PER_FOLDER modules, its ``__init__`` not counted.
@@ -20,15 +22,16 @@ inside functions too. A folder is the package that directly holds a module.
 - What can go wrong has one way: files are opened, parsed and removed, and processes started, only in the rooms of
   ONE_WAY; whatever stands elsewhere is listed in ELSEWHERE with its reason. Names are resolved through imports and
   aliases, and count wherever they are mentioned, called or not.
-- The committed picture is the one that ``--svg`` writes.
+- No idea of ``counts.py`` stands in more places than it has: the ceilings of ``counts.json``, which only become lower.
+- The committed picture is the one that ``--svg`` writes, and docs/counts.md the one that ``--page`` writes.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import json
 import re
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -36,6 +39,8 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
+import counts
+import walks
 from source_trees import Module, Source, code_lines, identifiers, resolved, strings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -372,50 +377,6 @@ def breaches(source: Source) -> list[str]:
 
 
 # ------------------------------------------------------------------------------------------------ figures
-WALK = """
-import sys
-import metaroll
-import numpy as np
-
-seen, state = set(), {"on": False}
-def follow(frame, event, arg):
-    path = frame.f_code.co_filename
-    if event != "call" or "/metaroll/" not in path or frame.f_code.co_name.startswith("<module"):
-        return
-    if FROM_STEP and not state["on"]:
-        state["on"] = frame.f_code.co_name == "step"
-    elif not FROM_STEP and frame.f_code.co_name == "step":
-        sys.setprofile(None)
-        return
-    if state["on"] or not FROM_STEP:
-        seen.add(path.rpartition("/metaroll/")[2])
-
-def walk(env):
-    policy = lambda observation: np.zeros(1, dtype=np.float32)
-    path = metaroll.rollout(env, policy, max_steps=5, seed=0)
-    buffer = metaroll.PathBuffer(100)
-    buffer.add_path({"observations": np.asarray(path.observations[:-1]), "rewards": np.asarray(path.rewards)[:, None]})
-
-walk("MountainCarContinuous-v0")  # so that no import is counted
-sys.setprofile(follow)
-walk("Pendulum-v1")
-sys.setprofile(None)
-print("\\n".join(sorted(seen)))
-"""
-
-
-def walked(package: Path, from_step: bool) -> list[str]:
-    """The files that are entered up to the first step, or from it to the replay buffer; [] if it does not run."""
-    result = subprocess.run(
-        [sys.executable, "-c", f"FROM_STEP = {from_step}\n{WALK}"],
-        env={"PYTHONPATH": str(package.parent), "OMP_NUM_THREADS": "1", "PATH": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return result.stdout.split() if result.returncode == 0 else []
-
-
 def used_once(module: Module) -> int:
     """How many private functions and methods are used in one place only."""
     uses = Counter(
@@ -433,7 +394,7 @@ def figures(source: Source, package: Path) -> dict[str, int | str]:
     raises = sum(isinstance(node, ast.Raise) for module in modules for node in module.nodes)
     return {
         "lines": sum(len(module.text.splitlines()) for module in modules),
-        "lines of code (no docstring, comment, blank)": sum(map(code_lines, modules)),
+        "lines of code (no docstring, comment, blank)": sum(len(code_lines(module)) for module in modules),
         "modules (without __init__)": sum(not module.is_init for module in modules),
         "modules in the fullest folder": max(map(len, source.folders.values())),
         "import cycles": len(cycles(source.imports)),
@@ -442,10 +403,16 @@ def figures(source: Source, package: Path) -> dict[str, int | str]:
         "- outside adapters": len(probes(source)),
         "raise": raises,
         "private functions used once": sum(map(used_once, modules)),
-        'files from rollout("Pendulum-v1") to its first step': len(walked(package, from_step=False))
-        or "does not run here",
-        "files from that step to a replay buffer": len(walked(package, from_step=True)) or "does not run here",
+        'files from rollout("Pendulum-v1") to its first step': _files_of_rollout(package, from_step=False),
+        "files from that step to a replay buffer": _files_of_rollout(package, from_step=True),
     }
+
+
+def _files_of_rollout(package: Path, from_step: bool) -> int | str:
+    try:
+        return walks.rollout_files(package, from_step)
+    except RuntimeError:
+        return "does not run here"
 
 
 # ------------------------------------------------------------------------------------------------ picture
@@ -559,20 +526,63 @@ def main(arguments: Iterable[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="name each breach; exit status 1 if there is one")
     parser.add_argument("--svg", type=Path, help="write the picture of the rooms to this file")
     parser.add_argument("--source", type=Path, default=SOURCE, help="the folder of the package")
+    parser.add_argument("--counts", action="store_true", help="print what is counted, its meaning and where it stands")
+    parser.add_argument("--json", action="store_true", help="print the counts as one JSON object")
+    parser.add_argument("--record", metavar="COMMIT", help="keep the counts in counts.json, as those of this commit")
+    parser.add_argument("--lower", action="store_true", help="lower the ceilings in counts.json to today's figures")
+    parser.add_argument("--page", action="store_true", help="write docs/counts.md")
     chosen = parser.parse_args(None if arguments is None else list(arguments))
-    source = Source.read(chosen.source.resolve())
+    package = chosen.source.resolve()
+    source = Source.read(package)
     if chosen.svg:
         chosen.svg.write_text(picture(source), encoding="utf-8")
     if chosen.check:
         found = breaches(source)
-        if chosen.source == SOURCE and (not PICTURE.exists() or PICTURE.read_text(encoding="utf-8") != picture(source)):
-            found.append(f"{PICTURE.name} is out of date: python tools/architecture.py --svg docs/{PICTURE.name}")
+        if package == SOURCE:
+            found += _committed_breaches(source)
         print("\n".join(found))
         return 1 if found else 0
     if not chosen.svg:
-        for name, value in figures(source, chosen.source.resolve()).items():
-            print(f"{name:55} {value if isinstance(value, str) else format(value, '8,')}")
+        _count(source, package, chosen)
     return 0
+
+
+def _committed_breaches(source: Source) -> list[str]:
+    """What is out of date in the files that are written from the source, and ideas beyond their ceilings."""
+    record = counts.Record.load()
+    found = [*counts.ratchet(record, counts.where(source, probes(source))), *counts.core_breaches(source)]
+    if not PICTURE.exists() or PICTURE.read_text(encoding="utf-8") != picture(source):
+        found.append(f"{PICTURE.name} is out of date: python tools/architecture.py --svg docs/{PICTURE.name}")
+    if not counts.PAGE.exists() or counts.PAGE.read_text(encoding="utf-8") != counts.page(record):
+        found.append(f"{counts.PAGE.name} is out of date: python tools/architecture.py --page")
+    return found
+
+
+def _count(source: Source, package: Path, chosen: argparse.Namespace) -> None:
+    """Print, keep or write what is counted, as the options say."""
+    record, known = counts.Record.load(), probes(source)
+    if chosen.lower or chosen.page:
+        if chosen.lower:
+            record = counts.lowered(record, counts.where(source, known))
+            record.save()
+        counts.PAGE.write_text(counts.page(record), encoding="utf-8")
+        return
+    figures_now = counts.measured(source, known, package)
+    if chosen.record:
+        record.commits[chosen.record] = figures_now
+        record.save()
+        counts.PAGE.write_text(counts.page(record), encoding="utf-8")
+    elif chosen.json:
+        print(json.dumps(figures_now, ensure_ascii=False))
+    elif chosen.counts:
+        cases = counts.where(source, known)
+        for name, count in counts.COUNTS.items():
+            print(f"{name}: {count.text(figures_now[name]) or 'not known'}\n  {count.meaning}")
+            print("".join(f"    {case}\n" for case in cases.get(name, ())), end="")
+    else:
+        for name, value in figures(source, package).items():
+            print(f"{name:55} {value if isinstance(value, str) else format(value, '8,')}")
+        print(f"\n{counts.table(record, figures_now)}")
 
 
 if __name__ == "__main__":

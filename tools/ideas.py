@@ -1,32 +1,27 @@
 """Ideas that stand in a package more than once: finders that read all of the source, so that a new one cannot hide.
 
 Each finder is a rule about syntax, stated in its docstring, and gives one line of text per find: where it is, and what.
-What a rule finds and is something else stands in EXEMPT with the reason; an entry that nothing needs is a breach.
+No rule has exemptions today; one that needs any lists them with reasons, and refuses entries that nothing needs.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from source_trees import Module, Source, resolved
 
 __all__ = [
-    "EXEMPT",
     "IDEAS",
     "adams",
     "descriptions",
     "epoch_loops",
-    "found",
     "override_tests",
     "perceptrons",
     "replay_memories",
     "setups",
 ]
-
-EXEMPT: dict[tuple[str, str], str] = {}
-"""(idea, path: name) of what a rule finds and is not that idea -> why."""
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -39,6 +34,7 @@ _ACTIVATION = re.compile(
     r"(?i)\w*(tanh|relu|sigmoid|elu|silu|swish|softplus|mish|activat|nonlinear|deriv|slope|backward)\w*"
 )
 _SAME_ROWS = ("reshape", "view", "contiguous", "clone", "copy", "squeeze", "unsqueeze", "flatten", "to", "astype")
+_LIST_METHODS = ("append", "insert")
 _IN_PLACE = ("mul_", "sub_", "add_", "div_")
 
 
@@ -108,7 +104,8 @@ def _assigned_from(module: Module, matches: Callable[[str], object]) -> set[str]
         )
         for part, value in pairs:
             is_choice = isinstance(value, ast.Subscript | ast.IfExp | ast.Name | ast.Attribute) or (
-                isinstance(value, ast.Call) and not any(isinstance(a, ast.Call | ast.BinOp) for a in value.args)
+                isinstance(value, ast.Call)
+                and not any(isinstance(a, ast.Call | ast.BinOp) for a in value.args)
                 and bool(re.search(r"(?i)activat|nonlinear", _called(value)))
             )
             head = value.value if isinstance(value, ast.Subscript) else value
@@ -182,9 +179,9 @@ class _Pass:
                     key = _key(part)
                     if key in self._products:
                         self._activated.add(key)
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
-                if node.func.attr in ("append", "insert"):
-                    self._assign(node.func.value, node.args[-1], keep=True)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _LIST_METHODS:
+                for last in node.args[-1:]:
+                    self._assign(node.func.value, last, keep=True)
 
     def _assign(self, target: ast.expr, value: ast.expr, keep: bool = False) -> None:
         if isinstance(target, ast.Tuple):
@@ -214,7 +211,7 @@ class _Pass:
             self._products.add(key)
 
     def _kind(self, node: ast.AST) -> str | None:
-        """ "product", "activated" or ``None``."""
+        """What an expression is: "product", "activated" or neither."""
         if isinstance(node, ast.NamedExpr):
             return self._kind(node.value)
         if self._names.is_product(node):
@@ -283,9 +280,8 @@ def adams(source: Source) -> list[str]:
         mentioned = {name for _, name in resolved(module)}
         if any(re.fullmatch(r"torch\.optim\.(\w+\.)?\w*Adam\w*", name) for name in mentioned):
             users.append(module.path)
-        for node in module.nodes:
-            if isinstance(node, _Function) and (_is_adam(node) or _calls_adam(node)):
-                texts.append(f"{module.path}: {node.name}")
+        functions = (node for node in module.nodes if isinstance(node, _Function))
+        texts += [f"{module.path}: {node.name}" for node in functions if _is_adam(node) or _calls_adam(node)]
     return [*texts, f"torch.optim.Adam: {', '.join(users)}"] if users else texts
 
 
@@ -317,7 +313,9 @@ def _is_adam(function: _Function) -> bool:
             name = _called(node)
             has_square |= name in ("square", "square_", "addcmul", "addcmul_", "_foreach_addcmul_")
             has_square |= name == "multiply" and len(node.args) > 1 and ast.dump(node.args[0]) == ast.dump(node.args[1])
-            roots |= {ast.unparse(k.value) for k in node.keywords if k.arg == "out" and name in ("sqrt", "_foreach_sqrt")}
+            roots |= {
+                ast.unparse(k.value) for k in node.keywords if k.arg == "out" and name in ("sqrt", "_foreach_sqrt")
+            }
         if isinstance(node, ast.Assign) and _has_root(node.value):
             roots |= {ast.unparse(target) for target in node.targets}
     for node in nodes:
@@ -326,7 +324,14 @@ def _is_adam(function: _Function) -> bool:
             divisor = node.right
         elif isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Div):
             divisor = node.value
-        elif isinstance(node, ast.Call) and _called(node) in ("divide", "div", "div_", "true_divide", "addcdiv_", "addcdiv"):
+        elif isinstance(node, ast.Call) and _called(node) in (
+            "divide",
+            "div",
+            "div_",
+            "true_divide",
+            "addcdiv_",
+            "addcdiv",
+        ):
             divisor = node
         if divisor is not None:
             has_root |= _has_root(divisor) or any(
@@ -477,12 +482,12 @@ def override_tests(source: Source) -> list[str]:
     where both sides name the same member and the right one that of a class (``object``'s own are others' business);
     and ``"member" in vars(type(x))`` or in a ``__dict__`` of a class.
     """
-    texts = []
-    for module in source.modules.values():
-        for node in module.nodes:
-            if isinstance(node, ast.Compare) and len(node.ops) == 1 and _asks_for_override(node):
-                texts.append(f"{module.path}:{node.lineno} {ast.unparse(node)}")
-    return texts
+    return [
+        f"{module.path}:{node.lineno} {ast.unparse(node)}"
+        for module in source.modules.values()
+        for node in module.nodes
+        if isinstance(node, ast.Compare) and len(node.ops) == 1 and _asks_for_override(node)
+    ]
 
 
 def _asks_for_override(node: ast.Compare) -> bool:
@@ -494,7 +499,9 @@ def _asks_for_override(node: ast.Compare) -> bool:
         return any(side[:1].isupper() for side in sides) and not all(side[:1].isupper() for side in sides)
     if isinstance(operation, ast.In | ast.NotIn) and isinstance(left, ast.Constant):
         place = ast.unparse(right)
-        return bool(re.fullmatch(r"vars\((type\(.*\)|cls|kind)\)|(type\(.*\)|cls|kind|\w+\.__class__)\.__dict__", place))
+        return bool(
+            re.fullmatch(r"vars\((type\(.*\)|cls|kind)\)|(type\(.*\)|cls|kind|\w+\.__class__)\.__dict__", place)
+        )
     return False
 
 
@@ -508,17 +515,3 @@ IDEAS: dict[str, Callable[[Source], list[str]]] = {
     '"is it overridden?" tests': override_tests,
 }
 """Name of an idea -> its finder."""
-
-
-def found(source: Source) -> dict[str, list[str]]:
-    """Idea -> where it stands, without what is exempt."""
-    return {
-        name: [text for text in finder(source) if (name, text.partition(",")[0]) not in EXEMPT]
-        for name, finder in IDEAS.items()
-    }
-
-
-def unneeded(source: Source) -> Iterator[str]:
-    """Entries of EXEMPT that exempt nothing any more."""
-    seen = {(name, text.partition(",")[0]) for name, finder in IDEAS.items() for text in finder(source)}
-    yield from (f"{path} is no case of {name} any more: take it out of EXEMPT" for name, path in EXEMPT.keys() - seen)

@@ -122,16 +122,37 @@ def identifiers(module: Module) -> Iterator[tuple[int, str]]:
                 yield getattr(node, "lineno", 0), value
 
 
-def code_lines(module: Module) -> int:
-    """Lines that hold code: no comment, blank line or docstring."""
-    skipped = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
-    lines: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(module.text).readline):
-        if token.type not in skipped:
-            lines |= set(range(token.start[0], token.end[0] + 1))
-    for node in docstrings(module):
-        lines -= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    return len(lines)
+_NO_CODE = (
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+)
+
+
+def code_tokens(module: Module) -> list[tokenize.TokenInfo]:
+    """The tokens that are code: no comment, end of line, indentation or docstring."""
+    left_out = {(node.lineno, node.end_lineno or node.lineno) for node in docstrings(module)}
+    return [
+        token
+        for token in tokenize.generate_tokens(io.StringIO(module.text).readline)
+        if token.type not in _NO_CODE
+        and not any(first <= token.start[0] <= last for first, last in left_out if token.type == tokenize.STRING)
+    ]
+
+
+def code_lines(module: Module) -> set[int]:
+    """Numbers of the lines that hold code: no comment, blank line or docstring."""
+    lines = {line for token in code_tokens(module) for line in range(token.start[0], token.end[0] + 1)}
+    return lines - {n for node in docstrings(module) for n in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
+
+
+def comment_lines(module: Module) -> int:
+    """How many lines hold a comment and nothing else."""
+    tokens = tokenize.generate_tokens(io.StringIO(module.text).readline)
+    return sum(token.type == tokenize.COMMENT and not token.line[: token.start[1]].strip() for token in tokens)
 
 
 def resolved(module: Module) -> Iterator[tuple[int, str]]:
