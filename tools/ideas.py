@@ -280,6 +280,8 @@ def adams(source: Source) -> list[str]:
         mentioned = {name for _, name in resolved(module)}
         if any(re.fullmatch(r"torch\.optim\.(\w+\.)?\w*Adam\w*", name) for name in mentioned):
             users.append(module.path)
+        if not re.search(r"(?i)sqrt|0\.5|adam", module.text):
+            continue
         functions = (node for node in module.nodes if isinstance(node, _Function))
         texts += [f"{module.path}: {node.name}" for node in functions if _is_adam(node) or _calls_adam(node)]
     return [*texts, f"torch.optim.Adam: {', '.join(users)}"] if users else texts
@@ -306,7 +308,8 @@ def _is_adam(function: _Function) -> bool:
             if is_decay and isinstance(node.right, ast.Name | ast.Subscript | ast.Attribute):
                 decays.add(ast.unparse(node.right))
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-            has_square |= ast.unparse(node.left) == ast.unparse(node.right)
+            factors = [ast.unparse(factor) for factor in _factors(node)]
+            has_square |= len(set(factors)) < len(factors)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
             has_square |= isinstance(node.right, ast.Constant) and node.right.value == 2
         if isinstance(node, ast.Call):
@@ -339,6 +342,12 @@ def _is_adam(function: _Function) -> bool:
             )
         has_root |= isinstance(node, ast.Call) and _called(node) in ("rsqrt", "rsqrt_")
     return len(decays) >= 2 and has_square and has_root
+
+
+def _factors(node: ast.expr) -> list[ast.expr]:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        return [*_factors(node.left), *_factors(node.right)]
+    return [node]
 
 
 def _has_root(node: ast.AST) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -14,13 +16,26 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def tool() -> ModuleType:
+def tool() -> Iterator[ModuleType]:
+    sys.path.insert(0, str(ROOT / "tools"))  # as for a script: its modules stand beside it
     spec = importlib.util.spec_from_file_location("architecture", ROOT / "tools" / "architecture.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["architecture"] = module  # its dataclasses look themselves up there
     spec.loader.exec_module(module)
-    return module
+    yield module
+    sys.path.remove(str(ROOT / "tools"))
+
+
+def package_of(tmp_path: Path, files: dict[str, str]) -> Path:
+    """A package of these files, by their paths below it."""
+    package = tmp_path / "metaroll"
+    for path, text in {"__init__.py": "", **files}.items():
+        target = package / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (target.parent / "__init__.py").touch()
+        target.write_text(text, encoding="utf-8")
+    return package
 
 
 PLANTED = {
@@ -107,25 +122,14 @@ PLANTED = {
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_breach_is_named(name: str, tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     files, expected = PLANTED[name]
-    for path, text in files.items():
-        target = tmp_path / "metaroll" / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        (target.parent / "__init__.py").touch()
-        target.write_text(text, encoding="utf-8")
-    (tmp_path / "metaroll" / "__init__.py").touch()
 
-    assert tool.main(["--check", "--source", str(tmp_path / "metaroll")]) == 1
+    assert tool.main(["--check", "--source", str(package_of(tmp_path, files))]) == 1
     assert expected in capsys.readouterr().out
 
 
 def test_what_is_allowed_is_not_named(tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    package = tmp_path / "metaroll"
-    (package / "learners").mkdir(parents=True)
-    (package / "learners" / "pearl.py").write_text("class PEARL: pass", encoding="utf-8")
-    (package / "learners" / "base.py").write_text(
-        '"""Such as PEARL."""\nclass Mixin:\n    """Of PPO."""\nclass A(Mixin): pass  # PPO', encoding="utf-8"
-    )
-    (package / "__init__.py").touch()
+    base = '"""Such as PEARL."""\nclass Mixin:\n    """Of PPO."""\nclass A(Mixin): pass  # PPO'
+    package = package_of(tmp_path, {"learners/pearl.py": "class PEARL: pass", "learners/base.py": base})
 
     tool.main(["--check", "--source", str(package)])
 
@@ -146,3 +150,302 @@ def test_files_that_the_pages_about_the_code_name_are_there(page: str) -> None:
     files = [path.relative_to(ROOT).as_posix() for room in rooms for path in (ROOT / room).rglob("*")]
     missing = {name for name in named if not any(f"/{path}".endswith(f"/{name}") for path in files)}
     assert len(named) > 5 and not missing
+
+
+# ------------------------------------------------------------------------------------------------ counts
+ADAM = """
+def step(p, g, m, v, t, lr, b1, b2):
+    m = b1 * m + (1 - b1) * g
+    v = b2 * v + (1 - b2) * g * g
+    return p - lr * (m / (1 - b1**t)) / ((v / (1 - b2**t)) ** 0.5 + 1e-8), m, v
+"""
+IDEAS = {
+    "a forward pass in a loop": (
+        "perceptrons",
+        {"a.py": "def f(x, ws):\n    for w, b in ws:\n        x = x @ w + b\n        x = np.tanh(x)\n    return x"},
+        1,
+    ),
+    "an unrolled one, in place": (
+        "perceptrons",
+        {
+            "a.py": "def f(x, w, v):\n    x = np.matmul(x, w)\n    np.maximum(x, 0, out=x)\n    x = relu(x)\n"
+            "    return x @ v"
+        },
+        1,
+    ),
+    "a backward pass alone": (
+        "perceptrons",
+        {"a.py": "def f(d, hs, ws):\n    for h, w in zip(hs, ws):\n        d = np.matmul(d, w)\n        d *= h > 0\n"},
+        1,
+    ),
+    "one of layers that are modules": (
+        "perceptrons",
+        {
+            "a.py": "def f(self, x):\n    act = ACTIVATIONS[self.a]\n    for layer in self.layers:\n"
+            "        x = act(layer(x))"
+        },
+        1,
+    ),
+    "one with helpers of other modules": (
+        "perceptrons",
+        {
+            "b.py": "def product(x, w):\n    return x @ w",
+            "a.py": "from metaroll.b import product as times\n\ndef f(x, w, activation):\n"
+            "    for v in w:\n        x = activation(times(x, v)) if v is not w[-1] else times(x, v)\n    return x",
+        },
+        1,
+    ),
+    "forward and backward in one module are one": (
+        "perceptrons",
+        {
+            "a.py": "def f(x, w, v):\n    return tanh(x @ w) @ v\n\ndef g(d, w, v, slope):\n"
+            "    return ((d @ v) * slope) @ w"
+        },
+        1,
+    ),
+    "no perceptron: powers of a matrix, one layer, a list of torch's, a cell with gates": (
+        "perceptrons",
+        {
+            "a.py": "def f(x, w):\n    for _ in range(9):\n        x = x @ w\n    return x",
+            "b.py": "def f(x, w):\n    return np.tanh(x @ w)",
+            "c.py": "net = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))",
+            "d.py": "def f(xs, h, w, u):\n    for x in xs:\n        z = sigmoid(x @ w + h @ u)\n"
+            "        n = tanh(x @ w + h @ u)\n        h = (1 - z) * n + z * h\n    return h",
+        },
+        0,
+    ),
+    "Adam by hand": ("Adams", {"a.py": ADAM}, 1),
+    "Adam of torch, below its optimizers": ("Adams", {"a.py": "import torch\ndef f(p):\n    torch._fused_adam_(p)"}, 1),
+    "Adam of torch, by two modules": (
+        "Adams",
+        {"a.py": "import torch\no = torch.optim.Adam", "b.py": "from torch.optim import AdamW as Steps"},
+        1,
+    ),
+    "no Adam: one moment, evolution paths without a square": (
+        "Adams",
+        {
+            "a.py": "def f(g, v, b):\n    v = b * v + (1 - b) * g * g\n    return g / (v**0.5 + 1e-8), v",
+            "b.py": "def f(p, q, y, c, d):\n    return (1 - c) * p + (c * (2 - c)) ** 0.5 * y, (1 - d) * q + d * y",
+        },
+        0,
+    ),
+    "loops over epochs": (
+        "epoch loops",
+        {
+            "learners/a.py": "def train(runner):\n    for epoch in runner.step_epochs():\n"
+            "        for epoch_step in range(9):\n            runner.obtain_samples(epoch)",
+            "inference/b.py": "def fit(self, n):\n    for iteration in range(n):\n        self.collect()",
+        },
+        2,
+    ),
+    "no loop over epochs: passes over data, columns by epoch": (
+        "epoch loops",
+        {
+            "learners/a.py": "def f(data):\n    for epoch in range(9):\n        step(data)\n    for x in data:\n"
+            "        collect(x)"
+        },
+        0,
+    ),
+    "replay memories": (
+        "replay memories",
+        {
+            "a.py": "class Ring:\n    def __init__(self, capacity): pass\n    def add_path(self, p): pass\n"
+            "    def sample_transitions(self, n): pass",
+            "b.py": "class Steps:\n    max_size: int\n    def push(self, p): pass\n    def draw(self, n): pass",
+        },
+        2,
+    ),
+    "no replay memory: what has no end, what draws nothing, what has memories": (
+        "replay memories",
+        {
+            "a.py": "class Sampler:\n    def __init__(self, tasks): pass\n    def add(self, t): pass\n"
+            "    def sample(self): pass",
+            "b.py": "class Log:\n    def __init__(self, capacity): pass\n    def add(self, x): pass",
+            "c.py": "class Ring:\n    def __init__(self, capacity): pass\n    def add(self, p): pass\n"
+            "    def sample(self): pass\n"
+            "class Many:\n    def __init__(self, capacity):\n        self.rings = [Ring(capacity)]\n"
+            "    def add(self, p): pass\n    def sample(self): pass",
+        },
+        1,
+    ),
+    "descriptions, and what extends them": (
+        "description classes",
+        {
+            "a.py": "class Algorithm:\n    name: str\n    def build(self): pass\nclass Builder:\n"
+            "    def build(self): pass",
+            "b.py": "from metaroll.a import Algorithm\nclass A(Algorithm): pass\nclass B(A): pass",
+        },
+        3,
+    ),
+    "options beside descriptions": (
+        "setups",
+        {
+            "algorithms/a.py": "class Algorithm:\n    name: str\n    def build(self): pass\n@dataclass\n"
+            "class More:\n    a: int = 1"
+            "\n@dataclass\nclass Given:\n    a: int",
+            "b.py": "class LateSetup: pass\n@dataclass\nclass Elsewhere:\n    a: int = 1",
+        },
+        2,
+    ),
+    "is it overridden?": (
+        '"is it overridden?" tests',
+        {
+            "a.py": "a = type(x).draw is not Base.draw\nb = cls.act == Policy.act\nc = 'act' in vars(type(x))\n"
+            "d = 'act' not in cls.__dict__"
+        },
+        4,
+    ),
+    "no such question": (
+        '"is it overridden?" tests',
+        {
+            "a.py": "a = x.kind is Kind.new\nb = x.rows is not y.rows\nc = type(x).__eq__ is object.__eq__\n"
+            "d = 'act' in vars(x)"
+        },
+        0,
+    ),
+    "second readers, each once for a module": (
+        "second readers, pools and rmtree",
+        {
+            "a.py": "import json\nx, y = json.loads(a), json.loads(b)",
+            "b.py": "from shutil import rmtree as clear\nfrom concurrent.futures import ProcessPoolExecutor",
+        },
+        3,
+    ),
+    "no second reader: in its room, or what writes": (
+        "second readers, pools and rmtree",
+        {
+            "data/doors/a.py": "import yaml\nyaml.safe_load(x)",
+            "a.py": "import json, numpy as np\njson.dumps(x)\nnp.memmap(y)",
+            "processes/a.py": "from concurrent.futures import ProcessPoolExecutor",
+        },
+        0,
+    ),
+    "constructors with many arguments": (
+        "constructors with 15 or more arguments",
+        {
+            "a.py": f"class A:\n    def __init__(self, {', '.join(f'a{i}' for i in range(10))}, *, "
+            f"{', '.join(f'b{i}=0' for i in range(5))}): pass",
+            "b.py": f"class B:\n    def __init__(self, {', '.join(f'a{i}' for i in range(14))}, *rest, **more): pass",
+            "compat/c.py": f"class C:\n    def __init__(self, {', '.join(f'a{i}' for i in range(20))}): pass",
+        },
+        1,
+    ),
+    "what a reader opens": (
+        "files to read for SAC",
+        {
+            "learners/soft.py": "def f():\n    from metaroll.learners.base import Base\n"
+            "import metaroll.functional.a\nclass SAC: pass",
+            "learners/base.py": "from metaroll.learners import runner\nclass Base: pass",
+            "learners/runner.py": "",
+            "learners/other.py": "import metaroll.learners.soft",
+            "functional/a.py": "",
+        },
+        3,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", IDEAS)
+def test_an_idea_is_counted_and_what_looks_like_it_is_not(name: str, tool: ModuleType, tmp_path: Path) -> None:
+    idea, files, expected = IDEAS[name]
+
+    cases = tool.counts.where(tool.Source.read(package_of(tmp_path, files)), [])[idea]
+
+    assert len(cases) == expected, cases
+
+
+def test_figures_of_a_small_package(tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    package = package_of(
+        tmp_path,
+        {
+            "__init__.py": '_MODULES = {"a": ["f", "g"], "b": ["h"]}',
+            "a.py": '"""Text."""\n\n# A line.\ndef f(x):  # beside code\n    """Text.\n\n    Args:\n'
+            "        x: The number.\n"
+            '    """\n    if x < 0:\n        raise ValueError(x)\n    return g(x=x, y=1)\n\n\ndef g(x, y):\n'
+            '    """Text.\n\n'
+            '    Args:\n        x: The number.\n        y: Another.\n    """\n    return x + y\n\n\n'
+            "def left():\n    return 1\n",
+            "cli/b.py": "class A:\n    class B: pass\n",
+            "compat/seed.py": 'TABLE = {"a": ["f"]}\n',
+        },
+    )
+    assert tool.main(["--json", "--source", str(package)]) == 0
+    figures = json.loads(capsys.readouterr().out)
+
+    expected = {
+        "files": 6,  # three of them __init__
+        "classes": 2,
+        "names in metaroll.__all__": 3,
+        "code lines": 12,
+        "code tokens": 17 + (6 + 5 + 5 + 11) + (8 + 4) + (5 + 2) + 7 + 9,
+        "x=x keywords": 1,
+        "identical entries of Args": 2,
+        "checks and raises, % of code lines": round(100 * 2 / 12, 1),
+        "raises per 1,000 code lines": round(1000 / 12, 1),
+        "comments, % of code lines": round(100 / 12, 1),
+        "lines that no documented name reaches": 2 + 1 + 2 + 1,  # left, the table of names, cli/b.py, TABLE
+        "files to read for SAC": None,
+        "files to the first step": None,  # it does not run
+    }
+    assert {name: figures[name] for name in expected} == expected
+    assert figures["code tokens"] - figures["code tokens of the core"] == 7 + 9  # those of cli and compat
+
+
+def test_an_idea_may_only_become_rarer(tool: ModuleType, tmp_path: Path) -> None:
+    counts = tool.counts
+    cases = {name: [f"{name} {i}" for i in range(3)] for name, count in counts.COUNTS.items() if count.is_idea}
+    record = counts.lowered(counts.Record({}, {}), cases)
+    assert set(record.ceilings.values()) == {3} and not list(counts.ratchet(record, cases))
+
+    more = list(counts.ratchet(record, {**cases, "Adams": [*cases["Adams"], "a.py: step"]}))
+    assert len(more) == 1 and more[0].startswith("Adams: 4, at most 3") and "a.py: step" in more[0]
+
+    fewer = {**cases, "setups": cases["setups"][:1]}
+    assert list(counts.ratchet(record, fewer)) == [
+        "setups: 1, and the ceiling is still 3: python tools/architecture.py --lower"
+    ]
+    lower = counts.lowered(record, fewer)
+    assert lower.ceilings["setups"] == 1 and lower.ceilings["Adams"] == 3
+    assert counts.lowered(lower, cases).ceilings["setups"] == 1
+
+    lost = list(counts.ratchet(record, {**cases, "files to read for PPO": []}))
+    assert len(lost) == 1 and "READ" in lost[0]
+
+    lower.save(tmp_path / "counts.json")
+    assert counts.Record.load(tmp_path / "counts.json") == lower
+
+
+def test_the_page_of_counts_and_the_list_beside_the_core_go_stale(
+    tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tool.Source.read(package_of(tmp_path, {"cli/a.py": ""}))
+    written = tool.counts.PAGE.read_text(encoding="utf-8")
+    (tmp_path / "counts.md").write_text(written.replace("| perceptrons | 7 |", "| perceptrons | 6 |"), encoding="utf-8")
+    monkeypatch.setattr(tool.counts, "PAGE", tmp_path / "counts.md")
+
+    stale = tool._committed_breaches(source)
+
+    assert "counts.md is out of date: python tools/architecture.py --page" in stale
+    assert "there is no learners/epopt.py any more: take it out of OUTSIDE_CORE" in stale
+    assert not any("there is no cli/ " in line for line in stale)
+
+
+def test_the_record_has_a_figure_for_every_count(tool: ModuleType) -> None:
+    record = tool.counts.Record.load()
+    assert {tool.counts.REVIEWED, tool.counts.BEFORE} <= record.commits.keys()
+    for figures in record.commits.values():
+        assert figures.keys() == tool.counts.COUNTS.keys() and None not in figures.values()
+
+
+def test_walks_note_what_is_entered(tool: ModuleType) -> None:
+    package = ROOT / "src" / "metaroll"
+    learn, step = tool.walks.learn_walk(package), tool.walks.step_walk(package)
+
+    assert learn.entries[0] == ("training/session/agent.py", "agent")
+    assert ("rollouts/engine/slot_loop.py", "advance") in learn.entries
+    assert not {"step", "<lambda>", "<genexpr>"} & {name for _, name in learn.entries}
+    assert 20 < learn.files <= learn.functions <= learn.calls and learn.files <= learn.moves < learn.calls
+
+    assert {path.partition("/")[0] for path, _ in step.entries} >= {"learners", "functional", "data"}
+    assert not any(path.startswith(("envs/", "rollouts/", "training/")) for path, _ in step.entries)
+    assert 5 < step.files < learn.files and step.calls < learn.calls
