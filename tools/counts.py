@@ -238,11 +238,11 @@ COUNTS |= {
 DIFFERENCES = {
     "perceptrons": "the review says seven without a list; the rule finds eight modules: four in `functional/`, two in "
     "`policies/`, `processing/baselines.py` and `learners/off_policy/networks.py`.",
-    "second readers, pools and rmtree": "the review counts some, without a list; the rule counts every module and function "
-    "outside the rooms, of which there were none at a745dda.",
+    "second readers, pools and rmtree": "the review counts some, without a list; the rule counts every module and "
+    "function outside the rooms, of which there were none at a745dda.",
     '"is it overridden?" tests': "the rule finds two more, in `types.py`, that look into `vars(cls)`.",
     "files to read for SAC": "the same number, of 18 lines fewer.",
-    "files to read for PEARL": "one more, of 78 lines fewer. PPO has the same number of one line fewer, CMA-ES is equal.",
+    "files to read for PEARL": "one more, of 78 lines fewer. PPO: the same number, one line fewer; CMA-ES: equal.",
     "moves to the first step": "less than 1 % more, as functions and calls; the review does not say what it ran first.",
     "identical entries of Args": "the review does not say its rule; all lines below `Args:` that are repeated are 884.",
     "checks and raises, % of code lines": "less by 0.3 points; the review does not say what belongs to a check.",
