@@ -60,7 +60,7 @@ OUTSIDE_CORE = {
     "learners/off_policy/recurrent_soft.py": "contrib: recurrent SAC",
     "learners/off_policy/segments.py": "contrib: only recurrent SAC uses it",
     "learners/off_policy/soft_discrete.py": "contrib: discrete SAC",
-    "learners/off_policy/soft_losses.py": "contrib: only discrete SAC, TQC and recurrent SAC use it",
+    "learners/off_policy/soft_losses.py": "contrib: only discrete SAC and TQC use it",
     "rollouts/single/interactive.py": "lab: asks what to watch next",
     "training/algorithms/distillation.py": "contrib: distillation",
     "training/comparing/": "lab: compare",
