@@ -399,7 +399,7 @@ class PolicyInfo:
 
     Attributes:
         noise_dim: Random numbers per row and step. They come from the generator of the rollout's plan; rollouts that
-            act deterministically get none, their rows are zeros.
+            act deterministically get none, their rows are zeros (but see ``always_random``).
         noise_kind: Distribution of these numbers: standard normal, or uniform on [0, 1).
         width_independent: A row of the result does not depend on how many rows there are. Other policies are called
             with blocks of fixed width.
@@ -413,6 +413,7 @@ class PolicyInfo:
         takes_domain_params: ``initial_state`` is given the domain parameters of each rollout's environment.
         looks: ``act`` looks at observations; else any will do.
         draws: ``initial_state`` may draw from its generators; if not, none need to be made.
+        always_random: It knows no deterministic way to act: rollouts that act deterministically get noise as well.
         runs_on_torch: It is a torch module with ``act_on_torch``, which does what ``act`` does, on any device.
     """
 
@@ -428,6 +429,7 @@ class PolicyInfo:
     takes_domain_params: bool = False
     looks: bool = True
     draws: bool = True
+    always_random: bool = False
     runs_on_torch: bool = False
 
 

@@ -108,7 +108,9 @@ def test_idle_and_dummy_policies():
     actions = rollout(env, DummyPolicy(env.env_spec), seed=0, stop_on_done=False).actions
     assert actions.shape == (200, 2)
     assert -3.0 <= actions.min() < -2.9 and 2.9 < actions.max() <= 3.0
-    np.testing.assert_array_equal(actions, rollout(env, DummyPolicy(env.env_spec), seed=0, stop_on_done=False).actions)
+    for evaluation in (False, True):  # which would be one action all along, did it get no noise
+        again = rollout(env, DummyPolicy(env.env_spec), seed=0, stop_on_done=False, eval=evaluation).actions
+        np.testing.assert_array_equal(actions, again)
     with gymnasium.make("CartPole-v1") as discrete:
         choices = rollout(discrete, DummyPolicy(discrete), seed=0, no_close=True).actions  # type: ignore[arg-type]
         assert set(choices.tolist()) == {0, 1}

@@ -193,8 +193,8 @@ class DummyPolicy(ParameterFreePolicy):
 
     @property
     def info(self) -> PolicyInfo:
-        """One uniform number per entry of an action."""
-        return PolicyInfo(self._num_numbers, "uniform", draws=False, looks=False)
+        """One uniform number per entry of an action, in evaluations as well."""
+        return PolicyInfo(self._num_numbers, "uniform", draws=False, looks=False, always_random=True)
 
     def act(
         self,

@@ -82,9 +82,9 @@ class PolicyRows:
     def draw_ahead(self, plans: PlanTable) -> None:
         """Draw the first noise of rollouts that will start: of many at once it takes a fraction of the time."""
         steps = min(_NOISE_STEPS, int(plans.max_steps.max()))
-        if 0 < steps * len(plans) * self._info.noise_dim <= _MOST_AHEAD and not plans.deterministic.all():
+        if 0 < steps * len(plans) * self._info.noise_dim <= _MOST_AHEAD and not self._silent(plans).all():
             self._ahead = self._drawn(plans.keys, 0, steps)
-            self._ahead[:, plans.deterministic] = 0.0
+            self._ahead[:, self._silent(plans)] = 0.0
 
     def start(
         self, slots: np.ndarray, plans: PlanTable, step: Any, envs: Slots, positions: np.ndarray | None = None
@@ -100,7 +100,7 @@ class PolicyRows:
         if self._info.takes_domain_params:
             params = [slot_domain_params(envs, slot, plan) for slot, plan in zip(slots.tolist(), plans, strict=True)]
         self._write_state(slots, self.policy.initial_state(contexts, _PolicyGenerators(plans), params))
-        self._deterministic[slots] = plans.deterministic
+        self._deterministic[slots] = self._silent(plans)
         flag = bool(self._deterministic[0])
         self._flag = flag if bool((self._deterministic == flag).all()) else None
         self._keys[slots] = plans.keys
@@ -120,7 +120,7 @@ class PolicyRows:
         if self._noise_from <= step and left > 0:
             if ahead is None or len(ahead) < left:
                 ahead = self._drawn(plans.keys, 0, left)
-                ahead[:, plans.deterministic] = 0.0
+                ahead[:, self._silent(plans)] = 0.0
             self._noise[step - self._noise_from :, slots] = ahead[:left]
 
     def keep(self, slots: np.ndarray) -> None:
@@ -183,6 +183,10 @@ class PolicyRows:
         if self._with_infos:
             return self.policy.act(obs, state, noise, deterministic, parameters)
         return *self.policy.act_without_infos(obs, state, noise, deterministic, parameters), {}
+
+    def _silent(self, plans: PlanTable) -> np.ndarray:
+        """Which rollouts act deterministically, without noise, bool ``(k,)``."""
+        return np.zeros_like(plans.deterministic) if self._info.always_random else plans.deterministic
 
     def _in_order(self, stacked: np.ndarray) -> np.ndarray:
         """Parameters ``(N, P)`` as the policy likes them to lie in memory."""
