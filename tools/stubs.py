@@ -11,6 +11,7 @@ import ast
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 __all__ = ["STUB", "stub_text"]
 
@@ -27,23 +28,25 @@ def stub_text(source: str) -> str:
     """The stub of a package.
 
     Args:
-        source: Text of its ``__init__.py``, with the table ``_MODULES``: module -> public names.
+        source: Text of its ``__init__.py``, with ``_MODULES`` (module -> public names) and ``_ROOMS`` (packages that
+            are attributes).
 
     Raises:
-        ValueError: There is no such table.
+        ValueError: One of them is missing.
     """
-    table = _table(source)
-    imports = [_import(module, names) for module, names in sorted(table.items())]
+    table = _constant(source, "_MODULES")
+    rooms = "".join(f"from metaroll import {room} as {room}\n" for room in _constant(source, "_ROOMS"))
+    imports = [rooms, *(_import(module, names) for module, names in sorted(table.items()))]
     public = sorted(["__version__", *(name for names in table.values() for name in names)], key=_place)
     listed = "".join(f'    "{name}",\n' for name in public)
     return f"{_HEAD}{''.join(imports)}\n__version__: str\n\n__all__ = [\n{listed}]\n"
 
 
-def _table(source: str) -> dict[str, list[str]]:
+def _constant(source: str, name: str) -> Any:
     for node in ast.parse(source).body:
-        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "_MODULES" for t in node.targets):
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets):
             return ast.literal_eval(node.value)
-    raise ValueError("there is no table _MODULES = {module: [names]}")
+    raise ValueError(f"there is no {name}: _MODULES = {{module: [names]}}, _ROOMS = (package,)")
 
 
 def _import(module: str, names: Sequence[str]) -> str:

@@ -237,12 +237,16 @@ _MODULES = {
     "training.figures.video": ["record_video", "write_video"],
     "training.report.report": ["write_report"],
 }
+_ROOMS = ("testing",)
+"""Packages that are attributes, too, without an import of their own: ``metaroll.testing.check_policy``."""
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = ["__version__", *sorted(_HOME)]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> object:
+    if name in _ROOMS:
+        return _import_module(f"metaroll.{name}")  # which makes it an attribute
     if name not in _HOME:
         text = f"module 'metaroll' has no attribute {name!r}"
         if not name.startswith("_"):  # Python itself asks for many of these
@@ -261,7 +265,7 @@ def _register_simulators() -> None:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+    return sorted({*globals(), *_HOME, *_ROOMS})
 
 
 _register_simulators()

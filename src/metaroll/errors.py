@@ -20,6 +20,7 @@ __all__ = [
     "LARGEST_SEED",
     "MOST_THREADS",
     "ClusterError",
+    "ConformanceError",
     "DamagedFileError",
     "DataError",
     "DeviceError",
@@ -75,6 +76,23 @@ class MetarollError(Exception):
 
 class ShapeError(MetarollError, ValueError):
     """An array has another shape than expected."""
+
+
+class ConformanceError(MetarollError, AssertionError):
+    """An implementation breaks a promise of its protocol; raised by the kits of ``metaroll.testing``.
+
+    Attributes:
+        rule: Name of the promise, as the docstring of the kit lists it (``rows``, ``resume``).
+        seen: What happened instead.
+        hint: What usually causes it, or how to mend it; empty where nothing can be said.
+    """
+
+    def __init__(self, rule: str, seen: str, hint: str = "") -> None:
+        super().__init__(f"{rule}: {seen}" + (f"; {hint}" if hint else ""))
+        self.rule, self.seen, self.hint = rule, seen, hint
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.rule, self.seen, self.hint)
 
 
 class DataError(MetarollError, KeyError):

@@ -13,12 +13,14 @@ import numpy as np
 import torch
 
 __all__ = [
+    "GlobalStates",
     "GlobalStream",
     "as_generator",
     "derive_seed",
     "effective_seed",
     "fresh_seed",
     "get_base_seed",
+    "global_states",
     "isolated_rng",
     "policy_generator",
     "seed_sequence",
@@ -115,7 +117,7 @@ def isolated_rng(seed: int) -> Iterator[None]:
 
     For third-party code that draws from them; slow, since three generator states are saved and restored.
     """
-    before = _global_states()
+    before = global_states()
     try:
         random.seed(seed)
         np.random.seed(seed & 0xFFFF_FFFF)
@@ -135,7 +137,7 @@ class GlobalStream:
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
-        self._states: _GlobalStates | None = None
+        self._states: GlobalStates | None = None
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -146,19 +148,19 @@ class GlobalStream:
             try:
                 yield
             finally:
-                self._states = _global_states()
+                self._states = global_states()
 
 
-_GlobalStates = tuple[Any, Any, Any, list[Any] | None]
+GlobalStates = tuple[Any, Any, Any, list[Any] | None]
 
 
-def _global_states() -> _GlobalStates:
+def global_states() -> GlobalStates:
     """States of the generators of ``random``, NumPy, torch on the CPU, and torch on CUDA if that has started."""
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() and torch.cuda.is_initialized() else None
     return random.getstate(), np.random.get_state(), torch.get_rng_state(), cuda
 
 
-def _set_global_states(states: _GlobalStates) -> None:
+def _set_global_states(states: GlobalStates) -> None:
     python_state, numpy_state, torch_state, cuda_states = states
     random.setstate(python_state)
     np.random.set_state(numpy_state)

@@ -44,6 +44,7 @@ REVEALED = {
     "metaroll.check_task_env('point-robot').failed": "list[str]",
     "metaroll.MW_TASKS_PER_ENV": "50",
     "metaroll.__version__": "str",
+    "metaroll.testing.check_policy": "contexts: Sequence",
 }
 MISTAKES = {
     "metaroll.load('ppo').learn(steps=3)": '"steps"',
@@ -74,11 +75,12 @@ def test_new_names_of_the_table_are_picked_up(stubs):
     source = (
         '_MODULES = {"b": ["make", "Thing", "LIMIT"], "a.c": [' + ", ".join(repr("x" * 30 + i) for i in "dcba") + "]}"
     )
-    text = stubs.stub_text(source)
+    text = stubs.stub_text(source + '\n_ROOMS = ("room",)')
+    assert "from metaroll import room as room\n" in text
     assert "from metaroll.b import LIMIT, Thing, make\n" in text
     assert "from metaroll.a.c import (\n    xxx" in text
     assert '__all__ = [\n    "LIMIT",\n    "Thing",\n    "__version__",\n    "make",\n' in text
-    with pytest.raises(ValueError, match="no table"):
+    with pytest.raises(ValueError, match="there is no _MODULES"):
         stubs.stub_text("_HOME = {}")
 
 

@@ -8,11 +8,11 @@ import gymnasium
 import numpy as np
 import pytest
 
-from metaroll.envs.base.checks import ConformanceError, check_slots
 from metaroll.envs.base.simulator_slots import SimulatorSlots
 from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.tasks.updates import SetTaskUpdate
+from metaroll.testing import ConformanceError, check_slots
 from metaroll.types import RolloutPlan, SlotStep
 
 

@@ -12,22 +12,10 @@ import numpy as np
 from metaroll.data.compare import trees_equal
 from metaroll.data.data_format import iterate_leaves
 from metaroll.data.space_batches import action_row, empty_batch, flat_actions, take_rows
+from metaroll.errors import ConformanceError
 from metaroll.types import RolloutPlan, Slots, SlotStep
 
-__all__ = ["ConformanceError", "check_slots"]
-
-
-class ConformanceError(AssertionError):
-    """Slots break a rule.
-
-    Attributes:
-        rule: Its name: ``form``, ``seed``, ``determinism``, ``memory``, ``actions``, ``history``, ``neighbors``,
-            ``mask``, ``time_limit`` or ``resume``.
-    """
-
-    def __init__(self, rule: str, message: str) -> None:
-        super().__init__(f"{rule}: {message}")
-        self.rule = rule
+__all__ = ["check_slots"]
 
 
 def check_slots(

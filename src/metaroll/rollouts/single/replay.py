@@ -10,6 +10,7 @@ import numpy as np
 
 from metaroll.data.compare import first_difference
 from metaroll.data.step_sequence import StepSequence
+from metaroll.errors import ConformanceError
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.engine.extras import module_mode
 from metaroll.rollouts.workers.pool import SamplerPool
@@ -83,7 +84,8 @@ def assert_worker_invariant(
         parameters: Flat policy parameters ``(P,)``; ``None`` means the policy's present ones.
 
     Raises:
-        AssertionError: Some rollout differs; names it, the field, and the first step that differs.
+        ConformanceError: Some rollout differs; an ``AssertionError`` that names it, the field, and the first step that
+            differs.
     """
     plans = resolve_plans(plans)
     with RolloutEngine(env, policy, transport="serial") as engine:
@@ -105,8 +107,10 @@ def _compare(
     expected: Sequence[StepSequence], actual: Sequence[StepSequence], plans: Sequence[RolloutPlan], how: str
 ) -> None:
     if len(expected) != len(actual):
-        raise AssertionError(f"{len(expected)} rollouts serially, but {len(actual)} when {how}")
+        raise ConformanceError("workers", f"{len(expected)} rollouts serially, but {len(actual)} when {how}")
     for plan, left, right in zip(plans, expected, actual, strict=True):
         difference = first_difference(left, right)
         if difference is not None:
-            raise AssertionError(f"rollout {plan.index} (seed {plan.seed}) differs when {how}: {difference}")
+            raise ConformanceError(
+                "workers", f"rollout {plan.index} (seed {plan.seed}) differs when {how}: {difference}"
+            )

@@ -1,0 +1,19 @@
+"""Conformance kits: plain functions that check whether an implementation keeps the promises of its protocol.
+
+For environments, policies, searches, samplers and learners of ours and of others. Each raises a ``ConformanceError``
+(an ``AssertionError``) that names the promise, what was seen, and a hint; under pytest a call is a whole test.
+"""
+
+from metaroll.envs.base.checks import check_slots
+from metaroll.errors import ConformanceError
+from metaroll.rollouts.single.replay import assert_worker_invariant
+from metaroll.testing.policies import check_policy
+from metaroll.testing.searches import check_search
+
+__all__ = [
+    "ConformanceError",
+    "assert_worker_invariant",
+    "check_policy",
+    "check_search",
+    "check_slots",
+]
