@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from metaroll.checks import check_number, check_whole
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
+from metaroll.errors import DataError
 from metaroll.functional.cvar import check_epsilon, full_set_metrics, worst_indices
 from metaroll.learners.on_policy_training import EpochLearner, Progress
 from metaroll.learners.ppo import PPO
@@ -106,11 +108,17 @@ class EPOpt(EpochLearner):
 
         Returns:
             What the learner tells of those, what there is to tell of all, and ``epsilon``.
+
+        Raises:
+            DataError: A reward is NaN or Inf; nothing was learned.
         """
         if not rollouts:
             raise ValueError("rollouts must hold at least one rollout, got none")
         found, epsilon = Rollouts.of(rollouts), self.epsilon
         returns = found.discounted_returns(self._return_discount)
+        if not np.isfinite(returns).all():
+            number = int(np.flatnonzero(~np.isfinite(returns))[0])
+            raise DataError(f"rewards of rollout {number} hold NaN or Inf: they sum up to {returns[number]}")
         # With all of them in their own order, the first epochs are those of the learner alone.
         kept = found if epsilon == 1.0 else found.take(worst_indices(returns, epsilon))
         metrics = self.learner.update(kept, progress)

@@ -264,6 +264,8 @@ class SearchLearner(RLAlgorithm):
         if not len(paths):
             return math.nan
         returns, discounted, seen = _told_by(paths, self.discount, self.policy.normalize_observations)
+        if not all(np.isfinite(rows).all() for rows in seen):
+            return math.nan  # one row of NaN would stay in the moments for good
         self._metrics["discounted_return"] += discounted
         self._metrics["episodes"] += len(returns)
         for rows in seen:
