@@ -7,12 +7,14 @@ For environments, policies, searches, samplers and learners of ours and of other
 from metaroll.envs.base.checks import check_slots
 from metaroll.errors import ConformanceError
 from metaroll.rollouts.single.replay import assert_worker_invariant
+from metaroll.testing.learners import check_learner
 from metaroll.testing.policies import check_policy
 from metaroll.testing.searches import check_search
 
 __all__ = [
     "ConformanceError",
     "assert_worker_invariant",
+    "check_learner",
     "check_policy",
     "check_search",
     "check_slots",

@@ -14,7 +14,7 @@ from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import ConformanceError
 from metaroll.seeding import global_states
 
-__all__ = ["check_factory", "difference_of", "globals_untouched", "leaves_of", "not_finite", "overwrite"]
+__all__ = ["check_factory", "difference_of", "globals_untouched", "leaves_of", "overwrite"]
 
 _FILL = 77
 """Written over arrays: neither a usual observation, reward or parameter, nor a number that spreads as NaN does."""
@@ -93,16 +93,6 @@ def overwrite(tree: Any) -> None:
                 leaf.fill_(leaf.new_tensor(_FILL))
         elif isinstance(leaf, np.ndarray) and leaf.flags.writeable and leaf.dtype.kind in "biufc":
             leaf.fill(_FILL)
-
-
-def not_finite(tree: Any) -> str | None:
-    """Path of the first array, tensor or float in ``tree`` that holds NaN or Inf; ``None`` where all are finite."""
-    for path, leaf in leaves_of(tree):
-        values = leaf.detach().cpu().numpy() if isinstance(leaf, torch.Tensor) else leaf
-        numbers = isinstance(values, float | np.ndarray | np.generic)
-        if numbers and np.asarray(values).dtype.kind in "fc" and not np.isfinite(values).all():
-            return path
-    return None
 
 
 def difference_of(a: Any, b: Any) -> str | None:

@@ -1,0 +1,390 @@
+"""``check_learner`` passes on every algorithm by name, and fails on planted faults with the promise named.
+
+A new algorithm needs a case here: a run of its smallest size that learns something in its first epochs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import metaroll
+from metaroll import EnvSpec, GaussianMLPPolicy, PolicyEvaluator
+from metaroll.errors import DataError
+from metaroll.learners.base import RLAlgorithm
+from metaroll.seeding import derive_seed, torch_generator
+from metaroll.testing import ConformanceError, check_learner
+from metaroll.training.algorithms.registry import ALGORITHM_NAMES
+from metaroll.training.session import experiments
+
+pytestmark = pytest.mark.usefixtures("lent_pools")
+
+ON_POLICY = {
+    "steps_per_epoch": 40,
+    "num_passes": 2,
+    "batch_size": 20,
+    "max_path_length": 20,
+    "hidden_sizes": (6,),
+    "num_episodes": 2,
+    "evaluate_every": 2,
+}
+FROM_WORST = {
+    **{name: value for name, value in ON_POLICY.items() if name != "steps_per_epoch"},
+    "rollouts_per_epoch": 8,
+}
+GRADIENT = {
+    "hidden_sizes": (6,),
+    "num_train_tasks": 4,
+    "num_test_tasks": 2,
+    "meta_batch_size": 3,
+    "rollouts_per_task": 3,
+    "episodes_per_round": 2,
+    "max_path_length": 10,
+    "evaluate_every": 2,
+}
+FURTHER = {**GRADIENT, "num_inner_steps": 2, "normalize_observations": True}
+OFF_POLICY = {
+    "steps_per_epoch": 3,
+    "n_train_steps": 6,
+    "buffer_batch_size": 8,
+    "min_buffer_size": 12,
+    "max_path_length": 7,
+    "hidden_sizes": (6,),
+    "num_episodes": 2,
+    "evaluate_every": 2,
+}
+REPLAYED = {**OFF_POLICY, "n_step": 2, "priority_exponent": 0.6, "rollout_batch_size": 6, "update_to_data": 0.5}
+SEARCH = {"max_path_length": 10, "hidden_sizes": (4,), "num_episodes": 2, "evaluate_every": 2}
+THREE_STARTS = {**SEARCH, "starts": 3, "round_length": 1}
+TRIALS = {
+    "hidden_sizes": (6,),
+    "trials_per_epoch": 6,
+    "num_passes": 2,
+    "batch_size": 60,
+    "num_test_tasks": 3,
+    "n_exploration_traj": 2,
+    "evaluate_every": 2,
+}
+PEARL = {
+    "latent_dim": 2,
+    "encoder_hidden_sizes": (8,),
+    "hidden_sizes": (8,),
+    "num_train_tasks": 3,
+    "num_test_tasks": 2,
+    "meta_batch_size": 2,
+    "num_steps_per_epoch": 2,
+    "num_initial_steps": 20,
+    "num_tasks_sample": 2,
+    "num_steps_prior": 20,
+    "num_extra_rl_steps_posterior": 20,
+    "batch_size": 4,
+    "embedding_batch_size": 4,
+    "embedding_mini_batch_size": 4,
+    "replay_buffer_size": 500,
+    "n_exploration_traj": 2,
+}
+STUDENT = {**ON_POLICY, "memory_steps": 60}
+RANDOM = {"randomize_param": ("m=0.5:1.5",)}
+
+CASES: dict[str, tuple[str, Mapping[str, Any]]] = {
+    "ars": ("Pendulum-v1", {**SEARCH, "num_directions": 3, "normalize_observations": True}),
+    "ars, domains": (
+        "qcp-st",
+        {**SEARCH, "num_directions": 2, "num_best": 2, "randomize": "default", "tasks_per_epoch": 2},
+    ),
+    "ars, three starts": ("Pendulum-v1", {**THREE_STARTS, "num_directions": 2}),
+    "cem": ("Pendulum-v1", {**SEARCH, "n_samples": 4, "best_frac": 0.5, "covariance": "full"}),
+    "cmaes": ("Pendulum-v1", {**SEARCH, "n_samples": 4, "restarts": "bipop"}),
+    "cmaes, averaged": ("Pendulum-v1", {**THREE_STARTS, "n_samples": 4, "restarts": "ipop", "mean_epochs": 2}),
+    "cmaes, noisy": ("Pendulum-v1", {**SEARCH, "n_samples": 4, "reevaluated": 3, "max_repetitions": 3.0}),
+    "ddpg": ("Pendulum-v1", OFF_POLICY),
+    "dice": ("point-robot", FURTHER),
+    "distill": ("Pendulum-v1", STUDENT),
+    "distill, choices": ("CartPole-v1", {**STUDENT, "network": "mlp", "last_action": False}),
+    "distill, choices, gru": ("CartPole-v1", {**STUDENT, "last_action": False}),
+    "dqn": ("CartPole-v1", OFF_POLICY),
+    "dqn, replay": ("CartPole-v1", {**REPLAYED, "dueling": True, "qf_lr_steps": 20}),
+    "epopt": (
+        "qcp-st",
+        {**FROM_WORST, "randomize": "default", "epsilon": 0.25, "warm_up_epochs": 1},
+    ),
+    "es": ("Pendulum-v1", {**SEARCH, "population": 4}),
+    "hill-climbing": ("Pendulum-v1", {**SEARCH, "pop_size": 4}),
+    "hill-climbing, sphere": ("Pendulum-v1", {**SEARCH, "pop_size": 4, "noise": "sphere"}),
+    "maml": ("point-robot", FURTHER),
+    "maml, vpg": ("point-robot", {**GRADIENT, "outer": "vpg", "network": "gru"}),
+    "pearl": ("point-robot", PEARL),
+    "pgpe": ("Pendulum-v1", {**SEARCH, "num_pairs": 2}),
+    "ppo": ("Pendulum-v1", ON_POLICY),
+    "ppo, choices, gru": ("CartPole-v1", {**ON_POLICY, "network": "gru"}),
+    "ppo, domains": ("Pendulum-v1", {**ON_POLICY, **RANDOM, "domain_params": ("m",)}),
+    "ppo, gru": ("Pendulum-v1", {**ON_POLICY, "network": "gru"}),
+    "promp": ("point-robot", {**FURTHER, "learn_step_sizes": True}),
+    "rl2": ("random-mdp", {**TRIALS, "episodes_per_trial": 3}),
+    "rl2, list": ("bandit-5", {**TRIALS, "num_train_tasks": 7}),
+    "rsac": ("Pendulum-v1", {**OFF_POLICY, "hidden_size": 6, "segment_length": 4, "burn_in": 2}),
+    "sac": ("Pendulum-v1", OFF_POLICY),
+    "sac, choices": ("CartPole-v1", REPLAYED),
+    "sac, replay": ("Pendulum-v1", REPLAYED),
+    "snes": ("Pendulum-v1", {**SEARCH, "population": 4}),
+    "td3": ("Pendulum-v1", OFF_POLICY),
+    "td3, replay": ("Pendulum-v1", {**OFF_POLICY, "n_step": 2, "exploration_noise": "ornstein-uhlenbeck", **RANDOM}),
+    "tqc": ("Pendulum-v1", {**REPLAYED, "num_critics": 2, "num_atoms": 5}),
+}
+"""Algorithm by name, and variant -> environment, options."""
+
+
+def built(algo: str, env: str, options: Mapping[str, Any], seed: int) -> experiments.Experiment:
+    """All that a run needs, with the same tasks for all seeds."""
+    values = {**options, "seed": seed, "task_seed": 3}
+    return experiments.build(experiments.resolve(algo, env, [("the test", values)]))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_algorithms_keep_their_promises(name: str, tmp_path: Path) -> None:
+    algo, (env, options) = name.partition(",")[0], CASES[name]
+    if algo == "distill":
+        teacher = metaroll.agent("ppo", env, run_dir=tmp_path / "teacher", epochs=1, **ON_POLICY)
+        options = {**options, "teacher": str(teacher.learn(progress=False).run_dir)}
+    check_learner(
+        lambda seed: built(algo, env, options, seed).algo,
+        built(algo, env, options, 0).env,
+        make_evaluator=lambda: built(algo, env, options, 0).evaluator,
+        stop_after=2,
+    )
+
+
+def test_every_algorithm_has_a_case() -> None:
+    assert {name.partition(",")[0] for name in CASES} == set(ALGORITHM_NAMES)
+
+
+# ---- planted faults --------------------------------------------------------------------------------------------------
+
+SPEC = EnvSpec.from_env(gymnasium.make("Pendulum-v1"))
+
+
+class Mover(RLAlgorithm):
+    """Honest: moves its parameters by momentum, noise of its own, and what it remembers of observations."""
+
+    max_path_length = 8
+
+    def __init__(self, seed: int) -> None:
+        self.policy = GaussianMLPPolicy(SPEC, (4,), generator=torch_generator(seed))
+        size = len(self.policy.get_param_values())
+        self.velocity, self.memory = np.zeros(size, np.float32), np.zeros((0, 3), np.float32)
+        self.generator = np.random.default_rng(derive_seed("mover", seed))
+        self.calls = 0
+
+    def train(self, runner: Any) -> None:
+        for _ in runner.step_epochs():
+            for _ in range(2):
+                self.learn(runner.obtain_samples(runner.step_itr, 20))
+            runner.log({"speed": float(np.abs(self.velocity).mean())})
+
+    def learn(self, rollouts: Any) -> None:
+        rewards, seen = self.rewards(rollouts), rollouts.steps_and_final("observations")[0]
+        if not (np.isfinite(rewards).all() and np.isfinite(seen).all()):
+            raise DataError("rollouts hold NaN or Inf")
+        self.remember(seen)
+        size = len(self.velocity)
+        self.velocity = 0.5 * self.velocity + self.step(rewards) * self.draw(size).astype(np.float32)
+        self.calls += 1
+        self.policy.set_param_values(self.policy.get_param_values() + self.rate() * self.velocity)
+
+    def rewards(self, rollouts: Any) -> np.ndarray:
+        return rollouts.column("rewards")
+
+    def remember(self, seen: np.ndarray) -> None:
+        self.memory = np.concatenate([self.memory, seen])[-30:]
+
+    def step(self, rewards: np.ndarray) -> np.float32:
+        return np.float32(1e-3 * (rewards.mean() + self.memory.mean()))
+
+    def draw(self, size: int) -> np.ndarray:
+        return self.generator.standard_normal(size)
+
+    def rate(self) -> np.float32:
+        return np.float32(1.0 / (1.0 + self.calls))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "parameters": self.policy.get_param_values(),
+            "velocity": self.velocity.copy(),
+            "memory": self.memory.copy(),
+            "generator": self.generator.bit_generator.state,
+            "calls": self.calls,
+        }
+
+    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+        self.policy.set_param_values(tree["parameters"])
+        self.velocity, self.memory, self.calls = tree["velocity"].copy(), tree["memory"].copy(), tree["calls"]
+        self.generator.bit_generator.state = tree["generator"]
+
+
+class Unseeded(Mover):
+    def draw(self, size: int) -> np.ndarray:
+        return np.random.default_rng().standard_normal(size)
+
+
+class GlobalGenerator(Mover):
+    def draw(self, size: int) -> np.ndarray:
+        np.random.normal()
+        return super().draw(size)
+
+
+class Cohorts(Mover):
+    """Its step depends on how many workers there are."""
+
+    def train(self, runner: Any) -> None:
+        self.share = 1.0 / runner._num_workers
+        super().train(runner)
+
+    def step(self, rewards: np.ndarray) -> np.float32:
+        return np.float32(self.share) * super().step(rewards)
+
+
+class ForgetsMomentum(Mover):
+    def state_dict(self) -> dict[str, Any]:
+        return {name: value for name, value in super().state_dict().items() if name != "velocity"}
+
+    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+        super().load_state_dict({**tree, "velocity": self.velocity})
+
+
+class ForgetsSchedule(Mover):
+    def state_dict(self) -> dict[str, Any]:
+        return {name: value for name, value in super().state_dict().items() if name != "calls"}
+
+    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+        super().load_state_dict({**tree, "calls": 0})
+
+
+class ForgetsGenerator(Mover):
+    def state_dict(self) -> dict[str, Any]:
+        return {name: value for name, value in super().state_dict().items() if name != "generator"}
+
+    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+        super().load_state_dict({**tree, "generator": self.generator.bit_generator.state})
+
+
+class TakesLessThanItGives(Mover):
+    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+        super().load_state_dict({**tree, "velocity": self.velocity})
+
+
+class KeepsRows(Mover):
+    """Its memory is the rollouts' own."""
+
+    def learn(self, rollouts: Any) -> None:
+        super().learn(rollouts)
+        rewards = rollouts.column("rewards")
+        self.memory = np.broadcast_to(rewards[:, None], (len(rewards), 3))
+
+
+class HandsOutItself(Mover):
+    """Later training changes a state that it has told."""
+
+    def learn(self, rollouts: Any) -> None:
+        before = self.velocity
+        super().learn(rollouts)
+        before[:] = self.velocity
+        self.velocity = before
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "velocity": self.velocity}
+
+
+class CentersInPlace(Mover):
+    def rewards(self, rollouts: Any) -> np.ndarray:
+        found = super().rewards(rollouts)
+        found -= found.mean()
+        return found
+
+
+class LearnsNaN(Mover):
+    def learn(self, rollouts: Any) -> None:
+        rewards = self.rewards(rollouts)
+        self.velocity += np.float32(1e-3 * rewards.mean())
+        self.policy.set_param_values(self.policy.get_param_values() + self.velocity)
+
+
+class ToldTooLate(Mover):
+    """Says so after the step."""
+
+    def learn(self, rollouts: Any) -> None:
+        LearnsNaN.learn(self, rollouts)
+        if not np.isfinite(self.velocity).all():
+            raise DataError("the step was not finite")
+
+
+class HoldsAnObject(Mover):
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "policy": self.policy}
+
+
+class NoState(RLAlgorithm):
+    def __init__(self, seed: int) -> None:
+        pass
+
+    def train(self, runner: Any) -> None:
+        pass
+
+
+class Idle(Mover):
+    def learn(self, rollouts: Any) -> None:
+        pass
+
+
+PLANTED: dict[type[RLAlgorithm], str] = {
+    Unseeded: "determinism",
+    GlobalGenerator: "globals",
+    Cohorts: "workers",
+    ForgetsMomentum: "resume",
+    ForgetsSchedule: "resume",
+    ForgetsGenerator: "resume",
+    TakesLessThanItGives: "state_dict",
+    KeepsRows: "memory",
+    HandsOutItself: "memory",
+    CentersInPlace: "mutation",
+    LearnsNaN: "bad_numbers",
+    ToldTooLate: "bad_numbers",
+    HoldsAnObject: "form",
+    NoState: "form",
+}
+
+
+@pytest.mark.parametrize("kind", PLANTED, ids=lambda kind: kind.__name__)
+def test_planted_faults_are_named(kind: Any) -> None:
+    before = np.random.get_state()
+    with pytest.raises(ConformanceError, match=f"^{PLANTED[kind]}: ") as caught:
+        check_learner(kind, "Pendulum-v1")
+    assert caught.value.rule == PLANTED[kind]
+    np.random.set_state(before)
+
+
+def test_a_snapshot_that_fits_one_seed_only_is_named() -> None:
+    class OneSeed(Mover):
+        def __init__(self, seed: int) -> None:
+            super().__init__(seed)
+            self.seed = seed
+
+        def fingerprint(self) -> str:
+            return f"mover {self.seed}"
+
+    with pytest.raises(ConformanceError, match=r"^resume: a learner made with another seed refuses the snapshot"):
+        check_learner(OneSeed, "Pendulum-v1")
+
+
+def test_an_honest_learner_passes_and_what_checks_nothing_is_named() -> None:
+    check_learner(Mover, "Pendulum-v1", make_evaluator=lambda: PolicyEvaluator(num_episodes=2))
+    with pytest.raises(ValueError, match="in the 1 epochs before one is stopped no parameter of the policy changes"):
+        check_learner(Idle, "Pendulum-v1")
+    with pytest.raises(ValueError, match="stop_after"):
+        check_learner(Mover, "Pendulum-v1", num_epochs=2, stop_after=2)
+    with pytest.raises(TypeError, match="make must be a function that makes a learner from a seed, got 'ppo'"):
+        check_learner("ppo", "Pendulum-v1")  # type: ignore[arg-type]
