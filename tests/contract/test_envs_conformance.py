@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -9,6 +11,8 @@ import numpy as np
 import pytest
 
 from metaroll.envs.base.simulator_slots import SimulatorSlots
+from metaroll.envs.lookup.registry import family_names, get_family
+from metaroll.envs.lookup.source import make_slots
 from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.tasks.updates import SetTaskUpdate
@@ -220,3 +224,54 @@ def test_what_makes_no_slots_is_named() -> None:
             check_slots(wrong)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"make\(1\) must return Slots, got 'CartPole-v1' of type str"):
         check_slots(lambda num_slots: "CartPole-v1")  # type: ignore[arg-type, return-value]
+
+
+# ---- every kind of slots, every family -------------------------------------------------------------------------------
+
+
+def family_case(name: str) -> tuple[Callable[[int], Any], list[RolloutPlan]]:
+    """Slots of a family, and rollouts in three of its tasks (in those that there are)."""
+    family = get_family(name)
+    tasks = family.split()[0] if family.all_tasks else family.split(3, 1)[0]
+    plans = [RolloutPlan(number, (0, 0, number), tasks[number % len(tasks)]) for number in range(3)]
+    return lambda num_slots: make_slots(family.env_constructor, num_slots), plans
+
+
+@pytest.mark.parametrize("name", family_names())
+def test_slots_of_every_family_keep_their_promises(name: str) -> None:
+    make, plans = family_case(name)
+    check_slots(make, plans, num_steps=12)
+
+
+KINDS: dict[str, Any] = {
+    "batched": "CartPole-v1",
+    "list": lambda: gymnasium.wrappers.TimeLimit(PointRobotEnv(), 20),
+    "physics": "Hopper-v5",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_slots_of_every_kind_keep_their_promises(kind: str) -> None:
+    slots = make_slots(KINDS[kind], 1)
+    assert slots.info.kind == kind
+    slots.close()
+    check_slots(lambda num_slots: make_slots(KINDS[kind], num_slots), num_steps=30)
+
+
+def test_slots_of_vector_environments_keep_their_promises() -> None:
+    def make(num_slots: int) -> Any:
+        vector = functools.partial(gymnasium.vector.SyncVectorEnv, [PointRobotEnv] * num_slots)
+        return make_slots(vector, num_slots)
+
+    assert make(1).info.kind == "vector"
+    check_slots(make, num_steps=12)
+
+
+def test_no_slot_need_be_active() -> None:
+    for name in ("ant-goal", "humanoid-dir"):  # whose costs are of contact forces
+        make, plans = family_case(name)
+        slots = make(2)
+        first = slots.reset([0, 1], plans[:2])
+        result = slots.step(np.zeros((2, slots.env_spec.act_dim)), np.zeros(2, dtype=bool))
+        assert np.array_equal(result.observations, first) and not result.rewards.any()
+        slots.close()

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from metaroll.envs.mujoco.rules import Arrays, Rules, Step, StepResult, draw_uniform, row_norms
+from metaroll.envs.mujoco.rules import Arrays, Rules, Step, StepResult, as_rows, draw_uniform, row_norms
 
 __all__ = ["RULES", "body_mean_position"]
 
@@ -123,7 +123,7 @@ class AntRules(GymnasiumRules):
     def observe(self, now: Arrays, task: Arrays) -> np.ndarray:
         parts = [now["qpos"][:, 2 if self.hides_position else 0 :], now["qvel"]]
         if self.shows_forces:
-            parts.append(np.clip(now["cfrc_ext"], *self.force_range)[:, 1:].reshape(len(parts[0]), -1))
+            parts.append(as_rows(np.clip(now["cfrc_ext"], *self.force_range)[:, 1:]))
         return np.concatenate(parts, axis=1)
 
     def reward_and_termination(self, step: Step) -> StepResult:
@@ -134,7 +134,7 @@ class AntRules(GymnasiumRules):
         is_healthy = finite & (self.healthy_z[0] <= qpos[:, 2]) & (qpos[:, 2] <= self.healthy_z[1])
         forward, survive = velocity[:, 0] * self.weight_forward, is_healthy * self.healthy_reward
         control = self.control_cost(step.actions)
-        forces = np.clip(now["cfrc_ext"], *self.force_range).reshape(len(qpos), -1)
+        forces = as_rows(np.clip(now["cfrc_ext"], *self.force_range))
         contact = self.weight_contact * np.square(forces).sum(axis=1)
         infos = {
             **_planar_infos(qpos, velocity),
@@ -165,11 +165,10 @@ class HumanoidRules(GymnasiumRules):
         return {"body_mass": model.body_mass, "total_mass": model.body_mass.sum()}
 
     def observe(self, now: Arrays, task: Arrays) -> np.ndarray:
-        count = len(now["qpos"])
         parts = [now["qpos"][:, 2 if self.hides_position else 0 :], now["qvel"]]
         # The world is left out, and the six numbers of the free joint.
         skipped = {name: 6 if name == "qfrc_actuator" else 1 for name in self.shown}
-        parts += [now[name][:, skip:].reshape(count, -1) for name, skip in skipped.items()]
+        parts += [as_rows(now[name][:, skip:]) for name, skip in skipped.items()]
         return np.concatenate(parts, axis=1)
 
     def reward_and_termination(self, step: Step) -> StepResult:
@@ -180,7 +179,7 @@ class HumanoidRules(GymnasiumRules):
         is_healthy = (self.healthy_z[0] < qpos[:, 2]) & (qpos[:, 2] < self.healthy_z[1])
         forward, survive = self.weight_forward * velocity[:, 0], is_healthy * self.healthy_reward
         control = self.weight_control * np.square(step.controls.astype(np.float64)).sum(axis=1)
-        contact = self.weight_contact * np.square(now["cfrc_ext"]).reshape(count, -1).sum(axis=1)
+        contact = self.weight_contact * as_rows(np.square(now["cfrc_ext"])).sum(axis=1)
         contact = np.clip(contact, *self.contact_range)
         infos = {
             **_planar_infos(qpos, velocity),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ import numpy as np
 
 from metaroll.errors import ShapeError
 
-__all__ = ["Arrays", "Rules", "Step", "StepResult", "draw_uniform", "row_norms", "split_state"]
+__all__ = ["Arrays", "Rules", "Step", "StepResult", "as_rows", "draw_uniform", "row_norms", "split_state"]
 
 Arrays = Mapping[str, np.ndarray]
 """Name -> array ``(E, ...)``, one row per simulation."""
@@ -87,6 +88,11 @@ class Rules(ABC):
 def draw_uniform(generator: np.random.Generator, center: np.ndarray, scale: float) -> np.ndarray:
     """``center`` plus uniform noise within ``scale``."""
     return center + generator.uniform(low=-scale, high=scale, size=center.size)
+
+
+def as_rows(values: np.ndarray) -> np.ndarray:
+    """``values (E, ...)`` as rows ``(E, D)``, also where E is 0 (``reshape(E, -1)`` would fail)."""
+    return values.reshape(len(values), math.prod(values.shape[1:]))
 
 
 def row_norms(rows: np.ndarray) -> np.ndarray:

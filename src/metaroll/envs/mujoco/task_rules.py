@@ -15,7 +15,7 @@ import numpy as np
 
 from metaroll.envs.mujoco.gymnasium_rules import body_mean_position
 from metaroll.envs.mujoco.library import compute_again
-from metaroll.envs.mujoco.rules import Arrays, Rules, Step, StepResult, draw_uniform
+from metaroll.envs.mujoco.rules import Arrays, Rules, Step, StepResult, as_rows, draw_uniform
 from metaroll.errors import ShapeError
 
 __all__ = [
@@ -199,8 +199,7 @@ class HumanoidDirRules(TaskRules):
         return self._scale * actions
 
     def observe(self, now: Arrays, task: Arrays) -> np.ndarray:
-        count = len(now["qpos"])
-        parts = [now[name].reshape(count, -1) for name in self._SHOWN]
+        parts = [as_rows(now[name]) for name in self._SHOWN]
         return np.concatenate((now["qpos"][:, 2:], now["qvel"], *parts), axis=1)
 
     def reward_and_termination(self, step: Step) -> StepResult:
@@ -208,7 +207,7 @@ class HumanoidDirRules(TaskRules):
         place = body_mean_position(now, constants)
         velocity = (place - body_mean_position(step.before, constants))[:, :2] / constants["dt"][:, None]
         forward = 1.25 * np.vecdot(velocity, _unit(step.task["angle"]))
-        forces = np.square(now["cfrc_ext"]).reshape(len(place), -1).sum(axis=1)
+        forces = as_rows(np.square(now["cfrc_ext"])).sum(axis=1)
         control, contact = -0.1 * _squared(step.controls), -np.minimum(0.5e-6 * forces, 10.0)
         height = now["qpos"][:, 2]
         infos = {"reward_forward": forward, "reward_ctrl": control, "reward_contact": contact}
@@ -319,7 +318,7 @@ def _unit(angles: np.ndarray) -> np.ndarray:
 
 
 def _clipped_forces(now: Arrays) -> np.ndarray:
-    return np.clip(now["cfrc_ext"], -1.0, 1.0).reshape(len(now["qpos"]), -1)
+    return as_rows(np.clip(now["cfrc_ext"], -1.0, 1.0))
 
 
 def _place(position: np.ndarray, velocity: np.ndarray) -> dict[str, np.ndarray]:
