@@ -10,12 +10,22 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import IO, final
 
 from metaroll.processes import guard
 from metaroll.processes.child_main import GRACE_SECONDS, mark_by_limit
 
-__all__ = ["PIPE", "ChildProcess", "end_all", "guard_pid", "guard_program", "last_words", "watch_guard"]
+__all__ = [
+    "PIPE",
+    "ChildProcess",
+    "child_pids",
+    "end_all",
+    "guard_pid",
+    "guard_program",
+    "last_words",
+    "watch_guard",
+]
 
 PIPE = subprocess.PIPE
 """What is said goes to this process (``stdout`` and ``stderr`` of ``ChildProcess``)."""
@@ -157,6 +167,15 @@ def guard_pid() -> int | None:
     return None if process is None else process.pid
 
 
+def child_pids() -> set[int]:
+    """Children of this process that have not ended, without the guard; where the system does not list them, our own."""
+    pids: set[int] = set()
+    for path in Path("/proc/self/task").glob("*/children"):  # Linux
+        with contextlib.suppress(OSError):  # the thread has ended
+            pids.update(map(int, path.read_text("ascii").split()))
+    return (pids or _family.pids()) - {guard_pid()}
+
+
 def watch_guard() -> None:
     """Start another guard where somebody has killed it; to be called now and then while children run."""
     _family.watch_guard()
@@ -221,6 +240,11 @@ class _Family:
             if self.guard is None:
                 self._start_guard()
             mark_by_limit(self.first_limit + guard.GUARDED_LIMITS - 1)  # the last one, which no child gets
+
+    def pids(self) -> set[int]:
+        """Those that have not ended."""
+        with self._lock:
+            return {child.pid for child in self._living if child.returncode is None}
 
     def leave(self, child: ChildProcess) -> None:
         """After it has ended."""

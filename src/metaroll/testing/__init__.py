@@ -9,6 +9,7 @@ from metaroll.errors import ConformanceError
 from metaroll.rollouts.single.replay import assert_worker_invariant
 from metaroll.testing.learners import check_learner
 from metaroll.testing.policies import check_policy
+from metaroll.testing.samplers import check_sampler
 from metaroll.testing.searches import check_search
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "assert_worker_invariant",
     "check_learner",
     "check_policy",
+    "check_sampler",
     "check_search",
     "check_slots",
 ]
