@@ -48,17 +48,25 @@ GRADIENT = {
     "evaluate_every": 2,
 }
 FURTHER = {**GRADIENT, "num_inner_steps": 2, "normalize_observations": True}
+# An odd number of gradient steps before the stop: the policy of TD3 learns in every second one.
 OFF_POLICY = {
     "steps_per_epoch": 3,
-    "n_train_steps": 6,
+    "n_train_steps": 5,
     "buffer_batch_size": 8,
-    "min_buffer_size": 12,
+    "min_buffer_size": 16,
     "max_path_length": 7,
     "hidden_sizes": (6,),
     "num_episodes": 2,
     "evaluate_every": 2,
 }
-REPLAYED = {**OFF_POLICY, "n_step": 2, "priority_exponent": 0.6, "rollout_batch_size": 6, "update_to_data": 0.5}
+REPLAYED = {
+    **OFF_POLICY,
+    "n_train_steps": 6,
+    "n_step": 2,
+    "priority_exponent": 0.6,
+    "rollout_batch_size": 6,
+    "update_to_data": 0.5,
+}
 SEARCH = {"max_path_length": 10, "hidden_sizes": (4,), "num_episodes": 2, "evaluate_every": 2}
 THREE_STARTS = {**SEARCH, "starts": 3, "round_length": 1}
 TRIALS = {
