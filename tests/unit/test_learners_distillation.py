@@ -15,8 +15,8 @@ from metaroll.errors import DataError, SnapshotError
 from metaroll.learners.distillation import Distillation, LabeledRollouts
 from metaroll.learners.ppo import PPO
 from metaroll.policies.adapters import as_policy
-from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
-from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
+from metaroll.policies.gaussian import GaussianMLPPolicy
+from metaroll.policies.gru import GRUGaussianPolicy
 from metaroll.policies.last_action import LastActionPolicy
 from metaroll.policies.normalized import NormalizedPolicy, widened_spec
 from metaroll.policies.playback import DummyPolicy
@@ -211,34 +211,6 @@ def test_the_memory_forgets_whole_rollouts():
             assert memory.bounds.tolist() == [0, 3, 6]
     assert memory.labels[:, 0].tolist() == [2.0 * k for k in range(20, 29)]  # the newest stays, however long
     assert memory.bounds.tolist() == [0, 9]
-
-
-@pytest.mark.parametrize("kind", ["recurrent", "choices", "recurrent choices"])
-def test_a_resumed_distillation_is_the_one_that_never_stopped(tmp_path, kind):
-    def runner_of(folder):
-        if kind == "recurrent":
-            learner, env = learner_of(evaluate_every=1, num_passes=1), Rudder
-        else:
-            spec = EnvSpec.from_env(gymnasium.make("CartPole-v1"))
-            teacher, student = (CategoricalMLPPolicy(spec, (8,), generator=torch_generator(i)) for i in range(2))
-            if kind == "recurrent choices":
-                student = CategoricalGRUPolicy(spec, 8, generator=torch_generator(1))
-            learner = Distillation(spec, teacher, student, steps_per_epoch=60, evaluate_every=0, seed=1)
-            env = "CartPole-v1"
-        runner = LocalRunner(run_dir=folder, seed=3, evaluator=PolicyEvaluator(num_episodes=2))
-        runner.setup(learner, env)
-        return runner
-
-    with runner_of(tmp_path / "straight") as straight:
-        straight.train(3)
-        expected = straight._source.algo.state_dict()["student"]
-    with runner_of(tmp_path / "stopped") as first:
-        first.train(2)
-    with runner_of(tmp_path / "stopped") as second:
-        second.restore(tmp_path / "stopped")
-        second.resume(3)
-        found = second._source.algo.state_dict()["student"]
-    assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
 def test_a_state_that_does_not_fit_changes_nothing():

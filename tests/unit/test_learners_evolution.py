@@ -16,9 +16,8 @@ from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import InvalidValueError, ShapeError, SnapshotError
 from metaroll.functional.search.averaging import AveragedMean
 from metaroll.functional.search.base import Search
-from metaroll.functional.search.finite_differences import ARS, PGPE, OpenAIES
+from metaroll.functional.search.finite_differences import ARS
 from metaroll.functional.search.multi_start import MultiStart, Starts
-from metaroll.functional.search.snes import SNES
 from metaroll.learners.base import NOP
 from metaroll.learners.evolution import CEM, CMAES, Evolution, SearchLearner
 from metaroll.learners.trials import Trials
@@ -59,22 +58,6 @@ def cmaes_of(spec: EnvSpec = CART, **options: Any) -> CMAES:
 
 def evolution_of(search: Search[Any], spec: EnvSpec = CART, **options: Any) -> Evolution:
     return Evolution(spec, policy_of(spec), search, **{"trials": ONCE, "seed": 1, "max_path_length": 30, **options})
-
-
-LEARNERS = {
-    "cem": lambda **more: cem_of(trials=ONCE, covariance="full", **more),
-    "cmaes": lambda **more: cmaes_of(trials=ONCE, restarts="bipop", **more),
-    "cmaes of three starts": lambda **more: cmaes_of(trials=ONCE, restarts="ipop", starts=THREE, **more),
-    "ars of three starts": lambda **more: evolution_of(ARS(num_directions=2), starts=THREE, **more),
-    "averaged cmaes": lambda **more: cmaes_of(trials=AVERAGED, restarts="ipop", starts=THREE, **more),
-    "noisy cmaes": lambda **more: cmaes_of(trials=ONCE, reevaluated=3, max_repetitions=3.0, **more),
-    "ars": lambda **more: evolution_of(
-        ARS(num_directions=3), trials=Trials(rollouts_per_candidate=1, normalize_observations=True), **more
-    ),
-    "es": lambda **more: evolution_of(OpenAIES(population=4), **more),
-    "pgpe": lambda **more: evolution_of(PGPE(num_pairs=2), **more),
-    "snes": lambda **more: evolution_of(SNES(population=4), **more),
-}
 
 
 def path_with(score: float) -> dict[str, Any]:
@@ -292,9 +275,9 @@ def test_nothing_is_optimized():
 
 
 # ------------------------------------------------------------------------------------------------------------ in runs
-def runner_of(learner: Any, folder: Any = None, num_workers: int = 1) -> LocalRunner:
+def runner_of(learner: Any, folder: Any = None) -> LocalRunner:
     evaluator = PolicyEvaluator(num_episodes=1)
-    runner = LocalRunner(run_dir=folder, seed=3, num_workers=num_workers, evaluator=evaluator)
+    runner = LocalRunner(run_dir=folder, seed=3, evaluator=evaluator)
     runner.setup(learner, "CartPole-v1")
     return runner
 
@@ -359,31 +342,6 @@ def test_where_all_candidates_break_the_environment_the_error_is_its_own():
     runner.setup(CMAES(spec, policy, None, 4, max_path_length=1, trials=ONCE, seed=0), AlwaysBreaks)
     with pytest.raises(InvalidValueError, match="reward is not finite"), runner:
         runner.train(1)
-
-
-@pytest.mark.parametrize("name", LEARNERS)
-def test_a_resumed_run_is_the_run_that_never_stopped(tmp_path, name):
-    """One of them with another number of workers."""
-    make, found = LEARNERS[name], []
-    with runner_of(make(max_path_length=15), tmp_path / "straight") as straight:
-        straight.train(4)
-        found.append(straight._source.algo.state_dict())
-    with runner_of(make(max_path_length=15), tmp_path / "stopped") as first:
-        first.train(2)
-    num_workers = 2 if name == "noisy cmaes" else 1
-    with runner_of(make(max_path_length=15, seed=9), tmp_path / "stopped", num_workers) as second:
-        second.restore(tmp_path / "stopped")
-        second.resume(4)
-        found.append(second._source.algo.state_dict())
-        assert second.total_env_steps == straight.total_env_steps
-        acting = second._source.algo.policy.acting_parameters()
-        assert np.array_equal(acting, straight._source.algo.policy.acting_parameters())
-    assert repr(found[0]) == repr(found[1])
-    rows = [
-        [(row["metric"], row["value"]) for row in read_metrics(tmp_path / run) if row["phase"] != "time"]
-        for run in ("straight", "stopped")
-    ]
-    assert rows[0] == rows[1]
 
 
 def test_observations_are_normalized_by_those_before():

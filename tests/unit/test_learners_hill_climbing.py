@@ -134,9 +134,9 @@ def test_a_set_without_rollouts_ranks_last(caplog):
         learner.tell([[]] * 3)
 
 
-def runner_of(folder: Any = None, num_workers: int = 1, **options: Any) -> LocalRunner:
+def runner_of(folder: Any = None, **options: Any) -> LocalRunner:
     learner = learner_of(**{"evaluate_every": 2, "max_path_length": 60, **options})
-    runner = LocalRunner(run_dir=folder, seed=3, num_workers=num_workers, evaluator=PolicyEvaluator(num_episodes=2))
+    runner = LocalRunner(run_dir=folder, seed=3, evaluator=PolicyEvaluator(num_episodes=2))
     runner.setup(learner, "CartPole-v1")
     return runner
 
@@ -145,27 +145,6 @@ def test_it_learns_to_balance():
     with runner_of(max_path_length=200, evaluate_every=0) as runner:
         runner.train(12)
         assert runner.evaluate(runner._source.algo) > 150.0
-
-
-@pytest.mark.parametrize("noise", ["normal", "sphere"])
-def test_a_resumed_run_is_the_run_that_never_stopped_on_any_number_of_workers(tmp_path, noise):
-    with runner_of(tmp_path / "straight", noise=noise) as straight:
-        straight.train(4)
-        expected = straight._source.algo.state_dict()
-    with runner_of(tmp_path / "stopped", noise=noise) as first:
-        first.train(2)
-    with runner_of(tmp_path / "stopped", 2, noise=noise) as second:
-        second.restore(tmp_path / "stopped")
-        second.resume(4)
-        found = second._source.algo.state_dict()
-        assert second.total_env_steps == straight.total_env_steps
-    assert np.array_equal(found["mean"], expected["mean"])
-    assert found["generator"] == expected["generator"]
-    rows = [
-        [(row["metric"], row["value"]) for row in read_metrics(tmp_path / run) if row["phase"] != "time"]
-        for run in ("straight", "stopped")
-    ]
-    assert rows[0] == rows[1]
 
 
 def test_it_can_be_driven_by_hand():

@@ -523,24 +523,6 @@ def test_step_sizes_are_learned():
 # ---- training ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["trpo", "promp", "dice"])
-def test_a_resumed_run_is_the_run_that_never_stopped(name, tmp_path):
-    options = {"num_inner_steps": 2, "normalize_observations": True, "learn_step_sizes": name == "promp"}
-    straight = learner_of(name, **options)
-    with runner_of(straight) as runner:
-        runner.train(3)
-    with runner_of(learner_of(name, **options), run_dir=tmp_path / "run") as runner:
-        runner.train(1)
-    resumed = learner_of(name, **{**options, "seed": 5})
-    with runner_of(resumed, run_dir=tmp_path / "run") as runner:
-        runner.restore(tmp_path / "run")
-        runner.resume(3)
-    one, two = straight.state_dict(), resumed.state_dict()
-    assert str(one) == str(two)
-    for key in ("policy", "outer"):
-        assert all(torch.equal(value, two[key][part]) for part, value in one[key].items())
-
-
 def test_a_snapshot_of_other_settings_is_refused():
     tree = learner_of("promp").state_dict()
     other = learner_of("promp", learn_step_sizes=True)

@@ -629,40 +629,6 @@ def test_it_learns_where_actions_are_not_within_one(learner: Any) -> None:
     assert np.abs(stored).max() <= 1.0 and stored.min() < -0.8 and stored.max() > 0.8  # in the policy's units
 
 
-@pytest.mark.parametrize("learner", ALL)
-def test_a_resumed_run_goes_on_in_the_middle_of_episodes(learner: Any, tmp_path: Path) -> None:
-    def run(epochs: int, folder: Path | None, resume: bool = False) -> Any:
-        options = {} if learner in CHOOSERS else {"env_spec": COUNTING}
-        options |= {} if learner in (DDPG, TD3) else {"priority_exponent": 0.6}
-        algo = make(learner, n_train_steps=6, n_step=2, **options)
-        with LocalRunner(seed=5, run_dir=folder) as runner:
-            runner.setup(algo, Pick if learner in CHOOSERS else Counting)
-            if resume:
-                runner.restore(tmp_path / "run")
-                runner.resume(epochs)
-            else:
-                runner.train(epochs)
-        return algo
-
-    whole = run(5, None)
-    run(2, tmp_path / "run")
-    run(3, None, resume=True)
-    again = run(5, None, resume=True)
-    assert whole.num_gradient_steps == again.num_gradient_steps > 50
-    assert _flat(whole.state_dict()) == _flat(again.state_dict())
-    assert _flat(whole.buffers_state_dict()) == _flat(again.buffers_state_dict())
-
-
-@pytest.mark.slow
-def test_the_same_bits_with_workers() -> None:
-    states = []
-    for num_workers in (1, 2):
-        algo = make(TD3, rollout_batch_size=6, n_train_steps=6)
-        trained(algo, Aim, 2, num_workers=num_workers)
-        states.append(_flat(algo.state_dict()))
-    assert states[0] == states[1]
-
-
 def _flat(tree: Any, path: str = "") -> dict[str, Any]:
     if isinstance(tree, Mapping):
         found: dict[str, Any] = {}

@@ -685,24 +685,6 @@ def _networks_for(spec: EnvSpec) -> dict[str, Any]:
 # ---- saving ----------------------------------------------------------------------------------------------------------
 
 
-def test_resumed_training_equals_uninterrupted_training():
-    """specs/meta.md 10: 2 epochs = 1 epoch, saved, restored in another object, 1 more"""
-    whole, first = make_pearl(num_steps_posterior=6), make_pearl(num_steps_posterior=6)
-    whole.train(FakeRunner(2))
-    runner = FakeRunner(1)
-    first.train(runner)
-    saved = copy.deepcopy((first.state_dict(), first.buffers_state_dict()))
-    second = make_pearl(num_steps_posterior=6, seed=99, **networks(seed=50))
-    second.load_state_dict(saved[0])
-    second.load_buffers_state_dict(saved[1])
-    resumed = FakeRunner(2, start=1, step_itr=runner.step_itr)
-    second.train(resumed)
-    assert all(call["batch_size"] != 8 for call in resumed.calls)
-    assert equal(weights(whole), weights(second))
-    assert same_tree(whole.state_dict(), second.state_dict())
-    assert same_tree(whole.buffers_state_dict(), second.buffers_state_dict())
-
-
 def test_without_replay_data_initial_data_are_collected_again():
     """specs/meta.md 4.9"""
     first = trained()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -270,36 +269,6 @@ def test_it_learns_what_must_be_remembered() -> None:
     networks = small_policy(), RecurrentCritics(RECALL, 2, 8, (16,), generator=torch_generator(1))
     runner = trained(make(RECALL, *networks, **options), Recall, 2)
     assert runner.last_evaluation is not None and runner.last_evaluation.score > -2.0
-
-
-def test_a_resumed_run_goes_on_in_the_middle_of_episodes(tmp_path: Path) -> None:
-    def run(epochs: int, folder: Path | None, resume: bool = False) -> Any:
-        algo = make(n_train_steps=6)
-        with LocalRunner(seed=5, run_dir=folder) as runner:
-            runner.setup(algo, Recall)
-            if resume:
-                runner.restore(tmp_path / "run")
-                runner.resume(epochs)
-            else:
-                runner.train(epochs)
-        return algo
-
-    whole = run(5, None)
-    run(3, tmp_path / "run")  # 9 calls of 3 steps in episodes of 4
-    again = run(5, None, resume=True)
-    assert whole.num_gradient_steps == again.num_gradient_steps > 50
-    assert states(whole.state_dict()) == states(again.state_dict())
-    assert states(whole.buffers_state_dict()) == states(again.buffers_state_dict())
-
-
-def test_the_same_bits_with_workers() -> None:
-    found = []
-    for num_workers in (1, 2):
-        algo = make(rollout_batch_size=6, n_train_steps=6, min_buffer_size=48)
-        trained(algo, Recall, 3, num_workers=num_workers)
-        assert algo.num_gradient_steps
-        found.append(states(algo.state_dict()))
-    assert found[0] == found[1]
 
 
 def test_networks_that_are_drawn_and_their_fingerprint() -> None:

@@ -1,8 +1,7 @@
-"""PPO in a runner: a resumed run is the run that never stopped; evaluations of a policy that does not adapt."""
+"""PPO in a runner: which snapshots it takes, and evaluations of a policy that does not adapt."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,72 +12,25 @@ import pytest
 from metaroll.errors import SnapshotError, TaskOverlapError
 from metaroll.learners.ppo import PPO
 from metaroll.policies.gaussian import GaussianMLPPolicy
-from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
 from metaroll.seeding import torch_generator
-from metaroll.tasks.distributions import UniformDomainParam
 from metaroll.tasks.domain_params import DomainParamUpdate
-from metaroll.tasks.domain_randomizer import DomainRandomizer
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.training.evaluation.evaluator import PolicyEvaluator
 from metaroll.training.run.runner import LocalRunner
-from metaroll.training.store.files import save_tree
 from metaroll.training.store.metrics_log import read_metrics
 from metaroll.types import EnvSpec
 
 pytestmark = pytest.mark.usefixtures("lent_pools")
 
 SPEC = EnvSpec.from_env(gymnasium.make("Pendulum-v1"))
-CHOICES = EnvSpec.from_env(gymnasium.make("CartPole-v1"))
 SMALL: dict[str, Any] = {"steps_per_epoch": 60, "num_passes": 2, "max_path_length": 20, "evaluate_every": 2}
 
 
-def make_runner(run_dir: Path | None, kind: str = "mlp", num_workers: int = 1, **options: Any) -> LocalRunner:
-    generator = torch_generator(0)
-    spec = CHOICES if kind == "choices, gru" else SPEC
-    if kind == "choices, gru":
-        policy = CategoricalGRUPolicy(spec, 8, generator=generator)
-    elif kind == "gru":
-        policy = GRUGaussianPolicy(spec, 8, generator=generator)
-    else:
-        policy = GaussianMLPPolicy(spec, (8,), generator=generator)
-    if kind == "domain":
-        randomizer = DomainRandomizer(UniformDomainParam("m", 1.0, 0.5))
-        options = {"task_sampler": randomizer, "domain_params": ["m"], **options}
-    learner = PPO(spec, policy, seed=1, **{**SMALL, **options})
-    runner = LocalRunner(
-        run_dir=run_dir, seed=3, num_workers=num_workers, evaluator=PolicyEvaluator(num_episodes=3, seed=5)
-    )
-    runner.setup(learner, "Pendulum-v1" if spec is SPEC else "CartPole-v1")
+def make_runner(run_dir: Path | None, **options: Any) -> LocalRunner:
+    learner = PPO(SPEC, GaussianMLPPolicy(SPEC, (8,), generator=torch_generator(0)), seed=1, **{**SMALL, **options})
+    runner = LocalRunner(run_dir=run_dir, seed=3, evaluator=PolicyEvaluator(num_episodes=3, seed=5))
+    runner.setup(learner, "Pendulum-v1")
     return runner
-
-
-def state_of(runner: LocalRunner, folder: Path) -> dict[str, Any]:
-    folder.mkdir()
-    save_tree(folder, "algorithm", runner._source.algo.state_dict())
-    rows = [json.dumps(row) for row in read_metrics(runner.run_dir) if row["phase"] != "time"]
-    return {"metrics": rows, **{path.name: path.read_bytes() for path in folder.iterdir()}}
-
-
-@pytest.mark.parametrize("kind", ["mlp", "gru", "choices, gru", "domain"])
-def test_a_resumed_run_is_the_run_that_never_stopped(tmp_path, kind):
-    with make_runner(tmp_path / "straight", kind) as straight:
-        straight.train(4)
-        expected = state_of(straight, tmp_path / "a")
-    with make_runner(tmp_path / "stopped", kind) as first:
-        first.train(2)
-    with make_runner(tmp_path / "stopped", kind) as second:
-        second.restore(tmp_path / "stopped")
-        second.resume(4)
-        assert state_of(second, tmp_path / "b") == expected
-
-
-def test_the_number_of_workers_changes_nothing(tmp_path):
-    states = []
-    for workers in (1, 2):
-        with make_runner(tmp_path / f"run{workers}", num_workers=workers) as runner:
-            runner.train(2)
-            states.append(state_of(runner, tmp_path / f"state{workers}"))
-    assert states[0] == states[1]
 
 
 def test_a_snapshot_of_other_hyperparameters_is_refused(tmp_path):

@@ -1,4 +1,4 @@
-"""RL2 by name: command line, Python front and runner; resumed and in any number of workers it has the same bits."""
+"""RL2 by name: command line, Python front and runner."""
 
 from __future__ import annotations
 
@@ -14,11 +14,8 @@ from gymnasium.spaces import Box, Discrete
 
 import metaroll
 from metaroll.cli.main import main
-from metaroll.data.compare import trees_equal
 from metaroll.errors import ShapeError, UsageError
 from metaroll.training.algorithms.rl2 import FreshTrials
-from metaroll.training.session import experiments
-from metaroll.training.store.metrics_log import read_metrics
 from metaroll.training.store.snapshots import load_snapshot
 
 pytestmark = pytest.mark.usefixtures("lent_pools")
@@ -66,43 +63,6 @@ FAMILY = metaroll.TaskFamily.from_env(HiddenGoal, name="hidden", horizon=10)
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-def runner_of(run_dir: Path | None, env: str = "random-mdp", **options: Any) -> experiments.Experiment:
-    values = {**SMALL, "episodes_per_trial": 3, "n_exploration_traj": 2, **options}
-    config = experiments.resolve("rl2", env, [("the test", values)])
-    return experiments.build(experiments.with_torch_threads(config), run_dir)
-
-
-def learned(run: Path) -> Any:
-    return load_snapshot(run, "last").tree("algorithm")
-
-
-def told(run: Path) -> list[str]:
-    return [json.dumps(row) for row in read_metrics(run) if row["phase"] != "time"]
-
-
-@pytest.mark.parametrize(("env", "options"), [("random-mdp", {}), ("bandit-5", {"num_train_tasks": 7})])
-def test_a_resumed_run_is_the_run_that_never_stopped(tmp_path: Path, env: str, options: dict[str, Any]) -> None:
-    """With tasks that are drawn anew, and with a list of them."""
-    with runner_of(tmp_path / "whole", env, **options).runner as whole:
-        whole.train(3)
-    with runner_of(tmp_path / "parts", env, **options).runner as first:
-        first.train(1)
-    with runner_of(tmp_path / "parts", env, **options).runner as second:
-        second.restore(tmp_path / "parts")
-        second.resume(3)
-    assert trees_equal(learned(tmp_path / "whole"), learned(tmp_path / "parts"))
-    assert told(tmp_path / "whole") == told(tmp_path / "parts")
-
-
-@pytest.mark.slow
-def test_any_number_of_workers_gives_the_same_bits(tmp_path: Path) -> None:
-    for number in (1, 2):
-        with runner_of(tmp_path / str(number), num_workers=number).runner as runner:
-            runner.train(1)
-    assert trees_equal(learned(tmp_path / "1"), learned(tmp_path / "2"))
-    assert told(tmp_path / "1") == told(tmp_path / "2")
 
 
 def test_tasks_are_drawn_anew_and_never_those_that_are_held_out() -> None:
