@@ -296,7 +296,7 @@ class KeepsRows(Mover):
 
 
 class HandsOutItself(Mover):
-    """Later training changes a state that it has told."""
+    """Later training changes a state that was returned before."""
 
     def learn(self, rollouts: Any) -> None:
         before = self.velocity
@@ -310,9 +310,9 @@ class HandsOutItself(Mover):
 
 class CentersInPlace(Mover):
     def rewards(self, rollouts: Any) -> np.ndarray:
-        found = super().rewards(rollouts)
-        found -= found.mean()
-        return found
+        rewards = super().rewards(rollouts)
+        rewards -= rewards.mean()
+        return rewards
 
 
 class LearnsNaN(Mover):
@@ -322,8 +322,8 @@ class LearnsNaN(Mover):
         self.policy.set_param_values(self.policy.get_param_values() + self.velocity)
 
 
-class ToldTooLate(Mover):
-    """Says so after the step."""
+class RaisesTooLate(Mover):
+    """Raises after the step."""
 
     def learn(self, rollouts: Any) -> None:
         LearnsNaN.learn(self, rollouts)
@@ -361,7 +361,7 @@ PLANTED: dict[type[RLAlgorithm], str] = {
     HandsOutItself: "memory",
     CentersInPlace: "mutation",
     LearnsNaN: "bad_numbers",
-    ToldTooLate: "bad_numbers",
+    RaisesTooLate: "bad_numbers",
     HoldsAnObject: "form",
     NoState: "form",
 }

@@ -111,8 +111,8 @@ def local(num_workers: int) -> LocalSampler:
 
 
 def batches(sampler: LocalSampler) -> Any:
-    found = sampler.obtain_samples(0, 30, None)
-    return {name: getattr(found, name) for name in ("observations", "actions", "rewards", "lengths")}
+    batch = sampler.obtain_samples(0, 30, None)
+    return {name: getattr(batch, name) for name in ("observations", "actions", "rewards", "lengths")}
 
 
 def simulations(num_workers: int) -> SimRolloutSamplerForSBI:
@@ -228,9 +228,9 @@ class Honest:
         return 3, self.calls, number
 
     def sample(self) -> Any:
-        found = [self.run(*self.seed_of(number)) for number in range(3)]
+        rollouts = [self.run(*self.seed_of(number)) for number in range(3)]
         self.calls += 1
-        return found
+        return rollouts
 
     def run(self, seed: int, sub_seed: int, sub_sub_seed: int) -> StepSequence:
         policy = policy_for(SPEC)
@@ -269,8 +269,8 @@ class WhoeverIsFirst(Honest):
     """Returns rollouts in the order in which workers have finished."""
 
     def sample(self) -> Any:
-        found = super().sample()
-        return found if self.num_workers == 1 else found[::-1]
+        rollouts = super().sample()
+        return rollouts if self.num_workers == 1 else rollouts[::-1]
 
 
 class DoesNotCount(Honest):
@@ -289,7 +289,7 @@ class OneBuffer(Honest):
     buffer: np.ndarray | None = None
 
     def sample(self) -> Any:
-        rewards = np.stack([found.rewards for found in super().sample()])
+        rewards = np.stack([each.rewards for each in super().sample()])
         self.buffer = np.empty_like(rewards) if self.buffer is None else self.buffer
         self.buffer[:] = rewards
         return self.buffer
@@ -301,7 +301,7 @@ class Sums(Honest):
     last: Any = 0.0
 
     def sample(self) -> Any:
-        self.last = self.last + np.stack([found.rewards for found in super().sample()])
+        self.last = self.last + np.stack([each.rewards for each in super().sample()])
         return self.last
 
 

@@ -51,7 +51,7 @@ def check_learner(
     - ``form``: ``state_dict`` is a tree of plain values that a snapshot can hold.
     - ``determinism``: learners made with the same seed train to the same bits.
     - ``workers``: so they do with ``num_workers`` workers instead of one.
-    - ``resume``: a run that was stopped and goes on in a new learner, of another seed, from a snapshot on disk ends
+    - ``resume``: a run that was stopped and continues in a new learner, of another seed, from a snapshot on disk ends
       with the bits of the run that never stopped: state, buffers, metrics, number of environment steps.
     - ``state_dict``: a new learner that took a state over has that state.
     - ``mutation``: rollouts that it is given are not changed.
@@ -107,7 +107,7 @@ class _Outcome:
 
 
 class _KeptState:
-    """Takes ``state_dict`` after the first epoch, and sees at the end of the run whether it has changed."""
+    """Keeps ``state_dict`` of the first epoch, to compare it at the end of the run."""
 
     def __init__(self) -> None:
         self._taken: tuple[Any, Any] | None = None
@@ -187,7 +187,7 @@ class _Kit:
             return _outcome(runner, folder)
 
     def run_in_parts(self, folder: Path, num_workers: int = 1, overwrites: bool = False) -> _Outcome:
-        """A run that is stopped, and goes on in a new learner of another seed."""
+        """A run that is stopped, and continues in a new learner of another seed."""
         handed = [HandedData()] if overwrites else []
         with self.runner(folder, self.seed, num_workers, handed) as runner:
             for data in handed:
@@ -204,7 +204,7 @@ class _Kit:
                 runner.restore(folder)
             except SnapshotError as error:
                 message = f"a learner made with another seed refuses the snapshot: {error}"
-                raise ConformanceError("resume", message, "a fingerprint does not tell seeds apart") from error
+                raise ConformanceError("resume", message, "a fingerprint is the same for all seeds") from error
             self._check_taken_over(runner.algo, folder)
             for data in handed:
                 data.watch(runner)

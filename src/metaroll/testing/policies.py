@@ -102,13 +102,13 @@ class _Starts:
 
     def of(self, policy: Policy, numbers: Sequence[int]) -> dict[str, np.ndarray]:
         """State rows of these rollouts."""
-        given, params = self.contexts or [None], self.domain_params
+        given, constants = self.contexts or [None], self.domain_params
         contexts = [given[number % len(given)] for number in numbers]
         generators = [policy_generator((self.seed, 0, number)) for number in numbers]
-        told = None
-        if policy.info.takes_domain_params and params is not None:
-            told = [params[number % len(params)] for number in numbers]
-        return policy.initial_state(contexts, generators, told)
+        params = None
+        if policy.info.takes_domain_params and constants is not None:
+            params = [constants[number % len(constants)] for number in numbers]
+        return policy.initial_state(contexts, generators, params)
 
 
 @dataclass(frozen=True)
@@ -205,8 +205,8 @@ class _Kit:
             state = calls[-1].after
         return calls
 
-    def compare(self, expected: _Call, found: _Call, rule: str, message: str, hint: str = "") -> None:
-        difference = difference_of(expected.result, found.result)
+    def compare(self, expected: _Call, again: _Call, rule: str, message: str, hint: str = "") -> None:
+        difference = difference_of(expected.result, again.result)
         if difference is not None:
             raise ConformanceError(rule, f"{message}: {difference}", hint)
 
@@ -288,17 +288,17 @@ class _Kit:
         for step, call in enumerate(calls):
             for width in widths:
                 rows = self.generator.permutation(self.num_rows)[:width]
-                found = self.act(_rows_of(call, rows))
+                again = self.act(_rows_of(call, rows))
                 message = f"in step {step} rows {rows.tolist()} have other bits among themselves than among all"
-                self.compare(_results_of(call, rows), found, "rows", message, hint)
+                self.compare(_results_of(call, rows), again, "rows", message, hint)
         for flag in (True, False):
             rows = np.flatnonzero(calls[0].flags == flag)
             part = _rows_of(calls[0], rows)
             if self.info.width_independent:
                 result = self.policy.act(part.obs, part.state, part.noise, flag)
-                found = _Call(part.obs, part.state, part.noise, part.flags, *result)
+                again = _Call(part.obs, part.state, part.noise, part.flags, *result)
                 message = f"deterministic={flag} for all rows differs from a flag for each"
-                self.compare(_results_of(calls[0], rows), found, "rows", message)
+                self.compare(_results_of(calls[0], rows), again, "rows", message)
 
     def check_reset(self, calls: list[_Call]) -> None:
         rows = self.generator.permutation(self.num_rows)[: max(1, self.num_rows // 2)]
@@ -359,8 +359,8 @@ class _Kit:
             return
         kept = flat.copy()
         for step, call in enumerate(calls):
-            found = self.act(call, parameters=flat)
-            self.compare(call, found, "parameters", f"the own parameters, handed in, differ in step {step}")
+            again = self.act(call, parameters=flat)
+            self.compare(call, again, "parameters", f"the own parameters, handed in, differ in step {step}")
         moved = (flat + 0.05 * self.generator.standard_normal(flat.shape)).astype(flat.dtype)
         expected = self.act(calls[-1], parameters=moved)
         self.compare(calls[-1], self.act(calls[-1]), "parameters", "parameters that were handed in stay in the policy")
@@ -380,19 +380,19 @@ class _Kit:
         stack = np.where(choice[:, None], moved, flat)
         stack = np.asfortranarray(stack) if self.info.parameter_columns else stack
         try:
-            found = self.act(call, parameters=stack)
+            again = self.act(call, parameters=stack)
         except ShapeError:
-            return  # one set for all rows, and said so
+            return  # it takes one set for all rows only
         for of_row, single in ((choice, of_moved), (~choice, call)):
             rows = np.flatnonzero(of_row)
-            alike = _close(take_rows(single.actions, rows), take_rows(found.actions, rows))
+            alike = _close(take_rows(single.actions, rows), take_rows(again.actions, rows))
             if not alike:
                 message = "a stack of parameters (N, P) gives other actions than each of them by itself"
                 raise ConformanceError("parameters", message, "row n acts with parameters[n]")
         rows = self.generator.permutation(self.num_rows)[: self.num_rows // 2 + 1]
         part = self.act(_rows_of(call, rows), parameters=stack[rows])
         message = f"with stacked parameters rows {rows.tolist()} have other bits among themselves than among all"
-        self.compare(_results_of(found, rows), part, "parameters", message)
+        self.compare(_results_of(again, rows), part, "parameters", message)
 
     def check_copies(self, calls: list[_Call]) -> None:
         for kind, other in (
@@ -413,13 +413,13 @@ class _Kit:
         if trees_equal(obs, call.obs):
             return  # no floats
         try:
-            found = self.act(_Call(obs, call.state, call.noise, call.flags))
+            again = self.act(_Call(obs, call.state, call.noise, call.flags))
         except Exception as error:
             message = f"NaN in an observation raises {type(error).__name__}: {error}"
             raise ConformanceError("bad_numbers", message, "the engine names plan and step of it") from error
         rows = self.everyone[1:]
         message = "NaN in the observation of row 0 changes other rows"
-        self.compare(_results_of(call, rows), _results_of(found, rows), "bad_numbers", message)
+        self.compare(_results_of(call, rows), _results_of(again, rows), "bad_numbers", message)
 
     def check_state_dict(self, other: Policy) -> None:
         """``other`` was made alike, and gets other parameters before it loads those of the policy."""
@@ -464,8 +464,8 @@ def _arrays(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name: value for name, value in state.items() if not value.dtype.hasobject}
 
 
-def _state_difference(expected: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]) -> str | None:
-    return difference_of(_arrays(expected), _arrays(found))
+def _state_difference(expected: Mapping[str, np.ndarray], again: Mapping[str, np.ndarray]) -> str | None:
+    return difference_of(_arrays(expected), _arrays(again))
 
 
 def _share(tree: Any, others: Any) -> bool:

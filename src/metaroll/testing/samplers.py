@@ -36,7 +36,7 @@ def check_sampler(
     - ``form``: each call gives something.
     - ``determinism``: samplers made alike give the same bits, call by call.
     - ``workers``: so do samplers with other numbers of workers.
-    - ``calls``: a call gives something else than the one before, or the same where ``repeats`` says so.
+    - ``calls``: a call gives something else than the one before, or the same with ``repeats``.
     - ``seeds``: rollout ``i`` of call ``k`` is ``expected(k, i)``, as the sampler documents it.
     - ``memory``: what was returned does not change with later calls, nor when the sampler is closed, and overwriting
       it changes no later call.
@@ -50,7 +50,7 @@ def check_sampler(
         num_calls: Calls of each sampler, in turn.
         repeats: Whether every call gives the same, as that of a function with a seed does.
         close: Closes it; ``None`` where there is nothing to close.
-        expected: See ``seeds``; ``None`` leaves that out. What rollouts say of their plan is not compared.
+        expected: See ``seeds``; ``None`` leaves that out. The plans in ``rollout_info`` are not compared.
 
     Raises:
         ConformanceError: A promise is broken.
@@ -162,8 +162,8 @@ class _Kit:
         if self.expected is None:
             return
         for number, result in enumerate(calls):
-            for place, found in enumerate(_rollouts_in(result)):
-                difference = first_difference(self.expected(number, place), found, compare_info=False)
+            for place, item in enumerate(_rollouts_in(result)):
+                difference = first_difference(self.expected(number, place), item, compare_info=False)
                 if difference is not None:
                     message = f"rollout {place} of call {number} is not the one that is documented: {difference}"
                     raise ConformanceError("seeds", message)
@@ -175,7 +175,7 @@ def _rollouts_in(result: Any) -> list[StepSequence]:
     if isinstance(result, Mapping):
         result = list(result.values())
     if isinstance(result, Sequence) and not isinstance(result, str | bytes):
-        return [found for entry in result for found in _rollouts_in(entry)]
+        return [item for entry in result for item in _rollouts_in(entry)]
     return []
 
 

@@ -33,7 +33,7 @@ def check_search(
     """Raise a ConformanceError unless a search keeps the promises of ``metaroll.functional.search.base.Search``.
 
     - ``form``: shapes, types and counters of states and candidates; reasons to stop are texts.
-    - ``determinism``: searches made alike, asked with equal generators, give the same candidates and states.
+    - ``determinism``: searches made alike, given equal generators, give the same candidates and states.
     - ``pure``: what comes out depends on the arguments alone, not on calls before: ``ask`` and ``tell`` of an old
       state give the same again.
     - ``mutation``: no argument is changed, neither a state nor candidates, fitness or a mean.
@@ -51,7 +51,7 @@ def check_search(
     Args:
         make: Makes the search; called several times.
         num_params: Number of parameters P.
-        num_generations: How often each search is asked and told.
+        num_generations: How many generations each search runs.
         lower, upper: Bounds that the search was made with, the same for all parameters.
         seed: For the draws of the kit.
 
@@ -73,7 +73,7 @@ def check_search(
 
 @dataclass(frozen=True)
 class _Turn:
-    """One generation: the state that was asked, what came out and was told, and the state after it."""
+    """One generation: the state before it, candidates and their fitness, and the state after it."""
 
     before: Any
     candidates: np.ndarray
@@ -130,10 +130,10 @@ class _Kit:
             kept = state_tree(state)
             candidates = search.ask(state, self.draw(generation))
             rows, fitness = candidates.copy(), self.fitness(candidates)
-            told = fitness.copy()
-            after = search.tell(state, candidates, told)
+            handed = fitness.copy()
+            after = search.tell(state, candidates, handed)
             self._check_unchanged("ask or tell", kept, state)
-            if not trees_equal([rows, fitness], [candidates, told]):
+            if not trees_equal([rows, fitness], [candidates, handed]):
                 raise ConformanceError("mutation", "tell changed the candidates or the fitness of its caller")
             turns.append(_Turn(state, rows, fitness, after))
             state = after
@@ -208,7 +208,7 @@ class _Kit:
                 [turn],
                 [again],
                 "pure",
-                f"the state before turn {number}, asked and told again, gives something else",
+                f"the state before turn {number}, with the same arguments again, gives something else",
                 "keep in the state whatever changes: the search itself is settings",
                 number,
             )
@@ -283,7 +283,7 @@ class _Kit:
             after = search.tell(turn.before, turn.candidates.tolist(), turn.fitness.tolist())
             again = _Turn(turn.before, turn.candidates, turn.fitness, after)
             self.compare(
-                [turn], [again], "forms", f"turn {number} told as lists differs from arrays", "use np.asarray", number
+                [turn], [again], "forms", f"turn {number} with lists differs from arrays", "use np.asarray", number
             )
 
     def check_bad_numbers(self, turns: list[_Turn]) -> None:
