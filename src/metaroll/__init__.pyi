@@ -122,7 +122,6 @@ from metaroll.inference.standardization import FeatureStandardizer
 from metaroll.inference.verdicts import Verdict
 from metaroll.learners.base import NOP, MetaRLAlgorithm, RLAlgorithm
 from metaroll.learners.distillation import Distillation
-from metaroll.learners.epopt import EPOpt
 from metaroll.learners.evolution import CEM, CMAES, Evolution
 from metaroll.learners.hill_climbing import HillClimbing
 from metaroll.learners.maml.learner import MAML
@@ -136,9 +135,10 @@ from metaroll.learners.off_policy.recurrent_soft import RecurrentSAC
 from metaroll.learners.off_policy.segments import RecurrentCritics
 from metaroll.learners.off_policy.soft import SAC
 from metaroll.learners.off_policy.soft_discrete import DiscreteSAC
+from metaroll.learners.on_policy.epopt import EPOpt
+from metaroll.learners.on_policy.ppo import PPO
+from metaroll.learners.on_policy.rl2 import RL2
 from metaroll.learners.pearl import PEARL
-from metaroll.learners.ppo import PPO
-from metaroll.learners.rl2 import RL2
 from metaroll.learners.trials import Trials
 from metaroll.policies.adapters import ScriptedPolicy, as_policy
 from metaroll.policies.context import ContextConditionedPolicy

@@ -16,7 +16,7 @@ from metaroll.cli.commands.infer import told_progress
 from metaroll.cli.main import main
 from metaroll.cli.runs.group_display import GroupDisplay
 from metaroll.inference.neural import InferenceProgress
-from metaroll.learners.ppo import PPO
+from metaroll.learners.on_policy.ppo import PPO
 from metaroll.policies.gaussian import GaussianMLPPolicy
 from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.training.display.consoles import make_console

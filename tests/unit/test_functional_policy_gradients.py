@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 import torch
 
-from metaroll.functional.mlp_gradients import FlatAdam, clip_norm, count_weights, layer_views, mlp_backward, mlp_forward
+from metaroll.errors import ShapeError
+from metaroll.functional.gradients.optimizers import Adam, clip_norm, clipped
+from metaroll.functional.gradients.surrogates import ratio_objective
 from metaroll.functional.policy_gradients import (
     categorical_log_prob,
     categorical_log_prob_gradient,
@@ -18,7 +18,6 @@ from metaroll.functional.policy_gradients import (
     log_softmax,
     standardize,
 )
-from metaroll.learners.ppo_trainer import surrogate_loss, value_loss
 
 
 def normal(seed, *shape):
@@ -29,55 +28,70 @@ def leaf(array):
     return torch.from_numpy(np.array(array)).requires_grad_(True)
 
 
-def test_surrogate_by_hand():
+KINDS = [np.asarray, torch.from_numpy]
+
+
+@pytest.mark.parametrize("made", KINDS)
+def test_surrogate_by_hand(made):
     """Ratios 1, 2 and 1/2, clipped to [0.8, 1.2]; advantages 1, 1 and -1."""
-    ratio = np.array([1.0, 2.0, 0.5], dtype=np.float32)
-    result = clipped_surrogate(np.log(ratio), np.zeros(3, np.float32), np.array([1, 1, -1], np.float32), 0.2)
+    ratio, old = np.array([1.0, 2.0, 0.5], np.float32), np.zeros(3, np.float32)
+    result = clipped_surrogate(made(np.log(ratio)), made(old), made(np.array([1, 1, -1], np.float32)), 0.2)
     # min(1, 1) + min(2, 1.2) + min(-0.5, -0.8) = 1.4
-    assert result.loss == pytest.approx(-1.4 / 3)
+    assert float(result.objective) == pytest.approx(1.4)
     # Only the first row still moves: the second and the third have gone too far in the wanted direction.
-    assert result.d_log_prob == pytest.approx([-1 / 3, 0.0, 0.0])
-    assert result.clip_fraction == pytest.approx(2 / 3)
-    assert result.kl == pytest.approx(((1 - np.log(2)) + (-0.5 + np.log(2))) / 3)
+    assert result.d_log_prob.tolist() == pytest.approx([-1 / 3, 0.0, 0.0])
+    assert int(result.num_clipped) == 2
+    assert float(result.kl) == pytest.approx((1 - np.log(2)) + (-0.5 + np.log(2)))
 
 
-def test_surrogate_lets_a_clipped_ratio_come_back():
+@pytest.mark.parametrize("made", KINDS)
+def test_surrogate_lets_a_clipped_ratio_come_back(made):
     """A ratio of 2 with a negative advantage, or of 1/2 with a positive one, is outside but has to return."""
-    ratio = np.array([2.0, 0.5], dtype=np.float32)
-    result = clipped_surrogate(np.log(ratio), np.zeros(2, np.float32), np.array([-1, 1], np.float32), 0.2)
-    assert result.loss == pytest.approx((2.0 - 0.5) / 2)
-    assert result.d_log_prob == pytest.approx([1.0, -0.25])
+    ratio, old = np.array([2.0, 0.5], np.float32), np.zeros(2, np.float32)
+    result = clipped_surrogate(made(np.log(ratio)), made(old), made(np.array([-1, 1], np.float32)), 0.2)
+    assert float(result.objective) == pytest.approx(-2.0 + 0.5)
+    assert result.d_log_prob.tolist() == pytest.approx([1.0, -0.25])
 
 
-def test_surrogate_equals_autograd():
-    log_prob, old, advantages = normal(0, 200) * 0.3, normal(1, 200) * 0.3, normal(2, 200)
-    result = clipped_surrogate(log_prob, old, advantages, 0.2)
+@pytest.mark.parametrize(("made", "dtype", "tolerance"), [
+    (np.asarray, np.float32, 1e-7), (torch.from_numpy, np.float32, 1e-7), (torch.from_numpy, np.float64, 1e-12),
+    (np.asarray, np.float64, 1e-12),
+])  # fmt: skip
+def test_surrogate_equals_autograd(made, dtype, tolerance):
+    log_prob, old, advantages = ((normal(k, 200) * 0.3).astype(dtype) for k in range(3))
+    result = clipped_surrogate(made(log_prob), made(old), made(advantages), 0.2)
     variable = leaf(log_prob)
-    loss = surrogate_loss(variable, torch.from_numpy(old), torch.from_numpy(advantages), 0.2)
+    loss = -ratio_objective(variable, torch.from_numpy(old), torch.from_numpy(advantages), 0.2).mean()
     loss.backward()
-    assert result.loss == pytest.approx(loss.item(), abs=1e-6)
-    np.testing.assert_allclose(result.d_log_prob, variable.grad, atol=1e-7)
+    assert -float(result.objective) / 200 == pytest.approx(loss.item(), abs=1e-6)
+    np.testing.assert_allclose(result.d_log_prob, variable.grad, atol=tolerance)
+    assert result.d_log_prob.dtype == made(old).dtype
 
 
-def test_value_loss_by_hand():
+@pytest.mark.parametrize("made", KINDS)
+def test_value_loss_by_hand(made):
     """Old value 0, range 1, target 3: a value of 2 counts as 1, so the loss is 4 and does not move."""
-    values, targets, old = (np.array(v, np.float32) for v in ([2.0, 0.5], [3.0, 3.0], [0.0, 0.0]))
-    loss, gradient = clipped_value_loss(values, targets, old, 1.0)
-    assert loss == pytest.approx((4.0 + 6.25) / 2)
-    assert gradient == pytest.approx([0.0, -2.5])
-    loss, gradient = clipped_value_loss(values, targets, old)
-    assert loss == pytest.approx((1.0 + 6.25) / 2)
-    assert gradient == pytest.approx([-1.0, -2.5])
+    values, targets, old = (made(np.array(v, np.float32)) for v in ([2.0, 0.5], [3.0, 3.0], [0.0, 0.0]))
+    squares, gradient = clipped_value_loss(values, targets, old, 1.0)
+    assert float(squares) == pytest.approx(4.0 + 6.25)
+    assert gradient.tolist() == pytest.approx([0.0, -2.5])
+    squares, gradient = clipped_value_loss(values, targets, old)
+    assert float(squares) == pytest.approx(1.0 + 6.25)
+    assert gradient.tolist() == pytest.approx([-1.0, -2.5])
 
 
+@pytest.mark.parametrize("made", KINDS)
 @pytest.mark.parametrize("clip", [None, 0.2])
-def test_value_loss_equals_autograd(clip):
+def test_value_loss_equals_autograd(clip, made):
     values, targets, old = normal(0, 100), normal(1, 100), normal(2, 100) * 0.5
-    loss, gradient = clipped_value_loss(values, targets, old, clip)
-    variable = leaf(values)
-    expected = value_loss(variable, torch.from_numpy(targets), torch.from_numpy(old), clip)
-    expected.backward()
-    assert loss == pytest.approx(expected.item(), rel=1e-5)
+    squares, gradient = clipped_value_loss(made(values), made(targets), made(old), clip)
+    variable, target, before = leaf(values), torch.from_numpy(targets), torch.from_numpy(old)
+    expected = (variable - target).square()
+    if clip is not None:
+        clipped_values = before + (variable - before).clamp(-clip, clip)
+        expected = torch.maximum(expected, (clipped_values - target).square())
+    expected.mean().backward()
+    assert float(squares) / 100 == pytest.approx(expected.mean().item(), rel=1e-5)
     np.testing.assert_allclose(gradient, variable.grad, atol=1e-6)
 
 
@@ -107,52 +121,31 @@ def test_categorical_gradients_equal_autograd():
     np.testing.assert_allclose(gradient, variable.grad, atol=1e-5)
 
 
-@pytest.mark.parametrize("activation", ["tanh", "relu"])
-@pytest.mark.parametrize("sizes", [(3, 2), (5, 8, 2), (4, 16, 16, 1)])
-def test_mlp_gradient_equals_autograd(sizes, activation):
-    flat = normal(0, count_weights(sizes)) * 0.5
-    x, d_output = normal(1, 30, sizes[0]), normal(2, 30, sizes[-1])
-    layers, gradient = layer_views(flat, sizes), np.full_like(flat, np.nan)
-    outputs = mlp_forward(x, layers, activation)
-    mlp_backward(d_output, outputs, layers, layer_views(gradient, sizes), activation)
-
-    variable = leaf(flat)
-    value, begin = torch.from_numpy(x), 0
-    for k, (a, b) in enumerate(itertools.pairwise(sizes)):
-        weight, bias = variable[begin : begin + a * b].reshape(a, b), variable[begin + a * b : begin + (a + 1) * b]
-        value, begin = value @ weight + bias, begin + (a + 1) * b
-        if k < len(sizes) - 2:
-            value = torch.tanh(value) if activation == "tanh" else torch.relu(value)
-    np.testing.assert_allclose(outputs[-1], value.detach(), atol=1e-5)
-    (value * torch.from_numpy(d_output)).sum().backward()
-    np.testing.assert_allclose(gradient, variable.grad, atol=1e-5, rtol=1e-5)
-
-
 def test_adam_takes_the_steps_of_torch():
     parameters = normal(0, 40)
     variable = leaf(parameters)
     reference = torch.optim.Adam([variable], lr=0.01, eps=1e-5)
-    adam = FlatAdam(parameters, eps=1e-5)
+    adam = Adam([parameters], 0.01, eps=1e-5)
     for k in range(20):
         gradient = normal(k + 1, 40)
         variable.grad = torch.from_numpy(gradient.copy())
         reference.step()
-        adam.step(gradient, 0.01)
+        adam.step([gradient])
     np.testing.assert_allclose(parameters, variable.detach(), atol=1e-6)
 
 
 def test_adam_goes_on_from_its_state():
     straight, stopped = normal(0, 10), normal(0, 10)
-    one, two = FlatAdam(straight), FlatAdam(stopped)
+    one, two = Adam([straight], 0.1), Adam([stopped], 0.1)
     for k in range(3):
-        one.step(normal(k, 10), 0.1)
-        two.step(normal(k, 10), 0.1)
+        one.step([normal(k, 10)])
+        two.step([normal(k, 10)])
         state = two.state_dict()
-        two = FlatAdam(stopped)
+        two = Adam([stopped], 0.1)
         two.load_state_dict(state)
     assert np.array_equal(straight, stopped)
-    with pytest.raises(ValueError, match="10 entries"):
-        FlatAdam(np.zeros(4, np.float32)).load_state_dict(state)
+    with pytest.raises(ShapeError, match=r"first 0 must have shape \(4,\), got \(10,\)"):
+        Adam([np.zeros(4, np.float32)], 0.1).load_state_dict(state)
 
 
 def test_the_norm_is_clipped_as_torch_does():
@@ -162,6 +155,9 @@ def test_the_norm_is_clipped_as_torch_does():
     assert gradient == pytest.approx([0.6, 0.8], rel=1e-5)
     assert clip_norm(gradient, 2.0) == pytest.approx(1.0)
     assert gradient == pytest.approx([0.6, 0.8], rel=1e-5)
+    parts = [torch.tensor([3.0]), torch.tensor([[4.0]])]
+    assert [part.item() for part in clipped(parts, 1.0)] == pytest.approx([0.6, 0.8], rel=1e-5)
+    assert [part.item() for part in clipped(parts, 9.0)] == [part.item() for part in clipped(parts, None)] == [3.0, 4.0]
 
 
 def test_advantages_are_standardized_with_the_samples_deviation():

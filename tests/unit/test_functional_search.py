@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metaroll.data.plain_data import decode, encode
 from metaroll.errors import ShapeError
-from metaroll.functional.search.adam import adam_change
+from metaroll.functional.adam import adam_moments
 from metaroll.functional.search.averaging import AveragedMean, averaged
 from metaroll.functional.search.base import Search, best_first, restored, state_tree
 from metaroll.functional.search.cem import CEM, num_elites
@@ -237,12 +238,16 @@ def test_one_step_of_openai_es_by_hand():
     assert found.mean == pytest.approx([2.1, 0.1])
 
 
-def test_two_steps_of_adam_by_hand():
-    change, first, second = adam_change(np.array([2.0]), np.zeros(1), np.zeros(1), 1, 0.1)
-    assert (change, first, second) == (pytest.approx([0.1]), pytest.approx([0.2]), pytest.approx([0.004]))
-    change, first, second = adam_change(np.array([-1.0]), first, second, 2, 0.1)
-    assert first == pytest.approx([0.08]) and second == pytest.approx([0.004996])
-    assert change == pytest.approx([0.1 * (0.08 / 0.19) / math.sqrt(0.004996 / 0.001999)])
+@pytest.mark.parametrize("made", [np.array, torch.tensor])
+def test_two_steps_of_adam_by_hand(made):
+    zero = made([0.0])
+    mean, deviation, first, second = adam_moments(made([2.0]), zero, zero, 1)
+    assert (first.tolist(), second.tolist()) == (pytest.approx([0.2]), pytest.approx([0.004]))
+    assert (mean.tolist(), deviation.tolist()) == (pytest.approx([2.0]), pytest.approx([2.0]))
+    mean, deviation, first, second = adam_moments(made([-1.0]), first, second, 2)
+    assert first.tolist() == pytest.approx([0.08]) and second.tolist() == pytest.approx([0.004996])
+    assert mean.tolist() == pytest.approx([0.08 / 0.19])
+    assert deviation.tolist() == pytest.approx([math.sqrt(0.004996 / 0.001999)])
 
 
 def test_one_step_of_pgpe_by_hand():

@@ -13,7 +13,7 @@ from training_fakes import GuessPolicy
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import DataError, SnapshotError
 from metaroll.learners.distillation import Distillation, LabeledRollouts
-from metaroll.learners.ppo import PPO
+from metaroll.learners.on_policy.ppo import PPO
 from metaroll.policies.adapters import as_policy
 from metaroll.policies.gaussian import GaussianMLPPolicy
 from metaroll.policies.gru import GRUGaussianPolicy

@@ -16,8 +16,8 @@ from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.sims.catalog import PendulumEnv
 from metaroll.envs.wrappers.domain_rand import DomainRandWrapperLive
 from metaroll.errors import SnapshotError
-from metaroll.learners.epopt import EPOpt
-from metaroll.learners.ppo import PPO
+from metaroll.learners.on_policy.epopt import EPOpt
+from metaroll.learners.on_policy.ppo import PPO
 from metaroll.policies.gaussian import GaussianMLPPolicy
 from metaroll.rollouts.samplers.cvar import CVaRSampler, select_cvar
 from metaroll.rollouts.samplers.parallel import ParallelRolloutSampler

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 from torch import tensor
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from metaroll.data.replay.path_buffer import PathBuffer
 from metaroll.data.replay.replay_buffer import ReplayBuffer
@@ -375,7 +374,9 @@ def test_a_step_of_sac_by_hand() -> None:
         critics.weights[0].copy_(tensor([[[k + 1.0, 1.0]] for k in range(2)]))
         critics.biases[0].fill_(0.5)
     settings = SoftSettings(target_entropy=-1.0, init_temperature=0.2, policy_lr=0.1, qf_lr=0.1, temperature_lr=0.1)
-    trainer = SoftTrainer(policy, critics, deterministic.BoxExploration(policy, 0), settings, 0, torch.device("cpu"))
+    objective = soft.SoftObjective(soft.fit_critics, soft.improve_policy)
+    explorer = deterministic.BoxExploration(policy, 0)
+    trainer = SoftTrainer(policy, critics, explorer, settings, objective, 0, torch.device("cpu"))
     noise = torch.randn(2, 1, 1, generator=torch_generator(0)).flatten().tolist()
 
     def drawn(mean: float, n: float) -> tuple[float, float]:
@@ -477,15 +478,6 @@ def test_epsilon_is_an_acting_parameter_that_falls() -> None:
         assert np.array_equal(noisy.act(np.eye(3, dtype=np.float32)[[0] * 4000], {}, noise, True)[0], greedy)
 
 
-def test_a_gradient_step_of_dqn_waits_for_nothing() -> None:
-    trainer = dqn_trainer()
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-        batch = TransitionBatch(*(mode.from_tensor(part) for part in CHOICE[:5]))
-        found = choosing.value_losses(trainer.networks, batch, True)
-        torch.autograd.grad(found.loss, list(trainer.networks.policy.parameters()))
-    assert isinstance(found.errors, FakeTensor)
-
-
 def test_dqn_learns_from_what_surprised_it() -> None:
     algo = make(
         DQN,
@@ -540,36 +532,6 @@ def test_gradients_of_draws_of_a_squashed_gaussian_are_those_of_autograd() -> No
     with torch.no_grad():
         found = squashed_sample_gradients(log_std, noise, action, grad_action, grad_log_prob[:, None])
     torch.testing.assert_close(found, expected)
-
-
-def test_a_gradient_step_of_sac_waits_for_nothing() -> None:
-    trainer = make(SAC).trainer
-    drawn = torch.zeros(8, 1)
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-        batch = TransitionBatch(*(mode.from_tensor(part) for part in (drawn, drawn, drawn[:, 0], drawn, drawn[:, 0])))
-        noise = mode.from_tensor(drawn)
-        target = soft.critic_target(trainer.networks, batch, noise)
-        critic = soft.critic_losses(trainer.networks, batch, target)
-        policy = soft.policy_losses(trainer.networks, batch, noise)
-        torch.autograd.grad(critic.loss, list(trainer.networks.critics.parameters()))
-        torch.autograd.grad(policy.loss, list(trainer.networks.policy.parameters()))
-    assert isinstance(critic.errors, FakeTensor) and isinstance(policy.log_prob, FakeTensor)
-
-
-@pytest.mark.parametrize("learner", [DDPG, TD3])
-def test_a_gradient_step_waits_for_nothing(learner: Any) -> None:
-    algo = learner(AIM, replay_size=50, seed=0, **{**TINY, "min_buffer_size": 8})
-    trainer = algo.trainer
-    drawn = torch.zeros(8, 1)
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-        batch = TransitionBatch(*(mode.from_tensor(part) for part in (drawn, drawn, drawn[:, 0], drawn, drawn[:, 0])))
-        noise = mode.from_tensor(drawn) if trainer.settings.smoothing_std else None
-        target = deterministic.critic_target(trainer.networks, batch, noise, trainer.settings)
-        found = deterministic.critic_losses(trainer.networks, batch, target)
-        chosen = deterministic.policy_loss(trainer.networks, batch)
-        torch.autograd.grad(found.loss, list(trainer.networks.critics.parameters()))
-        torch.autograd.grad(chosen, list(trainer.networks.policy.parameters()))
-    assert isinstance(found.loss, FakeTensor) and isinstance(found.errors, FakeTensor)
 
 
 # -------------------------------------------------------------------------------------------------------- the learners

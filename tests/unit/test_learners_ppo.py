@@ -12,9 +12,9 @@ import torch
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import DataError, InvalidValueError, SnapshotError, UnknownNameError
 from metaroll.functional.distributions import gaussian_log_prob
+from metaroll.learners.on_policy.ppo import PPO
+from metaroll.learners.on_policy.ppo_trainer import PPOData
 from metaroll.learners.on_policy_training import TrainingTasks
-from metaroll.learners.ppo import PPO
-from metaroll.learners.ppo_trainer import PPOData
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy, TanhGaussianMLPPolicy
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
 from metaroll.policies.networks import MLP
@@ -210,6 +210,7 @@ def test_a_recurrent_policy_sees_no_padding():
     learner = make(kind=GRUGaussianPolicy, normalize_advantages=False, max_grad_norm=None)
     assert learner.gradients == "autograd"
     trainer: Any = learner._trainer
+    nets = trainer.nets
     drawn = np.random.default_rng(0)
     lengths = [3, 10, 1]
     bounds = np.concatenate([[0], np.cumsum(lengths)])
@@ -219,7 +220,7 @@ def test_a_recurrent_policy_sees_no_padding():
 
     def gradient(which):
         before = {k: v.clone() for k, v in learner.policy.state_dict().items()}
-        trainer.train_minibatch((data, np.array(which)), 0.0)
+        trainer.train_minibatch(*nets._tensors_of(data, np.array(which)), 0.0)
         assert all(torch.equal(v, before[k]) for k, v in learner.policy.state_dict().items())
         return {n: p.grad.clone() for n, p in learner.policy.named_parameters() if p.grad is not None}
 
@@ -229,9 +230,10 @@ def test_a_recurrent_policy_sees_no_padding():
         expected = sum(length * part[name] for length, part in zip(lengths, alone, strict=True)) / 14
         torch.testing.assert_close(value, expected, atol=1e-6, rtol=1e-4)
     separate = [
-        trainer.log_probs(obs[a:b], data.actions[a:b], np.array([0, b - a])) for a, b in ((0, 3), (3, 13), (13, 14))
+        trainer.nets.log_probs(obs[a:b], data.actions[a:b], np.array([0, b - a]))
+        for a, b in ((0, 3), (3, 13), (13, 14))
     ]
-    np.testing.assert_allclose(trainer.log_probs(obs, data.actions, bounds), np.concatenate(separate), atol=1e-5)
+    np.testing.assert_allclose(trainer.nets.log_probs(obs, data.actions, bounds), np.concatenate(separate), atol=1e-5)
 
 
 def test_minibatches_of_a_recurrent_policy_hold_whole_rollouts():
@@ -469,7 +471,9 @@ def test_the_first_update_starts_from_the_policy_that_collected(kind, monkeypatc
     size = {"hidden_size": 8} if kind is GRUGaussianPolicy else {"hidden_sizes": (8, 8)}
     learner = PPO(spec, kind(spec, generator=torch_generator(1), **size), **{**SMALL, "max_path_length": 4})
     found = []
-    monkeypatch.setattr("metaroll.learners.ppo.run_passes", lambda trainer, data, *_: found.append(data) or {})
+    monkeypatch.setattr(
+        "metaroll.learners.on_policy.ppo.run_passes", lambda trainer, data, *_: found.append(data) or {}
+    )
     with RolloutEngine(TargetEnv, learner.policy) as engine:
         rollouts = engine.run([RolloutPlan(index=i, seed=(0, 0, i)) for i in range(5)])
     learner.update(rollouts)

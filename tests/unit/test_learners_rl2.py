@@ -22,8 +22,9 @@ from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.envs.tabular.bandit import BernoulliBanditEnv
 from metaroll.envs.wrappers.trials import TrialUpdate, TrialWrapper
 from metaroll.errors import DataError, ShapeError, SnapshotError
-from metaroll.learners.ppo import PPO
-from metaroll.learners.rl2 import RL2
+from metaroll.functional.policy_gradients import clipped_surrogate, clipped_value_loss
+from metaroll.learners.on_policy.ppo import PPO
+from metaroll.learners.on_policy.rl2 import RL2
 from metaroll.policies.gaussian import CategoricalMLPPolicy
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUCritic, GRUGaussianPolicy
 from metaroll.policies.networks import MLP
@@ -191,12 +192,12 @@ def test_the_critic_depends_on_what_was_seen_before() -> None:
     algo = make("random-mdp")
     trials = trials_of(algo, "random-mdp", 2)
     data = collect_on_policy(trials, algo.env_spec)
-    trainer: Any = algo.learner._trainer
-    values, last = trainer.values(data.observations, data.last_observations, data.bounds)
+    nets: Any = algo.learner._trainer.nets
+    values, last = nets.values(data.observations, data.last_observations, data.bounds)
     assert values.shape == (len(data),) and last.shape == (2,)
     changed = data.observations.copy()
     changed[0, -2] += 3.0  # another reward at the very beginning of the first trial
-    others, other_last = trainer.values(changed, data.last_observations, data.bounds)
+    others, other_last = nets.values(changed, data.last_observations, data.bounds)
     length = int(data.bounds[1])
     assert (others[:length] != values[:length]).all() and other_last[0] != last[0]
     np.testing.assert_array_equal(others[length:], values[length:])
@@ -216,9 +217,9 @@ def test_returns_go_over_ends_of_episodes_unless_they_are_not_to(across: bool) -
     algo = make("unsteady", discount=0.9, gae_lambda=1.0, normalize_returns=False, own={"across_episodes": across})
     trials = trials_of(algo, "unsteady", 3)
     seen: list[Any] = []
-    trainer: Any = algo.learner._trainer
-    minibatches = trainer.minibatches
-    trainer.minibatches = lambda data, generator: (seen.append(data), minibatches(data, generator))[1]
+    nets: Any = algo.learner._trainer.nets
+    minibatches = nets.minibatches
+    nets.minibatches = lambda data, generator: (seen.append(data), minibatches(data, generator))[1]
     algo.update(trials)
     data = seen[0]
     for trial, begin, end in zip(trials, data.bounds[:-1], data.bounds[1:], strict=True):
@@ -241,8 +242,8 @@ def test_a_trial_that_is_cut_off_ends_there_where_a_rollout_would_count_what_wou
         learner = learner_of("bandit-5", **options, bootstrap_truncated=True) if bootstrap else algo.learner
         batch, _ = learner._prepare(data, trials, None)
         values[bootstrap] = batch.targets[data.bounds[1:] - 1]
-        trainer: Any = learner._trainer
-        last = trainer.values(data.observations, data.last_observations, data.bounds)[1]
+        nets: Any = learner._trainer.nets
+        last = nets.values(data.observations, data.last_observations, data.bounds)[1]
         np.testing.assert_allclose(
             values[bootstrap], data.rewards[data.bounds[1:] - 1] + (last if bootstrap else 0.0), rtol=1e-5
         )
@@ -255,14 +256,19 @@ def test_a_gradient_step_waits_for_nothing() -> None:
     trials = trials_of(algo, "unsteady", 4)
     assert len({len(trial) for trial in trials}) > 1
     data, _ = algo.learner._prepare(collect_on_policy(trials, algo.env_spec), trials, None)
-    trainer: Any = algo.learner._trainer
-    batch = trainer.tensors_of(data, np.arange(4))
+    nets: Any = algo.learner._trainer.nets
+    inputs, targets = nets._tensors_of(data, np.arange(4))
     weights = dict(algo.learner.policy.policy.named_parameters())
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-        loss, seen = trainer.losses(type(batch)(*map(mode.from_tensor, batch)))
-        gradients = torch.autograd.grad(loss, [weights["head.weight"]])
-    assert seen.shape == (5,) and gradients[0].shape == weights["head.weight"].shape
-    assert isinstance(loss, FakeTensor)
+        inputs, targets = (type(part)(*map(mode.from_tensor, part)) for part in (inputs, targets))
+        log_prob, _, values = nets.evaluate(inputs)
+        surrogate = clipped_surrogate(log_prob, targets.log_probs, targets.advantages, 0.2)
+        error = clipped_value_loss(values, targets.returns, targets.values, 0.2)
+        outputs = [output for output in nets._outputs if output.requires_grad]
+        grads = [surrogate.d_log_prob, torch.ones_like(outputs[1]), error.d_values]
+        gradients = torch.autograd.grad(outputs, [weights["head.weight"]], grads)
+    assert gradients[0].shape == weights["head.weight"].shape
+    assert all(isinstance(part, FakeTensor) for part in (*surrogate, *error))
 
 
 def test_what_is_told_of_trials() -> None:

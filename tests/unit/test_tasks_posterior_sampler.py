@@ -23,7 +23,7 @@ from metaroll import (
 from metaroll.data.posteriors.folder import Draws, write_folder
 from metaroll.envs.lookup.posteriors import posterior_family, posterior_name
 from metaroll.errors import PosteriorError, ShapeError, SnapshotError
-from metaroll.learners.ppo import PPO
+from metaroll.learners.on_policy.ppo import PPO
 from metaroll.policies.gaussian import GaussianMLPPolicy
 from metaroll.seeding import torch_generator
 from metaroll.tasks.posterior_sampler import PosteriorTaskSampler

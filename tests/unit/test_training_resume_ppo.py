@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from metaroll.errors import SnapshotError, TaskOverlapError
-from metaroll.learners.ppo import PPO
+from metaroll.learners.on_policy.ppo import PPO
 from metaroll.policies.gaussian import GaussianMLPPolicy
 from metaroll.seeding import torch_generator
 from metaroll.tasks.domain_params import DomainParamUpdate

@@ -80,6 +80,13 @@ class GreedyQPolicy(ActingPolicy):
         advantages = outputs[..., 1:]
         return outputs[..., :1] + advantages - advantages.mean(dim=-1, keepdim=True)
 
+    def pull_values(self, grad: torch.Tensor) -> torch.Tensor:
+        """Gradient of what the network puts out, from that ``(..., num_actions)`` of ``values_of``."""
+        if not self.dueling:
+            return grad
+        total = grad.sum(dim=-1, keepdim=True)
+        return torch.cat((total, grad - total / self.num_actions), dim=-1)
+
     def _arrange(self, arrays: list[np.ndarray]) -> Any:
         return self._layers(arrays), NUMPY_ACTIVATIONS[self.net.hidden_nonlinearity]
 

@@ -15,12 +15,15 @@ from torch import Tensor
 __all__ = [
     "bootstrapped",
     "chosen_values",
+    "chosen_values_gradient",
     "critic_loss",
     "critics_loss",
     "critics_loss_gradient",
     "expected_values",
+    "expected_values_gradient",
     "greedy_values",
     "huber_loss",
+    "huber_loss_gradient",
     "q_target",
     "smoothed_actions",
     "soft_policy_loss",
@@ -88,6 +91,11 @@ def chosen_values(values: Tensor, actions: Tensor) -> Tensor:
     return values.gather(-1, actions[..., None])[..., 0]
 
 
+def chosen_values_gradient(grad: Tensor, actions: Tensor, num_actions: int) -> Tensor:
+    """Gradient ``(..., n)`` of ``values`` from that ``(...)`` of ``chosen_values``: 0 for all other actions."""
+    return grad.new_zeros((*grad.shape, num_actions)).scatter_(-1, actions[..., None], grad[..., None])
+
+
 def expected_values(log_probs: Tensor, values: Tensor) -> Tensor:
     """``sum_a pi(a | s) v(s, a)`` without a draw, ``(B,)`` (Christodoulou 2019, arXiv:1910.07207, equations 10 to 12).
 
@@ -97,6 +105,19 @@ def expected_values(log_probs: Tensor, values: Tensor) -> Tensor:
             what the entropy is, negated.
     """
     return (log_probs.exp() * values).sum(dim=-1)
+
+
+def expected_values_gradient(log_probs: Tensor, values: Tensor, expected: Tensor) -> Tensor:
+    """Gradient ``(B, n)`` of ``expected_values`` by the logits of pi: ``pi(a | s) (v(s, a) - E[v])``.
+
+    Also where ``v(s, a) = q(s, a) - alpha ln pi(a | s)``: the entropy's own part sums to 0.
+
+    Args:
+        log_probs: As given.
+        values: As given.
+        expected: What ``expected_values`` is of them, ``(B,)``.
+    """
+    return log_probs.exp() * (values - expected[:, None])
 
 
 def greedy_values(target: Tensor, online: Tensor | None = None) -> Tensor:
@@ -124,6 +145,12 @@ def huber_loss(values: Tensor, target: Tensor, weights: Tensor | None = None) ->
     """
     losses = torch.nn.functional.smooth_l1_loss(values, target, reduction="none")
     return (losses if weights is None else losses * weights).mean()
+
+
+def huber_loss_gradient(values: Tensor, target: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Gradient ``(B,)`` of ``huber_loss`` with respect to ``values``: ``w_b clip(Q - y, -1, 1) / B``."""
+    gradient = (values - target).clamp(-1.0, 1.0) / len(values)
+    return gradient if weights is None else gradient * weights
 
 
 def value_target(min_q: Tensor, log_prob: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from metaroll.functional.adam import adam_moments
 from metaroll.functional.distributions import ActionDistribution
 from metaroll.functional.gradients.surrogates import magic_box_objective, ratio_objective
 
@@ -215,13 +216,9 @@ def adam_step(
     betas: tuple[float, float] = (0.9, 0.999),
 ) -> tuple[Tensor, AdamState]:
     """One step against ``gradient (P,)`` (Kingma and Ba 2015, arXiv:1412.6980, algorithm 1)."""
-    beta1, beta2 = betas
     num_steps = state.num_steps + 1.0
-    first = beta1 * state.first + (1.0 - beta1) * gradient
-    second = beta2 * state.second + (1.0 - beta2) * gradient.square()
-    deviation = (second / (1.0 - beta2**num_steps)).sqrt() + eps
-    change = first / (1.0 - beta1**num_steps) / deviation
-    return parameters - learning_rate * change, AdamState(first, second, num_steps)
+    mean, deviation, first, second = adam_moments(gradient, state.first, state.second, num_steps, betas, eps)
+    return parameters - learning_rate * (mean / deviation), AdamState(first, second, num_steps)
 
 
 def clipped_by_norm(gradient: Tensor, max_norm: float | None) -> tuple[Tensor, Tensor]:

@@ -5,15 +5,14 @@ B counts the steps of a batch, K the critics, M the atoms of each, T those of a 
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from metaroll.errors import ShapeError
 
-__all__ = ["quantile_huber_loss", "smallest_atoms"]
+__all__ = ["QuantileLoss", "quantile_huber_loss", "smallest_atoms"]
 
 
 def smallest_atoms(atoms: Tensor, dropped: int) -> Tensor:
@@ -35,20 +34,27 @@ def smallest_atoms(atoms: Tensor, dropped: int) -> Tensor:
     return atoms.transpose(0, 1).flatten(1).sort(dim=-1).values[:, : count - dropped]
 
 
-def quantile_huber_loss(atoms: Tensor, target: Tensor, weights: Tensor | None = None) -> Tensor:
-    """``sum_k mean_b w_b mean_m mean_i |tau_m - 1[u < 0]| h(u)`` with ``u = y_i - theta_km``, scalar.
+class QuantileLoss(NamedTuple):
+    """A loss ``()``, and its gradient by the atoms ``(K, B, M)``."""
+
+    loss: Tensor
+    grad_atoms: Tensor
+
+
+def quantile_huber_loss(atoms: Tensor, target: Tensor, weights: Tensor | None = None) -> QuantileLoss:
+    """``sum_k mean_b w_b mean_m mean_i |tau_m - 1[u < 0]| h(u)`` with ``u = y_i - theta_km``, and its gradient.
 
     ``h(u) = u^2 / 2`` for ``|u| <= 1``, else ``|u| - 1/2``; ``tau_m = (2 m - 1) / (2 M)``. Dabney et al. 2018,
     arXiv:1710.10044, equation 10; Kuznetsov et al. 2020, arXiv:2005.04269, equations 12 and 13, of which this is the
     sum over critics.
 
-    The gradient is that of the formula, but no pair of atoms is ever formed: with the targets in order, sums over those
-    below a point x (of ``x - y`` and its square) give the losses of an atom from three points each, ``theta`` and
-    ``theta +- 1``. That takes O((K M + T) log T) a step instead of O(K M T).
+    No pair of atoms is ever formed: with the targets in order, sums over those below a point x (of ``x - y`` and its
+    square) give the losses of an atom from three points each, ``theta`` and ``theta +- 1``. That takes
+    O((K M + T) log T) a step instead of O(K M T).
 
     Args:
         atoms: What the critics say, ``(K, B, M)``.
-        target: What they are fitted to, without gradient and in any order, ``(B, T)``.
+        target: What they are fitted to, in any order, ``(B, T)``.
         weights: What each step counts (importance weights of prioritized replay), ``(B,)``; ``None`` for 1.
 
     Raises:
@@ -58,38 +64,25 @@ def quantile_huber_loss(atoms: Tensor, target: Tensor, weights: Tensor | None = 
         raise ShapeError(
             f"atoms must have shape (K, B, M) and target (B, T), got {tuple(atoms.shape)} and {tuple(target.shape)}"
         )
-    losses: Tensor = cast("Any", _QuantileHuber.apply)(atoms, target)  # which has no annotation
-    return (losses if weights is None else losses * weights).mean(dim=-1).sum()
-
-
-class _QuantileHuber(torch.autograd.Function):
-    """Losses ``(K, B)`` of ``atoms (K, B, M)`` for ``target (B, T)``."""
-
-    @staticmethod
-    def forward(ctx: Any, atoms: Tensor, target: Tensor) -> Tensor:
-        num_atoms, num_targets = atoms.shape[2], target.shape[1]
-        ordered = target.sort(dim=-1).values
-        # Around a target in the middle: else sums of large numbers would hide small differences.
-        middle = ordered[:, num_targets // 2, None]
-        ordered = (ordered - middle).contiguous()
-        theta = (atoms - middle).transpose(0, 1).flatten(1)
-        points = torch.cat((theta - 1.0, theta, theta + 1.0), dim=-1)
-        first, second = (part.unflatten(-1, (3, -1)).unbind(1) for part in _sums_below(ordered, points))
-        # What is clipped to [0, 1] and [-1, 0], and h(u) where u > 0 and u < 0, summed over the targets.
-        clipped_up, clipped_down = num_targets + first[1] - first[2], first[0] - first[1]
-        up = ordered.sum(dim=-1, keepdim=True) - num_targets * (theta + 0.5) - second[1] + second[2]
-        down = second[1] - second[0]
-        tau = (torch.arange(num_atoms, dtype=theta.dtype, device=theta.device) + 0.5) / num_atoms
-        tau = tau.repeat(len(atoms))
-        grad = (tau * clipped_up + (1.0 - tau) * clipped_down) * (-1.0 / (num_atoms * num_targets))
-        ctx.save_for_backward(_by_critic(grad, num_atoms))
-        return _by_critic(tau * up + (1.0 - tau) * down, num_atoms).mean(dim=-1) / num_targets
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        (grad,) = ctx.saved_tensors
-        return grad * grads[0][..., None], None
+    num_atoms, num_targets = atoms.shape[2], target.shape[1]
+    ordered = target.sort(dim=-1).values
+    # Around a target in the middle: else sums of large numbers would hide small differences.
+    middle = ordered[:, num_targets // 2, None]
+    ordered = (ordered - middle).contiguous()
+    theta = (atoms - middle).transpose(0, 1).flatten(1)
+    points = torch.cat((theta - 1.0, theta, theta + 1.0), dim=-1)
+    first, second = (part.unflatten(-1, (3, -1)).unbind(1) for part in _sums_below(ordered, points))
+    # What is clipped to [0, 1] and [-1, 0], and h(u) where u > 0 and u < 0, summed over the targets.
+    clipped_up, clipped_down = num_targets + first[1] - first[2], first[0] - first[1]
+    up = ordered.sum(dim=-1, keepdim=True) - num_targets * (theta + 0.5) - second[1] + second[2]
+    down = second[1] - second[0]
+    tau = (torch.arange(num_atoms, dtype=theta.dtype, device=theta.device) + 0.5) / num_atoms
+    tau = tau.repeat(len(atoms))
+    grad = (tau * clipped_up + (1.0 - tau) * clipped_down) * (-1.0 / (num_atoms * num_targets))
+    losses = _by_critic(tau * up + (1.0 - tau) * down, num_atoms).mean(dim=-1) / num_targets  # (K, B)
+    share = losses.new_full((), 1.0 / losses.shape[1]) if weights is None else weights * (1.0 / losses.shape[1])
+    loss = (losses if weights is None else losses * weights).mean(dim=-1).sum()
+    return QuantileLoss(loss, _by_critic(grad, num_atoms) * share[..., None])
 
 
 def _sums_below(ordered: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:

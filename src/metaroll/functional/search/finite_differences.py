@@ -10,7 +10,7 @@ import numpy as np
 
 from metaroll.checks import check_number, check_whole
 from metaroll.errors import unknown_name
-from metaroll.functional.search.adam import adam_change
+from metaroll.functional.adam import adam_moments
 from metaroll.functional.search.base import Search, SearchState, best_first, checked_mean
 from metaroll.functional.search.sampling import normal_rows
 from metaroll.functional.search.shaping import SHAPINGS, Shaping, shaped
@@ -222,5 +222,5 @@ def _begin(mean: Any, std: float) -> GradientState:
 
 
 def _ascended(state: GradientState, gradient: np.ndarray, learning_rate: float) -> GradientState:
-    change, first, second = adam_change(gradient, state.first, state.second, state.generation, learning_rate)
-    return replace(state, mean=state.mean + change, first=first, second=second)
+    mean, deviation, first, second = adam_moments(gradient, state.first, state.second, state.generation)
+    return replace(state, mean=state.mean + learning_rate * mean / deviation, first=first, second=second)

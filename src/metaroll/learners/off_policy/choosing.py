@@ -10,10 +10,19 @@ import torch
 from torch import Tensor
 
 from metaroll.checks import check_number, check_whole
-from metaroll.functional.gradients.actor_critic import bootstrapped, chosen_values, greedy_values, huber_loss
+from metaroll.functional.gradients.actor_critic import (
+    bootstrapped,
+    chosen_values,
+    chosen_values_gradient,
+    greedy_values,
+    huber_loss,
+    huber_loss_gradient,
+)
+from metaroll.functional.gradients.perceptrons import Memory
 from metaroll.learners.off_policy.base import CollectionOptions, OffPolicyRLAlgorithm
 from metaroll.learners.off_policy.exploring import EpsilonGreedy
-from metaroll.learners.off_policy.networks import outputs_of, target_of
+from metaroll.learners.off_policy.nets import PolicyNet, policy_net, without_autograd
+from metaroll.learners.off_policy.networks import target_of
 from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.off_policy.setup import (
     buffer_for,
@@ -29,7 +38,7 @@ from metaroll.policies.exploration import EpsilonGreedyPolicy
 from metaroll.policies.greedy import GreedyQPolicy
 from metaroll.seeding import derive_seed, fresh_seed, torch_generator
 
-__all__ = ["DQN", "ValueNetworks", "ValueSettings", "ValueTrainer", "value_losses"]
+__all__ = ["DQN", "ValueNets", "ValueNetworks", "ValueSettings", "ValueTrainer", "fit_values"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,30 +85,49 @@ class ValueNetworks(NamedTuple):
     target: GreedyQPolicy
 
 
-def value_losses(networks: ValueNetworks, batch: TransitionBatch, double: bool) -> CriticLosses:
-    """The loss of DQN (Mnih et al. 2015, equation 2), or of double DQN (van Hasselt et al. 2016, arXiv:1509.06461).
+class ValueNets(NamedTuple):
+    """The same as gradient steps use them, before outputs become values (``values_of``)."""
+
+    policy: PolicyNet
+    target: PolicyNet
+    networks: ValueNetworks
+
+    def values(self, observations: Tensor) -> Tensor:
+        """Values of all actions, ``(B, n)``."""
+        return self.networks.policy.values_of(self.policy(observations))
+
+    def target_values(self, observations: Tensor) -> Tensor:
+        """The same by the target network."""
+        return self.networks.target.values_of(self.target(observations))
+
+
+def fit_values(
+    nets: ValueNets, batch: TransitionBatch, double: bool, max_grad_norm: float | None = None
+) -> CriticLosses:
+    """A step of DQN (Mnih et al. 2015, equation 2), or of double DQN (van Hasselt et al. 2016, arXiv:1509.06461).
 
     Args:
-        networks: Values, and their target.
+        nets: Values, and their target.
         batch: Transitions; actions are indices ``(B,)``.
         double: Whether the network that is learned chooses the best next action.
+        max_grad_norm: Maximum norm of the gradient; ``None`` does not limit it.
     """
-    with torch.no_grad():
-        online = _values(networks.policy, batch.next_observations) if double else None
-        values = greedy_values(_values(networks.target, batch.next_observations), online)
-        target = bootstrapped(batch.rewards, batch.discounts, values)
-    predicted = chosen_values(_values(networks.policy, batch.observations), batch.actions)
-    loss, seen = huber_loss(predicted, target, batch.weights), predicted.detach()
-    return CriticLosses(loss, torch.stack([loss.detach(), seen.mean()]), target - seen)
-
-
-def _values(policy: GreedyQPolicy, observations: Tensor) -> Tensor:
-    return policy.values_of(outputs_of(policy.net, policy.features(observations)))
+    # y = r + gamma max_a' Q'(s', a'), or r + gamma Q'(s', argmax_a' Q(s', a'))
+    online = nets.values(batch.next_observations) if double else None
+    following = greedy_values(nets.target_values(batch.next_observations), online)
+    target = bootstrapped(batch.rewards, batch.discounts, following)
+    values = nets.values(batch.observations)  # (B, n)
+    predicted = chosen_values(values, batch.actions)
+    grad = huber_loss_gradient(predicted, target, batch.weights)
+    grad_values = chosen_values_gradient(grad, batch.actions, values.shape[-1])
+    nets.policy.descend(nets.networks.policy.pull_values(grad_values), max_grad_norm)
+    loss = huber_loss(predicted, target, batch.weights)
+    return CriticLosses(loss, torch.stack([loss, predicted.mean()]), target - predicted)
 
 
 @final
 class ValueTrainer(ReplayTrainer):
-    """Steps down ``value_losses``; now and then the target becomes what was learned. The host waits for nothing.
+    """Steps of ``fit_values``; now and then the target becomes what was learned. The host waits for nothing.
 
     Args:
         policy: What is trained.
@@ -122,18 +150,23 @@ class ValueTrainer(ReplayTrainer):
         super().__init__(
             exploration, Trained(self.networks._asdict(), {"policy": settings.qf_lr}, device), seed, device
         )
+        memory: Memory = {}
+        optimizer = self.trained.optimizers["policy"]
+        self.nets = ValueNets(
+            policy_net(policy, optimizer, memory), policy_net(self.networks.target, None, memory), self.networks
+        )
         self._num_steps = 0
 
     def step(self, batch: TransitionBatch) -> Tensor:
         """See ``ReplayTrainer``."""
         self.trained.optimizers["policy"].set_lr(self.settings.lr_after(self._num_steps))
         self._num_steps += 1
-        found = value_losses(self.networks, batch, self.settings.double)
-        self.trained.step("policy", found.loss, self.settings.max_grad_norm)
-        if self._num_steps % self.settings.target_update_steps == 0:
-            self.trained.follow("target", "policy", 1.0)
-        self.means.add(CRITIC_LOSSES, found.seen)
-        return found.errors
+        with without_autograd(self.nets.policy):
+            losses = fit_values(self.nets, batch, self.settings.double, self.settings.max_grad_norm)
+            if self._num_steps % self.settings.target_update_steps == 0:
+                self.trained.follow("target", "policy", 1.0)
+            self.means.add(CRITIC_LOSSES, losses.seen)
+            return losses.errors
 
     def described(self) -> Sequence[str]:
         """See ``ReplayTrainer``."""

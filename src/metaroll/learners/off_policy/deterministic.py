@@ -11,13 +11,13 @@ from torch import Tensor
 
 from metaroll.checks import check_number, check_unit_interval, check_whole
 from metaroll.errors import unknown_name
-from metaroll.functional.gradients.actor_critic import bootstrapped, smoothed_actions
+from metaroll.functional.gradients.actor_critic import bootstrapped, critics_loss_gradient, smoothed_actions
 from metaroll.functional.gradients.optimizers import Adam
-from metaroll.functional.gradients.reused_perceptrons import Memory
+from metaroll.functional.gradients.perceptrons import Memory
 from metaroll.learners.off_policy.base import CollectionOptions, OffPolicyRLAlgorithm
-from metaroll.learners.off_policy.direct import DirectCritics, DirectNet, can_be_direct
 from metaroll.learners.off_policy.exploring import BoxExploration
-from metaroll.learners.off_policy.networks import Critics, critics_of, outputs_of, target_of
+from metaroll.learners.off_policy.nets import CriticNets, PolicyNet, critic_nets, policy_net, without_autograd
+from metaroll.learners.off_policy.networks import Critics, critics_of, target_of
 from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.off_policy.setup import buffer_for, check_policy, device_of, encoders_of, require_box
 from metaroll.learners.off_policy.trainer import CRITIC_LOSSES, CriticLosses, ReplayTrainer, Trained, critic_losses_of
@@ -31,12 +31,13 @@ from metaroll.types import EnvSpec
 __all__ = [
     "DDPG",
     "TD3",
+    "DeterministicNets",
     "DeterministicNetworks",
     "DeterministicSettings",
     "DeterministicTrainer",
-    "critic_losses",
     "critic_target",
-    "policy_loss",
+    "fit_critics",
+    "improve_policy",
 ]
 
 Noise = Literal["gaussian", "ornstein-uhlenbeck"]
@@ -82,84 +83,56 @@ class DeterministicNetworks(NamedTuple):
     target_critics: Critics
 
 
-class DirectNetworks(NamedTuple):
-    """The same without autograd."""
+class DeterministicNets(NamedTuple):
+    """The same as gradient steps use them."""
 
-    policy: DirectNet
-    critics: DirectCritics
-    target_policy: DirectNet
-    target_critics: DirectCritics
+    policy: PolicyNet
+    critics: CriticNets
+    target_policy: PolicyNet
+    target_critics: CriticNets
 
 
-@torch.no_grad()
 def critic_target(
-    networks: DeterministicNetworks | DirectNetworks,
-    batch: TransitionBatch,
-    noise: Tensor | None,
-    settings: DeterministicSettings,
+    nets: DeterministicNets, batch: TransitionBatch, noise: Tensor | None, settings: DeterministicSettings
 ) -> Tensor:
-    """What the critics of DDPG (Lillicrap 2016, equation 5) or TD3 (Fujimoto 2018, algorithm 1) fit, ``(B,)``.
+    """``y = r + gamma min_k Q'_k(s', pi'(s') + noise)``, ``(B,)``.
+
+    Of DDPG (one critic, no noise: Lillicrap 2016, equation 5) or TD3 (Fujimoto 2018, algorithm 1, equation 14).
 
     Args:
-        networks: Policy, critics, and their targets.
+        nets: Policy, critics, and their targets.
         batch: Transitions.
         noise: Standard normal numbers ``(B, act_dim)``; ``None`` where ``smoothing_std`` is 0.
         settings: How.
     """
-    actions = _actions(networks.target_policy, batch.next_observations)
+    actions = nets.target_policy(batch.next_observations)
     if noise is not None:
         actions = smoothed_actions(actions, noise, settings.smoothing_std, settings.smoothing_clip)
-    values = networks.target_critics(batch.next_observations, actions).amin(dim=0)
+    values = nets.target_critics(batch.next_observations, actions).amin(dim=0)
     return bootstrapped(batch.rewards, batch.discounts, values)
 
 
-def critic_losses(networks: DeterministicNetworks, batch: TransitionBatch, target: Tensor) -> CriticLosses:
-    """The loss of the critics, which are to say ``target (B,)`` (Lillicrap 2016, equation 4)."""
-    return critic_losses_of(networks.critics(batch.observations, batch.actions), target, batch.weights)
-
-
-def policy_loss(networks: DeterministicNetworks, batch: TransitionBatch) -> Tensor:
-    """``-mean Q_1(s, pi(s))``: the negated objective of the policy (Silver et al. 2014; Lillicrap 2016, equation 6)."""
-    chosen = _actions(networks.policy, batch.observations)
-    return -networks.critics(batch.observations, chosen, fixed=True, first=True).mean()
-
-
-def _descend_policy(networks: DirectNetworks, batch: TransitionBatch) -> Tensor:
-    """A step of the policy down ``policy_loss``, which is returned."""
-    chosen = _actions(networks.policy, batch.observations)
-    values = networks.critics(batch.observations, chosen, first=True)
-    grad = networks.critics.action_gradient(torch.full_like(values, -1.0 / values.numel()), chosen.shape[1])
-    networks.policy.descend(grad * (1.0 - chosen.square()))
-    return -values.mean()
-
-
-def _actions(policy: DeterministicMLPPolicy | DirectNet, observations: Tensor) -> Tensor:
-    """Actions in [-1, 1]."""
-    if isinstance(policy, DirectNet):
-        return policy(observations).tanh()
-    return outputs_of(policy.net, policy.features(observations))
-
-
-def _direct_networks(networks: DeterministicNetworks, optimizers: Mapping[str, Adam]) -> DirectNetworks | None:
-    """The same networks without autograd, if they can do without."""
-    policy, critics, target_policy, target_critics = networks
-    if policy.net.output_nonlinearity != "tanh" or not can_be_direct(policy, critics):
-        return None
-    memory: Memory = {}
-    return DirectNetworks(
-        DirectNet(policy.net, optimizers["policy"]),  # keeps its own, for the gradient that comes through the critics
-        DirectCritics(critics, optimizers["critics"], memory),
-        DirectNet(target_policy.net, None, memory),
-        DirectCritics(target_critics, None, memory),
+def fit_critics(nets: DeterministicNets, batch: TransitionBatch, target: Tensor) -> CriticLosses:
+    """A step of the critics down ``sum_k mean_b w_b (Q_k(s, a) - y)^2 / 2`` (Lillicrap 2016, equation 4)."""
+    values = nets.critics.fit(
+        batch.observations, batch.actions, lambda values: critics_loss_gradient(values, target, batch.weights)
     )
+    return critic_losses_of(values, target, batch.weights)
+
+
+def improve_policy(nets: DeterministicNets, batch: TransitionBatch) -> Tensor:
+    """A step of the policy down ``-mean Q_1(s, pi(s))``, and that (Silver et al. 2014; Lillicrap 2016, equation 6)."""
+    actions = nets.policy(batch.observations)
+    values = nets.critics(batch.observations, actions, first=True)
+    # dL/dQ_1 = -1 / B, from there to the actions, and on to the weights of the policy.
+    grad_actions = nets.critics.pull_actions(torch.full_like(values, -1.0 / values.numel()))
+    nets.policy.descend(grad_actions)
+    return -values.mean()
 
 
 @final
 class DeterministicTrainer(ReplayTrainer):
-    """Steps down ``critic_losses`` and ``policy_loss``; target networks follow. The host waits for nothing.
-
-    Attributes:
-        direct: The networks without autograd, which steps are taken with; ``None``: with autograd.
+    """Gradient steps of critics and, now and then, of the policy and the targets. The host waits for nothing.
 
     Args:
         policy: What is trained.
@@ -183,36 +156,23 @@ class DeterministicTrainer(ReplayTrainer):
         self.networks = DeterministicNetworks(policy, critics, target_of(policy), target_of(critics))
         rates = {"critics": settings.qf_lr, "policy": settings.policy_lr}
         super().__init__(exploration, Trained(self.networks._asdict(), rates, device), seed, device)
-        self.direct = _direct_networks(self.networks, self.trained.optimizers)
+        self.nets = _nets_of(self.networks, self.trained.optimizers)
         self._num_steps = 0
 
     def step(self, batch: TransitionBatch) -> Tensor:
         """See ``ReplayTrainer``."""
-        with torch.inference_mode(self.direct is not None):
-            return self._step(batch)
-
-    def _step(self, batch: TransitionBatch) -> Tensor:
-        settings = self.settings
+        nets, settings, trained = self.nets, self.settings, self.trained
         self._num_steps += 1
-        noise = self.draw_noise(*batch.actions.shape) if settings.smoothing_std else None
-        direct = self.direct
-        target = critic_target(direct or self.networks, batch, noise, settings)
-        if direct is None:
-            found = critic_losses(self.networks, batch, target)
-            self.trained.step("critics", found.loss)
-        else:
-            found = direct.critics.fit(batch, target)
-        self.means.add(CRITIC_LOSSES, found.seen)
-        if self._num_steps % settings.policy_delay == 0:
-            if direct is None:
-                loss = policy_loss(self.networks, batch)
-                self.trained.step("policy", loss)
-            else:
-                loss = _descend_policy(direct, batch)
-            self.means.add(POLICY_LOSSES, loss.detach()[None])
-            self.trained.follow("target_critics", "critics", settings.target_update_tau)
-            self.trained.follow("target_policy", "policy", settings.target_update_tau)
-        return found.errors
+        with without_autograd(*nets):
+            noise = self.draw_noise(*batch.actions.shape) if settings.smoothing_std else None
+            target = critic_target(nets, batch, noise, settings)
+            critic = fit_critics(nets, batch, target)
+            self.means.add(CRITIC_LOSSES, critic.seen)
+            if self._num_steps % settings.policy_delay == 0:
+                self.means.add(POLICY_LOSSES, improve_policy(nets, batch)[None])
+                trained.follow("target_critics", "critics", settings.target_update_tau)  # Q' <- (1 - tau) Q' + tau Q
+                trained.follow("target_policy", "policy", settings.target_update_tau)
+            return critic.errors
 
     def described(self) -> Sequence[str]:
         """See ``ReplayTrainer``."""
@@ -226,6 +186,17 @@ class DeterministicTrainer(ReplayTrainer):
         """See ``ReplayTrainer``."""
         super().load_state_dict(tree)
         self._num_steps = int(tree["steps"])
+
+
+def _nets_of(networks: DeterministicNetworks, optimizers: Mapping[str, Adam]) -> DeterministicNets:
+    policy, critics, target_policy, target_critics = networks
+    memory: Memory = {}
+    return DeterministicNets(
+        policy_net(policy, optimizers["policy"]),  # keeps its own, for the gradient that comes through the critics
+        critic_nets(critics, optimizers["critics"], memory),
+        policy_net(target_policy, None, memory),
+        critic_nets(target_critics, None, memory),
+    )
 
 
 @final

@@ -14,12 +14,11 @@ from torch import Tensor, nn
 
 from metaroll.checks import check_whole
 from metaroll.errors import ShapeError
-from metaroll.functional.gradients.perceptrons import PERCEPTRON_ACTIVATIONS, perceptrons
 from metaroll.policies.networks import MLP, activation_name, activation_on_torch
 from metaroll.policies.parameters import ParameterLayout
 from metaroll.types import EnvSpec
 
-__all__ = ["Critics", "as_one_vector", "critics_of", "outputs_of", "target_of"]
+__all__ = ["Critics", "as_one_vector", "critics_of", "target_of"]
 
 
 class Critics(nn.Module):
@@ -102,25 +101,19 @@ class Critics(nn.Module):
             with torch.set_grad_enabled(torch.is_grad_enabled() and not fixed):
                 observations = self.encoder(observations)
         x = observations if actions is None else torch.cat((observations, actions), dim=-1)
-        found = _outputs(x, weights, biases, self.hidden_nonlinearity)
-        return found[..., 0] if self.num_outputs is None else found
+        values = torch.stack(
+            [self._outputs(x, layers) for layers in zip(*(p.unbind() for p in (*weights, *biases)), strict=True)]
+        )
+        return values[..., 0] if self.num_outputs is None else values
 
-
-def outputs_of(net: MLP, x: Tensor) -> Tensor:
-    """What ``net`` makes of rows ``x (B, in)``, ``(B, out)``, with a gradient that is found faster (see there)."""
-    layers = cast("list[nn.Linear]", list(net.layers))
-    found = _outputs(x, [layer.weight for layer in layers], [layer.bias for layer in layers], net.hidden_nonlinearity)
-    return activation_on_torch(net.output_nonlinearity)(found)
-
-
-def _outputs(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], activation: str) -> Tensor:
-    if activation in PERCEPTRON_ACTIVATIONS:
-        return perceptrons(x, weights, biases, activation)
-    hidden, last = activation_on_torch(activation), len(weights) - 1
-    for k, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
-        x = F.linear(x, weight, bias) if weight.ndim == 2 else torch.matmul(x, weight.transpose(1, 2)) + bias[:, None]
-        x = hidden(x) if k < last else x
-    return x
+    def _outputs(self, x: Tensor, layers: Sequence[Tensor]) -> Tensor:
+        """Outputs ``(B, out)`` of one critic, of its weights and then its biases."""
+        # One critic after the other: what belongs to one of them fits into a cache.
+        hidden, depth = activation_on_torch(self.hidden_nonlinearity), len(layers) // 2
+        for k, (weight, bias) in enumerate(zip(layers[:depth], layers[depth:], strict=True)):
+            x = F.linear(x, weight, bias)
+            x = hidden(x) if k < depth - 1 else x
+        return x
 
 
 def _widths(spec: EnvSpec, encoder: Any, num_atoms: int | None = None) -> tuple[int, int | None]:

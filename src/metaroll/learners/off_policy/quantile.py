@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 
 from metaroll.checks import check_whole
-from metaroll.functional.distributions import squashed_sample
-from metaroll.functional.gradients.actor_critic import bootstrapped, soft_policy_loss, soft_values
+from metaroll.functional.gradients.actor_critic import bootstrapped, soft_values
 from metaroll.functional.gradients.quantiles import quantile_huber_loss, smallest_atoms
 from metaroll.learners.off_policy.base import CollectionOptions, OffPolicyRLAlgorithm
 from metaroll.learners.off_policy.exploring import BoxExploration
-from metaroll.learners.off_policy.networks import Critics, critics_of, outputs_of
+from metaroll.learners.off_policy.networks import Critics, critics_of
 from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.off_policy.setup import (
     buffer_for,
@@ -25,34 +24,40 @@ from metaroll.learners.off_policy.setup import (
     require_box,
     weighing,
 )
-from metaroll.learners.off_policy.soft import PolicyLosses, SoftNetworks, SoftSettings
-from metaroll.learners.off_policy.soft_losses import SoftLosses, SoftLossesTrainer
+from metaroll.learners.off_policy.soft import (
+    PolicyLosses,
+    SoftNets,
+    SoftObjective,
+    SoftSettings,
+    SoftTrainer,
+    descend_entropy,
+)
 from metaroll.learners.off_policy.trainer import CriticLosses
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
 from metaroll.seeding import derive_seed, fresh_seed, torch_generator
 
-__all__ = ["TQC", "mean_policy_losses", "truncated_critic_losses"]
+__all__ = ["TQC", "fit_truncated_critics", "improve_policy_by_means"]
 
 
-def truncated_critic_losses(
-    networks: SoftNetworks, batch: TransitionBatch, noise: Tensor, num_dropped: int
-) -> CriticLosses:
-    """The loss of the critics (Kuznetsov et al. 2020, arXiv:2005.04269, equations 11 to 13).
+def fit_truncated_critics(nets: SoftNets, batch: TransitionBatch, noise: Tensor, num_dropped: int) -> CriticLosses:
+    """A step of the critics down the quantile loss of Kuznetsov et al. 2020 (arXiv:2005.04269, equations 11 to 13).
 
     Args:
-        networks: All of them; critics say atoms.
+        nets: All networks; critics say atoms.
         batch: Transitions.
         noise: Standard normal numbers for the next actions, ``(B, act_dim)``.
         num_dropped: Atoms that are left out, of all critics together.
     """
-    with torch.no_grad():
-        actions, log_prob = _sampled(networks.policy, batch.next_observations, noise)
-        atoms = smallest_atoms(networks.target_critics(batch.next_observations, actions), num_dropped)
-        values = soft_values(atoms, log_prob[:, None], networks.temperature())
-        target = bootstrapped(batch.rewards[:, None], batch.discounts[:, None], values)
-    predicted = networks.critics(batch.observations, batch.actions)
-    loss, means = quantile_huber_loss(predicted, target, batch.weights), mean_value(predicted.detach())
-    return CriticLosses(loss, torch.stack([loss.detach(), means.mean()]), target.mean(dim=-1) - means)
+    following = nets.sample(batch.next_observations, noise)
+    atoms = smallest_atoms(nets.target_critics(batch.next_observations, following.actions), num_dropped)
+    # y_i = r + gamma (z_(i) - alpha ln pi(a' | s')), (B, K M - dropped)
+    values = soft_values(atoms, following.log_prob[:, None], nets.temperature())
+    target = bootstrapped(batch.rewards[:, None], batch.discounts[:, None], values)
+    predicted = nets.critics(batch.observations, batch.actions)
+    means = mean_value(predicted)
+    loss, grad_atoms = quantile_huber_loss(predicted, target, batch.weights)
+    nets.critics.descend(grad_atoms)
+    return CriticLosses(loss, torch.stack([loss, means.mean()]), target.mean(dim=-1) - means)
 
 
 def mean_value(atoms: Tensor) -> Tensor:
@@ -60,24 +65,19 @@ def mean_value(atoms: Tensor) -> Tensor:
     return atoms.mean(dim=(0, 2))
 
 
-def mean_policy_losses(networks: SoftNetworks, batch: TransitionBatch, noise: Tensor) -> PolicyLosses:
-    """The loss of the policy, which no atom is left out of (Kuznetsov 2020, equation 14).
+def improve_policy_by_means(nets: SoftNets, batch: TransitionBatch, noise: Tensor) -> PolicyLosses:
+    """A step of the policy down ``mean(alpha ln pi(a | s) - mean of all atoms)`` (Kuznetsov 2020, equation 14).
 
     Args:
-        networks: All of them; critics say atoms.
+        nets: All networks; critics say atoms.
         batch: Transitions, of which the observations count.
         noise: Standard normal numbers for the actions, ``(B, act_dim)``.
     """
-    actions, log_prob = _sampled(networks.policy, batch.observations, noise)
-    values = mean_value(networks.critics(batch.observations, actions, fixed=True))
-    loss, said = soft_policy_loss(log_prob, values, networks.temperature()), log_prob.detach()
-    return PolicyLosses(loss, torch.stack([loss.detach(), said.mean()]), said)
-
-
-def _sampled(policy: TanhGaussianMLPPolicy, observations: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """Actions in [-1, 1] and their log-densities, reparameterized."""
-    mean, log_std = outputs_of(policy.net, policy.features(observations)).chunk(2, dim=-1)
-    return squashed_sample(mean, log_std.clamp(*policy.log_std_bounds), noise)
+    sample = nets.sample(batch.observations, noise)
+    atoms = nets.critics(batch.observations, sample.actions)
+    # dL/dz = -1 / (K M B), of every atom alike; from there to the actions.
+    grad_actions = nets.critics.pull_actions(torch.full_like(atoms, -1.0 / atoms.numel()))
+    return descend_entropy(nets, sample, noise, mean_value(atoms), grad_actions)
 
 
 @final
@@ -169,10 +169,10 @@ class TQC(OffPolicyRLAlgorithm):
             qf = Critics(spec, count, num_atoms=num_atoms, init="fan_in", encoder=critics_see, generator=generator)
         critics = critics_of(qf, spec, count, generator, num_atoms)
         explorer = BoxExploration(policy if exploration_policy is None else exploration_policy, uniform_steps)
-        losses = SoftLosses(
-            partial(truncated_critic_losses, num_dropped=count * dropped), mean_policy_losses, f"{dropped=}"
+        objective = SoftObjective(
+            partial(fit_truncated_critics, num_dropped=count * dropped), improve_policy_by_means, f"{dropped=}"
         )
-        self.trainer = SoftLossesTrainer(policy, critics, explorer, settings, losses, seed, device_of(device))
+        self.trainer = SoftTrainer(policy, critics, explorer, settings, objective, seed, device_of(device))
         super().__init__(
             spec,
             policy,

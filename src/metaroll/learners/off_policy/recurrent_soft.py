@@ -21,7 +21,7 @@ from metaroll.functional.gradients.actor_critic import (
 )
 from metaroll.learners.off_policy.base import CollectionOptions, OffPolicyRLAlgorithm
 from metaroll.learners.off_policy.exploring import BoxExploration
-from metaroll.learners.off_policy.networks import outputs_of, target_of
+from metaroll.learners.off_policy.networks import target_of
 from metaroll.learners.off_policy.segments import (
     RecurrentCritics,
     SegmentSizes,
@@ -106,7 +106,7 @@ def segment_losses(networks: RecurrentNetworks, segments: SegmentTensors, burn_i
 
 def _sampled(policy: TanhGaussianGRUPolicy, features: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     """Actions in [-1, 1] and their log-densities, reparameterized."""
-    mean, log_std = outputs_of(policy.net, features).chunk(2, dim=-1)
+    mean, log_std = policy.net(features).chunk(2, dim=-1)
     return squashed_sample(mean, log_std.clamp(*policy.log_std_bounds), noise)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Unpack, final
 
@@ -14,16 +14,17 @@ from metaroll.checks import check_number, check_unit_interval, plain_number
 from metaroll.functional.distributions import squashed_sample, squashed_sample_gradients
 from metaroll.functional.gradients.actor_critic import (
     bootstrapped,
+    critics_loss_gradient,
     soft_policy_loss,
     soft_values,
     temperature_gradient,
 )
 from metaroll.functional.gradients.optimizers import Adam
-from metaroll.functional.gradients.reused_perceptrons import Memory
+from metaroll.functional.gradients.perceptrons import Memory
 from metaroll.learners.off_policy.base import CollectionOptions, OffPolicyRLAlgorithm
-from metaroll.learners.off_policy.direct import DirectCritics, DirectNet, can_be_direct
-from metaroll.learners.off_policy.exploring import BoxExploration
-from metaroll.learners.off_policy.networks import Critics, critics_of, outputs_of, target_of
+from metaroll.learners.off_policy.exploring import BoxExploration, Exploration
+from metaroll.learners.off_policy.nets import CriticNets, PolicyNet, critic_nets, policy_net, without_autograd
+from metaroll.learners.off_policy.networks import Critics, critics_of, target_of
 from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.off_policy.setup import (
     buffer_for,
@@ -35,19 +36,26 @@ from metaroll.learners.off_policy.setup import (
 )
 from metaroll.learners.off_policy.trainer import CRITIC_LOSSES, CriticLosses, ReplayTrainer, Trained, critic_losses_of
 from metaroll.learners.snapshots import described
+from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
 from metaroll.seeding import derive_seed, fresh_seed, torch_generator
 
 __all__ = [
+    "POLICY_LOSSES",
     "SAC",
+    "TEMPERATURE_LOSSES",
+    "GaussianSample",
     "PolicyLosses",
+    "SoftNets",
     "SoftNetworks",
+    "SoftObjective",
     "SoftSettings",
     "SoftTrainer",
     "Temperature",
-    "critic_losses",
     "critic_target",
-    "policy_losses",
+    "descend_entropy",
+    "fit_critics",
+    "improve_policy",
 ]
 
 POLICY_LOSSES = ("policy_loss", "log_prob")
@@ -107,132 +115,143 @@ class SoftNetworks(NamedTuple):
     target_critics: Critics
     temperature: Temperature
 
-    @property
-    def log_std_bounds(self) -> tuple[float, float]:
-        """Those of the policy."""
-        return self.policy.log_std_bounds
 
+class SoftNets(NamedTuple):
+    """The same as gradient steps use them, and the bounds of ``log_std`` where the policy is a Gaussian."""
 
-class DirectNetworks(NamedTuple):
-    """The same without autograd."""
-
-    policy: DirectNet
-    critics: DirectCritics
-    target_critics: DirectCritics
+    policy: PolicyNet
+    critics: CriticNets
+    target_critics: CriticNets
     temperature: Temperature
     log_std_bounds: tuple[float, float]
 
+    def sample(self, observations: Tensor, noise: Tensor) -> GaussianSample:
+        """Actions ``a = tanh(mu(s) + sigma(s) n)`` of a Gaussian policy for noise n ``(B, act_dim)``."""
+        mean, unbounded = self.policy(observations).chunk(2, dim=-1)
+        log_std = unbounded.clamp(*self.log_std_bounds)
+        actions, log_prob = squashed_sample(mean, log_std, noise)
+        return GaussianSample(actions, log_prob, log_std, log_std == unbounded)
+
+
+class GaussianSample(NamedTuple):
+    """Actions ``(B, act_dim)`` in [-1, 1], ``ln pi(a | s)`` ``(B,)``, and ``log_std`` with where it moves freely."""
+
+    actions: Tensor
+    log_prob: Tensor
+    log_std: Tensor
+    is_free: Tensor
+
 
 class PolicyLosses(NamedTuple):
-    """What a gradient step of the policy is made of: ``loss``, ``POLICY_LOSSES``, and log-densities ``(B,)``."""
+    """What a gradient step of the policy was made of: ``POLICY_LOSSES``, and log-densities ``(B,)``."""
 
-    loss: Tensor
     seen: Tensor
     log_prob: Tensor
 
 
-@torch.no_grad()
-def critic_target(networks: SoftNetworks | DirectNetworks, batch: TransitionBatch, noise: Tensor) -> Tensor:
-    """What the critics are fitted to, ``(B,)`` (Haarnoja 2018b, equations 3 and 5, with two critics).
+class SoftObjective(NamedTuple):
+    """The gradient steps of critics and policy, of networks, a batch and noise ``(B, ...)`` of the shape of actions.
+
+    Attributes:
+        fit_critics: A step of the critics.
+        improve_policy: A step of the policy, after that of the critics; its log-densities lead the temperature.
+        description: What a snapshot must agree with.
+    """
+
+    fit_critics: Callable[[SoftNets, TransitionBatch, Tensor], CriticLosses]
+    improve_policy: Callable[[SoftNets, TransitionBatch, Tensor], PolicyLosses]
+    description: str = ""
+
+
+def critic_target(nets: SoftNets, batch: TransitionBatch, noise: Tensor) -> Tensor:
+    """``y = r + gamma (min_k Q'_k(s', a') - alpha ln pi(a' | s'))``, ``(B,)``, with ``a'`` from the policy.
+
+    Haarnoja 2018b, equations 3 and 5, with two critics.
 
     Args:
-        networks: All of them.
+        nets: All networks.
         batch: Transitions.
         noise: Standard normal numbers for the next actions, ``(B, act_dim)``.
     """
-    mean, log_std = _outputs(networks, batch.next_observations)
-    actions, log_prob = squashed_sample(mean, log_std.clamp(*networks.log_std_bounds), noise)
-    values = networks.target_critics(batch.next_observations, actions).amin(dim=0)
-    values = soft_values(values, log_prob, networks.temperature())
+    following = nets.sample(batch.next_observations, noise)
+    values = nets.target_critics(batch.next_observations, following.actions).amin(dim=0)
+    values = soft_values(values, following.log_prob, nets.temperature())
     return bootstrapped(batch.rewards, batch.discounts, values)
 
 
-def critic_losses(networks: SoftNetworks, batch: TransitionBatch, target: Tensor) -> CriticLosses:
-    """The loss of the critics, which are to say ``target (B,)`` (Haarnoja 2018b, equation 5)."""
-    return critic_losses_of(networks.critics(batch.observations, batch.actions), target, batch.weights)
+def fit_critics(nets: SoftNets, batch: TransitionBatch, noise: Tensor) -> CriticLosses:
+    """A step of the critics down ``sum_k mean_b w_b (Q_k(s, a) - y)^2 / 2`` (Haarnoja 2018b, equation 5)."""
+    target = critic_target(nets, batch, noise)
+    values = nets.critics.fit(
+        batch.observations, batch.actions, lambda values: critics_loss_gradient(values, target, batch.weights)
+    )
+    return critic_losses_of(values, target, batch.weights)
 
 
-def policy_losses(networks: SoftNetworks, batch: TransitionBatch, noise: Tensor) -> PolicyLosses:
-    """The loss of the policy (Haarnoja 2018b, equation 9).
+def improve_policy(nets: SoftNets, batch: TransitionBatch, noise: Tensor) -> PolicyLosses:
+    """A step of the policy down ``mean(alpha ln pi(a | s) - min_k Q_k(s, a))`` (Haarnoja 2018b, equation 9).
 
     Args:
-        networks: All of them.
+        nets: All networks.
         batch: Transitions, of which the observations count.
         noise: Standard normal numbers for the actions, ``(B, act_dim)``.
     """
-    mean, log_std = _outputs(networks, batch.observations)
-    actions, log_prob = squashed_sample(mean, log_std.clamp(*networks.log_std_bounds), noise)
-    values = networks.critics(batch.observations, actions, fixed=True)
-    return _policy_losses_of(log_prob, values, networks.temperature())
+    sample = nets.sample(batch.observations, noise)
+    values = nets.critics(batch.observations, sample.actions)
+    # dL/dQ = -1 / B, of the smaller critic; from there to the actions.
+    grad_values = torch.full_like(sample.log_prob, -1 / len(noise))
+    grad_actions = nets.critics.pull_actions_of_least(grad_values, values)
+    return descend_entropy(nets, sample, noise, values.amin(dim=0), grad_actions)
 
 
-def _descend_policy(networks: DirectNetworks, batch: TransitionBatch, noise: Tensor) -> PolicyLosses:
-    """A step of the policy down ``policy_losses``, which are returned."""
-    mean, log_std = _outputs(networks, batch.observations)
-    bounded = log_std.clamp(*networks.log_std_bounds)
-    actions, log_prob = squashed_sample(mean, bounded, noise)
-    values, temperature, share = networks.critics(batch.observations, actions), networks.temperature(), 1 / len(noise)
-    grad_values = torch.full_like(log_prob, -share)
-    grad_actions = networks.critics.action_gradient_of_least(grad_values, values, actions.shape[1])
-    grad_mean, grad_log_std = squashed_sample_gradients(bounded, noise, actions, grad_actions, temperature * share)
-    networks.policy.descend(torch.cat((grad_mean, grad_log_std * (bounded == log_std)), dim=-1))
-    return _policy_losses_of(log_prob, values, temperature)
+def descend_entropy(
+    nets: SoftNets, sample: GaussianSample, noise: Tensor, values: Tensor, grad_actions: Tensor
+) -> PolicyLosses:
+    """A step of a Gaussian policy down ``mean(alpha ln pi(a | s) - Q(s, a))`` (Haarnoja 2018b, equations 7 and 9).
 
-
-def _policy_losses_of(log_prob: Tensor, values: Tensor, temperature: Tensor) -> PolicyLosses:
-    loss, told = soft_policy_loss(log_prob, values.amin(dim=0), temperature), log_prob.detach()
-    return PolicyLosses(loss, torch.stack([loss.detach(), told.mean()]), told)
-
-
-def _outputs(networks: SoftNetworks | DirectNetworks, observations: Tensor) -> tuple[Tensor, ...]:
-    """Mean and ``log_std``, ``(B, act_dim)``, of actions before they are squashed; not yet within bounds."""
-    policy = networks.policy
-    if isinstance(policy, DirectNet):
-        return policy(observations).chunk(2, dim=-1)
-    return outputs_of(policy.net, policy.features(observations)).chunk(2, dim=-1)
-
-
-def _direct_networks(networks: SoftNetworks, optimizers: Mapping[str, Adam]) -> DirectNetworks | None:
-    """The same networks without autograd, if they can do without."""
-    policy, critics, target_critics, temperature = networks
-    if policy.net.output_nonlinearity != "identity" or not can_be_direct(policy, critics):
-        return None
-    memory: Memory = {}
-    return DirectNetworks(
-        DirectNet(policy.net, optimizers["policy"]),  # keeps its own, for the gradient that comes through the critics
-        DirectCritics(critics, optimizers["critics"], memory),
-        DirectCritics(target_critics, None, memory),
-        temperature,
-        policy.log_std_bounds,
+    Args:
+        nets: All networks.
+        sample: The actions; nothing else was asked of the policy since.
+        noise: What they were made of.
+        values: Q, ``(B,)``.
+        grad_actions: Gradient of the loss by the actions, through Q alone, ``(B, act_dim)``.
+    """
+    temperature = nets.temperature()
+    # dL/dln pi = alpha / B. Together with dL/da it leads back through a = tanh(mu + sigma n) to mu and ln sigma.
+    grad_mean, grad_log_std = squashed_sample_gradients(
+        sample.log_std, noise, sample.actions, grad_actions, temperature * (1 / len(noise))
     )
+    # Beyond its bounds ln sigma is a constant.
+    nets.policy.descend(torch.cat((grad_mean, grad_log_std * sample.is_free), dim=-1))
+    loss = soft_policy_loss(sample.log_prob, values, temperature)
+    return PolicyLosses(torch.stack([loss, sample.log_prob.mean()]), sample.log_prob)
 
 
 @final
 class SoftTrainer(ReplayTrainer):
-    """Steps down ``critic_losses`` and ``policy_losses``, then the temperature; targets follow. The host never waits.
-
-    Attributes:
-        direct: The networks without autograd, which steps are taken with; ``None``: with autograd.
+    """Gradient steps of learners that are paid for entropy: critics, policy, temperature. The host never waits.
 
     Args:
         policy: What is trained.
         critics: Its values.
         exploration: What acts.
         settings: How.
+        objective: The steps of critics and policy.
         seed: Seed of the noise of gradient steps.
         device: Where they run.
     """
 
     def __init__(
         self,
-        policy: TanhGaussianMLPPolicy,
+        policy: ActingPolicy,
         critics: Critics,
-        exploration: BoxExploration,
+        exploration: Exploration,
         settings: SoftSettings,
+        objective: SoftObjective,
         seed: int,
         device: torch.device,
     ) -> None:
-        self.settings = settings
+        self.settings, self.objective = settings, objective
         fixed = settings.temperature
         temperature = Temperature(settings.init_temperature if fixed is None else fixed)
         self.networks = SoftNetworks(policy, critics, target_of(critics), temperature)
@@ -240,37 +259,40 @@ class SoftTrainer(ReplayTrainer):
         if fixed is None:
             rates["temperature"] = settings.temperature_lr
         super().__init__(exploration, Trained(self.networks._asdict(), rates, device), seed, device)
-        self.direct = _direct_networks(self.networks, self.trained.optimizers)
+        self.nets = _nets_of(self.networks, self.trained.optimizers)
 
     def step(self, batch: TransitionBatch) -> Tensor:
         """See ``ReplayTrainer``."""
-        with torch.inference_mode(self.direct is not None):
-            return self._step(batch)
-
-    def _step(self, batch: TransitionBatch) -> Tensor:
-        direct, settings = self.direct, self.settings
-        noise = self.draw_noise(2, *batch.actions.shape)
-        target = critic_target(direct or self.networks, batch, noise[0])
-        if direct is None:
-            critic = critic_losses(self.networks, batch, target)
-            self.trained.step("critics", critic.loss)
-            policy = policy_losses(self.networks, batch, noise[1])
-            self.trained.step("policy", policy.loss)
-        else:
-            critic = direct.critics.fit(batch, target)
-            policy = _descend_policy(direct, batch, noise[1])
-        if settings.temperature is None:
-            slope = temperature_gradient(policy.log_prob, settings.target_entropy)
-            self.trained.optimizers["temperature"].step([slope[None]])
-            self.means.add(TEMPERATURE_LOSSES, self.networks.temperature())
-        self.trained.follow("target_critics", "critics", settings.target_update_tau)
-        self.means.add(CRITIC_LOSSES, critic.seen)
-        self.means.add(POLICY_LOSSES, policy.seen)
-        return critic.errors
+        nets, settings, trained = self.nets, self.settings, self.trained
+        with without_autograd(nets.policy, nets.critics):
+            for_target, for_policy = self.draw_noise(2, *batch.actions.shape)
+            critic = self.objective.fit_critics(nets, batch, for_target)
+            policy = self.objective.improve_policy(nets, batch, for_policy)
+            if settings.temperature is None:  # ln alpha down -mean(ln alpha (ln pi + H)) (equation 18)
+                slope = temperature_gradient(policy.log_prob, settings.target_entropy)
+                trained.optimizers["temperature"].step([slope[None].to(nets.temperature.log.dtype)])
+                self.means.add(TEMPERATURE_LOSSES, nets.temperature())
+            trained.follow("target_critics", "critics", settings.target_update_tau)  # Q' <- (1 - tau) Q' + tau Q
+            self.means.add(CRITIC_LOSSES, critic.seen)
+            self.means.add(POLICY_LOSSES, policy.seen)
+            return critic.errors
 
     def described(self) -> Sequence[str]:
         """See ``ReplayTrainer``."""
-        return [described(self.settings)]
+        return [described(self.settings), self.objective.description]
+
+
+def _nets_of(networks: SoftNetworks, optimizers: Mapping[str, Adam]) -> SoftNets:
+    policy, critics, target_critics, temperature = networks
+    bounds = policy.log_std_bounds if isinstance(policy, TanhGaussianMLPPolicy) else (-math.inf, math.inf)
+    memory: Memory = {}
+    return SoftNets(
+        policy_net(policy, optimizers["policy"]),  # keeps its own, for the gradient that comes through the critics
+        critic_nets(critics, optimizers["critics"], memory),
+        critic_nets(target_critics, None, memory),
+        temperature,
+        bounds,
+    )
 
 
 @final
@@ -351,7 +373,8 @@ class SAC(OffPolicyRLAlgorithm):
             qf = Critics(spec, 2, init="fan_in", encoder=critics_see, generator=generator)
         critics = critics_of(qf, spec, 2, generator)
         explorer = BoxExploration(policy if exploration_policy is None else exploration_policy, uniform_steps)
-        self.trainer = SoftTrainer(policy, critics, explorer, settings, seed, device_of(device))
+        objective = SoftObjective(fit_critics, improve_policy)
+        self.trainer = SoftTrainer(policy, critics, explorer, settings, objective, seed, device_of(device))
         super().__init__(
             spec,
             policy,

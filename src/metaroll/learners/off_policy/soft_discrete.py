@@ -12,13 +12,16 @@ from torch import Tensor
 from metaroll.checks import check_number
 from metaroll.functional.gradients.actor_critic import (
     bootstrapped,
-    critics_loss,
+    chosen_values,
+    chosen_values_gradient,
+    critics_loss_gradient,
     expected_values,
+    expected_values_gradient,
     soft_values,
 )
 from metaroll.learners.off_policy.base import CollectionOptions, OffPolicyRLAlgorithm
 from metaroll.learners.off_policy.exploring import ChoiceExploration
-from metaroll.learners.off_policy.networks import Critics, critics_of, outputs_of
+from metaroll.learners.off_policy.networks import Critics, critics_of
 from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.off_policy.setup import (
     buffer_for,
@@ -28,13 +31,12 @@ from metaroll.learners.off_policy.setup import (
     require_choices,
     weighing,
 )
-from metaroll.learners.off_policy.soft import PolicyLosses, SoftNetworks, SoftSettings
-from metaroll.learners.off_policy.soft_losses import SoftLosses, SoftLossesTrainer
-from metaroll.learners.off_policy.trainer import CriticLosses
+from metaroll.learners.off_policy.soft import PolicyLosses, SoftNets, SoftObjective, SoftSettings, SoftTrainer
+from metaroll.learners.off_policy.trainer import CriticLosses, critic_losses_of
 from metaroll.policies.gaussian import CategoricalMLPPolicy
 from metaroll.seeding import derive_seed, fresh_seed, torch_generator
 
-__all__ = ["TARGET_ENTROPY_SHARE", "DiscreteSAC", "choice_critic_losses", "choice_policy_losses"]
+__all__ = ["TARGET_ENTROPY_SHARE", "DiscreteSAC", "fit_choice_critics", "improve_choices"]
 
 TARGET_ENTROPY_SHARE = 0.7
 """Of the largest entropy, ``ln n``, that is aimed at where nothing is said.
@@ -45,43 +47,44 @@ Deep-Reinforcement-Learning-Algorithms-with-PyTorch, issue 54).
 """
 
 
-def choice_critic_losses(networks: SoftNetworks, batch: TransitionBatch, noise: Tensor) -> CriticLosses:
-    """The loss of the critics (Christodoulou 2019, arXiv:1910.07207, equations 4 and 10, with the smaller of two).
+def fit_choice_critics(nets: SoftNets, batch: TransitionBatch, noise: Tensor) -> CriticLosses:
+    """A step of the critics (Christodoulou 2019, arXiv:1910.07207, equations 4 and 10, with the smaller of two).
 
     Args:
-        networks: All of them; critics say the values of all actions.
+        nets: All networks; critics say the values of all actions.
         batch: Transitions; actions are indices ``(B,)``.
         noise: Not used: all actions count, by their probability.
     """
-    with torch.no_grad():
-        log_probs = _log_probs(networks.policy, batch.next_observations)
-        values = networks.target_critics(batch.next_observations).amin(dim=0)
-        values = expected_values(log_probs, soft_values(values, log_probs, networks.temperature()))
-        target = bootstrapped(batch.rewards, batch.discounts, values)
-    said = networks.critics(batch.observations)
-    predicted = said.gather(-1, batch.actions.expand(len(said), -1)[..., None])[..., 0]
-    loss, first = critics_loss(predicted, target, batch.weights), predicted.detach()[0]
-    return CriticLosses(loss, torch.stack([loss.detach(), first.mean()]), target - first)
+    log_probs = torch.log_softmax(nets.policy(batch.next_observations), dim=-1)
+    values = nets.target_critics(batch.next_observations).amin(dim=0)
+    # y = r + gamma sum_a' pi(a' | s') (min_k Q'_k(s', a') - alpha ln pi(a' | s'))
+    values = expected_values(log_probs, soft_values(values, log_probs, nets.temperature()))
+    target = bootstrapped(batch.rewards, batch.discounts, values)
+    values = nets.critics(batch.observations)  # (K, B, n)
+    chosen = batch.actions.expand(len(values), -1)
+    predicted = chosen_values(values, chosen)
+    grad = critics_loss_gradient(predicted, target, batch.weights)
+    nets.critics.descend(chosen_values_gradient(grad, chosen, values.shape[-1]))
+    return critic_losses_of(predicted, target, batch.weights)
 
 
-def choice_policy_losses(networks: SoftNetworks, batch: TransitionBatch, noise: Tensor) -> PolicyLosses:
-    """The loss of the policy (Christodoulou 2019, equation 12); its log-densities are means over actions.
+def improve_choices(nets: SoftNets, batch: TransitionBatch, noise: Tensor) -> PolicyLosses:
+    """A step of the policy down ``mean_b sum_a pi(a | s) (alpha ln pi(a | s) - min_k Q_k(s, a))``.
+
+    Christodoulou 2019, equation 12; its log-densities are means over actions.
 
     Args:
-        networks: All of them.
+        nets: All networks.
         batch: Transitions, of which the observations count.
         noise: Not used.
     """
-    with torch.no_grad():
-        values = networks.critics(batch.observations).amin(dim=0)
-    log_probs = _log_probs(networks.policy, batch.observations)
-    loss = -expected_values(log_probs, soft_values(values, log_probs, networks.temperature())).mean()
-    log_prob = expected_values(log_probs, log_probs).detach()
-    return PolicyLosses(loss, torch.stack([loss.detach(), log_prob.mean()]), log_prob)
-
-
-def _log_probs(policy: CategoricalMLPPolicy, observations: Tensor) -> Tensor:
-    return torch.log_softmax(outputs_of(policy.net, policy.features(observations)), dim=-1)
+    values = nets.critics(batch.observations).amin(dim=0)
+    log_probs = torch.log_softmax(nets.policy(batch.observations), dim=-1)
+    values = soft_values(values, log_probs, nets.temperature())
+    expected = expected_values(log_probs, values)
+    nets.policy.descend(expected_values_gradient(log_probs, values, expected) * (-1.0 / len(expected)))
+    log_prob = expected_values(log_probs, log_probs)
+    return PolicyLosses(torch.stack([-expected.mean(), log_prob.mean()]), log_prob)
 
 
 @final
@@ -166,8 +169,8 @@ class DiscreteSAC(OffPolicyRLAlgorithm):
             qf = Critics(spec, 2, init="fan_in", encoder=critics_see, generator=generator)
         critics = critics_of(qf, spec, 2, generator)
         explorer = ChoiceExploration(policy if exploration_policy is None else exploration_policy, uniform_steps)
-        losses = SoftLosses(choice_critic_losses, choice_policy_losses)
-        self.trainer = SoftLossesTrainer(policy, critics, explorer, settings, losses, seed, device_of(device))
+        objective = SoftObjective(fit_choice_critics, improve_choices)
+        self.trainer = SoftTrainer(policy, critics, explorer, settings, objective, seed, device_of(device))
         super().__init__(
             spec,
             policy,

@@ -81,14 +81,10 @@ class Trained:
             taken.update(map(id, own))
             self.optimizers[name] = Adam(own, lr)
 
-    def step(self, name: str, loss: Tensor, max_grad_norm: float | None = None) -> None:
-        """One step of the optimizer of a network down ``loss``, with a gradient of at most that norm."""
+    def step(self, name: str, loss: Tensor) -> None:
+        """One step of the optimizer of a network down ``loss``."""
         optimizer = self.optimizers[name]
-        gradients = torch.autograd.grad(loss, optimizer.parameters)
-        if max_grad_norm is not None:
-            norm = torch.stack([gradient.norm() for gradient in gradients]).norm()
-            gradients = [gradient * (max_grad_norm / (norm + 1e-6)).clamp(max=1.0) for gradient in gradients]
-        optimizer.step(gradients)
+        optimizer.step(torch.autograd.grad(loss, optimizer.parameters))
 
     def follow(self, target: str, source: str, tau: float) -> None:
         """Move a target network toward another one (``soft_update``)."""

@@ -15,8 +15,8 @@ from metaroll.envs.base.constructors import make_env
 from metaroll.envs.lookup.registry import is_varied
 from metaroll.errors import option_text
 from metaroll.functional.cvar import conditional_value_at_risk
-from metaroll.learners.epopt import EPOpt
-from metaroll.learners.ppo import PPO
+from metaroll.learners.on_policy.epopt import EPOpt
+from metaroll.learners.on_policy.ppo import PPO
 from metaroll.policies.networks import MLP
 from metaroll.policies.normalized import widened_spec
 from metaroll.tasks.domain_access import check_param_names

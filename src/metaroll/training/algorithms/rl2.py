@@ -12,8 +12,8 @@ from metaroll.checks import check_number, check_whole
 from metaroll.envs.lookup.registry import get_family
 from metaroll.envs.wrappers.base import typed_env
 from metaroll.envs.wrappers.trials import TrialUpdate, TrialWrapper
-from metaroll.learners.ppo import PPO
-from metaroll.learners.rl2 import RL2
+from metaroll.learners.on_policy.ppo import PPO
+from metaroll.learners.on_policy.rl2 import RL2
 from metaroll.policies.gru import GRUCritic
 from metaroll.tasks.split_sampler import SplitTaskSampler
 from metaroll.tasks.updates import NewEnvUpdate

@@ -17,6 +17,10 @@ from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import unknown_name
 from metaroll.functional.running_moments import Moments, add_rows, no_moments
+from metaroll.learners.on_policy.ppo_autograd import AutogradNets
+from metaroll.learners.on_policy.ppo_config import PPOConfig
+from metaroll.learners.on_policy.ppo_kernel import KernelNets, can_train
+from metaroll.learners.on_policy.ppo_trainer import PPOData, PPONets, Trainer, run_passes
 from metaroll.learners.on_policy_training import (
     KNOWN_EPOCHS,
     EpochLearner,
@@ -26,9 +30,6 @@ from metaroll.learners.on_policy_training import (
     horizon_of,
     refuse_non_finite,
 )
-from metaroll.learners.ppo_config import PPOConfig
-from metaroll.learners.ppo_numpy import NumpyTrainer, can_train
-from metaroll.learners.ppo_trainer import AutogradTrainer, PPOData, Trainer, run_passes
 from metaroll.learners.runner import Runner
 from metaroll.learners.snapshots import described, fingerprint_of, load_or_keep, shapes_of, weights_of
 from metaroll.policies.acting import ActingPolicy
@@ -307,19 +308,19 @@ class PPO(EpochLearner):
         data = self._data_of(rollouts)
         firsts = self._policy.normalized(data.observations[data.bounds[:-1]])
         inputs = _side_by_side(firsts, self._normalizer.domains(rollouts, learn=False))
-        return self._trainer.values(inputs, inputs, np.arange(len(inputs) + 1))[0]  # rollouts of one step
+        return self._trainer.nets.values(inputs, inputs, np.arange(len(inputs) + 1))[0]  # rollouts of one step
 
     def to(self, device: str | torch.device | None = None) -> None:
         """Move the networks and the state of the optimizer to ``device`` (``None``: the CPU)."""
         target = torch.device("cpu" if device is None else device)
         if self._gradients == "numpy" and target.type != "cpu":
             raise ValueError(f"gradients by hand are computed on the CPU, got device {device!r}: use autograd")
-        state = self._trainer.state_dict()
+        state = self._trainer.nets.state_dict()
         self._device = target
         self._policy.to(target)
         self._critic.to(target)
         self._trainer = self._make_trainer()
-        self._trainer.load_state_dict(state)
+        self._trainer.nets.load_state_dict(state)
 
     def fingerprint(self) -> str:
         """Class, networks and hyperparameters as a short text; a snapshot fits a PPO with the same one."""
@@ -333,7 +334,7 @@ class PPO(EpochLearner):
         return {
             "policy": weights_of(self._policy),
             "critic": weights_of(self._critic),
-            "optimizer": self._trainer.state_dict(),
+            "optimizer": self._trainer.nets.state_dict(),
             "moments": self._normalizer.state_dict(),
             "variations": self._tasks.state_dict(),
             "batches": self._batch_generator.bit_generator.state,
@@ -353,7 +354,7 @@ class PPO(EpochLearner):
     def _load(self, tree: Mapping[str, Any]) -> None:
         self._policy.load_state_dict(tree["policy"])
         self._critic.load_state_dict(tree["critic"])
-        self._trainer.load_state_dict(tree["optimizer"])
+        self._trainer.nets.load_state_dict(tree["optimizer"])
         self._normalizer.load_state_dict(tree["moments"])
         self._tasks.load_state_dict(tree["variations"])
         self._batch_generator.bit_generator.state = tree["batches"]
@@ -362,8 +363,10 @@ class PPO(EpochLearner):
     def _make_trainer(self) -> Trainer:
         policy: Any = self._policy.policy
         if self._gradients == "numpy":
-            return NumpyTrainer(policy, self._critic, self._config)  # pyright: ignore[reportArgumentType] - can_train
-        return AutogradTrainer(policy, self._critic, self._config, self._device)
+            nets: PPONets = KernelNets(policy, self._critic, self._config)  # pyright: ignore[reportArgumentType] - can_train
+        else:
+            nets = AutogradNets(policy, self._critic, self._config, self._device)
+        return Trainer(nets, self._config)
 
     def _data_of(self, rollouts: Sequence[StepSequence]) -> OnPolicyData:
         """Arrays of ``rollouts``; observations are what the policy sees."""
@@ -378,7 +381,7 @@ class PPO(EpochLearner):
         domain = self._normalizer.domains(rollouts, learn=True)
         inputs = _side_by_side(observations, None if domain is None else np.repeat(domain, data.lengths, axis=0))
         last = _side_by_side(self._policy.normalized(data.last_observations), domain)
-        values, last_values = self._trainer.values(inputs, last, data.bounds)
+        values, last_values = self._trainer.nets.values(inputs, last, data.bounds)
         last_values = last_values if self._config.bootstrap_truncated else np.zeros_like(last_values)
         scaled = self._config.normalize_returns
         rewards = self._normalizer.scaled_rewards(data, self.discount) if scaled else data.rewards
@@ -390,7 +393,7 @@ class PPO(EpochLearner):
             observations=observations,
             critic_inputs=inputs,
             actions=data.actions,
-            log_probs=self._trainer.log_probs(observations, data.actions, data.bounds),
+            log_probs=self._trainer.nets.log_probs(observations, data.actions, data.bounds),
             advantages=advantages,
             targets=targets,
             values=values,

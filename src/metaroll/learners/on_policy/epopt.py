@@ -13,8 +13,8 @@ from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import DataError
 from metaroll.functional.cvar import check_epsilon, full_set_metrics, worst_indices
+from metaroll.learners.on_policy.ppo import PPO
 from metaroll.learners.on_policy_training import EpochLearner, Progress
-from metaroll.learners.ppo import PPO
 from metaroll.learners.runner import Runner
 from metaroll.learners.snapshots import check_entries, fingerprint_of
 

@@ -15,8 +15,8 @@ from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import ShapeError, option_text
 from metaroll.learners.base import MetaRLAlgorithm
+from metaroll.learners.on_policy.ppo import PPO
 from metaroll.learners.on_policy_training import EpochLearner, Progress
-from metaroll.learners.ppo import PPO
 from metaroll.learners.runner import Runner
 from metaroll.learners.snapshots import check_entries, fingerprint_of
 from metaroll.policies.gru import RecurrentCritic

@@ -1,0 +1,287 @@
+"""Networks as gradient steps use them: ``outputs = net(x)``, then ``net.descend(grad)`` from the gradient at outputs.
+
+Perceptrons on the CPU are computed by hand, in memory that is kept; all others (on a GPU, with encoders, of other
+activations) by autograd. Steps do not know which. The parameters are those of the modules.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, cast, final
+
+import torch
+from torch import Tensor, nn
+
+from metaroll.functional.gradients.backends import TORCH
+from metaroll.functional.gradients.optimizers import Adam, clipped
+from metaroll.functional.gradients.perceptrons import Memory, Perceptrons
+from metaroll.learners.off_policy.networks import Critics
+from metaroll.policies.networks import MLP
+
+__all__ = ["CriticNets", "PolicyNet", "are_perceptrons", "critic_nets", "policy_net", "without_autograd"]
+
+
+class PolicyNet(ABC):
+    """What a policy makes of observations, before they become actions (or choices, or values of choices).
+
+    Args:
+        optimizer: Of parameters of this network; ``None``: it is not learned.
+    """
+
+    by_kernel: bool
+
+    def __init__(self, optimizer: Adam | None) -> None:
+        self._optimizer = optimizer
+
+    @abstractmethod
+    def __call__(self, observations: Tensor) -> Tensor:
+        """Outputs ``(B, out)``, without gradient; overwritten by the next call."""
+
+    @abstractmethod
+    def pull(self, grad: Tensor) -> Sequence[Tensor]:
+        """Gradients of the parameters of the optimizer, from that ``(B, out)`` of the outputs of the latest call."""
+
+    def descend(self, grad: Tensor, max_norm: float | None = None) -> None:
+        """A step of the optimizer along ``pull(grad)``, with a norm of at most ``max_norm``."""
+        _step(self._optimizer, self.pull(grad), max_norm)
+
+
+class CriticNets(ABC):
+    """K critics; see ``PolicyNet``.
+
+    Values are ``(K, B)``, atoms ``(K, B, num_atoms)``, values of all Discrete actions ``(K, B, n)``.
+    """
+
+    by_kernel: bool
+
+    def __init__(self, optimizer: Adam | None) -> None:
+        self._optimizer = optimizer
+
+    @abstractmethod
+    def __call__(self, observations: Tensor, actions: Tensor | None = None, *, first: bool = False) -> Tensor:
+        """Values, without gradient, of ``actions (B, act_dim)`` or of all Discrete ones; of the first critic alone.
+
+        They are overwritten by the next call.
+        """
+
+    @abstractmethod
+    def pull(self, grad: Tensor) -> Sequence[Tensor]:
+        """Gradients of the parameters of the optimizer, from that of the values of the latest call."""
+
+    @abstractmethod
+    def pull_actions(self, grad: Tensor) -> Tensor:
+        """Gradient ``(B, act_dim)`` of the actions, from that of the values of the latest call."""
+
+    @abstractmethod
+    def pull_actions_of_least(self, grad: Tensor, values: Tensor) -> Tensor:
+        """The same from the gradient ``(B,)`` of the least of ``values (K, B)``; of equal ones the first counts."""
+
+    @abstractmethod
+    def fit(self, observations: Tensor, actions: Tensor, rule: Callable[[Tensor], Tensor]) -> Tensor:
+        """A step of the optimizer from the values ``(K, B)``, which are returned.
+
+        Args:
+            observations: ``(B, obs_dim)``.
+            actions: ``(B, act_dim)``.
+            rule: Makes of the values ``(B,)`` of one critic their gradient.
+        """
+
+    def descend(self, grad: Tensor) -> None:
+        """A step of the optimizer along ``pull(grad)``."""
+        _step(self._optimizer, self.pull(grad), None)
+
+
+def _step(optimizer: Adam | None, gradients: Sequence[Tensor], max_norm: float | None) -> None:
+    if optimizer is None:
+        raise RuntimeError("a network without an optimizer is not learned")
+    optimizer.step(clipped(gradients, max_norm))
+
+
+@contextmanager
+def without_autograd(*nets: PolicyNet | CriticNets) -> Iterator[None]:
+    """Inside, nothing keeps the books of autograd but what these networks need for themselves."""
+    with torch.inference_mode() if all(net.by_kernel for net in nets) else torch.no_grad():
+        yield
+
+
+def are_perceptrons(*networks: Any) -> bool:
+    """Whether policies and critics are perceptrons without an encoder, of activations that the kernel knows."""
+    return all(_is_perceptron(network) for network in networks)
+
+
+def _is_perceptron(network: Any) -> bool:
+    net = network if isinstance(network, Critics) else network.net
+    known = isinstance(net, Critics) or net.output_nonlinearity in ("identity", "tanh")
+    return known and network.encoder is None and net.hidden_nonlinearity in TORCH.activations
+
+
+def _for_kernel(network: nn.Module) -> bool:
+    first = next(network.parameters())
+    alike = all(p.device.type == "cpu" and p.dtype == first.dtype for p in network.parameters())
+    return _is_perceptron(network) and alike
+
+
+def policy_net(policy: nn.Module, optimizer: Adam | None = None, memory: Memory | None = None) -> PolicyNet:
+    """The network of a policy with ``net`` and ``features``.
+
+    Args:
+        policy: Whose parameters.
+        optimizer: Of these; ``None``: they are not learned.
+        memory: See ``Perceptrons``.
+    """
+    return (_KernelPolicy if _for_kernel(policy) else _AutogradPolicy)(policy, optimizer, memory)
+
+
+def critic_nets(critics: Critics, optimizer: Adam | None = None, memory: Memory | None = None) -> CriticNets:
+    """The networks of critics; see ``policy_net``."""
+    return (_KernelCritics if _for_kernel(critics) else _AutogradCritics)(critics, optimizer, memory)
+
+
+# -- by hand -----------------------------------------------------------------------------------------------------------
+
+
+def _order_of(optimizer: Adam | None, parameters: Sequence[Tensor]) -> list[int]:
+    """Where the parameters of ``optimizer`` are among ``parameters``."""
+    places = {id(parameter): i for i, parameter in enumerate(parameters)}
+    return [] if optimizer is None else [places[id(parameter)] for parameter in optimizer.parameters]
+
+
+@final
+class _KernelPolicy(PolicyNet):
+    by_kernel = True
+
+    def __init__(self, policy: Any, optimizer: Adam | None, memory: Memory | None) -> None:
+        super().__init__(optimizer)
+        net: MLP = policy.net
+        layers = cast("list[nn.Linear]", list(net.layers))
+        weights, biases = [layer.weight for layer in layers], [layer.bias for layer in layers]
+        self._order, self._squashes = _order_of(optimizer, [*weights, *biases]), net.output_nonlinearity == "tanh"
+        self._kernel = Perceptrons(
+            weights, biases, net.hidden_nonlinearity, differentiable=optimizer is not None, memory=memory
+        )
+        self._outputs: Tensor | None = None
+
+    def __call__(self, observations: Tensor) -> Tensor:
+        outputs = self._kernel(observations)[0]
+        if self._squashes:
+            self._outputs = outputs = outputs.tanh()
+        return outputs
+
+    def pull(self, grad: Tensor) -> Sequence[Tensor]:
+        if self._outputs is not None:
+            grad = grad * (1.0 - self._outputs.square())  # d tanh(u) / du = 1 - tanh(u)^2
+        gradients = self._kernel.pull(grad[None])
+        return [gradients[i] for i in self._order]
+
+
+@final
+class _KernelCritics(CriticNets):
+    by_kernel = True
+
+    def __init__(self, critics: Critics, optimizer: Adam | None, memory: Memory | None) -> None:
+        super().__init__(optimizer)
+        weights, biases = list(critics.weights), list(critics.biases)
+        self._order, self._single = _order_of(optimizer, [*weights, *biases]), critics.num_outputs is None
+        self._kernel = Perceptrons(
+            weights, biases, critics.hidden_nonlinearity, differentiable=optimizer is not None, memory=memory
+        )
+        self._of_actions = slice(0, 0)
+
+    def __call__(self, observations: Tensor, actions: Tensor | None = None, *, first: bool = False) -> Tensor:
+        values = self._kernel(self._rows(observations, actions), 1 if first else None)
+        return values[..., 0] if self._single else values
+
+    def pull(self, grad: Tensor) -> Sequence[Tensor]:
+        gradients = self._kernel.pull(grad[..., None] if self._single else grad)
+        return [gradients[i] for i in self._order]
+
+    def pull_actions(self, grad: Tensor) -> Tensor:
+        return self._kernel.pull_rows(grad[..., None] if self._single else grad, self._of_actions)
+
+    def pull_actions_of_least(self, grad: Tensor, values: Tensor) -> Tensor:
+        return self._kernel.pull_rows_of(values.argmin(dim=0), grad[:, None], self._of_actions)
+
+    def fit(self, observations: Tensor, actions: Tensor, rule: Callable[[Tensor], Tensor]) -> Tensor:
+        values, gradients = self._kernel.pass_and_pull(
+            self._rows(observations, actions), lambda outputs: rule(outputs[:, 0])[:, None]
+        )
+        _step(self._optimizer, [gradients[i] for i in self._order], None)
+        return values[..., 0]
+
+    def _rows(self, observations: Tensor, actions: Tensor | None) -> Tensor:
+        if actions is None:
+            return observations
+        self._of_actions = slice(-actions.shape[1], None)
+        return torch.cat((observations, actions), dim=-1)
+
+
+# -- by autograd -------------------------------------------------------------------------------------------------------
+
+
+@final
+class _AutogradPolicy(PolicyNet):
+    by_kernel = False
+
+    def __init__(self, policy: Any, optimizer: Adam | None, memory: Memory | None) -> None:
+        super().__init__(optimizer)
+        self._policy = policy
+        self._outputs: Tensor | None = None
+
+    def __call__(self, observations: Tensor) -> Tensor:
+        with torch.set_grad_enabled(self._optimizer is not None):
+            outputs = self._policy.net(self._policy.features(observations))
+        self._outputs = outputs
+        return outputs.detach()
+
+    def pull(self, grad: Tensor) -> Sequence[Tensor]:
+        outputs, self._outputs = _taken(self._outputs), None
+        return _gradients(outputs, self._optimizer, grad)
+
+
+@final
+class _AutogradCritics(CriticNets):
+    by_kernel = False
+
+    def __init__(self, critics: Critics, optimizer: Adam | None, memory: Memory | None) -> None:
+        super().__init__(optimizer)
+        self._critics = critics
+        self._values: Tensor | None = None
+        self._actions: Tensor | None = None
+
+    def __call__(self, observations: Tensor, actions: Tensor | None = None, *, first: bool = False) -> Tensor:
+        learned = self._optimizer is not None
+        with torch.set_grad_enabled(learned):
+            self._actions = None if actions is None else actions.detach().requires_grad_(learned)
+            values = self._critics(observations, self._actions, first=first)
+        self._values = values
+        return values.detach()
+
+    def pull(self, grad: Tensor) -> Sequence[Tensor]:
+        values, self._values = _taken(self._values), None
+        return _gradients(values, self._optimizer, grad)
+
+    def pull_actions(self, grad: Tensor) -> Tensor:
+        values, self._values = _taken(self._values), None
+        return torch.autograd.grad(values, _taken(self._actions), grad)[0]
+
+    def pull_actions_of_least(self, grad: Tensor, values: Tensor) -> Tensor:
+        is_least = values.argmin(dim=0) == torch.arange(len(values), device=values.device)[:, None]
+        return self.pull_actions(is_least * grad)
+
+    def fit(self, observations: Tensor, actions: Tensor, rule: Callable[[Tensor], Tensor]) -> Tensor:
+        values = self(observations, actions)
+        self.descend(torch.stack([rule(each) for each in values]))
+        return values
+
+
+def _gradients(outputs: Tensor, optimizer: Adam | None, grad: Tensor) -> Sequence[Tensor]:
+    parameters = [] if optimizer is None else optimizer.parameters
+    return torch.autograd.grad(outputs, parameters, grad)
+
+
+def _taken(outputs: Tensor | None) -> Tensor:
+    if outputs is None:
+        raise RuntimeError("a gradient is of the call before it, once")
+    return outputs

@@ -1,0 +1,270 @@
+"""Small feed-forward networks of PPO, with gradients by hand in NumPy: several times faster than autograd."""
+
+from __future__ import annotations
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, final
+
+import numpy as np
+import torch
+from torch import nn
+
+from metaroll.functional.gradients.backends import NUMPY
+from metaroll.functional.gradients.optimizers import Adam, clip_norm
+from metaroll.functional.gradients.perceptrons import Perceptrons
+from metaroll.functional.policy_gradients import (
+    categorical_log_prob,
+    categorical_log_prob_gradient,
+    gaussian_log_prob_and_deviation,
+    log_softmax,
+    standardize,
+)
+from metaroll.learners.on_policy.ppo_config import PPOConfig
+from metaroll.learners.on_policy.ppo_trainer import PPOData, PPONets, Targets
+from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
+from metaroll.policies.networks import MLP
+
+__all__ = ["KernelNets", "can_train"]
+
+_GAUSSIAN_ENTROPY = 0.5 * float(np.log(2.0 * np.pi)) + 0.5
+_ROWS_AT_ONCE = 4096
+
+
+def can_train(policy: nn.Module, critic: nn.Module) -> bool:
+    """Whether ``KernelNets`` knows the gradients: MLPs with tanh or relu, on the CPU, of our own policies.
+
+    All weights are trained; only the deviation of a Gaussian may be fixed.
+    """
+    if type(policy) not in (GaussianMLPPolicy, CategoricalMLPPolicy) or type(critic) is not MLP:
+        return False
+    if isinstance(policy, CategoricalMLPPolicy) and policy.noise_dim != 1:
+        return False  # several choices
+    networks: list[Any] = [policy.net, critic]
+    tensors = [*policy.parameters(), *critic.parameters()]
+    if not all(tensor.requires_grad for net in networks for tensor in net.parameters()):
+        return False
+    return all(
+        isinstance(net, MLP) and net.hidden_nonlinearity in NUMPY.activations and net.output_nonlinearity == "identity"
+        for net in networks
+    ) and all(tensor.dtype == torch.float32 and tensor.device.type == "cpu" for tensor in tensors)
+
+
+class Rows(NamedTuple):
+    """What networks take of a minibatch: B rows of observations and critic inputs, and actions."""
+
+    observations: np.ndarray
+    critic_inputs: np.ndarray
+    actions: np.ndarray
+
+
+class _Layers(NamedTuple):
+    """Weights ``(in, out)`` and biases of a perceptron, views of a flat vector."""
+
+    weights: list[np.ndarray]
+    biases: list[np.ndarray]
+
+
+def _count(net: MLP) -> int:
+    return sum((a + 1) * b for a, b in itertools.pairwise(_sizes_of(net)))
+
+
+def _sizes_of(net: MLP) -> list[int]:
+    layers: Any = list(net.layers)
+    return [net.input_dim, *(layer.out_features for layer in layers)]
+
+
+def _layers_of(flat: np.ndarray, net: MLP) -> _Layers:
+    """Views of ``flat``: the weight and then the bias of each layer."""
+    layers, begin = _Layers([], []), 0
+    for a, b in itertools.pairwise(_sizes_of(net)):
+        middle, end = begin + a * b, begin + (a + 1) * b
+        layers.weights.append(flat[begin:middle].reshape(a, b))
+        layers.biases.append(flat[middle:end])
+        begin = end
+    return layers
+
+
+def _kernel(net: MLP, layers: _Layers, gradients: _Layers) -> Perceptrons:
+    grads = [*gradients.weights, *gradients.biases]
+    return Perceptrons(layers.weights, layers.biases, net.hidden_nonlinearity, NUMPY, gradients=grads)
+
+
+class _Actor(ABC):
+    """A policy: log-probabilities of actions and the mean entropy, and their gradient."""
+
+    kernel: Perceptrons
+
+    @abstractmethod
+    def evaluate(self, observations: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, float]:
+        """``ln pi(a | s)`` ``(B,)``, and the mean entropy."""
+
+    @abstractmethod
+    def pull(self, d_log_prob: np.ndarray, d_entropy: float) -> None:
+        """Write the gradient of the parameters, from those ``(B,)`` of ``ln pi`` and of the mean entropy."""
+
+
+@final
+class _GaussianActor(_Actor):
+    """``N(mu(s), sigma^2)`` with one ``ln sigma`` ``(A,)``, at least ``least``, which may be fixed."""
+
+    def __init__(
+        self, kernel: Perceptrons, log_std: np.ndarray, d_log_std: np.ndarray, least: float, is_learned: bool
+    ) -> None:
+        self.kernel = kernel
+        self._log_std, self._d_log_std, self._least, self._is_learned = log_std, d_log_std, least, is_learned
+        self._bounded = self._deviations = log_std
+
+    def evaluate(self, observations: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, float]:
+        mean = self.kernel(observations)[0]
+        self._bounded = log_std = np.maximum(self._log_std, np.float32(self._least))
+        log_prob, self._deviations = gaussian_log_prob_and_deviation(actions, mean, log_std)
+        return log_prob, float(log_std.sum()) + len(log_std) * _GAUSSIAN_ENTROPY
+
+    def pull(self, d_log_prob: np.ndarray, d_entropy: float) -> None:
+        z = self._deviations
+        # d ln pi / d mu = z / sigma
+        d_mean = z * d_log_prob[:, None]
+        d_mean *= np.exp(-self._bounded)
+        if self._is_learned:
+            # d ln pi / d ln sigma = z^2 - 1, d H / d ln sigma = 1
+            np.multiply(z, z, out=z)
+            z -= np.float32(1.0)
+            np.matmul(d_log_prob, z, out=self._d_log_std)
+            self._d_log_std += np.float32(d_entropy)
+            self._d_log_std *= self._log_std >= self._bounded  # below the bound it is constant
+        self.kernel.pull(d_mean[None])
+
+
+@final
+class _CategoricalActor(_Actor):
+    """Choices with probabilities ``softmax(f(s))``."""
+
+    def __init__(self, kernel: Perceptrons) -> None:
+        self.kernel = kernel
+        self._log_probs = self._actions = self._entropy = np.zeros(0, dtype=np.float32)
+
+    def evaluate(self, observations: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, float]:
+        self._log_probs, self._actions = log_softmax(self.kernel(observations)[0]), actions
+        log_prob, self._entropy = categorical_log_prob(self._log_probs, actions)
+        return log_prob, float(self._entropy.mean())
+
+    def pull(self, d_log_prob: np.ndarray, d_entropy: float) -> None:
+        of_rows = np.full(len(d_log_prob), d_entropy / len(d_log_prob), dtype=np.float32)
+        d_logits = categorical_log_prob_gradient(self._log_probs, self._actions, self._entropy, d_log_prob, of_rows)
+        self.kernel.pull(d_logits[None])
+
+
+@final
+class KernelNets(PPONets[Rows]):
+    """A copy of the weights in one flat vector; ``finish`` writes them back into the modules.
+
+    Args:
+        policy: A policy that ``can_train`` accepts.
+        critic: Its critic.
+        config: The numbers of the optimizer.
+    """
+
+    def __init__(self, policy: GaussianMLPPolicy | CategoricalMLPPolicy, critic: MLP, config: PPOConfig) -> None:
+        self._policy, self._critic, self._config = policy, critic, config
+        num_stds = policy.act_dim if isinstance(policy, GaussianMLPPolicy) else 0
+        ends = np.cumsum([_count(policy.net), num_stds, _count(critic)]).tolist()
+        self._weights, self._gradient = (np.zeros(ends[-1], dtype=np.float32) for _ in range(2))
+        of_actor, self._log_std, of_critic = np.split(self._weights, ends[:2])
+        d_actor, d_log_std, d_critic = np.split(self._gradient, ends[:2])
+        self._layers: list[tuple[Any, _Layers]] = [
+            (policy.net, _layers_of(of_actor, policy.net)),
+            (critic, _layers_of(of_critic, critic)),
+        ]
+        kernel = _kernel(policy.net, self._layers[0][1], _layers_of(d_actor, policy.net))
+        self._actor: _Actor = (
+            _GaussianActor(kernel, self._log_std, d_log_std, policy.min_log_std, policy.log_std.requires_grad)
+            if isinstance(policy, GaussianMLPPolicy)
+            else _CategoricalActor(kernel)
+        )
+        self._judge = _kernel(critic, self._layers[1][1], _layers_of(d_critic, critic))
+        self._optimizer = Adam([self._weights], config.learning_rate, eps=config.adam_eps)
+        self._read_modules()
+
+    def log_probs(self, observations: np.ndarray, actions: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+        """See ``PPONets``."""
+        self._read_modules()
+        pieces = _pieces(len(observations))
+        return np.concatenate([self._actor.evaluate(observations[rows], actions[rows])[0] for rows in pieces])
+
+    def values(
+        self, critic_inputs: np.ndarray, last_inputs: np.ndarray, bounds: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """See ``PPONets``."""
+        self._read_modules()
+        return self._row_values(critic_inputs), self._row_values(last_inputs)
+
+    def _row_values(self, critic_inputs: np.ndarray) -> np.ndarray:
+        pieces = _pieces(len(critic_inputs))
+        return np.concatenate([self._judge(critic_inputs[rows])[0, :, 0].copy() for rows in pieces])
+
+    def minibatches(self, data: PPOData, generator: np.random.Generator) -> Iterator[tuple[Rows, Targets]]:
+        """See ``PPONets``; rows are shuffled once, so that each minibatch is a piece of contiguous memory."""
+        order = generator.permutation(len(data.advantages))
+        observations = data.observations[order]
+        shared = data.critic_inputs is data.observations
+        rows = Rows(observations, observations if shared else data.critic_inputs[order], data.actions[order])
+        targets = Targets(*(c[order] for c in (data.log_probs, data.advantages, data.targets, data.values)))
+        for begin in range(0, len(order), self._config.batch_size):
+            piece = slice(begin, begin + self._config.batch_size)
+            fitted = Targets(*(column[piece] for column in targets))
+            if self._config.normalize_advantages:
+                fitted = fitted._replace(advantages=standardize(fitted.advantages))
+            yield Rows(*(column[piece] for column in rows)), fitted
+
+    def evaluate(self, inputs: Rows) -> tuple[np.ndarray, float, np.ndarray]:
+        """See ``PPONets``."""
+        log_prob, entropy = self._actor.evaluate(inputs.observations, inputs.actions)
+        return log_prob, entropy, self._judge(inputs.critic_inputs)[0, :, 0]
+
+    def descend(self, d_log_prob: np.ndarray, d_entropy: float, d_values: np.ndarray, learning_rate: float) -> float:
+        """See ``PPONets``."""
+        self._actor.pull(d_log_prob, d_entropy)
+        self._judge.pull(d_values[None, :, None])
+        norm = clip_norm(self._gradient, self._config.max_grad_norm)
+        self._optimizer.set_lr(learning_rate)
+        self._optimizer.step([self._gradient])
+        return norm
+
+    def numbers(self, *values: Any) -> list[float]:
+        """See ``PPONets``."""
+        return [float(value) for value in values]
+
+    def finish(self) -> None:
+        """Write the weights into the modules, in place."""
+        with torch.no_grad():
+            for module, layers in self._layers:
+                for linear, weight, bias in zip(module.layers, *layers, strict=True):
+                    linear.weight.copy_(torch.from_numpy(weight.T))
+                    linear.bias.copy_(torch.from_numpy(bias))
+            if isinstance(self._policy, GaussianMLPPolicy):
+                self._policy.log_std.copy_(torch.from_numpy(self._log_std))
+
+    def state_dict(self) -> dict[str, Any]:
+        """See ``PPONets``."""
+        return self._optimizer.state_dict()
+
+    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+        """See ``PPONets``; version 0.1 wrote the moments as one array each."""
+        if "num_steps" in tree:
+            tree = {"first": {"0": tree["first"]}, "second": {"0": tree["second"]}, "steps": tree["num_steps"]}
+        self._optimizer.load_state_dict(tree)
+
+    def _read_modules(self) -> None:
+        # Before every epoch: somebody may have loaded other weights.
+        for module, layers in self._layers:
+            for linear, weight, bias in zip(module.layers, *layers, strict=True):
+                weight[...] = linear.weight.detach().numpy().T
+                bias[...] = linear.bias.detach().numpy()
+        if isinstance(self._policy, GaussianMLPPolicy):
+            self._log_std[...] = self._policy.log_std.detach().numpy()
+
+
+def _pieces(count: int) -> Sequence[slice]:
+    return [slice(begin, begin + _ROWS_AT_ONCE) for begin in range(0, count, _ROWS_AT_ONCE)]

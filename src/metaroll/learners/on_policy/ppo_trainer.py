@@ -1,0 +1,184 @@
+"""PPO's gradient step, and its passes over the data; networks are computed by hand or by automatic differentiation."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar, final
+
+import numpy as np
+
+from metaroll.functional.policy_gradients import clipped_surrogate, clipped_value_loss
+from metaroll.learners.on_policy.ppo_config import PPOConfig
+
+__all__ = ["PPOData", "PPONets", "Targets", "Trainer", "run_passes"]
+
+_KL_SLACK = 1.5
+"""The KL divergence may exceed its target by this factor, as in the usual implementations."""
+
+
+@dataclass(frozen=True)
+class PPOData:
+    """What the passes go over: T steps of R rollouts, one after the other; float32 (indices for choices).
+
+    ``observations (T, obs_dim)`` are normalized; ``critic_inputs (T, obs_dim + D)`` may tell more; ``actions (T, ...)``
+    are the policy's own; ``log_probs``, ``advantages``, ``targets`` of the values, ``values`` are ``(T,)``; ``bounds
+    (R+1,)``.
+    """
+
+    observations: np.ndarray
+    critic_inputs: np.ndarray
+    actions: np.ndarray
+    log_probs: np.ndarray
+    advantages: np.ndarray
+    targets: np.ndarray
+    values: np.ndarray
+    bounds: np.ndarray
+
+
+class Targets(NamedTuple):
+    """What a step of B rows is fitted to, all ``(B,)``, arrays of NumPy or torch.
+
+    Attributes:
+        log_probs: Of the actions, when they were chosen.
+        advantages: Normalized, if that is wanted.
+        returns: What the values are fitted to.
+        values: What they were before the passes.
+    """
+
+    log_probs: Any
+    advantages: Any
+    returns: Any
+    values: Any
+
+
+class StepReport(NamedTuple):
+    """What one minibatch showed, before the step that it gave rise to (none if ``grad_norm`` is ``None``)."""
+
+    policy_loss: float
+    value_loss: float
+    entropy: float
+    kl: float
+    clip_fraction: float
+    grad_norm: float | None
+
+
+Inputs = TypeVar("Inputs")
+"""What networks take of a minibatch."""
+
+
+class PPONets(ABC, Generic[Inputs]):
+    """Policy and critic as a gradient step uses them: outputs, then a step from the gradients at the outputs."""
+
+    @abstractmethod
+    def log_probs(self, observations: np.ndarray, actions: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+        """Log-probabilities ``(T,)`` of ``actions`` given normalized ``observations (T, obs_dim)``."""
+
+    @abstractmethod
+    def values(
+        self, critic_inputs: np.ndarray, last_inputs: np.ndarray, bounds: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Values ``(T,)`` of all steps of R rollouts, and ``(R,)`` of the observation after each."""
+
+    @abstractmethod
+    def minibatches(self, data: PPOData, generator: np.random.Generator) -> Iterator[tuple[Inputs, Targets]]:
+        """All of ``data`` once, in random order."""
+
+    @abstractmethod
+    def evaluate(self, inputs: Inputs) -> tuple[Any, Any, Any]:
+        """``ln pi(a | s)`` ``(B,)``, the mean entropy ``()`` of pi, and ``V(s)`` ``(B,)``; without gradient."""
+
+    @abstractmethod
+    def descend(self, d_log_prob: Any, d_entropy: float, d_values: Any, learning_rate: float) -> float:
+        """A step of Adam from the gradients of what ``evaluate`` gave last; the norm of that of the parameters.
+
+        Args:
+            d_log_prob: Gradient of the log-probabilities, ``(B,)``.
+            d_entropy: Gradient of the mean entropy.
+            d_values: Gradient of the values, ``(B,)``.
+            learning_rate: Step size.
+        """
+
+    @abstractmethod
+    def numbers(self, *values: Any) -> list[float]:
+        """Numbers ``()`` as Python's, in one copy from the device."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Bring the modules up to date after the passes."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """State of the optimizer."""
+
+    @abstractmethod
+    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+        """Restore ``state_dict``; the modules have been restored before."""
+
+
+@final
+class Trainer:
+    """Trains a policy and a critic.
+
+    Args:
+        nets: Both.
+        config: The weights of the losses.
+    """
+
+    def __init__(self, nets: PPONets[Any], config: PPOConfig) -> None:
+        self.nets, self.config = nets, config
+
+    def train_minibatch(self, inputs: Any, targets: Targets, learning_rate: float) -> StepReport:
+        """One gradient step down ``L_policy + c_v L_value - c_e H``, unless the policy has moved too far."""
+        config, size = self.config, len(targets.advantages)
+        log_prob, entropy, values = self.nets.evaluate(inputs)
+        # L_policy = -mean(min(r A, clip(r, 1 - c, 1 + c) A)) (Schulman et al. 2017, equation 7)
+        surrogate = clipped_surrogate(log_prob, targets.log_probs, targets.advantages, config.clip_range)
+        # L_value = mean((V - R)^2)
+        error = clipped_value_loss(values, targets.returns, targets.values, config.value_clip_range)
+        numbers = self.nets.numbers(surrogate.objective, error.squares, surrogate.kl, surrogate.num_clipped, entropy)
+        objective, squares, kl, num_clipped = (number / size for number in numbers[:-1])
+        report = StepReport(-objective, squares, numbers[-1], kl, num_clipped, None)
+        if config.target_kl is not None and kl > _KL_SLACK * config.target_kl:
+            return report
+        norm = self.nets.descend(
+            surrogate.d_log_prob, -config.entropy_coeff, config.value_coeff * error.d_values, learning_rate
+        )
+        return report._replace(grad_norm=norm)
+
+
+def run_passes(
+    trainer: Trainer,
+    data: PPOData,
+    learning_rate: float,
+    generator: np.random.Generator,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, float]:
+    """``num_passes`` over ``data``, fewer where the policy moves too far; averages over the minibatches."""
+    most = trainer.config.num_passes * -(-len(data.advantages) // trainer.config.batch_size)
+    if progress is not None:
+        progress(0, most)
+    reports: list[StepReport] = []
+    passes = 0
+    for _ in range(trainer.config.num_passes):
+        for inputs, targets in trainer.nets.minibatches(data, generator):
+            reports.append(trainer.train_minibatch(inputs, targets, learning_rate))
+            if progress is not None:
+                progress(min(len(reports), most), most)
+            if reports[-1].grad_norm is None:
+                break
+        else:
+            passes += 1
+            continue
+        break
+    trainer.nets.finish()
+    taken = [report.grad_norm for report in reports if report.grad_norm is not None]
+    means = np.array([report[:-1] for report in reports], dtype=np.float64).mean(axis=0)
+    names = StepReport._fields[:-1]
+    return {
+        **dict(zip(names, means.tolist(), strict=True)),
+        "grad_norm": float(np.mean(taken)) if taken else 0.0,
+        "whole_passes": float(passes),
+        "gradient_steps": float(len(taken)),
+    }
