@@ -272,8 +272,8 @@ def _is_slope(node: ast.AST) -> bool:
 def adams(source: Source) -> list[str]:
     """Functions that take Adam's step by hand, and torch's own, which counts once however many modules use it.
 
-    By hand: a function with two factors ``1 - beta``, a square and a root that is divided by, or one that calls a
-    function of torch below its optimizers (``torch._fused_adam_``).
+    By hand: a function with two factors ``1 - beta``, a square and a root that is divided by or returned, or one that
+    calls a function of torch below its optimizers (``torch._fused_adam_``).
     """
     texts, users = [], []
     for module in source.modules.values():
@@ -323,7 +323,9 @@ def _is_adam(function: _Function) -> bool:
             roots |= {ast.unparse(target) for target in node.targets}
     for node in nodes:
         divisor: ast.AST | None = None
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+        if isinstance(node, ast.Return):  # for the caller to divide by
+            divisor = node.value
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
             divisor = node.right
         elif isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Div):
             divisor = node.value

@@ -27,6 +27,7 @@ __all__ = [
     "activation_on_torch",
     "empty_linear",
     "initialize_linear",
+    "perceptron",
 ]
 
 _ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -144,6 +145,24 @@ def _orthogonal(tensor: torch.Tensor, gain: float, generator: torch.Generator) -
     tensor.copy_(gain * (q if tensor.shape[0] >= tensor.shape[1] else q.T))
 
 
+def perceptron(
+    x: torch.Tensor, weights: Sequence[torch.Tensor], biases: Sequence[torch.Tensor], hidden_nonlinearity: str
+) -> torch.Tensor:
+    """Outputs of a perceptron, or of stacks (see ``stacked_linear``), as a differentiable function; the last is affine.
+
+    Args:
+        x: Rows ``(..., in)``.
+        weights: Of each layer, ``(out, in)``.
+        biases: Of each layer, ``(out,)``.
+        hidden_nonlinearity: Name of the activation between layers.
+    """
+    hidden, last = _ACTIVATIONS[hidden_nonlinearity], len(weights) - 1
+    for k, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+        x = stacked_linear(x, weight, bias)
+        x = hidden(x) if k < last else x
+    return x
+
+
 class MLP(FlatParameters, nn.Module):
     """Multi-layer perceptron ``(..., input_dim) -> (..., output_dim)``.
 
@@ -224,16 +243,11 @@ class MLP(FlatParameters, nn.Module):
 
     def outputs(self, parameters: Mapping[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
         """``forward`` as a pure function of ``parameters``, those of one network or stacks (see ``stacked_linear``)."""
-        hidden, last = _ACTIVATIONS[self.hidden_nonlinearity], len(self.layers) - 1
-        if self.hidden_nonlinearity == "tanh":
-            weights, biases = (
-                [parameters[f"layers.{k}.{part}"] for k in range(last + 1)] for part in ("weight", "bias")
-            )
-            return _ACTIVATIONS[self.output_nonlinearity](tanh_mlp(x, weights, biases))
-        for k in range(last + 1):
-            x = stacked_linear(x, parameters[f"layers.{k}.weight"], parameters[f"layers.{k}.bias"])
-            if k < last:
-                x = hidden(x)
+        weights, biases = (
+            [parameters[f"layers.{k}.{part}"] for k in range(len(self.layers))] for part in ("weight", "bias")
+        )
+        is_tanh = self.hidden_nonlinearity == "tanh"
+        x = tanh_mlp(x, weights, biases) if is_tanh else perceptron(x, weights, biases, self.hidden_nonlinearity)
         return _ACTIVATIONS[self.output_nonlinearity](x)
 
 

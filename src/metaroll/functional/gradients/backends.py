@@ -38,7 +38,7 @@ class Layer(ABC):
     """An affine map ``z = W x + b`` of rows ``x (B, in)``, and its gradient."""
 
     @abstractmethod
-    def outputs(self, x: Array, out: Array) -> Array:
+    def affine(self, x: Array, out: Array) -> Array:
         """``z``, written into ``out (B, out)``, which is returned."""
 
     @abstractmethod
@@ -108,7 +108,7 @@ class _TorchLayer(Layer):
         self._weight_grad, self._bias_grad = weight_grad, bias_grad
         self._turned = weight.new_empty(weight.shape[::-1]) if weight.shape[1] <= FEW_INPUTS else None
 
-    def outputs(self, x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    def affine(self, x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         return torch.addmm(self._bias, x, self._transposed, out=out)
 
     def pull(self, grad: torch.Tensor, x: torch.Tensor) -> None:
@@ -142,7 +142,7 @@ class _TorchColumn(Layer):
         self._vector_grad = None if weight_grad is None else weight_grad[0]
         self._bias_grad = bias_grad
 
-    def outputs(self, x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    def affine(self, x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         torch.addmv(self._bias, x, self._vector, out=out[:, 0])
         return out
 
@@ -197,7 +197,7 @@ class _NumpyLayer(Layer):
         self._weight_grad, self._bias_grad = weight_grad, bias_grad
         self._ones = np.ones(0, dtype=weight.dtype)
 
-    def outputs(self, x: np.ndarray, out: np.ndarray) -> np.ndarray:
+    def affine(self, x: np.ndarray, out: np.ndarray) -> np.ndarray:
         np.matmul(x, self._weight, out=out)
         out += self._bias
         return out

@@ -148,10 +148,10 @@ class Perceptrons:
 
     def _pass(self, net: _Network, hidden: list[Array], x: Array) -> None:
         """``a_k = f(W_k a_{k-1} + b_k)`` from ``a_0 = x``; the last layer has no activation."""
-        apply = self._activation.apply
+        activate = self._activation.apply
         for layer, out in zip(net.layers, hidden, strict=False):
-            x = apply(layer.outputs(x, out))
-        net.layers[-1].outputs(x, net.output)
+            x = activate(layer.affine(x, out))
+        net.layers[-1].affine(x, net.output)
 
     def _pull(self, net: _Network, hidden: list[Array], x: Array, grad: Array, of_parameters: bool = True) -> Array:
         """Gradient of what the first layer gave, before its activation, ``(B, out)``."""

@@ -9,12 +9,11 @@ from typing import Any, cast
 
 import gymnasium
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from metaroll.checks import check_whole
 from metaroll.errors import ShapeError
-from metaroll.policies.networks import MLP, activation_name, activation_on_torch
+from metaroll.policies.networks import MLP, activation_name, perceptron
 from metaroll.policies.parameters import ParameterLayout
 from metaroll.types import EnvSpec
 
@@ -101,19 +100,11 @@ class Critics(nn.Module):
             with torch.set_grad_enabled(torch.is_grad_enabled() and not fixed):
                 observations = self.encoder(observations)
         x = observations if actions is None else torch.cat((observations, actions), dim=-1)
-        values = torch.stack(
-            [self._outputs(x, layers) for layers in zip(*(p.unbind() for p in (*weights, *biases)), strict=True)]
-        )
-        return values[..., 0] if self.num_outputs is None else values
-
-    def _outputs(self, x: Tensor, layers: Sequence[Tensor]) -> Tensor:
-        """Outputs ``(B, out)`` of one critic, of its weights and then its biases."""
         # One critic after the other: what belongs to one of them fits into a cache.
-        hidden, depth = activation_on_torch(self.hidden_nonlinearity), len(layers) // 2
-        for k, (weight, bias) in enumerate(zip(layers[:depth], layers[depth:], strict=True)):
-            x = F.linear(x, weight, bias)
-            x = hidden(x) if k < depth - 1 else x
-        return x
+        each = zip(*(p.unbind() for p in (*weights, *biases)), strict=True)
+        depth, activation = len(weights), self.hidden_nonlinearity
+        values = torch.stack([perceptron(x, layers[:depth], layers[depth:], activation) for layers in each])
+        return values[..., 0] if self.num_outputs is None else values
 
 
 def _widths(spec: EnvSpec, encoder: Any, num_atoms: int | None = None) -> tuple[int, int | None]:

@@ -17,9 +17,8 @@ from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import unknown_name
 from metaroll.functional.running_moments import Moments, add_rows, no_moments
-from metaroll.learners.on_policy.ppo_autograd import AutogradNets
 from metaroll.learners.on_policy.ppo_config import PPOConfig
-from metaroll.learners.on_policy.ppo_kernel import KernelNets, can_train
+from metaroll.learners.on_policy.ppo_nets import AutogradNets, KernelNets, can_train
 from metaroll.learners.on_policy.ppo_trainer import PPOData, PPONets, Trainer, run_passes
 from metaroll.learners.on_policy_training import (
     KNOWN_EPOCHS,
