@@ -39,6 +39,12 @@ REFUSED = {
 }
 """Runs that are neither loaded nor continued, and why (the changelog says so, too): errors name who wrote them."""
 
+NOT_CONTINUED = {
+    ("a745dda", name): "gradient steps round otherwise since version 0.2"
+    for name in ("ppo-memory", "rl2", "rl2-bandit", "rsac", "sac-discrete", "tqc")
+}
+"""Runs that are loaded and evaluated, but not trained on, and why; see ``RLAlgorithm.arithmetic``."""
+
 RELATIVE, ABSOLUTE = 1e-3, 1e-5
 """How far numbers of another processor, or of other versions of packages, may be from the written ones.
 
@@ -140,7 +146,7 @@ def test_a_run_is_evaluated_with_the_returns_that_it_had(corpus: str, name: str,
         assert kept.keys() & {"cell_returns", "returns"}
 
 
-@pytest.mark.parametrize(("corpus", "name"), RUNS)
+@pytest.mark.parametrize(("corpus", "name"), [part for part in RUNS if tuple(part.values) not in NOT_CONTINUED])
 def test_a_run_that_was_stopped_ends_as_the_one_that_was_not(corpus: str, name: str, tmp_path: Path) -> None:
     exact = same_machine(corpus)
     with unpacked(corpus, name, tmp_path):
@@ -177,7 +183,7 @@ def test_a_run_is_listed_and_reported(corpus: str, name: str, tmp_path: Path, ca
             assert entry["env"] in page and "cannot be read" not in page
 
 
-@pytest.mark.parametrize(("corpus", "name"), REFUSED)
+@pytest.mark.parametrize(("corpus", "name"), [*REFUSED, *NOT_CONTINUED])
 def test_what_cannot_be_continued_is_refused_with_the_version_that_wrote_it(
     corpus: str, name: str, tmp_path: Path, capfd: Any
 ) -> None:
@@ -190,8 +196,12 @@ def test_what_cannot_be_continued_is_refused_with_the_version_that_wrote_it(
         assert {path: after[path] for path in before if path.name != ".lock"} == {
             path: before[path] for path in before if path.name != ".lock"
         }
-        with pytest.raises(SnapshotError, match=version):
-            metaroll.load("run")
+        if (corpus, name) in REFUSED:
+            with pytest.raises(SnapshotError, match=version):
+                metaroll.load("run")
+        else:
+            with pytest.raises(SnapshotError, match=version):
+                metaroll.load("stopped").learn(1)
 
 
 @pytest.mark.parametrize(("corpus", "name"), parts("groups"))

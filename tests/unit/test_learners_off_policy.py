@@ -374,7 +374,7 @@ def test_a_step_of_sac_by_hand() -> None:
         critics.weights[0].copy_(tensor([[[k + 1.0, 1.0]] for k in range(2)]))
         critics.biases[0].fill_(0.5)
     settings = SoftSettings(target_entropy=-1.0, init_temperature=0.2, policy_lr=0.1, qf_lr=0.1, temperature_lr=0.1)
-    objective = soft.SoftObjective(soft.fit_critics, soft.improve_policy)
+    objective = soft.SoftObjective(soft.fit_critics, soft.improve_policy, 1)
     explorer = deterministic.BoxExploration(policy, 0)
     trainer = SoftTrainer(policy, critics, explorer, settings, objective, 0, torch.device("cpu"))
     noise = torch.randn(2, 1, 1, generator=torch_generator(0)).flatten().tolist()

@@ -127,7 +127,7 @@ def discrete_trainer() -> SoftTrainer:
         critics.weights[0].copy_(tensor([[[1.0], [2.0]], [[3.0], [1.0]]]))
         critics.biases[0].zero_()
     settings = SoftSettings(target_entropy=0.3, init_temperature=0.5, target_update_tau=0.25, **RATES)
-    objective = SoftObjective(soft_discrete.fit_choice_critics, soft_discrete.improve_choices)
+    objective = SoftObjective(soft_discrete.fit_choice_critics, soft_discrete.improve_choices, 2)
     return SoftTrainer(policy, critics, ChoiceExploration(policy, 0), settings, objective, 0, CPU)
 
 
@@ -167,7 +167,7 @@ def test_losses_of_discrete_sac_are_means_over_draws() -> None:
     policy = CategoricalMLPPolicy(EnvSpec(Box(-1, 1, (3,)), Discrete(4)), (8,), generator=torch_generator(0))
     critics = Critics(policy.env_spec, 2, (8,), generator=torch_generator(1))
     settings = SoftSettings(target_entropy=0.5, init_temperature=0.3)
-    objective = SoftObjective(soft_discrete.fit_choice_critics, soft_discrete.improve_choices)
+    objective = SoftObjective(soft_discrete.fit_choice_critics, soft_discrete.improve_choices, 2)
     trainer = SoftTrainer(policy, critics, ChoiceExploration(policy, 0), settings, objective, 0, CPU)
     draw = torch_generator(2)
     seen, after = (torch.randn(6, 3, generator=draw) for _ in range(2))

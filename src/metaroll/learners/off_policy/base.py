@@ -336,6 +336,11 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
         self._generator.bit_generator.state = told["batches"]
         self._tasks.load_state_dict(told["tasks"])
 
+    @property
+    def arithmetic(self) -> int:
+        """See ``RLAlgorithm``."""
+        return 1 if self.trainer is None else self.trainer.arithmetic
+
     def fingerprint(self) -> str | None:
         """Class, networks and hyperparameters as a short text; a snapshot fits a learner with the same one."""
         if self.trainer is None:

@@ -21,7 +21,7 @@ from metaroll.functional.gradients.actor_critic import (
 from metaroll.functional.gradients.perceptrons import Memory
 from metaroll.learners.off_policy.base import CollectionOptions, OffPolicyRLAlgorithm
 from metaroll.learners.off_policy.exploring import EpsilonGreedy
-from metaroll.learners.off_policy.nets import PolicyNet, policy_net, without_autograd
+from metaroll.learners.off_policy.nets import PolicyNet, are_perceptrons, policy_net, without_autograd
 from metaroll.learners.off_policy.networks import target_of
 from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.off_policy.setup import (
@@ -171,6 +171,11 @@ class ValueTrainer(ReplayTrainer):
     def described(self) -> Sequence[str]:
         """See ``ReplayTrainer``."""
         return [described(self.settings)]
+
+    @property
+    def arithmetic(self) -> int:
+        """See ``ReplayTrainer``."""
+        return 1 if are_perceptrons(self.networks.policy) else 2
 
     def state_dict(self) -> dict[str, Any]:
         """See ``ReplayTrainer``."""

@@ -16,7 +16,14 @@ from metaroll.functional.gradients.optimizers import Adam
 from metaroll.functional.gradients.perceptrons import Memory
 from metaroll.learners.off_policy.base import CollectionOptions, OffPolicyRLAlgorithm
 from metaroll.learners.off_policy.exploring import BoxExploration
-from metaroll.learners.off_policy.nets import CriticNets, PolicyNet, critic_nets, policy_net, without_autograd
+from metaroll.learners.off_policy.nets import (
+    CriticNets,
+    PolicyNet,
+    are_perceptrons,
+    critic_nets,
+    policy_net,
+    without_autograd,
+)
 from metaroll.learners.off_policy.networks import Critics, critics_of, target_of
 from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.off_policy.setup import buffer_for, check_policy, device_of, encoders_of, require_box
@@ -177,6 +184,11 @@ class DeterministicTrainer(ReplayTrainer):
     def described(self) -> Sequence[str]:
         """See ``ReplayTrainer``."""
         return [described(self.settings)]
+
+    @property
+    def arithmetic(self) -> int:
+        """See ``ReplayTrainer``."""
+        return 1 if are_perceptrons(self.networks.policy, self.networks.critics) else 2
 
     def state_dict(self) -> dict[str, Any]:
         """See ``ReplayTrainer``."""

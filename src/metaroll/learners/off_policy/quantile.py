@@ -170,7 +170,7 @@ class TQC(OffPolicyRLAlgorithm):
         critics = critics_of(qf, spec, count, generator, num_atoms)
         explorer = BoxExploration(policy if exploration_policy is None else exploration_policy, uniform_steps)
         objective = SoftObjective(
-            partial(fit_truncated_critics, num_dropped=count * dropped), improve_policy_by_means, f"{dropped=}"
+            partial(fit_truncated_critics, num_dropped=count * dropped), improve_policy_by_means, 2, f"{dropped=}"
         )
         self.trainer = SoftTrainer(policy, critics, explorer, settings, objective, seed, device_of(device))
         super().__init__(

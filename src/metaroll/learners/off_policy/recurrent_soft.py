@@ -157,6 +157,11 @@ class RecurrentSoftTrainer(ReplayTrainer):
         self.means.add(POLICY_LOSSES, losses.policy_seen)
         return losses.errors
 
+    @property
+    def arithmetic(self) -> int:
+        """See ``ReplayTrainer``: heads are torch's own layers since version 0.2."""
+        return 2
+
     def described(self) -> Sequence[str]:
         """See ``ReplayTrainer``."""
         return [described(self.settings), repr(self.sizes)]

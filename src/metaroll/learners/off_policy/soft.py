@@ -23,7 +23,14 @@ from metaroll.functional.gradients.optimizers import Adam
 from metaroll.functional.gradients.perceptrons import Memory
 from metaroll.learners.off_policy.base import CollectionOptions, OffPolicyRLAlgorithm
 from metaroll.learners.off_policy.exploring import BoxExploration, Exploration
-from metaroll.learners.off_policy.nets import CriticNets, PolicyNet, critic_nets, policy_net, without_autograd
+from metaroll.learners.off_policy.nets import (
+    CriticNets,
+    PolicyNet,
+    are_perceptrons,
+    critic_nets,
+    policy_net,
+    without_autograd,
+)
 from metaroll.learners.off_policy.networks import Critics, critics_of, target_of
 from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.off_policy.setup import (
@@ -155,12 +162,14 @@ class SoftObjective(NamedTuple):
     Attributes:
         fit_critics: A step of the critics.
         improve_policy: A step of the policy, after that of the critics; its log-densities lead the temperature.
+        arithmetic: That of perceptrons; see ``RLAlgorithm``.
         description: What a snapshot must agree with.
     """
 
     fit_critics: Callable[[SoftNets, TransitionBatch, Tensor], CriticLosses]
     improve_policy: Callable[[SoftNets, TransitionBatch, Tensor], PolicyLosses]
-    description: str = ""
+    arithmetic: int
+    description: str | None = None
 
 
 def critic_target(nets: SoftNets, batch: TransitionBatch, noise: Tensor) -> Tensor:
@@ -279,7 +288,13 @@ class SoftTrainer(ReplayTrainer):
 
     def described(self) -> Sequence[str]:
         """See ``ReplayTrainer``."""
-        return [described(self.settings), self.objective.description]
+        description = self.objective.description
+        return [described(self.settings), *([] if description is None else [description])]
+
+    @property
+    def arithmetic(self) -> int:
+        """See ``ReplayTrainer``."""
+        return self.objective.arithmetic if are_perceptrons(self.networks.policy, self.networks.critics) else 2
 
 
 def _nets_of(networks: SoftNetworks, optimizers: Mapping[str, Adam]) -> SoftNets:
@@ -373,7 +388,7 @@ class SAC(OffPolicyRLAlgorithm):
             qf = Critics(spec, 2, init="fan_in", encoder=critics_see, generator=generator)
         critics = critics_of(qf, spec, 2, generator)
         explorer = BoxExploration(policy if exploration_policy is None else exploration_policy, uniform_steps)
-        objective = SoftObjective(fit_critics, improve_policy)
+        objective = SoftObjective(fit_critics, improve_policy, arithmetic=1)
         self.trainer = SoftTrainer(policy, critics, explorer, settings, objective, seed, device_of(device))
         super().__init__(
             spec,

@@ -169,7 +169,7 @@ class DiscreteSAC(OffPolicyRLAlgorithm):
             qf = Critics(spec, 2, init="fan_in", encoder=critics_see, generator=generator)
         critics = critics_of(qf, spec, 2, generator)
         explorer = ChoiceExploration(policy if exploration_policy is None else exploration_policy, uniform_steps)
-        objective = SoftObjective(fit_choice_critics, improve_choices)
+        objective = SoftObjective(fit_choice_critics, improve_choices, 2, "")
         self.trainer = SoftTrainer(policy, critics, explorer, settings, objective, seed, device_of(device))
         super().__init__(
             spec,

@@ -144,6 +144,11 @@ class ReplayTrainer(ABC):
             batch: ``TransitionBatch``, unless its learner draws something else (``SegmentTensors``).
         """
 
+    @property
+    def arithmetic(self) -> int:
+        """See ``RLAlgorithm``: 2 where losses have given gradients at the outputs of networks since version 0.2."""
+        return 1
+
     @abstractmethod
     def described(self) -> Sequence[str]:
         """What a snapshot must agree with, beside the shapes of the networks."""

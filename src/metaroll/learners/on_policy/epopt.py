@@ -135,6 +135,11 @@ class EPOpt(EpochLearner):
         own = (self._epsilon, self._warm_up_epochs, self._rollouts_per_epoch, self._return_discount)
         return fingerprint_of(self, f"{self.learner.fingerprint()} {own!r}")
 
+    @property
+    def arithmetic(self) -> int:
+        """That of the learner."""
+        return self.learner.arithmetic
+
     def state_dict(self) -> dict[str, Any]:
         """State of the learner, and the number of updates."""
         return {"learner": self.learner.state_dict(), "epochs": self._num_epochs}

@@ -321,6 +321,11 @@ class PPO(EpochLearner):
         self._trainer = self._make_trainer()
         self._trainer.nets.load_state_dict(state)
 
+    @property
+    def arithmetic(self) -> int:
+        """2 where losses have had gradients at the outputs of networks since version 0.2, else 1."""
+        return 2 if self._gradients == "autograd" else 1
+
     def fingerprint(self) -> str:
         """Class, networks and hyperparameters as a short text; a snapshot fits a PPO with the same one."""
         kinds = [type(self._policy.policy).__name__, type(self._critic).__name__, self._gradients, *self.domain_params]

@@ -257,14 +257,14 @@ class KernelNets(PPONets[Rows]):
                 self._policy.log_std.copy_(torch.from_numpy(self._log_std))
 
     def state_dict(self) -> dict[str, Any]:
-        """See ``PPONets``."""
-        return self._optimizer.state_dict()
+        """See ``PPONets``: the moments are one array each, as in all versions."""
+        tree = self._optimizer.state_dict()
+        return {"first": tree["first"]["0"], "second": tree["second"]["0"], "num_steps": int(tree["steps"])}
 
     def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """See ``PPONets``; version 0.1 wrote the moments as one array each."""
-        if "num_steps" in tree:
-            tree = {"first": {"0": tree["first"]}, "second": {"0": tree["second"]}, "steps": tree["num_steps"]}
-        self._optimizer.load_state_dict(tree)
+        """See ``PPONets``."""
+        moments = {name: {"0": np.asarray(tree[name])} for name in ("first", "second")}
+        self._optimizer.load_state_dict({**moments, "steps": tree["num_steps"]})
 
     def _read_modules(self) -> None:
         # Before every epoch: somebody may have loaded other weights.

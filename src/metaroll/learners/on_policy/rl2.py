@@ -179,6 +179,11 @@ class RL2(EpochLearner, MetaRLAlgorithm):
         own = (self._trials_per_epoch, self._across_episodes)
         return fingerprint_of(self, f"{self.learner.fingerprint()} {own!r}")
 
+    @property
+    def arithmetic(self) -> int:
+        """That of the learner."""
+        return self.learner.arithmetic
+
     def state_dict(self) -> dict[str, Any]:
         """State of the learner."""
         return {"learner": self.learner.state_dict()}

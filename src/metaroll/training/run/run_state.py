@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import metaroll
 from metaroll.checks import check_whole
 from metaroll.errors import SnapshotError
 from metaroll.learners.base import RLAlgorithm
@@ -17,6 +18,7 @@ from metaroll.training.store.snapshots import BUFFERS, Snapshot
 
 __all__ = [
     "TrainArgs",
+    "check_arithmetic",
     "check_can_save",
     "check_train_tasks",
     "checked_runner_tree",
@@ -140,6 +142,17 @@ def _refuse_other_spaces(snapshot: Snapshot, algo: RLAlgorithm) -> None:
         raise SnapshotError(
             f"{snapshot.path} was learned in an environment with {told}: give the environment that the run was made "
             "with, or one with the same spaces"
+        )
+
+
+def check_arithmetic(snapshot: Snapshot, algo: RLAlgorithm) -> None:
+    """``SnapshotError`` if training would not go on from ``snapshot`` to the bits that its writer would have found."""
+    if snapshot.manifest.get("arithmetic", 1) != algo.arithmetic:
+        writer = f"metaroll {snapshot.manifest.get('metaroll', 'of an unknown version')}"
+        raise SnapshotError(
+            f"{snapshot.path} was written by {writer}, in which gradient steps of this {algo.info.name} round otherwise"
+            f" than in metaroll {metaroll.__version__}: it can be loaded and evaluated, but not trained further. Train "
+            f"it further with {writer}, or train anew"
         )
 
 

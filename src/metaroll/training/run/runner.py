@@ -22,6 +22,7 @@ from metaroll.training.figures.plots import plot_learning_curve, require_matplot
 from metaroll.training.run.rollout_source import RolloutSource, SamplerChoice
 from metaroll.training.run.run_state import (
     TrainArgs,
+    check_arithmetic,
     check_can_save,
     checked_runner_tree,
     fingerprint_of,
@@ -210,6 +211,7 @@ class LocalRunner(RunnerServices):
         }
         args = replace(self._args, **{name: value for name, value in given.items() if value is not None})
         self._check_can_write(algo, args)
+        self.check_resumes(args.n_epochs)
         snapshot, from_dir = self._restored
         self._args, self._restored = args, None
         moved = self._store.go_on_from(snapshot, from_dir, self._exist_ok, self._config)
@@ -218,6 +220,11 @@ class LocalRunner(RunnerServices):
             self.save(snapshot.iteration)
         self._store.metrics.loggers.open(self.run_dir, self._total_env_steps)
         return self._run(algo)
+
+    def check_resumes(self, n_epochs: int) -> None:
+        """``SnapshotError`` if what was restored cannot be trained up to ``n_epochs``; changes nothing."""
+        if self._restored is not None and n_epochs > self._restored[0].iteration:
+            check_arithmetic(self._restored[0], self._require_setup("resume").algo)
 
     def restore(self, from_dir: str | Path, from_epoch: int | str = "last") -> TrainArgs:
         """Load a snapshot into the algorithm that was set up; the saved arguments of ``train``. Writes nothing.
@@ -279,6 +286,7 @@ class LocalRunner(RunnerServices):
         manifest = {
             "algorithm": algo.info.name,
             "fingerprint": self._fingerprint,
+            "arithmetic": algo.arithmetic,
             "spaces": space_texts(algo),
             "config": None if self._config is None else to_plain(self._config),
             "best": best,

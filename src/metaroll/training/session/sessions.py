@@ -156,6 +156,7 @@ def continue_run(
         stack.enter_context(_training(config, folder, experiment))
         with blame_input():
             experiment.runner.restore(folder, done)
+            experiment.runner.check_resumes(epochs)
             split = _split_of(config, experiment.algo, experiment.evaluator)
             run_folder.write_config(folder, config)
         if built is not None:
