@@ -14,7 +14,7 @@ from metaroll.functional.policy_gradients import (
     categorical_log_prob_gradient,
     clipped_surrogate,
     clipped_value_loss,
-    gaussian_log_prob_and_deviation,
+    gaussian_rows,
     log_softmax,
     standardize,
 )
@@ -97,12 +97,14 @@ def test_value_loss_equals_autograd(clip, made):
 
 def test_gaussian_log_density_and_its_gradients():
     actions, mean, log_std = normal(0, 20, 3), normal(1, 20, 3), normal(2, 3) * 0.3
-    log_prob, z = gaussian_log_prob_and_deviation(actions, mean, log_std)
+    log_prob, z, inverse_std, entropy = gaussian_rows(actions, mean, log_std)
     mean_t, log_std_t = leaf(mean), leaf(log_std)
     expected = torch.distributions.Normal(mean_t, log_std_t.exp()).log_prob(torch.from_numpy(actions)).sum(-1)
     np.testing.assert_allclose(log_prob, expected.detach(), rtol=1e-5)
     expected.sum().backward()
-    np.testing.assert_allclose(z / np.exp(log_std), mean_t.grad, atol=1e-5)
+    np.testing.assert_allclose(z * inverse_std, mean_t.grad, atol=1e-5)
+    reference = torch.distributions.Normal(mean_t, log_std_t.exp()).entropy().sum(-1).mean()
+    assert entropy == pytest.approx(reference.item(), rel=1e-6)
     np.testing.assert_allclose((z**2 - 1).sum(axis=0), log_std_t.grad, rtol=1e-4, atol=1e-4)
 
 

@@ -261,10 +261,11 @@ def test_a_gradient_step_waits_for_nothing() -> None:
     weights = dict(algo.learner.policy.policy.named_parameters())
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         inputs, targets = (type(part)(*map(mode.from_tensor, part)) for part in (inputs, targets))
-        log_prob, _, values = nets.evaluate(inputs)
+        log_prob, _ = nets.policy(inputs)
+        values = nets.critic(inputs)
         surrogate = clipped_surrogate(log_prob, targets.log_probs, targets.advantages, 0.2)
         error = clipped_value_loss(values, targets.returns, targets.values, 0.2)
-        outputs = [output for output in nets._outputs if output.requires_grad]
+        outputs = [*nets._outputs, nets._values]
         grads = [surrogate.d_log_prob, torch.ones_like(outputs[1]), error.d_values]
         gradients = torch.autograd.grad(outputs, [weights["head.weight"]], grads)
     assert gradients[0].shape == weights["head.weight"].shape

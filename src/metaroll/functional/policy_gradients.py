@@ -13,13 +13,14 @@ import numpy as np
 import torch
 
 __all__ = [
+    "GaussianRows",
     "Surrogate",
     "ValueLoss",
     "categorical_log_prob",
     "categorical_log_prob_gradient",
     "clipped_surrogate",
     "clipped_value_loss",
-    "gaussian_log_prob_and_deviation",
+    "gaussian_rows",
     "log_softmax",
     "standardize",
 ]
@@ -102,19 +103,32 @@ def _clip(rows: Rows, low: float, high: float) -> Rows:
     return np.minimum(clipped, high, out=clipped)
 
 
-def gaussian_log_prob_and_deviation(
-    actions: np.ndarray, mean: np.ndarray, log_std: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Log-densities ``(B,)`` of ``actions (B, A)``, and deviations ``z = (a - mean) / std`` in units of ``std (A,)``.
+class GaussianRows(NamedTuple):
+    """Log-densities of actions, and what their gradients are made of.
 
-    The gradient of a log-density by the mean is ``z / std``, and by ``log_std`` it is ``z^2 - 1``.
+    Attributes:
+        log_prob: ``(B,)``.
+        deviations: ``z = (a - mean) / std``, ``(B, A)``. The gradient of a log-density by the mean is ``z / std``, by
+            ``log_std`` it is ``z^2 - 1``.
+        inverse_std: ``1 / std (A,)``.
+        entropy: Of each row, whose gradient by ``log_std`` is 1.
     """
+
+    log_prob: np.ndarray
+    deviations: np.ndarray
+    inverse_std: np.ndarray
+    entropy: float
+
+
+def gaussian_rows(actions: np.ndarray, mean: np.ndarray, log_std: np.ndarray) -> GaussianRows:
+    """Of ``actions (B, A)`` of ``N(mean, exp(log_std)^2)`` with ``mean (B, A)`` and ``log_std (A,)``."""
+    inverse_std, total = np.exp(-log_std), float(log_std.sum())
     z = actions - mean
-    z *= np.exp(-log_std)
+    z *= inverse_std
     log_prob = np.einsum("ba,ba->b", z, z)
     log_prob *= np.float32(-0.5)
-    log_prob -= np.float32(float(log_std.sum()) + len(log_std) * _HALF_LOG_2PI)
-    return log_prob, z
+    log_prob -= np.float32(total + len(log_std) * _HALF_LOG_2PI)
+    return GaussianRows(log_prob, z, inverse_std, total + len(log_std) * (_HALF_LOG_2PI + 0.5))
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:

@@ -71,8 +71,9 @@ class Backend:
         widths: Numbers of inputs and outputs of a weight.
         empty: New memory of a shape, of the type of an array.
         plain: The same numbers, without the books of autograd.
-        place: Where an array lies in memory, as far as that can change.
-        rows_of: ``(array, rows, out)``: these rows of an array, written into the beginning of ``out``.
+        place: Where an array lies in memory; ``None``: arrays stay where they are.
+        rows_of: ``(array, rows, out)``: these rows of an array, written into the beginning of ``out`` or, where that is
+            ``None``, into new memory.
         put_rows: ``(array, rows, values)``: writes values into these rows of an array.
         where: Indices of the rows of ``(array, value)`` that are equal to the value.
     """
@@ -82,8 +83,8 @@ class Backend:
     widths: Callable[[Array], tuple[int, int]]
     empty: Callable[[tuple[int, ...], Array], Array]
     plain: Callable[[Array], Array]
-    place: Callable[[Array], int]
-    rows_of: Callable[[Array, Array, Array], Array]
+    place: Callable[[Array], int] | None
+    rows_of: Callable[[Array, Array, Array | None], Array]
     put_rows: Callable[[Array, Array, Array], None]
     where: Callable[[Array, int], Array]
 
@@ -141,9 +142,12 @@ class _TorchColumn(Layer):
         self._weight, self._vector, self._bias = weight, weight[0], bias
         self._vector_grad = None if weight_grad is None else weight_grad[0]
         self._bias_grad = bias_grad
+        self._out = self._out_vector = weight  # views of what is written to, which is the same for many passes
 
     def affine(self, x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        torch.addmv(self._bias, x, self._vector, out=out[:, 0])
+        if out is not self._out:
+            self._out, self._out_vector = out, out[:, 0]
+        torch.addmv(self._bias, x, self._vector, out=self._out_vector)
         return out
 
     def pull(self, grad: torch.Tensor, x: torch.Tensor) -> None:
@@ -166,6 +170,10 @@ def _torch_layer(weight: torch.Tensor, *rest: Any) -> Layer:
     return _TorchColumn(weight, *rest) if len(weight) == 1 else _TorchLayer(weight, *rest)
 
 
+def _torch_rows(array: torch.Tensor, rows: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
+    return torch.index_select(array, 0, rows, out=None if out is None else out[: len(rows)])
+
+
 TORCH = Backend(
     activations={
         "relu": Activation(torch.relu_, lambda grad, a, out: _relu_backward(grad, a, 0.0, grad_input=out)),
@@ -176,7 +184,7 @@ TORCH = Backend(
     empty=lambda shape, like: like.new_empty(shape),
     plain=torch.Tensor.detach,
     place=torch.Tensor.data_ptr,
-    rows_of=lambda array, rows, out: torch.index_select(array, 0, rows, out=out[: len(rows)]),
+    rows_of=_torch_rows,
     put_rows=lambda array, rows, values: array.index_copy_(0, rows, values),
     where=lambda array, value: (array == value).nonzero()[:, 0],
 )
@@ -225,6 +233,12 @@ def _numpy_tanh_pull(grad: np.ndarray, a: np.ndarray, out: np.ndarray) -> np.nda
     return np.multiply(grad, a, out=out)
 
 
+def _numpy_rows(array: np.ndarray, rows: np.ndarray, out: np.ndarray | None) -> np.ndarray:
+    if out is None:
+        return array[rows]
+    return np.take(array, rows, axis=0, out=out[: len(rows)], mode="clip")  # other modes copy what they write
+
+
 NUMPY = Backend(
     activations={
         "relu": Activation(lambda z: np.maximum(z, 0, out=z), lambda grad, a, out: np.multiply(grad, a > 0, out=out)),
@@ -234,8 +248,8 @@ NUMPY = Backend(
     widths=lambda weight: (weight.shape[0], weight.shape[1]),
     empty=lambda shape, like: np.empty(shape, like.dtype),
     plain=lambda array: array,
-    place=lambda array: 0,
-    rows_of=lambda array, rows, out: np.take(array, rows, axis=0, out=out[: len(rows)], mode="clip"),
+    place=None,
+    rows_of=_numpy_rows,
     put_rows=np.ndarray.__setitem__,
     where=lambda array, value: np.flatnonzero(array == value),
 )

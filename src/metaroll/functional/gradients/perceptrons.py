@@ -32,6 +32,19 @@ class _Network(NamedTuple):
     output: Array  # (B, out)
 
 
+class _Room(NamedTuple):
+    """What passes over a number of rows write to."""
+
+    networks: list[_Network]
+    outputs: Array  # (K, B, out)
+    grads: list[Array]  # of what each hidden layer gave, (B, out)
+    chosen: list[Array]  # what each hidden layer gave in some of the rows
+
+
+_MOST_COUNTS = 8
+"""Numbers of rows for which views are kept."""
+
+
 @final
 class Perceptrons:
     """K perceptrons of one shape for the same rows, and their gradient.
@@ -73,17 +86,24 @@ class Perceptrons:
         if gradients is None:
             gradients = [backend.empty(tuple(p.shape), p) for p in self._parameters] if differentiable else []
         self._gradients = list(gradients)
-        self._places: list[int] = []
-        self._networks: list[_Network] = []
+        self._widths = [backend.widths(weight[0] if weight.ndim == 3 else weight)[1] for weight in weights]
+        self._own: Memory = {}
+        self._outputs: Array = None  # until a number of rows is known
+        self._moves = backend.place is not None
+        self._count, self._places = -1, self._places_now()
+        self._layers: list[list[Layer]] = []
+        self._known: dict[int, _Room] = {}
+        self._room = _Room([], self._outputs, [], [])
         self._rows: Array | None = None
 
     def __call__(self, x: Array, first: int | None = None) -> Array:
         """Outputs ``(K, B, out)`` for rows ``x (B, in)``; only those of the ``first`` so many, if that is given."""
-        self._settle(len(x))
-        for net in self._networks[:first]:
+        if self._moves or len(x) != self._count:
+            self._settle(len(x))
+        for net in self._room.networks[:first]:
             self._pass(net, net.hidden, x)
         self._rows = x if self._differentiable else None
-        return self._outputs[:first]
+        return self._room.outputs[:first]
 
     def pull(self, grad: Array) -> list[Array]:
         """Gradients of the weights, then of the biases, in the order and shapes in which they were given.
@@ -95,7 +115,7 @@ class Perceptrons:
             RuntimeError: There is no pass that it could be the gradient of.
         """
         x = self._taken()
-        for net, above in zip(self._networks, grad, strict=True):
+        for net, above in zip(self._room.networks, grad, strict=True):
             self._pull(net, net.hidden, x, above)
         return self._gradients
 
@@ -105,7 +125,7 @@ class Perceptrons:
         Where ``grad`` is of fewer networks, it is that of the first ones, and 0 for the others.
         """
         x, total = self._taken(), None
-        for net, above in zip(self._networks, grad, strict=False):
+        for net, above in zip(self._room.networks, grad, strict=False):
             below = self._pull(net, net.hidden, x, above, of_parameters=False)
             total = net.layers[0].pull_rows(below, columns, total)
         return total
@@ -119,10 +139,10 @@ class Perceptrons:
             columns: Of the rows.
         """
         backend, x, total = self._backend, self._taken(), None
-        for i, net in enumerate(self._networks):
+        for i, net in enumerate(self._room.networks):
             rows = backend.where(chosen, i)
-            hidden = [backend.rows_of(h, rows, into) for h, into in zip(net.hidden, self._chosen, strict=True)]
-            below = self._pull(net, hidden, x, grad[rows], of_parameters=False)
+            hidden = [backend.rows_of(h, rows, into) for h, into in zip(net.hidden, self._room.chosen, strict=True)]
+            below = self._pull(net, hidden, x, backend.rows_of(grad, rows, None), of_parameters=False)
             part = net.layers[0].pull_rows(below, columns, None)
             total = backend.empty((len(x), part.shape[1]), part) if total is None else total
             backend.put_rows(total, rows, part)
@@ -138,13 +158,14 @@ class Perceptrons:
         Returns:
             Outputs ``(K, B, out)``, and gradients.
         """
-        self._settle(len(x))
-        hidden = self._networks[0].hidden
-        for net in self._networks:
+        if self._moves or len(x) != self._count:
+            self._settle(len(x))
+        hidden = self._room.networks[0].hidden
+        for net in self._room.networks:
             self._pass(net, hidden, x)
             self._pull(net, hidden, x, rule(net.output))
         self._rows = None
-        return self._outputs, self._gradients
+        return self._room.outputs, self._gradients
 
     def _pass(self, net: _Network, hidden: list[Array], x: Array) -> None:
         """``a_k = f(W_k a_{k-1} + b_k)`` from ``a_0 = x``; the last layer has no activation."""
@@ -155,12 +176,13 @@ class Perceptrons:
 
     def _pull(self, net: _Network, hidden: list[Array], x: Array, grad: Array, of_parameters: bool = True) -> Array:
         """Gradient of what the first layer gave, before its activation, ``(B, out)``."""
+        grads = self._room.grads
         for k in range(self._depth - 1, -1, -1):
             layer, below = net.layers[k], hidden[k - 1] if k else x
             if of_parameters:
                 layer.pull(grad, below)
             if k:
-                grad = layer.pull_below(grad, below, self._activation, self._grads[k - 1])
+                grad = layer.pull_below(grad, below, self._activation, grads[k - 1])
         return grad
 
     def _taken(self) -> Array:
@@ -170,38 +192,54 @@ class Perceptrons:
         return rows
 
     def _settle(self, count: int) -> None:
-        """Memory for ``count`` rows, and layers where the parameters are now."""
-        backend = self._backend
-        places = [count, *map(backend.place, self._parameters)]
-        if places == self._places:
+        """Layers where the parameters are now, and memory for ``count`` rows."""
+        places = self._places_now()
+        if places != self._places or not self._layers:
+            self._places, self._layers, self._known = places, self._layers_now(), {}
+        elif count == self._count:
             return
-        single = self._parameters[0].ndim == 2
-        stacks = [[p] if single else list(p) for p in map(backend.plain, self._parameters)]
-        grads = [[g] if single else list(g) for g in self._gradients] or [[None] * len(s) for s in stacks]
-        depth, num = self._depth, len(stacks[0])
-        widths = [backend.widths(stack[0])[1] for stack in stacks[:depth]]
-        kept = num if self._differentiable else 1
-        self._outputs = backend.empty((num, count, widths[-1]), stacks[0][0])
-        hidden = [[self._room("rows", k, count, width)] for k, width in enumerate(widths[:-1])]
-        for rooms in hidden:
-            rooms += [backend.empty(tuple(rooms[0].shape), rooms[0]) for _ in range(kept - 1)]
-        self._grads = [self._room("gradient", k % 2, count, width) for k, width in enumerate(widths[:-1])]
-        self._chosen = [self._room("chosen", k, count, width) for k, width in enumerate(widths[:-1])]
-        self._networks = [
-            _Network(
-                [
-                    backend.layer(stacks[k][i], stacks[depth + k][i], grads[k][i], grads[depth + k][i])
-                    for k in range(depth)
-                ],
-                [rooms[min(i, kept - 1)] for rooms in hidden],
-                self._outputs[i],
-            )
-            for i in range(num)
-        ]
-        self._places = places
+        self._count = count
+        if count not in self._known:
+            if len(self._known) == _MOST_COUNTS:
+                self._known.clear()
+            self._known[count] = self._room_for(count)
+        self._room = self._known[count]
 
-    def _room(self, purpose: str, number: int, count: int, width: int) -> Array:
+    def _room_for(self, count: int) -> _Room:
+        num, widths = len(self._layers), self._widths
+        kept = num if self._differentiable else 1
+        hidden = [[self._rows_of(self._memory, "rows", k, count, width) for k, width in enumerate(widths[:-1])]]
+        # The others keep theirs until their gradient is asked for, so they share no memory.
+        hidden += [
+            [self._rows_of(self._own, "rows", i * self._depth + k, count, width) for k, width in enumerate(widths[:-1])]
+            for i in range(1, kept)
+        ]
+        if self._outputs is None or self._outputs.shape[1] < count:
+            self._outputs = self._backend.empty((num, count, widths[-1]), self._parameters[0])
+        outputs = self._outputs[:, :count]
+        return _Room(
+            [_Network(layers, hidden[min(i, kept - 1)], outputs[i]) for i, layers in enumerate(self._layers)],
+            outputs,
+            [self._rows_of(self._memory, "gradient", k % 2, count, width) for k, width in enumerate(widths[:-1])],
+            [self._rows_of(self._memory, "chosen", k, count, width) for k, width in enumerate(widths[:-1])],
+        )
+
+    def _layers_now(self) -> list[list[Layer]]:
+        """The layers of each network."""
+        backend, depth, single = self._backend, self._depth, self._parameters[0].ndim == 2
+        stacks = [[p] if single else list(p) for p in map(backend.plain, self._parameters)]
+        grads = [[g] if single else list(g) for g in self._gradients] or [[None] * len(stack) for stack in stacks]
+        return [
+            [backend.layer(stacks[k][i], stacks[depth + k][i], grads[k][i], grads[depth + k][i]) for k in range(depth)]
+            for i in range(len(stacks[0]))
+        ]
+
+    def _places_now(self) -> list[int]:
+        place = self._backend.place
+        return [] if place is None else [place(p) for p in self._parameters]
+
+    def _rows_of(self, memory: Memory, purpose: str, number: int, count: int, width: int) -> Array:
         key = (purpose, number, width)
-        if key not in self._memory or len(self._memory[key]) < count:
-            self._memory[key] = self._backend.empty((count, width), self._parameters[0])
-        return self._memory[key][:count]
+        if key not in memory or len(memory[key]) < count:
+            memory[key] = self._backend.empty((count, width), self._parameters[0])
+        return memory[key][:count]

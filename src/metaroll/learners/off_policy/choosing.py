@@ -155,13 +155,14 @@ class ValueTrainer(ReplayTrainer):
         self.nets = ValueNets(
             policy_net(policy, optimizer, memory), policy_net(self.networks.target, None, memory), self.networks
         )
+        self._without_autograd = without_autograd(self.nets.policy)
         self._num_steps = 0
 
     def step(self, batch: TransitionBatch) -> Tensor:
         """See ``ReplayTrainer``."""
         self.trained.optimizers["policy"].set_lr(self.settings.lr_after(self._num_steps))
         self._num_steps += 1
-        with without_autograd(self.nets.policy):
+        with self._without_autograd():
             losses = fit_values(self.nets, batch, self.settings.double, self.settings.max_grad_norm)
             if self._num_steps % self.settings.target_update_steps == 0:
                 self.trained.follow("target", "policy", 1.0)

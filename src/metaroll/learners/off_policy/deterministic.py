@@ -164,13 +164,14 @@ class DeterministicTrainer(ReplayTrainer):
         rates = {"critics": settings.qf_lr, "policy": settings.policy_lr}
         super().__init__(exploration, Trained(self.networks._asdict(), rates, device), seed, device)
         self.nets = _nets_of(self.networks, self.trained.optimizers)
+        self._without_autograd = without_autograd(*self.nets)
         self._num_steps = 0
 
     def step(self, batch: TransitionBatch) -> Tensor:
         """See ``ReplayTrainer``."""
         nets, settings, trained = self.nets, self.settings, self.trained
         self._num_steps += 1
-        with without_autograd(*nets):
+        with self._without_autograd():
             noise = self.draw_noise(*batch.actions.shape) if settings.smoothing_std else None
             target = critic_target(nets, batch, noise, settings)
             critic = fit_critics(nets, batch, target)

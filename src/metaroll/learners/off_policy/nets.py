@@ -7,8 +7,8 @@ activations) by autograd. Steps do not know which. The parameters are those of t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, cast, final
 
 import torch
@@ -99,11 +99,9 @@ def _step(optimizer: Adam | None, gradients: Sequence[Tensor], max_norm: float |
     optimizer.step(clipped(gradients, max_norm))
 
 
-@contextmanager
-def without_autograd(*nets: PolicyNet | CriticNets) -> Iterator[None]:
-    """Inside, nothing keeps the books of autograd but what these networks need for themselves."""
-    with torch.inference_mode() if all(net.by_kernel for net in nets) else torch.no_grad():
-        yield
+def without_autograd(*nets: PolicyNet | CriticNets) -> Callable[[], AbstractContextManager[Any]]:
+    """Makes contexts in which nothing keeps the books of autograd but what these networks need for themselves."""
+    return torch.inference_mode if all(net.by_kernel for net in nets) else torch.no_grad
 
 
 def are_perceptrons(*networks: Any) -> bool:

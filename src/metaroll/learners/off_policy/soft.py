@@ -136,17 +136,16 @@ class SoftNets(NamedTuple):
         """Actions ``a = tanh(mu(s) + sigma(s) n)`` of a Gaussian policy for noise n ``(B, act_dim)``."""
         mean, unbounded = self.policy(observations).chunk(2, dim=-1)
         log_std = unbounded.clamp(*self.log_std_bounds)
-        actions, log_prob = squashed_sample(mean, log_std, noise)
-        return GaussianSample(actions, log_prob, log_std, log_std == unbounded)
+        return GaussianSample(*squashed_sample(mean, log_std, noise), log_std, unbounded)
 
 
 class GaussianSample(NamedTuple):
-    """Actions ``(B, act_dim)`` in [-1, 1], ``ln pi(a | s)`` ``(B,)``, and ``log_std`` with where it moves freely."""
+    """Actions ``(B, act_dim)`` in [-1, 1], ``ln pi(a | s)`` ``(B,)``, and ``log_std`` within its bounds and before."""
 
     actions: Tensor
     log_prob: Tensor
     log_std: Tensor
-    is_free: Tensor
+    unbounded: Tensor
 
 
 class PolicyLosses(NamedTuple):
@@ -231,7 +230,8 @@ def descend_entropy(
         sample.log_std, noise, sample.actions, grad_actions, temperature * (1 / len(noise))
     )
     # Beyond its bounds ln sigma is a constant.
-    nets.policy.descend(torch.cat((grad_mean, grad_log_std * sample.is_free), dim=-1))
+    grad_log_std = grad_log_std * (sample.log_std == sample.unbounded)
+    nets.policy.descend(torch.cat((grad_mean, grad_log_std), dim=-1))
     loss = soft_policy_loss(sample.log_prob, values, temperature)
     return PolicyLosses(torch.stack([loss, sample.log_prob.mean()]), sample.log_prob)
 
@@ -269,11 +269,12 @@ class SoftTrainer(ReplayTrainer):
             rates["temperature"] = settings.temperature_lr
         super().__init__(exploration, Trained(self.networks._asdict(), rates, device), seed, device)
         self.nets = _nets_of(self.networks, self.trained.optimizers)
+        self._without_autograd = without_autograd(self.nets.policy, self.nets.critics)
 
     def step(self, batch: TransitionBatch) -> Tensor:
         """See ``ReplayTrainer``."""
         nets, settings, trained = self.nets, self.settings, self.trained
-        with without_autograd(nets.policy, nets.critics):
+        with self._without_autograd():
             for_target, for_policy = self.draw_noise(2, *batch.actions.shape)
             critic = self.objective.fit_critics(nets, batch, for_target)
             policy = self.objective.improve_policy(nets, batch, for_policy)

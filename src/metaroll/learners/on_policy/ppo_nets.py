@@ -17,11 +17,11 @@ from torch import Tensor, nn
 
 from metaroll.functional.gradients.backends import NUMPY
 from metaroll.functional.gradients.optimizers import Adam, clip_norm
-from metaroll.functional.gradients.perceptrons import Perceptrons
+from metaroll.functional.gradients.perceptrons import Memory, Perceptrons
 from metaroll.functional.policy_gradients import (
     categorical_log_prob,
     categorical_log_prob_gradient,
-    gaussian_log_prob_and_deviation,
+    gaussian_rows,
     log_softmax,
     standardize,
 )
@@ -38,7 +38,6 @@ __all__ = ["AutogradNets", "KernelNets", "can_train"]
 
 # -- by hand -----------------------------------------------------------------------------------------------------------
 
-_GAUSSIAN_ENTROPY = 0.5 * float(np.log(2.0 * np.pi)) + 0.5
 _ROWS_OF_KERNEL = 4096
 
 
@@ -96,9 +95,9 @@ def _layers_of(flat: np.ndarray, net: MLP) -> _Layers:
     return layers
 
 
-def _kernel(net: MLP, layers: _Layers, gradients: _Layers) -> Perceptrons:
+def _kernel(net: MLP, layers: _Layers, gradients: _Layers, memory: Memory) -> Perceptrons:
     grads = [*gradients.weights, *gradients.biases]
-    return Perceptrons(layers.weights, layers.biases, net.hidden_nonlinearity, NUMPY, gradients=grads)
+    return Perceptrons(layers.weights, layers.biases, net.hidden_nonlinearity, NUMPY, gradients=grads, memory=memory)
 
 
 class _Actor(ABC):
@@ -124,19 +123,19 @@ class _GaussianActor(_Actor):
     ) -> None:
         self.kernel = kernel
         self._log_std, self._d_log_std, self._least, self._is_learned = log_std, d_log_std, least, is_learned
-        self._bounded = self._deviations = log_std
+        self._bounded, self._rows = log_std, gaussian_rows(log_std[None], log_std[None], log_std)
 
     def evaluate(self, observations: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, float]:
         mean = self.kernel(observations)[0]
         self._bounded = log_std = np.maximum(self._log_std, np.float32(self._least))
-        log_prob, self._deviations = gaussian_log_prob_and_deviation(actions, mean, log_std)
-        return log_prob, float(log_std.sum()) + len(log_std) * _GAUSSIAN_ENTROPY
+        self._rows = rows = gaussian_rows(actions, mean, log_std)
+        return rows.log_prob, rows.entropy
 
     def pull(self, d_log_prob: np.ndarray, d_entropy: float) -> None:
-        z = self._deviations
+        _, z, inverse_std, _ = self._rows
         # d ln pi / d mu = z / sigma
         d_mean = z * d_log_prob[:, None]
-        d_mean *= np.exp(-self._bounded)
+        d_mean *= inverse_std
         if self._is_learned:
             # d ln pi / d ln sigma = z^2 - 1, d H / d ln sigma = 1
             np.multiply(z, z, out=z)
@@ -187,13 +186,14 @@ class KernelNets(PPONets[Rows]):
             (policy.net, _layers_of(of_actor, policy.net)),
             (critic, _layers_of(of_critic, critic)),
         ]
-        kernel = _kernel(policy.net, self._layers[0][1], _layers_of(d_actor, policy.net))
+        memory: Memory = {}  # they take turns
+        kernel = _kernel(policy.net, self._layers[0][1], _layers_of(d_actor, policy.net), memory)
         self._actor: _Actor = (
             _GaussianActor(kernel, self._log_std, d_log_std, policy.min_log_std, policy.log_std.requires_grad)
             if isinstance(policy, GaussianMLPPolicy)
             else _CategoricalActor(kernel)
         )
-        self._judge = _kernel(critic, self._layers[1][1], _layers_of(d_critic, critic))
+        self._judge = _kernel(critic, self._layers[1][1], _layers_of(d_critic, critic), memory)
         self._optimizer = Adam([self._weights], config.learning_rate, eps=config.adam_eps)
         self._read_modules()
 
@@ -219,24 +219,35 @@ class KernelNets(PPONets[Rows]):
         order = generator.permutation(len(data.advantages))
         observations = data.observations[order]
         shared = data.critic_inputs is data.observations
-        rows = Rows(observations, observations if shared else data.critic_inputs[order], data.actions[order])
-        targets = Targets(*(c[order] for c in (data.log_probs, data.advantages, data.targets, data.values)))
+        columns = [
+            observations,
+            observations if shared else data.critic_inputs[order],
+            *(c[order] for c in (data.actions, data.log_probs, data.advantages, data.targets, data.values)),
+        ]
         for begin in range(0, len(order), self._config.batch_size):
-            piece = slice(begin, begin + self._config.batch_size)
-            fitted = Targets(*(column[piece] for column in targets))
+            piece = [column[begin : begin + self._config.batch_size] for column in columns]
             if self._config.normalize_advantages:
-                fitted = fitted._replace(advantages=standardize(fitted.advantages))
-            yield Rows(*(column[piece] for column in rows)), fitted
+                piece[4] = standardize(piece[4])
+            yield Rows(*piece[:3]), Targets(*piece[3:])
 
-    def evaluate(self, inputs: Rows) -> tuple[np.ndarray, float, np.ndarray]:
+    def policy(self, inputs: Rows) -> tuple[np.ndarray, float]:
         """See ``PPONets``."""
-        log_prob, entropy = self._actor.evaluate(inputs.observations, inputs.actions)
-        return log_prob, entropy, self._judge(inputs.critic_inputs)[0, :, 0]
+        return self._actor.evaluate(inputs.observations, inputs.actions)
 
-    def descend(self, d_log_prob: np.ndarray, d_entropy: float, d_values: np.ndarray, learning_rate: float) -> float:
+    def pull_policy(self, d_log_prob: np.ndarray, d_entropy: float) -> None:
         """See ``PPONets``."""
         self._actor.pull(d_log_prob, d_entropy)
+
+    def critic(self, inputs: Rows) -> np.ndarray:
+        """See ``PPONets``."""
+        return self._judge(inputs.critic_inputs)[0, :, 0]
+
+    def pull_critic(self, d_values: np.ndarray) -> None:
+        """See ``PPONets``."""
         self._judge.pull(d_values[None, :, None])
+
+    def step(self, learning_rate: float) -> float:
+        """See ``PPONets``."""
         norm = clip_norm(self._gradient, self._config.max_grad_norm)
         self._optimizer.set_lr(learning_rate)
         self._optimizer.step([self._gradient])
@@ -320,6 +331,7 @@ class AutogradNets(PPONets[Tensors]):
         self._parameters = [p for p in (*policy.parameters(), *critic.parameters()) if p.requires_grad]
         self._optimizer = torch.optim.Adam(self._parameters, lr=config.learning_rate, eps=config.adam_eps, foreach=True)
         self._outputs: tuple[Tensor, ...] = ()
+        self._values: Tensor | None = None
 
     @torch.no_grad()
     def log_probs(self, observations: np.ndarray, actions: np.ndarray, bounds: np.ndarray) -> np.ndarray:
@@ -388,26 +400,40 @@ class AutogradNets(PPONets[Tensors]):
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         return tensors, targets._replace(advantages=advantages)
 
-    def evaluate(self, inputs: Tensors) -> tuple[Tensor, Tensor, Tensor]:
+    def policy(self, inputs: Tensors) -> tuple[Tensor, Tensor]:
         """See ``PPONets``."""
+        self._optimizer.zero_grad(set_to_none=True)
         log_prob, entropies = self._policy.evaluate_actions(inputs.observations, inputs.actions)
         if self._recurrent:
             # Padding lies behind the end of a rollout, where it changes no earlier step; no gradient comes from it.
             log_prob, entropies = log_prob.flatten()[inputs.inside], entropies.flatten()[inputs.inside]
+        self._outputs = log_prob, entropies.mean()
+        return log_prob.detach(), self._outputs[1].detach()
+
+    def pull_policy(self, d_log_prob: Tensor, d_entropy: float) -> None:
+        """See ``PPONets``."""
+        outputs, self._outputs = self._outputs, ()
+        grads = (d_log_prob, torch.full_like(outputs[1], d_entropy))
+        # What nothing is learned of (the entropy, where the deviation is fixed) has no gradient.
+        learned = [i for i, output in enumerate(outputs) if output.requires_grad]
+        torch.autograd.backward([outputs[i] for i in learned], [grads[i] for i in learned])
+
+    def critic(self, inputs: Tensors) -> Tensor:
+        """See ``PPONets``."""
         values = self._critic(inputs.critic_inputs)[..., 0]
         if self._critic_remembers:
             values = values.flatten()[inputs.inside]
-        self._outputs = log_prob, entropies.mean(), values
-        return log_prob.detach(), self._outputs[1].detach(), values.detach()
+        self._values = values
+        return values.detach()
 
-    def descend(self, d_log_prob: Tensor, d_entropy: float, d_values: Tensor, learning_rate: float) -> float:
+    def pull_critic(self, d_values: Tensor) -> None:
         """See ``PPONets``."""
-        outputs, self._outputs = self._outputs, ()
-        grads = (d_log_prob, torch.full_like(outputs[1], d_entropy), d_values)
-        # What nothing is learned of (a deviation that is fixed) has no gradient.
-        learned = [i for i, output in enumerate(outputs) if output.requires_grad]
-        self._optimizer.zero_grad(set_to_none=True)
-        torch.autograd.backward([outputs[i] for i in learned], [grads[i] for i in learned])
+        if self._values is not None:
+            self._values.backward(d_values)
+            self._values = None
+
+    def step(self, learning_rate: float) -> float:
+        """See ``PPONets``."""
         most = float("inf") if self._config.max_grad_norm is None else self._config.max_grad_norm
         norm = nn.utils.clip_grad_norm_(self._parameters, most)
         for group in self._optimizer.param_groups:

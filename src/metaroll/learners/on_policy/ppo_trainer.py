@@ -86,19 +86,24 @@ class PPONets(ABC, Generic[Inputs]):
         """All of ``data`` once, in random order."""
 
     @abstractmethod
-    def evaluate(self, inputs: Inputs) -> tuple[Any, Any, Any]:
-        """``ln pi(a | s)`` ``(B,)``, the mean entropy ``()`` of pi, and ``V(s)`` ``(B,)``; without gradient."""
+    def policy(self, inputs: Inputs) -> tuple[Any, Any]:
+        """``ln pi(a | s)`` ``(B,)``, and the mean entropy ``()`` of pi; without gradient."""
 
     @abstractmethod
-    def descend(self, d_log_prob: Any, d_entropy: float, d_values: Any, learning_rate: float) -> float:
-        """A step of Adam from the gradients of what ``evaluate`` gave last; the norm of that of the parameters.
+    def pull_policy(self, d_log_prob: Any, d_entropy: float) -> None:
+        """Find the gradient of the parameters from those ``(B,)`` and ``()`` of what ``policy`` gave last."""
 
-        Args:
-            d_log_prob: Gradient of the log-probabilities, ``(B,)``.
-            d_entropy: Gradient of the mean entropy.
-            d_values: Gradient of the values, ``(B,)``.
-            learning_rate: Step size.
-        """
+    @abstractmethod
+    def critic(self, inputs: Inputs) -> Any:
+        """``V(s)`` ``(B,)``, without gradient; what was asked of the policy before must have been pulled."""
+
+    @abstractmethod
+    def pull_critic(self, d_values: Any) -> None:
+        """Find the gradient of the parameters from that ``(B,)`` of what ``critic`` gave last, and add it."""
+
+    @abstractmethod
+    def step(self, learning_rate: float) -> float:
+        """A step of Adam along the gradient that was found, which is limited; the norm that it had."""
 
     @abstractmethod
     def numbers(self, *values: Any) -> list[float]:
@@ -132,20 +137,20 @@ class Trainer:
     def train_minibatch(self, inputs: Any, targets: Targets, learning_rate: float) -> StepReport:
         """One gradient step down ``L_policy + c_v L_value - c_e H``, unless the policy has moved too far."""
         config, size = self.config, len(targets.advantages)
-        log_prob, entropy, values = self.nets.evaluate(inputs)
-        # L_policy = -mean(min(r A, clip(r, 1 - c, 1 + c) A)) (Schulman et al. 2017, equation 7)
+        # L_policy = -mean(min(r A, clip(r, 1 - c, 1 + c) A)) (Schulman et al. 2017, equation 7), and -c_e H
+        log_prob, entropy = self.nets.policy(inputs)
         surrogate = clipped_surrogate(log_prob, targets.log_probs, targets.advantages, config.clip_range)
-        # L_value = mean((V - R)^2)
+        self.nets.pull_policy(surrogate.d_log_prob, -config.entropy_coeff)
+        # L_value = mean((V - R)^2), times c_v
+        values = self.nets.critic(inputs)
         error = clipped_value_loss(values, targets.returns, targets.values, config.value_clip_range)
-        numbers = self.nets.numbers(surrogate.objective, error.squares, surrogate.kl, surrogate.num_clipped, entropy)
-        objective, squares, kl, num_clipped = (number / size for number in numbers[:-1])
-        report = StepReport(-objective, squares, numbers[-1], kl, num_clipped, None)
-        if config.target_kl is not None and kl > _KL_SLACK * config.target_kl:
-            return report
-        norm = self.nets.descend(
-            surrogate.d_log_prob, -config.entropy_coeff, config.value_coeff * error.d_values, learning_rate
+        self.nets.pull_critic(config.value_coeff * error.d_values)
+        objective, squares, kl, num_clipped, entropy = self.nets.numbers(
+            surrogate.objective, error.squares, surrogate.kl, surrogate.num_clipped, entropy
         )
-        return report._replace(grad_norm=norm)
+        too_far = config.target_kl is not None and kl / size > _KL_SLACK * config.target_kl
+        norm = None if too_far else self.nets.step(learning_rate)
+        return StepReport(-objective / size, squares / size, entropy, kl / size, num_clipped / size, norm)
 
 
 def run_passes(
