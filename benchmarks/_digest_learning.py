@@ -6,18 +6,18 @@ that is used again, and blocks of rows take other ways.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
-from _digest_parts import Parts
+from _digest_parts import Cases, Parts
 
 import metaroll as m
 from metaroll.errors import UnknownNameError
 
-__all__ = ["CASES", "QUICK", "learned", "make_agent", "write_acting"]
+__all__ = ["CASES", "learned", "make_agent", "write_acting"]
 
 EPOCHS = 3
 
@@ -127,9 +127,7 @@ def _finite(sample: Any) -> Any:
 
 # -- the algorithms ----------------------------------------------------------------------------------------------------
 
-CASES: dict[str, Callable[[Path], Parts]] = {}
-QUICK: set[str] = set()
-"""Cases of the short form: each algorithm once or twice."""
+CASES = Cases()
 
 ADAPTING = ("pearl", "rl2", "maml", "promp", "dice")
 
@@ -138,17 +136,13 @@ def learning(name: str, env: Any, quick: bool = False, **options: Any) -> None:
     """A case: the first word of ``name`` is the algorithm."""
     algo = name.split()[0]
 
-    def run(folder: Path) -> Parts:
-        parts = Parts()
+    def run(parts: Parts, folder: Path) -> None:
         write_acting(parts, learned(parts, folder, algo, env, **options), algo in ADAPTING)
-        return parts
 
-    CASES[name] = run
-    if quick:
-        QUICK.add(name)
+    CASES.add(name, run, quick)
 
 
-FEW = {"evaluate_every": 3, "num_episodes": 2}
+FEW: dict[str, Any] = {"evaluate_every": 3, "num_episodes": 2}
 
 PPO: dict[str, Any] = {**FEW, "steps_per_epoch": 600, "num_passes": 4}
 learning("ppo", "Pendulum-v1", quick=True, **PPO)
@@ -193,26 +187,27 @@ learning("epopt", "pend", quick=True, **EPOPT, num_passes=4)
 learning("epopt tasks", "point-navigation", **EPOPT, num_train_tasks=10, num_test_tasks=4, num_passes=2)
 
 
-def distilled(folder: Path, network: str) -> Parts:
+def distilling(network: str, quick: bool = False) -> None:
     """A student of a teacher who sees the domain parameters."""
-    parts = Parts()
-    options = {"steps_per_epoch": 400, "num_passes": 2, "evaluate_every": 0, "max_path_length": 60}
-    domains = {"randomize": "default", "domain_params": ("pole_mass",), "privileged": True}
-    teacher = make_agent("ppo", "pend", {**options, **domains, "epochs": 1, "run_dir": folder / "teacher"})
-    teacher.learn(progress=False)
-    write_acting(parts, teacher, False, {"pole_mass": 1.1})
-    student = {**options, **FEW, "teacher": str(folder / "teacher"), "network": network, "hidden_sizes": (16,)}
-    write_acting(parts, learned(parts, folder, "distill", "pend", batch_size=200, **student), False)
-    return parts
+
+    def run(parts: Parts, folder: Path) -> None:
+        options = {"steps_per_epoch": 400, "num_passes": 2, "evaluate_every": 0, "max_path_length": 60}
+        domains = {"randomize": "default", "domain_params": ("pole_mass",), "privileged": True}
+        teacher = make_agent("ppo", "pend", {**options, **domains, "epochs": 1, "run_dir": folder / "teacher"})
+        teacher.learn(progress=False)
+        write_acting(parts, teacher, False, {"pole_mass": 1.1})
+        student = {**options, **FEW, "teacher": str(folder / "teacher"), "network": network, "hidden_sizes": (16,)}
+        write_acting(parts, learned(parts, folder, "distill", "pend", batch_size=200, **student), False)
+
+    CASES.add(f"distill {network}", run, quick)
 
 
-CASES["distill gru"] = lambda folder: distilled(folder, "gru")
-CASES["distill mlp"] = lambda folder: distilled(folder, "mlp")
-QUICK.add("distill gru")
+distilling("gru", quick=True)
+distilling("mlp")
 
 EVOLUTION: dict[str, Any] = {**FEW, "max_path_length": 60}
-SEARCH = {**EVOLUTION, "mean_epochs": 1}
-HIDDEN = {"hidden_sizes": (8,)}
+SEARCH: dict[str, Any] = {**EVOLUTION, "mean_epochs": 1}
+HIDDEN: dict[str, Any] = {"hidden_sizes": (8,)}
 learning("cmaes", "CartPole-v1", quick=True, **SEARCH)
 learning("cmaes ipop", "CartPole-v1", **SEARCH, restarts="ipop", target=None)
 learning("cmaes bipop", "CartPole-v1", **SEARCH, restarts="bipop", epochs=12)
@@ -237,11 +232,11 @@ learning("snes mirrored", "Pendulum-v1", **SEARCH, **HIDDEN, mirrored=True, roll
 learning("hill-climbing", "CartPole-v1", quick=True, **EVOLUTION)
 learning("hill-climbing sphere", "pend", **EVOLUTION, noise="sphere", randomize="default", num_domains=2, epsilon=0.5)
 
-CYCLES = {"steps_per_epoch": 10, "n_train_steps": 10, "min_buffer_size": 100, "replay_size": 1000}
+CYCLES: dict[str, Any] = {"steps_per_epoch": 10, "n_train_steps": 10, "min_buffer_size": 100, "replay_size": 1000}
 OFF: dict[str, Any] = {**FEW, **CYCLES, "max_path_length": 60}
 UNIFORM: dict[str, Any] = {**OFF, "uniform_steps": 50}
-WIDE = {"hidden_sizes": (256, 256), "buffer_batch_size": 256}
-SMALL = {"hidden_sizes": (16, 16), "buffer_batch_size": 32}
+WIDE: dict[str, Any] = {"hidden_sizes": (256, 256), "buffer_batch_size": 256}
+SMALL: dict[str, Any] = {"hidden_sizes": (16, 16), "buffer_batch_size": 32}
 DQN: dict[str, Any] = {**OFF, "epsilon_steps": 100}
 learning("dqn", "CartPole-v1", quick=True, **DQN)
 learning("dqn plain, small", "CartPole-v1", **DQN, **SMALL, double=False, n_step=1, max_grad_norm=None)
@@ -279,13 +274,13 @@ learning(
 learning("tqc", "Pendulum-v1", quick=True, **UNIFORM)
 learning("tqc wide, 5 critics", "Pendulum-v1", **UNIFORM, **WIDE, num_critics=5, dropped_atoms=3)
 learning("tqc fixed, prioritized", "Pendulum-v1", **UNIFORM, **SMALL, temperature=0.1, priority_exponent=0.5)
-RSAC = {"steps_per_epoch": 10, "n_train_steps": 5, "buffer_batch_size": 64, "min_buffer_size": 100}
+RSAC: dict[str, Any] = {"steps_per_epoch": 10, "n_train_steps": 5, "buffer_batch_size": 64, "min_buffer_size": 100}
 learning("rsac", "Pendulum-v1", quick=True, **{**UNIFORM, **RSAC})
 learning(
     "rsac small, fixed", "pend", **{**UNIFORM, **RSAC}, hidden_size=8, segment_length=8, burn_in=0, temperature=0.1
 )
 
-TESTS = {"evaluate_every": 3, "num_test_tasks": 6, "repetitions": 1}
+TESTS: dict[str, Any] = {"evaluate_every": 3, "num_test_tasks": 6, "repetitions": 1}
 PEARL: dict[str, Any] = {
     **TESTS,
     "num_train_tasks": 10,
@@ -329,7 +324,7 @@ MAML: dict[str, Any] = {
     "episodes_per_round": 4,
     "adaptation_rounds": 2,
 }
-TINY = {"hidden_sizes": (16, 16)}
+TINY: dict[str, Any] = {"hidden_sizes": (16, 16)}
 learning("maml trpo", "point-navigation", quick=True, **MAML, **TINY)
 learning("maml trpo, tanh, 100 100", "point-navigation", **MAML, hidden_sizes=(100, 100), hidden_nonlinearity="tanh")
 learning("maml trpo, first order", "point-navigation", **MAML, **TINY, second_order=False, normalize_advantages=False)

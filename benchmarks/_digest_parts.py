@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-__all__ = ["Entry", "Parts", "canonical_bytes", "digest_of", "fields_of_rollout", "sorted_values"]
+__all__ = ["Cases", "Entry", "Parts", "canonical_bytes", "digest_of", "fields_of_rollout", "sorted_values"]
 
 Entry = float | str
 """A number, a text, or the digest of an array with its shape and mean."""
@@ -94,6 +94,38 @@ class Parts:
     def digest(self) -> str:
         """Of all entries."""
         return hashlib.sha256(json.dumps(self.entries, sort_keys=True).encode()).hexdigest()
+
+
+Run = Callable[[Parts, Path], None]
+"""A case: it writes into ``Parts`` what it computes, and files into the folder."""
+
+
+class Cases:
+    """The cases of a module by name, and those of the short form."""
+
+    def __init__(self) -> None:
+        self.runs: dict[str, Run] = {}
+        self.quick: list[str] = []
+
+    def add(self, name: str, run: Run, quick: bool = False) -> None:
+        """Take a case.
+
+        Raises:
+            ValueError: There is one of that name.
+        """
+        if name in self.runs:
+            raise ValueError(f"there are two cases {name!r}")
+        self.runs[name] = run
+        self.quick += [name] if quick else []
+
+    def case(self, name: str, quick: bool = False) -> Callable[[Run], Run]:
+        """The same for a function that is written out."""
+
+        def add(run: Run) -> Run:
+            self.add(name, run, quick)
+            return run
+
+        return add
 
 
 def fields_of_rollout(rollout: Any) -> dict[str, Any]:

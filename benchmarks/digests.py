@@ -33,8 +33,8 @@ from _reporting import RESULTS, check_line, machine, read_results, versions
 
 HERE = Path(__file__).resolve().parent
 NAME = "digests"
-MODULES = ("_digest_learning", "_digest_measures")
-"""Where the cases stand, each with ``CASES`` and ``QUICK``."""
+MODULES = ("_digest_learning", "_digest_rollouts", "_digest_measures", "_digest_files")
+"""Where the cases stand."""
 PACKAGES = ("numpy", "scipy", "torch", "gymnasium", "mujoco", "sbi")
 """Packages whose versions are part of the key: other ones may round in another way."""
 
@@ -55,8 +55,8 @@ def serve() -> None:
     cases: dict[str, Any] = {}
     quick: list[str] = []
     for module in map(importlib.import_module, MODULES):
-        cases |= module.CASES
-        quick += [name for name in module.CASES if name in module.QUICK]
+        cases |= module.CASES.runs
+        quick += module.CASES.quick
     torch: Any = importlib.import_module("torch")
     torch.set_num_threads(1)
     key = {**machine(), "vectors": torch.backends.cpu.get_cpu_capability(), "versions": versions(*PACKAGES)}
@@ -72,8 +72,9 @@ def serve() -> None:
 def run_case(case: Any) -> dict[str, Any]:
     """Its entries and their digest; a case that raises has one entry, ``failed``."""
     with tempfile.TemporaryDirectory() as text, contextlib.chdir(text):
+        parts = importlib.import_module("_digest_parts").Parts()
         try:
-            parts = case(Path(text))
+            case(parts, Path(text))
             return {"entries": parts.entries, "digest": parts.digest}
         except Exception as error:  # the other cases still run
             sys.stderr.write(traceback.format_exc())
