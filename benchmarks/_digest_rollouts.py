@@ -172,7 +172,7 @@ rolling("HalfCheetah-v5", plain("HalfCheetah-v5"), BOX, quick=True, workers=True
 rolling("HalfCheetah-v5 in domains", in_domains("HalfCheetah-v5", **{"body_mass:torso": (5.0, 7.0)}), (gaussian,))
 rolling("Hopper-v5", plain("Hopper-v5"), (gaussian,))
 rolling("Ant-v5", plain("Ant-v5"), (deterministic,))
-for family in ("cheetah-vel", "walker-rand-params", "swimmer-vel"):
+for family in ("cheetah-vel", "walker-rand-params", "swimmer-vel", "metaworld:ML1-reach-v3"):
     rolling(family, of_family(family), (gaussian,))
 
 
@@ -190,6 +190,14 @@ def own_parameters(parts: Parts, folder: Path) -> None:
         for num_slots in NUMBERS_OF_SLOTS:
             with m.RolloutEngine(env, policy, slots_per_unit=num_slots) as engine:
                 parts.add_rollouts(f"{env}, {num_slots} slots:", list(engine.run(plans)))
+
+
+@CASES.case("rollouts on tensors", quick=True)
+def on_tensors(parts: Parts, folder: Path) -> None:
+    """The same loop on torch's tensors, here on the processor."""
+    for env, make in (("pend", gaussian), ("qq-su", gru), ("CartPole-v1", categorical), ("point-robot", squashed)):
+        with m.RolloutEngine(env, make(spec_of(env)), device="cpu") as engine:
+            parts.add_rollouts(env, list(engine.run(plans_of())))
 
 
 @CASES.case("rollouts with given first states")

@@ -102,7 +102,7 @@ class Checkout:
 
     def _start(self) -> None:
         path = os.pathsep.join([str(self.folder / "src"), str(HERE)])
-        environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+        environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-c", SERVER, str(HERE)],
             env=environment,

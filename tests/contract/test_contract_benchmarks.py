@@ -240,3 +240,62 @@ def test_a_budget_of_cpu_time_counts_processes_that_were_begun(monkeypatch):
     assert budget.cpu_used >= 0.35  # of processes that have ended, too
     assert script.Budget(0.0, None).is_over and not script.Budget(60.0, None).is_over
     assert script.ENDLESS > 10**6
+
+
+def test_digests_name_the_epoch_and_the_entry_where_results_part(monkeypatch):
+    script = script_of("digests", monkeypatch)
+    before = {"entries": {"return": [1.0, 2.0, 3.0], "loss": [0.5, 0.25, "nan"], "weights": ["ab"]}}
+    assert script.compared(before, before) == {"status": "equal", "differing": 0, "added": []}
+    assert script.compared(None, before)["status"] == "missing"
+    more = {"entries": {**before["entries"], "entropy": [1.0]}}
+    assert script.compared(before, more) == {"status": "equal", "differing": 0, "added": ["entropy"]}
+    after = {"entries": {"return": [1.0, 2.0, 4.0], "loss": [0.5, 0.5, "nan"]}}
+    result = script.compared(before, after)
+    assert (result["status"], result["differing"]) == ("differs", 3)
+    assert [(first["epoch"], first["entry"], first["after"]) for first in result["first"]] == [
+        *((1, "weights", "missing"), (2, "loss", 0.5), (3, "return", 4.0))
+    ]
+    failed = {"entries": {"failed": ["ValueError: no"]}}
+    assert script.compared(failed, failed)["status"] == "failed"  # although both fail alike
+    assert script.compared(before, failed)["first"] == {"after": "ValueError: no"}
+
+
+def test_digests_are_of_values_whatever_their_width_order_and_names(monkeypatch):
+    parts = script_of("_digest_parts", monkeypatch)
+    values = np.array([[0.1, -2.0], [3.0, np.nan]], dtype=np.float32)
+    assert parts.digest_of(values) == parts.digest_of(values.astype(np.float64))
+    assert parts.digest_of({"a": 1, "b": "x"}) == parts.digest_of({"b": "x", "a": np.int8(1)})
+    flipped = values.copy()
+    flipped.view(np.uint32)[0, 0] ^= 1
+    others = (flipped, values.T, values.ravel())
+    assert len({parts.digest_of(other) for other in (values, *others)}) == 4
+    weights = [values.T.ravel(), np.ones(2)]
+    assert np.array_equal(parts.sorted_values(weights), parts.sorted_values([np.ones(2), values]), equal_nan=True)
+    assert not np.array_equal(parts.sorted_values(weights), parts.sorted_values([values, flipped[0]]), equal_nan=True)
+    with pytest.raises(TypeError, match="object"):
+        parts.digest_of(object())
+
+
+def test_a_case_that_raises_is_recorded(monkeypatch):
+    script = script_of("digests", monkeypatch)
+
+    def case(parts, folder):
+        parts.add("before the error", 1.0)
+        raise ValueError(f"no file in {folder}")
+
+    assert script.run_case(case) == {"entries": {"failed": ["ValueError: no file in FOLDER"]}, "digest": "failed"}
+    assert script.run_case(lambda parts, folder: parts.add("x", 2))["entries"] == {"x": [2.0]}
+
+
+def test_committed_digests_replace_those_of_their_case_and_machine(monkeypatch, tmp_path):
+    script = script_of("digests", monkeypatch)
+    monkeypatch.setattr(script, "RESULTS", tmp_path)
+    monkeypatch.setattr(sys.modules["_reporting"], "RESULTS", tmp_path)
+    keys = [{"processor": name, "versions": {"python": "3.11.7"}} for name in ("a", "b")]
+    script.write([script.make_line(case, key, metric="entries", value=1) for case in ("x", "y") for key in keys])
+    script.write([script.make_line("x", keys[0], metric="entries", value=2)])
+    lines = script.read_results("digests")
+    assert sorted((line["config"]["case"], line["machine"]["processor"], line["value"]) for line in lines) == [
+        *(("x", "a", 2), ("x", "b", 1), ("y", "a", 1), ("y", "b", 1))
+    ]
+    assert [path.name for path in tmp_path.iterdir()] == ["digests.jsonl"]
