@@ -59,7 +59,8 @@ def serve() -> None:
         quick += module.CASES.quick
     torch: Any = importlib.import_module("torch")
     torch.set_num_threads(1)
-    key = {**machine(), "vectors": torch.backends.cpu.get_cpu_capability(), "versions": versions(*PACKAGES)}
+    vectors = torch.backends.cpu.get_cpu_capability()
+    key = {**machine(), "model": model_of_processor(), "vectors": vectors, "versions": versions(*PACKAGES)}
     metaroll = importlib.import_module("metaroll")
     hello = {"cases": list(cases), "quick": quick, "key": key, "metaroll": metaroll.__file__}
     answers.write(json.dumps(hello) + "\n")
@@ -67,6 +68,15 @@ def serve() -> None:
     for line in sys.stdin:
         answers.write(json.dumps(run_case(cases[line.rstrip("\n")])) + "\n")
         answers.flush()
+
+
+def model_of_processor() -> str:
+    """Family and model, which a name such as ``AMD EPYC`` leaves open; libraries choose their kernels by them."""
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        fields = dict(reversed([[part.strip() for part in line.split(":", 1)] for line in lines if ":" in line]))
+        return f"family {fields.get('cpu family', 'unknown')}, model {fields.get('model', 'unknown')}"
+    return "unknown"
 
 
 def run_case(case: Any) -> dict[str, Any]:
