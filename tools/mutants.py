@@ -325,7 +325,7 @@ def run_tests(workspace: Workspace, tests: list[str], limit_seconds: float) -> O
     outcome.passed = process.returncode == 0 and not outcome.hung
     if not outcome.passed and not outcome.error:
         lines = (workspace.folder / "pytest.txt").read_text(encoding="utf-8", errors="replace").split("\n")
-        outcome.when = outcome.when or "session"
+        outcome.test, outcome.when = outcome.test or "(session)", outcome.when or "session"
         last = next((line for line in reversed(lines) if line.strip()), "")
         outcome.error = f"status {process.returncode}: {last.strip()}"[:200]
     return outcome
@@ -524,8 +524,8 @@ class Chosen:
     """The tests of a mutant."""
 
     covering: set[str]
-    first: list[str]
-    then: list[str]
+    stages: list[list[str]]
+    """Each runs if all tests before it have passed."""
     left: int
     """How many do not fit into the budget."""
     seconds: float
@@ -534,8 +534,16 @@ class Chosen:
 class Chooser:
     """Knows the tests of a mutant by a map."""
 
-    def __init__(self, coverage_map: CoverageMap, modules: dict[str, str], package: Path, budget: float) -> None:
+    def __init__(
+        self,
+        coverage_map: CoverageMap,
+        modules: dict[str, str],
+        package: Path,
+        budget: float,
+        killers: dict[str, str] | None = None,
+    ) -> None:
         self._map, self._modules, self._package, self._budget = coverage_map, modules, package, budget
+        self._killers = killers or {}
         self._contexts: dict[str, dict[int, list[str]]] = {}
         self._order = {test: place for place, test in enumerate(coverage_map.tests)}
 
@@ -556,12 +564,13 @@ class Chooser:
         )
 
     def choose(self, mutation: Mutation) -> Chosen:
-        """Tests of the file that is named after the module, then the quickest files; as many as fit into the budget."""
+        """What has killed it before, the file named after the module, the quickest files; what fits into the budget."""
         covering = self.covering(mutation)
         files: dict[str, list[str]] = defaultdict(list)
         for test in covering:
             files[test.partition("::")[0]].append(test)
         seconds = self._map.tests
+        killers = [test for test in [self._killers.get(mutation.id, "")] if test in covering]
         totals = {name: sum(seconds[test] for test in tests) for name, tests in files.items()}
         ranked = sorted(files, key=lambda name: (-closeness(name, mutation.path), totals[name], name))
         chosen: list[str] = []
@@ -575,7 +584,8 @@ class Chooser:
             chosen += sorted(taken, key=self._order.__getitem__)
             if spent <= FIRST_SECONDS or not first:
                 first = len(chosen)
-        return Chosen(covering, chosen[:first], chosen[first:], len(covering) - len(chosen), spent)
+        stages = [stage for stage in (killers, chosen[:first], chosen[first:]) if stage]
+        return Chosen(covering, stages, len(covering - {*chosen, *killers}), spent)
 
 
 def closeness(test_file: str, path: str) -> int:
@@ -595,8 +605,8 @@ def run_mutant(workspace: Workspace, mutation: Mutation, chosen: Chosen, seconds
     if not chosen.covering:
         return {**line, "result": "not covered"}
     with workspace.mutated(mutation):
-        for tests in (chosen.first, chosen.then):
-            outcome = _run_twice_if_late(workspace, tests, seconds) if tests else Outcome(passed=True)
+        for tests in chosen.stages:
+            outcome = _run_twice_if_late(workspace, tests, seconds)
             if not outcome.passed:
                 result = "timeout" if outcome.hung else "killed"
                 return {**line, "result": result, "test": outcome.test, "when": outcome.when, "error": outcome.error}
@@ -723,6 +733,7 @@ def _parser() -> argparse.ArgumentParser:
 
     one = commands.add_parser("run", parents=[common], help="run the tests of mutants that have no result")
     one.add_argument("--budget", type=float, default=120.0, help="seconds of tests for a mutant, as the map has them")
+    one.add_argument("--killers", type=Path, help="a record: first the test that has killed the mutant there")
     one.add_argument("--most", type=int, help="how many mutants")
     one.set_defaults(command=_run)
 
@@ -806,7 +817,9 @@ def _run(options: argparse.Namespace) -> int:
     modules = modules_of(options.root / options.source)
     if digest(modules_of(workspace.package)) != about["source"]:
         raise SystemExit(f"{workspace.package} is not the source (was a run killed?): `python tools/mutants.py map`")
-    chooser = Chooser(coverage_map, modules, workspace.package, options.budget)
+    known = Record.read(options.killers).results if options.killers else {}
+    killers = {name: line["test"] for name, line in known.items() if line["result"] in KILLED}
+    chooser = Chooser(coverage_map, modules, workspace.package, options.budget, killers)
     todo = [one for one in drawn_mutations(record, modules) if not record.result(one.id)]
     chosen = {one.id: chooser.choose(one) for one in todo}
     todo.sort(key=lambda one: chosen[one.id].seconds)  # an interrupted run has as many results as possible

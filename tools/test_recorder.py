@@ -94,7 +94,7 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: Any) -> Ge
     """What a shared fixture executes counts for all tests of the file."""
     if fixturedef.scope == "function":
         return (yield)
-    item = next(iter(request.session.items)) if not hasattr(request, "_pyfuncitem") else request._pyfuncitem
+    item = request._pyfuncitem  # the test that is the first to need it
     _switch(_file_of(item))
     try:
         return (yield)

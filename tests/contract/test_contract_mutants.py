@@ -226,6 +226,30 @@ def test_killed_survived_hanging_and_not_covered_are_told_apart(tool, checkout, 
     assert tool.main(["compare", str(record.path), str(record.path)]) == 0
 
 
+def test_what_has_killed_a_mutant_before_is_tried_first(tool, tmp_path):
+    coverage_map = tool.CoverageMap(tmp_path)
+    seconds = {
+        "tests/test_a.py::x": 1.0,
+        "tests/test_a.py::y": 2.0,
+        "tests/test_sums.py::z": 30.0,
+        "tests/test_b.py::w": 99.0,
+    }
+    coverage_map.__dict__["tests"] = seconds
+    (mutation,) = tool.mutations_of("sums.py", "def f():\n    return g")
+    lines = {2: ["", "tests/test_b.py", "tests/test_sums.py::z", "tests/test_a.py::x", "tests/test_a.py::y"]}
+
+    def chosen(**options):
+        chooser = tool.Chooser(coverage_map, {}, tmp_path, 100.0, **options)
+        chooser._contexts["sums.py"] = lines
+        return chooser.choose(mutation)
+
+    a, near, left = ["tests/test_a.py::x", "tests/test_a.py::y"], ["tests/test_sums.py::z"], ["tests/test_b.py::w"]
+    assert (chosen().stages, chosen().left) == ([near, a], 1)
+    assert chosen(killers={mutation.id: left[0]}).stages == [left, near, a]
+    assert chosen(killers={mutation.id: left[0]}).left == 0
+    assert chosen(killers={mutation.id: "tests/test_gone.py::v"}).stages == [near, a]
+
+
 def record_of(tool: ModuleType, path: Path, results: dict[str, str], percent: float) -> Path:
     record = tool.Record(path)
     record.add("draw", seed=0, count=2, source="s")
