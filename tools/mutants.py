@@ -51,7 +51,8 @@ from mutations import Mutation, changes_something, code_lines, function_lines, m
 
 TOOLS = Path(__file__).resolve().parent
 RECORD = Path("tests") / "mutants.jsonl"
-NOT_COPIED = (".*", "__pycache__", "runs", "build", "dist", "*.egg-info")
+NOT_COPIED = (".*", "runs", "build", "dist")
+"""What lies in a checkout and is not needed by tests."""
 HELPERS = ("test_recorder.py", "coverage_saver.py")
 
 KILLED = ("killed", "timeout")
@@ -219,10 +220,15 @@ class Workspace:
         return self.folder / "environment" / "bin" / "python"
 
     def make(self, checkout: Path) -> None:
-        """Copy ``checkout``; modules that are as they were keep their bytecode."""
+        """Copy ``checkout`` anew."""
         if self.folder.exists():
             shutil.rmtree(self.folder)
-        shutil.copytree(checkout, self.tree, ignore=shutil.ignore_patterns(*NOT_COPIED), symlinks=True)
+        others, caches = shutil.ignore_patterns(*NOT_COPIED), shutil.ignore_patterns("__pycache__")
+
+        def left_out(folder: str, names: list[str]) -> set[str]:
+            return caches(folder, names) | (others(folder, names) if Path(folder) == checkout else set())
+
+        shutil.copytree(checkout, self.tree, ignore=left_out, symlinks=True)
         self._make_environment()
 
     def _make_environment(self) -> None:

@@ -42,7 +42,7 @@ TESTS = """
 import subprocess
 import sys
 
-from tiny.room.unused import never
+from tiny.runs.unused import never
 from tiny.sums import down, total
 
 
@@ -170,8 +170,8 @@ def checkout(tool, tmp_path_factory) -> Path:
     for path, text in {
         "src/tiny/__init__.py": "",
         "src/tiny/sums.py": SUMS,
-        "src/tiny/room/__init__.py": "",
-        "src/tiny/room/unused.py": UNUSED,
+        "src/tiny/runs/__init__.py": "",
+        "src/tiny/runs/unused.py": UNUSED,
         "tests/test_sums.py": TESTS,
         "tests/conftest.py": "",
     }.items():
@@ -218,7 +218,7 @@ def test_killed_survived_hanging_and_not_covered_are_told_apart(tool, checkout, 
     assert not [one for one in psutil.process_iter(["cmdline"]) if "OF_A_MUTANT" in (one.info["cmdline"] or ())]
 
     # Lines: sums.py has 11 that are executed at some time but for the `raise`, unused.py `def` but not `return`.
-    assert record.coverage["packages"]["room"] == {
+    assert record.coverage["packages"]["runs"] == {
         "lines": 2, "lines_run": 1, "branches": 0, "branches_run": 0, "percent": 50.0,
     }  # fmt: skip
     total = record.coverage["total"]
