@@ -260,6 +260,13 @@ class Workspace:
             else:
                 target.symlink_to(script)
 
+    def restore(self, modules: dict[str, str]) -> None:
+        """Take out of the copy the mutant that a run has left there which was killed."""
+        for path, text in modules.items():
+            module = self.package / path
+            if module.read_text(encoding="utf-8") != text:
+                module.write_text(text, encoding="utf-8")
+
     def pytest(self, arguments: Iterable[str]) -> list[str | Path]:
         """The command that runs tests in the copy."""
         options = ("-q", "-p", "test_recorder", "-p", "no:cacheprovider")
@@ -821,8 +828,7 @@ def _run(options: argparse.Namespace) -> int:
         if coverage_map.about[key] != about[key]:
             raise SystemExit(f"the {name} of this checkout differ from those of the map: `python tools/mutants.py map`")
     modules = modules_of(options.root / options.source)
-    if digest(modules_of(workspace.package)) != about["source"]:
-        raise SystemExit(f"{workspace.package} is not the source (was a run killed?): `python tools/mutants.py map`")
+    workspace.restore(modules)
     known = Record.read(options.killers).results if options.killers else {}
     killers = {name: line["test"] for name, line in known.items() if line["result"] in KILLED}
     chooser = Chooser(coverage_map, modules, workspace.package, options.budget, killers)
@@ -852,5 +858,12 @@ def _compare(options: argparse.Namespace) -> int:
     return 0 if good else 1
 
 
+def _leave(number: int, frame: object) -> None:
+    """Ends this process in order: what it has started is killed, and the copy gets its source back."""
+    raise SystemExit(128 + number)
+
+
 if __name__ == "__main__":
+    for one in (signal.SIGINT, signal.SIGTERM):  # the first is ignored by what a shell starts in the background
+        signal.signal(one, _leave)
     sys.exit(main())
