@@ -27,6 +27,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import shlex
 import shutil
 import signal
@@ -622,10 +623,16 @@ def run_mutant(workspace: Workspace, mutation: Mutation, chosen: Chosen, seconds
             outcome = _run_twice_if_late(workspace, tests, seconds)
             if not outcome.passed:
                 result = "timeout" if outcome.hung else "killed"
-                return {**line, "result": result, "test": outcome.test, "when": outcome.when, "error": outcome.error}
+                error = plain(outcome.error)
+                return {**line, "result": result, "test": outcome.test, "when": outcome.when, "error": error}
     if chosen.left:
         return {**line, "result": "survived in part", "left": chosen.left}
     return {**line, "result": "survived"}
+
+
+def plain(error: str) -> str:
+    """The text without what is another one on each machine: where files and objects are."""
+    return re.sub(r"(/[\w.+-]+){2,}", "PATH", re.sub(r"\b0x[0-9A-Fa-f]+", "ADDRESS", error))
 
 
 def _run_twice_if_late(workspace: Workspace, tests: list[str], seconds: dict[str, float]) -> Outcome:

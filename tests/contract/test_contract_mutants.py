@@ -252,6 +252,13 @@ def test_what_has_killed_a_mutant_before_is_tried_first(tool, tmp_path):
     assert chosen(killers={mutation.id: "tests/test_gone.py::v"}).stages == [near, a]
 
 
+def test_no_place_of_a_machine_is_recorded(tool):
+    assert (
+        tool.plain("OSError: /tmp/a-1/b.npz: 1/2 of <f at 0x7F00fe> in /c/d")
+        == "OSError: PATH: 1/2 of <f at ADDRESS> in PATH"
+    )
+
+
 def record_of(tool: ModuleType, path: Path, results: dict[str, str], percent: float) -> Path:
     record = tool.Record(path)
     record.add("draw", seed=0, count=2, source="s")
