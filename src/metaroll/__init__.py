@@ -6,7 +6,7 @@ Names are loaded when they are first used (PEP 562), so that ``import metaroll``
 import sys as _sys
 from importlib import import_module as _import_module
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.2.0"
 
 _MODULES = {
     "types": ["EnvSpec", "EnvUpdate", "InOutSpec", "RenderMode", "RolloutPlan"],

@@ -419,7 +419,9 @@ def test_mistakes_are_named(ppo: metaroll.Agent, tmp_path: Path) -> None:
     config.write_text(config.read_text().replace("metaroll_run: 1", "metaroll_run: 2"))
     with pytest.raises(SnapshotError, match="metaroll_run: 1, got 2"):
         metaroll.load("kept")
-    config.write_text(config.read_text().replace("metaroll_run: 2", "metaroll_run: 1").replace("0.1.0", "9.0.0"))
+    config.write_text(
+        config.read_text().replace("metaroll_run: 2", "metaroll_run: 1").replace(metaroll.__version__, "9.0.0")
+    )
     with pytest.raises(SnapshotError, match=r"written by metaroll 9\.0\.0"):
         metaroll.load("kept")
     Path("full").mkdir()

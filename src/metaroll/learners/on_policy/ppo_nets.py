@@ -246,7 +246,7 @@ class KernelNets(PPONets[Rows]):
         """See ``PPONets``."""
         self._judge.pull(d_values[None, :, None])
 
-    def step(self, learning_rate: float) -> float:
+    def descend(self, learning_rate: float) -> float:
         """See ``PPONets``."""
         norm = clip_norm(self._gradient, self._config.max_grad_norm)
         self._optimizer.set_lr(learning_rate)
@@ -432,7 +432,7 @@ class AutogradNets(PPONets[Tensors]):
             self._values.backward(d_values)
             self._values = None
 
-    def step(self, learning_rate: float) -> float:
+    def descend(self, learning_rate: float) -> float:
         """See ``PPONets``."""
         most = float("inf") if self._config.max_grad_norm is None else self._config.max_grad_norm
         norm = nn.utils.clip_grad_norm_(self._parameters, most)

@@ -102,7 +102,7 @@ class PPONets(ABC, Generic[Inputs]):
         """Find the gradient of the parameters from that ``(B,)`` of what ``critic`` gave last, and add it."""
 
     @abstractmethod
-    def step(self, learning_rate: float) -> float:
+    def descend(self, learning_rate: float) -> float:
         """A step of Adam along the gradient that was found, which is limited; the norm that it had."""
 
     @abstractmethod
@@ -149,7 +149,7 @@ class Trainer:
             surrogate.objective, error.squares, surrogate.kl, surrogate.num_clipped, entropy
         )
         too_far = config.target_kl is not None and kl / size > _KL_SLACK * config.target_kl
-        norm = None if too_far else self.nets.step(learning_rate)
+        norm = None if too_far else self.nets.descend(learning_rate)
         return StepReport(-objective / size, squares / size, entropy, kl / size, num_clipped / size, norm)
 
 

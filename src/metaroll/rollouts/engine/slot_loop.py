@@ -31,8 +31,8 @@ __all__ = ["SlotLoop"]
 _BLOCK, _LONG_BLOCK = 16, 64
 """Lock-steps between two looks at what has ended, and where every lock-step looks: a block has a price of its own."""
 
-_FEW_SLOTS = 1024
-"""Slots that are stepped together at hardly less cost each lock-step if some of them have ended."""
+_FEW_SLOTS = 128
+"""Slots of which a lock-step costs hardly less if some of them have ended."""
 
 _FULL = 0.75
 """Share of slots at work below which those that have ended get new plans."""
