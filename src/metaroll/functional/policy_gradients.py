@@ -67,9 +67,9 @@ def clipped_surrogate(log_prob: Rows, old_log_prob: Rows, advantages: Rows, clip
     # Where the clipped term is the smaller one it is constant: no gradient. Else d(r A) / d log_prob = r A.
     d_log_prob = xp.where(plain <= clipped, plain, 0.0)
     d_log_prob *= -1.0 / len(ratio)
-    objective = xp.minimum(plain, clipped).sum()
     change = ratio - 1.0
-    return Surrogate(objective, d_log_prob, (change - log_ratio).sum(), (abs(change) > clip_range).sum())
+    num_clipped = xp.count_nonzero(abs(change) > clip_range)
+    return Surrogate(_sum(xp.minimum(plain, clipped)), d_log_prob, _sum(change - log_ratio), num_clipped)
 
 
 def clipped_value_loss(values: Rows, targets: Rows, old_values: Rows, clip_range: float | None = None) -> ValueLoss:
@@ -89,11 +89,15 @@ def clipped_value_loss(values: Rows, targets: Rows, old_values: Rows, clip_range
     # The clipped term moves with V only inside the range, where both are the same.
     gradient = xp.where((plain >= clipped) | (abs(change) <= clip_range), error, 0.0)
     gradient *= 2.0 / size
-    return ValueLoss(xp.maximum(plain, clipped).sum(), gradient)
+    return ValueLoss(_sum(xp.maximum(plain, clipped)), gradient)
 
 
 def _namespace(rows: Rows) -> Any:
     return torch if isinstance(rows, torch.Tensor) else np
+
+
+def _sum(rows: Rows) -> Any:
+    return rows.sum() if isinstance(rows, torch.Tensor) else np.add.reduce(rows)  # half the time of a method
 
 
 def _clip(rows: Rows, low: float, high: float) -> Rows:
@@ -122,7 +126,7 @@ class GaussianRows(NamedTuple):
 
 def gaussian_rows(actions: np.ndarray, mean: np.ndarray, log_std: np.ndarray) -> GaussianRows:
     """Of ``actions (B, A)`` of ``N(mean, exp(log_std)^2)`` with ``mean (B, A)`` and ``log_std (A,)``."""
-    inverse_std, total = np.exp(-log_std), float(log_std.sum())
+    inverse_std, total = np.exp(-log_std), float(np.add.reduce(log_std))
     z = actions - mean
     z *= inverse_std
     log_prob = np.einsum("ba,ba->b", z, z)
@@ -133,8 +137,8 @@ def gaussian_rows(actions: np.ndarray, mean: np.ndarray, log_std: np.ndarray) ->
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
     """Log-probabilities ``(B, n)`` of ``logits (B, n)``."""
-    shifted = logits - logits.max(axis=1, keepdims=True)
-    shifted -= np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    shifted = logits - np.maximum.reduce(logits, axis=1, keepdims=True)
+    shifted -= np.log(np.add.reduce(np.exp(shifted), axis=1, keepdims=True))
     return shifted
 
 
@@ -165,7 +169,7 @@ def standardize(advantages: np.ndarray) -> np.ndarray:
     size = len(advantages)
     if size < 2:
         return advantages
-    centered = advantages - np.float32(float(advantages.sum()) / size)
+    centered = advantages - np.float32(float(np.add.reduce(advantages)) / size)
     std = math.sqrt(float(np.dot(centered, centered)) / (size - 1))
     centered *= np.float32(1.0 / (std + 1e-8))
     return centered

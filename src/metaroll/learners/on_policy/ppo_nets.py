@@ -157,7 +157,7 @@ class _CategoricalActor(_Actor):
     def evaluate(self, observations: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, float]:
         self._log_probs, self._actions = log_softmax(self.kernel(observations)[0]), actions
         log_prob, self._entropy = categorical_log_prob(self._log_probs, actions)
-        return log_prob, float(self._entropy.mean())
+        return log_prob, float(np.add.reduce(self._entropy) / len(self._entropy))
 
     def pull(self, d_log_prob: np.ndarray, d_entropy: float) -> None:
         of_rows = np.full(len(d_log_prob), d_entropy / len(d_log_prob), dtype=np.float32)
