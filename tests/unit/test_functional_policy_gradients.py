@@ -18,6 +18,7 @@ from metaroll.functional.policy_gradients import (
     log_softmax,
     standardize,
 )
+from metaroll.seeding import torch_generator
 
 
 def normal(seed, *shape):
@@ -134,6 +135,22 @@ def test_adam_takes_the_steps_of_torch():
         reference.step()
         adam.step([gradient])
     np.testing.assert_allclose(parameters, variable.detach(), atol=1e-6)
+
+
+def test_adam_takes_gradients_as_they_lie():
+    """Autograd gives the gradient of a weight that was turned as a view that is turned, too."""
+    start, gradient = (
+        torch.randn(3, 4, generator=torch_generator(0)),
+        torch.randn(4, 3, generator=torch_generator(1)).t(),
+    )
+    steps = []
+    for given in (gradient, gradient.contiguous()):
+        parameter = start.clone()
+        Adam([parameter], 0.1).step([given])
+        steps.append(parameter)
+    assert not gradient.is_contiguous() and torch.equal(*steps)
+    expected = start - 0.1 * gradient.sign()
+    torch.testing.assert_close(steps[0], expected, rtol=0, atol=1e-5)
 
 
 def test_adam_goes_on_from_its_state():

@@ -55,9 +55,11 @@ class Adam:
 
     @torch.no_grad()
     def _update_tensors(self, gradients: Sequence[torch.Tensor]) -> None:
+        pairs = zip(self.parameters, gradients, strict=True)
         torch._fused_adam_(  # pyright: ignore[reportPrivateImportUsage, reportCallIssue]
             self.parameters,
-            list(gradients),
+            # The operation goes through memory, whatever the strides are: a gradient must lie as its parameter does.
+            [g if g.stride() == p.stride() else torch.empty_like(p, requires_grad=False).copy_(g) for p, g in pairs],
             *self._moments,
             [],
             [self._count] * len(self.parameters),  # all have taken as many steps
