@@ -9,6 +9,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+import cloudpickle
 import gymnasium
 import numpy as np
 import pytest
@@ -276,6 +277,42 @@ def test_a_gradient_has_the_norm_that_is_allowed() -> None:
         optimizer.step = lambda gradients: norms.append(torch.stack([g.norm() for g in gradients]).norm().item())
         algo.trainer.step(batch_of(DQN, 0, False, torch.float64))
     assert norms[0] > 0.02 and norms[1] == pytest.approx(0.01, rel=1e-3)
+
+
+def test_only_what_requires_a_gradient_is_learned() -> None:
+    for kind in (SAC, DQN):
+        algo = learner_of(kind, "relu", torch.float32)
+        policy = algo.policy
+        frozen = policy.net.layers[0].requires_grad_(False)
+        other = type(algo.trainer.trained)({"policy": policy}, {"policy": 0.1}, torch.device("cpu"))
+        assert [id(p) for p in other.optimizers["policy"].parameters] == [
+            id(p) for p in policy.parameters() if all(p is not q for q in frozen.parameters())
+        ]
+
+
+def test_classes_of_others_are_computed_by_autograd() -> None:
+    class Tripled(Critics):
+        def forward(self, *args: Any, **options: Any) -> Tensor:
+            return 3.0 * super().forward(*args, **options)
+
+    generator = torch_generator(0)
+    critics = Tripled(BOX, 2, SIZES, "relu", generator=generator).double()
+    policy = TanhGaussianMLPPolicy(BOX, SIZES, "relu", generator=generator, log_std_bounds=(-0.1, 0.1)).double()
+    algo = SAC(BOX, policy, critics, buffer_batch_size=ROWS, replay_size=100, min_buffer_size=ROWS, max_path_length=5)
+    assert algo.trainer.nets.policy.by_kernel and not algo.trainer.nets.critics.by_kernel
+    check_steps(algo, SAC, True, torch.float64)
+
+
+@pytest.mark.parametrize("kind", [SAC, TD3, DQN])
+def test_a_learner_can_be_pickled(kind: Any) -> None:
+    algo = learner_of(kind, "relu", torch.float32)
+    batch = batch_of(kind, 0, False, torch.float32)
+    algo.trainer.step(batch)
+    other = cloudpickle.loads(cloudpickle.dumps(algo.trainer))
+    for trainer in (algo.trainer, other):
+        trainer.step(batch)
+    for p, q in zip(algo.policy.parameters(), other.networks.policy.parameters(), strict=True):
+        assert torch.equal(p, q)
 
 
 def test_a_copy_learns_by_itself() -> None:

@@ -149,8 +149,8 @@ def huber_loss(values: Tensor, target: Tensor, weights: Tensor | None = None) ->
 
 def huber_loss_gradient(values: Tensor, target: Tensor, weights: Tensor | None = None) -> Tensor:
     """Gradient ``(B,)`` of ``huber_loss`` with respect to ``values``: ``w_b clip(Q - y, -1, 1) / B``."""
-    gradient = (values - target).clamp(-1.0, 1.0) / len(values)
-    return gradient if weights is None else gradient * weights
+    share = 1.0 / len(values)
+    return (values - target).clamp(-1.0, 1.0) * (share if weights is None else weights * share)
 
 
 def value_target(min_q: Tensor, log_prob: Tensor) -> Tensor:

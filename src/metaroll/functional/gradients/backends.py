@@ -66,6 +66,7 @@ class Backend:
     """How arrays of one library are computed with.
 
     Attributes:
+        name: Of the library; a copy or a pickle of a backend is the backend of that name.
         activations: By name.
         layer: Makes a layer of weight, bias, and where their gradients go (``None`` twice: it has none).
         widths: Numbers of inputs and outputs of a weight.
@@ -78,6 +79,7 @@ class Backend:
         where: Indices of the rows of ``(array, value)`` that are equal to the value.
     """
 
+    name: str
     activations: Mapping[str, Activation]
     layer: Callable[[Array, Array, Array | None, Array | None], Layer]
     widths: Callable[[Array], tuple[int, int]]
@@ -87,6 +89,13 @@ class Backend:
     rows_of: Callable[[Array, Array, Array | None], Array]
     put_rows: Callable[[Array, Array, Array], None]
     where: Callable[[Array, int], Array]
+
+    def __reduce__(self) -> Any:
+        return _backend_of, (self.name,)
+
+
+def _backend_of(name: str) -> Backend:
+    return {"torch": TORCH, "numpy": NUMPY}[name]
 
 
 # -- torch -------------------------------------------------------------------------------------------------------------
@@ -175,6 +184,7 @@ def _torch_rows(array: torch.Tensor, rows: torch.Tensor, out: torch.Tensor | Non
 
 
 TORCH = Backend(
+    name="torch",
     activations={
         "relu": Activation(torch.relu_, lambda grad, a, out: _relu_backward(grad, a, 0.0, grad_input=out)),
         "tanh": Activation(torch.tanh_, lambda grad, a, out: _tanh_backward(grad, a, grad_input=out)),
@@ -240,6 +250,7 @@ def _numpy_rows(array: np.ndarray, rows: np.ndarray, out: np.ndarray | None) -> 
 
 
 NUMPY = Backend(
+    name="numpy",
     activations={
         "relu": Activation(lambda z: np.maximum(z, 0, out=z), lambda grad, a, out: np.multiply(grad, a > 0, out=out)),
         "tanh": Activation(lambda z: np.tanh(z, out=z), _numpy_tanh_pull),

@@ -81,7 +81,7 @@ class Perceptrons:
         if activation not in backend.activations:
             raise ValueError(f"activation must be {' or '.join(backend.activations)}, got {activation!r}")
         self._parameters, self._depth = [*weights, *biases], len(weights)
-        self._activation, self._backend = backend.activations[activation], backend
+        self._activation, self._backend = activation, backend
         self._differentiable, self._memory = differentiable, {} if memory is None else memory
         if gradients is None:
             gradients = [backend.empty(tuple(p.shape), p) for p in self._parameters] if differentiable else []
@@ -169,20 +169,20 @@ class Perceptrons:
 
     def _pass(self, net: _Network, hidden: list[Array], x: Array) -> None:
         """``a_k = f(W_k a_{k-1} + b_k)`` from ``a_0 = x``; the last layer has no activation."""
-        activate = self._activation.apply
+        activate = self._backend.activations[self._activation].apply
         for layer, out in zip(net.layers, hidden, strict=False):
             x = activate(layer.affine(x, out))
         net.layers[-1].affine(x, net.output)
 
     def _pull(self, net: _Network, hidden: list[Array], x: Array, grad: Array, of_parameters: bool = True) -> Array:
         """Gradient of what the first layer gave, before its activation, ``(B, out)``."""
-        grads = self._room.grads
+        grads, activation = self._room.grads, self._backend.activations[self._activation]
         for k in range(self._depth - 1, -1, -1):
             layer, below = net.layers[k], hidden[k - 1] if k else x
             if of_parameters:
                 layer.pull(grad, below)
             if k:
-                grad = layer.pull_below(grad, below, self._activation, grads[k - 1])
+                grad = layer.pull_below(grad, below, activation, grads[k - 1])
         return grad
 
     def _taken(self) -> Array:

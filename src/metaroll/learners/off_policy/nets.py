@@ -18,6 +18,9 @@ from metaroll.functional.gradients.backends import TORCH
 from metaroll.functional.gradients.optimizers import Adam, clipped
 from metaroll.functional.gradients.perceptrons import Memory, Perceptrons
 from metaroll.learners.off_policy.networks import Critics
+from metaroll.policies.deterministic import DeterministicMLPPolicy
+from metaroll.policies.gaussian import CategoricalMLPPolicy, TanhGaussianMLPPolicy
+from metaroll.policies.greedy import GreedyQPolicy
 from metaroll.policies.networks import MLP
 
 __all__ = ["CriticNets", "PolicyNet", "are_perceptrons", "critic_nets", "policy_net", "without_autograd"]
@@ -109,10 +112,20 @@ def are_perceptrons(*networks: Any) -> bool:
     return all(_is_perceptron(network) for network in networks)
 
 
+_POLICIES = (CategoricalMLPPolicy, DeterministicMLPPolicy, GreedyQPolicy, TanhGaussianMLPPolicy)
+
+
 def _is_perceptron(network: Any) -> bool:
-    net = network if isinstance(network, Critics) else network.net
-    known = isinstance(net, Critics) or net.output_nonlinearity in ("identity", "tanh")
-    return known and network.encoder is None and net.hidden_nonlinearity in TORCH.activations
+    # A class of somebody else may compute something else of the same layers.
+    if type(network) is Critics:
+        net = network
+    elif type(network) in _POLICIES and type(network.net) is MLP:
+        net = network.net
+        if net.output_nonlinearity not in ("identity", "tanh"):
+            return False
+    else:
+        return False
+    return network.encoder is None and net.hidden_nonlinearity in TORCH.activations
 
 
 def _for_kernel(network: nn.Module) -> bool:

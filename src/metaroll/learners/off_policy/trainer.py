@@ -63,7 +63,7 @@ class Trained:
     Args:
         networks: By name; deep copies of one another (target networks) are networks like any other.
         learning_rates: By name of a network: that of its optimizer, Adam. What two networks share (an encoder) is
-            learned with the first of them.
+            learned with the first of them. Parameters that require no gradient stay as they are.
         device: Where the networks go.
     """
 
@@ -77,7 +77,7 @@ class Trained:
         self.optimizers: dict[str, Adam] = {}
         taken: set[int] = set()
         for name, lr in learning_rates.items():
-            own = [p for p in self._parameters[name] if id(p) not in taken]
+            own = [p for p in self._parameters[name] if id(p) not in taken and p.requires_grad]
             taken.update(map(id, own))
             self.optimizers[name] = Adam(own, lr)
 

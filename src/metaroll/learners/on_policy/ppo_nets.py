@@ -428,9 +428,9 @@ class AutogradNets(PPONets[Tensors]):
 
     def pull_critic(self, d_values: Tensor) -> None:
         """See ``PPONets``."""
-        if self._values is not None:
-            self._values.backward(d_values)
-            self._values = None
+        values, self._values = self._values, None
+        if values is not None and values.requires_grad:  # a critic may be fixed
+            values.backward(d_values)
 
     def descend(self, learning_rate: float) -> float:
         """See ``PPONets``."""
