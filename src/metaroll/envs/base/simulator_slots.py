@@ -346,11 +346,11 @@ class SimulatorSlots(Slots):
         if not len(rows):
             return self.rows.observe(rows)
         own = table.updates == [None]
-        tasks = None if own else self._checked_tasks(table, rows)
+        tasks, task_of = (None, None) if own else self._checked_tasks(table, rows)
         inits = None if table.init_states is None else self._checked_inits(table.init_states, rows)
         limits = table.max_steps
         max_steps = None if (limits == NO_LIMIT).all() else np.where(limits == NO_LIMIT, np.inf, limits)
-        self.rows.begin(rows, table.env_seeds, tasks, table.update_of, inits, max_steps)
+        self.rows.begin(rows, table.env_seeds, tasks, task_of, inits, max_steps)
         return self.rows.observe(None if len(rows) == self.num_slots and self._in_order(rows) else rows)
 
     def step(self, actions: Any, active: np.ndarray) -> SlotStep:
@@ -404,13 +404,14 @@ class SimulatorSlots(Slots):
     def _in_order(rows: np.ndarray) -> bool:
         return bool((rows[:-1] < rows[1:]).all())
 
-    def _checked_tasks(self, table: PlanTable, rows: np.ndarray) -> list[Any]:
-        """Checked tasks of the table's updates; of those that no plan has (any more), the simulator's own."""
-        tasks: list[Any] = [None] * len(table.updates)
+    def _checked_tasks(self, table: PlanTable, rows: np.ndarray) -> tuple[list[Any], np.ndarray]:
+        """Checked tasks of these plans alone (their table may know thousands of others), and which each row has."""
+        numbers, task_of = np.unique(table.update_of, return_inverse=True)
+        tasks: list[Any] = []
         wrong: dict[int, Exception] = {}
-        for number in np.unique(table.update_of).tolist():
+        for number in numbers.tolist():
             try:
-                tasks[number] = self.simulator.check_update(table.updates[number])
+                tasks.append(self.simulator.check_update(table.updates[number]))
             except Exception as error:
                 wrong[number] = error
         if wrong:  # all at once: of parameters that are drawn, thousands may be
@@ -418,9 +419,7 @@ class SimulatorSlots(Slots):
             causes = {int(rows[row]): wrong[int(table.update_of[row])] for row in mine.tolist()}
             slot, cause = next(iter(causes.items()))
             raise SlotError(slot, others={other: why for other, why in causes.items() if other != slot}) from cause
-        known = tasks[int(table.update_of[0])]
-        used = set(np.unique(table.update_of).tolist())
-        return [task if number in used else known for number, task in enumerate(tasks)]
+        return tasks, task_of
 
     def _checked_inits(self, inits: Sequence[np.ndarray | None], rows: np.ndarray) -> list[np.ndarray | None]:
         checked: dict[int, np.ndarray | None] = {id(None): None}
