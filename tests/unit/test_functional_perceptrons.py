@@ -153,7 +153,7 @@ def test_parameters_count_as_they_are_and_where_they_are() -> None:
 
 
 def test_networks_may_share_memory_where_they_take_turns() -> None:
-    memory: Memory = {}
+    memory = Memory()
     case, more = Case(TORCH, (3, 4, 4, 1), 2), Case(TORCH, (3, 4, 4, 1), 2)
     with torch.no_grad():
         for weight in more.weights:
@@ -176,6 +176,15 @@ def test_a_gradient_without_a_pass_is_refused() -> None:
     net.pull_rows(gradient)
     with pytest.raises(RuntimeError, match="pass before it"):  # what it comes from was used up
         net.pull_rows(gradient)
+    net(x, 1)
+    with pytest.raises(RuntimeError, match="no more networks"):  # the second one has seen other rows
+        net.pull(gradient)
+    memory = Memory()
+    one, other = case.net(memory=memory), case.net(memory=memory)
+    one(x)
+    other(x + 1.0)
+    with pytest.raises(RuntimeError, match="shares their memory"):
+        one.pull_rows(gradient)
     fixed = case.net(differentiable=False)
     fixed(x)
     with pytest.raises(RuntimeError, match="differentiable"):

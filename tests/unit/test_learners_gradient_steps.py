@@ -303,6 +303,33 @@ def test_classes_of_others_are_computed_by_autograd() -> None:
     check_steps(algo, SAC, True, torch.float64)
 
 
+def test_values_of_others_are_learned_as_they_are() -> None:
+    class Doubled(GreedyQPolicy):
+        def values_of(self, outputs: Tensor) -> Tensor:
+            return 2.0 * super().values_of(outputs)
+
+    for dueling in (False, True):
+        policy = Doubled(CHOICES, SIZES, "relu", dueling=dueling, generator=torch_generator(0)).double()
+        options: dict[str, Any] = {"buffer_batch_size": ROWS, "replay_size": 100, "min_buffer_size": ROWS}
+        algo = DQN(CHOICES, policy, max_grad_norm=None, max_path_length=5, **options)
+        assert check_steps(algo, DQN, True, torch.float64) == {"policy": 3}
+
+
+@pytest.mark.parametrize(("kind", "output"), [(SAC, "identity"), (TD3, "tanh"), (DQN, "identity")])
+def test_runs_of_before_go_on_where_their_gradients_were_by_hand(kind: Any, output: str) -> None:
+    for other in ("identity", "tanh"):
+        algo = learner_of(kind, "relu", torch.float32)
+        algo.policy.net.output_nonlinearity = other
+        assert algo.arithmetic == (1 if other == output else 2)
+    assert learner_of(kind, "elu", torch.float32).arithmetic == 2
+
+
+def test_networks_of_which_nothing_is_learned_are_refused() -> None:
+    policy = DeterministicMLPPolicy(BOX, SIZES, "relu", generator=torch_generator(0)).requires_grad_(False)
+    with pytest.raises(ValueError, match=r"at least one .* is fixed"):
+        TD3(BOX, policy, replay_size=100, max_path_length=5)
+
+
 @pytest.mark.parametrize("kind", [SAC, TD3, DQN])
 def test_a_learner_can_be_pickled(kind: Any) -> None:
     algo = learner_of(kind, "relu", torch.float32)

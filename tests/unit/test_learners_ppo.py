@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
+import cloudpickle
 import gymnasium
 import numpy as np
 import pytest
@@ -400,6 +402,22 @@ def test_a_state_brings_back_the_learner_bit_for_bit(kind):
     assert all(torch.equal(value, after[name]) for name, value in weights_of(one).items())
     with pytest.raises(SnapshotError, match="moments"):
         two.load_state_dict({"policy": {}})
+
+
+@pytest.mark.parametrize("gradients", ["numpy", "autograd"])
+def test_a_copy_goes_on_by_itself(gradients):
+    learner = make(gradients=gradients)
+    rollouts = rollouts_of(learner)
+    learner.update(rollouts)
+    before, copies = weights_of(learner), [copy.deepcopy(learner), cloudpickle.loads(cloudpickle.dumps(learner))]
+    for other in copies:
+        other.update(rollouts)
+    assert all(torch.equal(value, before[name]) for name, value in weights_of(learner).items())
+    learner.update(rollouts)
+    after = weights_of(learner)
+    assert any(not torch.equal(value, before[name]) for name, value in after.items())
+    for other in copies:
+        assert all(torch.equal(value, after[name]) for name, value in weights_of(other).items())
 
 
 BROKEN: dict[str, Any] = {

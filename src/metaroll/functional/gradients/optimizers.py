@@ -28,12 +28,20 @@ class Adam:
         lr: Step size.
         betas: Decay of both moments.
         eps: Added to the root of the second moment, after its bias correction.
+
+    Raises:
+        ValueError: There are no parameters.
     """
 
     def __init__(
         self, parameters: Sequence[Any], lr: float, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8
     ) -> None:
         self.parameters = list(parameters)
+        if not self.parameters:
+            raise ValueError(
+                "parameters must hold at least one tensor or array, got none; of a network whose every parameter is "
+                "fixed (requires_grad=False) nothing can be learned"
+            )
         self._lr, self._betas, self._eps = lr, betas, eps
         self._of_arrays = isinstance(self.parameters[0], np.ndarray)
         zeros = np.zeros_like if self._of_arrays else _zeros_like

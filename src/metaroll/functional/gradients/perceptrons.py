@@ -13,15 +13,28 @@ belongs to two does not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, final
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, final
 
 from metaroll.functional.gradients.backends import TORCH, Array, Backend, Layer
 
 __all__ = ["Memory", "Perceptrons"]
 
-Memory = dict[tuple[str, int, int], Any]
-"""What passes write to, by purpose, a number, and width; as many rows as were ever needed."""
+
+class Memory:
+    """What passes write to, by purpose, a number, and width; as many rows as were ever needed."""
+
+    def __init__(self) -> None:
+        self.latest: Perceptrons | None = None
+        """Whose pass was the latest: no other one has its rows any more."""
+        self._rows: dict[tuple[str, int, int], Array] = {}
+
+    def rows(self, purpose: str, number: int, count: int, like: Array, width: int, backend: Backend) -> Array:
+        """``(count, width)``, of the type of ``like``."""
+        key = (purpose, number, width)
+        if key not in self._rows or len(self._rows[key]) < count:
+            self._rows[key] = backend.empty((count, width), like)
+        return self._rows[key][:count]
 
 
 class _Network(NamedTuple):
@@ -49,8 +62,8 @@ _MOST_COUNTS = 8
 class Perceptrons:
     """K perceptrons of one shape for the same rows, and their gradient.
 
-    What a method returns is overwritten by its next call. A gradient is that of the latest pass, and uses it up.
-    Parameters are read where they lie at each call.
+    What a method returns is overwritten by its next call. A gradient is that of the latest pass, whose rows must be as
+    they were, and uses it up. Parameters are read where they lie at each call.
 
     Args:
         weights: Of each layer, ``(K, out, in)`` or, of one perceptron (K is 1), ``(out, in)``; with NumPy ``in`` is
@@ -82,12 +95,12 @@ class Perceptrons:
             raise ValueError(f"activation must be {' or '.join(backend.activations)}, got {activation!r}")
         self._parameters, self._depth = [*weights, *biases], len(weights)
         self._activation, self._backend = activation, backend
-        self._differentiable, self._memory = differentiable, {} if memory is None else memory
+        self._differentiable, self._memory = differentiable, Memory() if memory is None else memory
         if gradients is None:
             gradients = [backend.empty(tuple(p.shape), p) for p in self._parameters] if differentiable else []
         self._gradients = list(gradients)
         self._widths = [backend.widths(weight[0] if weight.ndim == 3 else weight)[1] for weight in weights]
-        self._own: Memory = {}
+        self._own = Memory()
         self._outputs: Array = None  # until a number of rows is known
         self._moves = backend.place is not None
         self._count, self._places = -1, self._places_now()
@@ -95,6 +108,7 @@ class Perceptrons:
         self._known: dict[int, _Room] = {}
         self._room = _Room([], self._outputs, [], [])
         self._rows: Array | None = None
+        self._passed = 0
 
     def __call__(self, x: Array, first: int | None = None) -> Array:
         """Outputs ``(K, B, out)`` for rows ``x (B, in)``; only those of the ``first`` so many, if that is given."""
@@ -102,8 +116,10 @@ class Perceptrons:
             self._settle(len(x))
         for net in self._room.networks[:first]:
             self._pass(net, net.hidden, x)
-        self._rows = x if self._differentiable else None
-        return self._room.outputs[:first]
+        self._rows, self._memory.latest = x if self._differentiable else None, self
+        outputs = self._room.outputs[:first]
+        self._passed = len(outputs)
+        return outputs
 
     def pull(self, grad: Array) -> list[Array]:
         """Gradients of the weights, then of the biases, in the order and shapes in which they were given.
@@ -112,9 +128,9 @@ class Perceptrons:
             grad: Gradient of the outputs, ``(K, B, out)``.
 
         Raises:
-            RuntimeError: There is no pass that it could be the gradient of.
+            RuntimeError: There is no pass of all networks that it could be the gradient of.
         """
-        x = self._taken()
+        x = self._taken(len(self._room.networks))
         for net, above in zip(self._room.networks, grad, strict=True):
             self._pull(net, net.hidden, x, above)
         return self._gradients
@@ -124,7 +140,7 @@ class Perceptrons:
 
         Where ``grad`` is of fewer networks, it is that of the first ones, and 0 for the others.
         """
-        x, total = self._taken(), None
+        x, total = self._taken(len(grad)), None
         for net, above in zip(self._room.networks, grad, strict=False):
             below = self._pull(net, net.hidden, x, above, of_parameters=False)
             total = net.layers[0].pull_rows(below, columns, total)
@@ -138,7 +154,7 @@ class Perceptrons:
             grad: Gradient of its output, ``(B, out)``.
             columns: Of the rows.
         """
-        backend, x, total = self._backend, self._taken(), None
+        backend, x, total = self._backend, self._taken(len(self._room.networks)), None
         for i, net in enumerate(self._room.networks):
             rows = backend.where(chosen, i)
             hidden = [backend.rows_of(h, rows, into) for h, into in zip(net.hidden, self._room.chosen, strict=True)]
@@ -164,7 +180,7 @@ class Perceptrons:
         for net in self._room.networks:
             self._pass(net, hidden, x)
             self._pull(net, hidden, x, rule(net.output))
-        self._rows = None
+        self._rows, self._memory.latest = None, self
         return self._room.outputs, self._gradients
 
     def _pass(self, net: _Network, hidden: list[Array], x: Array) -> None:
@@ -185,10 +201,14 @@ class Perceptrons:
                 grad = layer.pull_below(grad, below, activation, grads[k - 1])
         return grad
 
-    def _taken(self) -> Array:
+    def _taken(self, count: int) -> Array:
+        """The rows of the latest pass, which was one of the first ``count`` networks at least."""
         rows, self._rows = self._rows, None
-        if rows is None:
-            raise RuntimeError("a gradient is of the pass before it, once; and networks must be differentiable")
+        if rows is None or self._memory.latest is not self or count > self._passed:
+            raise RuntimeError(
+                "a gradient is that of the pass before it, once, of no more networks than it was of; networks must be "
+                "differentiable, and no other one that shares their memory may have been asked since"
+            )
         return rows
 
     def _settle(self, count: int) -> None:
@@ -208,20 +228,18 @@ class Perceptrons:
     def _room_for(self, count: int) -> _Room:
         num, widths = len(self._layers), self._widths
         kept = num if self._differentiable else 1
-        hidden = [[self._rows_of(self._memory, "rows", k, count, width) for k, width in enumerate(widths[:-1])]]
+        hidden = [self._rows_for(self._memory, "rows", range(self._depth - 1), count)]
         # The others keep theirs until their gradient is asked for, so they share no memory.
-        hidden += [
-            [self._rows_of(self._own, "rows", i * self._depth + k, count, width) for k, width in enumerate(widths[:-1])]
-            for i in range(1, kept)
-        ]
+        begins = range(self._depth, kept * self._depth, self._depth)
+        hidden += [self._rows_for(self._own, "rows", range(i, i + self._depth - 1), count) for i in begins]
         if self._outputs is None or self._outputs.shape[1] < count:
             self._outputs = self._backend.empty((num, count, widths[-1]), self._parameters[0])
         outputs = self._outputs[:, :count]
         return _Room(
             [_Network(layers, hidden[min(i, kept - 1)], outputs[i]) for i, layers in enumerate(self._layers)],
             outputs,
-            [self._rows_of(self._memory, "gradient", k % 2, count, width) for k, width in enumerate(widths[:-1])],
-            [self._rows_of(self._memory, "chosen", k, count, width) for k, width in enumerate(widths[:-1])],
+            self._rows_for(self._memory, "gradient", [k % 2 for k in range(self._depth - 1)], count),
+            self._rows_for(self._memory, "chosen", range(self._depth - 1), count),
         )
 
     def _layers_now(self) -> list[list[Layer]]:
@@ -238,8 +256,8 @@ class Perceptrons:
         place = self._backend.place
         return [] if place is None else [place(p) for p in self._parameters]
 
-    def _rows_of(self, memory: Memory, purpose: str, number: int, count: int, width: int) -> Array:
-        key = (purpose, number, width)
-        if key not in memory or len(memory[key]) < count:
-            memory[key] = self._backend.empty((count, width), self._parameters[0])
-        return memory[key][:count]
+    def _rows_for(self, memory: Memory, purpose: str, numbers: Iterable[int], count: int) -> list[Array]:
+        """Memory for ``count`` rows of each hidden layer."""
+        like, widths = self._parameters[0], self._widths
+        parts = zip(numbers, widths[:-1], strict=True)
+        return [memory.rows(purpose, number, count, like, width, self._backend) for number, width in parts]

@@ -21,7 +21,7 @@ from metaroll.functional.gradients.actor_critic import (
 from metaroll.functional.gradients.perceptrons import Memory
 from metaroll.learners.off_policy.base import CollectionOptions, OffPolicyRLAlgorithm
 from metaroll.learners.off_policy.exploring import EpsilonGreedy
-from metaroll.learners.off_policy.nets import PolicyNet, are_perceptrons, policy_net, without_autograd
+from metaroll.learners.off_policy.nets import PolicyNet, policy_net, were_by_hand, without_autograd
 from metaroll.learners.off_policy.networks import target_of
 from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.off_policy.setup import (
@@ -86,19 +86,10 @@ class ValueNetworks(NamedTuple):
 
 
 class ValueNets(NamedTuple):
-    """The same as gradient steps use them, before outputs become values (``values_of``)."""
+    """The same as gradient steps use them: both give values of all actions, ``(B, n)``."""
 
     policy: PolicyNet
     target: PolicyNet
-    networks: ValueNetworks
-
-    def values(self, observations: Tensor) -> Tensor:
-        """Values of all actions, ``(B, n)``."""
-        return self.networks.policy.values_of(self.policy(observations))
-
-    def target_values(self, observations: Tensor) -> Tensor:
-        """The same by the target network."""
-        return self.networks.target.values_of(self.target(observations))
 
 
 def fit_values(
@@ -113,14 +104,13 @@ def fit_values(
         max_grad_norm: Maximum norm of the gradient; ``None`` does not limit it.
     """
     # y = r + gamma max_a' Q'(s', a'), or r + gamma Q'(s', argmax_a' Q(s', a'))
-    online = nets.values(batch.next_observations) if double else None
-    following = greedy_values(nets.target_values(batch.next_observations), online)
+    online = nets.policy(batch.next_observations) if double else None
+    following = greedy_values(nets.target(batch.next_observations), online)
     target = bootstrapped(batch.rewards, batch.discounts, following)
-    values = nets.values(batch.observations)  # (B, n)
+    values = nets.policy(batch.observations)  # (B, n)
     predicted = chosen_values(values, batch.actions)
     grad = huber_loss_gradient(predicted, target, batch.weights)
-    grad_values = chosen_values_gradient(grad, batch.actions, values.shape[-1])
-    nets.policy.descend(nets.networks.policy.pull_values(grad_values), max_grad_norm)
+    nets.policy.descend(chosen_values_gradient(grad, batch.actions, values.shape[-1]), max_grad_norm)
     loss = huber_loss(predicted, target, batch.weights)
     return CriticLosses(loss, torch.stack([loss, predicted.mean()]), target - predicted)
 
@@ -150,11 +140,9 @@ class ValueTrainer(ReplayTrainer):
         super().__init__(
             exploration, Trained(self.networks._asdict(), {"policy": settings.qf_lr}, device), seed, device
         )
-        memory: Memory = {}
+        memory = Memory()
         optimizer = self.trained.optimizers["policy"]
-        self.nets = ValueNets(
-            policy_net(policy, optimizer, memory), policy_net(self.networks.target, None, memory), self.networks
-        )
+        self.nets = ValueNets(policy_net(policy, optimizer, memory), policy_net(self.networks.target, None, memory))
         self._without_autograd = without_autograd(self.nets.policy)
         self._num_steps = 0
 
@@ -176,7 +164,7 @@ class ValueTrainer(ReplayTrainer):
     @property
     def arithmetic(self) -> int:
         """See ``ReplayTrainer``."""
-        return 1 if are_perceptrons(self.networks.policy) else 2
+        return 1 if were_by_hand(self.networks.policy) else 2
 
     def state_dict(self) -> dict[str, Any]:
         """See ``ReplayTrainer``."""

@@ -19,9 +19,9 @@ from metaroll.learners.off_policy.exploring import BoxExploration
 from metaroll.learners.off_policy.nets import (
     CriticNets,
     PolicyNet,
-    are_perceptrons,
     critic_nets,
     policy_net,
+    were_by_hand,
     without_autograd,
 )
 from metaroll.learners.off_policy.networks import Critics, critics_of, target_of
@@ -122,7 +122,7 @@ def critic_target(
 def fit_critics(nets: DeterministicNets, batch: TransitionBatch, target: Tensor) -> CriticLosses:
     """A step of the critics down ``sum_k mean_b w_b (Q_k(s, a) - y)^2 / 2`` (Lillicrap 2016, equation 4)."""
     values = nets.critics.fit(
-        batch.observations, batch.actions, lambda values: critics_loss_gradient(values, target, batch.weights)
+        batch.observations, batch.actions, lambda of_one: critics_loss_gradient(of_one, target, batch.weights)
     )
     return critic_losses_of(values, target, batch.weights)
 
@@ -130,8 +130,9 @@ def fit_critics(nets: DeterministicNets, batch: TransitionBatch, target: Tensor)
 def improve_policy(nets: DeterministicNets, batch: TransitionBatch) -> Tensor:
     """A step of the policy down ``-mean Q_1(s, pi(s))``, and that (Silver et al. 2014; Lillicrap 2016, equation 6)."""
     actions = nets.policy(batch.observations)
+    # TD3, too, climbs its first critic alone (Fujimoto 2018, algorithm 1): the least of both is for targets.
     values = nets.critics(batch.observations, actions, first=True)
-    # dL/dQ_1 = -1 / B, from there to the actions, and on to the weights of the policy.
+    # dL/dQ_1 = -1 / B; by the chain rule to the actions, and through their tanh to the weights of the policy.
     grad_actions = nets.critics.pull_actions(torch.full_like(values, -1.0 / values.numel()))
     nets.policy.descend(grad_actions)
     return -values.mean()
@@ -176,7 +177,7 @@ class DeterministicTrainer(ReplayTrainer):
             target = critic_target(nets, batch, noise, settings)
             critic = fit_critics(nets, batch, target)
             self.means.add(CRITIC_LOSSES, critic.seen)
-            if self._num_steps % settings.policy_delay == 0:
+            if self._num_steps % settings.policy_delay == 0:  # "if t mod d" (Fujimoto 2018, algorithm 1)
                 self.means.add(POLICY_LOSSES, improve_policy(nets, batch)[None])
                 trained.follow("target_critics", "critics", settings.target_update_tau)  # Q' <- (1 - tau) Q' + tau Q
                 trained.follow("target_policy", "policy", settings.target_update_tau)
@@ -189,7 +190,7 @@ class DeterministicTrainer(ReplayTrainer):
     @property
     def arithmetic(self) -> int:
         """See ``ReplayTrainer``."""
-        return 1 if are_perceptrons(self.networks.policy, self.networks.critics) else 2
+        return 1 if were_by_hand(self.networks.policy, self.networks.critics, output="tanh") else 2
 
     def state_dict(self) -> dict[str, Any]:
         """See ``ReplayTrainer``."""
@@ -203,7 +204,7 @@ class DeterministicTrainer(ReplayTrainer):
 
 def _nets_of(networks: DeterministicNetworks, optimizers: Mapping[str, Adam]) -> DeterministicNets:
     policy, critics, target_policy, target_critics = networks
-    memory: Memory = {}
+    memory = Memory()
     return DeterministicNets(
         policy_net(policy, optimizers["policy"]),  # keeps its own, for the gradient that comes through the critics
         critic_nets(critics, optimizers["critics"], memory),

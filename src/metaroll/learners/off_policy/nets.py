@@ -23,11 +23,11 @@ from metaroll.policies.gaussian import CategoricalMLPPolicy, TanhGaussianMLPPoli
 from metaroll.policies.greedy import GreedyQPolicy
 from metaroll.policies.networks import MLP
 
-__all__ = ["CriticNets", "PolicyNet", "are_perceptrons", "critic_nets", "policy_net", "without_autograd"]
+__all__ = ["CriticNets", "PolicyNet", "critic_nets", "policy_net", "were_by_hand", "without_autograd"]
 
 
 class PolicyNet(ABC):
-    """What a policy makes of observations, before they become actions (or choices, or values of choices).
+    """What a policy makes of observations before they become actions: of a ``GreedyQPolicy`` the values of choices.
 
     Args:
         optimizer: Of parameters of this network; ``None``: it is not learned.
@@ -107,9 +107,13 @@ def without_autograd(*nets: PolicyNet | CriticNets) -> Callable[[], AbstractCont
     return torch.inference_mode if all(net.by_kernel for net in nets) else torch.no_grad
 
 
-def are_perceptrons(*networks: Any) -> bool:
-    """Whether policies and critics are perceptrons without an encoder, of activations that the kernel knows."""
-    return all(_is_perceptron(network) for network in networks)
+def were_by_hand(*networks: Any, output: str = "identity") -> bool:
+    """Whether the gradient of such policies and critics was computed by hand before version 0.2, too.
+
+    ``output`` is the output nonlinearity of the policies whose gradient was.
+    """
+    policies = [network for network in networks if type(network) is not Critics]
+    return all(map(_for_kernel, networks)) and all(policy.net.output_nonlinearity == output for policy in policies)
 
 
 _POLICIES = (CategoricalMLPPolicy, DeterministicMLPPolicy, GreedyQPolicy, TanhGaussianMLPPolicy)
@@ -173,14 +177,17 @@ class _KernelPolicy(PolicyNet):
             weights, biases, net.hidden_nonlinearity, differentiable=optimizer is not None, memory=memory
         )
         self._outputs: Tensor | None = None
+        self._valued = policy if isinstance(policy, GreedyQPolicy) else None
 
     def __call__(self, observations: Tensor) -> Tensor:
         outputs = self._kernel(observations)[0]
         if self._squashes:
             self._outputs = outputs = outputs.tanh()
-        return outputs
+        return outputs if self._valued is None else self._valued.values_of(outputs)
 
     def pull(self, grad: Tensor) -> Sequence[Tensor]:
+        if self._valued is not None:
+            grad = self._valued.pull_values(grad)
         if self._outputs is not None:
             grad = grad * (1.0 - self._outputs.square())  # d tanh(u) / du = 1 - tanh(u)^2
         gradients = self._kernel.pull(grad[None])
@@ -241,8 +248,11 @@ class _AutogradPolicy(PolicyNet):
         self._outputs: Tensor | None = None
 
     def __call__(self, observations: Tensor) -> Tensor:
+        policy = self._policy
         with torch.set_grad_enabled(self._optimizer is not None):
-            outputs = self._policy.net(self._policy.features(observations))
+            # The values of a class of somebody else may be others of the same outputs.
+            has_values = isinstance(policy, GreedyQPolicy)
+            outputs = policy(observations) if has_values else policy.net(policy.features(observations))
         self._outputs = outputs
         return outputs.detach()
 

@@ -26,9 +26,9 @@ from metaroll.learners.off_policy.exploring import BoxExploration, Exploration
 from metaroll.learners.off_policy.nets import (
     CriticNets,
     PolicyNet,
-    are_perceptrons,
     critic_nets,
     policy_net,
+    were_by_hand,
     without_autograd,
 )
 from metaroll.learners.off_policy.networks import Critics, critics_of, target_of
@@ -191,7 +191,7 @@ def fit_critics(nets: SoftNets, batch: TransitionBatch, noise: Tensor) -> Critic
     """A step of the critics down ``sum_k mean_b w_b (Q_k(s, a) - y)^2 / 2`` (Haarnoja 2018b, equation 5)."""
     target = critic_target(nets, batch, noise)
     values = nets.critics.fit(
-        batch.observations, batch.actions, lambda values: critics_loss_gradient(values, target, batch.weights)
+        batch.observations, batch.actions, lambda of_one: critics_loss_gradient(of_one, target, batch.weights)
     )
     return critic_losses_of(values, target, batch.weights)
 
@@ -278,7 +278,9 @@ class SoftTrainer(ReplayTrainer):
             for_target, for_policy = self.draw_noise(2, *batch.actions.shape)
             critic = self.objective.fit_critics(nets, batch, for_target)
             policy = self.objective.improve_policy(nets, batch, for_policy)
-            if settings.temperature is None:  # ln alpha down -mean(ln alpha (ln pi + H)) (equation 18)
+            # ln alpha down -mean(ln alpha (ln pi + H)): Haarnoja 2018b, equation 18, with ln alpha in place of alpha,
+            # which so stays positive.
+            if settings.temperature is None:
                 slope = temperature_gradient(policy.log_prob, settings.target_entropy)
                 trained.optimizers["temperature"].step([slope[None].to(nets.temperature.log.dtype)])
                 self.means.add(TEMPERATURE_LOSSES, nets.temperature())
@@ -295,13 +297,13 @@ class SoftTrainer(ReplayTrainer):
     @property
     def arithmetic(self) -> int:
         """See ``ReplayTrainer``."""
-        return self.objective.arithmetic if are_perceptrons(self.networks.policy, self.networks.critics) else 2
+        return self.objective.arithmetic if were_by_hand(self.networks.policy, self.networks.critics) else 2
 
 
 def _nets_of(networks: SoftNetworks, optimizers: Mapping[str, Adam]) -> SoftNets:
     policy, critics, target_critics, temperature = networks
     bounds = policy.log_std_bounds if isinstance(policy, TanhGaussianMLPPolicy) else (-math.inf, math.inf)
-    memory: Memory = {}
+    memory = Memory()
     return SoftNets(
         policy_net(policy, optimizers["policy"]),  # keeps its own, for the gradient that comes through the critics
         critic_nets(critics, optimizers["critics"], memory),

@@ -186,7 +186,7 @@ class KernelNets(PPONets[Rows]):
             (policy.net, _layers_of(of_actor, policy.net)),
             (critic, _layers_of(of_critic, critic)),
         ]
-        memory: Memory = {}  # they take turns
+        memory = Memory()  # they take turns
         kernel = _kernel(policy.net, self._layers[0][1], _layers_of(d_actor, policy.net), memory)
         self._actor: _Actor = (
             _GaussianActor(kernel, self._log_std, d_log_std, policy.min_log_std, policy.log_std.requires_grad)
@@ -271,6 +271,13 @@ class KernelNets(PPONets[Rows]):
         """See ``PPONets``: the moments are one array each, as in all versions."""
         tree = self._optimizer.state_dict()
         return {"first": tree["first"]["0"], "second": tree["second"]["0"], "num_steps": int(tree["steps"])}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Copied piece by piece, the layers would be views of the flat vector no more.
+        return KernelNets, (self._policy, self._critic, self._config), self.state_dict()
+
+    def __setstate__(self, tree: Mapping[str, Any]) -> None:
+        self.load_state_dict(tree)
 
     def load_state_dict(self, tree: Mapping[str, Any]) -> None:
         """See ``PPONets``."""
