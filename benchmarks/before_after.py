@@ -5,9 +5,9 @@
     python benchmarks/before_after.py ../before --cases pendulum ppo --windows 20
 
 Each checkout runs in a process of its own, with the very contestants of its own ``rollout_throughput.py``,
-``mujoco_throughput.py``, ``sim_throughput.py`` and ``ppo_control.py``. A ratio is the rate of this checkout over that
-of the other in two neighboring windows (which goes first alternates). Reported is the median over the windows with its
-distribution-free interval of 95 % or more, from order statistics.
+``mujoco_throughput.py``, ``sim_throughput.py``, ``ppo_control.py``, ``update_rate.py`` and ``maml_update.py``. A ratio
+is the rate of this checkout over that of the other in two neighboring windows (which goes first alternates). Reported is
+the median over the windows with its distribution-free interval of 95 % or more, from order statistics.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 NAME = "before_after"
-UNIT = "environment steps/s"
+UNITS = {"update": "gradient steps/s", "maml": "meta-gradients/s"}
+"""Of these kinds of cases; else environment steps/s."""
 ROLLOUTS = {"HalfCheetah-v5": 128, "Pendulum-v1": 512, "CartPole-v1": 4096, "point": 1024}
 """Environment -> rollouts per call, with 2 workers of 16 slots."""
 MUJOCO = ("HalfCheetah-v5", "Ant-v5", "Humanoid-v5")
@@ -34,16 +35,21 @@ MUJOCO_SLOTS, MUJOCO_STEPS = 64, 200
 SIMS = {"pendulum": "PendulumEnv", "qube": "QQubeSwingUpEnv", "cart-pole": "QCartPoleSwingUpEnv"}
 SIM_SLOTS = 1024
 PPO_EPOCHS = 3
+MAML_SIZES = (40, 20, 100)  # tasks, rollouts, steps
 CASES = (
     *(f"rollouts {env}" for env in ROLLOUTS),
     *(f"mujoco {env}" for env in MUJOCO),
     *(f"{kind} {sim}" for sim in SIMS for kind in ("batch", "middle", "whole")),
     "ppo Pendulum-v1",
     "ppo HalfCheetah-v5",
+    "update SAC",
+    "update TD3",
+    "maml second-order",
+    "maml first-order",
 )
 
 Rate = Callable[[float], float]
-"""Steps per second in a window of so many seconds."""
+"""Steps (or gradients) per second in a window of so many seconds."""
 
 
 # -- in the process of a checkout --------------------------------------------------------------------------------------
@@ -76,6 +82,36 @@ def ppo_rate(env: str) -> Rate:
     return rate
 
 
+def update_rate(kind: str) -> Rate:
+    """Gradient steps of an off-policy learner."""
+    import update_rate
+
+    run = update_rate.our_steps(kind)
+    return repeated(lambda: run(update_rate.TOGETHER), update_rate.TOGETHER)
+
+
+def maml_rate(order: str) -> Rate:
+    """Gradients of meta-iterations on the same samples."""
+    import maml_update
+
+    learner, steps = maml_update.make_ours(*MAML_SIZES, order == "second-order")
+    meta, state = learner._meta_parameters(), learner._state
+    return repeated(lambda: maml_update.BatchedTasks(learner._problem, learner.outer, steps).gradient(meta, state), 1)
+
+
+def repeated(work: Callable[[], Any], count: int) -> Rate:
+    """How much is done in a window by calls that do ``count`` each."""
+
+    def rate(seconds: float) -> float:
+        begin, calls = time.perf_counter(), 0
+        while (spent := time.perf_counter() - begin) < seconds or not calls:
+            work()
+            calls += 1
+        return calls * count / spent
+
+    return rate
+
+
 def make_rate(case: str) -> Rate:
     """The contestant of a case, from the benchmarks beside the library that is imported."""
     kind, name = case.split()
@@ -91,7 +127,8 @@ def make_rate(case: str) -> Rate:
         from mujoco_throughput import ours
 
         return ours(name, MUJOCO_SLOTS, None, argparse.Namespace(max_steps=MUJOCO_STEPS))[0]
-    return ppo_rate(name) if kind == "ppo" else sim_rate(kind, name)
+    learned = {"ppo": ppo_rate, "update": update_rate, "maml": maml_rate}
+    return learned[kind](name) if kind in learned else sim_rate(kind, name)
 
 
 def serve(case: str) -> None:
@@ -175,9 +212,9 @@ def measure(case: str, before: Path, args: argparse.Namespace) -> None:
         NAME,
         args.no_save or args.check,
         peer="metaroll",
-        metric="env_steps_per_second",
+        metric="updates_per_second" if case.split()[0] in UNITS else "env_steps_per_second",
         value=round(statistics.median(rates["after"]), 1),
-        unit=UNIT,
+        unit=UNITS.get(case.split()[0], "environment steps/s"),
         ratio=round(statistics.median(ratios), 4),
         ratio_interval=[round(low, 4), round(high, 4)],
         peer_value=round(statistics.median(rates["before"]), 1),

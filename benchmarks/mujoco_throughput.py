@@ -2,6 +2,7 @@
 
     python benchmarks/mujoco_throughput.py
     python benchmarks/mujoco_throughput.py --envs HalfCheetah-v5 --slots 64 --repeats 7 --seconds 4
+    python benchmarks/mujoco_throughput.py --check      HalfCheetah in processes, status 1 where a bar is missed
 
 Ours are whole calls of ``RolloutEngine.run`` up to the recorded ``StepSequence`` objects, in two ways: ``threads``
 steps all slots in this process, with two threads; ``processes`` shares them between two worker processes.
@@ -19,6 +20,7 @@ import contextlib
 import itertools
 import os
 import statistics
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -34,6 +36,16 @@ UNIT = "environment steps/s"
 ENVS = ("HalfCheetah-v5", "Ant-v5", "Humanoid-v5")
 WORKERS = 2
 SB3_SLOTS = 64
+BARS = {
+    ("floor", 64): 0.85,
+    ("envpool", 64): 1.25,
+    ("stable-baselines3", 64): 6.0,
+    ("none", 64): 0.85,
+    ("envpool", 16): 1.5,
+    ("envpool", 8): 1.7,
+}
+"""Peer and slots -> demanded ratio of HalfCheetah-v5 in processes."""
+TASK_BAR = 0.01
 TASK_SLOTS, TASK_STEPS = 40, 200
 PACKAGES = ("metaroll", "numpy", "torch", "gymnasium", "mujoco", "stable-baselines3", "envpool")
 
@@ -133,10 +145,10 @@ def floor(env: str, slots: int, args: argparse.Namespace) -> Rate:
 # -- measuring ---------------------------------------------------------------------------------------------------------
 
 
-def tell(args: argparse.Namespace, pairs: Sequence[tuple[float, float]], **known: Any) -> None:
+def tell(args: argparse.Namespace, pairs: Sequence[tuple[float, float]], **known: Any) -> float:
     """Report the median ratio of neighboring windows."""
     ratios = [a / b for a, b in pairs]
-    report(
+    line = report(
         NAME,
         args.quick or args.no_save,
         metric="env_steps_per_second",
@@ -149,6 +161,7 @@ def tell(args: argparse.Namespace, pairs: Sequence[tuple[float, float]], **known
         versions=versions(*PACKAGES),
         **known,
     )
+    return float(line["ratio"])
 
 
 @contextlib.contextmanager
@@ -169,11 +182,12 @@ def peers_of(env: str, slots: int, args: argparse.Namespace) -> Iterator[dict[st
         yield found
 
 
-def measure(env: str, slots: int, pool: Any, args: argparse.Namespace) -> None:
-    """Ours in both ways against every peer, and a model for every slot against one for all."""
+def measure(env: str, slots: int, pool: Any, args: argparse.Namespace) -> bool:
+    """Ours against every peer, and a model for every slot against one for all; whether bars are held."""
     common = {"env": env, "policy": "64x64 tanh, acting through NumPy", "max_steps": args.max_steps}
     common |= {"repeats": args.repeats, "seconds": args.seconds}
-    ways = {"threads": None, "processes": pool}
+    ways = {"processes": pool} if args.check else {"threads": None, "processes": pool}
+    held = True
     with contextlib.ExitStack() as stack:
         mine: dict[tuple[str, bool], Rate] = {}
         for way, own in itertools.product(ways, (False, True)):
@@ -199,17 +213,19 @@ def measure(env: str, slots: int, pool: Any, args: argparse.Namespace) -> None:
             config["peer_is"] = f"{WORKERS} threads of mj_step on data of their own, no policy"
         else:
             config |= {"peer_is": PEERS[peer][1], "peer_policy": PEER_POLICIES[args.peer_policy]}
-        tell(args, measured, peer=peer, slots=slots, config=config)
+        ratio = tell(args, measured, peer=peer, slots=slots, config=config)
+        held &= way == "threads" or env != ENVS[0] or ratio >= BARS.get((peer, slots), 0.0)
     for peer, reason in peers.items():
         if isinstance(reason, str):
             known = {"metric": "env_steps_per_second", "unit": UNIT, "slots": slots, "config": common}
             report_missing(
                 NAME, args.quick or args.no_save, peer=peer, reason=reason, versions=versions(*PACKAGES), **known
             )
+    return held
 
 
-def measure_tasks(args: argparse.Namespace) -> None:
-    """Seconds to set the tasks of 40 slots, as a share of those that 200 steps of them take."""
+def measure_tasks(args: argparse.Namespace) -> bool:
+    """Seconds to set the tasks of 40 slots, as a share of those that 200 steps of them take; whether few enough."""
     from metaroll.envs.lookup.source import make_slots
     from metaroll.envs.mujoco.cheetah_vel import CheetahVelEnv
     from metaroll.tasks.updates import SetTaskUpdate
@@ -235,7 +251,7 @@ def measure_tasks(args: argparse.Namespace) -> None:
     steps = statistics.median(seconds(run) for _ in range(args.repeats))
     extra = statistics.median(a for a, _ in resets) - statistics.median(b for _, b in resets)
     slots.close()
-    report(
+    line = report(
         NAME,
         args.quick or args.no_save,
         peer="none",
@@ -247,6 +263,7 @@ def measure_tasks(args: argparse.Namespace) -> None:
         load_average=round(os.getloadavg()[0], 2),
         versions=versions(*PACKAGES),
     )
+    return float(line["value"]) < TASK_BAR
 
 
 def main() -> None:
@@ -258,8 +275,11 @@ def main() -> None:
     parser.add_argument("--max-steps", type=int, default=200, help="of a rollout")
     parser.add_argument("--peer-policy", choices=list(PEER_POLICIES), default="numpy", help="how other loops act")
     parser.add_argument("--no-save", action="store_true", help="append nothing to the results")
+    parser.add_argument("--check", action="store_true", help="fail where a bar is missed; appends nothing")
     parser.add_argument("--quick", action="store_true", help="one environment, short windows, nothing appended")
     args = parser.parse_args()
+    if args.check:
+        args.envs, args.repeats, args.seconds, args.no_save = args.envs[:1], 7, 1.0, True
     if args.quick:
         args.envs, args.slots, args.repeats, args.seconds, args.max_steps = args.envs[:1], [4], 1, 0.05, 20
     import torch
@@ -268,9 +288,10 @@ def main() -> None:
 
     torch.set_num_threads(1)
     with SamplerPool(WORKERS, transport="process") as pool:
-        for env, slots in itertools.product(args.envs, args.slots):
-            measure(env, slots, pool, args)
-    measure_tasks(args)
+        held = [measure(env, slots, pool, args) for env, slots in itertools.product(args.envs, args.slots)]
+    held.append(measure_tasks(args))
+    if args.check and not all(held):
+        sys.exit("a bar was missed")
 
 
 if __name__ == "__main__":
