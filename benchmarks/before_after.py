@@ -6,8 +6,8 @@
 
 Each checkout runs in a process of its own, with the very contestants of its own ``rollout_throughput.py``,
 ``mujoco_throughput.py``, ``sim_throughput.py``, ``ppo_control.py``, ``update_rate.py`` and ``maml_update.py``. A ratio
-is the rate of this checkout over that of the other in two neighboring windows (which goes first alternates). Reported is
-the median over the windows with its distribution-free interval of 95 % or more, from order statistics.
+is the rate of this checkout over that of the other in two neighboring windows (which goes first alternates). What is
+reported is the median over the windows with its distribution-free interval of 95 % or more, from order statistics.
 """
 
 from __future__ import annotations
