@@ -34,14 +34,12 @@ from metaroll.training.store.snapshots import load_snapshot
 CORPORA = {path.parent.name: path.parent for path in sorted(Path(runs.__file__).parent.glob("*/manifest.json"))}
 MANIFESTS = {name: read_manifest(folder) for name, folder in CORPORA.items()}
 
-REFUSED = {
-    ("a745dda", "cmaes-restarts"): "what the best run of a search with restarts left was not kept then",
-}
-"""Runs that are neither loaded nor continued, and why (the changelog says so, too): errors name who wrote them."""
-
 NOT_CONTINUED = {
-    ("a745dda", name): "gradient steps round otherwise since version 0.2"
-    for name in ("ppo-memory", "rl2", "rl2-bandit", "rsac", "sac-discrete", "tqc")
+    ("a745dda", "cmaes-restarts"): "ends of runs are tried again since version 0.2",
+    **{
+        ("a745dda", name): "gradient steps round otherwise since version 0.2"
+        for name in ("ppo-memory", "rl2", "rl2-bandit", "rsac", "sac-discrete", "tqc")
+    },
 }
 """Runs that are loaded and evaluated, but not trained on, and why; see ``RLAlgorithm.arithmetic``."""
 
@@ -125,7 +123,7 @@ def test_archives_are_those_of_the_manifest_and_hold_every_algorithm(corpus: str
 
 # -- runs --------------------------------------------------------------------------------------------------------------
 
-RUNS = [part for part in parts("run") if tuple(part.values) not in REFUSED]
+RUNS = parts("run")
 
 
 @pytest.mark.parametrize(("corpus", "name"), RUNS)
@@ -177,13 +175,12 @@ def test_a_run_is_listed_and_reported(corpus: str, name: str, tmp_path: Path, ca
             row = listed[folder]
             told = tuple(row[key] for key in ("algo", "env", "state", "epochs_done", "problem"))
             assert told == (entry["algo"], entry["env"], state, epochs, "")
-        if (corpus, name) not in REFUSED:
-            run_command("report", "run", "--no-pictures")
-            page = Path("run/report.html").read_text()
-            assert entry["env"] in page and "cannot be read" not in page
+        run_command("report", "run", "--no-pictures")
+        page = Path("run/report.html").read_text()
+        assert entry["env"] in page and "cannot be read" not in page
 
 
-@pytest.mark.parametrize(("corpus", "name"), [*REFUSED, *NOT_CONTINUED])
+@pytest.mark.parametrize(("corpus", "name"), NOT_CONTINUED)
 def test_what_cannot_be_continued_is_refused_with_the_version_that_wrote_it(
     corpus: str, name: str, tmp_path: Path, capfd: Any
 ) -> None:
@@ -196,12 +193,8 @@ def test_what_cannot_be_continued_is_refused_with_the_version_that_wrote_it(
         assert {path: after[path] for path in before if path.name != ".lock"} == {
             path: before[path] for path in before if path.name != ".lock"
         }
-        if (corpus, name) in REFUSED:
-            with pytest.raises(SnapshotError, match=version):
-                metaroll.load("run")
-        else:
-            with pytest.raises(SnapshotError, match=version):
-                metaroll.load("stopped").learn(1)
+        with pytest.raises(SnapshotError, match=version):
+            metaroll.load("stopped").learn(1)
 
 
 @pytest.mark.parametrize(("corpus", "name"), parts("groups"))

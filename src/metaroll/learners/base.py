@@ -58,8 +58,8 @@ class RLAlgorithm(ABC):
         evaluation_env: What makes the environment of its evaluations; ``None`` means that which it is trained in.
         sampler_cls: garage sampler class to collect with; ``None`` means the rollout engine.
         converged: Whether further training changes nothing.
-        arithmetic: Which arithmetic its updates have: larger in a version in which the same update rounds otherwise, so
-            that training does not go on across it.
+        arithmetic: Which arithmetic its updates have: larger in a version in which the same update rounds otherwise
+            (or takes another step), so that training does not go on across it.
         log_is_complete: Whether the last numbers that it logged are all that it ever logs: others are unknown then.
     """
 

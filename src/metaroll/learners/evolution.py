@@ -307,6 +307,11 @@ class SearchLearner(RLAlgorithm):
 
     # -- snapshots -----------------------------------------------------------------------------------------------------
 
+    @property
+    def arithmetic(self) -> int:
+        """2 where ends of runs have been tried again since version 0.2 (``Reviewed``), else 1."""
+        return 2 if self._make_search().begins_again else 1
+
     def fingerprint(self) -> str:
         """Class, search, trials and policy as a short text; a snapshot fits a learner with the same one."""
         layout, tried = self.policy.parameter_layout(), replace(self.trials, evaluate_every=0)

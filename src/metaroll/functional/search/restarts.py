@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, final
 
@@ -48,6 +49,11 @@ class RestartState(SearchState):
     last_large: int = 0
     reason: int = -1
     seed: int = 0
+
+    @classmethod
+    def completed(cls, tree: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Searches of before did not keep what an ended run has left."""
+        return {"left": tree["mean"], **tree}
 
 
 @final

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
@@ -35,6 +36,19 @@ class ReviewedState(SearchState):
     contenders: np.ndarray
     gains: np.ndarray
     counts: np.ndarray
+
+    @classmethod
+    def completed(cls, tree: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Searches of before were not reviewed: what one left that had begun again was not kept."""
+        if "incumbent" in tree:
+            return tree
+        nothing = {
+            "ends": 0,
+            "contenders": np.zeros((0, len(tree["mean"]))),
+            "gains": np.zeros(0),
+            "counts": np.zeros(0),
+        }
+        return {**tree, "run": tree, "incumbent": tree["mean"], **nothing}
 
 
 @final

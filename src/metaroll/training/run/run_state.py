@@ -150,9 +150,9 @@ def check_arithmetic(snapshot: Snapshot, algo: RLAlgorithm) -> None:
     if snapshot.manifest.get("arithmetic", 1) != algo.arithmetic:
         writer = f"metaroll {snapshot.manifest.get('metaroll', 'of an unknown version')}"
         raise SnapshotError(
-            f"{snapshot.path} was written by {writer}, in which gradient steps of this {algo.info.name} round otherwise"
-            f" than in metaroll {metaroll.__version__}: it can be loaded and evaluated, but not trained further. Train "
-            f"it further with {writer}, or train anew"
+            f"{snapshot.path} was written by {writer}, in which this {algo.info.name} makes other steps, or rounds "
+            f"them otherwise, than in metaroll {metaroll.__version__}: it can be loaded and evaluated, but not trained "
+            f"further. Train it further with {writer}, or train anew"
         )
 
 
