@@ -84,6 +84,12 @@ def test_steps_of_episodes_that_may_end_early_are_said_to_be_at_most_so_many(alg
     assert ("epochs of up to " in size_text(resolve(algo, "Pendulum-v1"))) == up_to
 
 
+def test_steps_of_hill_climbing_are_those_of_its_population_and_of_the_policy_that_it_has():
+    values = {"pop_size": 5, "num_domains": 2, "num_init_states_per_domain": 3, "max_path_length": 100}
+    text = size_text(resolve("hill-climbing", "qcp-st", [("a test", {**values, "randomize": "default"})]))
+    assert "epochs of up to 3,600 steps" in text  # (5 + 1) x 2 x 3 x 100
+
+
 def test_paper_is_what_was_published_and_an_error_elsewhere():
     for env in preset_names("pearl"):
         assert default_size("pearl", env) == "paper"

@@ -69,6 +69,26 @@ def test_pieces_are_joined_and_endings_count_as_what_they_are() -> None:
     assert buffer.n_transitions_stored == 0
 
 
+@pytest.mark.parametrize("restored", [False, True])
+def test_a_buffer_that_was_cleared_or_restored_counts_and_draws_as_a_new_one(restored: bool) -> None:
+    new, used = (ReplayBuffer(BOX, BOX, 20, num_slots=2) for _ in range(2))
+    before = LivePieces(2, np.random.default_rng(1))
+    for _ in range(9):
+        used.add(before.advance(4))
+    pieces = LivePieces(2, np.random.default_rng(0))
+    if restored:
+        new.add(pieces.advance(2))
+        used.load_state_dict(new.state_dict())
+    else:
+        used.clear()
+    for _ in range(8):  # until the ring is full, and more
+        more = pieces.advance(2)
+        assert used.add(more) == new.add(more)
+        assert len(used) == used.n_transitions_stored == new.n_transitions_stored > 0
+        for mine, theirs in zip(used.sample(40, 0), new.sample(40, 0), strict=True):
+            assert mine.tobytes() == theirs.tobytes()
+
+
 def test_live_collection_is_stored_whole() -> None:
     policy = GaussianMLPPolicy(EnvSpec.from_env(PointRobotEnv()), hidden_sizes=(4,))
     spec = EnvSpec.from_env(PointRobotEnv())

@@ -349,6 +349,11 @@ def test_reward_noise_and_transitions_are_independent_of_the_actions_before() ->
         (lambda: RandomMDPEnv(num_states=2.5), TypeError, "num_states must be an integer"),  # type: ignore[arg-type]
         (lambda: RandomMDPEnv(np.zeros((2, 5))), ShapeError, r"task\['rewards'\] must have shape \(10, 5\)"),
         (lambda: RandomMDPEnv(transitions=np.ones((10, 5, 10))), ValueError, "sum to 1 .* sums from 10 to 10"),
+        (
+            lambda: RandomMDPEnv(np.zeros((2, 1)), [[[0.5, 0.5]], [[0.5, 0.4]]], num_states=2, num_actions=1),
+            ValueError,
+            "sum to 1 .* sums from 0.9 to 1$",  # one row alone
+        ),
         (lambda: RandomMDPEnv().reset(options={"init_state": (10,)}), ValueError, "from 0 to 9, got"),
         (lambda: RandomMDPEnv().reset(options={"init_state": (0.5,)}), ValueError, "whole number from 0 to 9"),
     ],

@@ -503,6 +503,17 @@ def test_restarts_double_the_population():
     assert state.origin.tolist() == [1.0, 1.0]
 
 
+def test_runs_that_have_ended_are_counted_with_the_last():
+    search = RestartedCMA(cma=CMA(population=4, tolx=0.5), max_restarts=2)
+    state, generator, counts = search.start(np.ones(2)), np.random.default_rng(0), []
+    while not search.stop(state):
+        counts.append(search.finished(state)[0])
+        state, _ = told(search, state, generator, sphere)
+    assert list(dict.fromkeys(counts)) == [0, 1, 2]  # three runs, of which the last one goes on
+    count, left = search.finished(state)
+    assert count == 3 and np.array_equal(left, state.mean)
+
+
 def test_bipop_shares_evaluations_between_large_and_small_populations():
     search = RestartedCMA(cma=CMA(population=6, tolx=0.3, max_evaluations=6000), rule="bipop", max_restarts=30)
     state, generator, runs = search.start(np.ones(3)), np.random.default_rng(0), {}

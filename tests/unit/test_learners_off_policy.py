@@ -176,6 +176,25 @@ def test_cycles_collect_and_are_numbered() -> None:
     assert algo.average_return == 25.0 and algo.told == len(algo.calls[2][1]) + len(algo.calls[5][1])
 
 
+def test_paths_hold_each_entry_of_a_dict_observation() -> None:
+    """What train_once is given: a step's next observation is the observation of the step after it"""
+    spec = EnvSpec.from_env(PointGoalEnv())
+    policy = GaussianMLPPolicy(spec, hidden_sizes=(4,), generator=torch_generator(0))
+    buffer = ReplayBuffer(spec.observation_space, spec.action_space, 100, num_slots=2)
+    algo = Plain(policy, env_spec=spec, replay_buffer=buffer, max_path_length=8)
+    trained(algo, PointGoalEnv, 1)
+    paths = [path for _, paths in algo.calls for path in paths]
+    assert len(paths) == 6 and all(len(path["rewards"]) == 2 for path in paths)
+    for path in paths:
+        seen, after = path["observations"], path["next_observations"]
+        assert set(seen) == set(after) == {"observation", "achieved_goal", "desired_goal"}
+        assert all(rows.shape == (2, 2) for rows in (*seen.values(), *after.values()))
+        assert all(np.array_equal(seen[name][1], after[name][0]) for name in seen)
+        assert np.array_equal(seen["achieved_goal"], seen["observation"])  # a point has reached the place where it is
+        assert not np.array_equal(seen["observation"], after["observation"])
+        assert np.array_equal(seen["desired_goal"], after["desired_goal"])
+
+
 def test_what_is_stored_of_an_end() -> None:
     """specs/meta.md 2.6, Q-24: a time limit is no terminal, and the observation after the last step is the final one"""
     terminal = Plain(fixed_policy())

@@ -671,6 +671,19 @@ def test_parameters_that_are_no_array_of_numbers(wrong, kind, got):
                 live.advance(2, wrong)
 
 
+@pytest.mark.parametrize("dtype", [complex, bool, "U3", object])
+def test_parameters_of_the_right_size_that_are_no_numbers_are_refused_for_one_plan_among_others(dtype):
+    policy = gaussian()
+    own = policy.acting_parameters()
+    given = [RolloutPlan(index=i, seed=(0, 0, i), max_steps=3, parameters=own + i) for i in range(3)]
+    with RolloutEngine(Drift, policy) as engine:
+        assert len(engine.run(given)) == 3
+        wrong = given[1].with_(parameters=np.ones(own.shape, dtype=dtype))
+        message = rf"^parameters of plan 1 must be an array of numbers \({own.size},\), got ndarray of dtype"
+        with pytest.raises(TypeError, match=message):
+            engine.run([given[0], wrong, given[2]])
+
+
 def test_ragged_actions_are_named():
     with RolloutEngine(Drift, gaussian()) as engine, engine.open(lambda n: RolloutPlan(seed=(1, 0, n)), 2) as live:
         with pytest.raises(ShapeError, match=r"actions must have one row per slot \(2.* list with 2 entries of uneq"):

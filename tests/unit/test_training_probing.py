@@ -273,6 +273,19 @@ def test_a_simulator_that_starts_as_the_log_does_by_chance_is_found_out_by_other
             probe(followed, prior, options)
 
 
+def test_a_simulator_that_ignores_its_start_is_found_out_by_one_entry_alone() -> None:
+    """The cart has come to rest wherever a segment starts, as the simulator begins: only its place is another one."""
+    cart, pushes = Cart(), np.tile(np.repeat([[0.5], [-0.5]], 10, axis=0), (3, 1))
+    rows = [cart.reset(options={"init_state": [0.0, 0.0]})[0], *(cart.step(push)[0] for push in pushes)]
+    shown = np.round(np.array(rows), 6)  # a log has few digits, and says 0 of what rests
+    assert shown[[0, 20, 40]].tolist() == [[0.0, 0.0], [0.5, 0.0], [1.0, 0.0]]
+    log = [StepSequence(rewards=np.zeros(60), observations=shown, actions=pushes)]
+    followed = Followed.of(Compared.of(EnvSource.of(Numb), log, as_prior(PUSHED), OPTIONS, None), log, OPTIONS)
+    message = r"in row [24]0 \(counted from 0\) of the first rollout, '0' is .* and 0 in the simulator.*init_state"
+    with pytest.raises(DataError, match=message):
+        probe(followed, as_prior(PUSHED), OPTIONS)
+
+
 def test_a_log_that_hardly_moves_and_is_off_is_not_taken_for_a_simulator_that_ignores_its_start() -> None:
     shown = np.ones((60, 2)) + 1e-3 * np.random.default_rng(0).normal(size=(60, 2))
     log = [
