@@ -21,6 +21,7 @@ from metaroll.seeding import derive_seed, torch_generator
 from metaroll.testing import ConformanceError, check_learner
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES
 from metaroll.training.session import experiments
+from pearl_sizes import IN_FOURS
 
 pytestmark = pytest.mark.usefixtures("lent_pools")
 
@@ -78,24 +79,7 @@ TRIALS = {
     "n_exploration_traj": 2,
     "evaluate_every": 2,
 }
-PEARL = {
-    "latent_dim": 2,
-    "encoder_hidden_sizes": (8,),
-    "hidden_sizes": (8,),
-    "num_train_tasks": 3,
-    "num_test_tasks": 2,
-    "meta_batch_size": 2,
-    "num_steps_per_epoch": 2,
-    "num_initial_steps": 20,
-    "num_tasks_sample": 2,
-    "num_steps_prior": 20,
-    "num_extra_rl_steps_posterior": 20,
-    "batch_size": 4,
-    "embedding_batch_size": 4,
-    "embedding_mini_batch_size": 4,
-    "replay_buffer_size": 500,
-    "n_exploration_traj": 2,
-}
+PEARL = {**IN_FOURS, "hidden_sizes": (8,), "num_train_tasks": 3, "num_test_tasks": 2, "n_exploration_traj": 2}
 STUDENT = {**ON_POLICY, "memory_steps": 60}
 RANDOM = {"randomize_param": ("m=0.5:1.5",)}
 

@@ -17,6 +17,7 @@ from corpus.archives import write_json
 from metaroll.cli.main import main
 from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.store.files import to_plain
+from pearl_sizes import IN_SIXTEENS
 
 EPOCHS, STOPPED_AFTER = 3, 2
 """Epochs of a run, and those after which its twin was stopped."""
@@ -53,15 +54,7 @@ _PEARL = {
     **_FEW_TASKS,
     "encoder_hidden_sizes": (8,),
     "latent_dim": 3,
-    "num_initial_steps": 20,
-    "num_steps_prior": 20,
-    "num_extra_rl_steps_posterior": 20,
-    "num_steps_per_epoch": 3,
-    "num_tasks_sample": 2,
-    "meta_batch_size": 2,
-    "batch_size": 16,
-    "embedding_batch_size": 16,
-    "embedding_mini_batch_size": 16,
+    **IN_SIXTEENS,
     "replay_buffer_size": 100,
 }
 

@@ -23,22 +23,15 @@ from metaroll.errors import RolloutError, RunExistsError, ShapeError, SnapshotEr
 from metaroll.policies.actor import Actor
 from metaroll.training.session import experiments
 from metaroll.training.store.snapshots import load_snapshot
+from pearl_sizes import IN_SIXTEENS
 
 pytestmark = pytest.mark.usefixtures("lent_pools")
 
 PPO: dict[str, Any] = {"steps_per_epoch": 400, "batch_size": 100, "num_passes": 2, "hidden_sizes": (8,)}
 PEARL: dict[str, Any] = {
+    **IN_SIXTEENS,
     "num_train_tasks": 4,
     "num_test_tasks": 2,
-    "num_initial_steps": 20,
-    "num_steps_prior": 20,
-    "num_extra_rl_steps_posterior": 20,
-    "num_steps_per_epoch": 3,
-    "num_tasks_sample": 2,
-    "meta_batch_size": 2,
-    "batch_size": 16,
-    "embedding_batch_size": 16,
-    "embedding_mini_batch_size": 16,
     "hidden_sizes": (8,),
     "encoder_hidden_sizes": (8,),
     "epochs": 2,

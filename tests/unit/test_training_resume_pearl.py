@@ -26,24 +26,11 @@ from metaroll.training.run.runner import LocalRunner
 from metaroll.training.store.files import save_tree
 from metaroll.training.store.metrics_log import read_metrics
 from metaroll.types import EnvSpec
+from pearl_sizes import IN_FOURS
 
 pytestmark = pytest.mark.usefixtures("lent_pools")
 
-SMALL = {
-    "latent_dim": 2,
-    "encoder_hidden_sizes": (8,),
-    "meta_batch_size": 2,
-    "num_steps_per_epoch": 2,
-    "num_initial_steps": 20,
-    "num_tasks_sample": 2,
-    "num_steps_prior": 20,
-    "num_extra_rl_steps_posterior": 20,
-    "batch_size": 4,
-    "embedding_batch_size": 4,
-    "embedding_mini_batch_size": 4,
-    "max_path_length": 20,
-    "replay_buffer_size": 500,
-}
+SMALL = {**IN_FOURS, "max_path_length": 20}
 
 
 def make_runner(
