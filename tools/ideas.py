@@ -7,8 +7,10 @@ No rule has exemptions today; one that needs any lists them with reasons, and re
 from __future__ import annotations
 
 import ast
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import TypeGuard
 
 from source_trees import Module, Source, resolved
 
@@ -33,6 +35,7 @@ _PRODUCT = re.compile(
 _ACTIVATION = re.compile(
     r"(?i)\w*(tanh|relu|sigmoid|elu|silu|swish|softplus|mish|activat|nonlinear|deriv|slope|backward)\w*"
 )
+_FLOOR = re.compile(r"f?maximum|clamp(_min)?_?|clip_?|where")
 _SAME_ROWS = ("reshape", "view", "contiguous", "clone", "copy", "squeeze", "unsqueeze", "flatten", "to", "astype")
 _LIST_METHODS = ("append", "insert")
 _IN_PLACE = ("mul_", "sub_", "add_", "div_")
@@ -43,8 +46,13 @@ def perceptrons(source: Source) -> list[str]:
 
     A pass: in one function, something that a matrix product (``@``, matmul, mm, addmm, linear, a helper of ours that
     consists of them, a loop's ``layer``) has given goes through an activation or is multiplied with the derivative of
-    one, and then into another product; a second round of the same loop counts. ``torch.nn.Sequential`` is no pass, nor
-    are products without an activation between them, or a cell with gates, which mixes what it has activated.
+    one, and then into another product; a second round of the same loop counts. An activation: a function of such a
+    name, a floor of 0 (``maximum(x, 0)``, ``clamp(min=0)``, ``where(x > 0, x, ...)``, ``x[x < 0] = 0``), or a function
+    of ours that returns nothing but one. A function that returns what it has activated is a layer, as is a method for
+    its module. ``torch.nn.Sequential`` is no pass, nor are products without an activation between them, or a cell with
+    gates, which mixes what it has activated. Not seen: products as sums of elementwise ones, activations written out
+    (``x / (1 + abs(x))``) or that cut on both sides (as actions are), rows in dicts, lambdas, and objects of another
+    module that are called as layers under other names.
     """
     helpers = {
         (module.name, node.name)
@@ -52,23 +60,93 @@ def perceptrons(source: Source) -> list[str]:
         for node in module.tree.body
         if isinstance(node, _Function) and any(_is_primitive_product(inner) for inner in ast.walk(node))
     }
+    curves = {
+        (module.name, node.name) for module in source.modules.values() for node in _functions(module) if _is_curve(node)
+    }
+    known: dict[str, _Names] = {}
+    layers: set[tuple[str, str]] = set()
+    for module in source.modules.values():
+        products = _known_as(module, source, helpers)
+        products -= {name for name in products if _ACTIVATION.fullmatch(name)}
+        activations = _assigned_from(module, _ACTIVATION.fullmatch) | _known_as(module, source, curves)
+        known[module.name] = names = _Names(products, activations)
+        names.products |= _assigned_from(module, names.products.__contains__)
+        methods = {inner for node in module.nodes if isinstance(node, ast.ClassDef) for inner in node.body}
+        names.methods = {n.name for n in _functions(module) if n in methods and "product" in _returned(n, names)}
+        layers |= {(module.name, node.name) for node in _functions(module) if "activated" in _returned(node, names)}
     texts = []
     for module in source.modules.values():
-        imported = {
-            alias.asname or alias.name: origin
-            for node in module.nodes
-            if isinstance(node, ast.ImportFrom)
-            for alias, origin in zip(node.names, source.origins(node, module), strict=True)
-        }
-        own = {name for home, name in helpers if home == module.name}
-        products = own | {name for name, origin in imported.items() if origin in helpers}
-        products -= {name for name in products if _ACTIVATION.fullmatch(name)}
-        names = _Names(products, _assigned_from(module, _ACTIVATION.fullmatch))
-        names.products |= _assigned_from(module, names.is_product_name)
-        passes = [node.name for node in module.nodes if isinstance(node, _Function) and _Pass(names).is_one(node)]
+        names = known[module.name]
+        names.layers = _known_as(module, source, layers)
+        passes = [node.name for node in _functions(module) if _Pass(names).is_one(node)]
         if passes:
             texts.append(f"{module.path}: {', '.join(passes)}")
     return texts
+
+
+def _functions(module: Module) -> list[_Function]:
+    return [node for node in module.nodes if isinstance(node, _Function)]
+
+
+def _known_as(module: Module, source: Source, members: set[tuple[str, str]]) -> set[str]:
+    """Names by which a module calls ``members`` (module, name), its own and those that it imports."""
+    imported = {
+        alias.asname or alias.name
+        for node in module.nodes
+        if isinstance(node, ast.ImportFrom)
+        for alias, origin in zip(node.names, source.origins(node, module), strict=True)
+        if origin in members
+    }
+    return imported | {name for home, name in members if home == module.name}
+
+
+def _is_curve(function: _Function) -> bool:
+    """Whether it returns an activation of an argument, and does nothing else."""
+    statements = [node for node in function.body if not (isinstance(node, ast.Expr) and _is_text(node.value))]
+    if len(statements) != 1 or not isinstance(statements[0], ast.Return):
+        return False
+    value, arguments = statements[0].value, {argument.arg for argument in function.args.args}
+    return _is_primitive_activation(value) and any(_key(part) in arguments for part in _parts(value))
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def _is_primitive_activation(node: ast.AST | None) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call) and (bool(_ACTIVATION.fullmatch(_called(node))) or _is_floor(node))
+
+
+def _is_floor(call: ast.Call) -> bool:
+    """``maximum(x, 0)``, ``maximum(x, 0.1 * x)``, ``x.clamp(min=0)``, ``where(x > 0, x, 0)``; no floor of 1e-8."""
+    parts = _parts(call)
+    if not _FLOOR.fullmatch(_called(call)):
+        return False
+    if _called(call) == "where":
+        tested = {ast.unparse(n) for part in parts if isinstance(part, ast.Compare) for n in ast.walk(part)}
+        return any(ast.unparse(part) in tested for part in parts)
+    texts = [ast.unparse(part) for part in parts]
+    is_leaky = len(texts) > 1 and any(
+        isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mult) and ast.unparse(factor) in texts
+        for part in parts
+        for factor in _factors(part)
+    )
+    return is_leaky or any(_is_zero(part) for part in parts)
+
+
+def _is_zero(node: ast.AST) -> bool:
+    """0, or an array or a tensor of it."""
+    if isinstance(node, ast.Constant):
+        return node.value == 0 and not isinstance(node.value, bool)
+    if not isinstance(node, ast.Call):
+        return False
+    return "zeros" in _called(node) or (len(node.args) == 1 and _is_zero(node.args[0]))
+
+
+def _returned(function: _Function, names: _Names) -> set[str]:
+    """What a function returns, "product" or "activated", unless it is a pass: who calls a perceptron is its user."""
+    follower = _Pass(names)
+    return set() if follower.is_one(function) else follower.returned
 
 
 def _is_primitive_product(node: ast.AST) -> bool:
@@ -123,17 +201,20 @@ class _Names:
 
     def __init__(self, products: set[str], activations: set[str]) -> None:
         self.products, self.activations = products, activations
+        self.methods: set[str] = set()
+        """Those of the module that return a product."""
+        self.layers: set[str] = set()
+        """Functions that return what they have activated, of a product that they have made."""
 
-    def is_product_name(self, name: str) -> bool:
-        return name in self.products
+    def is_layer(self, node: ast.AST) -> bool:
+        return isinstance(node, ast.Call) and _called(node) in self.layers
 
     def is_product(self, node: ast.AST) -> bool:
-        return _is_primitive_product(node) or (isinstance(node, ast.Call) and _called(node) in self.products)
+        called = _called(node) if isinstance(node, ast.Call) else None
+        return _is_primitive_product(node) or called in self.products or called in self.methods or self.is_layer(node)
 
     def is_activation(self, node: ast.AST) -> bool:
-        return isinstance(node, ast.Call) and (
-            _called(node) in self.activations or bool(_ACTIVATION.fullmatch(_called(node)))
-        )
+        return _is_primitive_activation(node) or (isinstance(node, ast.Call) and _called(node) in self.activations)
 
 
 class _Pass:
@@ -143,7 +224,10 @@ class _Pass:
         self._names = names
         self._products: set[str] = set()
         self._activated: set[str] = set()
+        self._masks: set[str] = set()
         self._is_one = False
+        self.returned: set[str] = set()
+        """What kinds of values the function returns."""
 
     def is_one(self, function: _Function) -> bool:
         self._block(function.body)
@@ -165,6 +249,9 @@ class _Pass:
                 self._assign(statement.target, statement.value)
             elif isinstance(statement, ast.AugAssign):
                 self._augment(statement)
+            elif isinstance(statement, ast.Return) and statement.value is not None:
+                values = statement.value.elts if isinstance(statement.value, ast.Tuple) else [statement.value]
+                self.returned |= {kind for value in values if (kind := self._kind(value))}
             rounds = 2 if isinstance(statement, ast.For | ast.While) else 1
             for block in blocks * rounds:
                 self._block(block)
@@ -188,6 +275,13 @@ class _Pass:
             values = value.elts if isinstance(value, ast.Tuple) else []
             for part, each in zip(target.elts, values, strict=False):
                 self._assign(part, each)
+            if not values and target.elts:  # rows, kept = layer(rows, weights)
+                self._assign(target.elts[0], value)
+            return
+        if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Compare):  # x[x < 0] = 0
+            key = _key(target.value)
+            if key in self._products:
+                self._activated.add(key)
             return
         key, kind = _key(target), self._kind(value)
         if key is None:
@@ -195,6 +289,9 @@ class _Pass:
         if not keep:
             self._products.discard(key)
             self._activated.discard(key)
+            self._masks.discard(key)
+        if isinstance(value, ast.Compare):
+            self._masks.add(key)
         if kind == "product":
             self._products.add(key)
         elif kind == "activated":
@@ -204,7 +301,7 @@ class _Pass:
         key = _key(statement.target)
         if key is None:
             return
-        if isinstance(statement.op, ast.Mult) and key in self._products and _is_slope(statement.value):
+        if isinstance(statement.op, ast.Mult) and key in self._products and self._is_slope(statement.value):
             self._activated.add(key)
         elif isinstance(statement.op, ast.MatMult):
             self._is_one |= key in self._activated
@@ -214,6 +311,8 @@ class _Pass:
         """What an expression is: "product", "activated" or neither."""
         if isinstance(node, ast.NamedExpr):
             return self._kind(node.value)
+        if self._names.is_layer(node):
+            return "activated"
         if self._names.is_product(node):
             return "product"
         if self._names.is_activation(node):
@@ -239,11 +338,14 @@ class _Pass:
         if isinstance(node.op, ast.Add | ast.Sub) and "product" in (left, right):
             return "product"
         if isinstance(node.op, ast.Mult):
-            if left == "product" and _is_slope(node.right):
+            if left == "product" and self._is_slope(node.right):
                 return "activated"
-            if right == "product" and _is_slope(node.left):
+            if right == "product" and self._is_slope(node.left):
                 return "activated"
         return None
+
+    def _is_slope(self, node: ast.AST) -> bool:
+        return _key(node) in self._masks or _is_slope(node)
 
 
 def _parts(node: ast.AST) -> list[ast.expr]:
@@ -263,6 +365,8 @@ def _is_slope(node: ast.AST) -> bool:
     """Whether it is the derivative of an activation: ``x > 0``, ``1 - x * x``, or something of that name."""
     if isinstance(node, ast.Compare):
         return True
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _SAME_ROWS:
+        return _is_slope(node.func.value)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
         return isinstance(node.left, ast.Constant) and node.left.value == 1
     return _mentions(node, lambda name: re.search(r"(?i)slope|deriv", name))
@@ -272,18 +376,20 @@ def _is_slope(node: ast.AST) -> bool:
 def adams(source: Source) -> list[str]:
     """Functions that take Adam's step by hand, and torch's own, which counts once however many modules use it.
 
-    By hand: a function with two factors ``1 - beta``, a square and a root that is divided by or returned, or one that
-    calls a function of torch below its optimizers (``torch._fused_adam_``).
+    By hand: a function with two factors ``1 - beta``, or two moving averages, a square and a root that is divided by or
+    returned; or one that calls a function of torch below its optimizers (``torch._fused_adam_``). A moving average:
+    ``x = a * x + b * y``; a sum of two products with numbers that add up to 1, also under names of the module; what is
+    multiplied and added to in place; a lerp. So means and variances that follow a stream and divide by a root count,
+    too. Not seen: a step that is divided among functions of which none has both averages and the square.
     """
     texts, users = [], []
     for module in source.modules.values():
         mentioned = {name for _, name in resolved(module)}
         if any(re.fullmatch(r"torch\.optim\.(\w+\.)?\w*Adam\w*", name) for name in mentioned):
             users.append(module.path)
-        if not re.search(r"(?i)sqrt|0\.5|adam", module.text):
-            continue
+        constants = _constants(module)
         functions = (node for node in module.nodes if isinstance(node, _Function))
-        texts += [f"{module.path}: {node.name}" for node in functions if _is_adam(node) or _calls_adam(node)]
+        texts += [f"{module.path}: {node.name}" for node in functions if _is_adam(node, constants) or _calls_adam(node)]
     return [*texts, f"torch.optim.Adam: {', '.join(users)}"] if users else texts
 
 
@@ -297,53 +403,177 @@ def _calls_adam(function: _Function) -> bool:
     )
 
 
-def _is_adam(function: _Function) -> bool:
-    decays: set[str] = set()
-    has_square = has_root = False
-    roots: set[str] = set()
+def _is_adam(function: _Function, constants: Mapping[str, float]) -> bool:
     nodes = list(ast.walk(function))
+    if not any(_is_square(node) for node in nodes) or not _uses_root(nodes):
+        return False
+    decays = {ast.unparse(node.right) for node in nodes if _is_complement(node)}
+    return len(decays) >= 2 or _averages(nodes, constants) >= 2
+
+
+def _is_complement(node: ast.AST) -> TypeGuard[ast.BinOp]:
+    """``1 - beta``."""
+    return (
+        isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Sub)
+        and isinstance(node.left, ast.Constant)
+        and node.left.value == 1
+        and isinstance(node.right, ast.Name | ast.Subscript | ast.Attribute)
+    )
+
+
+def _is_square(node: ast.AST) -> bool:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        factors = [ast.unparse(factor) for factor in _factors(node)]
+        return len(set(factors)) < len(factors)
+    if not isinstance(node, ast.Call):
+        return _power(node) == 2
+    name = _called(node)
+    if name == "multiply":
+        return len(node.args) > 1 and ast.dump(node.args[0]) == ast.dump(node.args[1])
+    return _power(node) == 2 or name in ("square", "square_", "addcmul", "addcmul_", "_foreach_addcmul_")
+
+
+def _uses_root(nodes: list[ast.AST]) -> bool:
+    """Whether a root is divided by, or returned for the caller to divide by."""
+    roots: set[str] = set()
     for node in nodes:
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
-            is_decay = isinstance(node.left, ast.Constant) and node.left.value == 1
-            if is_decay and isinstance(node.right, ast.Name | ast.Subscript | ast.Attribute):
-                decays.add(ast.unparse(node.right))
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-            factors = [ast.unparse(factor) for factor in _factors(node)]
-            has_square |= len(set(factors)) < len(factors)
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
-            has_square |= isinstance(node.right, ast.Constant) and node.right.value == 2
-        if isinstance(node, ast.Call):
-            name = _called(node)
-            has_square |= name in ("square", "square_", "addcmul", "addcmul_", "_foreach_addcmul_")
-            has_square |= name == "multiply" and len(node.args) > 1 and ast.dump(node.args[0]) == ast.dump(node.args[1])
-            roots |= {
-                ast.unparse(k.value) for k in node.keywords if k.arg == "out" and name in ("sqrt", "_foreach_sqrt")
-            }
+        if isinstance(node, ast.Call) and _called(node) in ("sqrt", "_foreach_sqrt"):
+            roots |= {ast.unparse(keyword.value) for keyword in node.keywords if keyword.arg == "out"}
         if isinstance(node, ast.Assign) and _has_root(node.value):
             roots |= {ast.unparse(target) for target in node.targets}
     for node in nodes:
         divisor: ast.AST | None = None
-        if isinstance(node, ast.Return):  # for the caller to divide by
+        if isinstance(node, ast.Return):
             divisor = node.value
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
             divisor = node.right
         elif isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Div):
             divisor = node.value
-        elif isinstance(node, ast.Call) and _called(node) in (
-            "divide",
-            "div",
-            "div_",
-            "true_divide",
-            "addcdiv_",
-            "addcdiv",
+        elif isinstance(node, ast.Call) and re.fullmatch(
+            r"divide|(true_)?div_?|(_foreach_)?(addc)?div_?", _called(node)
         ):
             divisor = node
-        if divisor is not None:
-            has_root |= _has_root(divisor) or any(
-                ast.unparse(n) in roots for n in ast.walk(divisor) if isinstance(n, ast.Name | ast.Attribute)
-            )
-        has_root |= isinstance(node, ast.Call) and _called(node) in ("rsqrt", "rsqrt_")
-    return len(decays) >= 2 and has_square and has_root
+        if divisor is not None and (
+            _has_root(divisor)
+            or any(ast.unparse(n) in roots for n in ast.walk(divisor) if isinstance(n, ast.Name | ast.Attribute))
+        ):
+            return True
+        if isinstance(node, ast.Call) and _called(node) in ("rsqrt", "rsqrt_"):
+            return True
+        if _power(node) == -0.5:
+            return True
+    return False
+
+
+def _averages(nodes: list[ast.AST], constants: Mapping[str, float]) -> int:
+    """How many moving averages there are."""
+    found: set[ast.AST] = set()
+    changed: dict[str, set[str]] = {"mul": set(), "add": set()}
+    for node in nodes:
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and _has_shares(node, constants):
+            found.add(node)
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.BinOp):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(_keeps(ast.unparse(target), node.value) for target in targets):
+                found.add(node.value)
+        elif isinstance(node, ast.AugAssign):
+            target = ast.unparse(node.target)
+            if isinstance(node.op, ast.Mult):
+                changed["mul"].add(target)
+            elif isinstance(node.op, ast.Add):
+                changed["add"].add(target)
+                found |= {node} if _comes_nearer(target, node.value) else set()
+        elif isinstance(node, ast.Call):
+            name = _called(node)
+            if re.fullmatch(r"(_foreach_)?lerp_?", name):
+                found.add(node)
+            elif match := re.fullmatch(r"(?:_foreach_)?(mul|add)(?:cmul)?_|(mul|add)(?:tiply)?", name):
+                out = [keyword.value for keyword in node.keywords if keyword.arg == "out"]
+                place = _place(node) if name.endswith("_") else out[0] if out else None
+                if place is not None:
+                    changed[match[1] or match[2]].add(ast.unparse(place))
+    return len(found) + len(changed["mul"] & changed["add"])
+
+
+def _place(node: ast.expr) -> ast.expr:
+    """What a call in place writes to: ``v`` of ``v.mul_(b).add_(g)``, and of ``torch._foreach_mul_(v, b)``."""
+    while isinstance(node, ast.Call) and _called(node).endswith("_"):
+        if _called(node).startswith("_foreach") and node.args:
+            return node.args[0]
+        if not isinstance(node.func, ast.Attribute):
+            return node
+        node = node.func.value
+    return node
+
+
+def _has_shares(total: ast.BinOp, constants: Mapping[str, float]) -> bool:
+    """``0.9 * x + 0.1 * y``: two products with numbers that add up to 1."""
+    shares = []
+    for term in (total.left, total.right):
+        numbers = [n for factor in _factors(term) if (n := _number(factor, constants)) is not None]
+        shares.append(math.prod(numbers) if numbers and len(_factors(term)) > 1 else math.nan)
+    return min(shares) > 0.0 and math.isclose(sum(shares), 1.0)
+
+
+def _keeps(target: str, value: ast.BinOp) -> bool:
+    """Whether ``target = value`` is ``x = a * x + b * y`` or ``x = x + b * (y - x)``."""
+    if not isinstance(value.op, ast.Add):
+        return False
+    terms = [[ast.unparse(factor) for factor in _factors(term)] for term in (value.left, value.right)]
+    if any(terms[k] == [target] and _comes_nearer(target, (value.right, value.left)[k]) for k in (0, 1)):
+        return True
+    return all(len(factors) > 1 for factors in terms) and sum(target in factors for factors in terms) == 1
+
+
+def _comes_nearer(target: str, change: ast.expr) -> bool:
+    """Whether a change is ``b * (y - x)``, of x."""
+    return len(_factors(change)) > 1 and any(
+        isinstance(factor, ast.BinOp) and isinstance(factor.op, ast.Sub) and ast.unparse(factor.right) == target
+        for factor in _factors(change)
+    )
+
+
+def _constants(module: Module) -> dict[str, float]:
+    """Numbers at the top of a module, by name."""
+    found: dict[str, float] = {}
+    for node in module.tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for target in targets:
+                names = target.elts if isinstance(target, ast.Tuple) else [target]
+                values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+                for name, value in zip(names, values, strict=False):
+                    number = _number(value, found)
+                    if isinstance(name, ast.Name) and number is not None:
+                        found[name.id] = number
+    return found
+
+
+def _number(node: ast.AST, constants: Mapping[str, float]) -> float | None:
+    """The value of a number, of the name of one, of a difference or a ratio of such; ``None`` for all else."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, int | float) else None
+    if isinstance(node, ast.Name):
+        return constants.get(node.id)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        value = _number(node.operand, constants)
+        return None if value is None else -value
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub | ast.Div):
+        left, right = _number(node.left, constants), _number(node.right, constants)
+        if left is None or right is None:
+            return None
+        return left - right if isinstance(node.op, ast.Sub) else left / right if right else None
+    return None
+
+
+def _power(node: ast.AST) -> float | None:
+    """The exponent, where it is a number, of ``x ** n``, ``x.pow(n)`` or ``np.power(x, n)``."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+        return _number(node.right, {})
+    if isinstance(node, ast.Call) and re.fullmatch(r"(float_)?pow(er)?_?", _called(node)) and node.args:
+        return _number(node.args[-1], {})
+    return None
 
 
 def _factors(node: ast.expr) -> list[ast.expr]:
@@ -352,15 +582,14 @@ def _factors(node: ast.expr) -> list[ast.expr]:
     return [node]
 
 
+_ROOT = re.compile(r"(_foreach_)?r?sqrt_?")
+
+
 def _has_root(node: ast.AST) -> bool:
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.Call) and _called(inner) in ("sqrt", "sqrt_", "rsqrt"):
-            return True
-        if isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Pow):
-            power = inner.right
-            if isinstance(power, ast.Constant) and power.value == 0.5:
-                return True
-    return False
+    return any(
+        _power(inner) == 0.5 or (isinstance(inner, ast.Call) and _ROOT.fullmatch(_called(inner)))
+        for inner in ast.walk(node)
+    )
 
 
 # ------------------------------------------------------------------------------------------------ loops and memories
@@ -371,25 +600,36 @@ _ROUNDS = re.compile(r"(?i)\w*(epoch|iteration|generation)\w*|n_?itr|itr")
 def epoch_loops(source: Source) -> list[str]:
     """Loops that learn over epochs: what goes over ``step_epochs()``, or over epochs or iterations and collects in it.
 
-    The second: the loop's variable or what it goes over is named after epochs, iterations or generations, and its body
-    calls something that collects (obtain_samples, advance, collect, train_once ...). A loop within one of these is a
-    part of it.
+    The second: the loop's variable, what it goes over, or what a ``while`` tests or counts up, is named after epochs,
+    iterations or generations, and its body calls something that collects (obtain_samples, advance, collect, train_once
+    ...). A loop within one of these is a part of it. A call of ``step_epochs()`` outside of a ``for`` counts as one.
+    Not seen: loops in which nothing has such a name, and functions that call themselves.
     """
     texts = []
     for module in source.modules.values():
-        loops = [node for node in module.nodes if isinstance(node, ast.For) and _is_epoch_loop(node)]
-        inner = {node for loop in loops for statement in loop.body for node in ast.walk(statement)}
+        loops = [node for node in module.nodes if _is_epoch_loop(node)]
+        inner = {node for loop in loops for node in ast.walk(loop) if node is not loop}
         texts += [f"{module.path}: line {loop.lineno}" for loop in loops if loop not in inner]
     return texts
 
 
-def _is_epoch_loop(loop: ast.For) -> bool:
-    calls = [node for node in ast.walk(loop.iter) if isinstance(node, ast.Call)]
-    if any(_called(node) == "step_epochs" for node in calls):
+def _is_epoch_loop(loop: ast.AST) -> TypeGuard[ast.expr | ast.stmt]:
+    if isinstance(loop, ast.Call):
+        return _called(loop) == "step_epochs"
+    if isinstance(loop, ast.For | ast.AsyncFor):
+        heads: list[ast.AST] = [loop.target, loop.iter]
+    elif isinstance(loop, ast.While):
+        heads = [loop.test, *(node.target for node in ast.walk(loop) if isinstance(node, ast.AugAssign))]
+    elif isinstance(loop, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
+        heads = [part for each in loop.generators for part in (each.target, each.iter)]
+    else:
+        return False
+    is_named = any(_mentions(part, _ROUNDS.fullmatch) for part in heads)
+    body: list[ast.AST] = [*loop.body] if isinstance(loop, ast.For | ast.AsyncFor) else [loop]
+    calls = [node for part in body for node in ast.walk(part) if isinstance(node, ast.Call)]
+    if any(_called(node) == "step_epochs" for head in heads for node in ast.walk(head) if isinstance(node, ast.Call)):
         return True
-    is_named = any(_mentions(part, _ROUNDS.fullmatch) for part in (loop.target, loop.iter))
-    inside = (node for statement in loop.body for node in ast.walk(statement) if isinstance(node, ast.Call))
-    return is_named and any(_COLLECTS.fullmatch(_called(node)) for node in inside)
+    return is_named and any(_COLLECTS.fullmatch(_called(node)) for node in calls)
 
 
 def replay_memories(source: Source) -> list[str]:
@@ -489,31 +729,56 @@ def setups(source: Source) -> list[str]:
 
 
 def override_tests(source: Source) -> list[str]:
-    """Comparisons that ask whether a class has replaced a member of its base: ``type(x).member is not Base.member``,
-    where both sides name the same member and the right one that of a class (``object``'s own are others' business);
-    and ``"member" in vars(type(x))`` or in a ``__dict__`` of a class.
+    """Comparisons that ask whether a class has replaced a member of its base: ``type(x).member is not Base.member``, or
+    ``not in (Base.member, ...)``, where both sides name the same member and the right one that of a class
+    (``object``'s own are others' business), the functions of these (``x.member.__func__``), or what ``getattr`` gives;
+    and ``"member" in vars(type(x))`` or in a ``__dict__`` of a class. Not seen: a member that was put into a variable
+    before, names of members in variables, and names of functions (``__qualname__``).
     """
     return [
         f"{module.path}:{node.lineno} {ast.unparse(node)}"
         for module in source.modules.values()
         for node in module.nodes
-        if isinstance(node, ast.Compare) and len(node.ops) == 1 and _asks_for_override(node)
+        if isinstance(node, ast.Compare) and _asks_for_override(node)
     ]
 
 
+_FUNCTION_OF = ("__func__", "__wrapped__", "__code__", "fget")
+_MEMBER = ast.Attribute | ast.Call
+
+
 def _asks_for_override(node: ast.Compare) -> bool:
-    left, right, operation = node.left, node.comparators[0], node.ops[0]
-    if isinstance(operation, ast.Is | ast.IsNot | ast.Eq | ast.NotEq):
-        if not (isinstance(left, ast.Attribute) and isinstance(right, ast.Attribute) and left.attr == right.attr):
-            return False
-        sides = [ast.unparse(side.value).rpartition(".")[2] for side in (left, right)]
-        return any(side[:1].isupper() for side in sides) and not all(side[:1].isupper() for side in sides)
+    sides = [node.left, *node.comparators]
+    return any(map(_asks_of_pair, sides, node.ops, sides[1:]))
+
+
+def _asks_of_pair(left: ast.expr, operation: ast.cmpop, right: ast.expr) -> bool:
     if isinstance(operation, ast.In | ast.NotIn) and isinstance(left, ast.Constant):
-        place = ast.unparse(right)
-        return bool(
-            re.fullmatch(r"vars\((type\(.*\)|cls|kind)\)|(type\(.*\)|cls|kind|\w+\.__class__)\.__dict__", place)
-        )
-    return False
+        place = re.sub(r"\.keys\(\)$", "", ast.unparse(right))
+        kind = r"(type\(.*\)|cls|kind|\w+\.__class__)"
+        return bool(re.fullmatch(rf"vars\({kind}\)|{kind}\.__dict__", place))
+    if isinstance(operation, ast.In | ast.NotIn):
+        others = right.elts if isinstance(right, ast.Tuple | ast.List | ast.Set) else []
+        return any(_is_replaced(left, other) for other in others)
+    return isinstance(operation, ast.Is | ast.IsNot | ast.Eq | ast.NotEq) and _is_replaced(left, right)
+
+
+def _is_replaced(left: ast.expr, right: ast.expr) -> bool:
+    """Whether both are the same member, one of them that of a class by name."""
+    (owner, name), (other, same) = _member(left), _member(right)
+    return bool(name) and name == same and owner[:1].isupper() != other[:1].isupper()
+
+
+def _member(node: ast.expr) -> tuple[str, str]:
+    """The last name of the owner, and the member: of ``x.kind.draw.__func__``, kind and draw; "" if it is none."""
+    while isinstance(node, ast.Attribute) and node.attr in _FUNCTION_OF and isinstance(node.value, _MEMBER):
+        node = node.value
+    if isinstance(node, ast.Attribute):
+        return ast.unparse(node.value).rpartition(".")[2], node.attr
+    if isinstance(node, ast.Call) and _called(node) in ("getattr", "getattr_static") and len(node.args) > 1:
+        name = node.args[1]
+        return ast.unparse(node.args[0]).rpartition(".")[2], str(name.value) if isinstance(name, ast.Constant) else ""
+    return "", ""
 
 
 IDEAS: dict[str, Callable[[Source], list[str]]] = {

@@ -203,6 +203,52 @@ IDEAS = {
         },
         1,
     ),
+    "ones whose activation is a floor": (
+        "perceptrons",
+        {
+            "a.py": "def f(x, w, v):\n    return np.maximum(x @ w, 0) @ v",
+            "b.py": "def f(x, w, v):\n    return torch.mm(torch.mm(x, w).clamp(min=0), v)",
+            "c.py": "def f(x, w, v):\n    h = np.matmul(x, w)\n    np.maximum(h, 0.0, out=h)\n    return h @ v",
+            "d.py": "def f(x, ws):\n    for w in ws:\n        x = torch.mm(x, w)\n        x.clamp_(0)\n    return x",
+            "e.py": "def f(x, w, v):\n    h = x @ w\n    return np.where(h > 0, h, 0.01 * h) @ v",
+            "f.py": "def f(x, w, v):\n    h = x @ w\n    h[h < 0] = 0\n    return h @ v",
+            "g.py": "def f(x, w, v):\n    h = x @ w\n    on = h > 0\n    return (h * on) @ v",
+            "h.py": "def f(x, w, v):\n    h = x @ w\n    return torch.maximum(h, torch.zeros_like(h)) @ v",
+            "i.py": "def f(x, w, v):\n    h = x @ w\n    return np.maximum(h, 0.1 * h) @ v",
+            "j.py": "def f(x, w, v):\n    h = x @ w\n    return (h * (h > 0).astype(float)) @ v",
+            "k.py": "def f(x, w, v):\n    return np.clip(x @ w, 0, None) @ v",
+        },
+        11,
+    ),
+    "ones with a function for each layer": (
+        "perceptrons",
+        {
+            "a.py": "def first(x, w):\n    return np.maximum(x @ w, 0)\n\ndef last(x, w):\n    return x @ w\n\n"
+            "def f(x, w, v):\n    return last(first(x, w), v)",
+            "b.py": "class Net:\n    def first(self, x):\n        return self.times(x).clamp(min=0)\n"
+            "    def times(self, x):\n        return x @ self.w\n    def last(self, x):\n        return x @ self.v\n"
+            "    def f(self, x):\n        h = self.first(x)\n        return self.last(h)",
+            "c.py": "def floor(x):\n    return np.maximum(x, 0)",
+            "d.py": "from metaroll.c import floor as bent\n\ndef f(x, w, v):\n    return bent(x @ w) @ v",
+            "e.py": "from metaroll.a import first as layer_a, last\n\ndef f(x, w, v):\n    h = layer_a(x, w)\n"
+            "    return last(h, v)",
+            "g.py": "def first(x, w):\n    h = np.tanh(x @ w)\n    return h, 1 - h * h\n\n"
+            "def f(x, w, v):\n    h, kept = first(x, w)\n    return h @ v, kept",
+        },
+        5,
+    ),
+    "no perceptron: floors that guard, cuts of actions, who calls a perceptron": (
+        "perceptrons",
+        {
+            "a.py": "def f(x, k, b):\n    u = np.clip(k @ x, -1, 1)\n    return b @ u",
+            "b.py": "def f(x, w, v):\n    return np.maximum(x @ w, 1e-8) @ v",
+            "c.py": "def f(values, axes):\n    return (axes * np.maximum(values, 0)) @ axes.T",
+            "d.py": "def f(x, w):\n    return np.maximum(x @ w, 0)",
+            "e.py": "def net(x, w, v):\n    return np.tanh(np.tanh(x @ w) @ v)",
+            "g.py": "from metaroll.e import net\n\ndef f(x, w, v, u):\n    return net(x, w, v) @ u",
+        },
+        1,
+    ),
     "no perceptron: powers of a matrix, one layer, a list of torch's, a cell with gates": (
         "perceptrons",
         {
@@ -215,6 +261,34 @@ IDEAS = {
         0,
     ),
     "Adam by hand": ("Adams", {"a.py": ADAM}, 1),
+    "Adams with decay rates that are numbers": (
+        "Adams",
+        {
+            "a.py": "def f(p, g, m, v):\n    m = 0.9*m + 0.1*g\n    v = 0.999*v + 0.001*g*g\n"
+            "    return p - m / (np.sqrt(v) + 1e-8)",
+            "b.py": "KEEP, TAKE = 0.9, 0.1\nLONG = 0.999\n\ndef f(p, g, m, v):\n    m2 = KEEP * m + TAKE * g\n"
+            "    v2 = LONG * v + (1 - LONG) * g**2\n    return p - m2 * v2 ** -0.5",
+            "c.py": "def f(p, g, m, v, a, b, c, d):\n    m = a * m + b * g\n    v = c * v + d * np.power(g, 2)\n"
+            "    return p - m / v ** (1 / 2)",
+            "d.py": "def f(self, g):\n    self.m += 0.1 * (g - self.m)\n    self.v += 0.001 * (g * g - self.v)\n"
+            "    return self.m / self.v.pow(0.5)",
+        },
+        4,
+    ),
+    "Adams in place": (
+        "Adams",
+        {
+            "a.py": "def f(p, g, m, v):\n    m.lerp_(g, 0.1)\n    v.mul_(0.999).addcmul_(g, g, value=0.001)\n"
+            "    p.addcdiv_(m, v.sqrt().add_(1e-8), value=-0.1)",
+            "b.py": "def f(p, g, m, v):\n    torch._foreach_lerp_(m, g, 0.1)\n    torch._foreach_mul_(v, 0.999)\n"
+            "    torch._foreach_addcmul_(v, g, g, 0.001)\n    torch._foreach_addcdiv_(p, m, torch._foreach_sqrt(v))",
+            "c.py": "def f(p, g, m, v):\n    m *= 0.9\n    m += 0.1 * g\n    v *= 0.999\n    v += 0.001 * g * g\n"
+            "    p -= m / np.sqrt(v)",
+            "d.py": "def f(p, g, m, v):\n    np.multiply(m, 0.9, out=m)\n    np.add(m, 0.1 * g, out=m)\n"
+            "    v = torch.lerp(v, g.square(), 0.001)\n    return p - m * torch.rsqrt(v)",
+        },
+        4,
+    ),
     "Adam of torch, below its optimizers": ("Adams", {"a.py": "import torch\ndef f(p):\n    torch._fused_adam_(p)"}, 1),
     "Adam of torch, by two modules": (
         "Adams",
@@ -225,6 +299,9 @@ IDEAS = {
         "Adams",
         {
             "a.py": "def f(g, v, b):\n    v = b * v + (1 - b) * g * g\n    return g / (v**0.5 + 1e-8), v",
+            "c.py": "def f(g, v):\n    v.mul_(0.999).addcmul_(g, g, value=0.001)\n    return g / v.sqrt()",
+            "d.py": "def f(x, y, z):\n    return (0.5 * x + 0.5 * y) / np.sqrt(z * z + 3.0 * x + 2.0 * y)",
+            "e.py": "def f(target, source):\n    for t, s in zip(target, source):\n        t.lerp_(s, 0.005)",
             "b.py": "def f(p, q, y, c, d):\n    return (1 - c) * p + (c * (2 - c)) ** 0.5 * y, (1 - d) * q + d * y",
         },
         0,
@@ -238,11 +315,26 @@ IDEAS = {
         },
         2,
     ),
+    "loops over epochs, written otherwise": (
+        "epoch loops",
+        {
+            "a.py": "def f(self, n):\n    epoch = 0\n    while epoch < n:\n        self.collect()\n        epoch += 1",
+            "b.py": "def f(self):\n    while True:\n        self.iteration += 1\n        self.obtain_samples()",
+            "c.py": "def f(self, n):\n    return [self.train_once(epoch) for epoch in range(n)]",
+            "d.py": "def f(self, runner):\n    epochs = runner.step_epochs()\n    for number in epochs:\n"
+            "        self.learn(number)",
+            "e.py": "def f(self, runner):\n    return [self.learn(number) for number in runner.step_epochs()]",
+        },
+        5,
+    ),
     "no loop over epochs: passes over data, columns by epoch": (
         "epoch loops",
         {
             "learners/a.py": "def f(data):\n    for epoch in range(9):\n        step(data)\n    for x in data:\n"
-            "        collect(x)"
+            "        collect(x)",
+            "b.py": "def f(self):\n    epoch = None\n    while epoch is None:\n        epoch = self.restore()",
+            "c.py": "def step_epochs(self):\n    while self.epoch < self.n_epochs:\n        yield self.epoch\n"
+            "        self.epoch += 1",
         },
         0,
     ),
@@ -295,11 +387,22 @@ IDEAS = {
         },
         4,
     ),
+    "is it overridden? by functions, tuples and getattr": (
+        '"is it overridden?" tests',
+        {
+            "a.py": "a = type(x).draw.__func__ is not Base.draw\nb = x.draw.__func__ is not Base.draw.__func__\n"
+            "c = type(x).act not in (Base.act, Other.act)\nd = getattr(type(x), 'act') is not Base.act\n"
+            "e = type(x).rows.fget is not Base.rows.fget\nf = 'act' in type(x).__dict__.keys()\n"
+            "g = 'act' in vars(x.__class__)\nh = Base.draw is not x.draw.__func__"
+        },
+        8,
+    ),
     "no such question": (
         '"is it overridden?" tests',
         {
             "a.py": "a = x.kind is Kind.new\nb = x.rows is not y.rows\nc = type(x).__eq__ is object.__eq__\n"
-            "d = 'act' in vars(x)"
+            "d = 'act' in vars(x)\ne = x.kind in (Kind.new, Kind.old)\nf = x.draw.__func__ is not y.draw.__func__\n"
+            "g = getattr(x, name) is not Base.act"
         },
         0,
     ),
