@@ -84,6 +84,12 @@ OUTSIDE_CORE = {
 is split. An entry that nothing matches is a breach.
 """
 
+MOVED = {
+    "learners/epopt.py": "learners/on_policy/epopt.py",
+    "learners/off_policy/soft_losses.py": "learners/off_policy/soft_discrete.py",
+}
+"""Where modules of the commits that are compared with lay, and where they (or most of their users) lie now."""
+
 READ = {
     "SAC": ("SAC", "learners/"),
     "PPO": ("PPO", "learners/"),
@@ -291,7 +297,7 @@ def measured(source: Source, probes: Iterable[str], package: Path | None = None)
         "classes": sum(isinstance(node, ast.ClassDef) for module in modules for node in module.nodes),
         "names in metaroll.__all__": _public_names(source),
         "code tokens": sum(tokens.values()),
-        "code tokens of the core": sum(n for path, n in tokens.items() if not path.startswith(tuple(OUTSIDE_CORE))),
+        "code tokens of the core": sum(n for path, n in tokens.items() if not is_outside_core(path)),
         "code lines": lines,
         "x=x keywords": sum(_is_repeated(node) for module in modules for node in module.nodes),
         "identical entries of Args": _identical_entries(modules),
@@ -477,6 +483,11 @@ def ratchet(record: Record, cases: Mapping[str, list[str]]) -> Iterator[str]:
             yield f"{name}: {number}, at most {ceiling}: use one that is there (docs/counts.md){listed}"
         elif number < ceiling:
             yield f"{name}: {number}, and the ceiling is still {ceiling}: python tools/architecture.py --lower"
+
+
+def is_outside_core(path: str) -> bool:
+    """Whether a module, here or in a commit of before, goes to lab, contrib or compat."""
+    return MOVED.get(path, path).startswith(tuple(OUTSIDE_CORE))
 
 
 def core_breaches(source: Source) -> Iterator[str]:
