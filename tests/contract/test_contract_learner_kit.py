@@ -167,8 +167,8 @@ class Mover(RLAlgorithm):
     max_path_length = 8
 
     def __init__(self, seed: int) -> None:
-        self.policy = GaussianMLPPolicy(SPEC, (4,), generator=torch_generator(seed))
-        size = len(self.policy.get_param_values())
+        self.policy = self.network = GaussianMLPPolicy(SPEC, (4,), generator=torch_generator(seed))
+        size = len(self.network.get_param_values())
         self.velocity, self.memory = np.zeros(size, np.float32), np.zeros((0, 3), np.float32)
         self.generator = np.random.default_rng(derive_seed("mover", seed))
         self.calls = 0
@@ -187,7 +187,7 @@ class Mover(RLAlgorithm):
         size = len(self.velocity)
         self.velocity = 0.5 * self.velocity + self.step(rewards) * self.draw(size).astype(np.float32)
         self.calls += 1
-        self.policy.set_param_values(self.policy.get_param_values() + self.rate() * self.velocity)
+        self.network.set_param_values(self.network.get_param_values() + self.rate() * self.velocity)
 
     def rewards(self, rollouts: Any) -> np.ndarray:
         return rollouts.column("rewards")
@@ -206,7 +206,7 @@ class Mover(RLAlgorithm):
 
     def state_dict(self) -> dict[str, Any]:
         return {
-            "parameters": self.policy.get_param_values(),
+            "parameters": self.network.get_param_values(),
             "velocity": self.velocity.copy(),
             "memory": self.memory.copy(),
             "generator": self.generator.bit_generator.state,
@@ -214,7 +214,7 @@ class Mover(RLAlgorithm):
         }
 
     def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        self.policy.set_param_values(tree["parameters"])
+        self.network.set_param_values(tree["parameters"])
         self.velocity, self.memory, self.calls = tree["velocity"].copy(), tree["memory"].copy(), tree["calls"]
         self.generator.bit_generator.state = tree["generator"]
 
@@ -292,6 +292,116 @@ class HandsOutItself(Mover):
         return {**super().state_dict(), "velocity": self.velocity}
 
 
+class KeepsLoaded(Mover):
+    """Goes on in the very arrays of the tree that it loads."""
+
+    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+        super().load_state_dict(tree)
+        self.velocity = tree["velocity"]
+
+
+class KeepsLoadedWeights(Mover):
+    """What it keeps of the tree is looked at in the next step only."""
+
+    loaded: Any = None
+
+    def learn(self, rollouts: Any) -> None:
+        if self.loaded is not None:
+            self.network.set_param_values(self.loaded)
+            self.loaded = None
+        super().learn(rollouts)
+
+    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+        super().load_state_dict(tree)
+        self.loaded = tree["parameters"]
+
+
+class WritesIntoLoaded(Mover):
+    """Uses an array of the tree that it loads as scratch memory."""
+
+    scratch: Any = None
+
+    def learn(self, rollouts: Any) -> None:
+        super().learn(rollouts)
+        if self.scratch is not None:
+            np.abs(self.velocity, out=self.scratch)
+
+    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+        super().load_state_dict(tree)
+        self.scratch = tree["velocity"]
+
+
+class AppendsToLoaded(Mover):
+    """Keeps a list of the tree that it loads."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.means: list[float] = []
+
+    def learn(self, rollouts: Any) -> None:
+        super().learn(rollouts)
+        self.means.append(float(self.velocity.mean()))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "means": list(self.means)}
+
+    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+        super().load_state_dict(tree)
+        self.means = tree["means"]
+
+    def fingerprint(self) -> str:
+        return "the list grows"
+
+
+class Steered(GaussianMLPPolicy):
+    """Has a gain that is no parameter."""
+
+    gain = 1.0
+
+    def act(self, obs: Any, state: Any, noise: Any, deterministic: Any = False, parameters: Any = None) -> Any:
+        action, state, infos = super().act(obs, state, noise, deterministic, parameters)
+        return action * np.float32(self.gain), state, infos
+
+
+class Averages(Mover):
+    """What acts in the end is an average of what it explores with, and nowhere saved."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.exploration_policy = self.network
+        self.policy = Steered(SPEC, (4,), generator=torch_generator(seed))
+        self.updates = 0
+
+    def learn(self, rollouts: Any) -> None:
+        super().learn(rollouts)
+        self.updates += 1
+        self.settle()
+
+    def settle(self) -> None:
+        old, new = self.policy.get_param_values(), self.network.get_param_values()
+        self.policy.set_param_values(np.float32(0.5) * (old + new))
+
+
+class CountsTowardsGain(Averages):
+    """What acts in the end is also steered by a counter, which is nowhere saved and counts after the stop only."""
+
+    def settle(self) -> None:
+        self.policy.set_param_values(self.network.get_param_values())
+        self.policy.gain = 1.0 if self.updates < 5 else 0.5
+
+    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+        super().load_state_dict(tree)
+        self.policy.set_param_values(tree["parameters"])
+
+
+class CountsTowardsWeights(CountsTowardsGain):
+    """The same of the weights."""
+
+    def settle(self) -> None:
+        factor = np.float32(1.0 if self.updates < 5 else 0.5)
+        self.policy.set_param_values(factor * self.network.get_param_values())
+
+
 class CentersInPlace(Mover):
     def rewards(self, rollouts: Any) -> np.ndarray:
         rewards = super().rewards(rollouts)
@@ -343,6 +453,13 @@ PLANTED: dict[type[RLAlgorithm], str] = {
     TakesLessThanItGives: "state_dict",
     KeepsRows: "memory",
     HandsOutItself: "memory",
+    KeepsLoaded: "memory",
+    KeepsLoadedWeights: "memory",
+    WritesIntoLoaded: "memory",
+    AppendsToLoaded: "memory",
+    Averages: "state_dict",
+    CountsTowardsGain: "resume",
+    CountsTowardsWeights: "resume",
     CentersInPlace: "mutation",
     LearnsNaN: "bad_numbers",
     RaisesTooLate: "bad_numbers",

@@ -393,6 +393,45 @@ class NotRegistered(GaussianMLPPolicy):
         return action * np.float32(self.gain), state, infos
 
 
+class PlainTensor(GaussianMLPPolicy):
+    """A tensor that it acts with is in no state_dict, and the same in all that are made."""
+
+    def __init__(self) -> None:
+        super().__init__(SPEC, (8,), generator=torch_generator(1))
+        self.gains = self.kept(torch.tensor([2.0, 0.25]))
+
+    def kept(self, gains: torch.Tensor) -> Any:
+        return gains
+
+    def read(self) -> torch.Tensor:
+        return self.gains
+
+    def act(self, obs: Any, state: Any, noise: Any, deterministic: Any = False, parameters: Any = None) -> Any:
+        action, state, infos = super().act(obs, state, noise, deterministic, parameters)
+        return action * self.read().numpy(), state, infos
+
+
+class PlainTensorInside(PlainTensor):
+    """The same, in a list in a dict."""
+
+    def kept(self, gains: torch.Tensor) -> Any:
+        return {"gains": [gains]}
+
+    def read(self) -> torch.Tensor:
+        return self.gains["gains"][0]
+
+
+class PlainTensorOfOthers(OfOthers):
+    """The same in a module that knows nothing of metaroll."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gains = torch.tensor([2.0, 0.25])
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        return super().forward(obs) * self.gains
+
+
 class OtherChoices(Linear):
     """Counts from one."""
 
@@ -421,6 +460,9 @@ PLANTED: dict[type[Any], str] = {
     FirstOfStack: "parameters",
     LosesWhenPickled: "copies",
     NotRegistered: "state_dict",
+    PlainTensor: "state_dict",
+    PlainTensorInside: "state_dict",
+    PlainTensorOfOthers: "state_dict",
     RaisesOnNaN: "bad_numbers",
 }
 
@@ -434,6 +476,11 @@ def test_planted_faults_are_named(kind: type[Any]) -> None:
     assert caught.value.rule == PLANTED[kind]
     np.random.set_state(before[0])
     torch.set_rng_state(before[1])
+
+
+def test_a_tensor_that_is_not_registered_is_named() -> None:
+    with pytest.raises(ConformanceError, match=r"tensors that are neither: gains\['gains'\]\[0\]$"):
+        check_policy(PlainTensorInside, SPEC)
 
 
 def test_an_honest_policy_passes_and_what_makes_none_is_named() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from metaroll.data.data_format import own_copy
 from metaroll.errors import SnapshotError
 
 __all__ = [
@@ -72,7 +73,7 @@ def _saved_value(value: Any) -> Any:
 
 def load_optimizer_tree(optimizer: torch.optim.Optimizer, tree: Mapping[str, Any]) -> None:
     """Restore ``optimizer_tree``, bitwise identical; ``ValueError`` or ``KeyError`` if it does not fit."""
-    current = optimizer.state_dict()
+    current, tree = optimizer.state_dict(), own_copy(tree)  # torch would go on in the very tensors of the tree
     saved_groups, own_groups = tree["groups"], current["param_groups"]
     if len(saved_groups) != len(own_groups):
         raise ValueError(f"{len(saved_groups)} parameter groups were saved, there are {len(own_groups)}")

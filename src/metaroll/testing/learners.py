@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,20 +18,25 @@ import torch
 from metaroll.checks import check_whole
 from metaroll.data.compare import trees_equal
 from metaroll.data.data_format import own_copy
+from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import ConformanceError, MetarollError, SnapshotError
 from metaroll.learners.foreign import as_algorithm
+from metaroll.policies.adapters import as_policy
 from metaroll.testing.handed_data import HandedData, spoil
-from metaroll.testing.shared import check_factory, difference_of, globals_untouched, leaves_of
+from metaroll.testing.policies import results_of
+from metaroll.testing.shared import check_factory, difference_of, globals_untouched, leaves_of, overwrite
 from metaroll.training.run.runner import LocalRunner
 from metaroll.training.store.files import is_tree, load_tree, save_tree
 from metaroll.training.store.metrics_log import read_metrics
 from metaroll.training.store.snapshots import load_snapshot
-from metaroll.types import Policy
+from metaroll.types import EnvSpec, Policy
 
 __all__ = ["check_learner"]
 
 _BAD_NUMBERS = (("rewards", math.nan), ("rewards", math.inf), ("observations", math.nan), ("observations", -math.inf))
 """What is written into training data: field, value."""
+
+_COPY_LOADED = "copy what is kept of a tree: array.copy(), tensor.copy_(tree[name]), list(tree[name])"
 
 
 def check_learner(
@@ -52,11 +58,13 @@ def check_learner(
     - ``determinism``: learners made with the same seed train to the same bits.
     - ``workers``: so they do with ``num_workers`` workers instead of one.
     - ``resume``: a run that was stopped and continues in a new learner, of another seed, from a snapshot on disk ends
-      with the bits of the run that never stopped: state, buffers, metrics, number of environment steps.
-    - ``state_dict``: a new learner that took a state over has that state.
+      with the bits of the run that never stopped: state, buffers, metrics, number of environment steps, parameters of
+      the policies and what they do.
+    - ``state_dict``: a new learner that took a state over has that state, and its policy acts as that of the learner
+      which gave it.
     - ``mutation``: rollouts that it is given are not changed.
-    - ``memory``: rollouts that are overwritten afterwards change nothing, nor does training change what
-      ``state_dict`` has returned.
+    - ``memory``: rollouts, and trees that it has loaded, change nothing if they are overwritten afterwards. Nor does
+      training change what ``state_dict`` has returned, or what ``load_state_dict`` was given.
     - ``globals``: no global generator is moved, and no setting of torch or NumPy changed.
     - ``bad_numbers``: NaN in rewards or observations either raises an error of metaroll
       (``metaroll.errors.InvalidValueError``), a ValueError or ArithmeticError, or leaves no NaN in the state; after an
@@ -84,7 +92,8 @@ def check_learner(
     check_whole("num_epochs", num_epochs, 2)
     check_whole("stop_after", stop_after, 1, num_epochs - 1)
     check_whole("num_workers", num_workers)
-    kit = _Kit(make, env, make_evaluator, num_epochs, stop_after, batch_size, num_workers, seed)
+    spec = EnvSource.of(env).spec
+    kit = _Kit(make, env, spec, make_evaluator, num_epochs, stop_after, batch_size, num_workers, seed)
     with tempfile.TemporaryDirectory() as folder:
         kit.check_all(Path(folder))
 
@@ -97,33 +106,65 @@ class _Outcome:
     buffers: Any
     metrics: list[Any]
     env_steps: int
+    policies: dict[str, Any]
 
     def difference(self, other: _Outcome) -> str | None:
-        for name in ("env_steps", "metrics", "buffers", "state"):
+        for name in ("env_steps", "metrics", "buffers", "state", "policies"):
             difference = difference_of(getattr(self, name), getattr(other, name))
             if difference is not None:
                 return f"{name} {difference}"
         return None
 
 
-class _KeptState:
-    """Keeps ``state_dict`` of the first epoch, to compare it at the end of the run."""
+class _KeptTrees:
+    """Trees that training must leave as they are, beside copies of them."""
 
     def __init__(self) -> None:
-        self._taken: tuple[Any, Any] | None = None
+        self._kept: list[tuple[str, str, Any, Any]] = []
 
     def on_epoch_end(self, runner: LocalRunner, epoch: int, metrics: Mapping[str, float]) -> None:
-        if self._taken is None:
+        """Keep ``state_dict`` of the first epoch."""
+        if not self._kept:
             state = runner.algo.state_dict()
-            self._taken = state, own_copy(state)
+            hint = "return copies: value.detach().clone(), array.copy()"
+            self._kept.append(("training changed what state_dict had returned before", hint, state, own_copy(state)))
+
+    @contextlib.contextmanager
+    def keep_loaded(self, learner: Any) -> Iterator[None]:
+        """Keep what ``learner``, this object alone, is given to load in the block."""
+        names = ("load_state_dict", "load_buffers_state_dict")
+
+        def watched(name: str) -> Callable[[Any], None]:
+            load = getattr(learner, name)
+
+            def call(tree: Any) -> None:
+                message = f"loading a tree, or training afterwards, changed what {name} was given"
+                self._kept.append((message, _COPY_LOADED, tree, own_copy(tree)))
+                load(tree)
+
+            return call
+
+        for name in names:
+            setattr(learner, name, watched(name))
+        try:
+            yield
+        finally:
+            for name in names:
+                delattr(learner, name)
+
+    def overwrite(self) -> None:
+        """Write other numbers over all that is kept."""
+        self.check()
+        for _, _, tree, _ in self._kept:
+            overwrite(tree)
+        self._kept = [(message, hint, tree, own_copy(tree)) for message, hint, tree, _ in self._kept]
 
     def check(self) -> None:
-        if self._taken is None:
-            return
-        difference = difference_of(self._taken[1], self._taken[0])
-        if difference is not None:
-            message = f"training changed what state_dict had returned before: {difference}"
-            raise ConformanceError("memory", message, "return copies: value.detach().clone(), array.copy()")
+        """Raise if a tree is no more what it was."""
+        for message, hint, tree, kept in self._kept:
+            difference = difference_of(kept, tree)
+            if difference is not None:
+                raise ConformanceError("memory", f"{message}: {difference}", hint)
 
 
 @dataclass
@@ -132,6 +173,7 @@ class _Kit:
 
     make: Callable[[int], Any]
     env: Any
+    spec: EnvSpec
     make_evaluator: Callable[[], Any] | None
     num_epochs: int
     stop_after: int
@@ -141,7 +183,7 @@ class _Kit:
 
     def check_all(self, folder: Path) -> None:
         self.check_form()
-        kept = _KeptState()
+        kept = _KeptTrees()
         whole = self.run(folder / "whole", callbacks=(kept,))
         kept.check()
         resumed = self.run_in_parts(folder / "parts", num_workers=self.num_workers, overwrites=True)
@@ -184,43 +226,65 @@ class _Kit:
             for data in handed:
                 data.watch(runner)
             runner.train(self.num_epochs, self.batch_size)
-            return _outcome(runner, folder)
+            return self._outcome(runner, folder)
 
     def run_in_parts(self, folder: Path, num_workers: int = 1, overwrites: bool = False) -> _Outcome:
         """A run that is stopped, and continues in a new learner of another seed."""
-        handed = [HandedData()] if overwrites else []
+        handed, loaded = [HandedData()] if overwrites else [], _KeptTrees()
         with self.runner(folder, self.seed, num_workers, handed) as runner:
             for data in handed:
                 data.watch(runner)
-            before = _acting(runner.algo)
+            before = _parameters(runner.algo)
             runner.train(self.stop_after, self.batch_size)
-            if before is not None and trees_equal(before, _acting(runner.algo)):
+            if before is not None and trees_equal(before, _parameters(runner.algo)):
                 raise ValueError(
                     f"the runs must be long enough to learn something: in the {self.stop_after} epochs before one is "
                     "stopped no parameter of the policy changes, so that nothing could be forgotten"
                 )
+            acting = _acts_of(runner.algo.policy, self.spec)
         with self.runner(folder, self.seed + 1, 1, handed) as runner:
             try:
-                runner.restore(folder)
+                with loaded.keep_loaded(runner.algo):
+                    runner.restore(folder)
             except SnapshotError as error:
                 message = f"a learner made with another seed refuses the snapshot: {error}"
                 raise ConformanceError("resume", message, "a fingerprint is the same for all seeds") from error
-            self._check_taken_over(runner.algo, folder)
+            hint = "load_state_dict takes over all that state_dict holds, which tells how the policy acts"
+            self._check_taken_over(runner.algo, folder, acting, "state_dict", "after a snapshot was loaded", hint)
+            if overwrites:
+                loaded.overwrite()
+                message = "after the trees that were loaded have been overwritten"
+                self._check_taken_over(runner.algo, folder, acting, "memory", message, _COPY_LOADED)
             for data in handed:
                 data.watch(runner)
             runner.resume(self.num_epochs)
-            return _outcome(runner, folder)
+            loaded.check()
+            return self._outcome(runner, folder)
 
-    def _check_taken_over(self, learner: Any, folder: Path) -> None:
+    def _check_taken_over(
+        self, learner: Any, folder: Path, acting: dict[str, Any], rule: str, message: str, hint: str
+    ) -> None:
+        """Raise unless ``learner`` is what the snapshot in ``folder`` says, and acts as its writer did."""
         snapshot = load_snapshot(folder, "last")
-        parts = [("state_dict", snapshot.tree("algorithm"), learner.state_dict())]
+        parts = [("state_dict", snapshot.tree("algorithm"), _plain(learner.state_dict()))]
         if snapshot.buffers is not None:
-            parts.append(("buffers_state_dict", snapshot.buffers, learner.buffers_state_dict()))
+            parts.append(("buffers_state_dict", snapshot.buffers, _plain(learner.buffers_state_dict())))
+        parts.append(("the policy", acting, _acts_of(learner.policy, self.spec)))
         for name, saved, here in parts:
-            difference = difference_of(saved, _plain(here))
+            difference = difference_of(saved, here)
             if difference is not None:
-                message = f"after a snapshot was loaded, {name} is not what was saved: {difference}"
-                raise ConformanceError("state_dict", message, "load_state_dict takes over all that state_dict holds")
+                raise ConformanceError(rule, f"{message}, {name} is not what was saved: {difference}", hint)
+
+    def _outcome(self, runner: LocalRunner, folder: Path) -> _Outcome:
+        """Where ``runner`` has ended, in copies."""
+        learner = runner.algo
+        rows = [row for row in read_metrics(folder) if row["phase"] != "time"]
+        state, buffers = own_copy(learner.state_dict()), own_copy(learner.buffers_state_dict())
+        policies = {"policy": learner.policy, "exploration_policy": learner.exploration_policy}
+        if learner.info.adapts:  # after the state was taken: it may draw from generators of the learner
+            policies["get_exploration_policy()"] = learner.get_exploration_policy()
+        acting = {name: _acts_of(policy, self.spec) for name, policy in policies.items()}
+        return _Outcome(state, buffers, rows, runner.total_env_steps, acting)
 
     def explain(self, whole: _Outcome, folder: Path) -> None:
         """Raise with the promise that makes two runs differ, which is one of several."""
@@ -247,8 +311,14 @@ class _Kit:
                 "resume",
                 f"a run that was stopped after {self.stop_after} epochs and resumed differs from the whole one",
                 "state_dict must hold all that training changes: optimizers, schedules, counters, statistics, "
-                "generators; what was collected belongs to buffers_state_dict",
+                "averages, generators; what was collected belongs to buffers_state_dict",
                 lambda: self.run_in_parts(folder / "resumed"),
+            ),
+            (
+                "memory",
+                "overwriting the trees that were loaded, or rollouts thereafter, changes a run that was resumed",
+                _COPY_LOADED,
+                lambda: self.run_in_parts(folder / "loaded", overwrites=True),
             ),
         ]
         for rule, message, hint, run in others:
@@ -280,16 +350,17 @@ class _Kit:
                 )
 
 
-def _acting(learner: Any) -> np.ndarray | None:
+def _parameters(learner: Any) -> np.ndarray | None:
     """Parameters of what acts, where they are known."""
     return learner.policy.acting_parameters() if isinstance(learner.policy, Policy) else None
 
 
-def _outcome(runner: LocalRunner, folder: Path) -> _Outcome:
-    learner = runner.algo
-    rows = [row for row in read_metrics(folder) if row["phase"] != "time"]
-    buffers = learner.buffers_state_dict()
-    return _Outcome(own_copy(learner.state_dict()), own_copy(buffers), rows, runner.total_env_steps)
+def _acts_of(policy: Any, spec: EnvSpec) -> dict[str, Any]:
+    """Parameters of a policy, and what it does for fixed observations; empty where there is none."""
+    if policy is None:
+        return {}
+    own = copy.deepcopy(as_policy(policy, spec))  # one that remembers is not to notice
+    return {"parameters": own.acting_parameters(), "results": results_of(own, spec)}
 
 
 def _plain(tree: Any) -> Any:

@@ -20,13 +20,13 @@ from metaroll.data.space_batches import check_elements, flatten_batch, stack_ele
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import ConformanceError, ShapeError
 from metaroll.policies.acting import ActingPolicy
-from metaroll.policies.adapters import as_policy
+from metaroll.policies.adapters import ForeignPolicy, as_policy
 from metaroll.policies.parameters import ParameterLayout
 from metaroll.seeding import policy_generator
-from metaroll.testing.shared import check_factory, difference_of, globals_untouched, overwrite
+from metaroll.testing.shared import check_factory, difference_of, globals_untouched, leaves_of, overwrite
 from metaroll.types import Context, EnvSpec, Policy, PolicyInfo
 
-__all__ = ["check_policy"]
+__all__ = ["check_policy", "results_of"]
 
 _BLOCK = 8
 """Rows in each call of a policy that is not ``width_independent``, as the engine calls it."""
@@ -60,7 +60,8 @@ def check_policy(
     - ``parameters``: the own parameters handed in, or loaded, give the bits of the live policy; stacked ones agree
       with each by itself.
     - ``copies``: a pickled copy and a deep copy act with the same bits, and share no parameter with the original.
-    - ``state_dict``: a policy made alike acts with the same bits after ``load_state_dict`` (of torch modules).
+    - ``state_dict``: a policy made alike acts with the same bits after ``load_state_dict`` (of torch modules), whatever
+      was in its parameters, in its buffers and in all other tensors that are its attributes.
     - ``globals``: no global generator is moved, and no setting of torch or NumPy changed.
     - ``bad_numbers``: NaN in an observation raises nothing, and other rows keep their bits.
 
@@ -82,14 +83,27 @@ def check_policy(
     check_whole("num_rows", num_rows, 2)
     check_whole("num_steps", num_steps)
     spec = env if isinstance(env, EnvSpec) else EnvSource.of(env).spec
-    made = make()
-    policy = as_policy(made, spec)
+    policy = as_policy(make(), spec)
     starts = _Starts(contexts, domain_params, seed)
     kit = _Kit(policy, spec, starts, num_rows, num_steps, np.random.default_rng(seed))
     with globals_untouched("the policy"):
         kit.check_all()
-    if isinstance(policy, nn.Module):
+    if _module_of(policy) is not None:
         kit.check_state_dict(as_policy(make(), spec))
+
+
+def results_of(policy: Policy, spec: EnvSpec, num_rows: int = 4, num_steps: int = 3) -> list[dict[str, Any]]:
+    """What a policy returns in each step, for observations that are the same in every call of this function.
+
+    Args:
+        policy: It is used as it is.
+        spec: Spaces of what it acts in.
+        num_rows: Number N of rows; two at least.
+        num_steps: Steps of each rollout.
+    """
+    starts = _Starts([policy.plan_context()], None, 0)
+    kit = _Kit(policy, spec, starts, num_rows, num_steps, np.random.default_rng(0))
+    return [call.result for call in kit.run()]
 
 
 @dataclass(frozen=True)
@@ -422,22 +436,28 @@ class _Kit:
         self.compare(_results_of(call, rows), _results_of(again, rows), "bad_numbers", message)
 
     def check_state_dict(self, other: Policy) -> None:
-        """``other`` was made alike, and gets other parameters before it loads those of the policy."""
-        if not isinstance(self.policy, nn.Module) or not isinstance(other, nn.Module):
+        """``other`` was made alike, and gets other numbers in all tensors before it loads those of the policy."""
+        other = copy.deepcopy(other)  # what both may share is not to be changed
+        module, loading = _module_of(self.policy), _module_of(other)
+        if module is None or loading is None:
             return
         calls = self.run()
+        plain = _plain_tensors(loading)
         with torch.no_grad():
-            for value in (*other.parameters(), *other.buffers()):
+            for value in (*loading.parameters(), *loading.buffers(), *plain.values()):
                 if value.is_floating_point():
-                    value.mul_(0.5).add_(0.125)
-        other.load_state_dict(self.policy.state_dict())
+                    value.add_(value.abs() + 0.125)  # no number stays as it is
+        loading.load_state_dict(module.state_dict())
+        hint = "register what act uses as parameter or buffer"
+        if plain:
+            hint += f"; tensors that are neither: {', '.join(plain)}"
         for step, call in enumerate(calls):
             self.compare(
                 call,
                 self.act(call, other),
                 "state_dict",
                 f"a policy made alike that loaded the state_dict differs in step {step}",
-                "register what act uses as parameter or buffer",
+                hint,
             )
 
 
@@ -487,6 +507,24 @@ def _close(a: Any, b: Any) -> bool:
 def _layout_of(policy: nn.Module) -> ParameterLayout:
     """What ``acting_parameters`` are of the module."""
     return policy.parameter_layout() if isinstance(policy, ActingPolicy) else ParameterLayout.of(policy)
+
+
+def _module_of(policy: Policy) -> nn.Module | None:
+    """The module whose ``state_dict`` is that of the policy, if there is one."""
+    acting = policy.policy if isinstance(policy, ForeignPolicy) else policy
+    return acting if isinstance(acting, nn.Module) else None
+
+
+def _plain_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
+    """Tensors that lie in attributes of the module, or of modules in it, and are no parameter or buffer; by name."""
+    registered = {id(value) for value in (*module.parameters(), *module.buffers())}
+    return {
+        f"{prefix}.{name}{path}".lstrip("."): leaf
+        for prefix, part in module.named_modules()
+        for name, value in vars(part).items()
+        for path, leaf in leaves_of(value)
+        if isinstance(leaf, torch.Tensor) and id(leaf) not in registered
+    }
 
 
 def _with_nan(leaf: Any) -> Any:
