@@ -5,7 +5,7 @@
     python benchmarks/off_policy_mujoco.py --algorithms tqc-256         # the same with critics of 2 x 256
     python benchmarks/off_policy_mujoco.py --algorithms td3 --seeds 1   # a part, appended to the results
     python benchmarks/off_policy_mujoco.py --summary                    # over the lines that are there
-    python benchmarks/off_policy_mujoco.py --check                      # TD3, 15,000 steps; status 1: learns nothing
+    python benchmarks/off_policy_mujoco.py --check                      # TD3, 10,000 steps; status 1: learns nothing
 
 TD3: 25,000 steps at random at first, networks of 256 x 256, batches of 256, Adam at 3e-4, noise 0.1, target noise 0.2
 clipped at 0.5, every second gradient step one of the policy (github.com/sfujim/TD3, whose curves 5514 +- 584 at 100,000
@@ -39,7 +39,7 @@ SEEDS = (0, 1, 2)
 UNIT = "return without noise"
 MEAN, WORST = 4500.0, 3500.0
 PUBLISHED = {"td3": 5514.0}
-CHECK_STEPS, CHECK_UNIFORM, CHECK_BAR = 15_000, 2000, 0.0
+CHECK_STEPS, CHECK_UNIFORM, CHECK_BAR = 10_000, 2000, -200.0
 
 COMMON: dict[str, Any] = {
     "buffer_batch_size": 256,
@@ -144,7 +144,7 @@ def summarize(algorithm: str) -> bool:
 
 
 def check() -> bool:
-    """A short training: the final policy runs forward, whereas a random one earns about -300."""
+    """A short training: the final policy earns more than a random one, which earns about -300."""
     with tempfile.TemporaryDirectory() as folder:
         short = {
             "uniform_steps": CHECK_UNIFORM,

@@ -146,6 +146,21 @@ def test_a_fixed_deviation_stays():
         assert policy.log_std.tolist() == [0.0, 0.0]
 
 
+def test_what_others_compute_of_layers_is_learned_by_autograd():
+    class Doubled(MLP):
+        def forward(self, x):
+            return 2.0 * super().forward(x)
+
+    generator = torch_generator(0)
+    encoder = torch.nn.Identity()
+    encoder.output_dim = 3
+    other = GaussianMLPPolicy(CONTINUOUS, (8, 8), generator=generator)
+    other.net = Doubled(3, 2, (8, 8), generator=generator)
+    seeing = CategoricalMLPPolicy(DISCRETE, (8, 8), encoder=encoder, generator=generator)
+    for spec, policy in ((CONTINUOUS, other), (DISCRETE, seeing)):
+        assert PPO(spec, policy, MLP(3, 1, (8, 8), generator=generator), **SMALL).gradients == "autograd"
+
+
 def test_frozen_weights_stay():
     policy = GaussianMLPPolicy(CONTINUOUS, (8, 8), generator=torch_generator(1))
     policy.net.layers[0].requires_grad_(False)

@@ -17,6 +17,7 @@ from test_training_snapshots import Killed, die_after
 from training_fakes import HORIZON, GoalEnv, GoalLearner, GuessPolicy, goal_updates, make_learner
 
 from metaroll.errors import NotSetupError, RunExistsError, ShapeError, SnapshotError, TaskOverlapError
+from metaroll.learners.base import RLAlgorithm
 from metaroll.rollouts.garage.local_sampler import LocalSampler
 from metaroll.rollouts.garage.workers import DefaultWorker, PEARLWorker
 from metaroll.seeding import derive_seed
@@ -577,6 +578,20 @@ def test_a_run_can_go_on_in_another_folder(tmp_path: Path, whole: dict[str, Any]
     assert {**state_of(runner), "initial": 1} == whole
     assert list(snapshots_of(tmp_path / "second")) == [4]
     assert sorted(p.name for p in (tmp_path / "first").rglob("*")) == before
+
+
+def test_a_run_with_other_arithmetic_is_not_trained_further_by_any_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_runner(tmp_path / "first").train(2)
+    monkeypatch.setattr(RLAlgorithm, "arithmetic", 2)  # of a later version
+    with pytest.raises(SnapshotError, match="not trained further"):
+        resumed(tmp_path / "first", 3)
+    resumed(tmp_path / "first", 2, own_dir=tmp_path / "second")  # copied, and no epoch trained
+    with pytest.raises(SnapshotError, match="not trained further"):
+        resumed(tmp_path / "second", 3)
+    make_runner(tmp_path / "third").train(1)
+    resumed(tmp_path / "third", 2)
 
 
 def test_restoring_for_an_evaluation_writes_nothing(tmp_path: Path) -> None:

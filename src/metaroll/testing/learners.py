@@ -66,9 +66,9 @@ def check_learner(
     - ``memory``: rollouts, and trees that it has loaded, change nothing if they are overwritten afterwards. Nor does
       training change what ``state_dict`` has returned, or what ``load_state_dict`` was given.
     - ``globals``: no global generator is moved, and no setting of torch or NumPy changed.
-    - ``bad_numbers``: NaN in rewards or observations either raises an error of metaroll
-      (``metaroll.errors.InvalidValueError``), a ValueError or ArithmeticError, or leaves no NaN in the state; after an
-      error neither.
+    - ``bad_numbers``: NaN or Inf in rewards or observations either raises an error of metaroll
+      (``metaroll.errors.InvalidValueError``), a ValueError or ArithmeticError, or is left out. In both cases no NaN is
+      left in the state.
 
     Args:
         make: Makes the learner from a seed, with networks and generators of its own; its tasks must be the same for

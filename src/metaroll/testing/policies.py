@@ -51,12 +51,13 @@ def check_policy(
     - ``space``: actions are finite elements of the action space, choices among those that there are (a Box may be
       exceeded: environments clip).
     - ``determinism``: the same arguments give the same bits, whatever was called before.
-    - ``noise``: where ``deterministic`` is set noise does not count (unless the policy is ``always_random``).
+    - ``noise``: where ``deterministic`` is set noise does not count (unless the policy is ``always_random``, or
+      ``slow``).
     - ``rows``: a row has the same bits among any other rows, at any place, in any number of them (in blocks of 8 rows
       where the policy is not ``width_independent``); one flag and a flag per row mean the same.
     - ``reset``: rows of rollouts that start depend on their context and generator alone.
     - ``memory``: arguments are not changed, and what was returned does not change later, nor does overwriting it
-      change anything.
+      change anything (of policies that are ``width_independent``).
     - ``parameters``: the own parameters handed in, or loaded, give the bits of the live policy; stacked ones agree
       with each by itself.
     - ``copies``: a pickled copy and a deep copy act with the same bits, and share no parameter with the original.

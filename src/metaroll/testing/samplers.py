@@ -55,7 +55,7 @@ def check_sampler(
     Raises:
         ConformanceError: A promise is broken.
         TypeError: ``make`` or ``sample`` is no function.
-        ValueError: ``num_workers`` is empty, or a number is below 1.
+        ValueError: ``num_workers`` is empty or holds a number below 1, or ``num_calls`` is below 2.
     """
     example = "check_sampler(lambda n: ParallelRolloutSampler(env, policy, n, min_rollouts=4, seed=0))"
     check_factory(make, "a function that makes a sampler from a number of workers", example)

@@ -51,7 +51,7 @@ def check_search(
     Args:
         make: Makes the search; called several times.
         num_params: Number of parameters P.
-        num_generations: How many generations each search runs.
+        num_generations: How many generations each search runs, at least 2.
         lower, upper: Bounds that the search was made with, the same for all parameters.
         seed: For the draws of the kit.
 
@@ -62,7 +62,7 @@ def check_search(
     """
     check_factory(make, "a function that makes a search", "check_search(lambda: CMA(sigma=0.3))")
     check_whole("num_params", num_params)
-    check_whole("num_generations", num_generations)
+    check_whole("num_generations", num_generations, 2)
     search = make()
     if not isinstance(search, Search):
         raise TypeError(f"make() must return a Search, got {search!r} of type {type(search).__name__}")

@@ -68,7 +68,8 @@ def critic_loss(q1: Tensor, q2: Tensor, target: Tensor) -> Tensor:
 def critics_loss(values: Tensor, target: Tensor, weights: Tensor | None = None) -> Tensor:
     """``sum_k mean_b w_b (Q_k - y)^2 / 2``, scalar: the sum of the losses of K critics.
 
-    Fujimoto et al. 2018, arXiv:1802.09477, algorithm 1 (with the factor 1/2, as in equation 5 of Haarnoja 2018).
+    Fujimoto et al. 2018, arXiv:1802.09477, algorithm 1 (with the factor 1/2, as in equation 5 of Haarnoja 2018b,
+    arXiv:1812.05905).
 
     Args:
         values: What the critics say, ``(K, B)``.
@@ -81,13 +82,13 @@ def critics_loss(values: Tensor, target: Tensor, weights: Tensor | None = None) 
 
 
 def critics_loss_gradient(values: Tensor, target: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Gradient ``(K, B)`` of ``critics_loss`` with respect to ``values``: ``w_b (Q_k - y) / B``."""
+    """Gradient of ``critics_loss`` by ``values``, ``(K, B)`` or ``(B,)`` of one critic: ``w_b (Q_k - y) / B``."""
     gradient = (values - target) / values.shape[-1]
     return gradient if weights is None else gradient * weights
 
 
 def chosen_values(values: Tensor, actions: Tensor) -> Tensor:
-    """The values ``(B,)`` of the chosen actions, integers ``(B,)``, among those of all, ``(B, n)``."""
+    """The values ``(...)`` of the chosen actions, integers ``(...)``, among those of all, ``(..., n)``."""
     return values.gather(-1, actions[..., None])[..., 0]
 
 
@@ -113,8 +114,8 @@ def expected_values_gradient(log_probs: Tensor, values: Tensor, expected: Tensor
     Also where ``v(s, a) = q(s, a) - alpha ln pi(a | s)``: the entropy's own part sums to 0.
 
     Args:
-        log_probs: As given.
-        values: As given.
+        log_probs: ``(B, n)``, as given there.
+        values: ``(B, n)``, as given there.
         expected: What ``expected_values`` is of them, ``(B,)``.
     """
     return log_probs.exp() * (values - expected[:, None])

@@ -211,7 +211,7 @@ class _NumpyLayer(Layer):
     def __init__(
         self, weight: np.ndarray, bias: np.ndarray, weight_grad: np.ndarray | None, bias_grad: np.ndarray | None
     ) -> None:
-        self._weight, self._bias = weight, bias
+        self._weight, self._transposed, self._bias = weight, weight.T, bias
         self._weight_grad, self._bias_grad = weight_grad, bias_grad
         self._ones = np.ones(0, dtype=weight.dtype)
 
@@ -229,7 +229,7 @@ class _NumpyLayer(Layer):
         np.matmul(self._ones, grad, out=self._bias_grad)  # a product is faster than a sum over rows
 
     def pull_below(self, grad: np.ndarray, hidden: np.ndarray, activation: Activation, out: np.ndarray) -> np.ndarray:
-        below = np.matmul(grad, self._weight.T, out=out[: len(grad)])
+        below = np.matmul(grad, self._transposed, out=out[: len(grad)])
         return activation.pull(below, hidden, below)
 
     def pull_rows(self, grad: np.ndarray, columns: slice, total: np.ndarray | None) -> np.ndarray:
@@ -239,7 +239,7 @@ class _NumpyLayer(Layer):
 
 def _numpy_tanh_pull(grad: np.ndarray, a: np.ndarray, out: np.ndarray) -> np.ndarray:
     np.multiply(a, a, out=a)
-    np.subtract(1.0, a, out=a, dtype=a.dtype)
+    np.subtract(1.0, a, out=a)
     return np.multiply(grad, a, out=out)
 
 

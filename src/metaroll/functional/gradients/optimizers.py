@@ -38,15 +38,12 @@ class Adam:
     ) -> None:
         self.parameters = list(parameters)
         if not self.parameters:
-            raise ValueError(
-                "parameters must hold at least one tensor or array, got none; of a network whose every parameter is "
-                "fixed (requires_grad=False) nothing can be learned"
-            )
+            raise ValueError("parameters must hold at least one tensor or array, got none")
         self._lr, self._betas, self._eps = lr, betas, eps
         self._of_arrays = isinstance(self.parameters[0], np.ndarray)
         zeros = np.zeros_like if self._of_arrays else _zeros_like
         self._moments: list[list[Any]] = [[zeros(p) for p in self.parameters] for _ in range(2)]
-        self._count: Any = np.zeros(()) if self._of_arrays else torch.zeros((), device=self.parameters[0].device)
+        self._count: Any = 0.0 if self._of_arrays else torch.zeros((), device=self.parameters[0].device)
         self._scratch = [np.empty_like(p) for p in self.parameters] if self._of_arrays else []
 
     def set_lr(self, lr: float) -> None:
@@ -82,7 +79,7 @@ class Adam:
 
     def _update_arrays(self, gradients: Sequence[np.ndarray]) -> None:
         beta1, beta2 = self._betas
-        correction1, correction2 = 1.0 - beta1 ** float(self._count), 1.0 - beta2 ** float(self._count)
+        correction1, correction2 = 1.0 - beta1**self._count, 1.0 - beta2**self._count
         parts = zip(self.parameters, gradients, *self._moments, self._scratch, strict=True)
         for parameter, gradient, first, second, scratch in parts:
             np.multiply(gradient, gradient, out=scratch)
@@ -113,9 +110,11 @@ class Adam:
         """Go on where ``state_dict`` was taken.
 
         Raises:
-            ShapeError: A moment has another shape than its parameter.
+            ShapeError: There are more or fewer moments than parameters, or one has another shape than its parameter.
         """
         for name, moments in zip(("first", "second"), self._moments, strict=True):
+            if len(tree[name]) != len(moments):
+                raise ShapeError(f"{name} must hold {len(moments)} moments, one per parameter, got {len(tree[name])}")
             for i, moment in enumerate(moments):
                 saved = tree[name][str(i)]
                 if tuple(saved.shape) != tuple(moment.shape):
@@ -124,7 +123,7 @@ class Adam:
                     moment[...] = np.asarray(saved)
                 else:
                     moment.copy_(torch.as_tensor(saved))
-        self._count[...] = float(tree["steps"])
+        self._count = float(tree["steps"]) if self._of_arrays else self._count.fill_(float(tree["steps"]))
 
 
 def _zeros_like(parameter: torch.Tensor) -> torch.Tensor:
@@ -147,7 +146,7 @@ def clipped(gradients: Sequence[torch.Tensor], max_norm: float | None) -> list[t
 
 
 def clip_norm(gradient: np.ndarray, max_norm: float | None) -> float:
-    """The same of one array ``(P,)``, in place; the norm before."""
+    """As ``clipped``, of one array ``(P,)`` in place; returns the norm that it had."""
     norm = math.sqrt(float(np.dot(gradient, gradient)))
     if max_norm is not None and norm + 1e-6 > max_norm:
         gradient *= max_norm / (norm + 1e-6)

@@ -14,7 +14,7 @@ belongs to two does not.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 from metaroll.functional.gradients.backends import TORCH, Array, Backend, Layer
 
@@ -22,16 +22,16 @@ __all__ = ["Memory", "Perceptrons"]
 
 
 class Memory:
-    """What passes write to, by purpose, a number, and width; as many rows as were ever needed."""
+    """What passes write to, by purpose, a number, width and type; as many rows as were ever needed."""
 
     def __init__(self) -> None:
         self.latest: Perceptrons | None = None
-        """Whose pass was the latest: no other one has its rows any more."""
-        self._rows: dict[tuple[str, int, int], Array] = {}
+        """Whose pass was the latest, and has overwritten what the others need for their gradients."""
+        self._rows: dict[tuple[str, int, int, Any], Array] = {}
 
     def rows(self, purpose: str, number: int, count: int, like: Array, width: int, backend: Backend) -> Array:
         """``(count, width)``, of the type of ``like``."""
-        key = (purpose, number, width)
+        key = (purpose, number, width, like.dtype)
         if key not in self._rows or len(self._rows[key]) < count:
             self._rows[key] = backend.empty((count, width), like)
         return self._rows[key][:count]

@@ -71,7 +71,7 @@ class ValueSettings:
             check_number("max_grad_norm", self.max_grad_norm, 0.0, above_low=True)
 
     def lr_after(self, num_steps: int) -> float:
-        """Step size of the gradient step after so many."""
+        """Step size after ``num_steps`` gradient steps."""
         if self.qf_lr_steps is None:
             return self.qf_lr
         left = max(0.0, 1.0 - num_steps / self.qf_lr_steps)
@@ -104,7 +104,7 @@ def fit_values(
         max_grad_norm: Maximum norm of the gradient; ``None`` does not limit it.
     """
     # y = r + gamma max_a' Q'(s', a'), or r + gamma Q'(s', argmax_a' Q(s', a'))
-    online = nets.policy(batch.next_observations) if double else None
+    online = nets.policy(batch.next_observations, fixed=True) if double else None
     following = greedy_values(nets.target(batch.next_observations), online)
     target = bootstrapped(batch.rewards, batch.discounts, following)
     values = nets.policy(batch.observations)  # (B, n)
@@ -123,7 +123,7 @@ class ValueTrainer(ReplayTrainer):
         policy: What is trained.
         exploration: What acts.
         settings: How.
-        seed: Of the noise of gradient steps, of which there is none.
+        seed: Not used: these gradient steps draw nothing.
         device: Where they run.
     """
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from metaroll.checks import check_number, check_unit_interval, check_whole
 from metaroll.errors import unknown_name
-from metaroll.functional.gradients.actor_critic import bootstrapped, critics_loss_gradient, smoothed_actions
+from metaroll.functional.gradients.actor_critic import bootstrapped, smoothed_actions
 from metaroll.functional.gradients.optimizers import Adam
 from metaroll.functional.gradients.perceptrons import Memory
 from metaroll.learners.off_policy.base import CollectionOptions, OffPolicyRLAlgorithm
@@ -27,7 +27,7 @@ from metaroll.learners.off_policy.nets import (
 from metaroll.learners.off_policy.networks import Critics, critics_of, target_of
 from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.off_policy.setup import buffer_for, check_policy, device_of, encoders_of, require_box
-from metaroll.learners.off_policy.trainer import CRITIC_LOSSES, CriticLosses, ReplayTrainer, Trained, critic_losses_of
+from metaroll.learners.off_policy.trainer import CRITIC_LOSSES, ReplayTrainer, Trained, descend_critics
 from metaroll.learners.snapshots import described
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.deterministic import DeterministicMLPPolicy
@@ -43,7 +43,6 @@ __all__ = [
     "DeterministicSettings",
     "DeterministicTrainer",
     "critic_target",
-    "fit_critics",
     "improve_policy",
 ]
 
@@ -104,35 +103,33 @@ def critic_target(
 ) -> Tensor:
     """``y = r + gamma min_k Q'_k(s', pi'(s') + noise)``, ``(B,)``.
 
-    Of DDPG (one critic, no noise: Lillicrap 2016, equation 5) or TD3 (Fujimoto 2018, algorithm 1, equation 14).
+    Of DDPG (one critic, no noise: Lillicrap 2016, equation 5) or TD3 (Fujimoto 2018, algorithm 1: the least of two
+    critics, equation 10, of actions nearby, equation 14, so that peaks of one critic count less).
 
     Args:
         nets: Policy, critics, and their targets.
         batch: Transitions.
-        noise: Standard normal numbers ``(B, act_dim)``; ``None`` where ``smoothing_std`` is 0.
+        noise: Standard normal numbers ``(B, act_dim)``, to be scaled and clipped; ``None`` for none (DDPG).
         settings: How.
     """
     actions = nets.target_policy(batch.next_observations)
     if noise is not None:
         actions = smoothed_actions(actions, noise, settings.smoothing_std, settings.smoothing_clip)
-    values = nets.target_critics(batch.next_observations, actions).amin(dim=0)
+    values = nets.target_critics(batch.next_observations, actions).amin(dim=0)  # (B,)
+    # discounts: gamma (gamma^n of n steps), and 0 where s' is terminal
     return bootstrapped(batch.rewards, batch.discounts, values)
 
 
-def fit_critics(nets: DeterministicNets, batch: TransitionBatch, target: Tensor) -> CriticLosses:
-    """A step of the critics down ``sum_k mean_b w_b (Q_k(s, a) - y)^2 / 2`` (Lillicrap 2016, equation 4)."""
-    values = nets.critics.fit(
-        batch.observations, batch.actions, lambda of_one: critics_loss_gradient(of_one, target, batch.weights)
-    )
-    return critic_losses_of(values, target, batch.weights)
-
-
 def improve_policy(nets: DeterministicNets, batch: TransitionBatch) -> Tensor:
-    """A step of the policy down ``-mean Q_1(s, pi(s))``, and that (Silver et al. 2014; Lillicrap 2016, equation 6)."""
+    """A step of the policy down ``-mean Q_1(s, pi(s))``; the loss before it.
+
+    Silver et al. 2014; Lillicrap 2016, equation 6.
+    """
     actions = nets.policy(batch.observations)
-    # TD3, too, climbs its first critic alone (Fujimoto 2018, algorithm 1): the least of both is for targets.
+    # TD3, too, climbs its first critic alone (Fujimoto 2018, algorithm 1): the least of both keeps targets low.
     values = nets.critics(batch.observations, actions, first=True)
-    # dL/dQ_1 = -1 / B; by the chain rule to the actions, and through their tanh to the weights of the policy.
+    # dL/dQ_1 = -1 / B; by the chain rule to the actions (B, act_dim), and through their tanh (in PolicyNet.pull) to the
+    # weights of the policy.
     grad_actions = nets.critics.pull_actions(torch.full_like(values, -1.0 / values.numel()))
     nets.policy.descend(grad_actions)
     return -values.mean()
@@ -175,13 +172,13 @@ class DeterministicTrainer(ReplayTrainer):
         with self._without_autograd():
             noise = self.draw_noise(*batch.actions.shape) if settings.smoothing_std else None
             target = critic_target(nets, batch, noise, settings)
-            critic = fit_critics(nets, batch, target)
+            critic = descend_critics(nets.critics, batch, target)
             self.means.add(CRITIC_LOSSES, critic.seen)
             if self._num_steps % settings.policy_delay == 0:  # "if t mod d" (Fujimoto 2018, algorithm 1)
                 self.means.add(POLICY_LOSSES, improve_policy(nets, batch)[None])
                 trained.follow("target_critics", "critics", settings.target_update_tau)  # Q' <- (1 - tau) Q' + tau Q
-                trained.follow("target_policy", "policy", settings.target_update_tau)
-            return critic.errors
+                trained.follow("target_policy", "policy", settings.target_update_tau)  # and pi' in the same way
+            return critic.errors  # (B,), the priorities of replay
 
     def described(self) -> Sequence[str]:
         """See ``ReplayTrainer``."""
@@ -206,7 +203,8 @@ def _nets_of(networks: DeterministicNetworks, optimizers: Mapping[str, Adam]) ->
     policy, critics, target_policy, target_critics = networks
     memory = Memory()
     return DeterministicNets(
-        policy_net(policy, optimizers["policy"]),  # keeps its own, for the gradient that comes through the critics
+        # With memory of its own: the critics are asked before the gradient of the policy has come back through them.
+        policy_net(policy, optimizers["policy"]),
         critic_nets(critics, optimizers["critics"], memory),
         policy_net(target_policy, None, memory),
         critic_nets(target_critics, None, memory),

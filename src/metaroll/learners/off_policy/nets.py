@@ -27,10 +27,15 @@ __all__ = ["CriticNets", "PolicyNet", "critic_nets", "policy_net", "were_by_hand
 
 
 class PolicyNet(ABC):
-    """What a policy makes of observations before they become actions: of a ``GreedyQPolicy`` the values of choices.
+    """What the network of a policy puts out: actions of a deterministic one, values of choices of a ``GreedyQPolicy``.
+
+    Of others it is what their distributions are made of: mean and ``ln sigma``, or logits.
 
     Args:
         optimizer: Of parameters of this network; ``None``: it is not learned.
+
+    Attributes:
+        by_kernel: Whether gradients are computed by hand.
     """
 
     by_kernel: bool
@@ -39,8 +44,8 @@ class PolicyNet(ABC):
         self._optimizer = optimizer
 
     @abstractmethod
-    def __call__(self, observations: Tensor) -> Tensor:
-        """Outputs ``(B, out)``, without gradient; overwritten by the next call."""
+    def __call__(self, observations: Tensor, *, fixed: bool = False) -> Tensor:
+        """Outputs ``(B, out)``, without gradient; overwritten by the next call. ``fixed``: none will be pulled."""
 
     @abstractmethod
     def pull(self, grad: Tensor) -> Sequence[Tensor]:
@@ -52,7 +57,7 @@ class PolicyNet(ABC):
 
 
 class CriticNets(ABC):
-    """K critics; see ``PolicyNet``.
+    """K critics; arguments and attributes are those of ``PolicyNet``.
 
     Values are ``(K, B)``, atoms ``(K, B, num_atoms)``, values of all Discrete actions ``(K, B, n)``.
     """
@@ -103,7 +108,7 @@ def _step(optimizer: Adam | None, gradients: Sequence[Tensor], max_norm: float |
 
 
 def without_autograd(*nets: PolicyNet | CriticNets) -> Callable[[], AbstractContextManager[Any]]:
-    """Makes contexts in which nothing keeps the books of autograd but what these networks need for themselves."""
+    """Makes contexts in which autograd records nothing but what these networks ask for themselves."""
     return torch.inference_mode if all(net.by_kernel for net in nets) else torch.no_grad
 
 
@@ -113,7 +118,9 @@ def were_by_hand(*networks: Any, output: str = "identity") -> bool:
     ``output`` is the output nonlinearity of the policies whose gradient was.
     """
     policies = [network for network in networks if type(network) is not Critics]
-    return all(map(_for_kernel, networks)) and all(policy.net.output_nonlinearity == output for policy in policies)
+    is_learned = all(parameter.requires_grad for network in networks for parameter in network.parameters())
+    by_hand = is_learned and all(map(_for_kernel, networks))  # frozen layers were trained by hand, too
+    return by_hand and all(policy.net.output_nonlinearity == output for policy in policies)
 
 
 _POLICIES = (CategoricalMLPPolicy, DeterministicMLPPolicy, GreedyQPolicy, TanhGaussianMLPPolicy)
@@ -144,7 +151,7 @@ def policy_net(policy: nn.Module, optimizer: Adam | None = None, memory: Memory 
     Args:
         policy: Whose parameters.
         optimizer: Of these; ``None``: they are not learned.
-        memory: See ``Perceptrons``.
+        memory: See ``Perceptrons``; networks by autograd need none.
     """
     return (_KernelPolicy if _for_kernel(policy) else _AutogradPolicy)(policy, optimizer, memory)
 
@@ -179,7 +186,7 @@ class _KernelPolicy(PolicyNet):
         self._outputs: Tensor | None = None
         self._valued = policy if isinstance(policy, GreedyQPolicy) else None
 
-    def __call__(self, observations: Tensor) -> Tensor:
+    def __call__(self, observations: Tensor, *, fixed: bool = False) -> Tensor:
         outputs = self._kernel(observations)[0]
         if self._squashes:
             self._outputs = outputs = outputs.tanh()
@@ -247,13 +254,13 @@ class _AutogradPolicy(PolicyNet):
         self._policy = policy
         self._outputs: Tensor | None = None
 
-    def __call__(self, observations: Tensor) -> Tensor:
+    def __call__(self, observations: Tensor, *, fixed: bool = False) -> Tensor:
         policy = self._policy
-        with torch.set_grad_enabled(self._optimizer is not None):
+        with torch.set_grad_enabled(self._optimizer is not None and not fixed):
             # The values of a class of somebody else may be others of the same outputs.
             has_values = isinstance(policy, GreedyQPolicy)
             outputs = policy(observations) if has_values else policy.net(policy.features(observations))
-        self._outputs = outputs
+        self._outputs = None if fixed else outputs
         return outputs.detach()
 
     def pull(self, grad: Tensor) -> Sequence[Tensor]:

@@ -14,7 +14,6 @@ from metaroll.checks import check_number, check_unit_interval, plain_number
 from metaroll.functional.distributions import squashed_sample, squashed_sample_gradients
 from metaroll.functional.gradients.actor_critic import (
     bootstrapped,
-    critics_loss_gradient,
     soft_policy_loss,
     soft_values,
     temperature_gradient,
@@ -41,7 +40,7 @@ from metaroll.learners.off_policy.setup import (
     require_box,
     weighing,
 )
-from metaroll.learners.off_policy.trainer import CRITIC_LOSSES, CriticLosses, ReplayTrainer, Trained, critic_losses_of
+from metaroll.learners.off_policy.trainer import CRITIC_LOSSES, CriticLosses, ReplayTrainer, Trained, descend_critics
 from metaroll.learners.snapshots import described
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
@@ -51,13 +50,13 @@ __all__ = [
     "POLICY_LOSSES",
     "SAC",
     "TEMPERATURE_LOSSES",
-    "GaussianSample",
     "PolicyLosses",
     "SoftNets",
     "SoftNetworks",
     "SoftObjective",
     "SoftSettings",
     "SoftTrainer",
+    "SquashedSample",
     "Temperature",
     "critic_target",
     "descend_entropy",
@@ -132,14 +131,18 @@ class SoftNets(NamedTuple):
     temperature: Temperature
     log_std_bounds: tuple[float, float]
 
-    def sample(self, observations: Tensor, noise: Tensor) -> GaussianSample:
-        """Actions ``a = tanh(mu(s) + sigma(s) n)`` of a Gaussian policy for noise n ``(B, act_dim)``."""
-        mean, unbounded = self.policy(observations).chunk(2, dim=-1)
+    def sample(self, observations: Tensor, noise: Tensor, *, fixed: bool = False) -> SquashedSample:
+        """Actions ``a = tanh(u)``, ``u = mu(s) + sigma(s) n``, of a Gaussian policy for noise n ``(B, act_dim)``.
+
+        Their log-densities are ``ln N(u; mu, sigma^2) - sum_i ln(1 - tanh(u_i)^2)`` (Haarnoja 2018b, appendix C).
+        ``fixed``: nothing will be asked of their gradient.
+        """
+        mean, unbounded = self.policy(observations, fixed=fixed).chunk(2, dim=-1)  # unbounded: ln sigma
         log_std = unbounded.clamp(*self.log_std_bounds)
-        return GaussianSample(*squashed_sample(mean, log_std, noise), log_std, unbounded)
+        return SquashedSample(*squashed_sample(mean, log_std, noise), log_std, unbounded)
 
 
-class GaussianSample(NamedTuple):
+class SquashedSample(NamedTuple):
     """Actions ``(B, act_dim)`` in [-1, 1], ``ln pi(a | s)`` ``(B,)``, and ``log_std`` within its bounds and before."""
 
     actions: Tensor
@@ -161,8 +164,8 @@ class SoftObjective(NamedTuple):
     Attributes:
         fit_critics: A step of the critics.
         improve_policy: A step of the policy, after that of the critics; its log-densities lead the temperature.
-        arithmetic: That of perceptrons; see ``RLAlgorithm``.
-        description: What a snapshot must agree with.
+        arithmetic: See ``RLAlgorithm``; that of networks whose gradients were computed by hand before version 0.2, too.
+        description: Appended to what a snapshot must agree with; ``None`` appends nothing.
     """
 
     fit_critics: Callable[[SoftNets, TransitionBatch, Tensor], CriticLosses]
@@ -181,19 +184,16 @@ def critic_target(nets: SoftNets, batch: TransitionBatch, noise: Tensor) -> Tens
         batch: Transitions.
         noise: Standard normal numbers for the next actions, ``(B, act_dim)``.
     """
-    following = nets.sample(batch.next_observations, noise)
-    values = nets.target_critics(batch.next_observations, following.actions).amin(dim=0)
-    values = soft_values(values, following.log_prob, nets.temperature())
+    following = nets.sample(batch.next_observations, noise, fixed=True)
+    least = nets.target_critics(batch.next_observations, following.actions).amin(dim=0)  # min_k Q'_k(s', a'), (B,)
+    values = soft_values(least, following.log_prob, nets.temperature())  # V(s') = least - alpha ln pi, (B,)
+    # discounts: gamma (gamma^n of n steps), and 0 where s' is terminal
     return bootstrapped(batch.rewards, batch.discounts, values)
 
 
 def fit_critics(nets: SoftNets, batch: TransitionBatch, noise: Tensor) -> CriticLosses:
-    """A step of the critics down ``sum_k mean_b w_b (Q_k(s, a) - y)^2 / 2`` (Haarnoja 2018b, equation 5)."""
-    target = critic_target(nets, batch, noise)
-    values = nets.critics.fit(
-        batch.observations, batch.actions, lambda of_one: critics_loss_gradient(of_one, target, batch.weights)
-    )
-    return critic_losses_of(values, target, batch.weights)
+    """A step of the critics toward ``critic_target`` (Haarnoja 2018b, equation 5); ``noise`` is for that."""
+    return descend_critics(nets.critics, batch, critic_target(nets, batch, noise))
 
 
 def improve_policy(nets: SoftNets, batch: TransitionBatch, noise: Tensor) -> PolicyLosses:
@@ -206,14 +206,15 @@ def improve_policy(nets: SoftNets, batch: TransitionBatch, noise: Tensor) -> Pol
     """
     sample = nets.sample(batch.observations, noise)
     values = nets.critics(batch.observations, sample.actions)
-    # dL/dQ = -1 / B, of the smaller critic; from there to the actions.
+    # dL/d min_k Q_k = -1 / B for each row, and 0 for the larger critic; by the chain rule to the actions, (B, act_dim).
+    # The critics themselves take no step here.
     grad_values = torch.full_like(sample.log_prob, -1 / len(noise))
     grad_actions = nets.critics.pull_actions_of_least(grad_values, values)
     return descend_entropy(nets, sample, noise, values.amin(dim=0), grad_actions)
 
 
 def descend_entropy(
-    nets: SoftNets, sample: GaussianSample, noise: Tensor, values: Tensor, grad_actions: Tensor
+    nets: SoftNets, sample: SquashedSample, noise: Tensor, values: Tensor, grad_actions: Tensor
 ) -> PolicyLosses:
     """A step of a Gaussian policy down ``mean(alpha ln pi(a | s) - Q(s, a))`` (Haarnoja 2018b, equations 7 and 9).
 
@@ -225,14 +226,15 @@ def descend_entropy(
         grad_actions: Gradient of the loss by the actions, through Q alone, ``(B, act_dim)``.
     """
     temperature = nets.temperature()
-    # dL/dln pi = alpha / B. Together with dL/da it leads back through a = tanh(mu + sigma n) to mu and ln sigma.
+    # dL/dln pi = alpha / B. Together with dL/da it leads back through a = tanh(mu + sigma n):
+    # dL/dmu = dL/da (1 - a^2) + (alpha / B) 2 a, and dL/dln sigma = dL/dmu sigma n - alpha / B, both (B, act_dim).
     grad_mean, grad_log_std = squashed_sample_gradients(
         sample.log_std, noise, sample.actions, grad_actions, temperature * (1 / len(noise))
     )
-    # Beyond its bounds ln sigma is a constant.
+    # Where its bounds have changed ln sigma, it is a constant.
     grad_log_std = grad_log_std * (sample.log_std == sample.unbounded)
     nets.policy.descend(torch.cat((grad_mean, grad_log_std), dim=-1))
-    loss = soft_policy_loss(sample.log_prob, values, temperature)
+    loss = soft_policy_loss(sample.log_prob, values, temperature)  # of before the step, to be logged
     return PolicyLosses(torch.stack([loss, sample.log_prob.mean()]), sample.log_prob)
 
 
@@ -275,19 +277,20 @@ class SoftTrainer(ReplayTrainer):
         """See ``ReplayTrainer``."""
         nets, settings, trained = self.nets, self.settings, self.trained
         with self._without_autograd():
-            for_target, for_policy = self.draw_noise(2, *batch.actions.shape)
+            for_target, for_policy = self.draw_noise(2, *batch.actions.shape)  # (B, act_dim) each
             critic = self.objective.fit_critics(nets, batch, for_target)
             policy = self.objective.improve_policy(nets, batch, for_policy)
             # ln alpha down -mean(ln alpha (ln pi + H)): Haarnoja 2018b, equation 18, with ln alpha in place of alpha,
             # which so stays positive.
             if settings.temperature is None:
+                # its derivative by ln alpha: -mean(ln pi + H)
                 slope = temperature_gradient(policy.log_prob, settings.target_entropy)
                 trained.optimizers["temperature"].step([slope[None].to(nets.temperature.log.dtype)])
                 self.means.add(TEMPERATURE_LOSSES, nets.temperature())
             trained.follow("target_critics", "critics", settings.target_update_tau)  # Q' <- (1 - tau) Q' + tau Q
             self.means.add(CRITIC_LOSSES, critic.seen)
             self.means.add(POLICY_LOSSES, policy.seen)
-            return critic.errors
+            return critic.errors  # (B,), the priorities of replay
 
     def described(self) -> Sequence[str]:
         """See ``ReplayTrainer``."""
@@ -305,7 +308,8 @@ def _nets_of(networks: SoftNetworks, optimizers: Mapping[str, Adam]) -> SoftNets
     bounds = policy.log_std_bounds if isinstance(policy, TanhGaussianMLPPolicy) else (-math.inf, math.inf)
     memory = Memory()
     return SoftNets(
-        policy_net(policy, optimizers["policy"]),  # keeps its own, for the gradient that comes through the critics
+        # With memory of its own: the critics are asked before the gradient of the policy has come back through them.
+        policy_net(policy, optimizers["policy"]),
         critic_nets(critics, optimizers["critics"], memory),
         critic_nets(target_critics, None, memory),
         temperature,

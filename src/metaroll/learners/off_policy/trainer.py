@@ -11,13 +11,23 @@ import torch
 from torch import Tensor, nn
 
 from metaroll.errors import DivergedError
-from metaroll.functional.gradients.actor_critic import critics_loss, soft_update
+from metaroll.functional.gradients.actor_critic import critics_loss, critics_loss_gradient, soft_update
 from metaroll.functional.gradients.optimizers import Adam
 from metaroll.learners.off_policy.exploring import Exploration
+from metaroll.learners.off_policy.nets import CriticNets
+from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.snapshots import shapes_of, weights_of
 from metaroll.seeding import torch_generator
 
-__all__ = ["CRITIC_LOSSES", "CriticLosses", "LossMeans", "ReplayTrainer", "Trained", "critic_losses_of"]
+__all__ = [
+    "CRITIC_LOSSES",
+    "CriticLosses",
+    "LossMeans",
+    "ReplayTrainer",
+    "Trained",
+    "critic_losses_of",
+    "descend_critics",
+]
 
 
 CRITIC_LOSSES = ("qf_loss", "q_mean")
@@ -35,6 +45,28 @@ def critic_losses_of(values: Tensor, target: Tensor, weights: Tensor | None) -> 
     """``critics_loss`` of these arguments, and what else is told of it."""
     loss, first = critics_loss(values, target, weights), values.detach()[0]
     return CriticLosses(loss, torch.stack([loss.detach(), first.mean()]), target - first)
+
+
+def descend_critics(critics: CriticNets, batch: TransitionBatch, target: Tensor) -> CriticLosses:
+    """A step of Adam of the critics down ``sum_k mean_b w_b (Q_k(s, a) - y)^2 / 2``.
+
+    Lillicrap 2016, equation 4, and Haarnoja 2018b, equation 5, with the weights ``w`` of prioritized replay.
+
+    Args:
+        critics: K critics.
+        batch: B transitions.
+        target: y, ``(B,)``.
+
+    Returns:
+        The loss, and what is told of it, from before the step.
+    """
+    values = critics.fit(
+        batch.observations,
+        batch.actions,
+        # Called once per critic: dL/dQ_k = w_b (Q_k - y) / B, (B,).
+        lambda of_one: critics_loss_gradient(of_one, target, batch.weights),
+    )
+    return critic_losses_of(values, target, batch.weights)
 
 
 class LossMeans:
@@ -78,6 +110,11 @@ class Trained:
         taken: set[int] = set()
         for name, lr in learning_rates.items():
             own = [p for p in self._parameters[name] if id(p) not in taken and p.requires_grad]
+            if not own:
+                raise ValueError(
+                    f"{name} must have parameters that are learned, got none: let at least one layer keep "
+                    "requires_grad=True"
+                )
             taken.update(map(id, own))
             self.optimizers[name] = Adam(own, lr)
 

@@ -46,7 +46,9 @@ def can_train(policy: nn.Module, critic: nn.Module) -> bool:
 
     All weights are trained; only the deviation of a Gaussian may be fixed.
     """
-    if type(policy) not in (GaussianMLPPolicy, CategoricalMLPPolicy) or type(critic) is not MLP:
+    if type(policy) not in (GaussianMLPPolicy, CategoricalMLPPolicy) or policy.encoder is not None:
+        return False
+    if type(policy.net) is not MLP or type(critic) is not MLP:  # a class of somebody else may compute something else
         return False
     if isinstance(policy, CategoricalMLPPolicy) and policy.noise_dim != 1:
         return False  # several choices
@@ -55,8 +57,7 @@ def can_train(policy: nn.Module, critic: nn.Module) -> bool:
     if not all(tensor.requires_grad for net in networks for tensor in net.parameters()):
         return False
     return all(
-        isinstance(net, MLP) and net.hidden_nonlinearity in NUMPY.activations and net.output_nonlinearity == "identity"
-        for net in networks
+        net.hidden_nonlinearity in NUMPY.activations and net.output_nonlinearity == "identity" for net in networks
     ) and all(tensor.dtype == torch.float32 and tensor.device.type == "cpu" for tensor in tensors)
 
 

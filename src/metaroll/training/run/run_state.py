@@ -18,6 +18,7 @@ from metaroll.training.store.snapshots import BUFFERS, Snapshot
 
 __all__ = [
     "TrainArgs",
+    "arithmetic_of",
     "check_arithmetic",
     "check_can_save",
     "check_train_tasks",
@@ -145,14 +146,19 @@ def _refuse_other_spaces(snapshot: Snapshot, algo: RLAlgorithm) -> None:
         )
 
 
+def arithmetic_of(snapshot: Snapshot) -> int:
+    """``RLAlgorithm.arithmetic`` of its writer."""
+    return snapshot.manifest.get("arithmetic", 1)
+
+
 def check_arithmetic(snapshot: Snapshot, algo: RLAlgorithm) -> None:
     """``SnapshotError`` if training would not go on from ``snapshot`` to the bits that its writer would have found."""
-    if snapshot.manifest.get("arithmetic", 1) != algo.arithmetic:
+    if arithmetic_of(snapshot) != algo.arithmetic:
         writer = f"metaroll {snapshot.manifest.get('metaroll', 'of an unknown version')}"
         raise SnapshotError(
-            f"{snapshot.path} was written by {writer}, in which this {algo.info.name} makes other steps, or rounds "
-            f"them otherwise, than in metaroll {metaroll.__version__}: it can be loaded and evaluated, but not trained "
-            f"further. Train it further with {writer}, or train anew"
+            f"{snapshot.path} was written by {writer}, in which this {algo.info.name} makes other steps, or may "
+            f"round them otherwise, than in metaroll {metaroll.__version__}: it can be loaded and evaluated, but not "
+            f"trained further. Train it further with {writer}, or train anew"
         )
 
 

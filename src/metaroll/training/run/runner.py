@@ -22,6 +22,7 @@ from metaroll.training.figures.plots import plot_learning_curve, require_matplot
 from metaroll.training.run.rollout_source import RolloutSource, SamplerChoice
 from metaroll.training.run.run_state import (
     TrainArgs,
+    arithmetic_of,
     check_arithmetic,
     check_can_save,
     checked_runner_tree,
@@ -104,6 +105,7 @@ class LocalRunner(RunnerServices):
         self._fingerprint = ""
         self._loggers = tuple(loggers)
         self._restored: tuple[Snapshot, Path] | None = None
+        self._origin: Snapshot | None = None
         self._seconds = 0.0
         self._epoch_started = self._saved_at = time.perf_counter()
         self._saving_seconds = 0.0
@@ -173,7 +175,7 @@ class LocalRunner(RunnerServices):
         self._check_can_write(algo, args)
         self._fix_test_tasks(algo)  # may refuse them: before an old run is overwritten
         self._store.begin(self._exist_ok, self._config)
-        self._args, self._restored = args, None
+        self._args, self._restored, self._origin = args, None, None
         self._callbacks.begin()
         self.save(0)  # from here on the run can be killed at any moment
         self._store.metrics.loggers.open(self.run_dir, 0)
@@ -223,8 +225,8 @@ class LocalRunner(RunnerServices):
 
     def check_resumes(self, n_epochs: int) -> None:
         """``SnapshotError`` if what was restored cannot be trained up to ``n_epochs``; changes nothing."""
-        if self._restored is not None and n_epochs > self._restored[0].iteration:
-            check_arithmetic(self._restored[0], self._require_setup("resume").algo)
+        if self._origin is not None and n_epochs > self._origin.iteration:
+            check_arithmetic(self._origin, self._require_setup("resume").algo)
 
     def restore(self, from_dir: str | Path, from_epoch: int | str = "last") -> TrainArgs:
         """Load a snapshot into the algorithm that was set up; the saved arguments of ``train``. Writes nothing.
@@ -254,7 +256,7 @@ class LocalRunner(RunnerServices):
                 from_dir, state["snapshot_mode"], state["snapshot_gap"], self._loggers, keep_last=keep_last
             )
         self._args = TrainArgs(**{**state["train_args"], "start_epoch": snapshot.iteration})
-        self._restored = (snapshot, from_dir)
+        self._restored, self._origin = (snapshot, from_dir), snapshot
         return replace(self._args)
 
     def save(self, epoch: int) -> Path | None:
@@ -286,7 +288,7 @@ class LocalRunner(RunnerServices):
         manifest = {
             "algorithm": algo.info.name,
             "fingerprint": self._fingerprint,
-            "arithmetic": algo.arithmetic,
+            "arithmetic": algo.arithmetic if self._origin is None else arithmetic_of(self._origin),
             "spaces": space_texts(algo),
             "config": None if self._config is None else to_plain(self._config),
             "best": best,
@@ -316,6 +318,7 @@ class LocalRunner(RunnerServices):
         if epoch and self._stops(epoch, self._callbacks.stop_reason(self)):
             return
         while epoch < self._args.n_epochs:  # which callbacks may change
+            self.check_resumes(self._args.n_epochs)
             self._log.start(epoch)
             self._progress.forget()
             self._epoch_started, steps = time.perf_counter(), self._total_env_steps
