@@ -525,7 +525,7 @@ def main(arguments: Iterable[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="name each breach; exit status 1 if there is one")
     parser.add_argument("--svg", type=Path, help="write the picture of the rooms to this file")
-    parser.add_argument("--source", type=Path, default=SOURCE, help="the folder of the package")
+    parser.add_argument("--source", type=Path, default=SOURCE, help="the folder of the package, or of a checkout")
     parser.add_argument("--counts", action="store_true", help="print what is counted, its meaning and where it stands")
     parser.add_argument("--json", action="store_true", help="print the counts as one JSON object")
     parser.add_argument("--record", metavar="COMMIT", help="keep the counts in counts.json, as those of this commit")
@@ -533,6 +533,9 @@ def main(arguments: Iterable[str] | None = None) -> int:
     parser.add_argument("--page", action="store_true", help="write docs/counts.md")
     chosen = parser.parse_args(None if arguments is None else list(arguments))
     package = chosen.source.resolve()
+    package = package / "src" / "metaroll" if (package / "src" / "metaroll").is_dir() else package
+    if not (package / "__init__.py").is_file():
+        parser.error(f"--source must be the folder of a package or a checkout with src/metaroll, got {chosen.source}")
     source = Source.read(package)
     if chosen.svg:
         chosen.svg.write_text(picture(source), encoding="utf-8")

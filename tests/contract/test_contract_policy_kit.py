@@ -421,6 +421,29 @@ class PlainTensorInside(PlainTensor):
         return self.gains["gains"][0]
 
 
+class ForgottenModules(PlainTensor):
+    """The same, in a module in a list that is no ModuleList."""
+
+    def kept(self, gains: torch.Tensor) -> Any:
+        holder = torch.nn.Module()
+        holder.register_buffer("gains", gains)
+        return [holder]
+
+    def read(self) -> torch.Tensor:
+        return self.gains[0].gains
+
+
+class Constant(PlainTensor):
+    """The way out for what is the same in all that are made: a buffer that is not saved."""
+
+    def kept(self, gains: torch.Tensor) -> Any:
+        self.register_buffer("constant", gains, persistent=False)
+        return ()
+
+    def read(self) -> torch.Tensor:
+        return self.constant
+
+
 class PlainTensorOfOthers(OfOthers):
     """The same in a module that knows nothing of metaroll."""
 
@@ -462,6 +485,7 @@ PLANTED: dict[type[Any], str] = {
     NotRegistered: "state_dict",
     PlainTensor: "state_dict",
     PlainTensorInside: "state_dict",
+    ForgottenModules: "state_dict",
     PlainTensorOfOthers: "state_dict",
     RaisesOnNaN: "bad_numbers",
 }
@@ -476,6 +500,10 @@ def test_planted_faults_are_named(kind: type[Any]) -> None:
     assert caught.value.rule == PLANTED[kind]
     np.random.set_state(before[0])
     torch.set_rng_state(before[1])
+
+
+def test_a_constant_may_be_a_buffer_that_is_not_saved() -> None:
+    check_policy(Constant, SPEC)
 
 
 def test_a_tensor_that_is_not_registered_is_named() -> None:

@@ -14,6 +14,7 @@ import torch
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import DataError, InvalidValueError, SnapshotError, UnknownNameError
 from metaroll.functional.distributions import gaussian_log_prob
+from metaroll.learners.off_policy.soft import SAC
 from metaroll.learners.on_policy.ppo import PPO
 from metaroll.learners.on_policy.ppo_trainer import PPOData
 from metaroll.learners.on_policy_training import TrainingTasks
@@ -146,19 +147,43 @@ def test_a_fixed_deviation_stays():
         assert policy.log_std.tolist() == [0.0, 0.0]
 
 
-def test_what_others_compute_of_layers_is_learned_by_autograd():
-    class Doubled(MLP):
-        def forward(self, x):
-            return 2.0 * super().forward(x)
+class DoubledMLP(MLP):
+    def forward(self, x):
+        return 2.0 * super().forward(x)
 
+
+class DoubledLinear(torch.nn.Linear):
+    def forward(self, x):
+        return 2.0 * super().forward(x)
+
+
+def test_encoders_and_critics_of_others_are_learned_by_autograd():
     generator = torch_generator(0)
     encoder = torch.nn.Identity()
     encoder.output_dim = 3
-    other = GaussianMLPPolicy(CONTINUOUS, (8, 8), generator=generator)
-    other.net = Doubled(3, 2, (8, 8), generator=generator)
     seeing = CategoricalMLPPolicy(DISCRETE, (8, 8), encoder=encoder, generator=generator)
-    for spec, policy in ((CONTINUOUS, other), (DISCRETE, seeing)):
-        assert PPO(spec, policy, MLP(3, 1, (8, 8), generator=generator), **SMALL).gradients == "autograd"
+    assert PPO(DISCRETE, seeing, MLP(3, 1, (8, 8), generator=generator), **SMALL).gradients == "autograd"
+    assert make(critic=DoubledMLP(3, 1, (8, 8), generator=generator)).gradients == "autograd"
+
+
+def test_layers_that_acting_does_not_know_are_refused():
+    def sac(policy):
+        return SAC(CONTINUOUS, policy, replay_size=100, max_path_length=5)
+
+    for learner, kind in ((PPO, GaussianMLPPolicy), (lambda spec, policy: sac(policy), TanhGaussianMLPPolicy)):
+        other, hooked, doubled = (kind(CONTINUOUS, (8, 8), generator=torch_generator(0)) for _ in range(3))
+        other.net = DoubledMLP(3, 2, (8, 8), generator=torch_generator(0))
+        hooked.net.layers[0].register_forward_hook(lambda module, inputs, output: 2.0 * output)
+        doubled.net.layers[0] = torch.nn.utils.skip_init(DoubledLinear, 3, 8)
+        for policy, about in ((other, "net of"), (hooked, r"net.layers\[0\]"), (doubled, r"net.layers\[0\]")):
+            with pytest.raises(TypeError, match=about):
+                learner(CONTINUOUS, policy)
+
+
+def test_a_policy_of_which_nothing_is_learned_is_refused():
+    policy = GaussianMLPPolicy(CONTINUOUS, (8, 8), generator=torch_generator(0)).requires_grad_(False)
+    with pytest.raises(ValueError, match="policy must have parameters that are learned"):
+        PPO(CONTINUOUS, policy)
 
 
 def test_frozen_weights_stay():

@@ -25,8 +25,10 @@ __all__ = [
     "QFunction",
     "activation_name",
     "activation_on_torch",
+    "check_layers",
     "empty_linear",
     "initialize_linear",
+    "is_plain",
     "perceptron",
 ]
 
@@ -286,6 +288,29 @@ class QFunction(MLP):
 
 ContinuousMLPQFunction = QFunction
 """The name that garage gives to ``QFunction``."""
+
+
+def is_plain(layer: nn.Module) -> bool:
+    """Whether a layer is an ``nn.Linear`` with a bias and nothing else."""
+    plain = type(layer) in (nn.Linear, _EmptyLinear) and layer.bias is not None
+    return plain and not layer._forward_hooks and not layer._forward_pre_hooks
+
+
+def check_layers(policy: nn.Module, net: Any) -> None:
+    """Check the network of a policy of ours, which acts by the weights and biases of its layers alone.
+
+    Raises:
+        TypeError: It is no ``MLP``, or a layer computes something else than ``nn.Linear`` does.
+    """
+    hint = "derive a policy with an act of its own, which knows it, from ActingPolicy"
+    name = type(policy).__name__
+    if type(net) is not MLP:
+        raise TypeError(f"the net of a {name} must be an MLP, got {type(net).__name__}: {hint}")
+    for k, layer in enumerate(net.layers):
+        if not is_plain(layer):
+            raise TypeError(
+                f"net.layers[{k}] of a {name} must be an nn.Linear with a bias and without hooks, got {layer}: {hint}"
+            )
 
 
 class MLPEncoder(MLP):

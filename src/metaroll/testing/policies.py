@@ -62,7 +62,8 @@ def check_policy(
       with each by itself.
     - ``copies``: a pickled copy and a deep copy act with the same bits, and share no parameter with the original.
     - ``state_dict``: a policy made alike acts with the same bits after ``load_state_dict`` (of torch modules), whatever
-      was in its parameters, in its buffers and in all other tensors that are its attributes.
+      was in its parameters, in its buffers and in all other tensors and modules that are its attributes. Constants are
+      buffers with ``persistent=False``, and stay as they are.
     - ``globals``: no global generator is moved, and no setting of torch or NumPy changed.
     - ``bad_numbers``: NaN in an observation raises nothing, and other rows keep their bits.
 
@@ -445,11 +446,11 @@ class _Kit:
         calls = self.run()
         plain = _plain_tensors(loading)
         with torch.no_grad():
-            for value in (*loading.parameters(), *loading.buffers(), *plain.values()):
-                if value.is_floating_point():
+            for value in (*loading.state_dict(keep_vars=True).values(), *plain.values()):
+                if isinstance(value, torch.Tensor) and value.is_floating_point():
                     value.add_(value.abs() + 0.125)  # no number stays as it is
         loading.load_state_dict(module.state_dict())
-        hint = "register what act uses as parameter or buffer"
+        hint = "register what act uses as parameter, buffer or module (a constant as a buffer with persistent=False)"
         if plain:
             hint += f"; tensors that are neither: {', '.join(plain)}"
         for step, call in enumerate(calls):
@@ -519,13 +520,16 @@ def _module_of(policy: Policy) -> nn.Module | None:
 def _plain_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
     """Tensors that lie in attributes of the module, or of modules in it, and are no parameter or buffer; by name."""
     registered = {id(value) for value in (*module.parameters(), *module.buffers())}
-    return {
+    found = {
         f"{prefix}.{name}{path}".lstrip("."): leaf
         for prefix, part in module.named_modules()
         for name, value in vars(part).items()
         for path, leaf in leaves_of(value)
-        if isinstance(leaf, torch.Tensor) and id(leaf) not in registered
     }
+    for path, leaf in list(found.items()):
+        if isinstance(leaf, nn.Module):  # in a list, where no ModuleList is
+            found |= {f"{path}.{name}": value for name, value in leaf.state_dict(keep_vars=True).items()}
+    return {path: leaf for path, leaf in found.items() if isinstance(leaf, torch.Tensor) and id(leaf) not in registered}
 
 
 def _with_nan(leaf: Any) -> Any:

@@ -21,7 +21,7 @@ from metaroll.learners.off_policy.networks import Critics
 from metaroll.policies.deterministic import DeterministicMLPPolicy
 from metaroll.policies.gaussian import CategoricalMLPPolicy, TanhGaussianMLPPolicy
 from metaroll.policies.greedy import GreedyQPolicy
-from metaroll.policies.networks import MLP
+from metaroll.policies.networks import MLP, check_layers
 
 __all__ = ["CriticNets", "PolicyNet", "critic_nets", "policy_net", "were_by_hand", "without_autograd"]
 
@@ -119,7 +119,8 @@ def were_by_hand(*networks: Any, output: str = "identity") -> bool:
     """
     policies = [network for network in networks if type(network) is not Critics]
     is_learned = all(parameter.requires_grad for network in networks for parameter in network.parameters())
-    by_hand = is_learned and all(map(_for_kernel, networks))  # frozen layers were trained by hand, too
+    # Version 0.1 trained frozen layers by hand all the same: what stays as it is now has other bits.
+    by_hand = is_learned and all(map(_for_kernel, networks))
     return by_hand and all(policy.net.output_nonlinearity == output for policy in policies)
 
 
@@ -130,8 +131,9 @@ def _is_perceptron(network: Any) -> bool:
     # A class of somebody else may compute something else of the same layers.
     if type(network) is Critics:
         net = network
-    elif type(network) in _POLICIES and type(network.net) is MLP:
+    elif type(network) in _POLICIES:
         net = network.net
+        check_layers(network, net)
         if net.output_nonlinearity not in ("identity", "tanh"):
             return False
     else:

@@ -164,7 +164,7 @@ class SoftObjective(NamedTuple):
     Attributes:
         fit_critics: A step of the critics.
         improve_policy: A step of the policy, after that of the critics; its log-densities lead the temperature.
-        arithmetic: See ``RLAlgorithm``; that of networks whose gradients were computed by hand before version 0.2, too.
+        arithmetic: ``RLAlgorithm.arithmetic``, for networks whose gradients version 0.1 computed by hand, too.
         description: Appended to what a snapshot must agree with; ``None`` appends nothing.
     """
 

@@ -95,7 +95,8 @@ class Trained:
     Args:
         networks: By name; deep copies of one another (target networks) are networks like any other.
         learning_rates: By name of a network: that of its optimizer, Adam. What two networks share (an encoder) is
-            learned with the first of them. Parameters that require no gradient stay as they are.
+            learned with the first of them. Parameters that require no gradient now stay as they are; what is frozen
+            (or replaced by other tensors) later on is not noticed.
         device: Where the networks go.
     """
 

@@ -31,7 +31,7 @@ from metaroll.learners.snapshots import load_optimizer_tree, optimizer_tree
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.policies.gru import RecurrentCritic
-from metaroll.policies.networks import MLP
+from metaroll.policies.networks import MLP, check_layers, is_plain
 from metaroll.processing.on_policy import inside_rollouts, pad_rollouts, rollout_groups, rows_of_rollouts
 
 __all__ = ["AutogradNets", "KernelNets", "can_train"]
@@ -48,7 +48,9 @@ def can_train(policy: nn.Module, critic: nn.Module) -> bool:
     """
     if type(policy) not in (GaussianMLPPolicy, CategoricalMLPPolicy) or policy.encoder is not None:
         return False
-    if type(policy.net) is not MLP or type(critic) is not MLP:  # a class of somebody else may compute something else
+    check_layers(policy, policy.net)
+    # A critic of somebody else may compute something else.
+    if type(critic) is not MLP or not all(map(is_plain, critic.layers)):
         return False
     if isinstance(policy, CategoricalMLPPolicy) and policy.noise_dim != 1:
         return False  # several choices
@@ -336,6 +338,10 @@ class AutogradNets(PPONets[Tensors]):
     def __init__(self, policy: ActingPolicy, critic: nn.Module, config: PPOConfig, device: torch.device) -> None:
         self._policy, self._critic, self._config, self._device = policy, critic, config, device
         self._recurrent, self._critic_remembers = policy.info.recurrent, isinstance(critic, RecurrentCritic)
+        if not any(p.requires_grad for p in policy.parameters()):
+            raise ValueError(
+                "policy must have parameters that are learned, got none: let at least one layer keep requires_grad=True"
+            )
         self._parameters = [p for p in (*policy.parameters(), *critic.parameters()) if p.requires_grad]
         self._optimizer = torch.optim.Adam(self._parameters, lr=config.learning_rate, eps=config.adam_eps, foreach=True)
         self._outputs: tuple[Tensor, ...] = ()
