@@ -71,6 +71,7 @@ lint: .venv/.setup-dev
 	$(BIN)/lint-imports
 	$(BIN)/python tools/architecture.py --check
 	$(BIN)/python tools/stubs.py --check
+	$(BIN)/python tools/constructors.py --check
 
 format: .venv/.setup-dev
 	$(BIN)/ruff format

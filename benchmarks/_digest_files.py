@@ -51,11 +51,23 @@ def add_run(parts: Parts, folder: Path, name: str = "run") -> None:
 
 
 def add_config(parts: Parts, folder: Path) -> None:
-    """Each option of ``config.yaml`` by its section and name."""
+    """Each option of ``config.yaml`` by its section and the name that it had at first."""
     config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
     for section in ("run", "algorithm", "evaluation"):
         for name, value in config[section].items():
-            parts.add(f"{section} {name}", value if isinstance(value, int | float | str | None) else str(value))
+            parts.add(
+                f"{section} {_first_names(config['algo']).get(name, name)}",
+                value if isinstance(value, int | float | str | None) else str(value),
+            )
+
+
+def _first_names(algo: str) -> dict[str, str]:
+    """Options that have had another name; none in a checkout without a table of them."""
+    try:
+        from metaroll.training.settings.table import run_options
+    except ImportError:
+        return {}
+    return {option.name: option.was for option in run_options(algo) if option.was}
 
 
 def keeping(name: str, env: str, quick: bool = False, adapts: bool = False, **options: Any) -> None:

@@ -73,9 +73,9 @@ def gradients(args: Any, choices: Sequence[Mapping[str, Any]], seed: int) -> lis
     tasks = [family[i % len(family)] for i in range(args.tasks)]
     spec = EnvSpec.from_env(tasks[0]())
     given = {"task_sampler": tasks, "max_path_length": args.steps, "discount": args.discount, "seed": 0}
-    given["inner_step_size"] = args.alpha
+    given["inner_lr"] = args.alpha
     policy = GaussianMLPPolicy(spec, (64, 64), init="orthogonal", generator=torch_generator(args.seed))
-    learners = [MAML(spec, policy, DICEOuter(), **{**given, **choice}) for choice in choices]
+    learners = [MAML(spec, policy=policy, outer=DICEOuter(), **{**given, **choice}) for choice in choices]
     meta = learners[0]._meta_parameters()
     found: list[list[np.ndarray]] = [[] for _ in learners]
     with RolloutEngine(tasks[0], learners[0].policy) as engine:

@@ -104,12 +104,8 @@ class Case:
         return [word.replace("OUT", str(folder)).replace("DATA", str(data)) for word in text.split()]
 
 
-_TRAIN = (
-    "train cem _interrupt_envs:make --epochs 12 --max-path-length 60 --n-samples 8 --num-workers 2 --out OUT --quiet"
-)
-_GROUP = (
-    "train ppo Pendulum-v1 --seeds 2 --jobs 2 --epochs 6 --steps-per-epoch 800 --max-path-length 100 --out OUT --quiet"
-)
+_TRAIN = "train cem _interrupt_envs:make --epochs 12 --max-steps 60 --n-samples 8 --num-workers 2 --out OUT --quiet"
+_GROUP = "train ppo Pendulum-v1 --seeds 2 --jobs 2 --epochs 6 --steps-per-epoch 800 --max-steps 100 --out OUT --quiet"
 _INFER = f"infer {SIM} --data DATA --out OUT --num-simulations 200 --hold-out 1 --quiet"
 _LOOP = "sim2real demo --out OUT --simulations 100 --epochs 2 --episodes 3 --rollouts 2 --jobs 2 --quiet"
 

@@ -46,8 +46,8 @@ COMMON: dict[str, Any] = {
     "num_train_tasks": 2000,
     "num_test_tasks": 40,
     "hidden_sizes": (64, 64),
-    "inner_step_size": 0.1,  # both as published
-    "later_step_size": 0.05,
+    "inner_lr": 0.1,  # both as published
+    "later_inner_lr": 0.05,
     "evaluate_every": 0,
 }
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -52,7 +52,7 @@ def make_ours(num_tasks: int, rollouts: int, steps: int, second_order: bool) -> 
     policy = GaussianMLPPolicy(spec, (64, 64), init="orthogonal", generator=torch_generator(0))
     tasks = get_family("point-navigation").split(2, 2, seed=0)[0]
     learner = MAML(
-        spec, policy, VPGOuter(), task_sampler=tasks, second_order=second_order, inner_step_size=ALPHA, seed=0
+        spec, policy=policy, outer=VPGOuter(), task_sampler=tasks, second_order=second_order, inner_lr=ALPHA, seed=0
     )
     drawn = torch_generator(1)
     shape = (num_tasks, rollouts, steps)

@@ -79,7 +79,7 @@ def gain(seed: int, what: str, quick: bool) -> dict[str, Any]:
         discount=0.9,
         policy_lr=1e-3,
         qf_lr=1e-3,
-        uniform_steps=500,
+        random_steps=500,
         min_buffer_size=500,
         replay_size=20_000,
         buffer_batch_size=64,

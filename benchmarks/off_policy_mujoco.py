@@ -44,7 +44,7 @@ CHECK_STEPS, CHECK_UNIFORM, CHECK_BAR = 10_000, 2000, -200.0
 COMMON: dict[str, Any] = {
     "buffer_batch_size": 256,
     "discount": 0.99,
-    "target_update_tau": 0.005,
+    "tau": 0.005,
     "policy_lr": 3e-4,
     "qf_lr": 3e-4,
     "replay_size": STEPS,
@@ -55,7 +55,7 @@ COMMON: dict[str, Any] = {
 SETTINGS: dict[str, dict[str, Any]] = {
     "td3": {
         **COMMON,
-        "uniform_steps": 25_000,
+        "random_steps": 25_000,
         "min_buffer_size": 25_000,
         "policy_delay": 2,
         "smoothing_std": 0.2,
@@ -63,9 +63,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "exploration_noise": "gaussian",
         "exploration_sigma": 0.1,
     },
-    "sac": {**COMMON, "uniform_steps": 10_000, "min_buffer_size": 10_000},
-    "tqc": {**COMMON, "uniform_steps": 10_000, "min_buffer_size": 10_000, "dropped_atoms": 0},
-    "tqc-256": {**COMMON, "uniform_steps": 10_000, "min_buffer_size": 10_000, "dropped_atoms": 0},
+    "sac": {**COMMON, "random_steps": 10_000, "min_buffer_size": 10_000},
+    "tqc": {**COMMON, "random_steps": 10_000, "min_buffer_size": 10_000, "dropped_atoms": 0},
+    "tqc-256": {**COMMON, "random_steps": 10_000, "min_buffer_size": 10_000, "dropped_atoms": 0},
 }
 LEARNERS = {"td3": m.TD3, "sac": m.SAC, "tqc": m.TQC, "tqc-256": m.TQC}
 
@@ -147,7 +147,7 @@ def check() -> bool:
     """A short training: the final policy earns more than a random one, which earns about -300."""
     with tempfile.TemporaryDirectory() as folder:
         short = {
-            "uniform_steps": CHECK_UNIFORM,
+            "random_steps": CHECK_UNIFORM,
             "min_buffer_size": CHECK_UNIFORM,
             "steps_per_epoch": CHECK_STEPS // CYCLE,
         }
@@ -160,7 +160,7 @@ def quick() -> None:
     """Some hundred steps of each algorithm: only that it runs."""
     for algorithm in SETTINGS:
         with tempfile.TemporaryDirectory() as folder:
-            short = {"uniform_steps": 300, "min_buffer_size": 300, "steps_per_epoch": 40}
+            short = {"random_steps": 300, "min_buffer_size": 300, "steps_per_epoch": 40}
             found = train(algorithm, 0, 400, Path(folder) / "run", **short)
         report_short(algorithm, found)
 

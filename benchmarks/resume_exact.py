@@ -78,7 +78,7 @@ class Row:
 
 
 _KEPT = "--evaluate-every 5 --keep-last 3 --keep-best train/return"
-_SEARCH = f"--epochs 40 --max-path-length 100 {_KEPT}"
+_SEARCH = f"--epochs 40 --max-steps 100 {_KEPT}"
 
 SEARCHES = {
     "cem": Row("cem", "CartPole-v1", f"{_SEARCH} --n-samples 12 --best-frac 0.3"),
@@ -88,7 +88,7 @@ SEARCHES = {
     "cmaes-restarts": Row(  # candidates that are all alike end each of its parts
         "cmaes",
         "CartPole-v1",
-        f"--epochs 50 --max-path-length 5 {_KEPT} --restarts bipop --n-samples 30",
+        f"--epochs 50 --max-steps 5 {_KEPT} --restarts bipop --n-samples 30",
     ),
     "ars": Row("ars", "CartPole-v1", f"{_SEARCH} --num-directions 6 --normalize-observations"),
     "es": Row("es", "CartPole-v1", f"{_SEARCH} --population 12"),
@@ -102,7 +102,7 @@ _KEPT_RETURN = "--evaluate-every 8 --num-episodes 2 --keep-last 3 --keep-best tr
 _CYCLES = "--steps-per-epoch 5 --n-train-steps 6 --rollout-batch-size 3 --update-to-data 0.5"
 _BATCHES = "--min-buffer-size 200 --buffer-batch-size 32 --hidden-sizes 32 --torch-threads 1"
 _REPLAY = f"--epochs 24 {_CYCLES} {_BATCHES} {_KEPT_RETURN}"
-_BOX = f"{_REPLAY} --uniform-steps 300"
+_BOX = f"{_REPLAY} --random-steps 300"
 _VALUES = f"{_REPLAY} --epsilon-steps 1000 --target-update-steps 50"
 
 OFF_POLICY = {
@@ -123,7 +123,7 @@ OFF_POLICY = {
         "sac",
         "point-robot-pixels",
         f"--epochs 24 --steps-per-epoch 3 --n-train-steps 4 --rollout-batch-size 4 --update-to-data 0.2 {_BATCHES} "
-        f"{_KEPT_RETURN} --buffer-batch-size 8 --replay-size 600 --uniform-steps 300",
+        f"{_KEPT_RETURN} --buffer-batch-size 8 --replay-size 600 --random-steps 300",
     ),
     "sac-choices": Row("sac", "CartPole-v1", f"{_BOX} --n-step 3"),
     "sac-choices-prioritized": Row("sac", "CartPole-v1", f"{_BOX} --priority-exponent 0.6 --replay-size 1000"),

@@ -46,7 +46,7 @@ def ours(kind: str, seed: int) -> Any:
         "n_train_steps": TOGETHER,
         "steps_per_epoch": EPOCH // TOGETHER,
         "min_buffer_size": WARM_UP,
-        "uniform_steps": WARM_UP,
+        "random_steps": WARM_UP,
     }
     return getattr(m, kind)(spec, buffer_batch_size=BATCH, seed=seed, evaluate_every=0, **rhythm)
 

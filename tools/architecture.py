@@ -14,7 +14,8 @@ TYPE_CHECKING and inside functions too. A folder is the package that directly ho
   module is put together outside the doors of the package (DOORS).
 - Classes are at most CLASS_DEPTH deep; one without a base of ours is 1 deep. They are abstract or final: a class that
   another of ours extends names ABC or Protocol among its bases, has an abstract member, or is a mixin (no base, no
-  ``__init__``), and is never made itself. Named tuples, which only list fields, and exceptions are exempt.
+  ``__init__``), and is never made itself. Named tuples and configs, which only list fields, exceptions, and documented
+  constructors, which stand on a learner each, are exempt.
 - Outside ADAPTERS, literal names are probed (``getattr(x, "name", ...)``, ``hasattr(x, "name")``) fewer than PROBES
   times.
 - An algorithm's name, in an identifier or a string, stands in its own modules, in those that list all algorithms
@@ -49,6 +50,10 @@ PICTURE = ROOT / "docs" / "architecture.svg"
 
 MODULES_PER_FOLDER = 20
 CLASS_DEPTH = 3
+CONFIG = ("metaroll.config", "Config")
+"""What lists fields, with its subclasses."""
+CONSTRUCTORS = "metaroll.compat.constructors"
+"""Documented constructors, each over a learner."""
 PROBES = 60
 
 ADAPTERS = {
@@ -96,6 +101,7 @@ ALGORITHM_LISTS = (
     "__init__.py",
     "compat/",
     "training/algorithms/registry.py",
+    "training/settings/",
     "training/session/demo.py",
     "training/session/sim2real.py",
 )
@@ -298,15 +304,23 @@ def class_breaches(source: Source) -> Iterator[str]:
     made = {call.id if isinstance(call, ast.Name) else getattr(call, "attr", "") for call in calls}
     needed: set[str] = set()
 
+    def is_record(key: tuple[str, str]) -> bool:
+        bases = classes[key].bases
+        return key == CONFIG or (bool(bases) and all(base in classes and is_record(base) for base in bases))
+
     def depth(key: tuple[str, str]) -> int:
+        if is_record(key):
+            return 0
         return 1 + max((depth(base) for base in classes[key].bases if base in classes), default=0)
 
     for key, entry in classes.items():
+        if key[0] == CONSTRUCTORS:
+            continue
         if depth(key) > CLASS_DEPTH and not entry.is_exempt:
             yield f"{entry.where} is {depth(key)} classes deep, at most {CLASS_DEPTH}"
         for base in entry.bases:
             parent = classes.get(base)
-            if parent is None or parent.is_exempt or (parent.is_abstract and base[1] not in made):
+            if parent is None or parent.is_exempt or is_record(base) or (parent.is_abstract and base[1] not in made):
                 continue
             if base[1] in CONCRETE_PARENTS:
                 needed.add(base[1])

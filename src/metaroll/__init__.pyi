@@ -1,6 +1,7 @@
 """The public names of metaroll, and where they are defined; written by tools/stubs.py."""
 
 from metaroll import testing as testing
+from metaroll.compat.constructors import PEARL, OffPolicyRLAlgorithm
 from metaroll.data.data_format import cat_to_format, new_tuple, stack_to_format, to_format
 from metaroll.data.logs.importing import load_log
 from metaroll.data.logs.lags import log_lag
@@ -126,7 +127,6 @@ from metaroll.learners.evolution import CEM, CMAES, Evolution
 from metaroll.learners.hill_climbing import HillClimbing
 from metaroll.learners.maml.learner import MAML
 from metaroll.learners.maml.outer import DICEOuter, EMAMLOuter, ProMPOuter, TRPOOuter, VPGDICEOuter, VPGOuter
-from metaroll.learners.off_policy.base import OffPolicyRLAlgorithm
 from metaroll.learners.off_policy.choosing import DQN
 from metaroll.learners.off_policy.deterministic import DDPG, TD3
 from metaroll.learners.off_policy.networks import Critics
@@ -138,7 +138,6 @@ from metaroll.learners.off_policy.soft_discrete import DiscreteSAC
 from metaroll.learners.on_policy.epopt import EPOpt
 from metaroll.learners.on_policy.ppo import PPO
 from metaroll.learners.on_policy.rl2 import RL2
-from metaroll.learners.pearl import PEARL
 from metaroll.learners.trials import Trials
 from metaroll.policies.adapters import ScriptedPolicy, as_policy
 from metaroll.policies.context import ContextConditionedPolicy

@@ -6,12 +6,12 @@ import inspect
 import math
 import os
 import reprlib
+import sys
 from collections.abc import Callable, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from metaroll.errors import LARGEST_COUNT, LARGEST_SEED, DataError, ShapeError, shortened
 
@@ -65,7 +65,7 @@ def described(value: Any) -> str:
         return repr(value)
     if isinstance(value, str | bytes | int | float | complex):
         return f"{shortened(value) if isinstance(value, int) else reprlib.repr(value)} of type {type(value).__name__}"
-    if isinstance(value, np.ndarray | np.generic | torch.Tensor):
+    if isinstance(value, np.ndarray | np.generic) or _is_tensor(value):
         return f"{type(value).__name__} of dtype {value.dtype} and shape {tuple(value.shape)}"
     if isinstance(value, Sized):
         return f"{type(value).__name__} with {len(value)} entries"
@@ -112,6 +112,12 @@ def _as_float(value: Any) -> float:
         return float(value)
     except OverflowError:
         return math.inf if value > 0 else -math.inf
+
+
+def _is_tensor(value: Any) -> bool:
+    # Whoever has a tensor has loaded torch; configs and the help of the command line do without.
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
 
 
 def check_path(name: str, value: Any) -> Path:
@@ -176,7 +182,7 @@ def plain_number(name: str, value: Any, *, finite: bool = True) -> float:
         number = float(value)
     else:
         try:
-            value = value.detach().cpu() if isinstance(value, torch.Tensor) else value
+            value = value.detach().cpu() if _is_tensor(value) else value
             array = np.asarray(_as_float(value) if isinstance(value, int) else value, dtype=np.float64)
         except (TypeError, ValueError, OverflowError):
             array = np.zeros(0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import json
+import re
 import reprlib
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
@@ -49,6 +50,7 @@ __all__ = [
     "command_text",
     "in_shell",
     "install_text",
+    "named_as",
     "option_text",
     "said",
     "shortened",
@@ -312,6 +314,23 @@ def blame_input() -> Iterator[None]:
         raise
     except (ValueError, TypeError, OSError, ImportError) as error:
         raise UsageError(str(error)) from error
+
+
+@contextlib.contextmanager
+def named_as(names: Mapping[str, str]) -> Iterator[None]:
+    """Errors in values that are raised inside call an option as its user did: name here -> name that was given."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        text = str(error)
+        if not names or len(error.args) != 1 or error.args[0] != text:  # of another make: said as it is
+            raise
+        words = re.compile(rf"\b({'|'.join(map(re.escape, names))})\b")
+        renamed = words.sub(lambda match: names[match[0]], text)
+        if renamed == text:
+            raise
+        error.args = (renamed,)
+        raise
 
 
 @contextlib.contextmanager

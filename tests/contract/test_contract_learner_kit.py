@@ -80,7 +80,7 @@ TRIALS = {
     "evaluate_every": 2,
 }
 PEARL = {**IN_FOURS, "hidden_sizes": (8,), "num_train_tasks": 3, "num_test_tasks": 2, "n_exploration_traj": 2}
-STUDENT = {**ON_POLICY, "memory_steps": 60}
+STUDENT = {**ON_POLICY, "replay_size": 60}
 RANDOM = {"randomize_param": ("m=0.5:1.5",)}
 
 CASES: dict[str, tuple[str, Mapping[str, Any]]] = {
@@ -100,10 +100,10 @@ CASES: dict[str, tuple[str, Mapping[str, Any]]] = {
     "distill, choices": ("CartPole-v1", {**STUDENT, "network": "mlp", "last_action": False}),
     "distill, choices, gru": ("CartPole-v1", {**STUDENT, "last_action": False}),
     "dqn": ("CartPole-v1", OFF_POLICY),
-    "dqn, replay": ("CartPole-v1", {**REPLAYED, "dueling": True, "qf_lr_steps": 20}),
+    "dqn, replay": ("CartPole-v1", {**REPLAYED, "dueling": True, "lr_decay_steps": 20}),
     "epopt": (
         "qcp-st",
-        {**FROM_WORST, "randomize": "default", "epsilon": 0.25, "warm_up_epochs": 1},
+        {**FROM_WORST, "randomize": "default", "epsilon": 0.25, "warmup_epochs": 1},
     ),
     "es": ("Pendulum-v1", {**SEARCH, "population": 4}),
     "hill-climbing": ("Pendulum-v1", {**SEARCH, "pop_size": 4}),
@@ -117,7 +117,7 @@ CASES: dict[str, tuple[str, Mapping[str, Any]]] = {
     "ppo, choices, gru": ("CartPole-v1", {**ON_POLICY, "network": "gru"}),
     "ppo, domains": ("Pendulum-v1", {**ON_POLICY, **RANDOM, "domain_params": ("m",)}),
     "ppo, gru": ("Pendulum-v1", {**ON_POLICY, "network": "gru"}),
-    "promp": ("point-robot", {**FURTHER, "learn_step_sizes": True}),
+    "promp": ("point-robot", {**FURTHER, "learn_inner_lr": True}),
     "rl2": ("random-mdp", {**TRIALS, "episodes_per_trial": 3}),
     "rl2, list": ("bandit-5", {**TRIALS, "num_train_tasks": 7}),
     "rsac": ("Pendulum-v1", {**OFF_POLICY, "hidden_size": 6, "segment_length": 4, "burn_in": 2}),

@@ -18,7 +18,7 @@ def test_a_learner_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.split()[-2:] == ["400", "True"]
 
 
-SMALL = "--epochs 1 --steps-per-epoch 3 --n-train-steps 20 --min-buffer-size 20 --buffer-batch-size 8 --hidden-sizes 8"
+SMALL = "--epochs 1 --cycles-per-epoch 3 --gradient-steps 20 --warmup-steps 20 --batch-size 8 --hidden-sizes 8"
 SMALL += " --num-episodes 1 --torch-threads 1 --update-to-data 1"
 TRAINED = re.findall(r"^(?:\$|   ) metaroll (train .*)$", page("off_policy.md"), flags=re.MULTILINE)
 DONE = re.findall(r"^\$ metaroll ((?!train).*)$", page("off_policy.md"), flags=re.MULTILINE)
@@ -27,7 +27,7 @@ DONE = re.findall(r"^\$ metaroll ((?!train).*)$", page("off_policy.md"), flags=r
 @pytest.mark.parametrize(
     ("algo", "env", "more"),
     [
-        ("td3", "Pendulum-v1", ["--uniform-steps", "10", "--randomize-param", "g=9:11", "--num-test-tasks", "2"]),
+        ("td3", "Pendulum-v1", ["--random-steps", "10", "--randomize-param", "g=9:11", "--num-test-tasks", "2"]),
         ("dqn", "CartPole-v1", ["--priority-exponent", "0.6", "--dueling"]),
         ("sac", "CartPole-v1", ["--rollout-batch-size", "1", "--priority-exponent", "0.6", "--n-step", "2"]),
         ("tqc", "Pendulum-v1", ["--num-critics", "2", "--num-atoms", "5", "--n-step", "2"]),
@@ -36,7 +36,7 @@ DONE = re.findall(r"^\$ metaroll ((?!train).*)$", page("off_policy.md"), flags=r
             "Pendulum-v1",
             ["--segment-length", "4", "--burn-in", "2", "--randomize-param", "m=0.5:1.5", "--num-test-tasks", "2"],
         ),
-        ("sac", "point-robot", ["--uniform-steps", "10", "--num-train-tasks", "3", "--num-test-tasks", "2"]),
+        ("sac", "point-robot", ["--random-steps", "10", "--num-train-tasks", "3", "--num-test-tasks", "2"]),
     ],
 )
 def test_by_name(algo: str, env: str, more: list[str], tmp_path: Path, capfd: Any) -> None:

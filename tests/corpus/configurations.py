@@ -10,9 +10,10 @@ import yaml
 
 from corpus.archives import write_json
 from corpus.runs import write_teacher
-from metaroll.training.algorithms.options import Option
+from metaroll.config import Option
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES
 from metaroll.training.session import experiments
+from metaroll.training.settings.table import run_options
 
 _ENVS = {
     "pearl": "point-robot",
@@ -62,20 +63,20 @@ _VALUES: Mapping[str, Any] = {
     "num_prior_episodes": 1,
     "adaptation_rounds": 2,
     "episodes_per_round": 3,
-    "n_exploration_traj": 6,
+    "num_adaptation_episodes": 6,
     "adapt": ["policy.log_std", "policy.head"],
     "lr_decay_epochs": 40,
     "tasks_per_epoch": 2,
-    "n_train_steps": 18,
+    "gradient_steps": 18,
     "update_to_data": 0.9,
-    "rollout_batch_size": 2,
-    "spread_factor": 1.1,
+    "num_envs": 2,
+    "sigma_factor": 1.1,
     "best_frac": 0.4,
     "weight_decay": 0.01,
     "inner": None,
     "deterministic_exploration": False,
-    "max_eval_path_length": 40,
-    "max_path_length": 30,
+    "max_eval_steps": 40,
+    "max_steps": 30,
     "target_entropy": -0.5,
     "temperature": None,
     "priority_exponent": 0.6,
@@ -88,12 +89,10 @@ _VALUES: Mapping[str, Any] = {
     "restarts": "none",  # not with several starts
     "reevaluated": 1,
     "max_repetitions": 2.0,
-    "pop_size": 4,
     "stop_std": 0.01,
     "population": 8,
-    "std_rate": 0.1,
+    "sigma_learning_rate": 0.1,
     "elitism": True,
-    "n_samples": 8,
     "teacher": "teacher",
     "policy_pre_activation_coeff": 0.1,
     "kl_lambda": 0.2,
@@ -110,10 +109,10 @@ _FOR: Mapping[str, Mapping[str, Any]] = {
         "adapt_from": "all",
     },
     "cmaes": {"max_restarts": 9},
-    "rsac": {"segment_length": 8, "buffer_batch_size": 64},
+    "rsac": {"segment_length": 8, "batch_size": 64},
     "rl2": {"bootstrap_truncated": False, "num_train_tasks": 9},
     # Options of the other outer steps are refused beside this one.
-    "maml": {"outer": "trpo", "learning_rate": 0.001, "num_outer_steps": 1, "max_grad_norm": None},
+    "maml": {"outer": "trpo", "learning_rate": 0.001, "gradient_steps": 1, "max_grad_norm": None},
     "dqn": {"randomize": "none", "randomize_param": ["length=0.3:0.7"]},
     "td3": {"randomize": "none", "hindsight_ratio": 0.5},
 }
@@ -138,7 +137,7 @@ def configuration(algo: str) -> dict[str, Any]:
     env = _ENVS.get(algo, _ELSEWHERE)
     usual = experiments.resolve(algo, env)
     values: dict[str, Any] = {}
-    for option in experiments.run_options(algo):
+    for option in run_options(algo):
         name, value = option.name, usual[option.section][option.name]
         values[name] = {**_VALUES, **_FOR.get(algo, {})}.get(name, _another(option, value))
     return values

@@ -37,7 +37,7 @@ _REPLAY = {
     "rollout_batch_size": 2,
     "update_to_data": 1.0,
 }
-_BOX_REPLAY = {**_REPLAY, "uniform_steps": 16}
+_BOX_REPLAY = {**_REPLAY, "random_steps": 16}
 _FEW_TASKS = {"num_train_tasks": 4, "num_test_tasks": 2, "repetitions": 1}
 _GRADIENT_STEPS = {
     **_SMALL,
@@ -71,7 +71,7 @@ RUNS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
         {**_SMALL, "num_test_tasks": 3, "trials_per_epoch": 8, "batch_size": 40, "num_passes": 2},
     ),
     "maml": ("maml", "point-navigation", _GRADIENT_STEPS),
-    "promp": ("promp", "point-navigation", {**_GRADIENT_STEPS, "learn_step_sizes": True, "num_outer_steps": 2}),
+    "promp": ("promp", "point-navigation", {**_GRADIENT_STEPS, "learn_inner_lr": True, "gradient_steps": 2}),
     "dice": ("dice", "point-navigation", _GRADIENT_STEPS),
     "ppo": ("ppo", "Pendulum-v1", {**_ON_POLICY, "steps_per_epoch": 60, "lr_decay_epochs": EPOCHS}),
     "ppo-memory": (
@@ -82,12 +82,12 @@ RUNS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     "epopt": (
         "epopt",
         "qcp-st",
-        {**_ON_POLICY, "rollouts_per_epoch": 4, "epsilon": 0.5, "warm_up_epochs": 1, "num_test_tasks": 2},
+        {**_ON_POLICY, "rollouts_per_epoch": 4, "epsilon": 0.5, "warmup_epochs": 1, "num_test_tasks": 2},
     ),
     "distill": (
         "distill",
         "qcp-st",
-        {**_ON_POLICY, "teacher": "teacher", "steps_per_epoch": 60, "memory_steps": 90, "num_test_tasks": 2},
+        {**_ON_POLICY, "teacher": "teacher", "steps_per_epoch": 60, "replay_size": 90, "num_test_tasks": 2},
     ),
     "cmaes": ("cmaes", "CartPole-v1", {**_SEARCH, "n_samples": 4, "mean_epochs": 2}),
     "cmaes-restarts": ("cmaes", "CartPole-v1", {**_SEARCH, "n_samples": 4, "restarts": "ipop"}),
@@ -214,7 +214,7 @@ def write_groups() -> None:
         options = {**RUNS["cem"][2], "init_std": std}
         run_command("train", "cem", "CartPole-v1", "--seeds", "3", "--out", name, *flags_of(options))
     for name, size in (("small-steps", 0.1), ("large-steps", 1.0)):
-        options = {**RUNS["maml"][2], "inner_step_size": size, "epochs": 1, "task_seed": 0}
+        options = {**RUNS["maml"][2], "inner_lr": size, "epochs": 1, "task_seed": 0}
         run_command("train", "maml", "point-navigation", "--seeds", "2", "--out", name, *flags_of(options))
     shutil.copytree("wide", "begun")
     shutil.rmtree("begun/seed-2")

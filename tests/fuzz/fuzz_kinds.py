@@ -513,7 +513,7 @@ def make_trained(folder: Path) -> list[Path]:
     """A run that can be evaluated; trained once."""
     if not _TRAINED:
         place = folder / "first"
-        small = ("--epochs", "1", "--max-path-length", "5")
+        small = ("--epochs", "1", "--max-steps", "5")
         command("train", "cem", "CartPole-v1", *small, "--out", str(place), "--quiet")
         assert (place / "summary.json").is_file()
         for path in sorted(place.rglob("*")):

@@ -10,8 +10,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from metaroll.compat.constructors import PEARL
 from metaroll.data.step_sequence import StepSequence
-from metaroll.learners.pearl import PEARL
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
 from metaroll.policies.networks import QFunction
 from metaroll.types import EnvSpec, TaskNote

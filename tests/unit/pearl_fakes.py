@@ -9,8 +9,8 @@ import gymnasium
 import numpy as np
 import torch
 
+from metaroll.compat.constructors import PEARL
 from metaroll.data.step_sequence import StepSequence
-from metaroll.learners.pearl import PEARL
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
 from metaroll.policies.networks import QFunction
 from metaroll.types import EnvSpec, EnvUpdate

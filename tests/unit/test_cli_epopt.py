@@ -16,8 +16,8 @@ from metaroll.training.store.run_folder import read_config
 
 SMALL = (
     *("--epochs", "2", "--lr-decay-epochs", "2"),
-    *("--rollouts-per-epoch", "8", "--warm-up-epochs", "1", "--epsilon", "0.25"),
-    *("--max-path-length", "20", "--evaluate-every", "1", "--num-episodes", "1", "--num-test-tasks", "3"),
+    *("--rollouts-per-epoch", "8", "--warmup-epochs", "1", "--epsilon", "0.25"),
+    *("--max-steps", "20", "--evaluate-every", "1", "--num-episodes", "1", "--num-test-tasks", "3"),
     *("--torch-threads", "1"),
 )
 
@@ -46,7 +46,7 @@ def test_a_run_is_trained_resumed_and_evaluated(tmp_path, capsys):
 def test_flags_are_those_of_both_constructors_and_each_is_there_once():
     names = [option.name for option in run_options("epopt")]
     assert len(names) == len(set(names))
-    assert {"epsilon", "warm_up_epochs", "rollouts_per_epoch", "clip_range", "randomize"} <= set(names)
+    assert {"epsilon", "warmup_epochs", "rollouts_per_epoch", "clip_range", "randomize"} <= set(names)
     assert {"steps_per_epoch", "tasks_per_epoch", "learner"}.isdisjoint(names)
 
 

@@ -53,8 +53,8 @@ def test_help_of_an_algorithm_makes_no_environment(capsys, no_extras, monkeypatc
 
 def test_help_of_an_algorithm_has_its_defaults_and_leaves_open_what_the_environment_says(capsys):
     shown = help_of(capsys, "train", "ddpg")
-    assert "(default: that of ENV)" in shown.partition("--max-path-length INT")[2][:250]
-    assert "(default: 10)" in shown.partition("--n-train-steps INT")[2][:200]  # of presets.yaml: sizes, small
+    assert "(default: that of ENV)" in shown.partition("--max-steps INT")[2][:250]
+    assert "(default: 10)" in shown.partition("--gradient-steps INT")[2][:200]  # of presets.yaml: sizes, small
 
 
 def test_help_in_an_environment_that_is_unknown_says_so(capsys):
@@ -92,7 +92,7 @@ def test_help_with_other_options_that_are_wrong(capsys):
 def test_help_in_an_environment_has_its_values(capsys):
     shown = help_of(capsys, "train", "ppo", "Pendulum-v1")
     assert "Defaults shown are those of ppo in Pendulum-v1." in shown
-    assert "(default: 200)" in shown.partition("--max-path-length INT")[2][:250]
+    assert "(default: 200)" in shown.partition("--max-steps INT")[2][:250]
 
 
 def test_names_that_do_not_exist_are_errors_with_help_too(capsys):

@@ -40,7 +40,7 @@ class Loud(gymnasium.Env):
         return np.zeros(1, np.float32), 0.0, False, False, {}
 """
 TINY = [
-    *("--max-path-length", "5", "--epochs", "1", "--steps-per-epoch", "10", "--batch-size", "10"),
+    *("--max-steps", "5", "--epochs", "1", "--steps-per-epoch", "10", "--batch-size", "10"),
     *("--hidden-sizes", "4", "--num-workers", "2"),
 ]
 
@@ -62,7 +62,7 @@ def test_what_an_environment_and_its_workers_print_goes_to_standard_error():
 
 def test_after_an_error_there_is_nothing_on_standard_output():
     Path("broken.py").write_text(LOUD.replace('print("reset")', "raise ValueError('no robot')"))
-    done = metaroll("train", "ppo", "broken:Loud", "--max-path-length", "5", "--out", "r", "--json")
+    done = metaroll("train", "ppo", "broken:Loud", "--max-steps", "5", "--out", "r", "--json")
     assert (done.returncode, done.stdout) == (2, "")
     assert "metaroll: error: " in done.stderr and "no robot" in done.stderr
 

@@ -87,10 +87,10 @@ def test_options_of_another_way_to_improve_are_refused(values, told):
 
 def test_published_values_are_the_presets():
     config = resolve("maml", "cheetah-dir")["algorithm"]
-    names = ("meta_batch_size", "rollouts_per_task", "max_path_length", "inner_step_size", "max_kl")
+    names = ("meta_batch_size", "rollouts_per_task", "max_steps", "inner_lr", "max_kl")
     assert [config[name] for name in names] == [40, 20, 200, 0.1, 0.01]
     config = resolve("promp", "cheetah-dir")["algorithm"]
-    names = ("meta_batch_size", "num_outer_steps", "clip_range", "kl_coeff", "learning_rate")
+    names = ("meta_batch_size", "gradient_steps", "clip_range", "kl_coeff", "learning_rate")
     assert [config[name] for name in names] == [40, 5, 0.3, 5e-4, 1e-3]  # of 100 steps; the family has 200
 
 
@@ -124,7 +124,7 @@ def test_an_agent_adapts_to_one_s_own_environment(tmp_path):
     """Three lines, and a loop of one's own: no runner, engine or evaluator is in sight."""
     family = metaroll.TaskFamily.from_env(Corridor, ways, horizon=10)
     options = {**TINY, "meta_batch_size": 6, "rollouts_per_task": 10, "size": "small", "epochs": 8, "evaluate_every": 0}
-    agent = metaroll.agent("promp", family, run_dir=tmp_path / "run", inner_step_size=0.5, **options)
+    agent = metaroll.agent("promp", family, run_dir=tmp_path / "run", inner_lr=0.5, **options)
     agent.learn(progress=False)
     means = {}
     for way in (-1.0, 1.0):
@@ -144,17 +144,17 @@ def test_an_agent_adapts_to_one_s_own_environment(tmp_path):
 def test_what_diverges_is_told_how_to_train_anew(tmp_path, capsys, monkeypatch):
     """A run that is resumed would meet the same."""
     monkeypatch.chdir(tmp_path)
-    own = ["train", "maml", "point-navigation", *FLAGS, "--inner-step-size", "1e30", "--epochs", "1", "--quiet"]
+    own = ["train", "maml", "point-navigation", *FLAGS, "--inner-lr", "1e30", "--epochs", "1", "--quiet"]
     assert main([*own, "--out", "first"]) == 2
     told = " ".join(capsys.readouterr().err.split())
-    assert "lower inner_step_size (now 1e+30), and train anew" in told
+    assert "lower inner_lr (now 1e+30), and train anew" in told
     assert "metaroll resume" not in told
     command = told.partition("say: metaroll ")[2].split()
     assert command[-1] == "1e+29"
     assert main([*command[:-1], "0.1", "--evaluate-every", "0", "--out", "second", "--quiet"]) == 0
     settings = [settings_of(tmp_path / run / "config.yaml") for run in ("first", "second")]
     changed = {name for name, value in settings[0].items() if settings[1][name] != value}
-    assert changed == {"inner_step_size", "evaluate_every"}
+    assert changed == {"inner_lr", "evaluate_every"}
 
 
 def settings_of(path):

@@ -64,7 +64,7 @@ PPO = [
     "1",
     "--steps-per-epoch",
     "40",
-    "--max-path-length",
+    "--max-steps",
     "10",
     "--num-episodes",
     "1",
@@ -91,8 +91,10 @@ ROWS = [
     Mistake("train ppo ALE/Pong-v5", "ALE/Pong-v5", "ale-py registers it", "pip install ale-py"),
     Mistake("train point-robot pearl", "point-robot", "the algorithm comes first", "metaroll train pearl point-robot"),
     Mistake("train trpo Pendulum-v1", "trpo", "Known: pearl,", "ppo may be what you want"),
-    Mistake("train ppo Pendulum-v1 --lr 0.1", "--lr", "--learning-rate", "did you mean"),
-    Mistake("train pearl point-robot --lr 0.1", "--lr", "--policy-lr or --qf-lr", "did you mean"),
+    Mistake("train ppo Pendulum-v1 --learning-rates 0.1", "--learning-rates", "--learning-rate", "did you mean"),
+    Mistake(
+        "train pearl point-robot --learning-rates 0.1", "--learning-rates", "--policy-lr or --qf-lr", "did you mean"
+    ),
     Mistake(
         "train ppo Pendulum-v1 --total-timesteps 100", "--total-timesteps", "fixed number of environment", "--epochs"
     ),
@@ -120,7 +122,7 @@ ROWS = [
     Mistake("train ppo Pendulum-v1 --epochs 0", "got 0", "at least 1", "epochs"),
     Mistake("train ppo Pendulum-v1 --learning-rate -1", "-1", "(0, inf)", "learning_rate"),
     Mistake("train ppo Pendulum-v1 --discount 1.5", "1.5", "[0, 1]", "discount"),
-    Mistake("train ppo Pendulum-v1 --hidden-sizes 0", "[0]", "at least 1 each", "hidden_sizes"),
+    Mistake("train ppo Pendulum-v1 --hidden-sizes 0", "[0]", "an integer of at least 1", "hidden_sizes"),
     Mistake("train ppo Pendulum-v1 --num-workers 0", "got 0", "at least 1", "num_workers"),
     Mistake("train ppo Pendulum-v1 --num-workers 100", "got 100", "at most", "processors"),
     Mistake("train ppo Pendulum-v1 --device cuda", "'cuda'", "cannot be used here", "--device cpu"),
@@ -146,7 +148,7 @@ ROWS = [
     Mistake("train pearl my_envv:family", "my_envv", "no module", "run in the folder of your file"),
     Mistake("train pearl my_env:famly", "'famly'", "Known:", "did you mean 'family'"),
     Mistake("train pearl torn:family", "SyntaxError", "cannot be imported", "python -c 'import torn'"),
-    Mistake("train ppo my_env:Cart", "my_env:Cart", "no time limit", "--max-path-length"),
+    Mistake("train ppo my_env:Cart", "my_env:Cart", "no time limit", "--max-steps"),
     Mistake("train pearl my_env:wrong_constant", "'mas'", "known", "mass"),
     Mistake("check Pendulum-v1", "Pendulum-v1", "without tasks", "metaroll check my_env:family"),
     Mistake("resume", "the folder of the run is missing", "metaroll resume RUN", "[options]"),

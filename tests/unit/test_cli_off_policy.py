@@ -18,7 +18,7 @@ from metaroll.training.run.runner import LocalRunner
 from metaroll.training.store.metrics_log import read_metrics
 from metaroll.types import EnvSpec
 
-SIZES = {"epochs": 2, "steps-per-epoch": 3, "n-train-steps": 10, "min-buffer-size": 20, "buffer-batch-size": 8}
+SIZES = {"epochs": 2, "cycles-per-epoch": 3, "gradient-steps": 10, "warmup-steps": 20, "batch-size": 8}
 SIZES |= {"hidden-sizes": 8, "num-episodes": 1, "torch-threads": 1}
 FEW = ["--quiet", *(text for name, value in SIZES.items() for text in (f"--{name}", str(value)))]
 
@@ -58,18 +58,18 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "TD3 learns actions that are a Box of numbers, got Discrete(2): sac (DiscreteSAC), dqn",
         ),
         ("dqn Pendulum-v1", "float32): ddpg, td3 and sac learn a Box, ppo several choices"),
-        ("sac own_spaces:Dials --max-path-length 5", "got MultiDiscrete([2 3]): ppo learns several choices"),
-        ("sac own_spaces:Switches --max-path-length 5", "got MultiBinary(3): a wrapper can turn them into one"),
+        ("sac own_spaces:Dials --max-steps 5", "got MultiDiscrete([2 3]): ppo learns several choices"),
+        ("sac own_spaces:Switches --max-steps 5", "got MultiBinary(3): a wrapper can turn them into one"),
         (
-            "td3 own_spaces:Words --max-path-length 5",
+            "td3 own_spaces:Words --max-steps 5",
             "observation_space must be a Box, Discrete, MultiDiscrete or Multi",
         ),
-        ("ddpg Pendulum-v1 --replay-size 50", "buffer_batch_size=256 steps, got a capacity of 50 (--replay-size)"),
+        ("ddpg Pendulum-v1 --replay-size 50", "batch_size=256 steps, got a capacity of 50 (--replay-size"),
         (
             "dqn CartPole-v1 --replay-size 500",
-            "at most the capacity of the replay buffer, 500 (--replay-size), got 1000",
+            "at most the capacity of the replay buffer, 500 (--replay-size, or that of replay_buffer), got 1000",
         ),
-        ("sac Pendulum-v1 --rollout-batch-size 3", "rollout_batch_size=3, got 10 / 1 = 10; try --n-train-steps 9"),
+        ("sac Pendulum-v1 --num-envs 3", "num_envs=3, got 10 / 1 = 10; try --gradient-steps 9"),
         ("sac Pendulum-v1 --update-to-data 0", "update_to_data must lie in (0, inf), got 0.0"),
         ("sac Pendulum-v1 --hindsight-ratio 0.8", "which Pendulum-v1 has not: leave it out"),
         ("td3 point-goal --hindsight-ratio 1.5", "hindsight_ratio must lie in [0, 1], got 1.5"),
@@ -86,10 +86,8 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_written(
 
 
 def test_a_run_that_is_too_short_to_learn_says_so(place: Path) -> None:
-    with pytest.warns(
-        RuntimeWarning, match=r"nothing was learned: .* 1000 steps .*--min-buffer-size\), and there are 60"
-    ):
-        assert main(["train", "td3", "Pendulum-v1", *FEW, "--min-buffer-size", "1000", "--out", "run"]) == 0
+    with pytest.warns(RuntimeWarning, match=r"nothing was learned: .* 1000 steps .*--warmup-steps\), and there are 60"):
+        assert main(["train", "td3", "Pendulum-v1", *FEW, "--warmup-steps", "1000", "--out", "run"]) == 0
 
 
 def test_numbers_that_come_late_may_be_named(place: Path, capfd: Any) -> None:
@@ -97,7 +95,7 @@ def test_numbers_that_come_late_may_be_named(place: Path, capfd: Any) -> None:
     late = [
         "--epochs",
         "8",
-        "--min-buffer-size",
+        "--warmup-steps",
         "100",
         "--keep-best",
         "train/return",
@@ -157,7 +155,7 @@ def cut(run: Path, runs: Path) -> None:
         (of_another, "algo in run/config.yaml is 'td3', the snapshot was written with 'ddpg'"),
         (told_by("env: Pendulum-v1", "env: CartPole-v1"), "the snapshot was written with 'Pendulum-v1': set it back"),
         (told_by("hidden_sizes: [8]", "hidden_sizes: [16]"), "is [16], the snapshot was written with [8]"),
-        (told_by("rollout_batch_size: 1", "rollout_batch_size: 2"), "is 2, the snapshot was written with 1"),
+        (told_by("num_envs: 1", "num_envs: 2"), "is 2, the snapshot was written with 1"),
         (told_by("replay_size: 1000000", "replay_size: 30"), "is 30, the snapshot was written with 1000000"),
         (told_by("update_to_data: 1.0", "update_to_data: 0.0"), "update_to_data must lie in (0, inf), got 0.0"),
         (cut, "buffers.safetensors: it has 100 bytes instead of"),
@@ -194,7 +192,7 @@ def test_an_older_snapshot_goes_on_with_an_empty_buffer_and_says_so(runs: Path, 
 )
 def test_another_learner_in_python_leaves_all_as_it_was(env: str, options: Any, told: str, runs: Path) -> None:
     before = files_of(runs / "td3")
-    algo = TD3(EnvSpec.from_env(gymnasium.make(env)), seed=0, min_buffer_size=20, buffer_batch_size=8, **options)
+    algo = TD3(EnvSpec.from_env(gymnasium.make(env)), seed=0, warmup_steps=20, batch_size=8, **options)
     weights = algo.policy.get_param_values()
     with LocalRunner(seed=0) as runner:
         runner.setup(algo, env)

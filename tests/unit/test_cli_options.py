@@ -1,73 +1,42 @@
-"""Options are derived from documented constructors (design.md 2: no parameter is listed twice)."""
+"""Options are the fields of configs (form.md 1 A: no parameter is listed twice)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import pytest
 
-from metaroll.cli.options import options_class, parse
+from metaroll.cli.options import options_class, parse, renamed_flags
+from metaroll.config import MISSING, Config, Option, Was, Whole, check_value, merge_layers, options_of
 from metaroll.errors import UnknownNameError, UsageError
-from metaroll.training.algorithms.options import (
-    MISSING,
-    Option,
-    argument_help,
-    check_value,
-    constructor_options,
-    merge_layers,
-)
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES
-from metaroll.training.session.experiments import run_options
+from metaroll.training.settings.table import run_options
 
 
-class Learner:
-    """A learner.
+@dataclass(frozen=True, kw_only=True)
+class LearnerConfig(Config):
+    """Settings of a learner."""
 
-    Args:
-        env: Environments, one
-            per task.
-        num_tasks: Number of tasks.
-        sizes: Hidden layers, whose
-            widths may differ (``(300, 300)``, say): any.
-        lr: Learning rate.
-        key: Name of an info; ``None``: none.
-        mode: How: fast or slow.
-        low, high: Bounds.
-
-    Note:
-        key: this is no argument.
-    """
-
-    def __init__(
-        self,
-        env: Sequence[Any],
-        num_tasks: int,
-        sizes: Sequence[int] = (3, 2),
-        lr: float = 1,
-        key: str | None = None,
-        mode: Literal["fast", "slow"] = "fast",
-        low: float = 0.0,
-        high: float = 1.0,
-        deterministic: bool = True,
-        network: type = dict,
-        generator: NotImported | None = None,  # noqa: F821
-        *args: int,
-        **more: int,
-    ) -> None:
-        del args, more
+    num_tasks: Annotated[Whole, "Number of tasks."]
+    sizes: Annotated[
+        tuple[int, ...],
+        "Hidden layers, whose widths may differ.",
+    ] = (3, 2)
+    lr: Annotated[float, "Learning rate."] = 1.0
+    key: Annotated[str | None, "Name of an info; null: none."] = None
+    mode: Annotated[Literal["fast", "slow"], "How: fast or slow."] = "fast"
+    low: Annotated[float, Was("floor"), "Lower bound."] = 0.0
+    deterministic: Annotated[bool, "Act without noise."] = True
 
 
 @pytest.fixture
 def options() -> dict[str, Option]:
-    return {option.name: option for option in constructor_options(Learner, "algorithm")}
+    return {option.name: option for option in options_of(LearnerConfig)}
 
 
-def test_plain_parameters_become_options_and_objects_do_not(options):
-    assert list(options) == ["num_tasks", "sizes", "lr", "key", "mode", "low", "high", "deterministic"]
-
-
-def test_types_and_defaults_are_those_of_the_signature(options):
+def test_types_and_defaults_are_those_of_the_fields(options):
+    assert list(options) == ["num_tasks", "sizes", "lr", "key", "mode", "low", "deterministic"]
     assert (options["num_tasks"].kind, options["num_tasks"].default) == (int, MISSING)
     assert (options["sizes"].kind, options["sizes"].many, options["sizes"].default) == (int, True, (3, 2))
     assert (options["lr"].kind, options["lr"].default) == (float, 1)
@@ -76,19 +45,21 @@ def test_types_and_defaults_are_those_of_the_signature(options):
     assert options["deterministic"].kind is bool
 
 
-def test_help_text_comes_from_the_docstring(options):
-    assert options["sizes"].help == "Hidden layers, whose widths may differ ((300, 300), say): any."
-    assert options["key"].help == "Name of an info; None: none."
-    assert options["low"].help == options["high"].help == "Bounds."
-    assert argument_help(Learner)["env"] == "Environments, one per task."
+def test_help_is_the_line_of_the_field(options):
+    assert options["sizes"].help == "Hidden layers, whose widths may differ."
 
 
 def test_flags_have_dashes(options):
     assert options["num_tasks"].flag == "--num-tasks"
 
 
-def test_skipped_names(options):
-    assert "lr" not in {o.name for o in constructor_options(Learner, "a", skip=("lr",))}
+def test_flags_of_other_libraries_and_former_ones_are_those_of_their_options(options):
+    sac = run_options("sac")
+    typed = ["--buffer-size=9", "--learning_rate", "1e-3", "--no-randomize", "--unknown", "x", "--seed", "-1"]
+    rates = [part for flag in ("--policy-lr", "--qf-lr", "--temperature-lr") for part in (flag, "1e-3")]
+    assert renamed_flags(typed, sac) == ["--replay-size=9", *rates, *typed[3:]]
+    with pytest.warns(DeprecationWarning, match=r"floor=\.\.\. is called low=\.\.\. now"):
+        assert renamed_flags(["--floor", "2"], list(options.values())) == ["--low", "2"]
 
 
 @pytest.mark.parametrize(
@@ -131,10 +102,10 @@ def test_values_of_another_type_are_refused_with_name_place_and_expectation(opti
 
 def test_numbers_that_nothing_is_counted_by_are_refused(options):
     huge = "1" + "0" * 400
-    for option, value in ((Option("n", "run", int), 2**63), (Option("x", "run", float), int(huge))):
+    for option, value in ((Option("n", int), 2**63), (Option("x", float), int(huge))):
         with pytest.raises(ValueError, match=rf"{option.name} in c\.yaml must be at most .*, got \d+(\.\.\.\d+)?$"):
             check_value(option, value, "c.yaml")
-    assert check_value(Option("task_seed", "run", int), 2**100, "c.yaml") == 2**100
+    assert check_value(Option("task_seed", int), 2**100, "c.yaml") == 2**100
     kind = options_class("Options", [options["num_tasks"]], {"num_tasks": 3})
     with pytest.raises(UsageError, match=r"^--num-tasks must be at most 9223372036854775807, got 10{5,20}\.\.\."):
         parse(kind, ["--num-tasks", huge], "metaroll x", "")

@@ -106,7 +106,7 @@ def test_a_policy_with_memory(env, kind):
 
 
 def test_an_environment_without_a_time_limit_is_given_one(tmp_path, capsys):
-    options = ["--max-path-length", "20", "--epochs", "1", "--steps-per-epoch", "40", "--num-passes", "1", "--json"]
+    options = ["--max-steps", "20", "--epochs", "1", "--steps-per-epoch", "40", "--num-passes", "1", "--json"]
     assert main(["train", "ppo", "CliffWalking-v1", *options, "--num-episodes", "2", "--out", str(tmp_path / "r")]) == 0
     assert "return" in capsys.readouterr().out
 
@@ -117,7 +117,7 @@ def test_an_environment_without_a_time_limit_is_given_one(tmp_path, capsys):
         (["Pendulm-v1"], "Pendulum-v1"),
         (["CartPole-v1", "--clip-range", "0"], "clip_range"),
         (["CartPole-v1", "--network", "gru", "--hidden-sizes"], "hidden_sizes must name the width of the gru"),
-        (["CliffWalking-v1"], "no time limit: give one, --max-path-length 200"),
+        (["CliffWalking-v1"], "no time limit: give one, --max-steps 200"),
         (["point-robot", "--randomize", "conservative"], "--randomize none"),
         (["point-robot", "--randomize-param", "length=1:2"], "randomize_param is not for point-robot"),
         (["CartPole-v1", "--randomize", "default"], "--randomize-param length=0.3:0.7"),

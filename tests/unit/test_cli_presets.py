@@ -12,13 +12,14 @@ import pytest
 
 import metaroll
 from metaroll.cli.main import main
+from metaroll.config import check_value
 from metaroll.envs.base.task_family import registered_families
 from metaroll.envs.lookup.registry import family_names, get_family
 from metaroll.errors import UnknownNameError, UsageError
-from metaroll.training.algorithms.options import check_value
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm, preset, preset_names
-from metaroll.training.session.experiments import resolve, run_options
+from metaroll.training.session.experiments import resolve
 from metaroll.training.session.sizes import size_text
+from metaroll.training.settings.table import run_options
 
 PAIRS = [(algo, env) for algo in ALGORITHM_NAMES for env in preset_names(algo)]
 
@@ -40,12 +41,12 @@ def test_presets_of_pearl_are_for_families_and_those_of_the_publication_have_one
 
 def test_a_family_without_a_preset_brings_its_sizes():
     algorithm = resolve("pearl", "qcp-su")["algorithm"]
-    assert (algorithm["num_train_tasks"], algorithm["num_test_tasks"], algorithm["max_path_length"]) == (80, 20, 8000)
+    assert (algorithm["num_train_tasks"], algorithm["num_test_tasks"], algorithm["max_steps"]) == (80, 20, 8000)
 
 
 def test_without_a_preset_there_are_the_common_values_of_the_algorithm():
     assert preset("ppo", "CartPole-v1")["hidden_sizes"] == (64, 64)
-    assert resolve("ppo", "CartPole-v1")["algorithm"]["max_path_length"] == 500
+    assert resolve("ppo", "CartPole-v1")["algorithm"]["max_steps"] == 500
 
 
 def test_an_unknown_algorithm_is_refused_with_the_nearest_name():
@@ -74,14 +75,14 @@ def test_values_of_the_reference_configurations(env, expected):
         "num_train_tasks",
         "num_test_tasks",
         "meta_batch_size",
-        "num_initial_steps",
+        "warmup_steps",
         "num_steps_prior",
         "num_steps_posterior",
         "num_extra_rl_steps_posterior",
-        "num_steps_per_epoch",
-        "num_tasks_sample",
+        "gradient_steps",
+        "tasks_per_epoch",
         "embedding_batch_size",
-        "max_path_length",
+        "max_steps",
         "discount",
         "reward_scale",
         "kl_lambda",
@@ -90,13 +91,13 @@ def test_values_of_the_reference_configurations(env, expected):
     algorithm, run, evaluation = config["algorithm"], config["run"], config["evaluation"]
     assert tuple(algorithm[name] for name in names) == expected
     assert (algorithm["latent_dim"], algorithm["encoder_hidden_sizes"]) == (5, (200, 200, 200))
-    assert (algorithm["batch_size"], algorithm["soft_target_tau"], algorithm["update_post_train"]) == (256, 0.005, 1)
+    assert (algorithm["batch_size"], algorithm["tau"], algorithm["update_post_train"]) == (256, 0.005, 1)
     assert {algorithm[f"{kind}_lr"] for kind in ("policy", "qf", "vf", "context")} == {3e-4}
     assert (run["hidden_sizes"], run["epochs"]) == ((300, 300, 300), 500)
     # Evaluation steps per task and repetition: 60 and 400, of robots 600, in episodes of T steps, the last one counts.
     steps = {"point-robot": 60, "sparse-point-robot": 400}.get(env, 600)
-    episodes = evaluation["n_exploration_traj"] + evaluation["n_test_rollouts"]
-    assert episodes * algorithm["max_path_length"] == steps
+    episodes = evaluation["num_adaptation_episodes"] + evaluation["num_episodes"]
+    assert episodes * algorithm["max_steps"] == steps
     prior = {"point-robot": 1, "sparse-point-robot": 5}.get(env, 2)
     assert (evaluation["posterior_sampling"], evaluation["num_prior_episodes"]) == (True, prior)
     # Of two tasks, which are all there are, a verdict takes six; the reference has four.
@@ -129,7 +130,7 @@ def test_all_algorithms_on_one_name_solve_one_problem(env):
             assert algo not in adapting
             continue
         algorithm, evaluation = config["algorithm"], config["evaluation"]
-        assert algorithm["max_path_length"] == family.horizon, (algo, size)
+        assert algorithm["max_steps"] == family.horizon, (algo, size)
         assert evaluation["return_reward_key"] == family.scored_reward, (algo, size)
         if algo in adapting:
             assert algorithm["num_test_tasks"] == family.num_test_tasks, (algo, size)
@@ -163,7 +164,7 @@ def test_a_schedule_of_a_preset_follows_the_epochs_of_the_run():
 
 @pytest.mark.parametrize(("decay", "beyond"), [("1", True), ("2", False)])
 def test_epochs_without_a_learning_rate_are_announced(decay, beyond, tmp_path, capfd):
-    small = ["--epochs", "2", "--steps-per-epoch", "40", "--max-path-length", "20", "--evaluate-every", "0"]
+    small = ["--epochs", "2", "--steps-per-epoch", "40", "--max-steps", "20", "--evaluate-every", "0"]
     small += ["--num-episodes", "1", "--lr-decay-epochs", decay, "--torch-threads", "1"]
     assert main(["train", "ppo", "Pendulum-v1", *small, "--out", str(tmp_path / "run")]) == 0
     assert ("the learning rate is 0 after epoch 1" in capfd.readouterr().out) is beyond
@@ -175,7 +176,7 @@ def test_only_descriptions_know_names_of_algorithms():
     sources = [*(package / "cli").rglob("*.py"), *(package / "training").rglob("*.py")]
     known = re.compile("|".join(f"[\"']{re.escape(name)}[\"']" for name in ALGORITHM_NAMES))
     found = {path.name for path in sources if known.search(path.read_text()) and path.parent.name != "algorithms"}
-    assert found == {"demo.py", "sim2real.py"}  # demos of PEARL and of PPO
+    assert found == {"demo.py", "sim2real.py", "table.py", "algorithms.py"}  # demos of PEARL and PPO, and all settings
 
 
 def test_descriptions_wait_for_no_heavy_package_and_parse_no_arguments():
@@ -190,9 +191,9 @@ def test_descriptions_wait_for_no_heavy_package_and_parse_no_arguments():
 def test_all_environments_of_ml1_and_mt1_have_the_preset_of_their_benchmark():
     """Values of garage's examples for Meta-World, whose episodes had 150 steps then (see presets.yaml)."""
     config = resolve("pearl", "metaworld:ML1-push-v3")
-    names = ("latent_dim", "num_train_tasks", "num_test_tasks", "num_steps_prior", "num_tasks_sample", "reward_scale")
+    names = ("latent_dim", "num_train_tasks", "num_test_tasks", "num_steps_prior", "tasks_per_epoch", "reward_scale")
     assert [config["algorithm"][name] for name in names] == [7, 50, 10, 1000, 15, 10.0]
-    assert (config["run"]["size"], config["run"]["epochs"], config["evaluation"]["n_exploration_traj"]) == (
+    assert (config["run"]["size"], config["run"]["epochs"], config["evaluation"]["num_adaptation_episodes"]) == (
         "paper",
         1000,
         10,

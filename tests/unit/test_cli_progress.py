@@ -363,7 +363,7 @@ def test_a_display_given_to_a_runner_in_python_shows_what_the_command_line_shows
     text = io.StringIO()
     spec = EnvSpec.from_env(gymnasium.make("Pendulum-v1"))
     learner = PPO(
-        spec, GaussianMLPPolicy(spec, hidden_sizes=(4,)), seed=0, max_path_length=20, steps_per_epoch=40, num_passes=1
+        spec, policy=GaussianMLPPolicy(spec, hidden_sizes=(4,)), seed=0, max_steps=20, steps_per_epoch=40, num_passes=1
     )
     with TrainingDisplay(Console(file=text, width=120), adapts=False) as display:
         with LocalRunner(seed=0, callbacks=[display]) as runner:
@@ -397,7 +397,7 @@ def test_runners_of_others_that_hear_no_progress_still_train():
 
     spec = EnvSpec.from_env(gymnasium.make("Pendulum-v1"))
     learner = PPO(
-        spec, GaussianMLPPolicy(spec, hidden_sizes=(4,)), seed=0, max_path_length=20, steps_per_epoch=40, num_passes=1
+        spec, policy=GaussianMLPPolicy(spec, hidden_sizes=(4,)), seed=0, max_steps=20, steps_per_epoch=40, num_passes=1
     )
     with LocalRunner(seed=0) as runner:
         runner.setup(learner, "Pendulum-v1")

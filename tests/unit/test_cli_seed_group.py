@@ -20,7 +20,7 @@ from metaroll.errors import RunExistsError, SnapshotError
 from metaroll.training.session.machine import processors
 from metaroll.training.session.run_config import read_group
 
-SMALL = ["--steps-per-epoch", "40", "--max-path-length", "20", "--evaluate-every", "0", "--num-episodes", "1"]
+SMALL = ["--steps-per-epoch", "40", "--max-steps", "20", "--evaluate-every", "0", "--num-episodes", "1"]
 SMALL += ["--hidden-sizes", "4", "--num-passes", "1"]
 GROUP = ["--seeds", "2", "--jobs", "2", "--out", "many"]
 NOISY = """

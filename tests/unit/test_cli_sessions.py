@@ -28,9 +28,9 @@ TINY = {
     "batch_size": 8,
     "embedding_batch_size": 8,
     "embedding_mini_batch_size": 8,
-    "num_steps_per_epoch": 2,
-    "num_tasks_sample": 1,
-    "num_initial_steps": 20,
+    "gradient_steps": 2,
+    "tasks_per_epoch": 1,
+    "warmup_steps": 20,
     "num_steps_prior": 20,
     "num_extra_rl_steps_posterior": 20,
     "epochs": 2,
@@ -154,7 +154,7 @@ def test_evaluation_adapts_the_newest_snapshot_to_as_many_tasks_as_asked_for(dra
 def test_the_demo_reports_floor_oracle_and_score_and_keeps_its_earlier_run(drawing_place, capsys, monkeypatch):
     from metaroll.training.session import demo
 
-    small = {**TINY, "epochs": 1, "num_test_tasks": 40, "n_exploration_traj": 1}
+    small = {**TINY, "epochs": 1, "num_test_tasks": 40, "num_adaptation_episodes": 1}
     monkeypatch.setattr(demo, "DEMO_VALUES", {**demo.DEMO_VALUES, **small})
     monkeypatch.setattr(demo, "_FINAL_REPETITIONS", 1)
     status, out, _ = run(capsys, "demo", "--seed", "1", "--json")
@@ -197,7 +197,7 @@ def test_a_demo_that_was_stopped_goes_on_and_another_one_is_kept(place, capsys, 
     from metaroll.training.display.consoles import make_console
     from metaroll.training.session import demo
 
-    small = {**TINY, "num_test_tasks": 6, "n_exploration_traj": 1}
+    small = {**TINY, "num_test_tasks": 6, "num_adaptation_episodes": 1}
     monkeypatch.setattr(demo, "DEMO_VALUES", {**demo.DEMO_VALUES, **small})
     monkeypatch.setattr(demo, "_FINAL_REPETITIONS", 1)
     whole = json.loads(run(capsys, "demo", "--out", "whole", "--epochs", "2", "--json")[1])
@@ -287,7 +287,7 @@ def test_without_matplotlib_a_run_ends_with_a_message_instead_of_pictures(drawin
         (["--num-test-tasks", "0"], "num_test_tasks must be at least 1, got 0"),
         (["--hidden-sizes", "8", "10000000", "10000000"], "more than this machine has"),
         (["--encoder-hidden-sizes", "100000000000000"], "the networks do not fit into memory"),
-        (["--hidden-sizes", "8", "0"], "hidden_sizes must be at least 1 each, got [8, 0]"),
+        (["--hidden-sizes", "8", "0"], "hidden_sizes must be an integer of at least 1, got 0, in [8, 0]"),
         (["--context-reward-key", "sparse"], "context_reward_key 'sparse' is not among the infos of point-robot"),
         (["--return-reward-key", "sparse"], "return_reward_key 'sparse' is not among the infos of point-robot"),
         (["--out", ""], "--out must name a folder"),

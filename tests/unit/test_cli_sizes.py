@@ -66,7 +66,7 @@ def test_the_demo_is_the_small_size_of_point_robot():
         (100, 100, 100),
     )
     algorithm = demo["algorithm"]
-    names = ("num_train_tasks", "num_test_tasks", "num_steps_per_epoch", "reward_scale", "discount", "num_steps_prior")
+    names = ("num_train_tasks", "num_test_tasks", "gradient_steps", "reward_scale", "discount", "num_steps_prior")
     assert [algorithm[name] for name in names] == [400, 60, 400, 10.0, 0.9, 200]
 
 
@@ -138,7 +138,7 @@ def test_a_family_of_fewer_tasks_or_with_numbers_of_its_own_keeps_them(arm, monk
         assert (algorithm["num_train_tasks"], algorithm["num_test_tasks"]) == numbers
     assert resolve("pearl", "cheetah-dir", size="small")["algorithm"]["num_train_tasks"] == 2
     long_episodes = resolve("pearl", "qcp-su")["algorithm"]
-    assert (long_episodes["num_train_tasks"], long_episodes["max_path_length"]) == (80, 8000)
+    assert (long_episodes["num_train_tasks"], long_episodes["max_steps"]) == (80, 8000)
 
 
 def test_an_unknown_size_is_refused_with_the_nearest():
@@ -157,7 +157,7 @@ def test_the_small_size_of_the_arm_is_ready_to_train_for_both_bounds(arm):
 
 def test_a_run_says_and_keeps_its_size_and_help_shows_it(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    tiny = ["--epochs", "1", "--steps-per-epoch", "40", "--max-path-length", "10", "--num-episodes", "1"]
+    tiny = ["--epochs", "1", "--steps-per-epoch", "40", "--max-steps", "10", "--num-episodes", "1"]
     assert main(["train", "ppo", "Pendulum-v1", "--size", "small", *tiny, "--out", "r"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "size small: 1 epoch of 40 steps and" in shown

@@ -360,7 +360,7 @@ def test_tasks_of_a_simulated_system_are_stepped_as_a_batch():
 
 def test_ppo_learns_a_simulated_system_as_it_is():
     system, family = (resolve("ppo", name)["algorithm"] for name in ("pend", "point-robot"))
-    assert (system["max_path_length"], system["num_train_tasks"]) == (400, None)
+    assert (system["max_steps"], system["num_train_tasks"]) == (400, None)
     assert family["num_train_tasks"] == 80
 
 

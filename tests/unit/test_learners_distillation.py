@@ -110,7 +110,7 @@ def learner_of(**options: Any) -> Distillation:
     settings |= {"task_sampler": GAINS, "tasks_per_epoch": 8, "seed": 1, **options}
     student = settings.pop("student", None)
     teacher = settings.pop("teacher", None)
-    return Distillation(SPEC, teacher or Helmsman(), student or student_of(), **settings)
+    return Distillation(SPEC, teacher=teacher or Helmsman(), student=student or student_of(), **settings)
 
 
 def returns_of(policy: Any) -> float:
@@ -239,7 +239,7 @@ def test_a_student_that_knows_moments_goes_on_from_them():
 def test_a_privileged_policy_of_ppo_is_told_what_its_critic_is_told():
     network = GaussianMLPPolicy(widened_spec(SPEC, 1), (8,), generator=torch_generator(0))
     settings: dict[str, Any] = {"task_sampler": GAINS, "domain_params": ["gain"], "privileged": True, "seed": 1}
-    learner = PPO(SPEC, network, steps_per_epoch=240, num_passes=1, tasks_per_epoch=10, **settings)
+    learner = PPO(SPEC, policy=network, steps_per_epoch=240, num_passes=1, tasks_per_epoch=10, **settings)
     with LocalRunner(seed=3) as runner:
         runner.setup(learner, Rudder)
         runner.train(1)
@@ -267,7 +267,7 @@ def test_a_policy_that_is_told_nothing_says_so():
     with pytest.raises(ValueError, match="widened_spec"):
         NormalizedPolicy(GaussianMLPPolicy(SPEC, (8,)), domain_params=["gain"], env_spec=SPEC)
     with pytest.raises(ValueError, match="name them"):
-        PPO(SPEC, network, task_sampler=GAINS, privileged=True)
+        PPO(SPEC, policy=network, task_sampler=GAINS, privileged=True)
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ FULL = ("full avg rollout len", "full avg return", "full median return", "full s
 
 def make_ppo(spec=SPEC, **options):
     policy = GaussianMLPPolicy(spec, (8,), generator=torch_generator(1))
-    return PPO(spec, policy, **{**SMALL, "seed": 0, **options})
+    return PPO(spec, policy=policy, **{**SMALL, "seed": 0, **options})
 
 
 def rollouts_of(returns, length=5):
@@ -75,7 +75,7 @@ def same(one, two):
 
 def test_the_worst_are_learned_from_and_all_are_told():
     rollouts = rollouts_of([5.0, -1.0, 3.0, 0.0, 9.0, 8.0, 7.0, 2.0, 6.0, 11.0])
-    learner, by_hand = EPOpt(make_ppo(), epsilon=0.3, warm_up_epochs=0), make_ppo()
+    learner, by_hand = EPOpt(make_ppo(), epsilon=0.3, warmup_epochs=0), make_ppo()
     metrics = learner.update(rollouts)
     expected = by_hand.update(select_cvar(rollouts, 0.3))
     assert same(weights_of(learner), weights_of(by_hand))
@@ -87,7 +87,7 @@ def test_the_worst_are_learned_from_and_all_are_told():
 
 def test_the_first_epochs_are_those_of_the_learner_alone():
     rollouts = rollouts_of(range(10))
-    learner, alone = EPOpt(make_ppo(), epsilon=0.1, warm_up_epochs=2), make_ppo()
+    learner, alone = EPOpt(make_ppo(), epsilon=0.1, warmup_epochs=2), make_ppo()
     for number in range(3):
         assert learner.epsilon == (1.0 if number < 2 else 0.1)
         metrics = learner.update(rollouts)
@@ -100,7 +100,7 @@ def test_returns_that_decide_may_be_discounted():
     early, late = rollouts_of([0.0, 3.0])
     early.rewards[0] = 2.0
     for discount, worse in ((1.0, 2.0), (0.5, 3.0)):
-        learner = EPOpt(make_ppo(), epsilon=0.5, warm_up_epochs=0, return_discount=discount)
+        learner = EPOpt(make_ppo(), epsilon=0.5, warmup_epochs=0, return_discount=discount)
         assert learner.update([early, late])["return"] == worse
 
 
@@ -117,7 +117,7 @@ def make_runner(run_dir: Path | None = None, inside: bool = False, **options: An
     spec = EnvSpec.from_env(env())
     more = {} if inside else {"task_sampler": randomizer(), "domain_params": ["pole_mass"]}
     ppo = make_ppo(spec, max_path_length=15, **more)
-    learner = EPOpt(ppo, **{"epsilon": 0.25, "warm_up_epochs": 2, "rollouts_per_epoch": 8, **options})
+    learner = EPOpt(ppo, **{"epsilon": 0.25, "warmup_epochs": 2, "rollouts_per_epoch": 8, **options})
     runner = LocalRunner(run_dir=run_dir, seed=3)
     runner.setup(learner, env)
     return runner, learner
@@ -150,7 +150,7 @@ def test_it_keeps_its_promises_where_a_wrapper_randomizes():
 
     def make(seed: int) -> EPOpt:
         ppo = make_ppo(spec, max_path_length=15, seed=seed)
-        return EPOpt(ppo, epsilon=0.25, warm_up_epochs=2, rollouts_per_epoch=8)
+        return EPOpt(ppo, epsilon=0.25, warmup_epochs=2, rollouts_per_epoch=8)
 
     check_learner(make, randomized_pendulum, num_epochs=4)
 
@@ -231,8 +231,16 @@ def test_it_serves_the_worst_case_where_the_learner_serves_the_mean():
     actions = {}
     for epsilon in (1.0, 0.1):
         policy = GaussianMLPPolicy(spec, (8,), init_std=0.1, learn_std=False, generator=torch_generator(0))
-        ppo = PPO(spec, policy, task_sampler=targets, learning_rate=3e-3, seed=0, batch_size=100, evaluate_every=0)
-        learner = EPOpt(ppo, epsilon=epsilon, warm_up_epochs=0, rollouts_per_epoch=200)
+        ppo = PPO(
+            spec,
+            policy=policy,
+            task_sampler=targets,
+            learning_rate=3e-3,
+            seed=0,
+            batch_size=100,
+            evaluate_every=0,
+        )
+        learner = EPOpt(ppo, epsilon=epsilon, warmup_epochs=0, rollouts_per_epoch=200)
         with LocalRunner(seed=0) as runner:
             runner.setup(learner, TargetEnv)
             runner.train(30)
@@ -247,7 +255,7 @@ def test_it_serves_the_worst_case_where_the_learner_serves_the_mean():
         ({"epsilon": 0.0}, ValueError, "epsilon"),
         ({"epsilon": 1.5}, ValueError, "epsilon"),
         ({"epsilon": "low"}, TypeError, "epsilon"),
-        ({"warm_up_epochs": -1}, ValueError, "warm_up_epochs"),
+        ({"warmup_epochs": -1}, ValueError, "warmup_epochs"),
         ({"rollouts_per_epoch": 0}, ValueError, "rollouts_per_epoch"),
         ({"rollouts_per_epoch": 2.5}, TypeError, "rollouts_per_epoch"),
         ({"return_discount": 1.1}, ValueError, "return_discount"),
@@ -261,7 +269,7 @@ def test_bad_arguments_are_named(options, error, about):
 def test_other_learners_and_empty_lists_are_refused():
     with pytest.raises(TypeError, match="learner must be a PPO, got EPOpt"):
         EPOpt(EPOpt(make_ppo()))  # type: ignore[arg-type]
-    learner = EPOpt(make_ppo(), warm_up_epochs=1)
+    learner = EPOpt(make_ppo(), warmup_epochs=1)
     with pytest.raises(ValueError, match="at least one rollout"):
         learner.update([])
     assert learner.epsilon == 1.0

@@ -381,7 +381,7 @@ SMALL = {
 @pytest.mark.parametrize("algo", SMALL)
 def test_the_command_trains_and_resumes_to_the_same_bits(tmp_path, capsys, algo):
     env = "qcp-st" if algo == "ars" else "CartPole-v1"
-    options = ["--max-path-length", "10", "--evaluate-every", "0", "--num-episodes", "2", "--torch-threads", "1"]
+    options = ["--max-steps", "10", "--evaluate-every", "0", "--num-episodes", "2", "--torch-threads", "1"]
     options += SMALL[algo]
     states = []
     for name, epochs in (("straight", 2), ("stopped", 1)):

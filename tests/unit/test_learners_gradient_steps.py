@@ -55,14 +55,14 @@ def learner_of(kind: Any, activation: str, dtype: torch.dtype, **options: Any) -
     if kind is DQN:
         of_policy = {"dueling": options.pop("dueling", False)}
     policy = POLICIES[kind](spec, SIZES, activation, generator=generator, **of_policy).to(dtype)
-    given: list[Any] = [policy]
+    given: dict[str, Any] = {"policy": policy}
     if kind is not DQN:
         atoms = {"num_atoms": 5} if kind is TQC else {}
-        given.append(Critics(spec, COUNTS[kind], SIZES, activation, generator=generator, **atoms).to(dtype))
+        given["qf"] = Critics(spec, COUNTS[kind], SIZES, activation, generator=generator, **atoms).to(dtype)
     if kind is TQC:
         options |= {"num_critics": 3, "num_atoms": 5}
     options |= {"buffer_batch_size": ROWS, "replay_size": 100, "min_buffer_size": ROWS, "max_path_length": 5, "seed": 0}
-    return kind(spec, *given, **options)
+    return kind(spec, **given, **options)
 
 
 def batch_of(kind: Any, seed: int, weighted: bool, dtype: torch.dtype) -> TransitionBatch:
@@ -298,7 +298,9 @@ def test_classes_of_others_are_computed_by_autograd() -> None:
     generator = torch_generator(0)
     critics = Tripled(BOX, 2, SIZES, "relu", generator=generator).double()
     policy = TanhGaussianMLPPolicy(BOX, SIZES, "relu", generator=generator, log_std_bounds=(-0.1, 0.1)).double()
-    algo = SAC(BOX, policy, critics, buffer_batch_size=ROWS, replay_size=100, min_buffer_size=ROWS, max_path_length=5)
+    algo = SAC(
+        BOX, policy=policy, qf=critics, buffer_batch_size=ROWS, replay_size=100, min_buffer_size=ROWS, max_path_length=5
+    )
     assert algo.trainer.nets.policy.by_kernel and not algo.trainer.nets.critics.by_kernel
     check_steps(algo, SAC, True, torch.float64)
 
@@ -311,7 +313,7 @@ def test_values_of_others_are_learned_as_they_are() -> None:
     for dueling in (False, True):
         policy = Doubled(CHOICES, SIZES, "relu", dueling=dueling, generator=torch_generator(0)).double()
         options: dict[str, Any] = {"buffer_batch_size": ROWS, "replay_size": 100, "min_buffer_size": ROWS}
-        algo = DQN(CHOICES, policy, max_grad_norm=None, max_path_length=5, **options)
+        algo = DQN(CHOICES, policy=policy, max_grad_norm=None, max_path_length=5, **options)
         assert check_steps(algo, DQN, True, torch.float64) == {"policy": 3}
 
 
@@ -330,7 +332,7 @@ def test_runs_of_before_go_on_where_their_gradients_were_by_hand(kind: Any, outp
 def test_networks_of_which_nothing_is_learned_are_refused() -> None:
     policy = DeterministicMLPPolicy(BOX, SIZES, "relu", generator=torch_generator(0)).requires_grad_(False)
     with pytest.raises(ValueError, match="policy must have parameters that are learned"):
-        TD3(BOX, policy, replay_size=100, max_path_length=5)
+        TD3(BOX, policy=policy, replay_size=100, max_path_length=5)
 
 
 @pytest.mark.parametrize("kind", [SAC, TD3, DQN])

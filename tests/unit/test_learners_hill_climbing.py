@@ -158,7 +158,7 @@ def test_it_can_be_driven_by_hand():
 
 def test_the_command_trains_in_random_domains(tmp_path, capsys):
     run = str(tmp_path / "run")
-    options = ["--epochs", "2", "--pop-size", "2", "--max-path-length", "20", "--evaluate-every", "0"]
+    options = ["--epochs", "2", "--pop-size", "2", "--max-steps", "20", "--evaluate-every", "0"]
     options += ["--randomize", "default", "--num-domains", "3", "--num-init-states-per-domain", "2"]
     options += ["--num-test-tasks", "3", "--num-episodes", "2", "--torch-threads", "1"]
     assert main(["train", "hill-climbing", "qcp-st", *options, "--out", run, "--json", "--quiet"]) == 0
@@ -173,7 +173,7 @@ def test_the_command_trains_in_random_domains(tmp_path, capsys):
 
 def test_a_run_that_ends_early_is_listed_as_finished(tmp_path, capsys):
     run = str(tmp_path / "run")
-    options = ["--epochs", "6", "--pop-size", "1", "--max-path-length", "5", "--evaluate-every", "0"]
+    options = ["--epochs", "6", "--pop-size", "1", "--max-steps", "5", "--evaluate-every", "0"]
     options += ["--num-episodes", "2", "--stop-window", "3", "--stop-std", "1.0"]  # all returns are 5
     assert main(["train", "hill-climbing", "CartPole-v1", *options, "--out", run, "--json", "--quiet"]) == 0
     summary = json.loads(capsys.readouterr().out)

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import tensor
 
+from metaroll.compat.constructors import OffPolicyRLAlgorithm
 from metaroll.data.replay.path_buffer import PathBuffer
 from metaroll.data.replay.replay_buffer import ReplayBuffer
 from metaroll.envs.point.point_goal import PointGoalEnv
@@ -20,13 +21,13 @@ from metaroll.envs.point.point_pixels import PointRobotPixelsEnv
 from metaroll.errors import ShapeError, SnapshotError, UnknownNameError
 from metaroll.functional.distributions import squashed_sample, squashed_sample_gradients, tanh_gaussian_log_prob
 from metaroll.learners.off_policy import base, choosing, deterministic, soft
-from metaroll.learners.off_policy.base import OffPolicyRLAlgorithm
-from metaroll.learners.off_policy.choosing import DQN, ValueSettings, ValueTrainer
-from metaroll.learners.off_policy.deterministic import DDPG, TD3, DeterministicSettings
+from metaroll.learners.off_policy.choosing import DQN, ValueTrainer
+from metaroll.learners.off_policy.configs import DeterministicUpdate, SoftUpdate, ValueUpdate
+from metaroll.learners.off_policy.deterministic import DDPG, TD3
 from metaroll.learners.off_policy.networks import Critics
 from metaroll.learners.off_policy.quantile import TQC
 from metaroll.learners.off_policy.replay import TransitionBatch
-from metaroll.learners.off_policy.soft import SAC, SoftSettings, SoftTrainer
+from metaroll.learners.off_policy.soft import SAC, SoftTrainer
 from metaroll.learners.off_policy.soft_discrete import DiscreteSAC
 from metaroll.policies.deterministic import DeterministicMLPPolicy
 from metaroll.policies.exploration import EpsilonGreedyPolicy, GaussianNoisePolicy, OrnsteinUhlenbeckPolicy
@@ -325,7 +326,8 @@ def small_networks(count: int, learning_rate: float = 0.1, **settings: Any) -> A
     with torch.no_grad():
         critics.weights[0].copy_(tensor([[[k + 1.0, 1.0]] for k in range(count)]))
         critics.biases[0].fill_(0.5)
-    made = DeterministicSettings(policy_lr=learning_rate, qf_lr=learning_rate, target_update_tau=0.25, **settings)
+    usual = {"policy_delay": 1, "smoothing_std": 0.0}
+    made = DeterministicUpdate(policy_lr=learning_rate, qf_lr=learning_rate, tau=0.25, **{**usual, **settings})
     explorer = deterministic.BoxExploration(GaussianNoisePolicy(policy), 0)
     return deterministic.DeterministicTrainer(policy, critics, explorer, made, 0, torch.device("cpu"))
 
@@ -392,7 +394,7 @@ def test_a_step_of_sac_by_hand() -> None:
     with torch.no_grad():
         critics.weights[0].copy_(tensor([[[k + 1.0, 1.0]] for k in range(2)]))
         critics.biases[0].fill_(0.5)
-    settings = SoftSettings(target_entropy=-1.0, init_temperature=0.2, policy_lr=0.1, qf_lr=0.1, temperature_lr=0.1)
+    settings = SoftUpdate(target_entropy=-1.0, init_temperature=0.2, policy_lr=0.1, qf_lr=0.1, temperature_lr=0.1)
     objective = soft.SoftObjective(soft.fit_critics, soft.improve_policy, 1)
     explorer = deterministic.BoxExploration(policy, 0)
     trainer = SoftTrainer(policy, critics, explorer, settings, objective, 0, torch.device("cpu"))
@@ -424,7 +426,7 @@ def dqn_trainer(**settings: Any) -> ValueTrainer:
     spec = EnvSpec(Box(-9, 9, (1,)), gymnasium.spaces.Discrete(3))
     policy = GreedyQPolicy(spec, ())
     explorer = choosing.EpsilonGreedy(EpsilonGreedyPolicy(policy), 1.0, 0.1, 10)
-    trainer = ValueTrainer(policy, explorer, ValueSettings(qf_lr=0.1, **settings), 0, torch.device("cpu"))
+    trainer = ValueTrainer(policy, explorer, ValueUpdate(learning_rate=0.1, **settings), 0, torch.device("cpu"))
     policy.set_param_values(np.array([1.0, 2.0, 0.0, 0.0, 0.0, 0.0], np.float32))
     trainer.networks.target.set_param_values(np.array([3.0, 1.0, 0.0, 0.0, 0.0, 0.0], np.float32))
     return trainer
@@ -454,11 +456,17 @@ def test_a_step_of_dqn_by_hand(double: bool, value: float) -> None:
 
 def test_the_step_size_of_dqn_falls_linearly_and_goes_on_after_a_resume() -> None:
     """0.1 falls to 0.02 in four steps; Adam's first steps against equal gradients are as long as the step size."""
-    settings = ValueSettings(qf_lr=0.1, min_qf_lr=0.02, qf_lr_steps=4)
-    assert [settings.lr_after(k) for k in (0, 1, 3, 4, 9)] == pytest.approx([0.1, 0.08, 0.04, 0.02, 0.02])
-    assert ValueSettings(qf_lr=0.1).lr_after(9) == 0.1
+    settings = ValueUpdate(learning_rate=0.1, min_learning_rate=0.02, lr_decay_steps=4)
+    assert [settings.learning_rate_after(k) for k in (0, 1, 3, 4, 9)] == pytest.approx([0.1, 0.08, 0.04, 0.02, 0.02])
+    assert ValueUpdate(learning_rate=0.1).learning_rate_after(9) == 0.1
 
-    options = {"min_qf_lr": 0.02, "qf_lr_steps": 4, "max_grad_norm": None, "double": False, "target_update_steps": 99}
+    options = {
+        "min_learning_rate": 0.02,
+        "lr_decay_steps": 4,
+        "max_grad_norm": None,
+        "double": False,
+        "target_update_steps": 99,
+    }
     far = CHOICE._replace(rewards=tensor([50.0]))  # the loss is linear there: one and the same gradient
 
     def moved(trainer: ValueTrainer) -> float:
@@ -507,7 +515,7 @@ def test_dqn_learns_from_what_surprised_it() -> None:
         min_buffer_size=50,
         epsilon_steps=200,
         discount=0.0,
-        qf_lr=1e-2,
+        learning_rate=1e-2,
         target_update_steps=50,
         dueling=True,
         priority_exponent=0.6,
@@ -566,21 +574,21 @@ def make(learner: Any, **options: Any) -> Any:
     if learner is DQN:
         spec = options.pop("env_spec", PICK)
         policy = GreedyQPolicy(spec, (16,), dueling=options.get("dueling", False), generator=generator)
-        return DQN(spec, policy, **{**usual, **options})
-    usual["uniform_steps"] = 10
+        return DQN(spec, policy=policy, **{**usual, **options})
+    usual["random_steps"] = 10
     if learner is DiscreteSAC:
         spec = options.pop("env_spec", PICK)
         policy = CategoricalMLPPolicy(spec, (16,), generator=generator)
-        return DiscreteSAC(spec, policy, Critics(spec, 2, (16,), generator=generator), **{**usual, **options})
+        return DiscreteSAC(spec, policy=policy, qf=Critics(spec, 2, (16,), generator=generator), **{**usual, **options})
     spec = options.pop("env_spec", AIM)
     kind = TanhGaussianMLPPolicy if learner in (SAC, TQC) else DeterministicMLPPolicy
     policy = kind(spec, (16,), generator=generator)
     if learner is TQC:
         sizes: dict[str, Any] = {"num_critics": 3, "num_atoms": 5}
         qf: Any = Critics(spec, 3, (16,), num_atoms=5, generator=generator)
-        return TQC(spec, policy, qf, **{**usual, **sizes, **options})
+        return TQC(spec, policy=policy, qf=qf, **{**usual, **sizes, **options})
     qf = QFunction(spec, (16,), generator=generator)
-    return learner(spec, policy, qf, **{**usual, **options})
+    return learner(spec, policy=policy, qf=qf, **{**usual, **options})
 
 
 LEARNERS = [DDPG, TD3, SAC, TQC]
@@ -597,7 +605,7 @@ def test_it_learns_where_actions_are_not_within_one(learner: Any) -> None:
         update_to_data=1.0,
         buffer_batch_size=64,
         min_buffer_size=100,
-        uniform_steps=100,
+        random_steps=100,
         discount=0.0,
         policy_lr=5e-3,
         qf_lr=1e-2,
@@ -630,7 +638,7 @@ def test_a_state_that_does_not_fit_changes_nothing(learner: Any) -> None:
     with pytest.raises(SnapshotError, match="nothing was changed"):
         algo.load_state_dict(broken)
     assert _flat(algo.state_dict()) == before
-    assert algo.fingerprint() != make(learner, qf_lr=0.5).fingerprint()
+    assert algo.fingerprint() != make(learner, learning_rate=0.5).fingerprint()
     assert make(DDPG).fingerprint() != make(TD3).fingerprint()
 
 
@@ -653,7 +661,7 @@ def test_noise_of_another_kind_is_refused() -> None:
     [
         ({"env_spec": EnvSpec.from_env(gymnasium.make("CartPole-v1"))}, TypeError, "learns actions that are a Box"),
         ({"env_spec": EnvSpec(gymnasium.spaces.Text(3), AIM.action_space, 4)}, ValueError, "observation_space must be"),
-        ({"target_update_tau": 2.0}, ValueError, "target_update_tau must lie in"),
+        ({"tau": 2.0}, ValueError, "tau must lie in"),
         ({"replay_size": 4}, ValueError, "the replay buffer must hold at least one batch"),
     ],
 )
@@ -666,22 +674,24 @@ def test_dqn_learns_choices_only() -> None:
     with pytest.raises(TypeError, match=r"DQN learns values of Discrete actions, got Box.*: ddpg, td3 and sac learn"):
         DQN(AIM, **TINY)
     with pytest.raises(TypeError, match="policy must be a GreedyQPolicy"):
-        DQN(PICK, fixed_policy(), **TINY)
+        DQN(PICK, policy=fixed_policy(), **TINY)
     with pytest.raises(ValueError, match="qf must be the policy"):
         DQN(PICK, qf=QFunction(AIM), **TINY)
     with pytest.raises(ValueError, match="min_epsilon must lie in"):
         DQN(PICK, min_epsilon=2.0, **TINY)
-    with pytest.raises(ValueError, match=r"min_qf_lr must lie in \[0, 0.001\], got 0.01"):
-        DQN(PICK, qf_lr=0.001, min_qf_lr=0.01, qf_lr_steps=5, **TINY)
-    with pytest.raises(ValueError, match="qf_lr_steps must be"):
-        DQN(PICK, qf_lr_steps=0, **TINY)
+    with pytest.raises(
+        ValueError, match=r"min_learning_rate must be at most learning_rate=0.001, from which it falls, got 0.01"
+    ):
+        DQN(PICK, learning_rate=0.001, min_learning_rate=0.01, lr_decay_steps=5, **TINY)
+    with pytest.raises(ValueError, match="lr_decay_steps must be"):
+        DQN(PICK, lr_decay_steps=0, **TINY)
 
 
 def test_networks_for_other_spaces() -> None:
     with pytest.raises(TypeError, match="policy must be a DeterministicMLPPolicy, got GaussianMLPPolicy"):
-        DDPG(AIM, GaussianMLPPolicy(AIM))
+        DDPG(AIM, policy=GaussianMLPPolicy(AIM))
     with pytest.raises(ShapeError, match="policy must be built for the spaces"):
-        DDPG(AIM, DeterministicMLPPolicy(EnvSpec(Box(-1, 1, (2,)), AIM.action_space)))
+        DDPG(AIM, policy=DeterministicMLPPolicy(EnvSpec(Box(-1, 1, (2,)), AIM.action_space)))
     with pytest.raises(ShapeError, match="qf must be built for env_spec: 2 inputs"):
         DDPG(AIM, qf=QFunction(EnvSpec(Box(-1, 1, (2,)), AIM.action_space)))
     with pytest.raises(ValueError, match="qf must hold 2 critics, got 3"):
@@ -757,5 +767,5 @@ def test_the_log_tells_the_gradient_steps_of_the_epoch() -> None:
 )
 def test_numbers_of_gradient_steps_that_make_no_whole_cycle_come_with_the_nearest(steps, ratio, slots, told):
     changed = {"n_train_steps": steps, "update_to_data": ratio, "rollout_batch_size": slots}
-    with pytest.raises(ValueError, match=f"n_train_steps={told}$"):
+    with pytest.raises(ValueError, match=f"gradient_steps={told}$"):
         build(resolve("td3", "Pendulum-v1", [("a test", changed)]))

@@ -78,7 +78,7 @@ def make(spec=CONTINUOUS, kind=None, critic=None, **options):
     kind = kind or (GaussianMLPPolicy if spec is CONTINUOUS else CategoricalMLPPolicy)
     size = {"hidden_size": 8} if kind in RECURRENT else {"hidden_sizes": (8, 8)}
     policy = kind(spec, generator=torch_generator(1), **size)
-    return PPO(spec, policy, critic, **{**SMALL, **options})
+    return PPO(spec, policy=policy, critic=critic, **{**SMALL, **options})
 
 
 def rollouts_of(learner, count=5, seed=0, steps=None):
@@ -133,7 +133,7 @@ def test_the_bound_of_the_deviation_stops_its_gradient():
         policy = GaussianMLPPolicy(CONTINUOUS, (8,), init_std=0.5, min_std=0.5, generator=torch_generator(1))
         with torch.no_grad():
             policy.log_std[0] = -3.0
-        learner = PPO(CONTINUOUS, policy, gradients=kind, **SMALL)
+        learner = PPO(CONTINUOUS, policy=policy, gradients=kind, **SMALL)
         learner.update(rollouts_of(learner))
         assert policy.log_std[0].item() == -3.0
         assert policy.log_std[1].item() != pytest.approx(np.log(0.5), abs=1e-6)
@@ -142,7 +142,7 @@ def test_the_bound_of_the_deviation_stops_its_gradient():
 def test_a_fixed_deviation_stays():
     for kind in ("numpy", "autograd"):
         policy = GaussianMLPPolicy(CONTINUOUS, (8,), learn_std=False, generator=torch_generator(1))
-        learner = PPO(CONTINUOUS, policy, gradients=kind, **SMALL)
+        learner = PPO(CONTINUOUS, policy=policy, gradients=kind, **SMALL)
         learner.update(rollouts_of(learner))
         assert policy.log_std.tolist() == [0.0, 0.0]
 
@@ -162,15 +162,18 @@ def test_encoders_and_critics_of_others_are_learned_by_autograd():
     encoder = torch.nn.Identity()
     encoder.output_dim = 3
     seeing = CategoricalMLPPolicy(DISCRETE, (8, 8), encoder=encoder, generator=generator)
-    assert PPO(DISCRETE, seeing, MLP(3, 1, (8, 8), generator=generator), **SMALL).gradients == "autograd"
+    assert PPO(DISCRETE, policy=seeing, critic=MLP(3, 1, (8, 8), generator=generator), **SMALL).gradients == "autograd"
     assert make(critic=DoubledMLP(3, 1, (8, 8), generator=generator)).gradients == "autograd"
 
 
 def test_layers_that_acting_does_not_know_are_refused():
     def sac(policy):
-        return SAC(CONTINUOUS, policy, replay_size=100, max_path_length=5)
+        return SAC(CONTINUOUS, policy=policy, replay_size=100, max_path_length=5)
 
-    for learner, kind in ((PPO, GaussianMLPPolicy), (lambda spec, policy: sac(policy), TanhGaussianMLPPolicy)):
+    for learner, kind in (
+        (lambda spec, policy: PPO(spec, policy=policy), GaussianMLPPolicy),
+        (lambda spec, policy: sac(policy), TanhGaussianMLPPolicy),
+    ):
         other, hooked, doubled = (kind(CONTINUOUS, (8, 8), generator=torch_generator(0)) for _ in range(3))
         other.net = DoubledMLP(3, 2, (8, 8), generator=torch_generator(0))
         hooked.net.layers[0].register_forward_hook(lambda module, inputs, output: 2.0 * output)
@@ -183,14 +186,14 @@ def test_layers_that_acting_does_not_know_are_refused():
 def test_a_policy_of_which_nothing_is_learned_is_refused():
     policy = GaussianMLPPolicy(CONTINUOUS, (8, 8), generator=torch_generator(0)).requires_grad_(False)
     with pytest.raises(ValueError, match="policy must have parameters that are learned"):
-        PPO(CONTINUOUS, policy)
+        PPO(CONTINUOUS, policy=policy)
 
 
 def test_frozen_weights_stay():
     policy = GaussianMLPPolicy(CONTINUOUS, (8, 8), generator=torch_generator(1))
     policy.net.layers[0].requires_grad_(False)
     before = [parameter.detach().clone() for parameter in policy.net.parameters()]
-    learner = PPO(CONTINUOUS, policy, **SMALL)
+    learner = PPO(CONTINUOUS, policy=policy, **SMALL)
     assert learner.gradients == "autograd"
     learner.update(rollouts_of(learner))
     same = [torch.equal(old, new) for old, new in zip(before, policy.net.parameters(), strict=True)]
@@ -290,7 +293,7 @@ def test_the_critic_is_told_the_domain_and_the_policy_is_not(kind):
     spec = EnvSpec.from_env(TargetEnv())
     size = {"hidden_size": 8} if kind is GRUGaussianPolicy else {}
     policy = kind(spec, generator=torch_generator(0), **size)
-    learner = PPO(spec, policy, task_sampler=updates, domain_params=["gain"], max_path_length=4, **SMALL)
+    learner = PPO(spec, policy=policy, task_sampler=updates, domain_params=["gain"], max_path_length=4, **SMALL)
     runner = LocalRunner(seed=0)
     runner.setup(learner, TargetEnv)
     with runner:
@@ -323,7 +326,7 @@ def test_variations_come_from_a_list_or_a_sampler():
     spec = EnvSpec.from_env(TargetEnv())
     for source in (updates, FixedTaskSampler(updates, generator=0)):
         policy = GaussianMLPPolicy(spec, generator=torch_generator(0))
-        learner = PPO(spec, policy, task_sampler=source, tasks_per_epoch=6, max_path_length=4, **SMALL)
+        learner = PPO(spec, policy=policy, task_sampler=source, tasks_per_epoch=6, max_path_length=4, **SMALL)
         runner = LocalRunner(seed=0)
         runner.setup(learner, TargetEnv)
         with runner:
@@ -374,7 +377,7 @@ def test_it_learns(env, kind, options, better_than):
         size["init_std"] = 0.5
     policy = kind(spec, generator=torch_generator(0), **size)
     values = {"learning_rate": 3e-3, "batch_size": 64, "discount": 0.5, **options}
-    learner = PPO(spec, policy, seed=0, max_path_length=4, steps_per_epoch=400, evaluate_every=0, **values)
+    learner = PPO(spec, policy=policy, seed=0, max_path_length=4, steps_per_epoch=400, evaluate_every=0, **values)
     runner = LocalRunner(seed=0)
     runner.setup(learner, env)
     with runner:
@@ -397,7 +400,7 @@ def test_it_learns(env, kind, options, better_than):
         ({"gradients": "numpy", "kind": GRUGaussianPolicy}, ValueError, "got GRUGaussianPolicy"),
         ({"kind": TanhGaussianMLPPolicy}, TypeError, "evaluate_actions"),
         ({"domain_params": ["m"]}, ValueError, "task_sampler"),
-        ({"domain_params": "m", "task_sampler": [DomainParamUpdate({})]}, TypeError, "list of names"),
+        ({"domain_params": "m", "task_sampler": [DomainParamUpdate({})]}, TypeError, "a list with each entry a text"),
         ({"task_sampler": []}, ValueError, "at least one EnvUpdate"),
         ({"task_sampler": 3}, TypeError, "sample"),
         ({"critic": MLP(5, 1, generator=torch_generator(0))}, ValueError, "rows of 3 numbers"),
@@ -412,14 +415,14 @@ def test_bad_arguments_are_named(options, error, about):
 
 def test_a_policy_for_other_spaces_is_refused():
     with pytest.raises(ValueError, match="built for the spaces"):
-        PPO(EnvSpec(Box(-1, 1, (5,)), CONTINUOUS.action_space, 10), make().policy.policy)
+        PPO(EnvSpec(Box(-1, 1, (5,)), CONTINUOUS.action_space, 10), policy=make().policy.policy)
     with pytest.raises(TypeError, match="policy of metaroll"):
-        PPO(CONTINUOUS, object())
+        PPO(CONTINUOUS, policy=object())
     with pytest.raises(ValueError, match="normalize_observations must be False"):
-        PPO(CONTINUOUS, NormalizedPolicy(make().policy.policy, normalize_observations=False))
+        PPO(CONTINUOUS, policy=NormalizedPolicy(make().policy.policy, normalize_observations=False))
     unlimited = EnvSpec(CONTINUOUS.observation_space, CONTINUOUS.action_space)
     with pytest.raises(ValueError, match="max_path_length"):
-        PPO(unlimited, make().policy.policy)
+        PPO(unlimited, policy=make().policy.policy)
 
 
 def test_weights_that_are_not_finite_end_the_run():
@@ -509,7 +512,7 @@ def test_a_policy_that_knows_moments_goes_on_from_them():
     first.update(rollouts_of(first, seed=1))
     pretrained = first.policy
     mean, scale = (part.detach().double().numpy() for part in (pretrained.obs_mean, pretrained.obs_scale))
-    again = PPO(CONTINUOUS, pretrained, **SMALL)
+    again = PPO(CONTINUOUS, policy=pretrained, **SMALL)
     assert np.array_equal(pretrained.normalized(mean[None]), np.zeros((1, 3)))
     rollouts = rollouts_of(again, seed=2)
     rows = np.concatenate([rollout.observations[:-1] for rollout in rollouts])
@@ -527,7 +530,7 @@ def test_the_first_update_starts_from_the_policy_that_collected(kind, monkeypatc
     """Before it has seen any observation, the policy acts on them as they are: so does its first update."""
     spec = EnvSpec.from_env(TargetEnv())
     size = {"hidden_size": 8} if kind is GRUGaussianPolicy else {"hidden_sizes": (8, 8)}
-    learner = PPO(spec, kind(spec, generator=torch_generator(1), **size), **{**SMALL, "max_path_length": 4})
+    learner = PPO(spec, policy=kind(spec, generator=torch_generator(1), **size), **{**SMALL, "max_path_length": 4})
     found = []
     monkeypatch.setattr(
         "metaroll.learners.on_policy.ppo.run_passes", lambda trainer, data, *_: found.append(data) or {}
@@ -546,3 +549,10 @@ def test_fingerprints_tell_learners_apart():
     assert make(seed=9).fingerprint() == known
     for other in (make(clip_range=0.1), make(gradients="autograd"), make(DISCRETE), make(kind=GRUGaussianPolicy)):
         assert other.fingerprint() != known
+
+
+@pytest.mark.parametrize("spec", [CONTINUOUS, DISCRETE])
+def test_without_networks_it_has_the_usual_ones(spec):
+    one, other = (PPO(spec, **SMALL) for _ in range(2))
+    assert one.gradients == "numpy" and one.fingerprint() == other.fingerprint()
+    assert np.array_equal(one.policy.get_param_values(), other.policy.get_param_values())

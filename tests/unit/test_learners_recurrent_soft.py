@@ -58,14 +58,16 @@ TINY: dict[str, Any] = {
     "rollout_batch_size": 2,
     "replay_size": 2000,
     "hidden_size": 8,
-    "uniform_steps": 10,
+    "random_steps": 10,
     "seed": 3,
     "evaluate_every": 0,
 }
 
 
-def make(spec: EnvSpec = RECALL, *networks: Any, **options: Any) -> RecurrentSAC:
-    return RecurrentSAC(spec, *networks, **{**TINY, **options})
+def make(
+    spec: EnvSpec = RECALL, policy: Any = None, qf: Any = None, buffer: Any = None, **options: Any
+) -> RecurrentSAC:
+    return RecurrentSAC(spec, policy=policy, qf=qf, replay_buffer=buffer, **{**TINY, **options})
 
 
 def small_policy(spec: EnvSpec = RECALL, seed: int = 0) -> LastActionPolicy:
@@ -259,7 +261,7 @@ def test_it_learns_what_must_be_remembered() -> None:
         "segment_length": 8,
         "burn_in": 4,
         "min_buffer_size": 100,
-        "uniform_steps": 100,
+        "random_steps": 100,
         "discount": 0.0,
         "policy_lr": 1e-2,
         "qf_lr": 1e-2,

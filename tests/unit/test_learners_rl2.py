@@ -69,7 +69,7 @@ def learner_of(name: str = "bandit-5", hidden: int = 5, critic: Any = None, **op
     kind: Any = CategoricalGRUPolicy if isinstance(spec.action_space, Discrete) else GRUGaussianPolicy
     policy = kind(spec, hidden, generator=torch_generator(1))
     critic = GRUCritic(spec.obs_dim, hidden, generator=torch_generator(2)) if critic is None else critic
-    return PPO(spec, policy, critic, **{"max_path_length": 6 * EPISODES, **SMALL, **options})
+    return PPO(spec, policy=policy, critic=critic, **{"max_path_length": 6 * EPISODES, **SMALL, **options})
 
 
 def make(name: str = "bandit-5", hidden: int = 5, critic: Any = None, own: Any = None, **options: Any) -> RL2:
@@ -288,13 +288,17 @@ def test_what_makes_no_rl2_is_refused() -> None:
     spec = EnvSpec.from_env(env_of("bandit-5"))
     with pytest.raises(TypeError, match="critic of the learner must remember, as GRUCritic"):
         make(critic=MLP(spec.obs_dim, 1, (4,)))
-    feedforward = PPO(spec, CategoricalMLPPolicy(spec, (4,)), GRUCritic(spec.obs_dim, 4), max_path_length=18)
+    feedforward = PPO(
+        spec, policy=CategoricalMLPPolicy(spec, (4,)), critic=GRUCritic(spec.obs_dim, 4), max_path_length=18
+    )
     with pytest.raises(TypeError, match=r"policy of the learner must remember .* got CategoricalMLPPolicy"):
         RL2(feedforward)
     with pytest.raises(TypeError, match="learner must be a PPO, got str"):
         RL2("ppo")  # type: ignore[arg-type]
     bare = EnvSpec.from_env(gymnasium.make("CartPole-v1"))
-    learner = PPO(bare, CategoricalGRUPolicy(bare, 4), GRUCritic(bare.obs_dim, 4), bootstrap_truncated=False)
+    learner = PPO(
+        bare, policy=CategoricalGRUPolicy(bare, 4), critic=GRUCritic(bare.obs_dim, 4), bootstrap_truncated=False
+    )
     with pytest.raises(ValueError, match="env_spec of the learner must be that of a trial"):
         RL2(learner)
     with pytest.raises(ValueError, match=r"bootstrap_truncated of the learner must be False, got True: .*=False"):
@@ -359,7 +363,9 @@ def test_it_learns_to_pull_the_arm_that_pays() -> None:
     policy = CategoricalGRUPolicy(spec, 16, generator=torch_generator(1))
     critic = GRUCritic(spec.obs_dim, 16, generator=torch_generator(2))
     options: dict[str, Any] = {"learning_rate": 0.01, "num_passes": 4, "batch_size": 300, "discount": 1.0}
-    learner = PPO(spec, policy, critic, **{**SMALL, **options}, max_path_length=6, normalize_observations=False)
+    learner = PPO(
+        spec, policy=policy, critic=critic, **{**SMALL, **options}, max_path_length=6, normalize_observations=False
+    )
     algo = RL2(learner, trials_per_epoch=100)
     with RolloutEngine(maker, algo.policy) as engine:
         for epoch in range(20):

@@ -16,11 +16,12 @@ from torch import tensor
 from metaroll.errors import ShapeError, UnknownNameError
 from metaroll.functional.gradients.actor_critic import expected_values
 from metaroll.learners.off_policy import soft_discrete
+from metaroll.learners.off_policy.configs import SoftUpdate
 from metaroll.learners.off_policy.exploring import ChoiceExploration
 from metaroll.learners.off_policy.networks import Critics
 from metaroll.learners.off_policy.quantile import TQC
 from metaroll.learners.off_policy.replay import TransitionBatch
-from metaroll.learners.off_policy.soft import SAC, SoftObjective, SoftSettings, SoftTrainer
+from metaroll.learners.off_policy.soft import SAC, SoftObjective, SoftTrainer
 from metaroll.learners.off_policy.soft_discrete import DiscreteSAC
 from metaroll.policies.encoders import FixedEncoder, ObservationEncoder
 from metaroll.policies.gaussian import CategoricalMLPPolicy, TanhGaussianMLPPolicy
@@ -49,7 +50,7 @@ def tqc_of_two_critics() -> TQC:
         critics.weights[0].fill_(1.0)
         critics.biases[0].copy_(tensor([[0.0, 2.0], [1.0, 7.0]]))
     options: dict[str, Any] = {"num_critics": 2, "num_atoms": 2, "dropped_atoms": 1, "init_temperature": 0.2}
-    return TQC(LINE, policy, critics, seed=0, replay_size=50, **options, **RATES, **TINY)
+    return TQC(LINE, policy=policy, qf=critics, seed=0, replay_size=50, **options, **RATES, **TINY)
 
 
 def drawn(mean: float, n: float) -> tuple[float, float]:
@@ -126,7 +127,7 @@ def discrete_trainer() -> SoftTrainer:
     with torch.no_grad():
         critics.weights[0].copy_(tensor([[[1.0], [2.0]], [[3.0], [1.0]]]))
         critics.biases[0].zero_()
-    settings = SoftSettings(target_entropy=0.3, init_temperature=0.5, target_update_tau=0.25, **RATES)
+    settings = SoftUpdate(target_entropy=0.3, init_temperature=0.5, tau=0.25, **RATES)
     objective = SoftObjective(soft_discrete.fit_choice_critics, soft_discrete.improve_choices, 2)
     return SoftTrainer(policy, critics, ChoiceExploration(policy, 0), settings, objective, 0, CPU)
 
@@ -166,7 +167,7 @@ def test_losses_of_discrete_sac_are_means_over_draws() -> None:
     """The independent reference: actions are drawn many times, as in SAC for a Box."""
     policy = CategoricalMLPPolicy(EnvSpec(Box(-1, 1, (3,)), Discrete(4)), (8,), generator=torch_generator(0))
     critics = Critics(policy.env_spec, 2, (8,), generator=torch_generator(1))
-    settings = SoftSettings(target_entropy=0.5, init_temperature=0.3)
+    settings = SoftUpdate(target_entropy=0.5, init_temperature=0.3)
     objective = SoftObjective(soft_discrete.fit_choice_critics, soft_discrete.improve_choices, 2)
     trainer = SoftTrainer(policy, critics, ChoiceExploration(policy, 0), settings, objective, 0, CPU)
     draw = torch_generator(2)
@@ -226,7 +227,9 @@ def test_discrete_sac_learns_from_a_dict_with_a_picture() -> None:
     policy = CategoricalMLPPolicy(spec, (16,), encoder=FixedEncoder(encoder), generator=draw)
     options: dict[str, Any] = {**TINY, "steps_per_epoch": 10, "buffer_batch_size": 32, "min_buffer_size": 40}
     options |= {"discount": 0.0, "temperature": 0.05, "policy_lr": 1e-2, "qf_lr": 1e-2, "priority_exponent": 0.6}
-    algo = DiscreteSAC(spec, policy, critics, seed=0, replay_size=2000, uniform_steps=40, evaluate_every=3, **options)
+    algo = DiscreteSAC(
+        spec, policy=policy, qf=critics, seed=0, replay_size=2000, random_steps=40, evaluate_every=3, **options
+    )
     before = [p.detach().clone() for p in encoder.parameters()]
     with LocalRunner(seed=1) as runner:
         runner.setup(algo, Signs)
@@ -251,7 +254,7 @@ def test_what_discrete_sac_refuses() -> None:
         with pytest.raises(ValueError, match=r"target_entropy must lie in \[0, 0.693147\]"):
             DiscreteSAC(PAIR, target_entropy=entropy, **TINY)
     with pytest.raises(TypeError, match="policy must be a CategoricalMLPPolicy"):
-        DiscreteSAC(PAIR, TanhGaussianMLPPolicy(LINE), **TINY)
+        DiscreteSAC(PAIR, policy=TanhGaussianMLPPolicy(LINE), **TINY)
     with pytest.raises(ShapeError, match="qf must be built for env_spec: 1 inputs"):
         DiscreteSAC(PAIR, qf=Critics(LINE, 2), **TINY)
     with pytest.raises(ShapeError, match="qf must say 2 numbers for each row, got 3 numbers"):

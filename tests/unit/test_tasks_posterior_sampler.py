@@ -105,7 +105,9 @@ def test_a_learner_that_trains_on_it_resumes_bitwise(folder, tmp_path):
     def runner_in(out: str) -> LocalRunner:
         policy = GaussianMLPPolicy(spec, (4,), generator=torch_generator(0))
         tasks = PosteriorTaskSampler(folder, generator=0)
-        learner = PPO(spec, policy, seed=1, task_sampler=tasks, steps_per_epoch=40, num_passes=1, max_path_length=20)
+        learner = PPO(
+            spec, policy=policy, seed=1, task_sampler=tasks, steps_per_epoch=40, num_passes=1, max_path_length=20
+        )
         runner = LocalRunner(run_dir=tmp_path / out, seed=3)
         runner.setup(learner, "Pendulum-v1")
         return runner

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
+from metaroll.compat.constructors import PEARL
 from metaroll.envs.lookup.registry import get_family
-from metaroll.learners.pearl import PEARL
 from metaroll.learners.pearl_data import PEARLCollector
 from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy

@@ -27,7 +27,9 @@ SMALL: dict[str, Any] = {"steps_per_epoch": 60, "num_passes": 2, "max_path_lengt
 
 
 def make_runner(run_dir: Path | None, **options: Any) -> LocalRunner:
-    learner = PPO(SPEC, GaussianMLPPolicy(SPEC, (8,), generator=torch_generator(0)), seed=1, **{**SMALL, **options})
+    learner = PPO(
+        SPEC, policy=GaussianMLPPolicy(SPEC, (8,), generator=torch_generator(0)), seed=1, **{**SMALL, **options}
+    )
     runner = LocalRunner(run_dir=run_dir, seed=3, evaluator=PolicyEvaluator(num_episodes=3, seed=5))
     runner.setup(learner, "Pendulum-v1")
     return runner
@@ -86,7 +88,7 @@ def test_a_training_variation_is_no_test(tmp_path):
 
 
 def test_an_evaluator_works_without_a_runner():
-    learner = PPO(SPEC, GaussianMLPPolicy(SPEC, (8,), generator=torch_generator(0)), seed=1, **SMALL)
+    learner = PPO(SPEC, policy=GaussianMLPPolicy(SPEC, (8,), generator=torch_generator(0)), seed=1, **SMALL)
     evaluator = PolicyEvaluator("Pendulum-v1", num_episodes=4)
     first = evaluator.evaluate(learner)
     assert first.returns.shape == (1, 4)

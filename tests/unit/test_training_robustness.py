@@ -192,7 +192,7 @@ def test_wrong_grids_are_named_before_anything_is_run(grid, error, about):
 
 def test_the_command_measures_a_run(tmp_path, capsys):
     run = str(tmp_path / "run")
-    small = ["--epochs", "1", "--steps-per-epoch", "60", "--max-path-length", "20", "--evaluate-every", "0"]
+    small = ["--epochs", "1", "--steps-per-epoch", "60", "--max-steps", "20", "--evaluate-every", "0"]
     small += ["--num-episodes", "2", "--randomize", "default", "--num-test-tasks", "2", "--torch-threads", "1"]
     teacher = ["--domain-params", "pole_mass", "--privileged"]
     assert main(["train", "ppo", "pend", *small, *teacher, "--out", run, "--quiet"]) == 0

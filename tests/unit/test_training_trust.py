@@ -235,7 +235,7 @@ def test_a_report_with_pictures_of_a_foreign_run_is_written_without_them(foreign
 
 def test_a_group_of_somebody_else_is_not_resumed_without_trust(code, tmp_path):
     folder = tmp_path / "group"
-    options = ["--epochs", "1", "--max-path-length", "5", "--seeds", "2", "--out", str(folder), "--quiet"]
+    options = ["--epochs", "1", "--max-steps", "5", "--seeds", "2", "--out", str(folder), "--quiet"]
     assert main(["train", "hill-climbing", f"{MODULE}:make", *options]) == 0
     forget()
     (tmp_path / "executed").unlink()

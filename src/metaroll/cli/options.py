@@ -19,10 +19,9 @@ from typing import Annotated, Any, TypeVar
 import tyro
 from rich.console import Console
 
+from metaroll.config import MISSING, Option, largest_integer, names_here, near_options
 from metaroll.data.folders.links import refuse_link
-from metaroll.errors import UnknownNameError, UsageError, shortened
-from metaroll.training.algorithms.options import MISSING, Option, largest_integer
-from metaroll.training.algorithms.other_names import near_options
+from metaroll.errors import UnknownNameError, UsageError, option_text, shortened
 from metaroll.training.display.consoles import HelpShown, make_console
 
 __all__ = [
@@ -39,6 +38,7 @@ __all__ = [
     "parse",
     "parse_command",
     "peek_option",
+    "renamed_flags",
     "take_positionals",
     "unset",
 ]
@@ -97,6 +97,33 @@ def peek_option(arguments: Sequence[str], flag: str) -> str | None:
         if argument.startswith(flag + "="):
             return argument[len(flag) + 1 :]
     return None
+
+
+def renamed_flags(arguments: Sequence[str], options: Sequence[Option]) -> list[str]:
+    """``arguments`` with the flags of their options, instead of names in other libraries or in former versions.
+
+    A name that stands for several options is written as all of their flags, each with its values.
+    """
+    groups: list[list[str]] = []
+    for argument in arguments:
+        if argument.startswith("--") or not groups:
+            groups.append([argument])
+        else:
+            groups[-1].append(argument)
+    known = {flag for option in options for flag in flags_for(option)}
+    result: list[str] = []
+    for first, *values in groups:
+        flag, equals, value = first.partition("=")
+        plain = flag.replace("_", "-")
+        if not plain.startswith("--") or plain in known:
+            result += [first, *values]
+            continue
+        no = "no-" if plain.startswith("--no-") else ""
+        names = names_here(plain[2 + len(no) :].replace("-", "_"), options, lambda name: option_text(name))
+        flags = [f"--{no}{name.replace('_', '-')}" for name in names]
+        for here in flags if known.issuperset(flags) else [flag]:
+            result += [f"{here}{equals}{value}", *values]
+    return result
 
 
 def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str) -> T:

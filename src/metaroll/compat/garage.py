@@ -10,9 +10,9 @@ from metaroll.compat.exports import lazy_exports
 __getattr__, __dir__, __all__ = lazy_exports(  # pyright: ignore[reportUnsupportedDunderAll]
     __name__,
     built={
+        "compat.constructors": ["PEARL"],
         "data.paths": ["TimeStep", "TrajectoryBatch"],
         "learners.base": ["MetaRLAlgorithm", "RLAlgorithm"],
-        "learners.pearl": ["PEARL"],
         "policies.context": ["ContextConditionedPolicy"],
         "policies.networks": ["MLPEncoder"],
         "rollouts.garage.local_sampler": ["LocalSampler"],

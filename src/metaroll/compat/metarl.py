@@ -12,6 +12,6 @@ __getattr__, __dir__, __all__ = lazy_exports(  # pyright: ignore[reportUnsupport
     built={
         "learners.base": ["MetaRLAlgorithm", "NOP", "RLAlgorithm"],
         "learners.evolution": ["CEM", "CMAES"],
-        "learners.off_policy.base": ["OffPolicyRLAlgorithm"],
+        "compat.constructors": ["OffPolicyRLAlgorithm"],
     },
 )

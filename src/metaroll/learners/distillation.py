@@ -9,11 +9,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from metaroll.checks import check_number, check_whole
+from metaroll.config import config_of
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import SnapshotError
 from metaroll.functional.running_moments import Moments, add_rows
+from metaroll.learners.distillation_config import DistillationConfig
 from metaroll.learners.on_policy_training import (
     KNOWN_EPOCHS,
     EpochLearner,
@@ -53,87 +54,49 @@ class Distillation(EpochLearner):
 
     Args:
         env_spec: Environment or spec.
+        config: Settings; ``None`` means the defaults.
         teacher: Any policy of metaroll; it is not trained. One with ``domain_params`` observes those of each rollout.
         student: What is trained: ``GRUGaussianPolicy``, or any policy of metaroll with ``evaluate_actions``, perhaps in
             a ``LastActionPolicy``. Moments of observations that a ``NormalizedPolicy`` has count for ten epochs.
         task_sampler: Variations of the environment to train in, drawn anew every epoch: a list of ``EnvUpdate``, or a
             sampler of them; ``None`` means the nominal environment.
         test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
-        steps_per_epoch: Minimum number of environment steps per epoch; rollouts are never cut, so there may be more.
-        teacher_epochs: Number of first epochs in which the teacher acts.
-        memory_steps: How many of the newest steps are learned from, in whole rollouts.
-        num_passes: Optimization epochs per batch.
-        batch_size: Steps per minibatch, in whole rollouts.
-        learning_rate: Step size of Adam.
-        max_grad_norm: Maximum norm of the gradient; ``None`` does not limit it.
-        max_path_length: Maximum number of steps of a rollout; ``None`` means the environment's time limit.
-        tasks_per_epoch: Variations drawn per epoch; ``None`` means as many as full-length rollouts are needed.
-        scale_actions: Bring actions from [-1, 1] to the bounds of the action space, and clip them there.
-        evaluate_every: Evaluate the student after every so many epochs; 0 means never.
         seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
         device: Where the student lives; ``None`` means the CPU.
+        options: Settings by name, in place of those of ``config``.
     """
 
     def __init__(
         self,
         env_spec: Any,
+        config: DistillationConfig | None = None,
+        *,
         teacher: Any,
         student: ActingPolicy,
-        *,
         task_sampler: Any = None,
         test_env_sampler: Any = None,
-        steps_per_epoch: int = 4000,
-        teacher_epochs: int = 1,
-        memory_steps: int = 40000,
-        num_passes: int = 4,
-        batch_size: int = 1000,
-        learning_rate: float = 1e-3,
-        max_grad_norm: float | None = 1.0,
-        max_path_length: int | None = None,
-        tasks_per_epoch: int | None = None,
-        scale_actions: bool = True,
-        evaluate_every: int = 10,
         seed: int | None = None,
         device: str | torch.device | None = None,
+        **options: Any,
     ) -> None:
         self.env_spec = EnvSpec.from_env(env_spec)
-        self.max_path_length = horizon_of(max_path_length, self.env_spec)
-        self._sizes = {
-            "steps_per_epoch": steps_per_epoch,
-            "memory_steps": memory_steps,
-            "num_passes": num_passes,
-            "batch_size": batch_size,
-            "max_path_length": self.max_path_length,
-        }
-        for name, value in self._sizes.items():
-            check_whole(name, value, 1)
-        for name, value in (("teacher_epochs", teacher_epochs), ("evaluate_every", evaluate_every)):
-            check_whole(name, value, 0)
-        if tasks_per_epoch is not None:
-            check_whole("tasks_per_epoch", tasks_per_epoch, 1)
-        check_number("learning_rate", learning_rate, 0.0, above_low=True)
-        if max_grad_norm is not None:
-            check_number("max_grad_norm", max_grad_norm, 0.0, above_low=True)
-        self.teacher_epochs, self.evaluate_every, self.test_env_sampler = (
-            teacher_epochs,
-            evaluate_every,
-            test_env_sampler,
-        )
-        self._tasks_per_epoch, self._learning_rate, self._max_grad_norm = tasks_per_epoch, learning_rate, max_grad_norm
+        self.config = config = config_of(DistillationConfig, config, options)
+        self.max_path_length = horizon_of(config.max_steps, self.env_spec)
+        self.evaluate_every, self.test_env_sampler = config.evaluate_every, test_env_sampler
         self.seed = fresh_seed() if seed is None else int(seed)
         self._tasks = TrainingTasks(task_sampler, derive_seed("distillation tasks", self.seed))
 
         self.teacher = _checked_teacher(teacher, self.env_spec)
         self._device = torch.device("cpu" if device is None else device)
         self._policy = (
-            student if isinstance(student, NormalizedPolicy) else NormalizedPolicy(student, True, scale_actions)
+            student if isinstance(student, NormalizedPolicy) else NormalizedPolicy(student, True, config.scale_actions)
         )
         _check_student(self._policy, self.env_spec)
         self._policy.to(self._device)
         self._weights = [p for p in self._policy.parameters() if p.requires_grad]
-        self._optimizer = torch.optim.Adam(self._weights, lr=learning_rate, foreach=True)
-        self._moments = self._policy.observation_moments(KNOWN_EPOCHS * steps_per_epoch)
-        self._memory = LabeledRollouts(memory_steps)
+        self._optimizer = torch.optim.Adam(self._weights, lr=config.learning_rate, foreach=True)
+        self._moments = self._policy.observation_moments(KNOWN_EPOCHS * config.steps_per_epoch)
+        self._memory = LabeledRollouts(config.replay_size)
         self._generator = np.random.default_rng(derive_seed("distillation batches", self.seed))
         self._num_epochs = 0
 
@@ -144,9 +107,9 @@ class Distillation(EpochLearner):
 
     def collect(self, runner: Runner) -> Rollouts:
         """The rollouts of one epoch, of the student, or (in the first epochs) of the teacher."""
-        actor = self.teacher if self._num_epochs < self.teacher_epochs else None
-        steps = self._sizes["steps_per_epoch"]
-        num_tasks = self._tasks_per_epoch or -(-steps // self.max_path_length)
+        actor = self.teacher if self._num_epochs < self.config.teacher_epochs else None
+        steps = self.config.steps_per_epoch
+        num_tasks = self.config.tasks_per_epoch or -(-steps // self.max_path_length)
         return self._tasks.collect(runner, num_tasks, steps, None, actor)
 
     def update(self, rollouts: Sequence[StepSequence], progress: Progress | None = None) -> dict[str, float]:
@@ -164,10 +127,10 @@ class Distillation(EpochLearner):
             self._policy.set_observation_moments(self._moments.mean, self._moments.std)
         self._memory.add(data.observations.astype(np.float32), taken, labels, data.bounds)
         losses = self._passes(progress)
-        by_teacher = self._num_epochs < self.teacher_epochs
+        by_teacher = self._num_epochs < self.config.teacher_epochs
         self._num_epochs += 1
         loss = float(np.mean(losses))
-        refuse_non_finite({"loss": loss}, self._weights, self._num_epochs, self._learning_rate)
+        refuse_non_finite({"loss": loss}, self._weights, self._num_epochs, self.config.learning_rate)
         metrics = {
             **episode_metrics(data),
             "loss": loss,
@@ -180,8 +143,16 @@ class Distillation(EpochLearner):
     def fingerprint(self) -> str:
         """Class, networks and settings as a short text; a snapshot fits a learner with the same one."""
         kinds = [type(self._policy.policy).__name__, type(self.teacher).__name__, *shapes_of(self._policy)]
-        settings = [*self._sizes.items(), self.teacher_epochs, self._learning_rate, self._max_grad_norm]
-        return fingerprint_of(self, *kinds, *map(repr, [*settings, self._tasks_per_epoch]))
+        c = self.config
+        sizes = {
+            "steps_per_epoch": c.steps_per_epoch,
+            "memory_steps": c.replay_size,
+            "num_passes": c.num_passes,
+            "batch_size": c.batch_size,
+            "max_path_length": self.max_path_length,
+        }
+        settings = [*sizes.items(), c.teacher_epochs, c.learning_rate, c.max_grad_norm, c.tasks_per_epoch]
+        return fingerprint_of(self, *kinds, *map(repr, settings))
 
     def state_dict(self) -> dict[str, Any]:
         """Weights of the student and of the teacher, optimizer, moments, generators and counters."""
@@ -230,7 +201,7 @@ class Distillation(EpochLearner):
     def _passes(self, progress: Progress | None) -> list[float]:
         """Losses of the gradient steps of an epoch."""
         losses: list[float] = []
-        number = self._sizes["num_passes"]
+        number = self.config.num_passes
         for _ in range(number):
             groups = self._minibatches()
             for group in groups:
@@ -241,7 +212,7 @@ class Distillation(EpochLearner):
 
     def _minibatches(self) -> list[list[int]]:
         order = self._generator.permutation(len(self._memory.bounds) - 1).tolist()
-        return list(rollout_groups(order, self._memory.bounds, self._sizes["batch_size"]))
+        return list(rollout_groups(order, self._memory.bounds, self.config.batch_size))
 
     def _step(self, group: list[int]) -> float:
         """One gradient step on rollouts ``group``; the loss before it, the negative log-likelihood per step."""
@@ -257,8 +228,8 @@ class Distillation(EpochLearner):
         loss = -log_prob[valid].mean()
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        if self._max_grad_norm is not None:
-            nn.utils.clip_grad_norm_(self._weights, self._max_grad_norm)
+        if self.config.max_grad_norm is not None:
+            nn.utils.clip_grad_norm_(self._weights, self.config.max_grad_norm)
         self._optimizer.step()
         return float(loss.detach())
 

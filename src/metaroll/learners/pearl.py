@@ -6,22 +6,18 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import gymnasium
 import numpy as np
 import torch
 from torch import nn
 
 from metaroll.checks import check_whole
+from metaroll.config import config_of, described
 from metaroll.errors import unknown_name
 from metaroll.functional.distributions import gaussian_kl
 from metaroll.learners.base import MetaRLAlgorithm
 from metaroll.learners.foreign import as_runner
-from metaroll.learners.pearl_config import (
-    PEARLConfig,
-    check_updates,
-    continuous_spec,
-    count_test_tasks,
-    flat_box,
-)
+from metaroll.learners.pearl_config import PEARLConfig, PEARLUpdate
 from metaroll.learners.pearl_data import (
     PEARLCollector,
     RowLayout,
@@ -40,7 +36,7 @@ from metaroll.learners.pearl_networks import (
 )
 from metaroll.learners.pearl_update import METRICS, check_finite, gradient_step, mean_metrics, seconds_of_step
 from metaroll.learners.runner import Runner
-from metaroll.learners.snapshots import check_entries, described, fingerprint_of
+from metaroll.learners.snapshots import check_entries, fingerprint_of
 from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.networks import MLPEncoder
 from metaroll.policies.scaling import ActionScaling
@@ -58,56 +54,22 @@ class PEARL(MetaRLAlgorithm):
 
     Args:
         env: One ``EnvUpdate`` per train task.
+        config: Settings.
         inner_policy: Acts on observation and latent, in [-1, 1]; built from ``augment_env_spec``. Its actions are
             brought to the bounds of the environment's action space.
         qf: Q function, called ``qf(observation | action, z)``; built from ``augment_env_spec``.
         vf: Value function, called ``vf(observation, z)``; built from ``get_env_spec(..., 'vf')``.
-        num_train_tasks: Number of train tasks, ``len(env)``.
-        num_test_tasks: Number of test tasks; ``None`` means all that ``test_env_sampler`` has.
-        latent_dim: Length of z.
-        encoder_hidden_sizes: Hidden layers of the encoder.
         test_env_sampler: Task sampler of the meta-test.
         policy_class: Class of the context-conditioned policy.
         encoder_class: Class of the encoder, built with ``input_dim``, ``output_dim`` and ``hidden_sizes``.
-        policy_lr: Learning rate of the inner policy.
-        qf_lr: Learning rate of both Q functions.
-        vf_lr: Learning rate of the value function.
-        context_lr: Learning rate of the encoder.
-        policy_mean_reg_coeff: Weight of the squared mean (before tanh) in the policy's loss.
-        policy_std_reg_coeff: Weight of the squared log standard deviation.
-        policy_pre_activation_coeff: Weight of the squared action before tanh.
-        soft_target_tau: Share of the value function in each update of its target.
-        kl_lambda: Weight of the KL divergence of the belief from the prior.
         optimizer_class: Called as ``optimizer_class(parameters, lr=...)`` for each network.
-        use_information_bottleneck: ``False`` makes z the mean of the encoder's outputs, without distribution.
-        use_next_obs_in_context: Whether next observations belong to the context (where dynamics differ by task).
-        meta_batch_size: Tasks per gradient step (drawn with replacement).
-        num_steps_per_epoch: Gradient steps per epoch.
-        num_initial_steps: Environment steps per task before training.
-        num_tasks_sample: Tasks visited for new data per epoch (drawn with replacement).
-        num_steps_prior: Steps per visit with z from the prior.
-        num_steps_posterior: Steps per visit with z from the posterior.
-        num_extra_rl_steps_posterior: Further steps with z from the posterior, for actor and critic only.
-        batch_size: Transitions per task in a gradient step.
-        embedding_batch_size: Context entries per task.
-        embedding_mini_batch_size: Context entries read at a time; equals ``embedding_batch_size`` unless the encoder is
-            recurrent.
-        max_path_length: Maximum number of steps of a rollout.
-        discount: Discount factor in [0, 1].
-        replay_buffer_size: Maximum number of transitions kept per task and buffer.
-        reward_scale: Factor of the rewards; acts as an inverse temperature.
-        update_post_train: Episodes between two inferences of the posterior while collecting. The first of them are
-            collected under the prior.
         seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
-        context_reward_key: Name of an env_info (``'sparse_reward'``) that replaces the reward in the context;
-            actor and critic keep the reward.
         env_spec: Spec of the nominal environment (not augmented); ``None`` builds ``env[0]()`` to read it.
         qf2: The second Q function; ``None`` means a copy of ``qf`` with weights of its own.
-        evaluate_every: Meta-test after every so many epochs; 0 means never.
         device: Where the networks live; ``None`` means the CPU. Data stay on the CPU.
-        memory_limit: Refuse buffers that could outgrow so many bytes; ``None`` means no limit.
         num_epochs: How many epochs it is meant to be trained for, which tells how much memory its replay data take;
             ``None`` counts with full buffers. Training does not depend on it.
+        options: Settings by name, in place of those of ``config``.
 
     Note:
         The log-determinant of tanh in the policy's density is exact; the original code ("oyster") adds 1e-6 within the
@@ -121,110 +83,48 @@ class PEARL(MetaRLAlgorithm):
     def __init__(
         self,
         env: Sequence[EnvUpdate],
+        config: PEARLConfig | None = None,
+        *,
         inner_policy: nn.Module,
         qf: nn.Module,
         vf: nn.Module,
-        num_train_tasks: int,
-        num_test_tasks: int | None,
-        latent_dim: int,
-        encoder_hidden_sizes: Sequence[int],
         test_env_sampler: Any,
         policy_class: Callable[..., Any] = ContextConditionedPolicy,
         encoder_class: Callable[..., nn.Module] = MLPEncoder,
-        policy_lr: float = 3e-4,
-        qf_lr: float = 3e-4,
-        vf_lr: float = 3e-4,
-        context_lr: float = 3e-4,
-        policy_mean_reg_coeff: float = 1e-3,
-        policy_std_reg_coeff: float = 1e-3,
-        policy_pre_activation_coeff: float = 0.0,
-        soft_target_tau: float = 0.005,
-        kl_lambda: float = 0.1,
         optimizer_class: Callable[..., torch.optim.Optimizer] = torch.optim.Adam,
-        use_information_bottleneck: bool = True,
-        use_next_obs_in_context: bool = False,
-        meta_batch_size: int = 64,
-        num_steps_per_epoch: int = 1000,
-        num_initial_steps: int = 100,
-        num_tasks_sample: int = 100,
-        num_steps_prior: int = 100,
-        num_steps_posterior: int = 0,
-        num_extra_rl_steps_posterior: int = 100,
-        batch_size: int = 1024,
-        embedding_batch_size: int = 1024,
-        embedding_mini_batch_size: int = 1024,
-        max_path_length: int = 1000,
-        discount: float = 0.99,
-        replay_buffer_size: int = 1000000,
-        reward_scale: float = 1,
-        update_post_train: int = 1,
-        *,
-        seed: int | None = None,
-        context_reward_key: str | None = None,
         env_spec: EnvSpec | None = None,
         qf2: nn.Module | None = None,
-        evaluate_every: int = 1,
+        seed: int | None = None,
         device: str | torch.device | None = None,
-        memory_limit: int | None = None,
         num_epochs: int | None = None,
+        **options: Any,
     ) -> None:
         if num_epochs is not None:
             check_whole("num_epochs", num_epochs, 0)
-        self._config = PEARLConfig(
-            policy_lr=policy_lr,
-            qf_lr=qf_lr,
-            vf_lr=vf_lr,
-            context_lr=context_lr,
-            policy_mean_reg_coeff=policy_mean_reg_coeff,
-            policy_std_reg_coeff=policy_std_reg_coeff,
-            policy_pre_activation_coeff=policy_pre_activation_coeff,
-            soft_target_tau=soft_target_tau,
-            kl_lambda=kl_lambda,
-            discount=discount,
-            reward_scale=reward_scale,
-            meta_batch_size=meta_batch_size,
-            num_steps_per_epoch=num_steps_per_epoch,
-            batch_size=batch_size,
-            embedding_batch_size=embedding_batch_size,
-            embedding_mini_batch_size=embedding_mini_batch_size,
-            num_initial_steps=num_initial_steps,
-            num_tasks_sample=num_tasks_sample,
-            num_steps_prior=num_steps_prior,
-            num_steps_posterior=num_steps_posterior,
-            num_extra_rl_steps_posterior=num_extra_rl_steps_posterior,
-            max_path_length=max_path_length,
-            update_post_train=update_post_train,
-            replay_buffer_size=replay_buffer_size,
-            context_reward_key=context_reward_key,
-            latent_dim=latent_dim,
-            num_train_tasks=num_train_tasks,
-            use_information_bottleneck=use_information_bottleneck,
-            use_next_obs=use_next_obs_in_context,
-        )
+        self.config = config = config_of(PEARLConfig, config, options)
         self.seed = fresh_seed() if seed is None else int(seed)
         self.test_env_sampler = test_env_sampler
-        self.num_test_tasks = count_test_tasks(num_test_tasks, test_env_sampler)
-        self._updates = check_updates(env, num_train_tasks)
-        self._evaluate_every = check_whole("evaluate_every", evaluate_every, 0)
+        self.num_test_tasks = _count_test_tasks(config.num_test_tasks, test_env_sampler)
+        self._updates = _checked_updates(env, config.num_train_tasks)
         self._num_gradient_steps = 0
 
-        self.env_spec = continuous_spec(self._updates[0] if env_spec is None else env_spec)
+        self.env_spec = _continuous_spec(self._updates[0] if env_spec is None else env_spec)
         # A policy class of another library acts as its inner policy does.
         self._scales, self._seeds = accepts(policy_class, "action_space"), accepts(policy_class, "seed")
         scaling = ActionScaling.of_squashed(self.env_spec.action_space) if self._scales else None
-        self._layout = RowLayout.of(self.env_spec, use_next_obs_in_context, scaling)
-        self._memory_when_full = check_memory(self._config, self._layout, num_epochs, memory_limit)
+        self._layout = RowLayout.of(self.env_spec, config.use_next_obs_in_context, scaling)
+        self._memory_when_full = check_memory(config, self._layout, num_epochs, config.memory_limit)
 
         self._policy_class, self._num_policies = policy_class, 0
         spec = self.get_env_spec(
             self.env_spec,
-            latent_dim,
+            config.latent_dim,
             "encoder",
-            use_next_obs=use_next_obs_in_context,
-            use_information_bottleneck=use_information_bottleneck,
+            use_next_obs=config.use_next_obs_in_context,
+            use_information_bottleneck=config.use_information_bottleneck,
         )
-        encoder = build_encoder(encoder_class, spec, encoder_hidden_sizes, self.seed)
-        self._config.check_encoder(bool(getattr(encoder, "recurrent", False)))
+        encoder = build_encoder(encoder_class, spec, config.encoder_hidden_sizes, self.seed)
+        self.config.check_encoder(bool(getattr(encoder, "recurrent", False)))
         self._networks = PEARLNetworks(
             policy=self._make_policy(encoder, inner_policy),
             encoder=encoder,
@@ -235,8 +135,8 @@ class PEARL(MetaRLAlgorithm):
         )
         self._device = self._default_device = torch.device("cpu" if device is None else device)
         self._networks.to(self._device)
-        self._networks.check_widths(self.env_spec, self._config, self._device)
-        self._optimizers = PEARLOptimizers(self._networks, optimizer_class, self._config)
+        self._networks.check_widths(self.env_spec, self.config, self._device)
+        self._optimizers = PEARLOptimizers(self._networks, optimizer_class, self.config)
 
         self._random = PEARLGenerators(self.seed, self._device)
         self._make_buffers()
@@ -247,7 +147,7 @@ class PEARL(MetaRLAlgorithm):
         """Spec (of an environment or spec) with ``latent_dim`` more observations, all flat Boxes on [-1, 1]."""
         spec = EnvSpec.from_env(env_spec)
         check_whole("latent_dim", latent_dim)
-        return EnvSpec(flat_box(spec.obs_dim + int(latent_dim)), flat_box(spec.act_dim), spec.max_episode_length)
+        return EnvSpec(_flat_box(spec.obs_dim + int(latent_dim)), _flat_box(spec.act_dim), spec.max_episode_length)
 
     @classmethod
     def get_env_spec(
@@ -273,9 +173,9 @@ class PEARL(MetaRLAlgorithm):
         if module == "encoder":
             context_dim = spec.obs_dim + spec.act_dim + 1 + (spec.obs_dim if use_next_obs else 0)
             factor_dim = latent_dim * (2 if use_information_bottleneck else 1)
-            return InOutSpec(flat_box(context_dim, np.inf), flat_box(factor_dim, np.inf))
+            return InOutSpec(_flat_box(context_dim, np.inf), _flat_box(factor_dim, np.inf))
         if module == "vf":
-            return EnvSpec(flat_box(spec.obs_dim), flat_box(latent_dim), spec.max_episode_length)
+            return EnvSpec(_flat_box(spec.obs_dim), _flat_box(latent_dim), spec.max_episode_length)
         raise unknown_name("module", str(module), ("encoder", "vf"))
 
     @property
@@ -320,7 +220,7 @@ class PEARL(MetaRLAlgorithm):
 
     def adapt_policies(self, policies: Sequence[Any], batches: Sequence[Any]) -> list[Any]:
         """See ``MetaRLAlgorithm``: the contexts of all tasks pass the encoder at once."""
-        rows = [context_rows(batch, self._layout, self._config.context_reward_key) for batch in batches]
+        rows = [context_rows(batch, self._layout, self.config.context_reward_key) for batch in batches]
         adapted = [self._view(policy.context_encoder, policy.policy) for policy in policies]
         if _share_encoder(adapted):
             with torch.no_grad():
@@ -355,23 +255,23 @@ class PEARL(MetaRLAlgorithm):
             self._collector.collect_visits(runner, self._draw_tasks())
             runner.log(self._train_networks(runner))
             self._reset_belief()
-            if self._evaluate_every and (epoch + 1) % self._evaluate_every == 0:
+            if self.config.evaluate_every and (epoch + 1) % self.config.evaluate_every == 0:
                 average_return = runner.evaluate(self, self.test_env_sampler)
         return average_return
 
     def update_seconds(self) -> float | None:
         """See ``RLAlgorithm``: on copies of the networks, with made-up data of the right shape."""
-        return seconds_of_step(self._networks, self._optimizers, self._layout, self._config, self._device)
+        return seconds_of_step(self._networks, self._optimizers, self._layout, self.config, self._device)
 
     @property
     def discount(self) -> float:
         """Discount factor."""
-        return float(self._config.discount)
+        return self.config.discount
 
     @property
     def max_path_length(self) -> int:
         """Maximum number of steps of a rollout."""
-        return int(self._config.max_path_length)
+        return self.config.max_steps
 
     @property
     def train_tasks(self) -> list[Any]:
@@ -381,7 +281,7 @@ class PEARL(MetaRLAlgorithm):
     @property
     def context_reward_key(self) -> str | None:
         """Name of the env_info that is the reward in contexts, or ``None``."""
-        return self._config.context_reward_key
+        return self.config.context_reward_key
 
     @property
     def device(self) -> torch.device:
@@ -398,7 +298,7 @@ class PEARL(MetaRLAlgorithm):
         bounds = [] if self._layout.scaling is None else [repr(self._layout.scaling.bounds)]
         name = getattr(self._policy_class, "__name__", "")
         return fingerprint_of(
-            self, self._networks.shapes(), described(self._config), name, self._optimizers.kind, *bounds
+            self, self._networks.shapes(), described(self.config, PEARLUpdate), name, self._optimizers.kind, *bounds
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -452,19 +352,17 @@ class PEARL(MetaRLAlgorithm):
         if self._scales:
             options["action_space"] = self.env_spec.action_space
         return self._policy_class(
-            latent_dim=self._config.latent_dim,
+            latent_dim=self.config.latent_dim,
             context_encoder=encoder,
             policy=inner_policy,
-            use_information_bottleneck=self._config.use_information_bottleneck,
-            use_next_obs=self._config.use_next_obs,
+            use_information_bottleneck=self.config.use_information_bottleneck,
+            use_next_obs=self.config.use_next_obs_in_context,
             **options,
         )
 
     def _make_buffers(self) -> None:
-        config = self._config
-        self._buffers = TaskBuffers(
-            len(self._updates), config.replay_buffer_size, self._layout, config.context_reward_key
-        )
+        config = self.config
+        self._buffers = TaskBuffers(len(self._updates), config.replay_size, self._layout, config.context_reward_key)
         self._collector = PEARLCollector(self._updates, self._buffers, config, self._posterior_contexts)
 
     def _reset_belief(self) -> None:
@@ -487,33 +385,33 @@ class PEARL(MetaRLAlgorithm):
 
     def _posterior_contexts(self, tasks: Sequence[int]) -> list[Context]:
         """Belief about each task given a sample of its context buffer."""
-        size = self._config.embedding_batch_size
+        size = self.config.embedding_batch_size
         context = self._buffers.sample_context(tasks, size, self._random.tasks)
         self._infer(self.policy, context)
         means, variances = (values.detach().cpu().numpy() for values in (self.policy.z_means, self.policy.z_vars))
         return [{"z_mean": mean.copy(), "z_var": var.copy()} for mean, var in zip(means, variances, strict=True)]
 
     def _draw_tasks(self) -> list[int]:
-        count = self._config.num_tasks_sample
+        count = self.config.tasks_per_epoch
         return self._random.tasks.integers(len(self._updates), size=count).tolist()
 
     def _train_networks(self, runner: Runner) -> dict[str, float]:
         """The gradient steps of one epoch; averages of their losses."""
-        batches = self._config
+        batches = self.config
         total = torch.zeros(len(METRICS), device=self._device)
-        runner.progress("updates", 0, batches.num_steps_per_epoch)
-        for step in range(batches.num_steps_per_epoch):
+        runner.progress("updates", 0, batches.gradient_steps)
+        for step in range(batches.gradient_steps):
             tasks = self._random.batches.integers(len(self._updates), size=batches.meta_batch_size).tolist()
             total += self._gradient_step(tasks)
-            runner.progress("updates", step + 1, batches.num_steps_per_epoch)
-        self._num_gradient_steps += batches.num_steps_per_epoch
-        means = mean_metrics(total, batches.num_steps_per_epoch)
-        check_finite(self._networks, means, self._num_gradient_steps, self._config.reward_scale)
+            runner.progress("updates", step + 1, batches.gradient_steps)
+        self._num_gradient_steps += batches.gradient_steps
+        means = mean_metrics(total, batches.gradient_steps)
+        check_finite(self._networks, means, self._num_gradient_steps, self.config.reward_scale)
         return means
 
     def _gradient_step(self, tasks: Sequence[int]) -> torch.Tensor:
         """Train all networks once on ``tasks``."""
-        batches, draws = self._config, self._random.batches
+        batches, draws = self.config, self._random.batches
         context = self._to_device(self._buffers.sample_context(tasks, batches.embedding_batch_size, draws))
 
         def draw() -> TransitionBatch:
@@ -524,6 +422,44 @@ class PEARL(MetaRLAlgorithm):
 
     def _to_device(self, rows: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(rows).to(self._device)
+
+
+def _flat_box(width: int, bound: float = 1.0) -> gymnasium.spaces.Box:
+    """Box of ``width`` numbers on [-bound, bound]."""
+    return gymnasium.spaces.Box(-bound, bound, shape=(width,), dtype=np.float32)
+
+
+def _count_test_tasks(num_test_tasks: int | None, sampler: Any) -> int:
+    """Number of test tasks; ``None`` means as many as the sampler has."""
+    count = getattr(sampler, "n_tasks", None) if num_test_tasks is None else num_test_tasks
+    if count is None:
+        raise ValueError(
+            f"num_test_tasks must be given, since test_env_sampler ({type(sampler).__name__}) does not say how many "
+            f"tasks it has (its n_tasks is None)"
+        )
+    return check_whole("num_test_tasks", count, 1)
+
+
+def _checked_updates(env: Sequence[EnvUpdate], num_train_tasks: int) -> list[EnvUpdate]:
+    """The updates as a list, one per train task."""
+    updates = list(env) if isinstance(env, Sequence) else []
+    if not updates or not all(callable(update) for update in updates):
+        raise TypeError(
+            f"env must be a list of EnvUpdates, one per train task (as task samplers give), got {type(env).__name__}"
+        )
+    if len(updates) != num_train_tasks:
+        raise ValueError(
+            f"env must hold one EnvUpdate per train task, got {len(updates)} with num_train_tasks={num_train_tasks}"
+        )
+    return updates
+
+
+def _continuous_spec(source: Any) -> EnvSpec:
+    """Spec itself, or that of the environment that an update builds (left to be collected: it may be a pool's own)."""
+    spec = source if isinstance(source, EnvSpec) else EnvSpec.from_env(source())
+    if not isinstance(spec.action_space, gymnasium.spaces.Box):
+        raise ValueError(f"PEARL needs continuous actions (a Box), got {spec.action_space}")
+    return spec
 
 
 def _share_encoder(policies: Sequence[Any]) -> bool:

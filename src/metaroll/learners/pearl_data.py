@@ -234,7 +234,7 @@ def check_memory(
     Raises:
         ValueError: That exceeds ``memory_limit``.
     """
-    capacity, num_tasks = config.replay_buffer_size, config.num_train_tasks
+    capacity, num_tasks = config.replay_size, config.num_train_tasks
     collected, context = None, None
     if num_epochs is not None:
         collected, context = config.most_transitions(num_epochs), config.most_context()
@@ -397,7 +397,7 @@ class PEARLCollector:
 
         Each part is stored before the runner gives the next, so that a run that is stopped in between keeps it.
         """
-        missing, each, count = self._buffers.empty_tasks, self._config.num_initial_steps, len(self._updates)
+        missing, each, count = self._buffers.empty_tasks, self._config.warmup_steps, len(self._updates)
         if not missing:
             return
         runner.progress("warm-up", (count - len(missing)) * each, count * each)
@@ -427,7 +427,7 @@ class PEARLCollector:
         """At least ``num_steps`` per task; the first ``update_post_train`` episodes under the prior, the posterior is
         inferred anew after every ``update_post_train`` episodes.
         """
-        rate, horizon = self._config.update_post_train, self._config.max_path_length
+        rate, horizon = self._config.update_post_train, self._config.max_steps
         steps = dict.fromkeys(tasks, 0)
         open_tasks, contexts = list(tasks), [_PRIOR] * len(tasks)
         while open_tasks:

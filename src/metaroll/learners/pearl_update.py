@@ -130,7 +130,7 @@ def update_networks(
 
     v_loss = value_loss(networks.vf(obs, z_fixed), value_target(min_q, log_prob))
     _step(optimizers.vf, v_loss)
-    soft_update(networks.target_vf.parameters(), networks.vf.parameters(), config.soft_target_tau)
+    soft_update(networks.target_vf.parameters(), networks.vf.parameters(), config.tau)
 
     weights = PolicyRegularizers(
         config.policy_mean_reg_coeff, config.policy_std_reg_coeff, config.policy_pre_activation_coeff

@@ -149,7 +149,7 @@ def _measured(
                 experiment.env if is_varied(checked["env"]) else checked["env"],
                 grid,
                 num_episodes=given.episodes,
-                max_steps=checked["algorithm"]["max_path_length"] if given.max_steps is None else given.max_steps,
+                max_steps=checked["algorithm"]["max_steps"] if given.max_steps is None else given.max_steps,
                 training=training if isinstance(training, RandomDomains) else None,
                 seed=given.seed,
                 pool=pool,

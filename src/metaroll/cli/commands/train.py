@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from metaroll.cli import options as cli
 from metaroll.cli.commands.train_help import USAGE, arguments_class, show_algorithm_help, show_general_help
 from metaroll.cli.options import AsTrained, Newest, Output, Switch, parse_command, unset
+from metaroll.config import GIVEN
 from metaroll.diagnostics.report import one_line
 from metaroll.errors import MetarollError, UnknownNameError, UsageError, blame_input, command_text
-from metaroll.training.algorithms.other_names import GIVEN, swapped_names
-from metaroll.training.algorithms.registry import ALGORITHM_NAMES, example_envs, get_algorithm
+from metaroll.training.algorithms.other_names import swapped_names
+from metaroll.training.algorithms.registry import ALGORITHM_NAMES, example_envs, require_known
+from metaroll.training.settings.run import SnapshotMode
+from metaroll.training.settings.table import ADAPTING, run_options
 from metaroll.training.store import run_folder
 
 if TYPE_CHECKING:
@@ -26,7 +29,6 @@ __all__ = ["demo", "evaluate", "resume", "train"]
 
 _AsBefore = Annotated[int | None, unset("INT", "as before")]
 _YesOrNo = Annotated[bool | None, unset("{True,False}", "as in training")]
-_SnapshotMode = Literal["all", "last", "gap", "gap_overwrite", "gap_and_last", "none"]
 _SNAPSHOT_MODES = "{all,last,gap,gap_overwrite,gap_and_last,none}"
 _Engine = Literal["auto", "serial", "process", "ray"]
 _MISSING = "the folder of the run is missing"
@@ -100,7 +102,7 @@ class _Services:
     keep_last: _AsBefore = None
     """How many newest snapshots are kept."""
     snapshot_mode: Annotated[
-        _SnapshotMode | None, unset("{all,last,gap,gap_overwrite,gap_and_last,none}", "as before")
+        SnapshotMode | None, unset("{all,last,gap,gap_overwrite,gap_and_last,none}", "as before")
     ] = None
     """Which snapshots are kept."""
     snapshot_gap: _AsBefore = None
@@ -199,6 +201,8 @@ def demo(arguments: Sequence[str]) -> None:
 def train(arguments: Sequence[str]) -> None:
     """Train an algorithm in a task family."""
     (algo, env), rest = _algorithm_and_environment(arguments)
+    options = run_options(algo)
+    rest = cli.renamed_flags(rest, options)
     from metaroll.cli.runs import (
         seed_group,
     )  # only now, as elsewhere here: it loads torch, for which help need not wait
@@ -213,7 +217,6 @@ def train(arguments: Sequence[str]) -> None:
         if cli.asks_for_help(rest):
             show_algorithm_help(_Files, algo, env, str(error) if isinstance(error, MetarollError) else one_line(error))
         raise
-    options = experiments.run_options(algo)
     kind = arguments_class(_Files, options, run_config.flat_values(config))
     about = f"{USAGE}\n\nDefaults shown are those of {algo} in {env}.\n\n{size_text(config)}"
     given: Any = cli.parse(kind, rest, command_text("train", algo, env), about)
@@ -265,7 +268,7 @@ def _algorithm_and_environment(arguments: Sequence[str]) -> tuple[tuple[str, str
         show_general_help(_Files)
     if swapped := swapped_names(names, ALGORITHM_NAMES):
         raise UsageError(f"{names[0]!r} is no algorithm; {swapped}")
-    algo = get_algorithm(names[0] if names else ALGORITHM_NAMES[0]).name
+    algo = require_known(names[0] if names else ALGORITHM_NAMES[0])
     if helps and len(names) < 2:
         show_algorithm_help(_Files, algo)
     if len(names) < 2:
@@ -329,11 +332,10 @@ def _refuse_lasting(arguments: Sequence[str]) -> None:
     file = run_folder.GROUP_FILE if (folder / run_folder.GROUP_FILE).is_file() else run_folder.CONFIG_FILE
     if not (folder / file).is_file():
         return
-    from metaroll.training.session.experiments import run_options
-
     config = run_folder.read_config(folder, file)
     fixed = {flag: option for option in run_options(config["algo"]) for flag in cli.flags_for(option)}
     fixed = {flag: option for flag, option in fixed.items() if flag not in cli.flags_of(_ResumeArguments)}
+    rest = cli.renamed_flags(rest, run_options(config["algo"]))
     typed = (argument.split("=")[0].replace("_", "-") for argument in rest)
     if (flag := next((flag for flag in typed if flag in fixed), None)) is not None:
         kept = config[fixed[flag].section].get(fixed[flag].name)
@@ -385,18 +387,18 @@ def evaluate(arguments: Sequence[str]) -> None:
 
 def _evaluator_changes(config: Mapping[str, Any], episodes: int | None, given: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of the evaluator that differ from those of the run; ``given`` are the options of ``_Adaptation``."""
-    if not get_algorithm(config["algo"]).adapts:
+    if config["algo"] not in ADAPTING:
         for name in given:
             flag = "--" + name.replace("_", "-")
             raise UsageError(f"{flag} is for algorithms that adapt; ask for more episodes with --episodes N")
         return {} if episodes is None else {"num_episodes": episodes}
-    changes = {"n_test_rollouts" if name == "adapted_episodes" else name: value for name, value in given.items()}
+    changes = {"num_episodes" if name == "adapted_episodes" else name: value for name, value in given.items()}
     values = {**config["evaluation"], **changes}
     rounds, per_round = values.get("adaptation_rounds"), values.get("episodes_per_round")
     if episodes is not None:
-        changes["n_exploration_traj"] = episodes
+        changes["num_adaptation_episodes"] = episodes
     elif rounds is not None and per_round is not None:
-        changes["n_exploration_traj"] = rounds * per_round  # the number of the run is that of its own rounds
+        changes["num_adaptation_episodes"] = rounds * per_round  # the number of the run is that of its own rounds
     return changes
 
 

@@ -8,24 +8,25 @@ from typing import Any
 
 from metaroll.cli import options as cli
 from metaroll.cli.options import Output
+from metaroll.config import MISSING, Option, merge_layers
 from metaroll.errors import command_text
-from metaroll.training.algorithms.options import MISSING, Option, constructor_options, merge_layers
 from metaroll.training.algorithms.registry import (
     ALGORITHM_NAMES,
     FIRST_RUN,
     default_size,
-    get_algorithm,
     preset,
     preset_options,
     purpose,
+    require_known,
     size_values,
 )
+from metaroll.training.settings.table import run_options
 
 __all__ = ["SECTIONS", "USAGE", "arguments_class", "show_algorithm_help", "show_general_help"]
 
 USAGE = "metaroll train ALGO ENV [options]"
 SECTIONS = ("run", "algorithm", "evaluation")
-_OF_ENV = ("max_path_length", "num_train_tasks", "num_test_tasks")
+_OF_ENV = ("max_steps", "num_train_tasks", "num_test_tasks")
 """Options whose defaults follow from the environment."""
 
 
@@ -50,9 +51,7 @@ def arguments_class(
 
 def show_general_help(files: type) -> None:
     """Print how ``metaroll train`` is used, all algorithms, and the options that every run has."""
-    from metaroll.training.session.experiments import RunOptions
-
-    options = constructor_options(RunOptions, "run")
+    options = [option for option in run_options(ALGORITHM_NAMES[0]) if option.section == "run"]
     hints = dict.fromkeys(preset_options(), "that of ALGO in ENV")
     values = {option.name: option.default for option in options}
     widest = max(map(len, ALGORITHM_NAMES))
@@ -75,9 +74,7 @@ def show_algorithm_help(files: type, algo: str, env: str = "", why: str = "") ->
         env: Name of the environment that could not be made; empty: none was named.
         why: Why not.
     """
-    from metaroll.training.session.experiments import run_options
-
-    algo, options = get_algorithm(algo).name, run_options(algo)
+    options = run_options(require_known(algo))
     size = default_size(algo, env, own=":" in env)
     values = merge_layers(
         options, [("the preset", preset(algo, env)), ("the size", {"size": size, **size_values(algo, env, size)})]

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from metaroll.checks import check_number, check_whole
 from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import DivergedError, unknown_name
-from metaroll.functional.gradients.meta_gradients import InnerObjective, Samples, mean_cosine
+from metaroll.errors import DivergedError
+from metaroll.functional.gradients.meta_gradients import Samples, mean_cosine
+from metaroll.learners.maml.configs import MAMLConfig
 from metaroll.learners.maml.outer import MetaProblem, OuterState, OuterUpdate
 from metaroll.learners.maml.samples import Gathered, SampleSettings, gather
 from metaroll.learners.maml.tasks import InnerSteps, inner_steps, task_gradient, with_old
@@ -22,40 +22,9 @@ from metaroll.learners.runner import Runner
 from metaroll.policies.normalized import NormalizedPolicy
 from metaroll.types import EnvSpec, EnvUpdate
 
-__all__ = ["Adapter", "MAMLConfig", "MetaSamples", "collect"]
+__all__ = ["Adapter", "MetaSamples", "collect"]
 
 _MOST_NAMED = 3
-
-
-@dataclass(frozen=True, kw_only=True)
-class MAMLConfig:
-    """Numbers and choices of ``MAML``, checked."""
-
-    inner: InnerObjective
-    meta_batch_size: int
-    rollouts_per_task: int
-    num_inner_steps: int
-    inner_step_size: float
-    later_step_size: float | None
-    learn_step_sizes: bool
-    second_order: bool
-    adapt: tuple[str, ...]
-    discount: float
-    gae_lambda: float
-    normalize_advantages: bool
-    max_path_length: int
-    normalize_observations: bool
-
-    def __post_init__(self) -> None:
-        if self.inner not in get_args(InnerObjective):
-            raise unknown_name("inner", str(self.inner), get_args(InnerObjective))
-        for name in ("meta_batch_size", "rollouts_per_task", "num_inner_steps"):
-            check_whole(name, getattr(self, name))
-        check_number("inner_step_size", self.inner_step_size, 0.0, above_low=True)
-        if self.later_step_size is not None:
-            check_number("later_step_size", self.later_step_size, 0.0, above_low=True)
-        check_number("discount", self.discount, 0.0, 1.0)
-        check_number("gae_lambda", self.gae_lambda, 0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -142,7 +111,7 @@ class Adapter:
     env_spec: EnvSpec
     settings: SampleSettings
     device: torch.device
-    inner_step_size: float
+    inner_lr: float
 
     def samples(
         self,
@@ -180,7 +149,7 @@ class Adapter:
         raise DivergedError.of(
             f"an inner step diverges: policies are not finite in {len(bad)} of {len(finite)} tasks: "
             f"{_named(bad, tasks)}",
-            {"inner_step_size": self.inner_step_size},
+            {"inner_lr": self.inner_lr},
         )
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import gymnasium
 import numpy as np
 import torch
 from torch import Tensor
 
-from metaroll.checks import check_whole
+from metaroll.config import config_of, described, described_values
 from metaroll.data.paths import TrajectoryBatch
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
@@ -21,13 +21,14 @@ from metaroll.functional.distributions import ActionDistribution
 from metaroll.functional.running_moments import Moments, add_rows
 from metaroll.learners.base import MetaRLAlgorithm
 from metaroll.learners.foreign import as_runner
-from metaroll.learners.maml.collecting import Adapter, MAMLConfig, MetaSamples, collect
+from metaroll.learners.maml.collecting import Adapter, MetaSamples, collect
+from metaroll.learners.maml.configs import InnerConfig, MAMLConfig
 from metaroll.learners.maml.outer import MetaProblem, OuterState, OuterUpdate, TRPOOuter, first_state
 from metaroll.learners.maml.samples import SampleSettings
 from metaroll.learners.maml.tasks import BatchedTasks
 from metaroll.learners.on_policy_training import KNOWN_EPOCHS, TrainingTasks, horizon_of
 from metaroll.learners.runner import Runner
-from metaroll.learners.snapshots import described, fingerprint_of, load_or_keep, shapes_of, weights_of
+from metaroll.learners.snapshots import fingerprint_of, load_or_keep, shapes_of, weights_of
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.normalized import NormalizedPolicy
 from metaroll.seeding import derive_seed, fresh_seed
@@ -51,33 +52,13 @@ class MAML(MetaRLAlgorithm):
     Args:
         env_spec: Environment or spec.
         policy: What is trained: any policy of metaroll with ``action_distribution``, perhaps in a ``NormalizedPolicy``.
+        config: Settings; ``None`` means the defaults.
         outer: How the initial parameters improve; ``None`` means ``TRPOOuter()``.
         task_sampler: Tasks to train in, drawn anew every epoch: a list of ``EnvUpdate``, or a sampler of them.
         test_env_sampler: Task sampler of the evaluations.
-        inner: What inner steps maximize (see ``functional.gradients.meta_gradients``); null means that of outer.
-        meta_batch_size: Tasks per epoch.
-        rollouts_per_task: Rollouts per task and moment.
-        num_inner_steps: Gradient steps in each task.
-        inner_step_size: Size of the inner steps.
-        later_step_size: Size of the steps of ``adapt_policy`` after the first, in a test; null means the same. Along
-            normalized advantages steps do not get shorter by themselves where there is little left to gain.
-        learn_step_sizes: Learn an inner step size for each parameter (Li et al. 2017, arXiv:1707.09835).
-        second_order: Whether derivatives go through the inner gradients; without, it is first-order MAML.
-        adapt: Beginnings of the names of parameters that inner steps change, as policy.net.layers.2 (see
-            ``policy.parameter_layout().names``); none means all. The last layer alone: Raghu et al. 2020,
-            arXiv:1909.09157.
-        discount: Discount factor in [0, 1].
-        gae_lambda: Trade-off between bias (0) and variance (1) of the advantages.
-        normalize_advantages: Give the advantages of each task mean 0 and standard deviation 1.
-        max_path_length: Maximum number of steps of a rollout; ``None`` means the environment's time limit.
-        context_reward_key: Name of an env_info (``'sparse_reward'``) that replaces the reward in what inner steps adapt
-            to; the outer update goes by the reward itself.
-        normalize_observations: Give observations mean 0 and standard deviation 1, over all tasks; the statistics are
-            not adapted.
-        scale_actions: Bring actions from [-1, 1] to the bounds of the action space, and clip them there.
-        evaluate_every: Evaluate after every so many epochs; 0 means never.
         seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
         device: Where gradients are computed; ``None`` means the CPU.
+        options: Settings by name, in place of those of ``config``.
 
     Raises:
         TypeError: The policy has no densities, or observations are dicts or tuples.
@@ -89,71 +70,44 @@ class MAML(MetaRLAlgorithm):
     def __init__(
         self,
         env_spec: Any,
+        config: MAMLConfig | None = None,
+        *,
         policy: ActingPolicy,
         outer: OuterUpdate | None = None,
-        *,
         task_sampler: Any = None,
         test_env_sampler: Any = None,
-        inner: Literal["ratio", "log-likelihood", "magic-box"] | None = None,
-        meta_batch_size: int = 20,
-        rollouts_per_task: int = 20,
-        num_inner_steps: int = 1,
-        inner_step_size: float = 0.1,
-        later_step_size: float | None = None,
-        learn_step_sizes: bool = False,
-        second_order: bool = True,
-        adapt: Sequence[str] = (),
-        discount: float = 0.99,
-        gae_lambda: float = 1.0,
-        normalize_advantages: bool = True,
-        max_path_length: int | None = None,
-        context_reward_key: str | None = None,
-        normalize_observations: bool = False,
-        scale_actions: bool = True,
-        evaluate_every: int = 10,
         seed: int | None = None,
         device: str | torch.device | None = None,
+        **options: Any,
     ) -> None:
         self.env_spec = EnvSpec.from_env(env_spec)
         _refuse_structured(self.env_spec)
         self._outer: OuterUpdate = TRPOOuter() if outer is None else outer
         if not isinstance(self._outer, OuterUpdate):
             raise TypeError(f"outer must be an OuterUpdate, ProMPOuter() say, got {outer!r}")
-        self._config = MAMLConfig(
-            inner=self._outer.inner if inner is None else inner,
-            meta_batch_size=meta_batch_size,
-            rollouts_per_task=rollouts_per_task,
-            num_inner_steps=num_inner_steps,
-            inner_step_size=inner_step_size,
-            later_step_size=later_step_size,
-            learn_step_sizes=learn_step_sizes,
-            second_order=second_order,
-            adapt=tuple(adapt),
-            discount=discount,
-            gae_lambda=gae_lambda,
-            normalize_advantages=normalize_advantages,
-            max_path_length=horizon_of(max_path_length, self.env_spec),
-            normalize_observations=normalize_observations,
+        given = config_of(MAMLConfig, config, options)
+        self.config = replace(
+            given,
+            inner=self._outer.inner if given.inner is None else given.inner,
+            max_steps=horizon_of(given.max_steps, self.env_spec),
         )
-        if not isinstance(context_reward_key, str | None):
-            raise TypeError(f"context_reward_key must be the name of an env_info, got {context_reward_key!r}")
-        self._context_reward_key = context_reward_key
-        self.inner_steps = num_inner_steps
+        self._context_reward_key = given.context_reward_key
+        self.inner_steps = given.num_inner_steps
         if task_sampler is None:
             raise ValueError("task_sampler is missing: there is nothing to adapt to in a single task")
-        self.evaluate_every = check_whole("evaluate_every", evaluate_every, 0)
+        self.evaluate_every = given.evaluate_every
         self.seed = fresh_seed() if seed is None else int(seed)
         self._tasks = TrainingTasks(task_sampler, derive_seed("meta-training tasks", self.seed))
         self.test_env_sampler = test_env_sampler
-        self._policy = _wrapped(policy, normalize_observations, scale_actions, self.env_spec)
+        self._policy = _wrapped(policy, given.normalize_observations, given.scale_actions, self.env_spec)
         self._device = torch.device("cpu" if device is None else device)
         self._layout = self._policy.parameter_layout()
-        self._problem = _problem_of(self._policy, self._config, self._device)
+        self._problem = _problem_of(self._policy, self.config, self._device)
         self._adapter = self._make_adapter()
         self._step_sizes = self._problem.step_sizes.clone()
-        self._state = first_state(self._meta_parameters(), num_inner_steps, self._outer.kl_coeff)
-        known = KNOWN_EPOCHS * self._config.meta_batch_size * self._config.rollouts_per_task
-        self._moments = self._policy.observation_moments(known * self._config.max_path_length)
+        self._state = first_state(self._meta_parameters(), given.num_inner_steps, self._outer.kl_coeff)
+        known = KNOWN_EPOCHS * self.config.meta_batch_size * self.config.rollouts_per_task
+        self._moments = self._policy.observation_moments(known * self.max_path_length)
         self._num_epochs = 0
 
     # -- what it is ----------------------------------------------------------------------------------------------------
@@ -171,12 +125,13 @@ class MAML(MetaRLAlgorithm):
     @property
     def discount(self) -> float:
         """Discount factor."""
-        return float(self._config.discount)
+        return self.config.discount
 
     @property
     def max_path_length(self) -> int:
         """Maximum number of steps of a rollout."""
-        return int(self._config.max_path_length)
+        assert self.config.max_steps is not None
+        return self.config.max_steps
 
     @property
     def train_tasks(self) -> list[Any] | None:
@@ -222,8 +177,8 @@ class MAML(MetaRLAlgorithm):
         Raises:
             DivergedError: Inner steps lead to parameters that are not finite; the tasks are named.
         """
-        tasks = self._tasks.draw(self._config.meta_batch_size)
-        return collect(runner, tasks, self._adapter, self._meta_parameters(), self._config)
+        tasks = self._tasks.draw(self.config.meta_batch_size)
+        return collect(runner, tasks, self._adapter, self._meta_parameters(), self.config)
 
     def update(self, found: MetaSamples) -> dict[str, float]:
         """Improve the initial parameters with what ``collect`` returned; numbers for the log (``MetaSamples.metrics``).
@@ -237,7 +192,7 @@ class MAML(MetaRLAlgorithm):
         found.refuse_non_finite(self._problem, self._outer, before, (meta, state), numbers)
         self._state = state
         self._take(meta)
-        if self._config.normalize_observations:
+        if self.config.normalize_observations:
             self._moments = add_rows(self._moments, found.observations)
             self._policy.set_observation_moments(self._moments.mean, self._moments.std)
         self._num_epochs += 1
@@ -273,11 +228,11 @@ class MAML(MetaRLAlgorithm):
         flat = torch.from_numpy(np.stack([policy.acting_parameters() for policy in policies])).to(self._device)
         samples = self._adapter.samples(groups, flat)[1]
         meta = self._meta_parameters()
-        later = self._config.later_step_size
+        later = self.config.later_inner_lr
         scales = None
         if later is not None:
             is_first = (flat == self._problem.split(meta)[0]).all(dim=1)
-            scales = torch.where(is_first, 1.0, later / self._config.inner_step_size)
+            scales = torch.where(is_first, 1.0, later / self.config.inner_lr)
         taken = self._adapter.inner_step(meta, flat, samples, range(len(policies)), scales)
         for policy, parameters in zip(policies, taken.parameters.cpu(), strict=True):  # given up by the caller
             self._layout.assign(policy, parameters)
@@ -287,11 +242,11 @@ class MAML(MetaRLAlgorithm):
 
     def fingerprint(self) -> str:
         """Class, networks and hyperparameters as a short text; a snapshot fits a MAML with the same one."""
-        outer = f"{type(self._outer).__name__} {sorted(asdict(self._outer).items())!r}"  # pyright: ignore[reportArgumentType]
+        outer = f"{type(self._outer).__name__} {sorted(described_values(self._outer).items())!r}"
         kinds = [type(self._policy.policy).__name__, outer, *shapes_of(self._policy)]
         kinds += [] if self._policy.scale_actions else ["scale_actions=False"]
         kinds += [] if self._context_reward_key is None else [f"context_reward_key={self._context_reward_key}"]
-        return fingerprint_of(self, *kinds, described(self._config))
+        return fingerprint_of(self, *kinds, described(self.config, InnerConfig))
 
     def state_dict(self) -> dict[str, Any]:
         """Weights, step sizes, state of the outer update, moments, generators and counters."""
@@ -324,21 +279,21 @@ class MAML(MetaRLAlgorithm):
 
     def _make_adapter(self) -> Adapter:
         settings = SampleSettings(
-            discount=self._config.discount,
-            gae_lambda=self._config.gae_lambda,
-            normalize_advantages=self._config.normalize_advantages,
-            time_rewards="magic-box" in (self._config.inner, self._outer.inner),
+            discount=self.config.discount,
+            gae_lambda=self.config.gae_lambda,
+            normalize_advantages=self.config.normalize_advantages,
+            time_rewards="magic-box" in (self.config.inner, self._outer.inner),
             context_reward_key=self._context_reward_key,
         )
-        return Adapter(self._problem, self._policy, self.env_spec, settings, self._device, self._config.inner_step_size)
+        return Adapter(self._problem, self._policy, self.env_spec, settings, self._device, self.config.inner_lr)
 
     def _meta_parameters(self) -> Tensor:
         flat = torch.from_numpy(self._policy.acting_parameters()).to(self._device)
-        return torch.cat([flat, self._step_sizes]) if self._config.learn_step_sizes else flat
+        return torch.cat([flat, self._step_sizes]) if self.config.learn_inner_lr else flat
 
     def _take(self, meta: Tensor) -> None:
         flat = meta[: self._layout.size]
-        if self._config.learn_step_sizes:
+        if self.config.learn_inner_lr:
             self._step_sizes = meta[self._layout.size :].clone()
         self._layout.assign(self._policy, flat.cpu())
 
@@ -348,12 +303,13 @@ def _problem_of(policy: NormalizedPolicy, config: MAMLConfig, device: torch.devi
     names = _adapted_names(policy, config.adapt)
     trained = _flags(layout, lambda name: parameters[name].requires_grad)
     adapted = trained * _flags(layout, lambda name: name in names)
-    changed = torch.cat([trained, adapted]) if config.learn_step_sizes else trained
+    changed = torch.cat([trained, adapted]) if config.learn_inner_lr else trained
 
     def distribution(flat: Tensor, observations: Tensor) -> ActionDistribution:
         return policy.action_distribution(layout.torch_views(flat), observations)
 
-    sizes = config.inner_step_size * adapted
+    sizes = config.inner_lr * adapted
+    assert config.inner is not None
     return MetaProblem(distribution, config.inner, config.second_order, sizes.to(device), changed.to(device))
 
 

@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, final
 import torch
 from torch import Tensor
 
-from metaroll.checks import check_number, check_whole
 from metaroll.functional.gradients.meta_gradients import (
     AdamState,
     Adaptation,
@@ -30,6 +29,7 @@ from metaroll.functional.gradients.meta_gradients import (
     mean_kl,
 )
 from metaroll.functional.gradients.surrogates import magic_box_objective, ratio_objective
+from metaroll.learners.maml.configs import AdamConfig, ProMPConfig, TrustRegionConfig
 
 __all__ = [
     "DICEOuter",
@@ -212,24 +212,8 @@ class OuterUpdate(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdamOuter(OuterUpdate, ABC):
-    """Steps of Adam along the meta-gradient, all on the same samples.
-
-    Args:
-        learning_rate: Step size of Adam.
-        num_outer_steps: How many steps are taken with the samples of one iteration.
-        max_grad_norm: Maximum norm of the meta-gradient; null does not limit it.
-    """
-
-    learning_rate: float = 1e-3
-    num_outer_steps: int = 1
-    max_grad_norm: float | None = None
-
-    def __post_init__(self) -> None:
-        check_number("learning_rate", self.learning_rate, 0.0, above_low=True)
-        check_whole("num_outer_steps", self.num_outer_steps)
-        if self.max_grad_norm is not None:
-            check_number("max_grad_norm", self.max_grad_norm, 0.0, above_low=True)
+class AdamOuter(AdamConfig, OuterUpdate, ABC):
+    """Steps of Adam along the meta-gradient, all on the same samples."""
 
     @property
     def step_limits(self) -> dict[str, float]:
@@ -246,9 +230,9 @@ class AdamOuter(OuterUpdate, ABC):
     def update(
         self, tasks: TaskLosses, meta_parameters: Tensor, state: OuterState
     ) -> tuple[Tensor, OuterState, dict[str, float]]:
-        """``num_outer_steps`` steps."""
+        """``gradient_steps`` steps."""
         losses, norms = [], []
-        for _ in range(self.num_outer_steps):
+        for _ in range(self.gradient_steps):
             gradient, found = tasks.gradient(meta_parameters, state)
             meta_parameters, state, norm = self.step_along(meta_parameters, gradient, state)
             losses.append(float(found.losses))
@@ -259,13 +243,7 @@ class AdamOuter(OuterUpdate, ABC):
 @final
 @dataclass(frozen=True, kw_only=True)
 class VPGOuter(AdamOuter):
-    """The plain policy gradient after adaptation (Finn et al. 2017, arXiv:1703.03400, algorithm 3).
-
-    Args:
-        learning_rate: Step size of Adam.
-        num_outer_steps: How many steps are taken with the samples of one iteration.
-        max_grad_norm: Maximum norm of the meta-gradient; null does not limit it.
-    """
+    """The plain policy gradient after adaptation (Finn et al. 2017, arXiv:1703.03400, algorithm 3)."""
 
     def losses(self, steps: Any, before: Any, after: Tensor, inner_kl: Tensor, state: OuterState) -> Tensor:
         return -averaged(after * steps[-1].advantages, steps[-1].weights)
@@ -276,11 +254,6 @@ class VPGOuter(AdamOuter):
 class EMAMLOuter(AdamOuter):
     """The policy gradient after adaptation, and of what made the samples before it (Al-Shedivat et al. 2018,
     arXiv:1710.03641; Stadie et al. 2018, arXiv:1803.01118, equation 4): exploration is rewarded for what it led to.
-
-    Args:
-        learning_rate: Step size of Adam.
-        num_outer_steps: How many steps are taken with the samples of one iteration.
-        max_grad_norm: Maximum norm of the meta-gradient; null does not limit it.
     """
 
     def losses(self, steps: Any, before: Any, after: Tensor, inner_kl: Tensor, state: OuterState) -> Tensor:
@@ -291,13 +264,7 @@ class EMAMLOuter(AdamOuter):
 @final
 @dataclass(frozen=True, kw_only=True)
 class DICEOuter(AdamOuter):
-    """The estimator whose derivatives of all orders are right (Foerster et al. 2018, arXiv:1802.05098), inside and out.
-
-    Args:
-        learning_rate: Step size of Adam.
-        num_outer_steps: How many steps are taken with the samples of one iteration.
-        max_grad_norm: Maximum norm of the meta-gradient; null does not limit it.
-    """
+    """The estimator with right derivatives of all orders (Foerster et al. 2018, arXiv:1802.05098), inside and out."""
 
     inner: ClassVar[InnerObjective] = "magic-box"
 
@@ -308,13 +275,7 @@ class DICEOuter(AdamOuter):
 @final
 @dataclass(frozen=True, kw_only=True)
 class VPGDICEOuter(AdamOuter):
-    """The plain policy gradient after inner steps along the estimator of Foerster et al. 2018 (arXiv:1802.05098).
-
-    Args:
-        learning_rate: Step size of Adam.
-        num_outer_steps: How many steps are taken with the samples of one iteration.
-        max_grad_norm: Maximum norm of the meta-gradient; null does not limit it.
-    """
+    """The plain policy gradient after inner steps along the estimator of Foerster et al. 2018 (arXiv:1802.05098)."""
 
     inner: ClassVar[InnerObjective] = "magic-box"
 
@@ -324,35 +285,14 @@ class VPGDICEOuter(AdamOuter):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class ProMPOuter(AdamOuter):
+class ProMPOuter(ProMPConfig, AdamOuter):
     """Proximal meta-policy search (Rothfuss et al. 2019, arXiv:1810.06784, equation 10).
 
     Several steps along a clipped objective after adaptation, with a penalty on the KL divergence of the policies before
     adaptation from those that made the samples.
-
-    Args:
-        learning_rate: Step size of Adam.
-        num_outer_steps: How many steps are taken with the samples of one iteration.
-        max_grad_norm: Maximum norm of the meta-gradient; null does not limit it.
-        clip_range: How far the probability ratio after adaptation may move from 1 before the objective is clipped.
-        kl_coeff: Weight of the KL divergence.
-        target_kl: The weight is halved after an iteration whose divergence is below this over 1.5, and doubled after
-            one above 1.5 times this; null keeps it.
     """
 
     penalizes_kl: ClassVar[bool] = True
-
-    num_outer_steps: int = 5
-    clip_range: float = 0.3
-    kl_coeff: float = 5e-4
-    target_kl: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number("clip_range", self.clip_range, 0.0, above_low=True)
-        check_number("kl_coeff", self.kl_coeff, 0.0)
-        if self.target_kl is not None:
-            check_number("target_kl", self.target_kl, 0.0, above_low=True)
 
     def losses(self, steps: Any, before: Any, after: Tensor, inner_kl: Tensor, state: OuterState) -> Tensor:
         last = steps[-1]
@@ -362,7 +302,7 @@ class ProMPOuter(AdamOuter):
     def update(
         self, tasks: TaskLosses, meta_parameters: Tensor, state: OuterState
     ) -> tuple[Tensor, OuterState, dict[str, float]]:
-        """``num_outer_steps`` steps, then the coefficients follow the divergence."""
+        """``gradient_steps`` steps, then the coefficients follow the divergence."""
         following, state, numbers = super().update(tasks, meta_parameters, state)
         found = tasks.means(following, state)
         numbers |= {"outer_loss": float(found.losses)}  # before the first step it is 0, whatever was sampled
@@ -381,32 +321,12 @@ class ProMPOuter(AdamOuter):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class TRPOOuter(OuterUpdate):
+class TRPOOuter(TrustRegionConfig, OuterUpdate):
     """A step within a trust region (Schulman et al. 2015, arXiv:1502.05477), as Finn et al. 2017 use it for MAML.
 
     The direction solves ``H x = g`` by conjugate gradients with exact products of the Hessian H of the KL divergence
     after adaptation; a line search takes the first step that lowers the loss and keeps to the divergence.
-
-    Args:
-        max_kl: Maximum mean KL divergence of the adapted policies from those that made the samples.
-        cg_iterations: Number of products.
-        damping: Added to the diagonal of H.
-        backtrack_ratio: Factor of the step between two tries of the line search.
-        max_backtracks: Number of tries; after the last one nothing is changed.
     """
-
-    max_kl: float = 0.01
-    cg_iterations: int = 10
-    damping: float = 1e-5
-    backtrack_ratio: float = 0.8
-    max_backtracks: int = 15
-
-    def __post_init__(self) -> None:
-        check_number("max_kl", self.max_kl, 0.0, above_low=True)
-        check_whole("cg_iterations", self.cg_iterations)
-        check_number("damping", self.damping, 0.0)
-        check_number("backtrack_ratio", self.backtrack_ratio, 0.0, 1.0, above_low=True)
-        check_whole("max_backtracks", self.max_backtracks)
 
     def losses(self, steps: Any, before: Any, after: Tensor, inner_kl: Tensor, state: OuterState) -> Tensor:
         last = steps[-1]

@@ -1,24 +1,25 @@
-"""``OffPolicyRLAlgorithm``: live collection into a replay buffer, and updates from it."""
+"""``OffPolicyLearner``: live collection into a replay buffer, and updates from it."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from abc import abstractmethod
+from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import gymnasium
 import numpy as np
 import torch
 
-from metaroll.checks import check_number, check_unit_interval, check_whole
-from metaroll.data.replay.replay_buffer import ReplayBatch
+from metaroll.config import config_of
+from metaroll.data.replay.replay_buffer import ReplayBatch, ReplayBuffer
 from metaroll.data.replay.streams import named_leaves
 from metaroll.data.rollouts import Rollouts
-from metaroll.errors import option_text, said
+from metaroll.errors import option_text
 from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.foreign import as_runner
+from metaroll.learners.off_policy.configs import OffPolicyConfig, PrioritiesConfig
 from metaroll.learners.off_policy.episodes import Counts, RunningEpisodes
 from metaroll.learners.off_policy.replay import TransitionBatch, as_replay, tensors_of
 from metaroll.learners.off_policy.trainer import ReplayTrainer
@@ -29,147 +30,151 @@ from metaroll.policies.encoders import is_image
 from metaroll.seeding import derive_seed, fresh_seed
 from metaroll.types import EnvSpec
 
-__all__ = ["CollectionOptions", "OffPolicyRLAlgorithm"]
+__all__ = ["Made", "OffPolicyLearner", "require_box", "require_choices"]
+
+C = TypeVar("C", bound=OffPolicyConfig)
 
 
 _DRAWN_AT_ONCE = 2**18
 """Numbers in observations that are drawn at once: few enough to stay in a cache."""
 
 
-class CollectionOptions(TypedDict, total=False):
-    """Keyword arguments of ``OffPolicyRLAlgorithm``, where they are explained, that its learners hand on to it."""
+class Made(NamedTuple):
+    """What ``OffPolicyLearner.make`` gives.
 
-    discount: float
-    steps_per_epoch: int
-    max_path_length: int | None
-    max_eval_path_length: int | None
-    n_train_steps: int
-    buffer_batch_size: int
-    min_buffer_size: int
-    rollout_batch_size: int
-    reward_scale: float
-    smooth_return: bool
-    update_to_data: float
-    n_step: int
-    n_eval_trajs: int | None
-    evaluate_every: int
-    task_sampler: Any
-    test_env_sampler: Any
+    Attributes:
+        policy: What is learned, and evaluated.
+        qf: Its action values.
+        exploration_policy: What acts in training; ``None`` means the policy itself.
+        trainer: Networks and optimizers of a learner of this library, for ``improve``; ``None``: a subclass keeps, and
+            saves, its own.
+        weight_exponent: How far weights make up for the priorities of a buffer that has any; ``None``: it has none.
+    """
+
+    policy: Any
+    qf: Any
+    exploration_policy: Any = None
+    trainer: ReplayTrainer | None = None
+    weight_exponent: float | None = None
 
 
-class OffPolicyRLAlgorithm(RLAlgorithm):
+class OffPolicyLearner(RLAlgorithm, ABC, Generic[C]):
     """Learns from replayed steps, while rollouts go on from call to call.
 
-    An epoch is ``steps_per_epoch`` cycles. Each takes ``n_train_steps / update_to_data`` environment steps in
-    ``rollout_batch_size`` rollouts that go on side by side, stores them, and calls ``train_once``, where a subclass
-    says how it learns: ``sample_batch()`` draws from the buffer. Its own attributes must exist before it calls the
-    constructor here, which ends with ``init_opt()``.
+    An epoch is ``cycles_per_epoch`` cycles. Each takes ``gradient_steps / update_to_data`` environment steps in
+    ``num_envs`` rollouts that go on side by side, stores them, and calls ``train_once``: ``sample_batch()`` draws from
+    the buffer. A subclass says in ``make`` what it learns with.
 
     Only what the environment itself ends is stored as terminal, a time limit is not; the observation after the last
     step of an episode is its own. What exploration remembers begins anew with each. Evaluations act without noise.
 
     Attributes:
-        trainer: Networks and optimizers of a learner of this library, for ``improve``; ``None``: a subclass keeps, and
-            saves, its own.
-        weight_exponent: How far weights make up for the priorities of a buffer that has any; ``None``: it has none.
+        config_class: Its settings.
+        config: The same, with their values.
+        device: Where the networks live.
 
     Args:
         env_spec: Environment or spec.
-        policy: What is learned, and evaluated.
-        qf: Its action values.
-        replay_buffer: A ``ReplayBuffer``, or a buffer with garage's ``add_path`` and ``sample_transitions``.
-        use_target: Whether to use target networks (for subclasses that can do without).
-        discount: Discount factor.
-        steps_per_epoch: Number of train_once calls per epoch.
-        max_path_length: Maximum number of steps of a rollout; null means the environment's time limit.
-        max_eval_path_length: The same in evaluations; null means max_path_length.
-        n_train_steps: Gradient steps of each train_once call.
-        buffer_batch_size: Replayed steps of a gradient step.
-        min_buffer_size: Steps to collect before the first gradient step.
-        rollout_batch_size: Number of rollouts that go on side by side.
-        reward_scale: What rewards are multiplied with as they enter an update; they are stored as they are.
-        smooth_return: train_once returns the average over all episodes, rather than those of the epoch (the log's).
-        exploration_policy: What acts in training; ``None`` means the policy itself.
-        update_to_data: Gradient steps per environment step.
-        n_step: Rewards to sum before the value of an observation counts.
-        n_eval_trajs: Episodes of an evaluation, where the runner was given no evaluator.
-        evaluate_every: Evaluate after every so many epochs; 0 means never.
+        config: Settings; ``None`` means the defaults.
+        policy: What is learned, and evaluated; ``None`` means the learner's usual one.
+        qf: Its action values; ``None`` means the usual ones.
+        replay_buffer: A ``ReplayBuffer``, or a buffer with garage's ``add_path`` and ``sample_transitions``; ``None``
+            means a ``ReplayBuffer`` of ``replay_size`` steps.
+        exploration_policy: What acts in training; ``None`` means the usual one.
         task_sampler: Variations of the environment to train in: a list of ``EnvUpdate``, or a sampler; ``None`` means
             the nominal environment.
         test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
         seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
         device: Where the networks live; ``None`` means the CPU.
+        options: Settings by name, in place of those of ``config``.
 
     Raises:
-        ValueError: An argument is out of range, the buffer is too small, or the steps of a cycle are no whole number.
+        TypeError: The spaces are not for this learner, or a network is of another kind.
+        ValueError: A setting is out of range, the buffer is too small, or the steps of a cycle are no whole number.
     """
 
-    trainer: ReplayTrainer | None = None
-    weight_exponent: float | None = None
+    config_class: ClassVar[type[OffPolicyConfig]] = OffPolicyConfig
 
     def __init__(
         self,
         env_spec: Any,
-        policy: Any,
-        qf: Any,
-        replay_buffer: Any,
+        config: C | None = None,
         *,
-        use_target: bool = False,
-        discount: float = 0.99,
-        steps_per_epoch: int = 20,
-        max_path_length: int | None = None,
-        max_eval_path_length: int | None = None,
-        n_train_steps: int = 50,
-        buffer_batch_size: int = 64,
-        min_buffer_size: int = 10000,
-        rollout_batch_size: int = 1,
-        reward_scale: float = 1.0,
-        smooth_return: bool = True,
+        policy: Any = None,
+        qf: Any = None,
+        replay_buffer: Any = None,
         exploration_policy: Any = None,
-        update_to_data: float = 1.0,
-        n_step: int = 1,
-        n_eval_trajs: int | None = None,
-        evaluate_every: int = 1,
         task_sampler: Any = None,
         test_env_sampler: Any = None,
         seed: int | None = None,
         device: str | torch.device | None = None,
+        **options: Any,
     ) -> None:
         self.env_spec = EnvSpec.from_env(env_spec)
-        _warn_of_integers(self.env_spec)
-        self.policy, self.qf, self.replay_buffer = policy, qf, replay_buffer
-        self.use_target, self.smooth_return = bool(use_target), bool(smooth_return)
-        self.discount = check_unit_interval("discount", discount)
-        self.steps_per_epoch = check_whole("steps_per_epoch", steps_per_epoch)
-        self.max_path_length = horizon_of(max_path_length, self.env_spec)
-        limit = max_eval_path_length
-        self.max_eval_path_length = None if limit is None else check_whole("max_eval_path_length", limit)
-        self.n_train_steps = check_whole("n_train_steps", n_train_steps)
-        self.buffer_batch_size = check_whole("buffer_batch_size", buffer_batch_size)
-        self.min_buffer_size = check_whole("min_buffer_size", min_buffer_size, 0)
-        self.rollout_batch_size = check_whole("rollout_batch_size", rollout_batch_size)
-        self.reward_scale = check_number("reward_scale", reward_scale, 0.0, above_low=True)
-        self.exploration_policy = exploration_policy
-        self.update_to_data = check_number("update_to_data", update_to_data, 0.0, above_low=True)
-        self.n_step = check_whole("n_step", n_step)
-        self.n_eval_trajs = None if n_eval_trajs is None else check_whole("n_eval_trajs", n_eval_trajs)
-        self.evaluate_every = check_whole("evaluate_every", evaluate_every, 0)
+        self.config: C = config_of(self.config_class, config, options)  # type: ignore[arg-type]  # its own class
         self.seed = fresh_seed() if seed is None else int(seed)
+        self.device = torch.device("cpu" if device is None else device)
+        self.replay_buffer = self._usual_buffer() if replay_buffer is None else replay_buffer
+        made = self.make(policy, qf, exploration_policy)
+        self.policy, self.qf, self.exploration_policy, self.trainer, self.weight_exponent = made
+        _warn_of_integers(self.env_spec)
+        settings = self.config
+        self._max_steps = horizon_of(settings.max_steps, self.env_spec)
         self.test_env_sampler = test_env_sampler
         self._tasks = TrainingTasks(task_sampler, derive_seed("off-policy tasks", self.seed))
-        self._device = torch.device("cpu" if device is None else device)
-        self._replay = as_replay(replay_buffer, self.n_step)
-        _check_sizes(self._replay.capacity, self.buffer_batch_size, self.min_buffer_size)
-        self.env_steps_per_cycle = _steps_of_cycle(self.n_train_steps, self.update_to_data, self.rollout_batch_size)
+        self._replay = as_replay(self.replay_buffer, settings.n_step)
+        _check_sizes(self._replay.capacity, settings)
+        self.env_steps_per_cycle = _steps_of_cycle(settings)
         """Environment steps of each cycle, all rollouts together."""
-        self._episodes = RunningEpisodes(self.rollout_batch_size)
+        self._episodes = RunningEpisodes(settings.num_envs)
         self._generator = np.random.default_rng(derive_seed("off-policy batches", self.seed))
         self._counts = Counts()
         self.init_opt()
 
-    @abstractmethod
+    def make(self, policy: Any, qf: Any, exploration_policy: Any) -> Made:
+        """Networks and trainer, for ``env_spec``, ``config`` and ``seed``; by default nothing but what is given.
+
+        Args:
+            policy, qf, exploration_policy: What the constructor was given; ``None`` for the usual ones.
+
+        Raises:
+            TypeError: The spaces are not for this learner, or a network is of another kind.
+        """
+        return Made(policy, qf, exploration_policy)
+
+    def _usual_buffer(self) -> ReplayBuffer:
+        """A buffer for the rollouts that go on side by side."""
+        priority = self.config.priority_exponent if isinstance(self.config, PrioritiesConfig) else None
+        return ReplayBuffer(
+            self.env_spec.observation_space,
+            self.env_spec.action_space,
+            self.config.replay_size,
+            num_slots=self.config.num_envs,
+            priority_exponent=priority,
+        )
+
+    @property
+    def discount(self) -> float:
+        """Discount factor."""
+        return self.config.discount
+
+    @property
+    def max_path_length(self) -> int:
+        """Maximum number of steps of a rollout."""
+        return self._max_steps
+
+    @property
+    def max_eval_path_length(self) -> int | None:
+        """Maximum number of steps of a rollout in evaluations; ``None`` means ``max_path_length``."""
+        return self.config.max_eval_steps
+
+    @property
+    def evaluate_every(self) -> int:
+        """Epochs between evaluations; 0 means that there are none."""
+        return self.config.evaluate_every
+
     def train_once(self, itr: int, paths: Sequence[Mapping[str, Any]]) -> float:
-        """Learn from the buffer, which holds ``paths`` already.
+        """Learn from the buffer, which holds ``paths`` already; by default ``improve``.
 
         Args:
             itr: Number of calls before this one.
@@ -178,6 +183,7 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
         Returns:
             ``average_return``.
         """
+        return self.improve()
 
     def init_opt(self) -> None:
         """Prepare the optimization; nothing by default."""
@@ -185,37 +191,39 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
     @property
     def is_filled(self) -> bool:
         """Whether there is enough in the buffer for gradient steps."""
-        return self._replay.n_transitions_stored >= max(self.min_buffer_size, 1)
+        return self._replay.n_transitions_stored >= max(self.config.warmup_steps, 1)
 
     def sample_batch(self) -> TransitionBatch:
-        """``buffer_batch_size`` steps from the buffer, rewards scaled."""
+        """``batch_size`` steps from the buffer, rewards scaled."""
         return self._draw()[1]
 
     def _draw(self, count: int = 1) -> tuple[ReplayBatch, TransitionBatch]:
         """So many batches, one after the other."""
         weighted = self.weight_exponent is not None
         options: dict[str, Any] = {"weight_exponent": self.weight_exponent} if weighted else {}
-        options |= {"n_step": self.n_step, "discount": self.discount}
-        drawn = self._replay.sample(count * self.buffer_batch_size, self._generator, **options)
-        return drawn, tensors_of(drawn, self.env_spec.observation_space, self._device, self.reward_scale, weighted)
+        options |= {"n_step": self.config.n_step, "discount": self.config.discount}
+        drawn = self._replay.sample(count * self.config.batch_size, self._generator, **options)
+        space, scale = self.env_spec.observation_space, self.config.reward_scale
+        return drawn, tensors_of(drawn, space, self.device, scale, weighted)
 
     def improve(self) -> float:
-        """``n_train_steps`` gradient steps of ``trainer``, as soon as the buffer is filled; ``average_return``."""
+        """``gradient_steps`` steps of ``trainer``, as soon as the buffer is filled; ``average_return``."""
+        steps, size = self.config.gradient_steps, self.config.batch_size
         if self.trainer is not None and self.is_filled:
             if self.weight_exponent is None:
-                at_once = max(1, _DRAWN_AT_ONCE // (self.buffer_batch_size * self.env_spec.obs_dim))
-                _train_uniformly(self.trainer, self._draw, self.n_train_steps, self.buffer_batch_size, at_once)
+                at_once = max(1, _DRAWN_AT_ONCE // (size * self.env_spec.obs_dim))
+                _train_uniformly(self.trainer, self._draw, steps, size, at_once)
             else:
-                for _ in range(self.n_train_steps):
+                for _ in range(steps):
                     drawn, batch = self._draw()
                     self._replay.update_priorities(drawn.indices, self.trainer.step(batch).cpu().numpy())
-            self._counts.gradient_steps += self.n_train_steps
+            self._counts.gradient_steps += steps
         return self.average_return
 
     @property
     def average_return(self) -> float:
         """Average return of the episodes that have ended, NaN as long as none has (see ``smooth_return``)."""
-        return self._counts.average_return(self.smooth_return)
+        return self._counts.average_return(self.config.smooth_return)
 
     @property
     def num_env_steps(self) -> int:
@@ -241,17 +249,17 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
         runner, average, paths = as_runner(runner), None, []
         for epoch in runner.step_epochs():
             self._counts.begin_epoch()
-            for cycle in range(self.steps_per_epoch):
+            for cycle in range(self.config.cycles_per_epoch):
                 paths = self.collect(runner)
                 average = self.train_once(self._counts.cycles, paths)
                 self._counts.cycles += 1
-                runner.progress("updates" if self.is_filled else "warm-up", cycle + 1, self.steps_per_epoch)
+                runner.progress("updates" if self.is_filled else "warm-up", cycle + 1, self.config.cycles_per_epoch)
             self.log_diagnostics(paths)
             runner.log(self._numbers_of_epoch())
             if self.is_filled and self.evaluate_every and (epoch + 1) % self.evaluate_every == 0:
                 runner.evaluate(self, self.test_env_sampler)
         if self.trainer is not None and not self.is_filled:
-            _warn_unfilled(self.min_buffer_size, self._replay.n_transitions_stored)
+            _warn_unfilled(self.config.warmup_steps, self._replay.n_transitions_stored)
         return average
 
     def collect(self, runner: Runner) -> list[dict[str, Any]]:
@@ -261,8 +269,8 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
             exploration.prepare(self._counts.env_steps)
         pieces = Rollouts.of(
             runner.advance(
-                self.env_steps_per_cycle // self.rollout_batch_size,
-                num_slots=self.rollout_batch_size,
+                self.env_steps_per_cycle // self.config.num_envs,
+                num_slots=self.config.num_envs,
                 env_updates=self._tasks.source,
                 parameters=None if exploration is None else exploration.vector(),
             )
@@ -299,7 +307,7 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
         numbers = {**self._counts.numbers(), "replay_steps": float(self._replay.n_transitions_stored)}
         if self.trainer is not None:
             losses = self.trainer.means.take()
-            self.trainer.trained.check_finite(losses, self.reward_scale)
+            self.trainer.trained.check_finite(losses, self.config.reward_scale)
             numbers |= losses
         return numbers
 
@@ -345,8 +353,9 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
         """Class, networks and hyperparameters as a short text; a snapshot fits a learner with the same one."""
         if self.trainer is None:
             return None
-        sizes = (self.buffer_batch_size, self.min_buffer_size, self.rollout_batch_size, self._replay.capacity)
-        numbers = (self.discount, self.n_step, self.reward_scale, self.update_to_data, self.n_train_steps)
+        c = self.config
+        sizes = (c.batch_size, c.warmup_steps, c.num_envs, self._replay.capacity)
+        numbers = (c.discount, c.n_step, c.reward_scale, c.update_to_data, c.gradient_steps)
         told = map(repr, (*numbers, *sizes, type(self.policy).__name__, type(self.exploration_policy).__name__))
         return fingerprint_of(self, *self.trainer.described(), *self.trainer.trained.shapes(), *told)
 
@@ -363,6 +372,44 @@ class OffPolicyRLAlgorithm(RLAlgorithm):
         """Tasks that it learns in, where there is a list of them."""
         listed = self._tasks.listed
         return None if listed is None else [update.task for update in listed]
+
+
+def require_box(env_spec: Any, learner: str, choosing: str) -> EnvSpec:
+    """The spec, if its actions are a Box.
+
+    Args:
+        env_spec: Environment or spec.
+        learner: Name of the learner, for the error.
+        choosing: What learns choices instead.
+
+    Raises:
+        TypeError: They are choices.
+    """
+    spec = EnvSpec.from_env(env_spec)
+    space = spec.action_space
+    if not isinstance(space, gymnasium.spaces.Box):
+        several = isinstance(space, gymnasium.spaces.MultiDiscrete)
+        others = "ppo learns several choices" if several else "a wrapper can turn them into one"
+        cure = choosing if isinstance(space, gymnasium.spaces.Discrete) else others
+        raise TypeError(f"{learner} learns actions that are a Box of numbers, got {space}: {cure}")
+    return spec
+
+
+def require_choices(env_spec: Any, learner: str, others: str) -> EnvSpec:
+    """The spec, if its actions are Discrete.
+
+    Args:
+        env_spec: Environment or spec.
+        learner: Name of the learner, for the error.
+        others: What learns other actions.
+
+    Raises:
+        TypeError: They are something else.
+    """
+    spec = EnvSpec.from_env(env_spec)
+    if not isinstance(spec.action_space, gymnasium.spaces.Discrete):
+        raise TypeError(f"{learner} learns values of Discrete actions, got {spec.action_space}: {others}")
+    return spec
 
 
 def _train_uniformly(
@@ -384,42 +431,39 @@ def _train_uniformly(
 def _warn_unfilled(wanted: int, stored: int) -> None:
     warnings.warn(
         f"nothing was learned: gradient steps begin when {wanted} steps are stored "
-        f"({option_text('min_buffer_size')}), and there are {stored}",
+        f"({option_text('warmup_steps')}), and there are {stored}",
         RuntimeWarning,
         stacklevel=3,
     )
 
 
-def _capacity_option() -> str:
-    """How the capacity of a buffer is set."""
-    return said("replay_size=..., or of replay_buffer=", "--replay-size")
-
-
-def _check_sizes(capacity: int, batch_size: int, min_buffer_size: int) -> None:
-    if capacity < batch_size:
+def _check_sizes(capacity: int, config: OffPolicyConfig) -> None:
+    which = f"({option_text('replay_size')}, or that of replay_buffer)"
+    if capacity < config.batch_size:
         raise ValueError(
-            f"the replay buffer must hold at least one batch, buffer_batch_size={batch_size} steps, got a capacity of "
-            f"{capacity} ({_capacity_option()})"
+            f"the replay buffer must hold at least one batch, batch_size={config.batch_size} steps, got a capacity of "
+            f"{capacity} {which}"
         )
-    if min_buffer_size > capacity:
+    if config.warmup_steps > capacity:
         raise ValueError(
-            f"min_buffer_size must be at most the capacity of the replay buffer, {capacity} ({_capacity_option()}), "
-            f"got {min_buffer_size}: gradient steps would never begin"
+            f"warmup_steps must be at most the capacity of the replay buffer, {capacity} {which}, got "
+            f"{config.warmup_steps}: gradient steps would never begin"
         )
 
 
-def _steps_of_cycle(n_train_steps: int, update_to_data: float, num_slots: int) -> int:
+def _steps_of_cycle(config: OffPolicyConfig) -> int:
     """Environment steps of a cycle, a whole multiple of the number of slots."""
-    steps = n_train_steps / update_to_data
+    wanted, ratio, num_slots = config.gradient_steps, config.update_to_data, config.num_envs
+    steps = wanted / ratio
     whole = round(steps)
     if whole < 1 or abs(steps - whole) > 1e-6 * steps or whole % num_slots:
-        each = update_to_data * num_slots
-        rounds = max(1, round(n_train_steps / each))
+        each = ratio * num_slots
+        rounds = max(1, round(wanted / each))
         fits = next((k * each for k in range(rounds, rounds + 1000) if (k * each).is_integer()), math.ceil(each))
         raise ValueError(
-            f"n_train_steps / update_to_data, the environment steps of a cycle, must be a whole multiple of "
-            f"rollout_batch_size={num_slots}, got {n_train_steps} / {update_to_data:g} = {steps:g}; try "
-            f"{option_text('n_train_steps', int(fits))}"
+            f"gradient_steps / update_to_data, the environment steps of a cycle, must be a whole multiple of "
+            f"num_envs={num_slots}, got {wanted} / {ratio:g} = {steps:g}; try "
+            f"{option_text('gradient_steps', int(fits))}"
         )
     return whole
 

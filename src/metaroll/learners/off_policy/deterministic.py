@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Unpack, final, get_args
+from typing import Any, ClassVar, NamedTuple, final
 
 import torch
 from torch import Tensor
 
-from metaroll.checks import check_number, check_unit_interval, check_whole
-from metaroll.errors import unknown_name
+from metaroll.config import described, options_of
 from metaroll.functional.gradients.actor_critic import bootstrapped, smoothed_actions
 from metaroll.functional.gradients.optimizers import Adam
 from metaroll.functional.gradients.perceptrons import Memory
-from metaroll.learners.off_policy.base import CollectionOptions, OffPolicyRLAlgorithm
+from metaroll.learners.off_policy.base import Made, OffPolicyLearner, require_box
+from metaroll.learners.off_policy.configs import (
+    DDPGConfig,
+    DeterministicRates,
+    DeterministicUpdate,
+    OffPolicyConfig,
+    TD3Config,
+)
 from metaroll.learners.off_policy.exploring import BoxExploration
 from metaroll.learners.off_policy.nets import (
     CriticNets,
@@ -24,15 +29,13 @@ from metaroll.learners.off_policy.nets import (
     were_by_hand,
     without_autograd,
 )
-from metaroll.learners.off_policy.networks import Critics, critics_of, target_of
+from metaroll.learners.off_policy.networks import Critics, check_policy, critics_of, encoders_of, target_of
 from metaroll.learners.off_policy.replay import TransitionBatch
-from metaroll.learners.off_policy.setup import buffer_for, check_policy, device_of, encoders_of, require_box
 from metaroll.learners.off_policy.trainer import CRITIC_LOSSES, ReplayTrainer, Trained, descend_critics
-from metaroll.learners.snapshots import described
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.deterministic import DeterministicMLPPolicy
 from metaroll.policies.exploration import GaussianNoisePolicy, OrnsteinUhlenbeckPolicy
-from metaroll.seeding import derive_seed, fresh_seed, torch_generator
+from metaroll.seeding import derive_seed, torch_generator
 from metaroll.types import EnvSpec
 
 __all__ = [
@@ -40,44 +43,14 @@ __all__ = [
     "TD3",
     "DeterministicNets",
     "DeterministicNetworks",
-    "DeterministicSettings",
     "DeterministicTrainer",
     "critic_target",
     "improve_policy",
 ]
 
-Noise = Literal["gaussian", "ornstein-uhlenbeck"]
-
 _CHOOSING = "sac (DiscreteSAC), dqn and ppo learn choices"
 
 POLICY_LOSSES = ("policy_loss",)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeterministicSettings:
-    """How a gradient step is made.
-
-    Attributes:
-        target_update_tau: How far target networks move in one step.
-        policy_lr, qf_lr: Step sizes of Adam.
-        policy_delay: Gradient steps of the critics for each of the policy and the target networks.
-        smoothing_std: Standard deviation of the noise in actions of the target policy; 0 for none.
-        smoothing_clip: Bound of that noise.
-    """
-
-    target_update_tau: float = 0.005
-    policy_lr: float = 1e-3
-    qf_lr: float = 1e-3
-    policy_delay: int = 1
-    smoothing_std: float = 0.0
-    smoothing_clip: float = 0.5
-
-    def __post_init__(self) -> None:
-        check_unit_interval("target_update_tau", self.target_update_tau)
-        for name in ("policy_lr", "qf_lr", "smoothing_clip"):
-            check_number(name, vars(self)[name], 0.0, above_low=True)
-        check_whole("policy_delay", self.policy_delay)
-        check_number("smoothing_std", self.smoothing_std, 0.0)
 
 
 class DeterministicNetworks(NamedTuple):
@@ -99,7 +72,7 @@ class DeterministicNets(NamedTuple):
 
 
 def critic_target(
-    nets: DeterministicNets, batch: TransitionBatch, noise: Tensor | None, settings: DeterministicSettings
+    nets: DeterministicNets, batch: TransitionBatch, noise: Tensor | None, settings: DeterministicUpdate
 ) -> Tensor:
     """``y = r + gamma min_k Q'_k(s', pi'(s') + noise)``, ``(B,)``.
 
@@ -153,7 +126,7 @@ class DeterministicTrainer(ReplayTrainer):
         policy: DeterministicMLPPolicy,
         critics: Critics,
         exploration: BoxExploration,
-        settings: DeterministicSettings,
+        settings: DeterministicUpdate,
         seed: int,
         device: torch.device,
     ) -> None:
@@ -176,13 +149,13 @@ class DeterministicTrainer(ReplayTrainer):
             self.means.add(CRITIC_LOSSES, critic.seen)
             if self._num_steps % settings.policy_delay == 0:  # "if t mod d" (Fujimoto 2018, algorithm 1)
                 self.means.add(POLICY_LOSSES, improve_policy(nets, batch)[None])
-                trained.follow("target_critics", "critics", settings.target_update_tau)  # Q' <- (1 - tau) Q' + tau Q
-                trained.follow("target_policy", "policy", settings.target_update_tau)  # and pi' in the same way
+                trained.follow("target_critics", "critics", settings.tau)  # Q' <- (1 - tau) Q' + tau Q
+                trained.follow("target_policy", "policy", settings.tau)  # and pi' in the same way
             return critic.errors  # (B,), the priorities of replay
 
     def described(self) -> Sequence[str]:
         """See ``ReplayTrainer``."""
-        return [described(self.settings)]
+        return [described(self.settings, DeterministicUpdate)]
 
     @property
     def arithmetic(self) -> int:
@@ -212,153 +185,61 @@ def _nets_of(networks: DeterministicNetworks, optimizers: Mapping[str, Adam]) ->
 
 
 @final
-class DDPG(OffPolicyRLAlgorithm):
+class DDPG(OffPolicyLearner[DDPGConfig]):
     """Deep deterministic policy gradient (Lillicrap et al. 2016, arXiv:1509.02971).
 
-    Args:
-        env_spec: Environment or spec; actions are a Box.
-        policy: What is learned; ``None`` means a ``DeterministicMLPPolicy``.
-        qf: A ``QFunction``, or ``Critics`` of one; ``None`` means one of two layers of 256.
-        replay_buffer: See ``OffPolicyRLAlgorithm``; ``None`` means a ``ReplayBuffer`` of ``replay_size`` steps.
-        exploration_policy: What acts in training; ``None`` means the policy with ``exploration_noise``.
-        replay_size: Steps that the replay buffer keeps.
-        target_update_tau: How far target networks move in one step.
-        policy_lr: Step size of Adam for the policy.
-        qf_lr: Step size of Adam for the Q functions.
-        exploration_noise: Noise without memory, or a process with memory.
-        exploration_sigma: Its size, where actions lie in [-1, 1].
-        uniform_steps: Environment steps at first with actions at random.
-        seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
-        device: Where the networks live; ``None`` means the CPU.
-        collection: See ``OffPolicyRLAlgorithm``.
-
-    Raises:
-        TypeError: Actions are no Box, or a network is of another kind.
+    Arguments are those of ``OffPolicyLearner``: actions are a Box; ``policy`` is a ``DeterministicMLPPolicy``, ``qf`` a
+    ``QFunction`` or ``Critics`` of one (of two layers of 256 where nothing is given); the policy with
+    ``exploration_noise`` acts.
     """
 
-    def __init__(
-        self,
-        env_spec: Any,
-        policy: Any = None,
-        qf: Any = None,
-        replay_buffer: Any = None,
-        *,
-        exploration_policy: Any = None,
-        replay_size: int = 1_000_000,
-        target_update_tau: float = 0.005,
-        policy_lr: float = 1e-3,
-        qf_lr: float = 1e-3,
-        exploration_noise: Noise = "ornstein-uhlenbeck",
-        exploration_sigma: float = 0.2,
-        uniform_steps: int = 0,
-        seed: int | None = None,
-        device: str | torch.device | None = None,
-        **collection: Unpack[CollectionOptions],
-    ) -> None:
-        settings = DeterministicSettings(target_update_tau=target_update_tau, policy_lr=policy_lr, qf_lr=qf_lr)
-        spec, seed = require_box(env_spec, "DDPG", _CHOOSING), fresh_seed() if seed is None else int(seed)
-        buffer = buffer_for(spec, replay_buffer, replay_size, collection)
-        policy, critics = _networks(spec, policy, qf, 1, seed)
-        acting = exploration_policy or _noisy(policy, exploration_noise, exploration_sigma)
-        explorer = BoxExploration(acting, uniform_steps)
-        self.trainer = DeterministicTrainer(policy, critics, explorer, settings, seed, device_of(device))
-        super().__init__(
-            spec,
-            policy,
-            critics,
-            buffer,
-            use_target=True,
-            exploration_policy=explorer.policy,
-            seed=seed,
-            device=device,
-            **collection,
-        )
+    config_class: ClassVar[type[OffPolicyConfig]] = DDPGConfig
 
-    def train_once(self, itr: int, paths: Sequence[Mapping[str, Any]]) -> float:
-        """See ``OffPolicyRLAlgorithm.improve``."""
-        return self.improve()
+    def make(self, policy: Any, qf: Any, exploration_policy: Any) -> Made:
+        """See ``OffPolicyLearner``."""
+        rates = {option.name: getattr(self.config, option.name) for option in options_of(DeterministicRates)}
+        settings = DeterministicUpdate(**rates, policy_delay=1, smoothing_std=0.0)
+        return _made(self, self.config, 1, settings, (policy, qf, exploration_policy))
 
 
 @final
-class TD3(OffPolicyRLAlgorithm):
+class TD3(OffPolicyLearner[TD3Config]):
     """Twin delayed deep deterministic policy gradient (Fujimoto et al. 2018, arXiv:1802.09477).
 
-    Args:
-        env_spec: Environment or spec; actions are a Box.
-        policy: What is learned; ``None`` means a ``DeterministicMLPPolicy``.
-        qf: A ``QFunction``, beside which a second one is drawn, or ``Critics`` of two; ``None`` means two of two layers
-            of 256.
-        replay_buffer: See ``OffPolicyRLAlgorithm``; ``None`` means a ``ReplayBuffer`` of ``replay_size`` steps.
-        exploration_policy: What acts in training; ``None`` means the policy with ``exploration_noise``.
-        replay_size: Steps that the replay buffer keeps.
-        target_update_tau: How far target networks move in one step.
-        policy_lr: Step size of Adam for the policy.
-        qf_lr: Step size of Adam for the Q functions.
-        policy_delay: Gradient steps of the Q functions for each of the policy and the target networks.
-        smoothing_std: Standard deviation of the noise in actions of the target policy, which lie in [-1, 1].
-        smoothing_clip: Bound of that noise.
-        exploration_noise: Noise without memory, or a process with memory.
-        exploration_sigma: Its size, where actions lie in [-1, 1].
-        uniform_steps: Environment steps at first with actions at random.
-        seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
-        device: Where the networks live; ``None`` means the CPU.
-        collection: See ``OffPolicyRLAlgorithm``.
-
-    Raises:
-        TypeError: Actions are no Box, or a network is of another kind.
+    Arguments are those of ``OffPolicyLearner``: actions are a Box; ``policy`` is a ``DeterministicMLPPolicy``, ``qf`` a
+    ``QFunction``, beside which a second one is drawn, or ``Critics`` of two (of two layers of 256 where nothing is
+    given); the policy with ``exploration_noise`` acts.
     """
 
-    def __init__(
-        self,
-        env_spec: Any,
-        policy: Any = None,
-        qf: Any = None,
-        replay_buffer: Any = None,
-        *,
-        exploration_policy: Any = None,
-        replay_size: int = 1_000_000,
-        target_update_tau: float = 0.005,
-        policy_lr: float = 1e-3,
-        qf_lr: float = 1e-3,
-        policy_delay: int = 2,
-        smoothing_std: float = 0.2,
-        smoothing_clip: float = 0.5,
-        exploration_noise: Noise = "gaussian",
-        exploration_sigma: float = 0.1,
-        uniform_steps: int = 0,
-        seed: int | None = None,
-        device: str | torch.device | None = None,
-        **collection: Unpack[CollectionOptions],
-    ) -> None:
-        settings = DeterministicSettings(
-            target_update_tau=target_update_tau,
-            policy_lr=policy_lr,
-            qf_lr=qf_lr,
-            policy_delay=policy_delay,
-            smoothing_std=smoothing_std,
-            smoothing_clip=smoothing_clip,
-        )
-        spec, seed = require_box(env_spec, "TD3", _CHOOSING), fresh_seed() if seed is None else int(seed)
-        buffer = buffer_for(spec, replay_buffer, replay_size, collection)
-        policy, critics = _networks(spec, policy, qf, 2, seed)
-        acting = exploration_policy or _noisy(policy, exploration_noise, exploration_sigma)
-        explorer = BoxExploration(acting, uniform_steps)
-        self.trainer = DeterministicTrainer(policy, critics, explorer, settings, seed, device_of(device))
-        super().__init__(
-            spec,
-            policy,
-            critics,
-            buffer,
-            use_target=True,
-            exploration_policy=explorer.policy,
-            seed=seed,
-            device=device,
-            **collection,
-        )
+    config_class: ClassVar[type[OffPolicyConfig]] = TD3Config
 
-    def train_once(self, itr: int, paths: Sequence[Mapping[str, Any]]) -> float:
-        """See ``OffPolicyRLAlgorithm.improve``."""
-        return self.improve()
+    def make(self, policy: Any, qf: Any, exploration_policy: Any) -> Made:
+        """See ``OffPolicyLearner``."""
+        return _made(self, self.config, 2, self.config, (policy, qf, exploration_policy))
+
+
+def _made(
+    learner: OffPolicyLearner[Any],
+    config: DDPGConfig | TD3Config,
+    num_critics: int,
+    settings: DeterministicUpdate,
+    given: tuple[Any, Any, Any],
+) -> Made:
+    """What both learn with.
+
+    Args:
+        learner: One of them.
+        config: Its settings.
+        num_critics: How many critics it has.
+        settings: How a gradient step is made.
+        given: Arguments of ``OffPolicyLearner.make``.
+    """
+    spec = require_box(learner.env_spec, type(learner).__name__, _CHOOSING)
+    policy, critics = _networks(spec, given[0], given[1], num_critics, learner.seed)
+    acting = given[2] or _noisy(policy, config.exploration_noise, config.exploration_sigma)
+    explorer = BoxExploration(acting, config.random_steps)
+    trainer = DeterministicTrainer(policy, critics, explorer, settings, learner.seed, learner.device)
+    return Made(policy, critics, explorer.policy, trainer)
 
 
 def _networks(
@@ -378,6 +259,4 @@ def _noisy(policy: DeterministicMLPPolicy, kind: str, sigma: float) -> ActingPol
     """``policy`` with noise of size ``sigma``, where actions lie in [-1, 1]."""
     if kind == "gaussian":
         return GaussianNoisePolicy(policy, sigma)
-    if kind != "ornstein-uhlenbeck":
-        raise unknown_name("exploration_noise", kind, get_args(Noise))
     return OrnsteinUhlenbeckPolicy(policy, sigma, dt=1.0, relative=True)

@@ -8,7 +8,6 @@ from typing import Any, final
 import numpy as np
 from torch import Tensor
 
-from metaroll.checks import check_unit_interval, check_whole
 from metaroll.learners.off_policy.networks import as_one_vector
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.exploration import EpsilonGreedyPolicy, UniformFirstPolicy
@@ -53,10 +52,7 @@ class EpsilonGreedy(Exploration):
 
     def __init__(self, policy: ActingPolicy, first: float, last: float, num_steps: int) -> None:
         self.policy = policy
-        self._first, self._last = check_unit_interval("max_epsilon", first), check_unit_interval("min_epsilon", last)
-        if last > first:
-            raise ValueError(f"min_epsilon must be at most max_epsilon={first:g}, from which it falls, got {last:g}")
-        self._num_steps = check_whole("epsilon_steps", num_steps, 0)
+        self._first, self._last, self._num_steps = first, last, num_steps
 
     def prepare(self, num_env_steps: int) -> None:
         """See ``Exploration``."""
@@ -74,25 +70,25 @@ class UniformFirst(Exploration, ABC):
 
     Args:
         policy: Acts around the policy that is trained, or is that.
-        uniform_steps: Environment steps with actions at random.
+        random_steps: Environment steps with actions at random.
     """
 
-    def __init__(self, policy: ActingPolicy, uniform_steps: int) -> None:
-        self._uniform_steps = check_whole("uniform_steps", uniform_steps, 0)
-        self.policy = UniformFirstPolicy(policy) if self._uniform_steps else policy
+    def __init__(self, policy: ActingPolicy, random_steps: int) -> None:
+        self._random_steps = random_steps
+        self.policy = UniformFirstPolicy(policy) if self._random_steps else policy
 
     def prepare(self, num_env_steps: int) -> None:
         """See ``Exploration``."""
         if isinstance(self.policy, UniformFirstPolicy):
-            self.policy.set_uniform(num_env_steps < self._uniform_steps)
+            self.policy.set_uniform(num_env_steps < self._random_steps)
 
 
 @final
 class BoxExploration(UniformFirst):
     """Where actions are a Box."""
 
-    def __init__(self, policy: ActingPolicy, uniform_steps: int) -> None:
-        super().__init__(policy, uniform_steps)
+    def __init__(self, policy: ActingPolicy, random_steps: int) -> None:
+        super().__init__(policy, random_steps)
         self._scaling = ActionScaling.of_squashed(policy.env_spec.action_space)
 
     def stored(self, actions: Any) -> Any:

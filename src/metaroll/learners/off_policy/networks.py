@@ -13,11 +13,13 @@ from torch import Tensor, nn
 
 from metaroll.checks import check_whole
 from metaroll.errors import ShapeError
+from metaroll.policies.acting import ActingPolicy
+from metaroll.policies.encoders import FixedEncoder, ObservationEncoder, holds_images
 from metaroll.policies.networks import MLP, activation_name, perceptron
 from metaroll.policies.parameters import ParameterLayout
 from metaroll.types import EnvSpec
 
-__all__ = ["Critics", "as_one_vector", "critics_of", "target_of"]
+__all__ = ["Critics", "as_one_vector", "check_policy", "critics_of", "encoders_of", "target_of"]
 
 
 class Critics(nn.Module):
@@ -142,6 +144,39 @@ def critics_of(
     if qf.count != count:
         raise ValueError(f"qf must hold {count} critics, got {qf.count}")
     return qf
+
+
+def check_policy(policy: Any, kind: type[ActingPolicy], spec: EnvSpec) -> None:
+    """Raise unless ``policy`` is of ``kind``, for the spaces of ``spec``.
+
+    Raises:
+        ShapeError: It is for other spaces.
+        TypeError: It is of another kind.
+    """
+    if not isinstance(policy, kind):
+        raise TypeError(f"policy must be a {kind.__name__}, got {type(policy).__name__}")
+    if (policy.obs_dim, policy.act_dim) != (spec.obs_dim, spec.act_dim):
+        raise ShapeError(
+            f"policy must be built for the spaces of env_spec ({spec.obs_dim} observations, {spec.act_dim} actions), "
+            f"got {policy.obs_dim} and {policy.act_dim}"
+        )
+
+
+def encoders_of(spec: EnvSpec, qf: Any, generator: torch.Generator) -> tuple[nn.Module | None, FixedEncoder | None]:
+    """What critics see images through, and what a policy does: the same, which no gradient reaches from there.
+
+    Args:
+        spec: Spaces.
+        qf: What was given; ``Critics`` have an encoder of their own, or none.
+        generator: Source of the initial weights; without images, nothing is drawn.
+
+    Returns:
+        Two encoders; ``None``, where observations are taken as they are.
+    """
+    encoder = qf.encoder if isinstance(qf, Critics) else None
+    if qf is None and holds_images(spec.observation_space):
+        encoder = ObservationEncoder(spec.observation_space, generator=generator)
+    return encoder, None if encoder is None else FixedEncoder(encoder)
 
 
 def _told(num_outputs: int | None) -> str:

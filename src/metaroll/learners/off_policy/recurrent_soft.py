@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Unpack, final
+from typing import Any, ClassVar, NamedTuple, cast, final
 
 import torch
 from torch import Tensor
 
-from metaroll.checks import check_whole
+from metaroll.config import described
 from metaroll.data.replay.replay_buffer import ReplayBuffer, SegmentBatch
 from metaroll.errors import ShapeError
 from metaroll.functional.distributions import squashed_sample
@@ -19,9 +19,10 @@ from metaroll.functional.gradients.actor_critic import (
     soft_values,
     temperature_loss,
 )
-from metaroll.learners.off_policy.base import CollectionOptions, OffPolicyRLAlgorithm
+from metaroll.learners.off_policy.base import Made, OffPolicyLearner, require_box
+from metaroll.learners.off_policy.configs import OffPolicyConfig, RecurrentSACConfig, SoftUpdate
 from metaroll.learners.off_policy.exploring import BoxExploration
-from metaroll.learners.off_policy.networks import target_of
+from metaroll.learners.off_policy.networks import check_policy, target_of
 from metaroll.learners.off_policy.segments import (
     RecurrentCritics,
     SegmentSizes,
@@ -29,15 +30,13 @@ from metaroll.learners.off_policy.segments import (
     features_of,
     segment_tensors,
 )
-from metaroll.learners.off_policy.setup import buffer_for, check_policy, device_of, require_box
-from metaroll.learners.off_policy.soft import POLICY_LOSSES, TEMPERATURE_LOSSES, SoftSettings, Temperature
+from metaroll.learners.off_policy.soft import POLICY_LOSSES, TEMPERATURE_LOSSES, Temperature, soft_settings
 from metaroll.learners.off_policy.trainer import CRITIC_LOSSES, ReplayTrainer, Trained
-from metaroll.learners.snapshots import described
 from metaroll.policies.encoders import holds_images
 from metaroll.policies.gru import TanhGaussianGRUPolicy
 from metaroll.policies.last_action import LastActionPolicy
 from metaroll.policies.normalized import widened_spec
-from metaroll.seeding import derive_seed, fresh_seed, torch_generator
+from metaroll.seeding import derive_seed, torch_generator
 from metaroll.types import EnvSpec
 
 __all__ = ["RecurrentNetworks", "RecurrentSAC", "RecurrentSoftTrainer", "SegmentLosses", "segment_losses"]
@@ -129,12 +128,13 @@ class RecurrentSoftTrainer(ReplayTrainer):
         policy: TanhGaussianGRUPolicy,
         critics: RecurrentCritics,
         exploration: BoxExploration,
-        settings: SoftSettings,
+        settings: SoftUpdate,
         sizes: SegmentSizes,
         seed: int,
         device: torch.device,
     ) -> None:
         self.settings, self.sizes = settings, sizes
+        self.target_entropy = cast("float", settings.target_entropy)  # known: soft_settings
         temperature = Temperature(settings.init_temperature if settings.temperature is None else settings.temperature)
         self.networks = RecurrentNetworks(policy, critics, target_of(critics), temperature)
         rates = {"critics": settings.qf_lr, "policy": settings.policy_lr}
@@ -149,10 +149,10 @@ class RecurrentSoftTrainer(ReplayTrainer):
         self.trained.step("policy", losses.policy)  # first: see segment_losses
         self.trained.step("critics", losses.critics)
         if settings.temperature is None:
-            loss = temperature_loss(networks.temperature.log, losses.log_prob, settings.target_entropy)
+            loss = temperature_loss(networks.temperature.log, losses.log_prob, self.target_entropy)
             self.trained.step("temperature", loss)
             self.means.add(TEMPERATURE_LOSSES, networks.temperature())
-        self.trained.follow("target_critics", "critics", settings.target_update_tau)
+        self.trained.follow("target_critics", "critics", settings.tau)
         self.means.add(CRITIC_LOSSES, losses.critics_seen)
         self.means.add(POLICY_LOSSES, losses.policy_seen)
         return losses.errors
@@ -164,11 +164,11 @@ class RecurrentSoftTrainer(ReplayTrainer):
 
     def described(self) -> Sequence[str]:
         """See ``ReplayTrainer``."""
-        return [described(self.settings), repr(self.sizes)]
+        return [described(self.settings, SoftUpdate), repr(self.sizes)]
 
 
 @final
-class RecurrentSAC(OffPolicyRLAlgorithm):
+class RecurrentSAC(OffPolicyLearner[RecurrentSACConfig]):
     """SAC whose policy and critics remember, each with a GRU of its own over observations and last actions.
 
     For what one observation does not show: velocities, delays, domain parameters that differ from episode to episode
@@ -177,126 +177,59 @@ class RecurrentSAC(OffPolicyRLAlgorithm):
     there, and are brought up by the steps of the burn-in (Kapturowski et al. 2019, section 3): those of the critics
     never act, so that none could be stored, and stored ones would be of networks that are no more.
 
-    Args:
-        env_spec: Environment or spec; actions are a Box.
-        policy: What is learned: a ``LastActionPolicy`` around a ``TanhGaussianGRUPolicy``; ``None`` means one of
-            ``hidden_size`` and a layer of 64.
-        qf: ``RecurrentCritics`` of two; ``None`` means such ones.
-        replay_buffer: A ``ReplayBuffer`` without priorities or goals in hindsight; ``None`` means one of
-            ``replay_size`` steps.
-        exploration_policy: What acts in training; ``None`` means the policy itself.
-        replay_size: Steps that the replay buffer keeps.
-        hidden_size: Width of the memories of a policy and of critics that are not given.
-        segment_length: Steps of a segment; ``buffer_batch_size`` steps are so many segments.
-        burn_in: Steps before these, which only bring memories up.
-        target_entropy: The entropy that is aimed at, of actions in [-1, 1]; null means minus the entries of an action.
-        temperature: What entropy counts beside rewards, fixed; null means that it follows ``target_entropy``.
-        init_temperature: What it counts at first.
-        target_update_tau: How far target networks move in one step.
-        policy_lr: Step size of Adam for the policy.
-        qf_lr: Step size of Adam for the Q functions.
-        temperature_lr: Step size of Adam for the temperature.
-        uniform_steps: Environment steps at first with actions at random.
-        seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
-        device: Where the networks live; ``None`` means the CPU.
-        collection: See ``OffPolicyRLAlgorithm``; ``n_step`` is 1.
-
-    Raises:
-        TypeError: Actions are no Box, observations hold images, or a network or buffer is of another kind.
-        ValueError: Segments do not fit into the batch or the buffer, or are not all there when learning begins.
+    Arguments are those of ``OffPolicyLearner``: actions are a Box; ``policy`` is a ``LastActionPolicy`` around a
+    ``TanhGaussianGRUPolicy``, ``qf`` ``RecurrentCritics`` of two (of ``hidden_size`` and a layer of 64 where nothing is
+    given); ``replay_buffer`` is a ``ReplayBuffer`` without priorities or goals in hindsight; the policy itself acts.
     """
 
-    def __init__(
-        self,
-        env_spec: Any,
-        policy: Any = None,
-        qf: Any = None,
-        replay_buffer: Any = None,
-        *,
-        exploration_policy: Any = None,
-        replay_size: int = 1_000_000,
-        hidden_size: int = 64,
-        segment_length: int = 32,
-        burn_in: int = 8,
-        target_entropy: float | None = None,
-        temperature: float | None = None,
-        init_temperature: float = 1.0,
-        target_update_tau: float = 0.005,
-        policy_lr: float = 3e-4,
-        qf_lr: float = 3e-4,
-        temperature_lr: float = 3e-4,
-        uniform_steps: int = 0,
-        seed: int | None = None,
-        device: str | torch.device | None = None,
-        **collection: Unpack[CollectionOptions],
-    ) -> None:
-        spec = _require_flat(require_box(env_spec, "RecurrentSAC", "ppo and dqn learn choices"))
-        seed = fresh_seed() if seed is None else int(seed)
-        settings = SoftSettings(
-            target_entropy=-float(spec.act_dim) if target_entropy is None else target_entropy,
-            temperature=temperature,
-            init_temperature=init_temperature,
-            target_update_tau=target_update_tau,
-            policy_lr=policy_lr,
-            qf_lr=qf_lr,
-            temperature_lr=temperature_lr,
-        )
-        self.sizes = SegmentSizes(check_whole("segment_length", segment_length), check_whole("burn_in", burn_in, 0))
-        buffer = _checked_buffer(buffer_for(spec, replay_buffer, replay_size, collection))
-        policy, qf = _networks(spec, policy, qf, hidden_size, torch_generator(derive_seed("soft networks", seed)))
-        explorer = BoxExploration(policy if exploration_policy is None else exploration_policy, uniform_steps)
-        self.trainer = self._trainer = RecurrentSoftTrainer(
-            policy.policy, qf, explorer, settings, self.sizes, seed, device_of(device)
-        )
-        self._buffer = buffer
-        super().__init__(
-            spec,
-            policy,
-            qf,
-            buffer,
-            use_target=True,
-            exploration_policy=explorer.policy,
-            seed=seed,
-            device=device,
-            **collection,
-        )
-        self._check_segments()
+    config_class: ClassVar[type[OffPolicyConfig]] = RecurrentSACConfig
 
-    def _check_segments(self) -> None:
-        length, batch, rows = self.sizes.length, self.buffer_batch_size, sum(self.sizes)
-        if self.n_step != 1:
-            raise ValueError(f"n_step must be 1, since segments have the rewards of all their steps, got {self.n_step}")
-        if batch % length:
+    def __init__(self, env_spec: Any, config: RecurrentSACConfig | None = None, **options: Any) -> None:
+        super().__init__(env_spec, config, **options)
+        self._buffer = _checked_buffer(self.replay_buffer)
+        needed = sum(self.sizes) * self.config.num_envs
+        if min(self.config.warmup_steps, self._replay.capacity) < needed:
             raise ValueError(
-                f"buffer_batch_size must be a multiple of segment_length={length}, got {batch}: it counts "
-                "replayed steps, which come in whole segments"
+                f"warmup_steps and the capacity of replay_buffer must be at least {needed}, a segment of "
+                f"{sum(self.sizes)} steps (with its burn-in) of each of {self.config.num_envs} rollouts, got "
+                f"{self.config.warmup_steps} and {self._replay.capacity}"
             )
-        needed = rows * self.rollout_batch_size
-        if min(self.min_buffer_size, self._replay.capacity) < needed:
-            raise ValueError(
-                f"min_buffer_size and the capacity of replay_buffer must be at least {needed}, a segment of {rows} "
-                f"steps (with its burn-in) of each of {self.rollout_batch_size} rollouts, got {self.min_buffer_size} "
-                f"and {self._replay.capacity}"
-            )
+
+    @property
+    def sizes(self) -> SegmentSizes:
+        """Steps of a segment that are learned from, and before these."""
+        return SegmentSizes(self.config.segment_length, self.config.burn_in)
+
+    def make(self, policy: Any, qf: Any, exploration_policy: Any) -> Made:
+        """See ``OffPolicyLearner``."""
+        spec = _require_flat(require_box(self.env_spec, "RecurrentSAC", "ppo and dqn learn choices"))
+        config = self.config
+        generator = torch_generator(derive_seed("soft networks", self.seed))
+        policy, qf = _networks(spec, policy, qf, config.hidden_size, generator)
+        explorer = BoxExploration(policy if exploration_policy is None else exploration_policy, config.random_steps)
+        settings = soft_settings(config, -float(spec.act_dim))
+        trainer = RecurrentSoftTrainer(policy.policy, qf, explorer, settings, self.sizes, self.seed, self.device)
+        self._trainer = trainer
+        return Made(policy, qf, explorer.policy, trainer)
 
     def sample_segments(self) -> tuple[SegmentBatch, SegmentTensors]:
-        """Segments of ``buffer_batch_size`` steps from the buffer, and the same as they are learned from."""
+        """Segments of ``batch_size`` steps from the buffer, and the same as they are learned from."""
         drawn = self._buffer.sample_segments(
-            self.buffer_batch_size // self.sizes.length,
+            self.config.batch_size // self.sizes.length,
             self._generator,
             length=self.sizes.length,
             burn_in=self.sizes.burn_in,
             discount=self.discount,
         )
         space = self.env_spec.observation_space
-        return drawn, segment_tensors(drawn, space, self.sizes.burn_in, self._device, self.reward_scale)
+        return drawn, segment_tensors(drawn, space, self.sizes.burn_in, self.device, self.config.reward_scale)
 
     def train_once(self, itr: int, paths: Sequence[Mapping[str, Any]]) -> float:
-        """``n_train_steps`` gradient steps on segments, as soon as the buffer is filled; ``average_return``."""
+        """``gradient_steps`` steps on segments, as soon as the buffer is filled; ``average_return``."""
         if self.is_filled:
-            for _ in range(self.n_train_steps):
+            for _ in range(self.config.gradient_steps):
                 self._trainer.step(self.sample_segments()[1])
-            self._counts.gradient_steps += self.n_train_steps
+            self._counts.gradient_steps += self.config.gradient_steps
         return self.average_return
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Unpack, final
+from dataclasses import replace
+from typing import Any, ClassVar, NamedTuple, cast, final
 
 import torch
 from torch import Tensor, nn
 
-from metaroll.checks import check_number, check_unit_interval, plain_number
+from metaroll.config import described
 from metaroll.functional.distributions import squashed_sample, squashed_sample_gradients
 from metaroll.functional.gradients.actor_critic import (
     bootstrapped,
@@ -20,7 +20,8 @@ from metaroll.functional.gradients.actor_critic import (
 )
 from metaroll.functional.gradients.optimizers import Adam
 from metaroll.functional.gradients.perceptrons import Memory
-from metaroll.learners.off_policy.base import CollectionOptions, OffPolicyRLAlgorithm
+from metaroll.learners.off_policy.base import Made, OffPolicyLearner, require_box
+from metaroll.learners.off_policy.configs import OffPolicyConfig, SACConfig, SoftUpdate
 from metaroll.learners.off_policy.exploring import BoxExploration, Exploration
 from metaroll.learners.off_policy.nets import (
     CriticNets,
@@ -30,21 +31,12 @@ from metaroll.learners.off_policy.nets import (
     were_by_hand,
     without_autograd,
 )
-from metaroll.learners.off_policy.networks import Critics, critics_of, target_of
+from metaroll.learners.off_policy.networks import Critics, check_policy, critics_of, encoders_of, target_of
 from metaroll.learners.off_policy.replay import TransitionBatch
-from metaroll.learners.off_policy.setup import (
-    buffer_for,
-    check_policy,
-    device_of,
-    encoders_of,
-    require_box,
-    weighing,
-)
 from metaroll.learners.off_policy.trainer import CRITIC_LOSSES, CriticLosses, ReplayTrainer, Trained, descend_critics
-from metaroll.learners.snapshots import described
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
-from metaroll.seeding import derive_seed, fresh_seed, torch_generator
+from metaroll.seeding import derive_seed, torch_generator
 
 __all__ = [
     "POLICY_LOSSES",
@@ -54,7 +46,6 @@ __all__ = [
     "SoftNets",
     "SoftNetworks",
     "SoftObjective",
-    "SoftSettings",
     "SoftTrainer",
     "SquashedSample",
     "Temperature",
@@ -62,39 +53,11 @@ __all__ = [
     "descend_entropy",
     "fit_critics",
     "improve_policy",
+    "soft_settings",
 ]
 
 POLICY_LOSSES = ("policy_loss", "log_prob")
 TEMPERATURE_LOSSES = ("temperature",)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SoftSettings:
-    """How a gradient step is made.
-
-    Attributes:
-        target_entropy: The entropy that is aimed at, of actions in [-1, 1].
-        temperature: What entropy counts beside rewards, if that is fixed; ``None``: it follows ``target_entropy``.
-        init_temperature: What it counts at first.
-        target_update_tau: How far target networks move in one step.
-        policy_lr, qf_lr, temperature_lr: Step sizes of Adam.
-    """
-
-    target_entropy: float
-    temperature: float | None = None
-    init_temperature: float = 1.0
-    target_update_tau: float = 0.005
-    policy_lr: float = 3e-4
-    qf_lr: float = 3e-4
-    temperature_lr: float = 3e-4
-
-    def __post_init__(self) -> None:
-        plain_number("target_entropy", self.target_entropy)
-        if self.temperature is not None:
-            check_number("temperature", self.temperature, 0.0, above_low=True)
-        for name in ("init_temperature", "policy_lr", "qf_lr", "temperature_lr"):
-            check_number(name, vars(self)[name], 0.0, above_low=True)
-        check_unit_interval("target_update_tau", self.target_update_tau)
 
 
 class Temperature(nn.Module):
@@ -257,12 +220,13 @@ class SoftTrainer(ReplayTrainer):
         policy: ActingPolicy,
         critics: Critics,
         exploration: Exploration,
-        settings: SoftSettings,
+        settings: SoftUpdate,
         objective: SoftObjective,
         seed: int,
         device: torch.device,
     ) -> None:
         self.settings, self.objective = settings, objective
+        self.target_entropy = cast("float", settings.target_entropy)  # known: soft_settings
         fixed = settings.temperature
         temperature = Temperature(settings.init_temperature if fixed is None else fixed)
         self.networks = SoftNetworks(policy, critics, target_of(critics), temperature)
@@ -284,10 +248,10 @@ class SoftTrainer(ReplayTrainer):
             # which so stays positive.
             if settings.temperature is None:
                 # its derivative by ln alpha: -mean(ln pi + H)
-                slope = temperature_gradient(policy.log_prob, settings.target_entropy)
+                slope = temperature_gradient(policy.log_prob, self.target_entropy)
                 trained.optimizers["temperature"].step([slope[None].to(nets.temperature.log.dtype)])
                 self.means.add(TEMPERATURE_LOSSES, nets.temperature())
-            trained.follow("target_critics", "critics", settings.target_update_tau)  # Q' <- (1 - tau) Q' + tau Q
+            trained.follow("target_critics", "critics", settings.tau)  # Q' <- (1 - tau) Q' + tau Q
             self.means.add(CRITIC_LOSSES, critic.seen)
             self.means.add(POLICY_LOSSES, policy.seen)
             return critic.errors  # (B,), the priorities of replay
@@ -295,7 +259,7 @@ class SoftTrainer(ReplayTrainer):
     def described(self) -> Sequence[str]:
         """See ``ReplayTrainer``."""
         description = self.objective.description
-        return [described(self.settings), *([] if description is None else [description])]
+        return [described(self.settings, SoftUpdate), *([] if description is None else [description])]
 
     @property
     def arithmetic(self) -> int:
@@ -317,76 +281,29 @@ def _nets_of(networks: SoftNetworks, optimizers: Mapping[str, Adam]) -> SoftNets
     )
 
 
+def soft_settings(config: SoftUpdate, target_entropy: float) -> SoftUpdate:
+    """The settings of gradient steps, with what entropy is aimed at where ``config`` leaves that open."""
+    return config if config.target_entropy is not None else replace(config, target_entropy=target_entropy)
+
+
 @final
-class SAC(OffPolicyRLAlgorithm):
+class SAC(OffPolicyLearner[SACConfig]):
     """Soft actor-critic with two critics (Haarnoja et al. 2018b, arXiv:1812.05905).
 
     What entropy counts beside rewards follows a target, unless it is fixed. Discrete actions are for ``DiscreteSAC``.
 
-    Args:
-        env_spec: Environment or spec; actions are a Box.
-        policy: What is learned; ``None`` means a ``TanhGaussianMLPPolicy``.
-        qf: A ``QFunction``, beside which a second one is drawn, or ``Critics`` of two; ``None`` means two of two layers
-            of 256.
-        replay_buffer: See ``OffPolicyRLAlgorithm``; ``None`` means a ``ReplayBuffer`` of ``replay_size`` steps.
-        exploration_policy: What acts in training; ``None`` means the policy itself.
-        replay_size: Steps that the replay buffer keeps.
-        target_entropy: The entropy that is aimed at, of actions in [-1, 1]; null means minus the entries of an action
-            (0.7 ln n of n choices).
-        temperature: What entropy counts beside rewards, fixed; null means that it follows ``target_entropy``.
-        init_temperature: What it counts at first.
-        target_update_tau: How far target networks move in one step.
-        policy_lr: Step size of Adam for the policy.
-        qf_lr: Step size of Adam for the Q functions.
-        temperature_lr: Step size of Adam for the temperature.
-        uniform_steps: Environment steps at first with actions at random.
-        priority_exponent: Draw steps in proportion to this power of their last errors; null draws uniformly.
-        importance_exponent: How far weights make up for that, from 0 (not at all) to 1.
-        seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
-        device: Where the networks live; ``None`` means the CPU.
-        collection: See ``OffPolicyRLAlgorithm``.
-
-    Raises:
-        TypeError: Actions are no Box, or a network is of another kind.
+    Arguments are those of ``OffPolicyLearner``: actions are a Box; ``policy`` is a ``TanhGaussianMLPPolicy``, ``qf`` a
+    ``QFunction``, beside which a second one is drawn, or ``Critics`` of two (of two layers of 256 where nothing is
+    given); the policy itself acts.
     """
 
-    def __init__(
-        self,
-        env_spec: Any,
-        policy: Any = None,
-        qf: Any = None,
-        replay_buffer: Any = None,
-        *,
-        exploration_policy: Any = None,
-        replay_size: int = 1_000_000,
-        target_entropy: float | None = None,
-        temperature: float | None = None,
-        init_temperature: float = 1.0,
-        target_update_tau: float = 0.005,
-        policy_lr: float = 3e-4,
-        qf_lr: float = 3e-4,
-        temperature_lr: float = 3e-4,
-        uniform_steps: int = 0,
-        priority_exponent: float | None = None,
-        importance_exponent: float = 0.4,
-        seed: int | None = None,
-        device: str | torch.device | None = None,
-        **collection: Unpack[CollectionOptions],
-    ) -> None:
-        spec = require_box(env_spec, "SAC", "DiscreteSAC, dqn and ppo learn choices")
-        seed = fresh_seed() if seed is None else int(seed)
-        settings = SoftSettings(
-            target_entropy=-float(spec.act_dim) if target_entropy is None else target_entropy,
-            temperature=temperature,
-            init_temperature=init_temperature,
-            target_update_tau=target_update_tau,
-            policy_lr=policy_lr,
-            qf_lr=qf_lr,
-            temperature_lr=temperature_lr,
-        )
-        self.weight_exponent = weighing(priority_exponent, importance_exponent)
-        buffer = buffer_for(spec, replay_buffer, replay_size, collection, priority_exponent)
-        generator = torch_generator(derive_seed("soft networks", seed))
+    config_class: ClassVar[type[OffPolicyConfig]] = SACConfig
+
+    def make(self, policy: Any, qf: Any, exploration_policy: Any) -> Made:
+        """See ``OffPolicyLearner``."""
+        spec = require_box(self.env_spec, "SAC", "DiscreteSAC, dqn and ppo learn choices")
+        config = self.config
+        generator = torch_generator(derive_seed("soft networks", self.seed))
         critics_see, policy_sees = encoders_of(spec, qf, generator)
         if policy is None:
             policy = TanhGaussianMLPPolicy(spec, (256, 256), init="fan_in", encoder=policy_sees, generator=generator)
@@ -394,21 +311,8 @@ class SAC(OffPolicyRLAlgorithm):
         if qf is None:
             qf = Critics(spec, 2, init="fan_in", encoder=critics_see, generator=generator)
         critics = critics_of(qf, spec, 2, generator)
-        explorer = BoxExploration(policy if exploration_policy is None else exploration_policy, uniform_steps)
+        explorer = BoxExploration(policy if exploration_policy is None else exploration_policy, config.random_steps)
+        settings = soft_settings(config, -float(spec.act_dim))
         objective = SoftObjective(fit_critics, improve_policy, arithmetic=1)
-        self.trainer = SoftTrainer(policy, critics, explorer, settings, objective, seed, device_of(device))
-        super().__init__(
-            spec,
-            policy,
-            critics,
-            buffer,
-            use_target=True,
-            exploration_policy=explorer.policy,
-            seed=seed,
-            device=device,
-            **collection,
-        )
-
-    def train_once(self, itr: int, paths: Sequence[Mapping[str, Any]]) -> float:
-        """See ``OffPolicyRLAlgorithm.improve``."""
-        return self.improve()
+        trainer = SoftTrainer(policy, critics, explorer, settings, objective, self.seed, self.device)
+        return Made(policy, critics, explorer.policy, trainer, config.weight_exponent)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, Unpack, final
+from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor
@@ -19,22 +18,15 @@ from metaroll.functional.gradients.actor_critic import (
     expected_values_gradient,
     soft_values,
 )
-from metaroll.learners.off_policy.base import CollectionOptions, OffPolicyRLAlgorithm
+from metaroll.learners.off_policy.base import Made, OffPolicyLearner, require_choices
+from metaroll.learners.off_policy.configs import OffPolicyConfig, SACConfig
 from metaroll.learners.off_policy.exploring import ChoiceExploration
-from metaroll.learners.off_policy.networks import Critics, critics_of
+from metaroll.learners.off_policy.networks import Critics, check_policy, critics_of, encoders_of
 from metaroll.learners.off_policy.replay import TransitionBatch
-from metaroll.learners.off_policy.setup import (
-    buffer_for,
-    check_policy,
-    device_of,
-    encoders_of,
-    require_choices,
-    weighing,
-)
-from metaroll.learners.off_policy.soft import PolicyLosses, SoftNets, SoftObjective, SoftSettings, SoftTrainer
+from metaroll.learners.off_policy.soft import PolicyLosses, SoftNets, SoftObjective, SoftTrainer, soft_settings
 from metaroll.learners.off_policy.trainer import CriticLosses, critic_losses_of
 from metaroll.policies.gaussian import CategoricalMLPPolicy
-from metaroll.seeding import derive_seed, fresh_seed, torch_generator
+from metaroll.seeding import derive_seed, torch_generator
 
 __all__ = ["TARGET_ENTROPY_SHARE", "DiscreteSAC", "fit_choice_critics", "improve_choices"]
 
@@ -88,77 +80,25 @@ def improve_choices(nets: SoftNets, batch: TransitionBatch, noise: Tensor) -> Po
 
 
 @final
-class DiscreteSAC(OffPolicyRLAlgorithm):
+class DiscreteSAC(OffPolicyLearner[SACConfig]):
     """Soft actor-critic for Discrete actions (Christodoulou 2019, arXiv:1910.07207), with two critics.
 
-    Means over actions stand for draws of them. What entropy counts beside rewards follows a target, unless it is fixed.
+    Means over actions stand for draws of them. What entropy counts beside rewards follows a target, unless it is fixed;
+    where nothing is said, 0.7 of the largest entropy (the paper's 0.98 is too much where there are few actions).
 
-    Args:
-        env_spec: Environment or spec; actions are Discrete.
-        policy: What is learned; ``None`` means a ``CategoricalMLPPolicy``.
-        qf: ``Critics`` of two; ``None`` means two of two layers of 256.
-        replay_buffer: See ``OffPolicyRLAlgorithm``; ``None`` means a ``ReplayBuffer`` of ``replay_size`` steps.
-        exploration_policy: What acts in training; ``None`` means the policy itself.
-        replay_size: Steps that the replay buffer keeps.
-        target_entropy: The entropy that is aimed at, in nats, at most ``ln n`` of n actions; null means 0.7 of that
-            (the paper's 0.98 is too much where there are few).
-        temperature: What entropy counts beside rewards, fixed; null means that it follows ``target_entropy``.
-        init_temperature: What it counts at first.
-        target_update_tau: How far target networks move in one step.
-        policy_lr: Step size of Adam for the policy.
-        qf_lr: Step size of Adam for the Q functions.
-        temperature_lr: Step size of Adam for the temperature.
-        uniform_steps: Environment steps at first with actions at random.
-        priority_exponent: Draw steps in proportion to this power of their last errors; null draws uniformly.
-        importance_exponent: How far weights make up for that, from 0 (not at all) to 1.
-        seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
-        device: Where the networks live; ``None`` means the CPU.
-        collection: See ``OffPolicyRLAlgorithm``.
-
-    Raises:
-        TypeError: Actions are not Discrete, or a network is of another kind.
-        ValueError: An argument is out of range.
+    Arguments are those of ``OffPolicyLearner``: actions are Discrete; ``policy`` is a ``CategoricalMLPPolicy``, ``qf``
+    ``Critics`` of two (of two layers of 256 where nothing is given); the policy itself acts.
     """
 
-    def __init__(
-        self,
-        env_spec: Any,
-        policy: Any = None,
-        qf: Any = None,
-        replay_buffer: Any = None,
-        *,
-        exploration_policy: Any = None,
-        replay_size: int = 1_000_000,
-        target_entropy: float | None = None,
-        temperature: float | None = None,
-        init_temperature: float = 1.0,
-        target_update_tau: float = 0.005,
-        policy_lr: float = 3e-4,
-        qf_lr: float = 3e-4,
-        temperature_lr: float = 3e-4,
-        uniform_steps: int = 0,
-        priority_exponent: float | None = None,
-        importance_exponent: float = 0.4,
-        seed: int | None = None,
-        device: str | torch.device | None = None,
-        **collection: Unpack[CollectionOptions],
-    ) -> None:
-        spec = require_choices(env_spec, "DiscreteSAC", "SAC learns a Box, ppo several choices")
-        seed, largest = fresh_seed() if seed is None else int(seed), math.log(spec.act_dim)
-        if target_entropy is not None:
-            check_number("target_entropy", target_entropy, 0.0, largest)
-        settings = SoftSettings(
-            target_entropy=TARGET_ENTROPY_SHARE * largest if target_entropy is None else target_entropy,
-            temperature=temperature,
-            init_temperature=init_temperature,
-            target_update_tau=target_update_tau,
-            policy_lr=policy_lr,
-            qf_lr=qf_lr,
-            temperature_lr=temperature_lr,
-        )
-        self.weight_exponent = weighing(priority_exponent, importance_exponent)
-        buffer = buffer_for(spec, replay_buffer, replay_size, collection, priority_exponent)
-        generator = torch_generator(derive_seed("soft networks of choices", seed))
+    config_class: ClassVar[type[OffPolicyConfig]] = SACConfig
+
+    def make(self, policy: Any, qf: Any, exploration_policy: Any) -> Made:
+        """See ``OffPolicyLearner``."""
+        spec = require_choices(self.env_spec, "DiscreteSAC", "SAC learns a Box, ppo several choices")
+        config, largest = self.config, math.log(spec.act_dim)
+        if config.target_entropy is not None:
+            check_number("target_entropy", config.target_entropy, 0.0, largest)
+        generator = torch_generator(derive_seed("soft networks of choices", self.seed))
         critics_see, policy_sees = encoders_of(spec, qf, generator)
         if policy is None:
             policy = CategoricalMLPPolicy(
@@ -168,21 +108,8 @@ class DiscreteSAC(OffPolicyRLAlgorithm):
         if qf is None:
             qf = Critics(spec, 2, init="fan_in", encoder=critics_see, generator=generator)
         critics = critics_of(qf, spec, 2, generator)
-        explorer = ChoiceExploration(policy if exploration_policy is None else exploration_policy, uniform_steps)
+        explorer = ChoiceExploration(policy if exploration_policy is None else exploration_policy, config.random_steps)
+        settings = soft_settings(config, TARGET_ENTROPY_SHARE * largest)
         objective = SoftObjective(fit_choice_critics, improve_choices, 2, "")
-        self.trainer = SoftTrainer(policy, critics, explorer, settings, objective, seed, device_of(device))
-        super().__init__(
-            spec,
-            policy,
-            critics,
-            buffer,
-            use_target=True,
-            exploration_policy=explorer.policy,
-            seed=seed,
-            device=device,
-            **collection,
-        )
-
-    def train_once(self, itr: int, paths: Sequence[Mapping[str, Any]]) -> float:
-        """See ``OffPolicyRLAlgorithm.improve``."""
-        return self.improve()
+        trainer = SoftTrainer(policy, critics, explorer, settings, objective, self.seed, self.device)
+        return Made(policy, critics, explorer.policy, trainer, config.weight_exponent)

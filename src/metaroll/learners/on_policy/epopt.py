@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from metaroll.checks import check_number, check_whole
+from metaroll.config import config_of
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import DataError
-from metaroll.functional.cvar import check_epsilon, full_set_metrics, worst_indices
+from metaroll.functional.cvar import full_set_metrics, worst_indices
+from metaroll.learners.on_policy.configs import EPOptConfig
 from metaroll.learners.on_policy.ppo import PPO
 from metaroll.learners.on_policy_training import EpochLearner, Progress
 from metaroll.learners.runner import Runner
@@ -36,7 +37,7 @@ class EPOpt(EpochLearner):
     The same by hand, with the samplers::
 
         env = DomainRandWrapperLive(PendulumEnv(), default_randomizer("pend"))
-        ppo = PPO(env, GaussianMLPPolicy(env.env_spec))
+        ppo = PPO(env, policy=GaussianMLPPolicy(env.env_spec))
         inner = ParallelRolloutSampler(env, ppo.policy, num_workers=2, min_rollouts=10)
         with CVaRSampler(inner, epsilon=1.0, min_rollouts=10) as sampler:
             for epoch in range(150):
@@ -47,10 +48,8 @@ class EPOpt(EpochLearner):
     Args:
         learner: What is updated; it belongs to EPOpt from then on. Its ``steps_per_epoch`` and ``tasks_per_epoch`` do
             not count here.
-        epsilon: Share of the rollouts that is learned from, in (0, 1].
-        warm_up_epochs: Number of first epochs that learn from all rollouts.
-        rollouts_per_epoch: Number of rollouts that are collected per epoch.
-        return_discount: Discount of the returns by which rollouts are compared, in [0, 1].
+        config: Settings; ``None`` means the defaults.
+        options: Settings by name, in place of those of ``config``.
 
     Attributes:
         learner: What is updated. Policy, critic, spaces, limits and evaluations are its own.
@@ -64,29 +63,15 @@ class EPOpt(EpochLearner):
         test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
     """
 
-    def __init__(
-        self,
-        learner: PPO,
-        *,
-        epsilon: float = 0.1,
-        warm_up_epochs: int = 100,
-        rollouts_per_epoch: int = 100,
-        return_discount: float = 1.0,
-    ) -> None:
+    def __init__(self, learner: PPO, config: EPOptConfig | None = None, **options: Any) -> None:
         if not isinstance(learner, PPO):
             raise TypeError(f"learner must be a PPO, got {type(learner).__name__}")
-        check_whole("warm_up_epochs", warm_up_epochs, 0)
-        check_whole("rollouts_per_epoch", rollouts_per_epoch, 1)
-        check_number("return_discount", return_discount, 0.0, 1.0)
         self.learner = learner
         self.policy, self.critic, self.env_spec = learner.policy, learner.critic, learner.env_spec
         self.discount, self.max_path_length = learner.discount, learner.max_path_length
         self.evaluate_every, self.test_env_sampler = learner.evaluate_every, learner.test_env_sampler
         self.gradients = learner.gradients
-        self._epsilon = check_epsilon(epsilon)
-        self._warm_up_epochs = int(warm_up_epochs)
-        self._rollouts_per_epoch = int(rollouts_per_epoch)
-        self._return_discount = float(return_discount)
+        self.config = config_of(EPOptConfig, config, options)
         self._num_epochs = 0
 
     @property
@@ -97,11 +82,11 @@ class EPOpt(EpochLearner):
     @property
     def epsilon(self) -> float:
         """Share of the rollouts that the next update learns from: 1 in the first epochs."""
-        return 1.0 if self._num_epochs < self._warm_up_epochs else self._epsilon
+        return 1.0 if self._num_epochs < self.config.warmup_epochs else self.config.epsilon
 
     def collect(self, runner: Runner) -> Rollouts:
         """All rollouts of one epoch."""
-        return self.learner.collect(runner, self._rollouts_per_epoch)
+        return self.learner.collect(runner, self.config.rollouts_per_epoch)
 
     def update(self, rollouts: Sequence[StepSequence], progress: Progress | None = None) -> dict[str, float]:
         """Improve the policy with the worst fraction ``epsilon`` of ``rollouts`` of the present policy.
@@ -115,7 +100,7 @@ class EPOpt(EpochLearner):
         if not rollouts:
             raise ValueError("rollouts must hold at least one rollout, got none")
         found, epsilon = Rollouts.of(rollouts), self.epsilon
-        returns = found.discounted_returns(self._return_discount)
+        returns = found.discounted_returns(self.config.return_discount)
         if not np.isfinite(returns).all():
             number = int(np.flatnonzero(~np.isfinite(returns))[0])
             raise DataError(f"rewards of rollout {number} hold NaN or Inf: they sum up to {returns[number]}")
@@ -132,7 +117,8 @@ class EPOpt(EpochLearner):
 
     def fingerprint(self) -> str:
         """Learner and own numbers as a short text; a snapshot fits an EPOpt with the same one."""
-        own = (self._epsilon, self._warm_up_epochs, self._rollouts_per_epoch, self._return_discount)
+        c = self.config
+        own = (c.epsilon, c.warmup_epochs, c.rollouts_per_epoch, c.return_discount)
         return fingerprint_of(self, f"{self.learner.fingerprint()} {own!r}")
 
     @property

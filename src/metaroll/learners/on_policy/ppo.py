@@ -6,18 +6,18 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
+import gymnasium
 import numpy as np
 import torch
 from torch import nn
 
-from metaroll.checks import check_whole
+from metaroll.config import config_of, described
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import unknown_name
 from metaroll.functional.running_moments import Moments, add_rows, no_moments
-from metaroll.learners.on_policy.ppo_config import PPOConfig
+from metaroll.learners.on_policy.configs import PPOConfig, PPOUpdate
 from metaroll.learners.on_policy.ppo_nets import AutogradNets, KernelNets, can_train
 from metaroll.learners.on_policy.ppo_trainer import PPOData, PPONets, Trainer, run_passes
 from metaroll.learners.on_policy_training import (
@@ -30,11 +30,12 @@ from metaroll.learners.on_policy_training import (
     refuse_non_finite,
 )
 from metaroll.learners.runner import Runner
-from metaroll.learners.snapshots import described, fingerprint_of, load_or_keep, shapes_of, weights_of
+from metaroll.learners.snapshots import fingerprint_of, load_or_keep, shapes_of, weights_of
 from metaroll.policies.acting import ActingPolicy
+from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.policies.gru import RecurrentCritic
 from metaroll.policies.networks import MLP
-from metaroll.policies.normalized import NormalizedPolicy
+from metaroll.policies.normalized import NormalizedPolicy, widened_spec
 from metaroll.processing.on_policy import OnPolicyData, collect_on_policy, domain_rows, running_returns, with_domains
 from metaroll.seeding import derive_seed, fresh_seed, torch_generator
 from metaroll.types import EnvSpec
@@ -111,117 +112,49 @@ class PPO(EpochLearner):
 
     Args:
         env_spec: Environment or spec.
+        config: Settings; ``None`` means the defaults.
         policy: What is trained: ``GaussianMLPPolicy``, ``CategoricalMLPPolicy``, ``GRUGaussianPolicy``,
             ``CategoricalGRUPolicy``, or any policy of metaroll with ``evaluate_actions(obs, actions) -> (log_prob,
             entropy)``. One in a ``NormalizedPolicy`` that knows moments of observations goes on from these, as if
-            they came from ten epochs.
+            they came from ten epochs. ``None`` means an MLP with two hidden layers of 64, for a Box or for choices.
         critic: Values, called as ``critic(inputs (..., D)) -> (..., 1)`` with normalized observations and
             ``domain_params`` side by side; ``None`` means an MLP with two hidden layers of 64. One that remembers
             (``GRUCritic``, or another ``RecurrentCritic``) is called with whole rollouts ``(N, T, D) -> (N, T, 1)``.
         task_sampler: Variations of the environment to train in, drawn anew every epoch: a list of ``EnvUpdate``, or a
             sampler of them; ``None`` means the nominal environment.
         test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
-        domain_params: Names of domain parameters that the critic, but not the policy, observes (an asymmetric critic).
-        privileged: The policy observes domain_params, too (a teacher for distillation); its network then is built for
-            ``policies.normalized.widened_spec``.
-        steps_per_epoch: Minimum number of environment steps per epoch; rollouts are never cut, so there may be more.
-        num_passes: Optimization epochs per batch.
-        batch_size: Steps per minibatch; of a recurrent policy whole rollouts with about so many steps together.
-        learning_rate: Step size of Adam.
-        lr_decay_epochs: Epochs over which the learning rate falls linearly to 0, after which nothing is learned;
-            ``None`` keeps it.
-        clip_range: How far the probability ratio may move from 1 before the objective is clipped.
-        value_clip_range: The same for changes of the value, in its own units; ``None`` does not clip.
-        value_coeff: Weight of the squared error of the values.
-        entropy_coeff: Weight of the entropy bonus.
-        max_grad_norm: Maximum norm of the gradient of policy and critic together; ``None`` does not limit it.
-        target_kl: The epoch ends early when the KL divergence from its first policy is over 1.5 times this.
-        discount: Discount factor in [0, 1].
-        gae_lambda: Trade-off between bias (0) and variance (1) of the advantages.
-        bootstrap_truncated: Count the value of the last observation of a rollout that was cut off, rather than nothing.
-        max_path_length: Maximum number of steps of a rollout; ``None`` means the environment's time limit.
-        tasks_per_epoch: Variations drawn per epoch; ``None`` means as many as full-length rollouts are needed.
-        normalize_advantages: Give the advantages of each minibatch mean 0 and standard deviation 1.
-        normalize_observations: Give observations mean 0 and standard deviation 1.
-        normalize_returns: Divide rewards by the standard deviation of their discounted sums.
-        scale_actions: Bring actions from [-1, 1] to the bounds of the action space, and clip them there.
-        adam_eps: Added to the root of Adam's second moment.
-        gradients: By hand in NumPy, by autograd, or (auto) by hand where the networks allow it.
-        evaluate_every: Evaluate after every so many epochs; 0 means never.
         seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
         device: Where the networks live; ``None`` means the CPU.
+        options: Settings by name, in place of those of ``config``.
     """
 
     def __init__(
         self,
         env_spec: Any,
-        policy: ActingPolicy,
-        critic: nn.Module | None = None,
+        config: PPOConfig | None = None,
         *,
+        policy: ActingPolicy | None = None,
+        critic: nn.Module | None = None,
         task_sampler: Any = None,
         test_env_sampler: Any = None,
-        domain_params: Sequence[str] = (),
-        privileged: bool = False,
-        steps_per_epoch: int = 2048,
-        num_passes: int = 10,
-        batch_size: int = 64,
-        learning_rate: float = 3e-4,
-        lr_decay_epochs: int | None = None,
-        clip_range: float = 0.2,
-        value_clip_range: float | None = None,
-        value_coeff: float = 0.5,
-        entropy_coeff: float = 0.0,
-        max_grad_norm: float | None = 0.5,
-        target_kl: float | None = None,
-        discount: float = 0.99,
-        gae_lambda: float = 0.95,
-        bootstrap_truncated: bool = True,
-        max_path_length: int | None = None,
-        tasks_per_epoch: int | None = None,
-        normalize_advantages: bool = True,
-        normalize_observations: bool = True,
-        normalize_returns: bool = True,
-        scale_actions: bool = True,
-        adam_eps: float = 1e-5,
-        gradients: Literal["auto", "numpy", "autograd"] = "auto",
-        evaluate_every: int = 10,
         seed: int | None = None,
         device: str | torch.device | None = None,
+        **options: Any,
     ) -> None:
         self.env_spec = EnvSpec.from_env(env_spec)
-        self._config = PPOConfig(
-            steps_per_epoch=steps_per_epoch,
-            num_passes=num_passes,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            lr_decay_epochs=lr_decay_epochs,
-            clip_range=clip_range,
-            value_clip_range=value_clip_range,
-            value_coeff=value_coeff,
-            entropy_coeff=entropy_coeff,
-            max_grad_norm=max_grad_norm,
-            target_kl=target_kl,
-            discount=discount,
-            gae_lambda=gae_lambda,
-            bootstrap_truncated=bootstrap_truncated,
-            max_path_length=horizon_of(max_path_length, self.env_spec),
-            tasks_per_epoch=tasks_per_epoch,
-            normalize_advantages=normalize_advantages,
-            normalize_observations=normalize_observations,
-            normalize_returns=normalize_returns,
-            adam_eps=adam_eps,
-        )
-        check_whole("evaluate_every", evaluate_every, 0)
-        if gradients not in ("auto", "numpy", "autograd"):
-            raise unknown_name("gradients", str(gradients), ("auto", "numpy", "autograd"))
-        self.evaluate_every, self.bootstrap_truncated = evaluate_every, bootstrap_truncated
+        given = config_of(PPOConfig, config, options)
+        self.config = replace(given, max_steps=horizon_of(given.max_steps, self.env_spec))
+        self.evaluate_every, self.bootstrap_truncated = given.evaluate_every, given.bootstrap_truncated
         self.seed = fresh_seed() if seed is None else int(seed)
         self._tasks = TrainingTasks(task_sampler, derive_seed("ppo tasks", self.seed))
         self.task_sampler, self.test_env_sampler = self._tasks.source, test_env_sampler
-        self.domain_params = _names(domain_params, task_sampler)
+        self.domain_params = _names(given.domain_params, task_sampler)
 
-        self._told = _privileges(privileged, self.domain_params)
-        self._policy = _wrapped(policy, self._config.normalize_observations, scale_actions, self._told, self.env_spec)
+        self._told = _privileges(given.privileged, self.domain_params)
+        if policy is None:
+            seen = widened_spec(self.env_spec, len(self._told)) if self._told else self.env_spec
+            policy = _usual_policy(seen, torch_generator(derive_seed("ppo policy", self.seed)))
+        self._policy = _wrapped(policy, given.normalize_observations, given.scale_actions, self._told, self.env_spec)
         inputs = self.env_spec.obs_dim + len(self.domain_params)
         draws = torch_generator(derive_seed("ppo critic", self.seed))
         usual = MLP(inputs, 1, (64, 64), "tanh", init="orthogonal", generator=draws)
@@ -231,11 +164,11 @@ class PPO(EpochLearner):
         self._critic.to(self._device)
         _check_policy(self._policy, self.env_spec)
         _check_critic(self._critic, inputs, self._device)
-        self._gradients = _kind_of_gradients(gradients, self._policy.policy, self._critic)
+        self._gradients = _kind_of_gradients(given.gradients, self._policy.policy, self._critic)
         self._trainer = self._make_trainer()
 
         told_to_critic = () if self._told else self.domain_params
-        self._normalizer = PPONormalizer(self._policy, told_to_critic, KNOWN_EPOCHS * self._config.steps_per_epoch)
+        self._normalizer = PPONormalizer(self._policy, told_to_critic, KNOWN_EPOCHS * self.config.steps_per_epoch)
         self._batch_generator = np.random.default_rng(derive_seed("ppo batches", self.seed))
         self._num_epochs = 0
 
@@ -252,12 +185,13 @@ class PPO(EpochLearner):
     @property
     def discount(self) -> float:
         """Discount factor."""
-        return float(self._config.discount)
+        return self.config.discount
 
     @property
     def max_path_length(self) -> int:
         """Maximum number of steps of a rollout."""
-        return int(self._config.max_path_length)
+        assert self.config.max_steps is not None
+        return self.config.max_steps
 
     @property
     def gradients(self) -> str:
@@ -266,8 +200,8 @@ class PPO(EpochLearner):
 
     def collect(self, runner: Runner, num_rollouts: int | None = None) -> Rollouts:
         """The rollouts of one epoch: ``steps_per_epoch``, or ``num_rollouts``, each in a variation of its own."""
-        least = self._config.steps_per_epoch
-        num_tasks = num_rollouts or self._config.tasks_per_epoch or -(-least // self.max_path_length)
+        least = self.config.steps_per_epoch
+        num_tasks = num_rollouts or self.config.tasks_per_epoch or -(-least // self.max_path_length)
         return self._tasks.collect(runner, num_tasks, least if num_rollouts is None else None, num_rollouts)
 
     def update(
@@ -289,7 +223,7 @@ class PPO(EpochLearner):
         rollouts = Rollouts.of(rollouts)
         data = self._data_of(rollouts)
         batch, explained = self._prepare(data, rollouts, returns_end)
-        learning_rate = self._config.learning_rate_at(self._num_epochs)
+        learning_rate = self.config.learning_rate_at(self._num_epochs)
         metrics = run_passes(self._trainer, batch, learning_rate, self._batch_generator, progress)
         self._normalizer.learn_observations(data)
         self._num_epochs += 1
@@ -330,7 +264,7 @@ class PPO(EpochLearner):
         """Class, networks and hyperparameters as a short text; a snapshot fits a PPO with the same one."""
         kinds = [type(self._policy.policy).__name__, type(self._critic).__name__, self._gradients, *self.domain_params]
         shapes = [*shapes_of(self._policy), *shapes_of(self._critic)]
-        config = replace(self._config, lr_decay_epochs=None)  # a run that goes on longer may stretch its schedule
+        config = replace(self.config, lr_decay_epochs=None)  # a run that goes on longer may stretch its schedule
         return fingerprint_of(self, *kinds, *shapes, _numbers_of(config))
 
     def state_dict(self) -> dict[str, Any]:
@@ -367,10 +301,10 @@ class PPO(EpochLearner):
     def _make_trainer(self) -> Trainer:
         policy: Any = self._policy.policy
         if self._gradients == "numpy":
-            nets: PPONets = KernelNets(policy, self._critic, self._config)  # pyright: ignore[reportArgumentType] - can_train
+            nets: PPONets = KernelNets(policy, self._critic, self.config)  # pyright: ignore[reportArgumentType] - can_train
         else:
-            nets = AutogradNets(policy, self._critic, self._config, self._device)
-        return Trainer(nets, self._config)
+            nets = AutogradNets(policy, self._critic, self.config, self._device)
+        return Trainer(nets, self.config)
 
     def _data_of(self, rollouts: Sequence[StepSequence]) -> OnPolicyData:
         """Arrays of ``rollouts``; observations are what the policy sees."""
@@ -386,10 +320,10 @@ class PPO(EpochLearner):
         inputs = _side_by_side(observations, None if domain is None else np.repeat(domain, data.lengths, axis=0))
         last = _side_by_side(self._policy.normalized(data.last_observations), domain)
         values, last_values = self._trainer.nets.values(inputs, last, data.bounds)
-        last_values = last_values if self._config.bootstrap_truncated else np.zeros_like(last_values)
-        scaled = self._config.normalize_returns
+        last_values = last_values if self.config.bootstrap_truncated else np.zeros_like(last_values)
+        scaled = self.config.normalize_returns
         rewards = self._normalizer.scaled_rewards(data, self.discount) if scaled else data.rewards
-        weights = (self._config.discount, self._config.gae_lambda)
+        weights = (self.config.discount, self.config.gae_lambda)
         advantages = data.advantages(values, last_values, rewards, *weights, returns_end).astype(np.float32)
         targets = advantages + values
         spread = float(targets.var())
@@ -407,7 +341,12 @@ class PPO(EpochLearner):
 
 
 def _numbers_of(config: PPOConfig) -> str:
-    return described(config).replace("bootstrap_truncated=True, ", "")  # as before there was such an option
+    return described(config, PPOUpdate).replace("bootstrap_truncated=True, ", "")  # as before there was such an option
+
+
+def _usual_policy(spec: EnvSpec, generator: torch.Generator) -> ActingPolicy:
+    kind = GaussianMLPPolicy if isinstance(spec.action_space, gymnasium.spaces.Box) else CategoricalMLPPolicy
+    return kind(spec, (64, 64), "tanh", init="orthogonal", generator=generator)
 
 
 def _check_policy(policy: NormalizedPolicy, env_spec: EnvSpec) -> None:
@@ -455,20 +394,16 @@ def _side_by_side(observations: np.ndarray, domain: np.ndarray | None) -> np.nda
     return observations if domain is None else np.concatenate([observations, domain], axis=1)
 
 
-def _names(domain_params: Sequence[str], task_sampler: Any) -> tuple[str, ...]:
-    if isinstance(domain_params, str) or not all(isinstance(name, str) for name in domain_params):
-        raise TypeError(f"domain_params must be a list of names, got {domain_params!r}")
+def _names(domain_params: tuple[str, ...], task_sampler: Any) -> tuple[str, ...]:
     if len(set(domain_params)) != len(domain_params):
         raise ValueError(f"domain_params must differ from one another, got {list(domain_params)}")
     if domain_params and task_sampler is None:
         raise ValueError("domain_params need a task_sampler: otherwise every rollout has the same ones")
-    return tuple(domain_params)
+    return domain_params
 
 
 def _privileges(privileged: bool, domain_params: tuple[str, ...]) -> tuple[str, ...]:
     """What the policy observes beside observations."""
-    if not isinstance(privileged, bool):
-        raise TypeError(f"privileged must be True or False, got {privileged!r}")
     if privileged and not domain_params:
         raise ValueError("privileged policies observe domain_params: name them, as in domain_params=['pole_mass']")
     return domain_params if privileged else ()

@@ -25,7 +25,7 @@ from metaroll.functional.policy_gradients import (
     log_softmax,
     standardize,
 )
-from metaroll.learners.on_policy.ppo_config import PPOConfig
+from metaroll.learners.on_policy.configs import PPOConfig
 from metaroll.learners.on_policy.ppo_trainer import PPOData, PPONets, Targets
 from metaroll.learners.snapshots import load_optimizer_tree, optimizer_tree
 from metaroll.policies.acting import ActingPolicy

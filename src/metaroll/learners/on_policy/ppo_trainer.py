@@ -10,7 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, final
 import numpy as np
 
 from metaroll.functional.policy_gradients import clipped_surrogate, clipped_value_loss
-from metaroll.learners.on_policy.ppo_config import PPOConfig
+from metaroll.learners.on_policy.configs import PPOConfig
 
 __all__ = ["PPOData", "PPONets", "Targets", "Trainer", "run_passes"]
 

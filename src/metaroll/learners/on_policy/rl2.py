@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from gymnasium.spaces import Box
 
-from metaroll.checks import check_whole
+from metaroll.config import config_of
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import ShapeError, option_text
 from metaroll.learners.base import MetaRLAlgorithm
+from metaroll.learners.on_policy.configs import RL2Config
 from metaroll.learners.on_policy.ppo import PPO
 from metaroll.learners.on_policy_training import EpochLearner, Progress
 from metaroll.learners.runner import Runner
@@ -48,12 +49,11 @@ class RL2(EpochLearner, MetaRLAlgorithm):
             ``CategoricalGRUPolicy``) and a recurrent critic (``GRUCritic``): one that sees single steps cannot tell
             what has been found out. Its ``max_path_length`` is the length of a trial. A trial ends with its last
             episode, after which nothing counts: ``bootstrap_truncated=False``.
-        trials_per_epoch: Trials that are collected per epoch, each in a task of its own.
-        across_episodes: Whether the return goes on after the end of an episode, with one discount for the whole trial.
-            Without it every episode is worth what it earns itself, and exploration for later ones is worth nothing.
+        config: Settings; ``None`` means the defaults.
         evaluation_env: What makes the environment of evaluations, in which one episode is a rollout; ``None`` means
             that which it is trained in.
         train_tasks: Tasks that it is trained in, which must not be tested; ``None`` where they are drawn without end.
+        options: Settings by name, in place of those of ``config``.
 
     Attributes:
         learner: What is updated. Policy, critic, spaces, limits and evaluations are its own.
@@ -75,11 +75,11 @@ class RL2(EpochLearner, MetaRLAlgorithm):
     def __init__(
         self,
         learner: PPO,
+        config: RL2Config | None = None,
         *,
-        trials_per_epoch: int = 100,
-        across_episodes: bool = True,
         evaluation_env: Any = None,
         train_tasks: Sequence[Any] | None = None,
+        **options: Any,
     ) -> None:
         if not isinstance(learner, PPO):
             raise TypeError(f"learner must be a PPO, got {type(learner).__name__}")
@@ -91,15 +91,12 @@ class RL2(EpochLearner, MetaRLAlgorithm):
             )
         self.num_told = _entries_told(learner.env_spec)
         """Last entries of an observation: last action, reward, and whether an episode has ended."""
-        if not isinstance(across_episodes, bool):
-            raise TypeError(f"across_episodes must be True or False, got {across_episodes!r}")
         self.learner = learner
         self.policy, self.critic, self.env_spec = learner.policy, learner.critic, learner.env_spec
         self.discount, self.max_path_length = learner.discount, learner.max_path_length
         self.evaluate_every, self.test_env_sampler = learner.evaluate_every, learner.test_env_sampler
         self.evaluation_env, self.train_tasks = evaluation_env, train_tasks
-        self._trials_per_epoch = check_whole("trials_per_epoch", trials_per_epoch)
-        self._across_episodes = across_episodes
+        self.config = config_of(RL2Config, config, options)
 
     @property
     def seed(self) -> int:
@@ -110,7 +107,7 @@ class RL2(EpochLearner, MetaRLAlgorithm):
 
     def collect(self, runner: Runner) -> Rollouts:
         """The trials of one epoch."""
-        return self.learner.collect(runner, self._trials_per_epoch)
+        return self.learner.collect(runner, self.config.trials_per_epoch)
 
     def update(self, rollouts: Sequence[StepSequence], progress: Progress | None = None) -> dict[str, float]:
         """Improve policy and critic with trials of the present policy; what it took and gave.
@@ -124,7 +121,7 @@ class RL2(EpochLearner, MetaRLAlgorithm):
         trials = Rollouts.of(rollouts)
         ends = _episode_ends(trials)
         cut = None
-        if not self._across_episodes:
+        if not self.config.across_episodes:
             cut = ends.copy()
             cut[trials.bounds[1:] - 1] = False  # the end of a trial is the learner's to judge
         return {**self.learner.update(trials, progress, returns_end=cut), **_episode_metrics(trials, ends)}
@@ -176,7 +173,7 @@ class RL2(EpochLearner, MetaRLAlgorithm):
 
     def fingerprint(self) -> str:
         """Learner and own numbers as a short text; a snapshot fits an RL2 with the same one."""
-        own = (self._trials_per_epoch, self._across_episodes)
+        own = (self.config.trials_per_epoch, self.config.across_episodes)
         return fingerprint_of(self, f"{self.learner.fingerprint()} {own!r}")
 
     @property

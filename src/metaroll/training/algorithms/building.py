@@ -23,6 +23,7 @@ from metaroll.tasks.domain_access import check_param_ranges
 from metaroll.tasks.domain_randomizer import DomainRandomizer, as_randomizer
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.training.evaluation.verdict import FEWEST_TASKS
+from metaroll.training.settings.table import FORMER, current_names
 from metaroll.types import EnvSpec, EnvUpdate
 
 __all__ = [
@@ -87,19 +88,22 @@ class BuildOptions:
     def of(cls, config: Mapping[str, Any]) -> BuildOptions:
         """The part of a run's configuration (sections ``run`` and ``algorithm``) that building needs."""
         # What has been kept without a word of them is older than the way in which tasks are held out now.
+        config = current_names(config)
         run = {"held_out": "after_training", **config["run"], "hidden_sizes": tuple(config["run"]["hidden_sizes"])}
         names = [field.name for field in fields(cls) if field.name not in ("env", "values")]
         return cls(env=config["env"], values=config["algorithm"], **{name: run[name] for name in names})
 
 
 def setup_of(kind: type[T], values: Mapping[str, Any]) -> T:
-    """The dataclass ``kind`` of options from ``values``, which may be of an older run that lacks some names."""
+    """``kind`` made with those of ``values`` that it takes, which may be of an older run that lacks some names."""
     return kind(**own_arguments(kind, values))
 
 
 def own_arguments(kind: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of ``values`` that the constructor of ``kind`` takes."""
-    return {name: values[name] for name in inspect.signature(kind).parameters if name in values}
+    """Those of ``values`` that the constructor of ``kind`` takes, by the names that it has for them."""
+    taken = inspect.signature(kind).parameters
+    names = {name: next((n for n in (name, *FORMER.get(name, ())) if n in taken), "") for name in values}
+    return {taken_as: values[name] for name, taken_as in names.items() if taken_as}
 
 
 # ------------------------------------------------------------------------------------------------------- environments
@@ -130,7 +134,7 @@ def family_sizes(env: str) -> dict[str, Any]:
         **repeated,
         "num_train_tasks": family.num_train_tasks,
         "num_test_tasks": family.num_test_tasks,
-        "max_path_length": family.horizon,
+        "max_steps": family.horizon,
         "context_reward_key": family.observed_reward,
         "return_reward_key": family.scored_reward,
     }
@@ -141,7 +145,7 @@ def env_sizes(env: str) -> dict[str, Any]:
     if is_varied(env):
         return family_sizes(env)
     limit = spec_of(env).max_episode_length
-    return {} if limit is None else {"max_path_length": limit}
+    return {} if limit is None else {"max_steps": limit}
 
 
 # -------------------------------------------------------------------------------------------------------------- tasks

@@ -12,27 +12,11 @@ import numpy as np
 from metaroll.envs.lookup.registry import is_varied
 from metaroll.errors import option_text
 from metaroll.training.algorithms.building import BuildOptions, env_sizes, training_tasks
-from metaroll.training.algorithms.options import Option, constructor_options
 from metaroll.training.evaluation.evaluator import PolicyEvaluator
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.types import EnvUpdate
 
 __all__ = ["AlgorithmDescription", "Work"]
-
-
-_WAITS: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
-    ("posterior_sampling", False, ("num_prior_episodes",)),
-    ("restarts", "none", ("max_restarts",)),
-    ("reevaluated", 0, ("max_repetitions",)),
-    ("starts", 1, ("round_length", "reduction", "start_std")),
-    ("priority_exponent", None, ("importance_exponent",)),
-    ("qf_lr_steps", None, ("min_qf_lr",)),
-    ("stop_std", None, ("stop_window",)),
-    ("smoothing_std", 0.0, ("smoothing_clip",)),
-    ("extra_std", 0.0, ("extra_decay_time",)),
-    ("use_information_bottleneck", False, ("kl_lambda",)),
-)
-"""An option, and a value of it with which others change nothing."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +51,6 @@ class AlgorithmDescription(ABC):
     Attributes:
         name: What users call it.
         learner: The documented class.
-        option_sources: What gives options beside ``learner``: classes, and names of theirs that do not count.
         adapts: Whether it adapts to each task, and is evaluated before and after that.
         follows_epochs: Options that a preset sets to the number of its epochs, and that follow the epochs of the run.
         seen_hint: What to do where policies see more than an environment shows as it is (see ``seen_env``).
@@ -75,19 +58,11 @@ class AlgorithmDescription(ABC):
 
     name: ClassVar[str]
     learner: ClassVar[type]
-    option_sources: ClassVar[Sequence[tuple[type, Collection[str]]]] = ()
     adapts: ClassVar[bool] = False
     follows_epochs: ClassVar[tuple[str, ...]] = ()
     seen_hint: ClassVar[str] = ""
 
     # -- what it is ----------------------------------------------------------------------------------------------------
-
-    def options(self, taken: Collection[str] = ()) -> list[Option]:
-        """All options of the algorithm but those that are ``taken``."""
-        sources = ((self.learner, ()), *self.option_sources)
-        return [
-            option for kind, skips in sources for option in constructor_options(kind, "algorithm", {*taken, *skips})
-        ]
 
     @property
     def metric(self) -> str:
@@ -114,16 +89,13 @@ class AlgorithmDescription(ABC):
         return {}
 
     def idle(self, env: str, values: Mapping[str, Any]) -> dict[str, str]:
-        """Options that change nothing, as others are: name -> why.
+        """Options that change nothing, beside those whose fields say so: name -> why.
 
         Args:
             env: Name of the environment.
             values: A value for each option of a run.
         """
         found: dict[str, str] = {}
-        for other, value, names in _WAITS:
-            if other in values and values[other] == value:
-                found |= dict.fromkeys(names, f"{other} is {value!r}")
         if not self.adapts and not is_varied(env):
             found["num_train_tasks"] = f"{env} is one environment, without tasks"
             if values.get("randomize", "none") == "none" and not values.get("randomize_param"):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, final
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, final
 
+from metaroll.config import parts_of
 from metaroll.errors import option_text
 from metaroll.functional.search.base import Search
 from metaroll.functional.search.finite_differences import ARS, PGPE, OpenAIES
@@ -17,36 +17,13 @@ from metaroll.learners.trials import Trials
 from metaroll.training.algorithms import building
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.description import AlgorithmDescription, Work
+from metaroll.training.settings.algorithms import TanhNetworks
 from metaroll.types import EnvUpdate
 
-__all__ = ["SEARCHES", "EvolutionSetup"]
+__all__ = ["SEARCHES"]
 
 _USUAL_CANDIDATES = 12
 """Candidates of an epoch, where their number follows from the policy's: 4 + 3 ln P of a few parameters."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvolutionSetup:
-    """What searches take beside the arguments of their constructors.
-
-    Args:
-        hidden_nonlinearity: Activation of the hidden layers.
-        randomize: Train in, and evaluate on, random domain parameters: the usual ones of a simulated system, or half as
-            wide. A task family has draws of its own.
-        randomize_param: A domain parameter that is uniform on a range, NAME=LOW:HIGH; may be given several times, and
-            replaces randomize.
-        num_train_tasks: Number of training tasks of a task family.
-        num_test_tasks: Number of held-out tasks, or of held-out sets of domain parameters (null: 20 of them).
-    """
-
-    hidden_nonlinearity: Literal["tanh", "relu"] = "tanh"
-    randomize: Literal["none", "default", "conservative"] = "none"
-    randomize_param: Sequence[str] = ()
-    num_train_tasks: int | None = None
-    num_test_tasks: int | None = None
-
-
-_SHARED: tuple[tuple[type, Collection[str]], ...] = ((Trials, ()), (Starts, ()), (EvolutionSetup, ()))
 
 
 class _SearchDescription(AlgorithmDescription, ABC):
@@ -60,14 +37,14 @@ class _SearchDescription(AlgorithmDescription, ABC):
     search: ClassVar[type[Search[Any]] | None] = None
 
     def build(self, given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> SearchLearner:
-        setup, spec = building.setup_of(EvolutionSetup, given.values), building.spec_of(given.env)
+        networks, spec = parts_of(TanhNetworks, given.values), building.spec_of(given.env)
         if given.device != "cpu":
             raise ValueError(f"{self.name} acts, and takes no gradient steps: device must be cpu, got {given.device!r}")
         trials = building.setup_of(Trials, given.values)
         if trials.rollouts_per_candidate is None:
             raise ValueError(f"rollouts_per_candidate is missing: {option_text('rollouts_per_candidate', 1)}, say")
         generator = building.network_generator(given)
-        policy = building.make_policy(spec, given, "mlp", setup.hidden_nonlinearity, generator, learn_std=False)
+        policy = building.make_policy(spec, given, "mlp", networks.hidden_nonlinearity, generator, learn_std=False)
         arguments = {
             "trials": trials,
             "starts": building.setup_of(Starts, given.values),
@@ -85,7 +62,7 @@ class _SearchDescription(AlgorithmDescription, ABC):
 
     def work(self, values: Mapping[str, Any]) -> Work:
         rollouts = (values["rollouts_per_candidate"] or 1) * values["tasks_per_epoch"]
-        steps = self._num_candidates(values) * rollouts * values["max_path_length"]
+        steps = self._num_candidates(values) * rollouts * values["max_steps"]
         rounds = building.setup_of(Starts, values).rounds
         others = steps * sum((starts - 1) * epochs for starts, epochs in rounds)
         return Work(others, steps, 0, initial="and {} for the starts that are given up", at_most=True)
@@ -110,10 +87,9 @@ class CMAESDescription(_SearchDescription):
 
     name: ClassVar[str] = "cmaes"
     learner: ClassVar[type] = CMAES
-    option_sources: ClassVar[Sequence[tuple[type, Collection[str]]]] = _SHARED
 
     def _num_candidates(self, values: Mapping[str, Any]) -> int:
-        return values["n_samples"] or _USUAL_CANDIDATES
+        return values["population"] or _USUAL_CANDIDATES
 
     def amount(self, algo: SearchLearner, values: Mapping[str, Any]) -> str:
         kind = "the diagonal" if isinstance(algo, CMAES) and algo.is_separable else "all"
@@ -126,10 +102,9 @@ class CEMDescription(_SearchDescription):
 
     name: ClassVar[str] = "cem"
     learner: ClassVar[type] = CEM
-    option_sources: ClassVar[Sequence[tuple[type, Collection[str]]]] = _SHARED
 
     def _num_candidates(self, values: Mapping[str, Any]) -> int:
-        return values["n_samples"] or _USUAL_CANDIDATES
+        return values["population"] or _USUAL_CANDIDATES
 
 
 @final
@@ -138,7 +113,6 @@ class ARSDescription(_SearchDescription):
 
     name: ClassVar[str] = "ars"
     search: ClassVar[type[Search[Any]] | None] = ARS
-    option_sources: ClassVar[Sequence[tuple[type, Collection[str]]]] = ((ARS, ()), *_SHARED)
 
     def _num_candidates(self, values: Mapping[str, Any]) -> int:
         return 2 * values["num_directions"]
@@ -150,7 +124,6 @@ class OpenAIESDescription(_SearchDescription):
 
     name: ClassVar[str] = "es"
     search: ClassVar[type[Search[Any]] | None] = OpenAIES
-    option_sources: ClassVar[Sequence[tuple[type, Collection[str]]]] = ((OpenAIES, ()), *_SHARED)
 
     def _num_candidates(self, values: Mapping[str, Any]) -> int:
         return values["population"]
@@ -162,10 +135,9 @@ class PGPEDescription(_SearchDescription):
 
     name: ClassVar[str] = "pgpe"
     search: ClassVar[type[Search[Any]] | None] = PGPE
-    option_sources: ClassVar[Sequence[tuple[type, Collection[str]]]] = ((PGPE, ()), *_SHARED)
 
     def _num_candidates(self, values: Mapping[str, Any]) -> int:
-        return 2 * values["num_pairs"]
+        return 2 * values["num_directions"]
 
 
 @final
@@ -174,7 +146,6 @@ class SNESDescription(_SearchDescription):
 
     name: ClassVar[str] = "snes"
     search: ClassVar[type[Search[Any]] | None] = SNES
-    option_sources: ClassVar[Sequence[tuple[type, Collection[str]]]] = ((SNES, ()), *_SHARED)
 
     def _num_candidates(self, values: Mapping[str, Any]) -> int:
         return values["population"] or _USUAL_CANDIDATES

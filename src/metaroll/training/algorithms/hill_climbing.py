@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, final
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, final
 
+from metaroll.config import parts_of
 from metaroll.envs.base.constructors import make_env
 from metaroll.envs.lookup.registry import is_varied
 from metaroll.envs.wrappers.domain_rand import DomainRandWrapperLive
@@ -15,31 +15,14 @@ from metaroll.learners.hill_climbing import HillClimbing
 from metaroll.training.algorithms import building
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.description import AlgorithmDescription, Work
+from metaroll.training.settings.algorithms import TanhNetworks
 from metaroll.types import EnvUpdate
 
-__all__ = ["HillClimbingDescription", "HillClimbingSetup"]
+__all__ = ["HillClimbingDescription"]
 
 
 _USUAL_SETS = 12
 """Parameter vectors of an epoch, where their number follows from the policy's: 4 + 3 ln P of a few parameters."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class HillClimbingSetup:
-    """What hill climbing takes beside the arguments of its constructor.
-
-    Args:
-        hidden_nonlinearity: Activation of the hidden layers.
-        randomize: Train in, and evaluate on, random domain parameters of a simulated system.
-        randomize_param: A domain parameter that is uniform on a range, NAME=LOW:HIGH; may be given several times, and
-            replaces randomize.
-        num_test_tasks: Number of held-out sets of domain parameters (null: 20 of them).
-    """
-
-    hidden_nonlinearity: Literal["tanh", "relu"] = "tanh"
-    randomize: Literal["none", "default", "conservative"] = "none"
-    randomize_param: Sequence[str] = ()
-    num_test_tasks: int | None = None
 
 
 @final
@@ -48,7 +31,6 @@ class HillClimbingDescription(AlgorithmDescription):
 
     name: ClassVar[str] = "hill-climbing"
     learner: ClassVar[type] = HillClimbing
-    option_sources: ClassVar[Sequence[tuple[type, Collection[str]]]] = ((HillClimbingSetup, ()),)
 
     def sizes(self, env: str) -> Mapping[str, Any]:
         if is_varied(env):
@@ -59,13 +41,13 @@ class HillClimbingDescription(AlgorithmDescription):
         return super().sizes(env)
 
     def build(self, given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> HillClimbing:
-        setup, spec = building.setup_of(HillClimbingSetup, given.values), building.spec_of(given.env)
+        networks, spec = parts_of(TanhNetworks, given.values), building.spec_of(given.env)
         if given.device != "cpu":
             raise ValueError(
                 f"hill-climbing acts, and takes no gradient steps: device must be cpu, got {given.device!r}"
             )
         generator = building.network_generator(given)
-        policy = building.make_policy(spec, given, "mlp", setup.hidden_nonlinearity, generator, learn_std=False)
+        policy = building.make_policy(spec, given, "mlp", networks.hidden_nonlinearity, generator, learn_std=False)
         arguments = building.own_arguments(HillClimbing, given.values)
         return HillClimbing(spec, policy, **building.common_arguments(given, test), **arguments)
 
@@ -75,8 +57,8 @@ class HillClimbingDescription(AlgorithmDescription):
 
     def work(self, values: Mapping[str, Any]) -> Work:
         rollouts = values["num_domains"] * values["num_init_states_per_domain"]
-        sets = (values["pop_size"] or _USUAL_SETS) + 1
-        return Work(0, sets * rollouts * values["max_path_length"], 0, at_most=True)
+        sets = (values["population"] or _USUAL_SETS) + 1
+        return Work(0, sets * rollouts * values["max_steps"], 0, at_most=True)
 
     def amount(self, algo: HillClimbing, values: Mapping[str, Any]) -> str:
         each = algo.num_domains * algo.num_init_states_per_domain

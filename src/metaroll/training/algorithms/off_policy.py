@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, final
 
 import torch
 
-from metaroll.checks import check_number
+from metaroll.config import parts_of
 from metaroll.data.replay.replay_buffer import ReplayBuffer
 from metaroll.data.replay.streams import check_observations
 from metaroll.envs.base.constructors import make_env
-from metaroll.learners.off_policy.base import OffPolicyRLAlgorithm
+from metaroll.learners.off_policy.base import OffPolicyLearner
 from metaroll.learners.off_policy.choosing import DQN
+from metaroll.learners.off_policy.configs import OffPolicyConfig, PrioritiesConfig
 from metaroll.learners.off_policy.deterministic import DDPG, TD3
-from metaroll.learners.off_policy.networks import Critics
+from metaroll.learners.off_policy.networks import Critics, encoders_of
 from metaroll.learners.off_policy.quantile import TQC
 from metaroll.learners.off_policy.recurrent_soft import RecurrentSAC
 from metaroll.learners.off_policy.segments import RecurrentCritics
-from metaroll.learners.off_policy.setup import encoders_of
 from metaroll.learners.off_policy.soft import SAC
 from metaroll.learners.off_policy.soft_discrete import DiscreteSAC
 from metaroll.policies.acting import ActingPolicy
@@ -36,115 +35,79 @@ from metaroll.tasks.updates import layer_with
 from metaroll.training.algorithms import building
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.description import AlgorithmDescription, Work
+from metaroll.training.settings.algorithms import ReluNetworks, Replay
 from metaroll.types import EnvSpec, EnvUpdate
 
-__all__ = ["OFF_POLICY", "OffPolicySetup"]
+__all__ = ["OFF_POLICY"]
 
 Networks = tuple[ActingPolicy | None, torch.nn.Module | None]
 """A policy and its Q function."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class OffPolicySetup:
-    """What off-policy learners take beside the arguments of their constructors.
-
-    Args:
-        hidden_nonlinearity: Activation of the hidden layers.
-        randomize: Train in, and evaluate on, random domain parameters: the usual ones of a simulated system, or half as
-            wide. A task family has draws of its own.
-        randomize_param: A domain parameter that is uniform on a range, NAME=LOW:HIGH; may be given several times, and
-            replaces randomize.
-        num_train_tasks: Number of training tasks of a task family.
-        num_test_tasks: Number of held-out tasks, or of held-out sets of domain parameters (null: 20 of them).
-        hindsight_ratio: Share of replayed steps that get a goal which was reached later in their episode (0.8, say), in
-            an environment with goals in its observations and compute_reward(achieved, desired, info).
-        memory_limit: Refuse a replay buffer that could outgrow so many bytes; null: more than this machine has.
-    """
-
-    hidden_nonlinearity: Literal["relu", "tanh"] = "relu"
-    randomize: Literal["none", "default", "conservative"] = "none"
-    randomize_param: Sequence[str] = ()
-    num_train_tasks: int | None = None
-    num_test_tasks: int | None = None
-    hindsight_ratio: float = 0.0
-    memory_limit: int | None = None
-
-
 class _OffPolicyDescription(AlgorithmDescription, ABC):
     """What they share: how they collect, and that all networks are alike."""
 
-    option_sources: ClassVar[Sequence[tuple[type, Collection[str]]]] = (
-        (OffPolicyRLAlgorithm, ("use_target", "n_eval_trajs")),
-        (OffPolicySetup, ()),
-    )
-
-    def build(self, given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> OffPolicyRLAlgorithm:
+    def build(self, given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> OffPolicyLearner[Any]:
         spec = building.spec_of(given.env)
         check_observations(spec.observation_space)
-        collection = building.own_arguments(OffPolicyRLAlgorithm, given.values)
         learner = self._learner(spec)
+        config = parts_of(learner.config_class, given.values)
+        policy, qf = self._networks(spec, given)
         return learner(
             spec,
-            *self._networks(spec, given),
-            self._buffer(given, spec),
+            config,
+            policy=policy,
+            qf=qf,
+            replay_buffer=self._buffer(given, spec, config),
             task_sampler=train,
             device=given.device,
             **building.common_arguments(given, test),
-            **{**collection, **building.own_arguments(learner, given.values)},
         )
 
-    def _learner(self, spec: EnvSpec) -> type[OffPolicyRLAlgorithm]:
+    def _learner(self, spec: EnvSpec) -> type[OffPolicyLearner[Any]]:
         """What learns these actions."""
         return self.learner
 
-    def _buffer(self, given: BuildOptions, spec: EnvSpec) -> ReplayBuffer:
+    def _buffer(self, given: BuildOptions, spec: EnvSpec, config: OffPolicyConfig) -> ReplayBuffer:
         """As large as it will be filled, if it is known how long training lasts."""
-        setup = building.setup_of(OffPolicySetup, given.values)
-        reward, ends = _goal_functions(given.env) if setup.hindsight_ratio else (None, None)
+        hindsight = given.values.get("hindsight_ratio", 0.0)
+        reward, ends = _goal_functions(given.env) if hindsight else (None, None)
         planned = None if given.epochs is None else given.epochs * self.work(given.values).epoch_steps
         return ReplayBuffer(
             spec.observation_space,
             spec.action_space,
-            given.values["replay_size"],
-            num_slots=given.values["rollout_batch_size"],
+            config.replay_size,
+            num_slots=config.num_envs,
             planned_steps=planned,
-            memory_limit=setup.memory_limit,
-            priority_exponent=given.values.get("priority_exponent"),
+            memory_limit=parts_of(Replay, given.values).memory_limit,
+            priority_exponent=config.priority_exponent if isinstance(config, PrioritiesConfig) else None,
             compute_reward=reward,
-            hindsight_ratio=setup.hindsight_ratio,
+            hindsight_ratio=hindsight,
             compute_terminated=ends,
         )
-
-    def idle(self, env: str, values: Mapping[str, Any]) -> dict[str, str]:
-        found = super().idle(env, values)
-        if values.get("temperature") is not None:
-            why = f"temperature {values['temperature']:g} is fixed; leave that out, and it is learned"
-            found |= dict.fromkeys(("target_entropy", "init_temperature", "temperature_lr"), why)
-        return found
 
     @abstractmethod
     def _networks(self, spec: EnvSpec, given: BuildOptions) -> Networks:
         """Policy and Q function; ``None``: the learner's own, or it says what is wrong with the spaces."""
 
     def work(self, values: Mapping[str, Any]) -> Work:
-        updates = values["steps_per_epoch"] * values["n_train_steps"]
-        ratio = check_number("update_to_data", values["update_to_data"], 0.0, above_low=True)
-        return Work(0, max(1, round(updates / ratio)), updates)
+        updates = values["cycles_per_epoch"] * values["gradient_steps"]
+        return Work(0, max(1, round(updates / values["update_to_data"])), updates)
 
     def largest_batch(self, values: Mapping[str, Any]) -> int:
-        return values["buffer_batch_size"]
+        return values["batch_size"]
 
-    def amount(self, algo: OffPolicyRLAlgorithm, values: Mapping[str, Any]) -> str:
+    def amount(self, algo: OffPolicyLearner[Any], values: Mapping[str, Any]) -> str:
         work = self.work(values)
         return (
             f"{work.epoch_steps} steps and {work.epoch_updates} gradient steps per epoch, "
-            f"from step {algo.min_buffer_size} on"
+            f"from step {algo.config.warmup_steps} on"
         )
 
 
 def _how(given: BuildOptions) -> tuple[tuple[int, ...], str, dict[str, Any]]:
     """Hidden layers of networks, their activation, and where their weights come from."""
-    activation = building.setup_of(OffPolicySetup, given.values).hidden_nonlinearity
+    activation = parts_of(ReluNetworks, given.values).hidden_nonlinearity
     return given.hidden_sizes, activation, {"init": given.init, "generator": building.network_generator(given)}
 
 
@@ -205,7 +168,7 @@ class SACDescription(_OffPolicyDescription):
     name: ClassVar[str] = "sac"
     learner: ClassVar[type] = SAC
 
-    def _learner(self, spec: EnvSpec) -> type[OffPolicyRLAlgorithm]:
+    def _learner(self, spec: EnvSpec) -> type[OffPolicyLearner[Any]]:
         return DiscreteSAC if building.is_discrete(spec) else SAC
 
     def _networks(self, spec: EnvSpec, given: BuildOptions) -> Networks:
@@ -230,10 +193,6 @@ class RecurrentSACDescription(_OffPolicyDescription):
 
     name: ClassVar[str] = "rsac"
     learner: ClassVar[type] = RecurrentSAC
-    option_sources: ClassVar[Sequence[tuple[type, Collection[str]]]] = (
-        (OffPolicyRLAlgorithm, ("use_target", "n_eval_trajs", "n_step")),
-        (OffPolicySetup, ("hindsight_ratio",)),
-    )
 
     def _networks(self, spec: EnvSpec, given: BuildOptions) -> Networks:
         if not building.is_continuous(spec) or holds_images(spec.observation_space):

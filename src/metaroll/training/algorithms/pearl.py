@@ -7,7 +7,9 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, cast, final
 
+from metaroll.config import parts_of
 from metaroll.learners.pearl import PEARL
+from metaroll.learners.pearl_config import PEARLConfig
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
 from metaroll.policies.networks import MLPEncoder, QFunction
 from metaroll.training.algorithms.building import BuildOptions, common_arguments, family_sizes, network_generator
@@ -40,14 +42,14 @@ class PEARLDescription(AlgorithmDescription):
         value_spec = cast("EnvSpec", PEARL.get_env_spec(spec, latent_dim, "vf"))
         generator = network_generator(given)
         algo = PEARL(
-            env=train,
+            train,
+            parts_of(PEARLConfig, given.values),
             inner_policy=TanhGaussianMLPPolicy(augmented, hidden_sizes=sizes, init=init, generator=generator),
             qf=QFunction(augmented, hidden_sizes=sizes, init=init, generator=generator),
             vf=QFunction(value_spec, hidden_sizes=sizes, init=init, generator=generator),
             encoder_class=functools.partial(MLPEncoder, init=init),
             num_epochs=given.epochs,
             **common_arguments(given, test),
-            **given.values,
         )
         algo.to(given.device)
         return algo
@@ -55,9 +57,9 @@ class PEARLDescription(AlgorithmDescription):
     def work(self, values: Mapping[str, Any]) -> Work:
         visit = sum(values[f"num_{part}"] for part in ("steps_prior", "steps_posterior", "extra_rl_steps_posterior"))
         return Work(
-            values["num_train_tasks"] * values["num_initial_steps"],
-            values["num_tasks_sample"] * visit,
-            values["num_steps_per_epoch"],
+            values["num_train_tasks"] * values["warmup_steps"],
+            values["tasks_per_epoch"] * visit,
+            values["gradient_steps"],
         )
 
     def largest_batch(self, values: Mapping[str, Any]) -> int:

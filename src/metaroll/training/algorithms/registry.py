@@ -29,6 +29,7 @@ __all__ = [
     "preset_options",
     "publication",
     "purpose",
+    "require_known",
     "size_values",
 ]
 
@@ -53,7 +54,7 @@ def get_algorithm(name: str) -> AlgorithmDescription:
     Raises:
         UnknownNameError: There is none of this name; the message lists the nearest ones.
     """
-    _require_known(name)
+    require_known(name)
     # Here, and each by itself: a learner is loaded when it is used, and names and presets can be listed at once.
     match name:
         case "pearl":
@@ -155,7 +156,7 @@ def size_values(name: str, env: str, size: str | None) -> dict[str, Any]:
 
 def publication(name: str, env: str = "") -> str:
     """Where the presets of the algorithm (that of ``env``) were published; empty if they are ours."""
-    _require_known(name)
+    require_known(name)
     return _TUNED[name].get("published_elsewhere", {}).get(_tuned_as(env), _TUNED[name].get("published", ""))
 
 
@@ -165,7 +166,7 @@ def _with_tuples(values: dict[str, Any]) -> dict[str, Any]:
 
 def preset_names(name: str) -> list[str]:
     """Environments that have a preset for the algorithm."""
-    _require_known(name)
+    require_known(name)
     return sorted(_TUNED[name].get("presets", ()))
 
 
@@ -180,7 +181,7 @@ def preset_options() -> set[str]:
 
 def purpose(name: str) -> str:
     """What the algorithm does, in a few words that go on behind its name."""
-    _require_known(name)
+    require_known(name)
     return _TUNED[name]["purpose"]
 
 
@@ -189,9 +190,14 @@ def example_envs(name: str) -> list[str]:
     return preset_names(name) or ["qcp-st"]
 
 
-def _require_known(name: str) -> None:
+def require_known(name: str) -> str:
+    """``name``, if there is an algorithm of that name.
+
+    Raises:
+        UnknownNameError: There is none; the message lists the nearest ones.
+    """
     if name in _TUNED:
-        return
+        return name
     plain = name.lower().replace("_", "-")
     for known, tuned in _TUNED.items():
         if plain in tuned["elsewhere"]:

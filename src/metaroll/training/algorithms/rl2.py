@@ -2,54 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, final
 
 import numpy as np
 
-from metaroll.checks import check_number, check_whole
+from metaroll.config import parts_of
 from metaroll.envs.lookup.registry import get_family
 from metaroll.envs.wrappers.base import typed_env
 from metaroll.envs.wrappers.trials import TrialUpdate, TrialWrapper
+from metaroll.learners.on_policy.configs import PPOConfig, RL2Config
 from metaroll.learners.on_policy.ppo import PPO
 from metaroll.learners.on_policy.rl2 import RL2
 from metaroll.policies.gru import GRUCritic
 from metaroll.tasks.split_sampler import SplitTaskSampler
 from metaroll.tasks.updates import NewEnvUpdate
 from metaroll.training.algorithms import building
-from metaroll.training.algorithms.building import BuildOptions, setup_of
+from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.description import Work
 from metaroll.training.algorithms.ppo import PPOFamily, ppo_work
+from metaroll.training.settings.algorithms import TrialSizes
 from metaroll.types import EnvSpec, EnvUpdate
 
-__all__ = ["FreshTrials", "RL2Description", "RL2Setup"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class RL2Setup:
-    """What RL2 takes beside the arguments of its constructor and of PPO's.
-
-    Args:
-        episodes_per_trial: Episodes of one task that the memory goes over, and that are trained on together.
-        max_path_length: Maximum number of steps of an episode.
-        init_std: Standard deviation of the actions at first, where they lie in [-1, 1].
-        context_reward_key: Name of an env_info (``'sparse_reward'``) that the memory sees as last reward; null means
-            the reward itself, by which it is trained.
-        num_train_tasks: Number of training tasks of the family; null draws new ones in every epoch, where it can.
-        num_test_tasks: Number of held-out tasks.
-    """
-
-    episodes_per_trial: int = 2
-    max_path_length: int | None = None
-    init_std: float = 1.0
-    context_reward_key: str | None = None
-    num_train_tasks: int | None = None
-    num_test_tasks: int | None = None
-
-    def __post_init__(self) -> None:
-        check_whole("episodes_per_trial", self.episodes_per_trial)
-        check_number("init_std", self.init_std, 0.0, above_low=True)
+__all__ = ["FreshTrials", "RL2Description"]
 
 
 class FreshTrials:
@@ -79,20 +55,6 @@ class RL2Description(PPOFamily):
 
     name: ClassVar[str] = "rl2"
     learner: ClassVar[type] = RL2
-    option_sources: ClassVar[Sequence[tuple[type, Collection[str]]]] = (
-        (
-            PPO,
-            (
-                "domain_params",
-                "gradients",
-                "max_path_length",
-                "privileged",
-                "steps_per_epoch",
-                "tasks_per_epoch",
-            ),
-        ),
-        (RL2Setup, ()),
-    )
     adapts: ClassVar[bool] = True
     seen_hint: ClassVar[str] = (
         "rl2 sees the last action, reward and ending beside the observation: step and roll out "
@@ -106,49 +68,49 @@ class RL2Description(PPOFamily):
         return sizes
 
     def tasks(self, given: BuildOptions, num_test: int | None = None) -> tuple[Any, list[EnvUpdate]]:
-        family, setup = get_family(given.env), setup_of(RL2Setup, given.values)
-        held_out = setup.num_test_tasks if num_test is None else num_test
-        drawn = setup.num_train_tasks is None and family.test_share is not None
-        train, test = given.split(0 if drawn else setup.num_train_tasks, held_out)
-        limits = setup.episodes_per_trial, setup.max_path_length, setup.context_reward_key
+        family, sizes = get_family(given.env), parts_of(TrialSizes, given.values)
+        held_out = sizes.num_test_tasks if num_test is None else num_test
+        drawn = sizes.num_train_tasks is None and family.test_share is not None
+        train, test = given.split(0 if drawn else sizes.num_train_tasks, held_out)
+        limits = sizes.episodes_per_trial, sizes.max_steps, sizes.context_reward_key
         trials: Any = [TrialUpdate(update, *limits) for update in train]
         if drawn:
             trials = FreshTrials(given.env, *limits)
         return trials, [TrialUpdate(update, 1, *limits[1:]) for update in test]
 
     def environment(self, given: BuildOptions, train: Any) -> TrialUpdate:
-        return _trials_of(given, setup_of(RL2Setup, given.values).episodes_per_trial)
+        return _trials_of(given, parts_of(TrialSizes, given.values).episodes_per_trial)
 
     def build(self, given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> RL2:
-        setup = setup_of(RL2Setup, given.values)
+        sizes = parts_of(TrialSizes, given.values)
         env = self.environment(given, train)()
         spec = EnvSpec.from_env(env)
         env.close()
         generator = building.network_generator(given)
-        policy = building.make_policy(spec, given, "gru", "tanh", generator, init_std=setup.init_std)
+        policy = building.make_policy(spec, given, "gru", "tanh", generator, init_std=sizes.init_std)
         critic = GRUCritic(spec.obs_dim, given.hidden_sizes[0], init=given.init, generator=generator)
-        arguments = {**building.own_arguments(PPO, given.values), "max_path_length": None}  # that of a trial
+        config = replace(parts_of(PPOConfig, given.values), max_steps=None)  # that of a trial
         learner = PPO(
             spec,
-            policy,
-            critic,
+            config,
+            policy=policy,
+            critic=critic,
             task_sampler=train,
             device=given.device,
             **building.common_arguments(given, test),
-            **arguments,
         )
-        own = building.own_arguments(RL2, given.values)
+        own = parts_of(RL2Config, given.values)
         tasks = None if isinstance(train, FreshTrials) else [update.task for update in train]
-        return RL2(learner, evaluation_env=_trials_of(given, 1), train_tasks=tasks, **own)
+        return RL2(learner, own, evaluation_env=_trials_of(given, 1), train_tasks=tasks)
 
     def seen_env(self, env: Any, config: Mapping[str, Any]) -> Any:
         if typed_env(env, TrialWrapper) is not None:
             return env
         values = config["algorithm"]
-        return TrialWrapper(env, 1, values["max_path_length"], values.get("context_reward_key"))
+        return TrialWrapper(env, 1, values["max_steps"], values.get("context_reward_key"))
 
     def work(self, values: Mapping[str, Any]) -> Work:
-        return ppo_work(values, values["trials_per_epoch"] * values["episodes_per_trial"] * values["max_path_length"])
+        return ppo_work(values, values["trials_per_epoch"] * values["episodes_per_trial"] * values["max_steps"])
 
     def amount(self, algo: RL2, values: Mapping[str, Any]) -> str:
         return f"{values['trials_per_epoch']} trials of {values['episodes_per_trial']} episodes per epoch"
@@ -157,5 +119,5 @@ class RL2Description(PPOFamily):
 def _trials_of(given: BuildOptions, episodes: int) -> TrialUpdate:
     """What makes trials of the nominal environment."""
     family = get_family(given.env)
-    limits = given.values["max_path_length"], given.values.get("context_reward_key")
+    limits = given.values["max_steps"], given.values.get("context_reward_key")
     return TrialUpdate(NewEnvUpdate(family.env_constructor), episodes, *limits)

@@ -70,7 +70,7 @@ class TaskProtocol:
         """
         quiet = self.evaluator.protocol(self.algo)["deterministic_exploration"]  # settles the rounds
         count = self.evaluator.round_length if episodes is None else check_whole("episodes", episodes)
-        limit = self.config["algorithm"]["max_path_length"] if limit is None else limit
+        limit = self.config["algorithm"]["max_steps"] if limit is None else limit
         own = self.evaluator.num_prior_episodes if self.evaluator.posterior_sampling else len(seen) + count
         done: list[StepSequence] = []
         with _opened(env) as environment:

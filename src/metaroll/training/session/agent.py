@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Never, final
 from packaging.version import InvalidVersion, Version
 
 from metaroll.checks import check_path, check_whole, described
+from metaroll.config import GIVEN
 from metaroll.data.folders.atomic_files import temporary_path
 from metaroll.data.folders.contents import copy_folder, move_folder, remove_folder, replace_folder
 from metaroll.data.folders.kinds import AGENT, RUN, SNAPSHOT
@@ -29,7 +30,7 @@ from metaroll.learners.base import MetaRLAlgorithm
 from metaroll.policies.actor import Actor
 from metaroll.policies.adapters import as_policy
 from metaroll.seeding import derive_seed
-from metaroll.training.algorithms.other_names import GIVEN, swapped_names, unknown_argument, unknown_attribute
+from metaroll.training.algorithms.other_names import swapped_names, unknown_argument, unknown_attribute
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm
 from metaroll.training.display.consoles import make_console
 from metaroll.training.display.progress import tell_of_many
@@ -165,7 +166,7 @@ class Agent(Actor):
                 f"metaroll.agent(algo, env) makes an Agent, metaroll.load(folder) too; got {described(config)}"
             )
         spec = experiment.algo.env_spec
-        seed, limit = derive_seed("acting", config["run"]["seed"]), config["algorithm"].get("max_path_length")
+        seed, limit = derive_seed("acting", config["run"]["seed"]), config["algorithm"].get("max_steps")
         super().__init__(_spec_of(experiment) if spec is None else spec, seed, limit)
         self.config, self.run_dir = dict(config), run_dir
         self._experiment, self._options = experiment, dict(options)
@@ -377,7 +378,7 @@ class Agent(Actor):
             num_tasks: Number of held-out tasks; ``None`` means as in the configuration.
             out: Folder to write ``evaluation.json`` to, as ``metaroll evaluate`` does.
             progress: Show how far it is, where it takes long.
-            changes: Other arguments of the evaluator, ``n_exploration_traj=3`` or ``num_episodes=50`` say.
+            changes: Other arguments of the evaluator, ``num_adaptation_episodes=3`` or ``num_episodes=50`` say.
 
         Returns:
             An ``EvaluationResult`` before and after adaptation, with its ``verdict``, or a ``PolicyEvaluation``;

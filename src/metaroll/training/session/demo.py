@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.config import GIVEN
 from metaroll.envs.point.point_robot import go_to
 from metaroll.policies.adapters import ScriptedPolicy
 from metaroll.seeding import derive_seed
-from metaroll.training.algorithms.other_names import GIVEN
 from metaroll.training.algorithms.registry import size_values
 from metaroll.training.evaluation.evaluation_metrics import interval_of_normalized_score, normalized_score
 from metaroll.training.evaluation.evaluation_result import EvaluationResult

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import math
 import os
 import textwrap
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import gymnasium
 import torch
 from threadpoolctl import threadpool_limits
 
-from metaroll.checks import check_number, check_whole
+from metaroll.config import GIVEN, MISSING, Option, former_names, merge_layers, parts_of, understood, unused
 from metaroll.envs.base.task_family import USUAL_TEST_TASKS, USUAL_TRAIN_TASKS
 from metaroll.envs.lookup.name_hints import refuse_misread
 from metaroll.envs.lookup.registry import (
@@ -28,18 +27,15 @@ from metaroll.envs.lookup.registry import (
     refuse_alike,
 )
 from metaroll.envs.lookup.source import make_env
-from metaroll.errors import MOST_THREADS, MetarollError, UsageError, option_text, said, unknown_name
+from metaroll.errors import MetarollError, UsageError, named_as, option_text, said, unknown_name
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.rollouts.workers.cluster_probe import check_address
 from metaroll.rollouts.workers.pool import PoolTimeouts
 from metaroll.rollouts.workers.ray_session import check_cluster, require_ray
-from metaroll.rollouts.workers.schedule import check_timeout
 from metaroll.seeding import derive_seed
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.description import AlgorithmDescription
-from metaroll.training.algorithms.options import MISSING, Option, constructor_options, merge_layers
-from metaroll.training.algorithms.other_names import GIVEN
 from metaroll.training.algorithms.registry import (
     ALGORITHM_NAMES,
     SIZES,
@@ -53,6 +49,8 @@ from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.run.callbacks import EVALUATED, KeepBest, RunCallback, StopAt, TimeBudget
 from metaroll.training.run.runner import LocalRunner
 from metaroll.training.session.machine import memory
+from metaroll.training.settings.run import RunConfig
+from metaroll.training.settings.table import CONFIGS, evaluation_config, run_options
 from metaroll.training.store.loggers import (
     MetricLogger,
     TensorBoardLogger,
@@ -61,150 +59,48 @@ from metaroll.training.store.loggers import (
     require_wandb,
 )
 from metaroll.training.store.run_folder import kept_paths
-from metaroll.training.store.snapshots import SnapshotConfig, SnapshotMode, Snapshotter
+from metaroll.training.store.snapshots import SnapshotConfig, Snapshotter
 from metaroll.types import EnvUpdate
 
 __all__ = [
     "Experiment",
-    "RunOptions",
     "build",
     "build_evaluator",
     "check_names",
     "episodes_of_evaluation",
     "require_at_least",
     "resolve",
-    "run_options",
     "split_tasks",
     "tested_on_training",
     "torch_threads",
     "with_torch_threads",
 ]
 
-# What the run fills itself from other options.
-_FILLED_FOR_ALGORITHM = ("device", "seed", "generator", "num_epochs")
 _REWARD_KEYS = (("algorithm", "context_reward_key"), ("evaluation", "return_reward_key"))
 # Of each row in each unit of the networks: the activation and its gradient, in single precision.
 _BYTES_PER_UNIT = 8
 _LONG_EPISODE = 200
 _NUMBERS_OF_TASKS = ("num_train_tasks", "num_test_tasks")
-_FILLED_FOR_EVALUATOR = (
-    "max_path_length",
-    "n_test_tasks",
-    "prefix",
-    "seed",
-    "allow_overlap",
-    "test_task_names",
-    "all_tasks",
-)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """What a run needs beside the constructors of its algorithm and its evaluator.
-
-    Args:
-        size: Size of the run, in fixed numbers: small (minutes on two cores), medium, or paper (the published values,
-            where there are some). Without it: the preset of the environment.
-        seed: Seed of everything: networks, tasks, rollouts, updates, evaluation.
-        task_seed: Seed of the training and held-out tasks (null: the seed of the run).
-        held_out: Held-out tasks of a family are the same for all numbers of training tasks (independent), or are drawn
-            after these, as runs of before 2026-11-28 have them (after_training).
-        epochs: Number of epochs.
-        hidden_sizes: Hidden layers of the policy, the Q-functions and the value function.
-        init: How weights are initialized: xavier_uniform, oyster (that of the reference code of PEARL), orthogonal
-            (usual for PPO) or fan_in (usual for off-policy learners).
-        num_workers: Rollout worker processes; results do not depend on it.
-        transport: How rollouts are run: in this process, in processes, on a Ray cluster, or as the number of workers
-            suggests.
-        ray_address: HOST:PORT of the Ray cluster, or auto (null: that of RAY_ADDRESS, else one on this machine alone).
-        step_timeout: Seconds after which a worker process that is stuck in one step is replaced.
-        reset_timeout: The same while environments are built or reset.
-        device: Where gradient steps run, e.g. cpu or cuda.
-        torch_threads: Threads of gradient steps on the CPU, by torch or NumPy (null: as many as torch chooses at the
-            start; the run keeps their number, since another one changes the last bits). Several pay for large networks
-            on idle cores; beside other busy programs one thread is much faster.
-        snapshot_mode: Which snapshots are kept; without any the run cannot be resumed.
-        snapshot_gap: Epochs between snapshots, for the modes with a gap.
-        keep_last: How many newest snapshots are kept, by the modes last, gap_overwrite and gap_and_last.
-        keep_best: Keep the snapshot with the highest value of this number, too, for --from-epoch best: return or
-            success (those of evaluations), or any name in metrics.jsonl, as train/return.
-        stop_at: End the training where the number of stop_metric is at least this (null: never).
-        stop_metric: The number: return or success (those of evaluations), or any name in metrics.jsonl.
-        stop_mean_of: Number of newest values of it that are averaged.
-        budget: End the training after the epoch in which it has taken so long in all, as 90s, 10m, 1h30m or 2d.
-        tensorboard: Write the numbers for TensorBoard, too, into the folder tensorboard of the run.
-        wandb: Send the numbers to this project of Weights & Biases, too (WANDB_MODE=offline keeps them here).
-    """
-
-    size: Literal["small", "medium", "paper"] | None = None
-    seed: int = 0
-    task_seed: int | None = None
-    held_out: Literal["independent", "after_training"] = "independent"
-    epochs: int = 500
-    hidden_sizes: Sequence[int] = (300, 300, 300)
-    init: Literal["xavier_uniform", "oyster", "orthogonal", "fan_in"] = "xavier_uniform"
-    num_workers: int = 1
-    transport: Literal["auto", "serial", "process", "ray"] = "auto"
-    ray_address: str | None = None
-    step_timeout: float = 60.0
-    reset_timeout: float = 300.0
-    device: str = "cpu"
-    torch_threads: int | None = None
-    snapshot_mode: SnapshotMode = "last"
-    snapshot_gap: int = 1
-    keep_last: int = 1
-    keep_best: str | None = None
-    stop_at: float | None = None
-    stop_metric: str = "return"
-    stop_mean_of: int = 1
-    budget: str | None = None
-    tensorboard: bool = False
-    wandb: str | None = None
-
-    def __post_init__(self) -> None:
-        require_at_least({"seed": self.seed, "task_seed": self.task_seed}, 0)
-        counts = {name: getattr(self, name) for name in ("epochs", "num_workers", "torch_threads")}
-        require_at_least(counts, 1)
-        if self.torch_threads is not None:
-            check_whole("torch_threads", self.torch_threads, 1, MOST_THREADS)
-        if any(size < 1 for size in self.hidden_sizes):
-            raise ValueError(f"hidden_sizes must be at least 1 each, got {list(self.hidden_sizes)}")
-        most = max(16, 4 * (os.cpu_count() or 1))
-        if self.num_workers > most and self.transport != "ray":
-            raise ValueError(
-                f"num_workers must be at most {most} on this machine, got {self.num_workers}: more of them than "
-                f"processors ({os.cpu_count()}) only take memory"
-            )
-        if self.transport == "serial" and self.num_workers > 1:
-            raise ValueError(
-                f"transport 'serial' runs in this process and needs num_workers=1, got {self.num_workers}: use "
-                f"{option_text('transport', 'process')}, or {option_text('num_workers', 1)}"
-            )
-        check_address(self.ray_address)
-        if self.ray_address is not None and self.transport != "ray":
-            raise ValueError(
-                f"ray_address {self.ray_address!r} is for the engine 'ray', got {self.transport!r}: add "
-                + option_text("transport", "ray")
-            )
-        if self.transport == "ray":
-            require_ray()
-        if self.tensorboard:
-            require_tensorboard()
-        if self.wandb is not None:
-            require_wandb()
-        for name in ("step_timeout", "reset_timeout"):
-            check_timeout(name, getattr(self, name))
-        require_at_least({"keep_last": self.keep_last, "stop_mean_of": self.stop_mean_of}, 1)
-        if self.stop_at is not None:
-            check_number("stop_at", self.stop_at, -math.inf)
-        Snapshotter("", self.snapshot_mode, self.snapshot_gap, self.keep_last)
-        services_of(vars(self))
-        if self.keep_best is not None and self.snapshot_mode == "none":
-            raise ValueError(
-                f"keep_best {self.keep_best!r} needs snapshots, got snapshot_mode 'none': use "
-                + option_text("snapshot_mode", "last")
-            )
-        _check_device(self.device)
+def check_machine(run: RunConfig) -> None:
+    """Error if a run asks for something that this machine does not have."""
+    most = max(16, 4 * (os.cpu_count() or 1))
+    if run.num_workers > most and run.transport != "ray":
+        raise ValueError(
+            f"num_workers must be at most {most} on this machine, got {run.num_workers}: more of them than "
+            f"processors ({os.cpu_count()}) only take memory"
+        )
+    check_address(run.ray_address)
+    if run.transport == "ray":
+        require_ray()
+    if run.tensorboard:
+        require_tensorboard()
+    if run.wandb is not None:
+        require_wandb()
+    Snapshotter("", run.snapshot_mode, run.snapshot_gap, run.keep_last)
+    services_of(vars(run))
+    _check_device(run.device)
 
 
 def services_of(run: Mapping[str, Any]) -> list[RunCallback]:
@@ -273,15 +169,6 @@ def check_names(algo: str, env: str) -> None:
         raise unknown_name("environment", env, family_names())
 
 
-def run_options(algo: str) -> list[Option]:
-    """All options of a run of ``algo``, in sections ``run``, ``algorithm`` and ``evaluation``."""
-    own = constructor_options(RunOptions, "run")
-    taken = {option.name for option in own} | set(_FILLED_FOR_ALGORITHM)
-    algorithm = get_algorithm(algo).options(taken)
-    taken |= {option.name for option in algorithm} | set(_FILLED_FOR_EVALUATOR)
-    return own + algorithm + constructor_options(get_algorithm(algo).evaluator, "evaluation", skip=taken)
-
-
 def resolve(
     algo: str,
     env: str,
@@ -303,7 +190,10 @@ def resolve(
         kept: The layers are what a run has kept, which is taken as it is: options without effect are no error.
     """
     check_names(algo, env)
-    description, options, layers = get_algorithm(algo), run_options(algo), list(layers)
+    description, options = get_algorithm(algo), run_options(algo)
+    named = [(where, *_named(values, options, kept)) for where, values in layers]
+    layers = [(where, values) for where, values, _ in named]
+    names = {name: given for *_, others in named for name, given in others.items()}
     known = {option.name for option in options}
     sizes, tuned = description.sizes(env), preset(algo, env)
     own = {name: value for name, value in sizes.items() if name in known and value is not None}
@@ -316,7 +206,7 @@ def resolve(
         if name in tuned and not any(name in layer for _, layer in layers):
             values[name] = values["epochs"]
     values |= description.settled(values, {name for _, layer in layers for name in layer})
-    idle = {**_idle_of_run(values), **description.idle(env, values)}
+    idle = {**unused(options, values), **description.idle(env, values)}
     asked = set() if kept else {name for _, layer in layers for name in layer}
     for option in options:
         name, why = option.name, idle.get(option.name)
@@ -330,20 +220,22 @@ def resolve(
     if is_varied(env) and any(where == GIVEN and layer.get("randomize") == "default" for where, layer in layers):
         raise ValueError(f"randomize 'default' is not for {env}, a family of tasks that draws its own: leave it out")
     require_at_least({name: values[name] for name in _NUMBERS_OF_TASKS if name in known}, 1)
-    RunOptions(**{option.name: values[option.name] for option in options if option.section == "run"})
+    with named_as(names):
+        check_machine(parts_of(RunConfig, values))
+        for kind in CONFIGS[algo]:
+            parts_of(kind, values)
     sections: dict[str, Any] = {"command": command, "algo": algo, "env": env}
     for option in options:
         sections.setdefault(option.section, {})[option.name] = values[option.name]
     return sections
 
 
-def _idle_of_run(values: Mapping[str, Any]) -> dict[str, str]:
-    """Options of a run that change nothing, as others are: name -> why."""
-    found = {}
-    if values["stop_at"] is None:
-        why = "nothing says at which value training ends, " + option_text("stop_at", 100.0)
-        found |= dict.fromkeys(("stop_metric", "stop_mean_of"), why)
-    return found
+def _named(values: Mapping[str, Any], options: Sequence[Option], kept: bool) -> tuple[dict[str, Any], dict[str, str]]:
+    """See ``understood``; of former names is warned, unless a run has ``kept`` them."""
+    with warnings.catch_warnings():
+        if kept:
+            warnings.simplefilter("ignore", DeprecationWarning)
+        return understood(values, options)
 
 
 def _size_of(algo: str, env: str, layers: Sequence[tuple[str, Mapping[str, Any]]]) -> str | None:
@@ -392,7 +284,7 @@ def episodes_of_evaluation(config: Mapping[str, Any], num_tasks: int | None, cha
     """
     told = {**config["evaluation"], **changes}
     tasks = config["algorithm"].get("num_test_tasks") if num_tasks is None else num_tasks
-    each = [told[name] for name in ("num_episodes", "n_exploration_traj", "n_test_rollouts") if name in told]
+    each = [told[name] for name in ("num_episodes", "num_adaptation_episodes") if name in told]
     numbers = [tasks or 1, told.get("repetitions", 1), *each]
     if any(type(number) is not int or number < 1 for number in numbers):
         return 0
@@ -412,8 +304,8 @@ def build(config: Mapping[str, Any], run_dir: Path | None = None, callbacks: Seq
         run_dir: Folder of the run; ``None`` writes nothing.
         callbacks: Objects that the runner tells about epochs and evaluations.
     """
-    if config["algorithm"].get("max_path_length", 0) is None:  # not in resolve, which also tells defaults for --help
-        limit = option_text("max_path_length", 200)
+    if config["algorithm"].get("max_steps", 0) is None:  # not in resolve, which also tells defaults for --help
+        limit = option_text("max_steps", 200)
         raise ValueError(f"{config['env']} has no time limit: give one, {limit} say")
     train_tasks, test_tasks = split_tasks(config)
     description, given = get_algorithm(config["algo"]), BuildOptions.of(config)
@@ -530,9 +422,9 @@ def torch_threads(wanted: int | None) -> Iterator[None]:
 def build_evaluator(config: Mapping[str, Any], test_tasks: Sequence[EnvUpdate], **changes: Any) -> Any:
     """The evaluator of ``config`` on ``test_tasks``; ``changes`` replace its arguments."""
     arguments = {
-        **config["evaluation"],
+        **former_names(config["evaluation"], evaluation_config(config["algo"])),
         "test_task_sampler": FixedTaskSampler(test_tasks) if test_tasks else None,
-        "max_path_length": config["algorithm"]["max_path_length"],
+        "max_path_length": config["algorithm"]["max_steps"],
         "n_test_tasks": len(test_tasks) or None,
         "seed": derive_seed("evaluation", config["run"]["seed"]),
         "allow_overlap": tested_on_training(config),
@@ -543,4 +435,4 @@ def build_evaluator(config: Mapping[str, Any], test_tasks: Sequence[EnvUpdate], 
     else:
         arguments["env"] = test_tasks[0] if test_tasks and is_varied(config["env"]) else config["env"]
     evaluator: Any = description.evaluator
-    return evaluator(**{**arguments, **changes})
+    return evaluator(**{**arguments, **former_names(changes, evaluation_config(config["algo"]))})

@@ -10,6 +10,7 @@ from typing import Any
 from metaroll.data.doors.yaml_files import read_yaml
 from metaroll.envs.lookup.posteriors import AT
 from metaroll.errors import SnapshotError, command_text, option_text
+from metaroll.training.settings.table import current_names
 from metaroll.training.store import run_folder
 from metaroll.training.store.ownership import SIGNATURE
 from metaroll.training.store.run_folder import CONFIG_FILE, CONFIG_FORMAT, CONFIG_SECTIONS, GROUP_FILE
@@ -66,6 +67,8 @@ def file_values(path: Path, algo: str, env: str) -> dict[str, Any]:
                 f"`{command_text('train', algo, env)}`, or delete that line"
             )
     try:
+        if "metaroll_run" in document:  # written by some version of this library: nobody has typed its names
+            document = current_names({**document, "algo": algo})
         return run_folder.found_paths(flat_values(document), path.parent)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error

@@ -262,7 +262,7 @@ def _scores(folder: Path, source: Path) -> RunScores:
     provenance = {
         "environment": config["env"],
         "what is measured": _WHAT[metric],
-        "max_path_length": config["algorithm"]["max_path_length"],
+        "max_path_length": config["algorithm"]["max_steps"],
         "num_test_tasks": len(tasks),
         **config["evaluation"],
         **{f"version of {name}": versions[name] for name in _PACKAGES if name in versions},

@@ -340,16 +340,16 @@ def _display(config: Mapping[str, Any], console: Console) -> TrainingDisplay:
     description, values = get_algorithm(config["algo"]), config["algorithm"]
     work, every = description.work(values), values.get("evaluate_every", 0)
     episodes = config["evaluation"]
-    each = episodes.get("num_episodes") or episodes["n_exploration_traj"] + episodes["n_test_rollouts"]
+    each = episodes.get("num_adaptation_episodes", 0) + episodes["num_episodes"]
     tasks = (values.get("num_test_tasks") or 1) * episodes.get("repetitions", 1)
     amounts = RunAmounts(
         initial_steps=work.initial_steps,
         epoch_steps=work.epoch_steps,
         epoch_updates=work.epoch_updates,
-        evaluation_steps=tasks * each * (values.get("max_path_length") or 0),
+        evaluation_steps=tasks * each * (values.get("max_steps") or 0),
         evaluate_every=every,
     )
-    updates = values.get("num_steps_per_epoch", 0)
+    updates = work.epoch_updates if "gradient_steps" in values else 0
     return TrainingDisplay(console, title, config["run"]["epochs"], updates, adapts=description.adapts, amounts=amounts)
 
 

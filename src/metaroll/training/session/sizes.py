@@ -36,7 +36,7 @@ def size_text(config: Mapping[str, Any]) -> str:
 
 def _epochs(config: Mapping[str, Any]) -> str:
     count = config["run"]["epochs"]
-    if config["algorithm"].get("max_path_length", 0) is None:  # how many steps it takes is not known
+    if config["algorithm"].get("max_steps", 0) is None:  # how many steps it takes is not known
         return f"{count} epochs"
     work = get_algorithm(config["algo"]).work(config["algorithm"])
     steps = f"{'up to ' if work.at_most else ''}{work.epoch_steps:,} steps"

@@ -29,6 +29,7 @@ from metaroll.data.folders.kinds import (
 )
 from metaroll.data.folders.taking import is_empty, kind_of, other_folder
 from metaroll.errors import DamagedFileError, RunExistsError, SnapshotError, command_text, said
+from metaroll.training.settings.table import current_names
 from metaroll.training.store.ownership import SIGNATURE, signed
 from metaroll.training.store.yaml_files import write_yaml
 
@@ -234,4 +235,4 @@ def read_config(folder: Path, name: str = CONFIG_FILE) -> dict[str, Any]:
             raise SnapshotError(f"{key} in {path} is {document[key]!r}: restore the file from a copy, or train anew")
     if isinstance(document["algorithm"], Mapping):
         document["algorithm"] = found_paths(document["algorithm"], folder)
-    return document
+    return current_names(document)

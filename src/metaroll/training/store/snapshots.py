@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 from metaroll.checks import check_whole
 from metaroll.data.doors.plain_files import check_plain_name, damage, file_sum, open_plain, size_of
@@ -19,6 +19,8 @@ from metaroll.data.folders.contents import free_name, move_folder, remove_folder
 from metaroll.data.folders.kinds import CONFIG_FILE, SNAPSHOT, SNAPSHOTS, SUMMARY_FILE
 from metaroll.data.folders.links import refuse_link, remove_file
 from metaroll.errors import DamagedFileError, SnapshotError, command_text, option_text, said
+from metaroll.training.settings.run import SnapshotMode
+from metaroll.training.settings.table import current_names
 from metaroll.training.store.files import load_tree, read_json, save_tree, to_plain, write_json
 from metaroll.training.store.metrics_log import FILE_NAME as METRICS_FILE
 from metaroll.training.store.row_files import RowFiles
@@ -28,14 +30,12 @@ __all__ = [
     "BUFFERS",
     "Snapshot",
     "SnapshotConfig",
-    "SnapshotMode",
     "Snapshotter",
     "latest",
     "load_snapshot",
     "snapshots_of",
 ]
 
-SnapshotMode = Literal["all", "last", "gap", "gap_overwrite", "gap_and_last", "none"]
 _REPLACING = ("last", "gap_overwrite", "gap_and_last")
 BUFFERS = "buffers"
 """Name of the tree that only the newest snapshot keeps."""
@@ -130,6 +130,8 @@ def load_snapshot(run_dir: str | Path, iteration: int | str = "last") -> Snapsho
         _check_files(path, manifest, is_newest=not newer)
     except SnapshotError as error:
         raise SnapshotError(f"snapshot {chosen} cannot be used: {error}; {hint}") from error
+    if isinstance(config := manifest.get("config"), dict):
+        manifest["config"] = current_names(config)
     return Snapshot(chosen, path, manifest, hint)
 
 

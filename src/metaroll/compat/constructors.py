@@ -1,0 +1,346 @@
+"""Documented constructors: their names and defaults, over configs; written by tools/constructors.py."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from metaroll.errors import named_as
+from metaroll.learners.off_policy.base import OffPolicyLearner as OffPolicyLearner
+from metaroll.learners.off_policy.configs import OffPolicyConfig
+from metaroll.learners.pearl import PEARL as _PEARL
+from metaroll.learners.pearl_config import PEARLConfig
+from metaroll.policies.context import ContextConditionedPolicy
+from metaroll.policies.networks import MLPEncoder
+from metaroll.types import EnvSpec, EnvUpdate
+
+__all__ = ["PEARL", "OffPolicyRLAlgorithm"]
+
+
+class OffPolicyRLAlgorithm(OffPolicyLearner[OffPolicyConfig]):
+    """Base of off-policy learners of others: see ``OffPolicyLearner``, with the constructor of metarl.
+
+    A subclass says in ``train_once`` how it learns. Its own attributes must exist before it calls the constructor
+    here, which ends with ``init_opt()``; it saves what it learns in ``state_dict`` and restores it in
+    ``restore_parts``.
+
+    Args:
+        env_spec: Environment or spec.
+        policy: What is learned, and evaluated; ``None`` means the learner's usual one.
+        qf: Its action values; ``None`` means the usual ones.
+        replay_buffer: A ``ReplayBuffer``, or a buffer with garage's ``add_path`` and ``sample_transitions``; ``None``
+            means a ``ReplayBuffer`` of ``replay_size`` steps.
+        use_target: Whether to use target networks (for subclasses that can do without).
+        discount: Discount factor.
+        steps_per_epoch: Cycles of an epoch; each collects steps, and then takes gradient steps.
+        max_path_length: Maximum number of steps of a rollout; null means the environment's time limit.
+        max_eval_path_length: The same in evaluations; null means max_path_length.
+        n_train_steps: Gradient steps of each cycle.
+        buffer_batch_size: Replayed steps of a gradient step.
+        min_buffer_size: Environment steps to collect before the first gradient step.
+        rollout_batch_size: Number of rollouts that go on side by side.
+        reward_scale: What rewards are multiplied with as they enter an update; they are stored as they are.
+        smooth_return: train_once returns the average over all episodes, rather than those of the epoch (the log's).
+        exploration_policy: What acts in training; ``None`` means the usual one.
+        update_to_data: Gradient steps per environment step.
+        n_step: Rewards to sum before the value of an observation counts.
+        evaluate_every: Evaluate after every so many epochs; 0 means never.
+        n_eval_trajs: Episodes of an evaluation, where the runner was given no evaluator.
+        task_sampler: Variations of the environment to train in: a list of ``EnvUpdate``, or a sampler; ``None`` means
+            the nominal environment.
+        test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
+        seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
+        device: Where the networks live; ``None`` means the CPU.
+    """
+
+    def __init__(
+        self,
+        env_spec: Any,
+        policy: Any,
+        qf: Any,
+        replay_buffer: Any,
+        *,
+        use_target: bool = False,
+        discount: float = 0.99,
+        steps_per_epoch: int = 20,
+        max_path_length: int | None = None,
+        max_eval_path_length: int | None = None,
+        n_train_steps: int = 50,
+        buffer_batch_size: int = 64,
+        min_buffer_size: int = 10000,
+        rollout_batch_size: int = 1,
+        reward_scale: float = 1.0,
+        smooth_return: bool = True,
+        exploration_policy: Any = None,
+        update_to_data: float = 1.0,
+        n_step: int = 1,
+        evaluate_every: int = 1,
+        n_eval_trajs: int | None = None,
+        task_sampler: Any = None,
+        test_env_sampler: Any = None,
+        seed: int | None = None,
+        device: str | torch.device | None = None,
+    ) -> None:
+        self.use_target = use_target
+        self.n_eval_trajs = n_eval_trajs
+        with named_as(
+            {
+                "cycles_per_epoch": "steps_per_epoch",
+                "max_steps": "max_path_length",
+                "max_eval_steps": "max_eval_path_length",
+                "gradient_steps": "n_train_steps",
+                "batch_size": "buffer_batch_size",
+                "warmup_steps": "min_buffer_size",
+                "num_envs": "rollout_batch_size",
+            }
+        ):
+            super().__init__(
+                env_spec,
+                OffPolicyConfig(
+                    discount=discount,
+                    cycles_per_epoch=steps_per_epoch,
+                    max_steps=max_path_length,
+                    max_eval_steps=max_eval_path_length,
+                    gradient_steps=n_train_steps,
+                    batch_size=buffer_batch_size,
+                    warmup_steps=min_buffer_size,
+                    num_envs=rollout_batch_size,
+                    reward_scale=reward_scale,
+                    smooth_return=smooth_return,
+                    update_to_data=update_to_data,
+                    n_step=n_step,
+                    evaluate_every=evaluate_every,
+                ),
+                policy=policy,
+                qf=qf,
+                replay_buffer=replay_buffer,
+                exploration_policy=exploration_policy,
+                task_sampler=task_sampler,
+                test_env_sampler=test_env_sampler,
+                seed=seed,
+                device=device,
+            )
+
+    @abstractmethod
+    def train_once(self, itr: int, paths: Sequence[Mapping[str, Any]]) -> float:
+        """See ``OffPolicyLearner.train_once``."""
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """``config.cycles_per_epoch``."""
+        return self.config.cycles_per_epoch
+
+    @property
+    def n_train_steps(self) -> int:
+        """``config.gradient_steps``."""
+        return self.config.gradient_steps
+
+    @property
+    def buffer_batch_size(self) -> int:
+        """``config.batch_size``."""
+        return self.config.batch_size
+
+    @property
+    def min_buffer_size(self) -> int:
+        """``config.warmup_steps``."""
+        return self.config.warmup_steps
+
+    @property
+    def rollout_batch_size(self) -> int:
+        """``config.num_envs``."""
+        return self.config.num_envs
+
+    @property
+    def reward_scale(self) -> float:
+        """``config.reward_scale``."""
+        return self.config.reward_scale
+
+    @property
+    def smooth_return(self) -> bool:
+        """``config.smooth_return``."""
+        return self.config.smooth_return
+
+    @property
+    def update_to_data(self) -> float:
+        """``config.update_to_data``."""
+        return self.config.update_to_data
+
+    @property
+    def n_step(self) -> int:
+        """``config.n_step``."""
+        return self.config.n_step
+
+
+class PEARL(_PEARL):
+    """Probabilistic embeddings for actor-critic reinforcement learning (Rakelly et al. 2019, arXiv:1903.08254).
+
+    The constructor is that of garage.
+
+    Args:
+        env: One ``EnvUpdate`` per train task.
+        inner_policy: Acts on observation and latent, in [-1, 1]; built from ``augment_env_spec``. Its actions are
+            brought to the bounds of the environment's action space.
+        qf: Q function, called ``qf(observation | action, z)``; built from ``augment_env_spec``.
+        vf: Value function, called ``vf(observation, z)``; built from ``get_env_spec(..., 'vf')``.
+        num_train_tasks: Number of training tasks, len(env).
+        num_test_tasks: Number of held-out tasks; null means all that there are.
+        latent_dim: Length of z.
+        encoder_hidden_sizes: Hidden layers of the encoder.
+        test_env_sampler: Task sampler of the meta-test.
+        policy_class: Class of the context-conditioned policy.
+        encoder_class: Class of the encoder, built with ``input_dim``, ``output_dim`` and ``hidden_sizes``.
+        policy_lr: Learning rate of the inner policy.
+        qf_lr: Learning rate of both Q functions.
+        vf_lr: Learning rate of the value function.
+        context_lr: Learning rate of the encoder.
+        policy_mean_reg_coeff: Weight of the squared mean (before tanh) in the policy's loss.
+        policy_std_reg_coeff: Weight of the squared log standard deviation.
+        policy_pre_activation_coeff: Weight of the squared action before tanh.
+        soft_target_tau: Target rate: share of the value function in each update of its target.
+        kl_lambda: Weight of the KL divergence of the belief from the prior.
+        optimizer_class: Called as ``optimizer_class(parameters, lr=...)`` for each network.
+        use_information_bottleneck: False makes z the mean of the encoder's outputs, without distribution.
+        use_next_obs_in_context: Whether next observations belong to the context (where dynamics differ by task).
+        meta_batch_size: Tasks of a gradient step (drawn with replacement).
+        num_steps_per_epoch: Gradient steps of an epoch.
+        num_initial_steps: Environment steps per task before the first gradient step.
+        num_tasks_sample: Tasks visited for new data per epoch (drawn with replacement).
+        num_steps_prior: Steps per visit with z from the prior.
+        num_steps_posterior: Steps per visit with z from the posterior.
+        num_extra_rl_steps_posterior: Further steps with z from the posterior, for actor and critic only.
+        batch_size: Transitions per task in a gradient step.
+        embedding_batch_size: Context entries per task.
+        embedding_mini_batch_size: Context entries read at a time; equals embedding_batch_size unless the encoder is
+            recurrent.
+        max_path_length: Maximum number of steps of a rollout.
+        discount: Discount factor in [0, 1].
+        replay_buffer_size: Maximum number of transitions kept per task and buffer.
+        reward_scale: Factor of the rewards; acts as an inverse temperature.
+        update_post_train: Episodes between two inferences of the posterior while collecting. The first of them are
+            collected under the prior.
+        context_reward_key: Name of an env_info ('sparse_reward') that replaces the reward in the context; actor and
+            critic keep the reward.
+        evaluate_every: Meta-test after every so many epochs; 0 means never.
+        memory_limit: Refuse buffers that could outgrow so many bytes; null means no limit.
+        env_spec: Spec of the nominal environment (not augmented); ``None`` builds ``env[0]()`` to read it.
+        qf2: The second Q function; ``None`` means a copy of ``qf`` with weights of its own.
+        seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
+        device: Where the networks live; ``None`` means the CPU. Data stay on the CPU.
+        num_epochs: How many epochs it is meant to be trained for, which tells how much memory its replay data take;
+            ``None`` counts with full buffers. Training does not depend on it.
+    """
+
+    def __init__(
+        self,
+        env: Sequence[EnvUpdate],
+        inner_policy: nn.Module,
+        qf: nn.Module,
+        vf: nn.Module,
+        num_train_tasks: int,
+        num_test_tasks: int | None,
+        latent_dim: int,
+        encoder_hidden_sizes: Sequence[int],
+        test_env_sampler: Any,
+        policy_class: Callable[..., Any] = ContextConditionedPolicy,
+        encoder_class: Callable[..., nn.Module] = MLPEncoder,
+        policy_lr: float = 0.0003,
+        qf_lr: float = 0.0003,
+        vf_lr: float = 0.0003,
+        context_lr: float = 0.0003,
+        policy_mean_reg_coeff: float = 0.001,
+        policy_std_reg_coeff: float = 0.001,
+        policy_pre_activation_coeff: float = 0.0,
+        soft_target_tau: float = 0.005,
+        kl_lambda: float = 0.1,
+        optimizer_class: Callable[..., torch.optim.Optimizer] = torch.optim.Adam,
+        use_information_bottleneck: bool = True,
+        use_next_obs_in_context: bool = False,
+        meta_batch_size: int = 64,
+        num_steps_per_epoch: int = 1000,
+        num_initial_steps: int = 100,
+        num_tasks_sample: int = 100,
+        num_steps_prior: int = 100,
+        num_steps_posterior: int = 0,
+        num_extra_rl_steps_posterior: int = 100,
+        batch_size: int = 1024,
+        embedding_batch_size: int = 1024,
+        embedding_mini_batch_size: int = 1024,
+        max_path_length: int = 1000,
+        discount: float = 0.99,
+        replay_buffer_size: int = 1000000,
+        reward_scale: float = 1,
+        update_post_train: int = 1,
+        *,
+        context_reward_key: str | None = None,
+        evaluate_every: int = 1,
+        memory_limit: int | None = None,
+        env_spec: EnvSpec | None = None,
+        qf2: nn.Module | None = None,
+        seed: int | None = None,
+        device: str | torch.device | None = None,
+        num_epochs: int | None = None,
+    ) -> None:
+        with named_as(
+            {
+                "tau": "soft_target_tau",
+                "gradient_steps": "num_steps_per_epoch",
+                "warmup_steps": "num_initial_steps",
+                "tasks_per_epoch": "num_tasks_sample",
+                "max_steps": "max_path_length",
+                "replay_size": "replay_buffer_size",
+            }
+        ):
+            super().__init__(
+                env,
+                PEARLConfig(
+                    num_train_tasks=num_train_tasks,
+                    num_test_tasks=num_test_tasks,
+                    latent_dim=latent_dim,
+                    encoder_hidden_sizes=tuple(encoder_hidden_sizes),
+                    policy_lr=policy_lr,
+                    qf_lr=qf_lr,
+                    vf_lr=vf_lr,
+                    context_lr=context_lr,
+                    policy_mean_reg_coeff=policy_mean_reg_coeff,
+                    policy_std_reg_coeff=policy_std_reg_coeff,
+                    policy_pre_activation_coeff=policy_pre_activation_coeff,
+                    tau=soft_target_tau,
+                    kl_lambda=kl_lambda,
+                    use_information_bottleneck=use_information_bottleneck,
+                    use_next_obs_in_context=use_next_obs_in_context,
+                    meta_batch_size=meta_batch_size,
+                    gradient_steps=num_steps_per_epoch,
+                    warmup_steps=num_initial_steps,
+                    tasks_per_epoch=num_tasks_sample,
+                    num_steps_prior=num_steps_prior,
+                    num_steps_posterior=num_steps_posterior,
+                    num_extra_rl_steps_posterior=num_extra_rl_steps_posterior,
+                    batch_size=batch_size,
+                    embedding_batch_size=embedding_batch_size,
+                    embedding_mini_batch_size=embedding_mini_batch_size,
+                    max_steps=max_path_length,
+                    discount=discount,
+                    replay_size=replay_buffer_size,
+                    reward_scale=reward_scale,
+                    update_post_train=update_post_train,
+                    context_reward_key=context_reward_key,
+                    evaluate_every=evaluate_every,
+                    memory_limit=memory_limit,
+                ),
+                inner_policy=inner_policy,
+                qf=qf,
+                vf=vf,
+                test_env_sampler=test_env_sampler,
+                policy_class=policy_class,
+                encoder_class=encoder_class,
+                optimizer_class=optimizer_class,
+                env_spec=env_spec,
+                qf2=qf2,
+                seed=seed,
+                device=device,
+                num_epochs=num_epochs,
+            )

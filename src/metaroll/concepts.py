@@ -1,0 +1,470 @@
+"""What one calls the settings of a run: each concept, its name here, and its names in other libraries.
+
+One table for all algorithms. A setting that several algorithms have has one name in all of them; what is written for
+Stable-Baselines3, garage or the documented constructors is taken where it means the same, and answered where it does
+not.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["CONCEPTS", "Concept", "concepts_named"]
+
+
+class Concept(NamedTuple):
+    """One concept.
+
+    Attributes:
+        name: In words.
+        fields: Its field in configs. Several fields are parts of one concept: a foreign name sets all that are there.
+        documented: Names in the documented constructors (``metaroll.compat``), or in other versions of these.
+        sb3: Names in Stable-Baselines3 and its contrib package.
+        garage: Names in garage, metarl and ProMP.
+        sbi: Names in sbi.
+        others: Names in other libraries that mean the same (CleanRL, Tianshou, RLlib, learn2learn, pycma).
+        near: Names that mean nearly this, or not for all algorithms: they are answered, not taken.
+        note: How the field is used, behind an answer at the command line.
+        in_python: The same in Python; where an algorithm has no such field, what stands for it.
+        absent: What to say where an algorithm has no such field.
+    """
+
+    name: str
+    fields: tuple[str, ...]
+    documented: tuple[str, ...] = ()
+    sb3: tuple[str, ...] = ()
+    garage: tuple[str, ...] = ()
+    sbi: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    near: tuple[str, ...] = ()
+    note: str = ""
+    in_python: str = ""
+    absent: str = ""
+
+    @property
+    def taken(self) -> frozenset[str]:
+        """Foreign names that mean the same."""
+        return frozenset(self.documented + self.sb3 + self.garage + self.sbi + self.others)
+
+
+_LENGTH = "agent.learn(100_000) takes that many environment steps, agent.learn(epochs=20) so many epochs"
+_NETWORKS = "networks come from the preset, their widths from hidden_sizes=(64, 64)"
+_NO_REPLAY = "there is no replay buffer: this algorithm learns from new episodes alone"
+_NO_TARGETS = "there are no target networks"
+_NO_GRADIENTS = "nothing is learned by gradient steps here"
+_NO_ENTROPY = "entropy does not count here"
+
+CONCEPTS: tuple[Concept, ...] = (
+    # ---------------------------------------------------------------------------------------------- length of training
+    Concept(
+        "epochs",
+        ("epochs",),
+        documented=("num_epochs",),
+        sbi=("max_num_epochs",),
+        others=("n_itr",),
+        near=(
+            *(
+                "n_epochs",
+                "iterations",
+                "n_iter",
+                "num_iterations",
+                "total_timesteps",
+                "timesteps",
+                "total_steps",
+                "env_steps",
+            ),
+            *("num_env_steps", "num_timesteps", "max_timesteps"),
+        ),
+        note="an epoch has a fixed number of environment steps, which is shown at the start",
+        in_python=_LENGTH,
+    ),
+    Concept(
+        "environment steps of an epoch",
+        ("steps_per_epoch",),
+        near=(*("n_steps", "num_steps", "rollout_length", "horizon_steps", "steps", "train_freq"), "batch_steps"),
+        absent="the length of an epoch follows from other options, see --help",
+    ),
+    Concept(
+        "cycles of collection and updates in an epoch",
+        ("cycles_per_epoch",),
+        documented=("steps_per_epoch",),
+        garage=("n_epoch_cycles",),
+        near=("n_steps", "num_steps"),
+    ),
+    Concept(
+        "longest rollout",
+        ("max_steps",),
+        documented=("max_path_length",),
+        garage=("max_episode_length",),
+        others=("max_episode_steps", "time_limit", "episode_length", "horizon"),
+    ),
+    Concept(
+        "longest rollout of an evaluation",
+        ("max_eval_steps",),
+        documented=("max_eval_path_length",),
+        garage=("max_episode_length_eval",),
+    ),
+    # ------------------------------------------------------------------------------------------------------ collection
+    Concept(
+        "warm-up steps",
+        ("warmup_steps",),
+        documented=("min_buffer_size", "num_initial_steps"),
+        garage=("min_buffer_size",),
+        others=("warmup", "start_timesteps", "num_steps_sampled_before_learning_starts"),
+        near=("learning_starts", "start_steps"),
+        absent="learning starts with the first epoch",
+    ),
+    Concept(
+        "warm-up steps with random actions",
+        ("warmup_steps", "random_steps"),
+        sb3=("learning_starts",),
+        others=("start_steps",),
+        absent="learning starts with the first epoch",
+    ),
+    Concept(
+        "steps with random actions",
+        ("random_steps",),
+        others=("uniform_random_steps",),
+    ),
+    Concept(
+        "rollouts side by side",
+        ("num_envs",),
+        documented=("rollout_batch_size",),
+        sb3=("n_envs",),
+        garage=("rollout_batch_size",),
+    ),
+    Concept(
+        "worker processes",
+        ("num_workers",),
+        documented=("n_parallel", "n_workers"),
+        others=("n_cpu", "workers", "num_procs", "n_jobs", "num_processes"),
+        near=("n_envs", "num_envs"),
+    ),
+    Concept("tasks that an epoch collects in", ("tasks_per_epoch",), documented=("num_tasks_sample",)),
+    Concept("tasks of a meta-gradient step", ("meta_batch_size",), others=("meta_bsz", "tasks_per_batch")),
+    Concept(
+        "rollouts of each task",
+        ("rollouts_per_task",),
+        documented=("rollouts_per_meta_task",),
+        garage=("episodes_per_task",),
+        others=("adapt_batch_size", "fast_batch_size"),
+    ),
+    Concept("training tasks", ("num_train_tasks",), near=("n_train_tasks", "num_tasks")),
+    Concept("held-out tasks", ("num_test_tasks",), documented=("n_test_tasks",), near=("n_eval_tasks",)),
+    Concept(
+        "replay size",
+        ("replay_size",),
+        documented=("replay_buffer_size",),
+        sb3=("buffer_size",),
+        garage=("capacity_in_transitions", "buffer_capacity"),
+        others=("replay_capacity", "memory_size", "replay_memory_size"),
+        absent=_NO_REPLAY,
+    ),
+    # --------------------------------------------------------------------------------------------------- gradient steps
+    Concept(
+        "gradient steps",
+        ("gradient_steps",),
+        documented=("n_train_steps", "num_steps_per_epoch"),
+        sb3=("gradient_steps",),
+        garage=("gradient_steps_per_itr",),
+        others=("num_updates", "update_per_step"),
+        near=("updates", "train_freq"),
+        absent=_NO_GRADIENTS,
+    ),
+    Concept(
+        "passes over the data of an epoch",
+        ("num_passes",),
+        sb3=("n_epochs",),
+        garage=("optimization_epochs", "max_optimization_epochs", "max_epochs"),
+        others=("update_epochs", "k_epochs", "num_sgd_iter", "n_epochs_per_batch", "train_pi_iters"),
+        near=("gradient_steps", "updates"),
+        absent="there are no passes over the data of an epoch",
+    ),
+    Concept("gradient steps per environment step", ("update_to_data",), others=("utd", "utd_ratio", "replay_ratio")),
+    Concept(
+        "batch size",
+        ("batch_size",),
+        documented=("buffer_batch_size",),
+        garage=("minibatch_size", "optimization_mini_batch_size"),
+        sbi=("training_batch_size",),
+        others=("mini_batch", "sgd_minibatch_size", "train_batch_size"),
+        near=("minibatches", "num_minibatches", "nminibatches"),
+        absent="all data of an epoch are one batch",
+    ),
+    Concept(
+        "learning rate",
+        ("learning_rate",),
+        garage=("optimizer_lr", "outer_lr"),
+        others=("lr", "step_size", "alpha", "meta_lr", "stepsize"),
+        near=("learning_rates",),
+        absent=_NO_GRADIENTS,
+    ),
+    Concept(
+        "learning rates of all networks",
+        ("policy_lr", "qf_lr", "vf_lr", "context_lr", "temperature_lr"),
+        sb3=("learning_rate",),
+        others=("lr", "step_size"),
+        near=("learning_rates", "alpha"),
+        absent=_NO_GRADIENTS,
+    ),
+    Concept("learning rate of the policy", ("policy_lr",), others=("actor_lr", "pi_lr", "learning_rate_actor")),
+    Concept("learning rate of the critics", ("qf_lr",), others=("critic_lr", "q_lr", "learning_rate_critic")),
+    Concept("learning rate of the temperature", ("temperature_lr",), others=("alpha_lr", "ent_coef_lr")),
+    Concept("learning rate of adaptation", ("inner_lr",), others=("adapt_lr", "fast_lr")),
+    Concept("steps of adaptation", ("num_inner_steps",), garage=("num_grad_updates",), others=("adapt_steps",)),
+    Concept("limit of the gradient's norm", ("max_grad_norm",), sbi=("clip_max_norm",), others=("grad_clip",)),
+    Concept(
+        "target rate",
+        ("tau",),
+        documented=("soft_target_tau",),
+        garage=("target_update_tau",),
+        others=("target_tau", "soft_update_rate"),
+        near=("polyak",),
+        note="the share that is new: 1 - polyak",
+        in_python="the share that is new: 1 - polyak",
+        absent=_NO_TARGETS,
+    ),
+    Concept("gradient steps between target copies", ("target_update_steps",), near=("target_update_interval", "tau")),
+    # --------------------------------------------------------------------------------------------------------- returns
+    Concept("discount factor", ("discount",), sb3=("gamma",), others=("discount_factor",)),
+    Concept("GAE lambda", ("gae_lambda",), garage=("gae_lam",), others=("lam", "gae", "lambda", "lmbda")),
+    Concept(
+        "steps of a return",
+        ("n_step",),
+        sb3=("n_steps",),
+        garage=("n_step",),
+        others=("multi_step", "estimation_step"),
+    ),
+    Concept("scale of rewards", ("reward_scale",), others=("reward_scaling",)),
+    # ------------------------------------------------------------------------------------------------------------- PPO
+    Concept(
+        "clip range",
+        ("clip_range",),
+        garage=("lr_clip_range", "clip_eps"),
+        others=("clip", "clip_coef", "clip_param", "eps_clip", "clip_ratio"),
+        absent="ratios are not clipped here",
+    ),
+    Concept("clip range of values", ("value_clip_range",), sb3=("clip_range_vf",), others=("vf_clip_param",)),
+    Concept("normalized advantages", ("normalize_advantages",), sb3=("normalize_advantage",), garage=("center_adv",)),
+    Concept(
+        "weight of the entropy",
+        ("entropy_coeff",),
+        sb3=("ent_coef",),
+        garage=("policy_ent_coeff",),
+        others=("ent_coeff", "entropy_coef"),
+        near=("entropy",),
+        absent=_NO_ENTROPY,
+    ),
+    Concept("weight of the value loss", ("value_coeff",), sb3=("vf_coef",), others=("vf_loss_coeff", "value_coef")),
+    Concept("KL divergence that ends an epoch", ("target_kl",)),
+    # -------------------------------------------------------------------------------------------------- SAC, TD3, DQN
+    Concept(
+        "temperature",
+        ("temperature",),
+        sb3=("ent_coef",),
+        garage=("fixed_alpha",),
+        others=("alpha",),
+        near=("entropy", "entropy_coeff"),
+    ),
+    Concept("temperature at first", ("init_temperature",), garage=("initial_log_entropy",), others=("init_alpha",)),
+    Concept("entropy to aim at", ("target_entropy",)),
+    Concept("delay of the policy", ("policy_delay",), others=("policy_freq", "policy_frequency", "actor_update_freq")),
+    Concept(
+        "noise of target actions",
+        ("smoothing_std",),
+        sb3=("target_policy_noise",),
+        garage=("policy_noise",),
+        others=("policy_noise_std",),
+    ),
+    Concept(
+        "bound of that noise",
+        ("smoothing_clip",),
+        sb3=("target_noise_clip",),
+        garage=("policy_noise_clip",),
+        others=("noise_clip",),
+    ),
+    Concept(
+        "noise of exploration",
+        ("exploration_noise",),
+        near=("action_noise", "noise", "noise_std"),
+        note="gaussian or ornstein-uhlenbeck, of size exploration_sigma",
+        in_python="'gaussian' or 'ornstein-uhlenbeck', of size exploration_sigma",
+        absent="the policy itself explores",
+    ),
+    Concept("random actions at first", ("max_epsilon",), sb3=("exploration_initial_eps",), others=("start_e",)),
+    Concept("random actions in the end", ("min_epsilon",), sb3=("exploration_final_eps",), others=("end_e",)),
+    Concept(
+        "fall of random actions",
+        ("epsilon_steps",),
+        near=("exploration_fraction", "decay_ratio"),
+        note="in environment steps, rather than as a share of all",
+        in_python="in environment steps, rather than as a share of all",
+        absent="the policy itself explores",
+    ),
+    Concept(
+        "atoms left out",
+        ("dropped_atoms",),
+        sb3=("top_quantiles_to_drop_per_net",),
+        absent="critics say one value, rather than quantiles",
+    ),
+    # ------------------------------------------------------------------------------------------------------- evolution
+    Concept(
+        "population",
+        ("population",),
+        documented=("n_samples", "pop_size"),
+        others=("popsize", "population_size", "num_candidates"),
+    ),
+    Concept("pairs of candidates", ("num_directions",), sb3=("n_delta",), others=("num_pairs",)),
+    Concept("best directions", ("num_best",), sb3=("n_top",)),
+    Concept(
+        "standard deviation of candidates at first",
+        ("init_sigma",),
+        documented=("sigma0", "init_std"),
+        others=("sigma", "std", "expl_std_init"),
+    ),
+    Concept("standard deviation of candidates", ("sigma",), sb3=("delta_std",), others=("noise_std",)),
+    # ------------------------------------------------------------------------------------------------------ evaluation
+    Concept("epochs between evaluations", ("evaluate_every",), near=("eval_freq", "eval_every", "eval_interval")),
+    Concept(
+        "episodes of an evaluation",
+        ("num_episodes",),
+        documented=("n_test_rollouts", "n_eval_trajs"),
+        garage=("n_eval_episodes", "n_test_episodes"),
+        others=("eval_episodes", "episodes"),
+    ),
+    Concept(
+        "episodes before adaptation",
+        ("num_adaptation_episodes",),
+        documented=("n_exploration_traj",),
+        garage=("n_exploration_eps",),
+        near=("n_eval_episodes", "eval_episodes"),
+    ),
+    # -------------------------------------------------------------------------------------------------------- networks
+    Concept(
+        "hidden layers",
+        ("hidden_sizes",),
+        sbi=("hidden_features",),
+        near=("net_arch", "layers", "hidden", "hidden_size", "hidden_dim", "network_size", "policy_kwargs"),
+        note="widths are separated by spaces, as in --hidden-sizes 64 64",
+        in_python="as in hidden_sizes=(64, 64)",
+    ),
+    Concept(
+        "activation",
+        ("hidden_nonlinearity",),
+        near=("activation_fn", "activation", "nonlinearity"),
+        note="tanh, relu",
+        in_python="'tanh', 'relu'",
+    ),
+    Concept(
+        "kind of network",
+        ("network",),
+        near=("policy", "policy_class", "policy_type"),
+        note="mlp or gru",
+        in_python=_NETWORKS,
+    ),
+    Concept("width of the latent variable", ("latent_dim",), others=("z_dim", "latent_size", "context_dim")),
+    # ------------------------------------------------------------------------------------------------------------- run
+    Concept("seed", ("seed",), others=("random_seed", "random_state")),
+    Concept(
+        "seeds", ("seeds",), near=("n_seeds", "num_seeds"), in_python="an agent for each seed, and metaroll.compare"
+    ),
+    Concept(
+        "folder of the run",
+        ("out", "run_dir"),
+        near=(
+            *("output", "output_dir", "save_dir", "save_path", "logdir", "log_dir", "dir", "folder"),
+            *("run_dir", "out"),
+        ),
+    ),
+    Concept(
+        "TensorBoard",
+        ("tensorboard",),
+        near=("tensorboard_log", "log_tensorboard", "tb_log"),
+        in_python="tensorboard=True writes into the run folder",
+    ),
+    Concept(
+        "device",
+        ("device",),
+        near=("gpu", "cuda", "use_gpu"),
+        note="as in --device cuda",
+        in_python='as in device="cuda"',
+    ),
+    Concept(
+        "no messages",
+        ("quiet",),
+        near=("verbose", "silent"),
+        in_python="agent.learn(..., progress=False) shows nothing",
+    ),
+    Concept("callbacks", (), near=("callback", "callbacks"), in_python="agent.learn(..., callbacks=[mine])"),
+    Concept(
+        "options as one object",
+        (),
+        near=("config", "kwargs", "replay_buffer_kwargs", "rollout_buffer_kwargs"),
+        in_python="every option is a keyword: metaroll.agent(algo, env, **options)",
+        absent="every option is a flag of its own",
+    ),
+    Concept("snapshot to load", ("from_epoch",), near=("checkpoint", "step", "epoch_to_load")),
+    Concept("snapshots that are kept", ("keep_last",), others=("save_total_limit", "max_to_keep", "keep_checkpoints")),
+    Concept(
+        "best snapshot",
+        ("keep_best",),
+        near=("save_best", "best_model_save_path", "keep_best_model"),
+        note="as in --keep-best return",
+        in_python='as in keep_best="return"',
+    ),
+    Concept(
+        "value at which training ends",
+        ("stop_at",),
+        others=("target_return", "reward_threshold", "stop_return", "stop_reward"),
+        near=("target", "early_stop"),
+    ),
+    Concept(
+        "time that training may take",
+        ("budget",),
+        near=("max_time", "time_budget", "max_seconds", "max_hours", "wall_time"),
+        note="as in --budget 10m",
+        in_python='as in budget="10m"',
+    ),
+    Concept(
+        "Weights & Biases",
+        ("wandb",),
+        near=("track", "use_wandb", "wandb_project"),
+        note="with the name of a project",
+        in_python="with the name of a project",
+    ),
+    # --------------------------------------------------------------------------------------- what there is no field for
+    Concept(
+        "state-dependent exploration",
+        (),
+        near=("use_sde", "sde_sample_freq", "use_sde_at_warmup"),
+        absent="noise of the policy is independent from step to step; there is no gSDE",
+    ),
+    Concept(
+        "class of a buffer",
+        (),
+        near=("replay_buffer_class", "rollout_buffer_class"),
+        absent="priorities (priority_exponent) and goals in hindsight (hindsight_ratio) are options of one buffer",
+    ),
+    Concept(
+        "memory of a buffer",
+        ("memory_limit",),
+        near=("optimize_memory_usage", "handle_timeout_termination"),
+        note="observations are stored once, and time limits are never endings, anyway",
+        in_python="observations are stored once, and time limits are never endings, anyway",
+        absent="observations are stored once, and time limits are never endings, anyway",
+    ),
+    Concept(
+        "statistics window",
+        (),
+        near=("stats_window_size", "log_interval"),
+        absent="metrics.jsonl has the numbers of every epoch",
+    ),
+)
+"""All of them; where several know a name, the first that an algorithm has a field for counts."""
+
+
+def concepts_named(name: str) -> list[Concept]:
+    """The concepts that know a name: first those that take it, then those that answer it, or have a field of it."""
+    takes = [concept for concept in CONCEPTS if name in concept.taken]
+    knows = [concept for concept in CONCEPTS if name in (*concept.near, *concept.fields)]
+    return takes + [concept for concept in knows if concept not in takes]

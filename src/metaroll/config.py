@@ -1,0 +1,554 @@
+"""Configs: frozen dataclasses whose fields say all there is to know of a setting, and are read in one way.
+
+A field is a name, a type with its bounds, a default and one line of text::
+
+    @dataclass(frozen=True, kw_only=True)
+    class WalkConfig(Config):
+        num_walks: Annotated[Whole, "Walks of an epoch."] = 3
+        step_std: Annotated[Positive, Was("step_size"), "Standard deviation of a step."] = 0.1
+
+From it come the check at construction, flags and their help, what a YAML file may hold, the fingerprint of a snapshot,
+the table in the documentation, and the keywords that editors see. Modules that define configs import no torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import difflib
+import functools
+import inspect
+import math
+import re
+import sys
+import types
+import typing
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Self, TypeVar
+
+from metaroll.checks import check_number, check_whole
+from metaroll.concepts import Concept, concepts_named
+from metaroll.errors import (
+    LARGEST_COUNT,
+    LARGEST_SEED,
+    UnknownNameError,
+    named_as,
+    option_text,
+    said,
+    shortened,
+    unknown_name,
+)
+
+__all__ = [
+    "GIVEN",
+    "MISSING",
+    "Bounds",
+    "Config",
+    "Count",
+    "Number",
+    "Option",
+    "Positive",
+    "Share",
+    "UnusedWhere",
+    "UsedWhere",
+    "Was",
+    "Weight",
+    "Whole",
+    "check_value",
+    "config_of",
+    "described",
+    "described_values",
+    "former_names",
+    "largest_integer",
+    "merge_layers",
+    "names_here",
+    "near_options",
+    "options_of",
+    "parts_of",
+    "understood",
+    "unknown_options",
+    "unused",
+]
+
+MISSING: Any = inspect.Parameter.empty
+"""Default of an option that has none."""
+
+GIVEN = "the options"
+"""Where values come from that were typed, as flags or keywords, rather than written into a file."""
+
+C = TypeVar("C", bound="Config")
+
+
+# ------------------------------------------------------------------------------------------------ what fields say
+@dataclass(frozen=True)
+class Bounds:
+    """Where a number lies: in [low, high], without ``low`` itself where it is ``above_low``."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    above_low: bool = False
+
+
+@dataclass(frozen=True)
+class Was:
+    """Name of the field before: understood with a ``DeprecationWarning``, and kept in fingerprints of snapshots."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class UnusedWhere:
+    """The field changes nothing where ``other`` has this value: whoever gives it is told so."""
+
+    other: str
+    value: Any = None
+
+    def why(self, values: Mapping[str, Any]) -> str:
+        """Why it changes nothing; empty where it does."""
+        value = values.get(self.other, MISSING)
+        if value is MISSING or value != self.value:
+            return ""
+        return f"{self.other} is {value!r}" + (f": give {option_text(self.other)}, too" if value is None else "")
+
+
+@dataclass(frozen=True)
+class UsedWhere:
+    """The field changes something only where ``other`` has this value."""
+
+    other: str
+    value: Any = None
+
+    def why(self, values: Mapping[str, Any]) -> str:
+        """Why it changes nothing; empty where it does."""
+        value = values.get(self.other, MISSING)
+        if value is MISSING or value == self.value:
+            return ""
+        return f"{self.other} is {value!r}; leave that out, and it counts"
+
+
+Whole = Annotated[int, Bounds(1)]
+"""An integer of at least 1."""
+Count = Annotated[int, Bounds(0)]
+"""An integer of at least 0."""
+Number = Annotated[float, Bounds()]
+"""A finite number."""
+Positive = Annotated[float, Bounds(0.0, above_low=True)]
+"""A finite number above 0."""
+Weight = Annotated[float, Bounds(0.0)]
+"""A finite number of at least 0."""
+Share = Annotated[float, Bounds(0.0, 1.0)]
+"""A number in [0, 1]."""
+
+_SCALARS = (bool, int, float, str)
+
+
+@dataclass(frozen=True)
+class Option:
+    """A field of a config, as all that reads it sees it.
+
+    Attributes:
+        name: Name of the field; the flag is the same with dashes.
+        kind: ``bool``, ``int``, ``float`` or ``str``.
+        section: Section of ``config.yaml`` and of the help that it belongs to.
+        many: A tuple of ``kind`` instead of one.
+        optional: ``None`` is allowed.
+        choices: The values allowed; empty means all.
+        default: Its default, or ``MISSING``.
+        help: Its line of text.
+        bounds: Where numbers lie.
+        was: Its name before; empty for none.
+        unused: Where it changes nothing.
+    """
+
+    name: str
+    kind: type
+    section: str = ""
+    many: bool = False
+    optional: bool = False
+    choices: tuple[Any, ...] = ()
+    default: Any = MISSING
+    help: str = ""
+    bounds: Bounds = Bounds()
+    was: str = ""
+    unused: tuple[UnusedWhere | UsedWhere, ...] = ()
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def annotation(self) -> Any:
+        """The type that the command-line parser needs."""
+        base: Any = typing.Literal[self.choices] if self.choices else self.kind
+        if self.many:
+            base = tuple[base, ...]
+        return base | None if self.optional else base
+
+    def checked(self, value: Any) -> Any:
+        """``value`` as plain Python, if it is one of the values that the field takes.
+
+        Raises:
+            TypeError: It is of another type.
+            ValueError: It lies outside the bounds, or is none of the choices.
+        """
+        if value is None and self.optional:
+            return None
+        if self.many:
+            if value is None or not _is_listed(value):
+                raise TypeError(f"{self.name} must be {_expectation(self, True)}, got {shortened(value)}")
+            entry = dataclasses.replace(self, many=False, optional=False)
+            try:
+                return tuple(entry.checked(item) for item in value)
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"{error}, in {shortened(list(value))}") from error
+        if self.choices:
+            if value not in self.choices:
+                raise unknown_name(self.name, str(value), [str(choice) for choice in self.choices])
+            return value
+        bounds = self.bounds
+        if self.kind is int:
+            high = largest_integer(self.name) if bounds.high == math.inf else int(bounds.high)
+            return check_whole(self.name, value, _lowest(bounds), high)
+        if self.kind is float:
+            return check_number(self.name, value, bounds.low, bounds.high, above_low=bounds.above_low)
+        if not isinstance(value, self.kind):
+            raise TypeError(f"{self.name} must be {_expectation(self, True)}, got {shortened(value)}")
+        return value
+
+
+def _lowest(bounds: Bounds) -> int:
+    return -LARGEST_COUNT if bounds.low == -math.inf else int(bounds.low)
+
+
+def largest_integer(name: str) -> int:
+    """The largest value of an option of integers: seeds may have more bits than what is counted."""
+    return LARGEST_SEED if name.endswith("seed") else LARGEST_COUNT
+
+
+# ------------------------------------------------------------------------------------------------------------- configs
+class Config:
+    """Base of configs, which are frozen, keyword-only dataclasses; their fields are checked at construction.
+
+    Raises:
+        TypeError: A value is of another type than its field.
+        ValueError: A value lies outside the bounds of its field, or does not go with another.
+        UnknownNameError: There is no field of a name; says the nearest ones.
+    """
+
+    def __new__(cls, *positional: Any, **values: Any) -> Self:
+        if positional:
+            raise TypeError(f"{cls.__name__} takes keywords only, got {shortened(positional[0])}")
+        if (wrong := unknown_options(values, [option.name for option in options_of(cls)], GIVEN)) is not None:
+            raise wrong
+        return super().__new__(cls)
+
+    def __post_init__(self) -> None:
+        for option in options_of(type(self)):
+            # Plain Python, so that equal configs have equal texts: 1 is 1.0 where a float is meant, lists are tuples.
+            object.__setattr__(self, option.name, option.checked(getattr(self, option.name)))
+        self.check()
+
+    def check(self) -> None:
+        """Raise where values of several fields do not go together; a subclass calls this one, too."""
+
+
+@functools.cache
+def options_of(kind: type[Config]) -> tuple[Option, ...]:
+    """The fields of a config, in the order of the dataclass."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    return tuple(
+        _option_of(field, hints[field.name])
+        for field in dataclasses.fields(kind)  # type: ignore[arg-type]  # all configs are dataclasses
+    )
+
+
+def _option_of(field: dataclasses.Field[Any], hint: Any) -> Option:
+    extras: list[Any] = []
+    members = _members(hint, extras)
+    many = False
+    if typing.get_origin(members[0]) is tuple:
+        many, members = True, [*_members(typing.get_args(members[0])[0], extras), *members[1:]]
+    choices = typing.get_args(members[0]) if typing.get_origin(members[0]) is typing.Literal else ()
+    kind = type(choices[0]) if choices else members[0]
+    if kind not in _SCALARS:
+        raise TypeError(f"{field.name} of a config must be a number, a text, a flag or a tuple of these, got {hint}")
+    text = " ".join(" ".join(extra.split()) for extra in extras if isinstance(extra, str))
+    if not text:
+        raise TypeError(f"{field.name} of a config must have a line of text: Annotated[{kind.__name__}, 'What it is.']")
+    return Option(
+        field.name,
+        kind,
+        many=many,
+        optional=type(None) in members,
+        choices=choices,
+        default=MISSING if field.default is dataclasses.MISSING else field.default,
+        help=text,
+        bounds=next((extra for extra in extras if isinstance(extra, Bounds)), Bounds()),
+        was=next((extra.name for extra in extras if isinstance(extra, Was)), ""),
+        unused=tuple(extra for extra in extras if isinstance(extra, UnusedWhere | UsedWhere)),
+    )
+
+
+def _members(hint: Any, extras: list[Any]) -> list[Any]:
+    """The types of a union, or the one type, ``None`` last; what ``Annotated`` says of them goes to ``extras``."""
+    if typing.get_origin(hint) is Annotated:
+        inner, *more = typing.get_args(hint)
+        extras += more
+        return _members(inner, extras)
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        members = [member for part in typing.get_args(hint) for member in _members(part, extras)]
+        return sorted(members, key=lambda member: member is type(None))
+    return [hint]
+
+
+def config_of(kind: type[C], given: C | None, keywords: Mapping[str, Any]) -> C:
+    """The config of a learner that was given one, or keywords, or one and keywords that replace parts of it.
+
+    Args:
+        kind: Class of the config.
+        given: A config; ``None`` for the defaults.
+        keywords: Values by name; names of other libraries, and former ones, are understood.
+
+    Raises:
+        TypeError: ``given`` is something else.
+    """
+    if given is not None and not isinstance(given, kind):
+        raise TypeError(
+            f"config must be a {kind.__name__}, got {type(given).__name__}: everything else is given by keyword"
+        )
+    values, names = understood(keywords, options_of(kind))
+    with named_as(names):
+        if given is None:
+            return kind(**values)
+        if (wrong := unknown_options(values, [option.name for option in options_of(kind)], GIVEN)) is not None:
+            raise wrong
+        return dataclasses.replace(given, **values)  # type: ignore[type-var]  # all configs are dataclasses
+
+
+def parts_of(kind: type[C], values: Mapping[str, Any]) -> C:
+    """The config ``kind`` of those of ``values`` that it has, which may be of an older run that lacks some names."""
+    return kind(**{option.name: values[option.name] for option in options_of(kind) if option.name in values})
+
+
+def former_names(values: Mapping[str, Any], kind: type[Config]) -> dict[str, Any]:
+    """``values`` of fields of ``kind`` by the names that the fields had before; other names stay."""
+    names = {option.name: option.was or option.name for option in options_of(kind)}
+    return {names.get(name, name): value for name, value in values.items()}
+
+
+def described_values(config: Any, kind: type[Config] | None = None) -> dict[str, Any]:
+    """The values of a config (those of its base ``kind``) by name.
+
+    Snapshots are compared by them, so names are those of the first version that had them.
+    """
+    kind = type(config) if kind is None else kind
+    return former_names({option.name: getattr(config, option.name) for option in options_of(kind)}, kind)
+
+
+def described(config: Any, kind: type[Config] | None = None) -> str:
+    """``described_values`` as one line of text, the same on every machine."""
+    values = described_values(config, kind)
+    return ", ".join(f"{name}={value!r}" for name, value in sorted(values.items()))
+
+
+# ----------------------------------------------------------------------------------------------------- names of others
+def understood(
+    values: Mapping[str, Any], options: Iterable[Option], written: Callable[[str], str] = str
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """``values`` with the names of their options, instead of those of other libraries or of former versions.
+
+    What is no option under any name stays as it is, for ``unknown_options``.
+
+    Args:
+        values: Name -> value.
+        options: All options there are.
+        written: How an option of that name is written, for messages.
+
+    Returns:
+        The values, and for options that were given by another name: name here -> that name (for ``named_as``).
+
+    Raises:
+        ValueError: One option is given twice, by two names.
+    """
+    options = list(options)
+    result: dict[str, Any] = {}
+    source: dict[str, str] = {}
+    for given, value in values.items():
+        for name in names_here(given, options, written):
+            if name in source:
+                raise ValueError(
+                    f"{written(name)} is given twice, by {written(source[name])} and {written(given)}: keep one"
+                )
+            source[name], result[name] = given, value
+    return result, {name: given for name, given in source.items() if name != given}
+
+
+def names_here(given: str, options: Sequence[Option], written: Callable[[str], str] = str) -> list[str]:
+    """The options that ``given`` means; itself, if that is not known. Of a former name is warned."""
+    names = {option.name for option in options}
+    if given in names:
+        return [given]
+    for concept in concepts_named(given):
+        here = [field for field in concept.fields if field in names]
+        if here and given in concept.taken:
+            return here
+    for option in options:
+        if option.was == given:
+            warnings.warn(
+                f"{written(given)} is called {written(option.name)} now; the old name will be an error in version 0.4",
+                DeprecationWarning,
+                stacklevel=4,
+            )
+            return [option.name]
+    return [given]
+
+
+def near_options(
+    name: str, value: str, known: Iterable[str], written: Callable[[str], str] = option_text, *, notes: bool = True
+) -> str:
+    """What may be meant by an option that is not ``known``, as a sentence; empty where there is no guess.
+
+    Args:
+        name: What the user typed, dashes or underscores.
+        value: What stands behind it at the command line; empty for nothing.
+        known: Names of all options there are, dashes or underscores.
+        written: How an option of that name is written.
+        notes: Say how it is used.
+    """
+    plain = _plain(name)
+    texts = {_plain(option): option for option in known}
+    if plain in ("set", "override", "o", "opt", "option", "param", "hparam"):
+        other, equals, rest = value.partition("=")
+        example = f"--{other.replace('_', '-')} {rest}" if equals and other else "--epochs 20"
+        return f"every option is a flag of its own: {example}" + _unknown_there(other, known)
+    concepts = concepts_named(plain)
+    for concept in concepts:
+        there = [written(field) for field in concept.fields if field in texts]
+        if there:
+            note = said(concept.in_python, concept.note) if notes else ""
+            return f"did you mean {' or '.join(there)}?" + (f" ({note})" if note else "")
+    if (answer := _answer_without_field(concepts, notes)) != "":
+        return answer
+    near = difflib.get_close_matches(plain, sorted(texts), n=3, cutoff=0.55)
+    return f"did you mean {' or '.join(written(match) for match in near)}?" if near else ""
+
+
+def _answer_without_field(concepts: Sequence[Concept], notes: bool) -> str:
+    """What stands for concepts of which no option is there; empty where nothing is known of them."""
+    for concept in concepts:
+        note = said(concept.in_python, "") if notes else ""
+        for answer in (concept.absent, note) if concept.fields else (note, concept.absent):
+            if answer:
+                return answer
+    return f"there is no {concepts[0].name} here" if concepts else ""
+
+
+def unknown_options(values: Iterable[str], known: Iterable[str], where: str) -> UnknownNameError | None:
+    """Error for the names in ``values`` that are no options, all at once; ``None`` where there are none.
+
+    Args:
+        values: Names that were given.
+        known: Names of all options there are.
+        where: What gave them.
+    """
+    known = list(known)
+    wrong = [str(name) for name in values if name not in known]
+    if not wrong:
+        return None
+    typed = where == GIVEN
+    hints = {name: near_options(name, "", known, option_text if typed else repr, notes=typed) for name in wrong}
+    place = "" if typed else f" (in {where})"
+    if len(wrong) == 1:
+        if not hints[wrong[0]]:
+            return unknown_name(f"option{place}", wrong[0], known)
+        return UnknownNameError(f"unknown option{place} {wrong[0]!r}; {hints[wrong[0]]}")
+    listed = [f"{name!r}: {hint or 'nothing here is like it'}" for name, hint in hints.items()]
+    return UnknownNameError(f"unknown options{place} {'; '.join(listed)}")
+
+
+def _plain(name: str) -> str:
+    return name.lstrip("-").replace("-", "_")
+
+
+def _unknown_there(name: str, known: Iterable[str]) -> str:
+    """A further guess, if ``name`` is no option, either."""
+    missing = name and _plain(name) not in map(_plain, known)
+    guess = near_options(name, "", known) if missing else ""
+    return f"; of --{name.replace('_', '-')}, {guess}" if guess else ""
+
+
+# ------------------------------------------------------------------------------------------ values from flags and files
+def check_value(option: Option, value: Any, where: str) -> Any:
+    """``value`` as the option's type, or an error that says where it stands and what was expected."""
+    if value is None:
+        if option.optional:
+            return None
+    elif option.many:
+        if _is_listed(value):
+            element = dataclasses.replace(option, many=False, optional=False)
+            return tuple(check_value(element, item, where) for item in value)
+    elif option.choices:
+        if value in option.choices:
+            return value
+    elif option.kind is float and isinstance(value, int | float | str) and not isinstance(value, bool):
+        if isinstance(value, int) and abs(value) > sys.float_info.max:
+            raise ValueError(f"{option.name} in {where} must be at most {sys.float_info.max:g}, got {shortened(value)}")
+        with contextlib.suppress(ValueError):
+            return float(value)  # YAML 1.1 reads 3e-4 as text
+    elif isinstance(value, option.kind) and isinstance(value, bool) == (option.kind is bool):
+        if option.kind is int and abs(value) > (most := largest_integer(option.name)):
+            raise ValueError(f"{option.name} in {where} must be at most {most}, got {shortened(value)}")
+        return value
+    expected = _expectation(option, where == GIVEN)
+    if option.many and isinstance(value, int | float | str):
+        expected += f", as in {shortened(_listed(option, value))}"
+    raise ValueError(f"{option.name} in {where} must be {expected}, got {shortened(value)}")
+
+
+def _is_listed(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def _listed(option: Option, value: Any) -> list[Any]:
+    """What may be meant by a value that is no list: ``[64]`` by 64, ``[64, 64]`` by the text ``64,64``."""
+    numbers = re.findall(r"\d{1,18}", value) if option.kind is int and isinstance(value, str) else []
+    return [*map(int, numbers)] or [value]
+
+
+def _expectation(option: Option, typed: bool) -> str:
+    yes_or_no, nothing = (
+        (said("True or False", "true or false"), said("None", "null")) if typed else ("true or false", "null")
+    )
+    one = " or ".join(repr(c) for c in option.choices) or {
+        bool: yes_or_no,
+        int: "an integer",
+        float: "a number",
+        str: "a text",
+    }.get(option.kind, option.kind.__name__)
+    if option.many:
+        one = f"a list with each entry {one}"
+    return f"{one} (or {nothing})" if option.optional else one
+
+
+def merge_layers(options: Iterable[Option], layers: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
+    """Name -> value for all options: their defaults, overridden by each layer in turn.
+
+    Args:
+        options: All options of the run.
+        layers: ``(where, values)`` pairs, weakest first; ``where`` names the source in errors.
+    """
+    known = {option.name: option for option in options}
+    values = {name: option.default for name, option in known.items()}
+    for where, layer in layers:
+        if (wrong := unknown_options(layer, known, where)) is not None:
+            raise wrong
+        for name, value in layer.items():
+            values[name] = check_value(known[name], value, where)
+    return values
+
+
+def unused(options: Iterable[Option], values: Mapping[str, Any]) -> dict[str, str]:
+    """Options that change nothing with these ``values``, as their fields say: name -> why."""
+    return {option.name: why for option in options for other in option.unused if (why := other.why(values))}

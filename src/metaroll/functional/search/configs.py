@@ -1,0 +1,207 @@
+"""The settings of searches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from metaroll.config import Bounds, Config, Count, Number, Positive, Share, UnusedWhere, Was, Weight, Whole
+
+__all__ = [
+    "ARSConfig",
+    "CEMConfig",
+    "CMAESConfig",
+    "HillClimbConfig",
+    "OpenAIESConfig",
+    "PGPEConfig",
+    "SNESConfig",
+    "StartsConfig",
+]
+
+_AtLeastTwo = Annotated[int, Bounds(2)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ARSConfig(Config):
+    """Settings of augmented random search."""
+
+    num_directions: Annotated[Whole, "Number of directions N, half of the candidates."] = 8
+    num_best: Annotated[Whole | None, "How many directions move the mean, b; null means all."] = None
+    learning_rate: Annotated[Positive, Was("step_size"), "Size of the step, alpha."] = 0.02
+    sigma: Annotated[Positive, Was("noise"), "Standard deviation of the candidates, nu."] = 0.03
+
+    def check(self) -> None:
+        super().check()
+        if self.num_best is not None and self.num_best > self.num_directions:
+            raise ValueError(
+                f"num_best must lie between 1 and the {self.num_directions} directions, got {self.num_best}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenAIESConfig(Config):
+    """Settings of OpenAI's evolution strategy."""
+
+    population: Annotated[_AtLeastTwo, "Number of candidates K of an epoch."] = 16
+    sigma: Annotated[Positive, Was("noise"), "Standard deviation of the candidates."] = 0.05
+    learning_rate: Annotated[Positive, "Learning rate (Adam)."] = 0.02
+    weight_decay: Annotated[Weight, "Pulls the mean to 0."] = 0.0
+    mirrored: Annotated[bool, "Draw candidates in pairs on both sides of the mean."] = True
+    shaping: Annotated[Literal["ranks", "utilities", "standardized"], "What is learned from in place of fitness."] = (
+        "ranks"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PGPEConfig(Config):
+    """Settings of parameter-exploring policy gradients."""
+
+    num_directions: Annotated[Whole, Was("num_pairs"), "Number of directions, half of the candidates."] = 8
+    init_sigma: Annotated[Positive, Was("init_std"), "Standard deviation of the candidates at first."] = 0.1
+    learning_rate: Annotated[Positive, "Learning rate of the mean (Adam)."] = 0.02
+    sigma_learning_rate: Annotated[Weight, Was("std_learning_rate"), "Learning rate of the standard deviations."] = 0.1
+    max_sigma_change: Annotated[
+        Positive, Was("max_std_change"), "The largest share by which a standard deviation changes at once."
+    ] = 0.2
+    shaping: Annotated[Literal["ranks", "utilities", "standardized"], "What is learned from in place of fitness."] = (
+        "ranks"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SNESConfig(Config):
+    """Settings of separable natural evolution strategies."""
+
+    population: Annotated[
+        _AtLeastTwo | None, "Number of candidates of an epoch; null means 4 + int(3 ln P) for P parameters."
+    ] = None
+    init_sigma: Annotated[Positive, Was("init_std"), "Standard deviation of the candidates at first."] = 0.5
+    learning_rate: Annotated[Positive, Was("mean_rate"), "Learning rate of the mean."] = 1.0
+    sigma_learning_rate: Annotated[
+        Weight | None,
+        Was("std_rate"),
+        "Learning rate of the standard deviations; null means (3 + ln P) / (5 sqrt P).",
+    ] = None
+    mirrored: Annotated[bool, "Draw candidates in pairs on both sides of the mean."] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CEMConfig(Config):
+    """Settings of the cross-entropy method."""
+
+    population: Annotated[Whole, Was("n_samples"), "Number of candidates of an epoch."]
+    init_sigma: Annotated[Positive, Was("init_std"), "Standard deviation of the candidates at first."] = 1.0
+    best_frac: Annotated[
+        Share, "Share of the candidates that the distribution is fitted to; their number is rounded down."
+    ] = 0.05
+    extra_std: Annotated[Weight, "Standard deviation of further noise, which fades."] = 1.0
+    extra_decay_time: Annotated[Weight, UnusedWhere("extra_std", 0.0), "Epochs that this takes."] = 100.0
+    covariance: Annotated[
+        Literal["diagonal", "full"],
+        "Fit a deviation for each parameter (diagonal), or how they vary together (full).",
+    ] = "diagonal"
+    mirrored: Annotated[bool, "Draw candidates in pairs on both sides of the mean."] = False
+    elitism: Annotated[bool, "Try the best candidate so far again in each epoch."] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CMAESConfig(Config):
+    """Settings of CMA-ES, and of its restarts."""
+
+    population: Annotated[
+        _AtLeastTwo | None,
+        Was("n_samples"),
+        "Number of candidates of an epoch; null means 4 + int(3 ln P) for P parameters.",
+    ]
+    init_sigma: Annotated[Positive, Was("sigma0"), "Standard deviation of the candidates at first."] = 1.0
+    separable: Annotated[bool | None, "Learn the diagonal of the covariance only; null means above 500 parameters."] = (
+        None
+    )
+    active: Annotated[
+        bool, "Learn from the worse half of the candidates, too (not with bounds, but of a diagonal)."
+    ] = True
+    mirrored: Annotated[bool, "Draw candidates in pairs on both sides of the mean."] = False
+    elitism: Annotated[bool, "Try the best candidate so far again in each epoch."] = False
+    lower: Annotated[Number | None, "Lower bound of every parameter; null means none."] = None
+    upper: Annotated[Number | None, "Upper bound of every parameter; null means none."] = None
+    restarts: Annotated[
+        Literal["none", "ipop", "bipop"],
+        "Begin again where a search has ended: not (none), each time with twice as many candidates (ipop), or with "
+        "many and with few in turns (bipop).",
+    ] = "none"
+    max_restarts: Annotated[
+        Whole, UnusedWhere("restarts", "none"), "How many restarts (with more candidates) are made."
+    ] = 9
+    reevaluated: Annotated[
+        Count, "How many candidates are tried twice, to measure how much chance is in their ranks."
+    ] = 0
+    max_repetitions: Annotated[
+        float,
+        Bounds(1.0),
+        UnusedWhere("reevaluated", 0),
+        "How many times as many rollouts a candidate may get where chance decides.",
+    ] = 1.0
+    target: Annotated[Number | None, "Return that ends the training; null means none."] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HillClimbConfig(Config):
+    """Settings of hill climbing."""
+
+    noise: Annotated[
+        Literal["normal", "sphere"],
+        "How sets are drawn: normal (independent noise on each parameter) or sphere (all at one distance from the "
+        "mean, in any direction).",
+    ] = "normal"
+    population: Annotated[
+        Whole | None,
+        Was("pop_size"),
+        "Number of candidates of an epoch beside the mean; null means 4 + int(3 ln P) for P parameters.",
+    ] = None
+    init_sigma: Annotated[
+        Positive, Was("spread"), "Standard deviation of the noise, or radius of the sphere, at first."
+    ] = 0.5
+    min_sigma: Annotated[Positive, Was("spread_min"), "Lower bound of it; beyond, a radius begins anew."] = 0.01
+    max_sigma: Annotated[Positive, Was("spread_max"), "Upper bound of it; beyond, a radius begins anew."] = 2.0
+    sigma_factor: Annotated[
+        float,
+        Bounds(1.0),
+        Was("spread_factor"),
+        "After a success the standard deviation is divided by its square, otherwise multiplied by it.",
+    ] = 1.05
+
+    def check(self) -> None:
+        super().check()
+        if not self.min_sigma <= self.init_sigma <= self.max_sigma:
+            raise ValueError(
+                f"init_sigma must lie in [min_sigma, max_sigma] = [{self.min_sigma:g}, {self.max_sigma:g}], got "
+                f"{self.init_sigma:g}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartsConfig(Config):
+    """How many starts of a search there are, and when the worse ones are given up."""
+
+    starts: Annotated[
+        Whole,
+        "Number of starts, all of which are tried in every epoch until the worse ones are given up. The first one "
+        "begins at the policy as it is.",
+    ] = 1
+    round_length: Annotated[
+        Whole,
+        UnusedWhere("starts", 1),
+        "Epochs of the first round. The fewer starts are left, the longer a round is, so that all rounds take the same "
+        "number of candidates.",
+    ] = 20
+    reduction: Annotated[
+        _AtLeastTwo,
+        UnusedWhere("starts", 1),
+        "One start of so many continues after each round, until one is left.",
+    ] = 2
+    start_std: Annotated[
+        Positive | None,
+        UnusedWhere("starts", 1),
+        "Standard deviation of the other starts around the first one; null means that of its first candidates (or, "
+        "where all parameters have bounds, anywhere between them).",
+    ] = None

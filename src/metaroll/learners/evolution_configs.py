@@ -1,0 +1,109 @@
+"""The settings of learners that search: how candidates are tried, and how long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from metaroll.config import Bounds, Config, Count, Positive, Share, UnusedWhere, Was, Whole
+
+__all__ = ["DiscountedSearchConfig", "HillClimbingConfig", "SearchConfig", "TrialsConfig"]
+
+_Worst = Annotated[float, Bounds(0.0, 1.0, above_low=True)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialsConfig(Config):
+    """How the candidates of a search are tried, and what of it acts."""
+
+    rollouts_per_candidate: Annotated[
+        Whole | None,
+        "Number of rollouts of each candidate (in each task); null means the batch_size of LocalRunner.train, in steps "
+        "of whole rollouts.",
+    ] = None
+    common_random_numbers: Annotated[
+        bool,
+        "Try all candidates in the same initial states, so that their returns differ by less chance. It needs "
+        "rollouts_per_candidate, and is not for tasks.",
+    ] = True
+    deterministic: Annotated[bool, "Act without noise."] = True
+    tasks_per_epoch: Annotated[
+        Whole,
+        "How many tasks each candidate is tried in, of training tasks or random domains; the same ones for all "
+        "candidates of an epoch.",
+    ] = 1
+    epsilon: Annotated[
+        _Worst,
+        "Share of the worst returns of a candidate whose mean is its fitness (CVaR), in (0, 1]; 1 means all.",
+    ] = 1.0
+    normalize_observations: Annotated[
+        bool, "Normalize observations by the mean and deviation of all before this epoch."
+    ] = False
+    scale_actions: Annotated[
+        bool, "Bring actions from [-1, 1] to the bounds of the action space, and clip them there."
+    ] = True
+    mean_epochs: Annotated[
+        Whole,
+        "Epochs over which the mean of the search is averaged; what acts is the average, and the search continues as "
+        "without. It helps where returns differ by chance; 1 means the last mean.",
+    ] = 1
+    evaluate_every: Annotated[Count, "Evaluate after every so many epochs; 0 means never."] = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchConfig(Config):
+    """Length and weight of rollouts of learners that search."""
+
+    discount: Annotated[
+        Share, "Discount factor of discounted_return in the log; the search maximizes undiscounted returns."
+    ] = 1.0
+    max_steps: Annotated[
+        Whole | None,
+        Was("max_path_length"),
+        "Maximum number of steps of a rollout; null means the environment's time limit.",
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiscountedSearchConfig(SearchConfig):
+    """The same of CEM and CMA-ES, as they are documented."""
+
+    discount: Annotated[
+        Share, "Discount factor of discounted_return in the log; the search maximizes undiscounted returns."
+    ] = 0.99
+    max_steps: Annotated[
+        Whole | None,
+        Was("max_path_length"),
+        "Maximum number of steps of a rollout; null means the environment's time limit.",
+    ] = 500
+
+
+@dataclass(frozen=True, kw_only=True)
+class HillClimbingConfig(Config):
+    """Settings of ``HillClimbing`` beside those of its search."""
+
+    num_domains: Annotated[
+        Whole, "Number of domains that each candidate acts in, of an environment that is randomized."
+    ] = 1
+    num_init_states_per_domain: Annotated[Whole, "Number of initial states in each domain."] = 4
+    epsilon: Annotated[
+        _Worst,
+        "Share of the worst returns of a candidate whose mean is compared (CVaR), in (0, 1]; 1 means all of them.",
+    ] = 1.0
+    max_steps: Annotated[
+        Whole | None,
+        Was("max_path_length"),
+        "Maximum number of steps of a rollout; null means the environment's time limit.",
+    ] = None
+    scale_actions: Annotated[
+        bool, "Bring actions from [-1, 1] to the bounds of the action space, and clip them there."
+    ] = True
+    stop_std: Annotated[
+        Positive | None,
+        "End the training when the returns of the last stop_window means have a standard deviation below this; null "
+        "never does.",
+    ] = None
+    stop_window: Annotated[
+        int, Bounds(2), UnusedWhere("stop_std", None), "Number of newest means that stop_std is about."
+    ] = 20
+    evaluate_every: Annotated[Count, "Evaluate after every so many epochs; 0 means never."] = 10

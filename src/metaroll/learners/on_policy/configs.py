@@ -1,0 +1,114 @@
+"""The settings of PPO, and of what stands on it: EPOpt and RL2."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from metaroll.config import Bounds, Config, Count, Positive, Share, Was, Weight, Whole
+
+__all__ = ["EPOptConfig", "PPOConfig", "PPOUpdate", "RL2Config"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PPOUpdate(Config):
+    """All numbers of an update, and of what it is made from."""
+
+    steps_per_epoch: Annotated[
+        Whole, "Minimum number of environment steps per epoch; rollouts are never cut, so there may be more."
+    ] = 2048
+    num_passes: Annotated[Whole, "Passes over the data of an epoch."] = 10
+    batch_size: Annotated[
+        Whole, "Steps of a gradient step; of a recurrent policy whole rollouts with about so many steps together."
+    ] = 64
+    learning_rate: Annotated[Positive, "Learning rate (Adam)."] = 3e-4
+    lr_decay_epochs: Annotated[
+        Whole | None,
+        "Epochs over which the learning rate falls linearly to 0, after which nothing is learned; null keeps it.",
+    ] = None
+    clip_range: Annotated[
+        Positive, "How far the probability ratio may move from 1 before the objective is clipped."
+    ] = 0.2
+    value_clip_range: Annotated[
+        Positive | None, "The same for changes of the value, in its own units; null does not clip."
+    ] = None
+    value_coeff: Annotated[Weight, "Weight of the squared error of the values."] = 0.5
+    entropy_coeff: Annotated[Weight, "Weight of the entropy bonus."] = 0.0
+    max_grad_norm: Annotated[
+        Positive | None, "Maximum norm of the gradient of policy and critic together; null does not limit it."
+    ] = 0.5
+    target_kl: Annotated[
+        Positive | None, "The epoch ends early when the KL divergence from its first policy is over 1.5 times this."
+    ] = None
+    discount: Annotated[Share, "Discount factor in [0, 1]."] = 0.99
+    gae_lambda: Annotated[Share, "Trade-off between bias (0) and variance (1) of the advantages."] = 0.95
+    bootstrap_truncated: Annotated[
+        bool, "Count the value of the last observation of a rollout that was cut off, rather than nothing."
+    ] = True
+    max_steps: Annotated[
+        Whole | None,
+        Was("max_path_length"),
+        "Maximum number of steps of a rollout; null means the environment's time limit.",
+    ] = None
+    tasks_per_epoch: Annotated[
+        Whole | None, "Variations drawn per epoch; null means as many as full-length rollouts are needed."
+    ] = None
+    normalize_advantages: Annotated[bool, "Give the advantages of each minibatch mean 0 and standard deviation 1."] = (
+        True
+    )
+    normalize_observations: Annotated[bool, "Give observations mean 0 and standard deviation 1."] = True
+    normalize_returns: Annotated[bool, "Divide rewards by the standard deviation of their discounted sums."] = True
+    adam_eps: Annotated[Positive, "Added to the root of Adam's second moment."] = 1e-5
+
+    def learning_rate_at(self, epoch: int) -> float:
+        """Learning rate of the epoch (from 0): falls linearly to 0 over ``lr_decay_epochs``, and stays there."""
+        if self.lr_decay_epochs is None:
+            return self.learning_rate
+        return self.learning_rate * max(0.0, 1.0 - epoch / self.lr_decay_epochs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PPOConfig(PPOUpdate):
+    """Settings of ``PPO``."""
+
+    domain_params: Annotated[
+        tuple[str, ...],
+        "Names of domain parameters that the critic, but not the policy, observes (an asymmetric critic).",
+    ] = ()
+    privileged: Annotated[
+        bool,
+        "The policy observes domain_params, too (a teacher for distillation); its network then is built for "
+        "policies.normalized.widened_spec.",
+    ] = False
+    scale_actions: Annotated[
+        bool, "Bring actions from [-1, 1] to the bounds of the action space, and clip them there."
+    ] = True
+    gradients: Annotated[
+        Literal["auto", "numpy", "autograd"],
+        "By hand in NumPy, by autograd, or (auto) by hand where the networks allow it.",
+    ] = "auto"
+    evaluate_every: Annotated[Count, "Evaluate after every so many epochs; 0 means never."] = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class EPOptConfig(Config):
+    """Settings of ``EPOpt``, beside those of its PPO."""
+
+    epsilon: Annotated[
+        float, Bounds(0.0, 1.0, above_low=True), "Share of the rollouts that is learned from, in (0, 1]."
+    ] = 0.1
+    warmup_epochs: Annotated[Count, Was("warm_up_epochs"), "Number of first epochs that learn from all rollouts."] = 100
+    rollouts_per_epoch: Annotated[Whole, "Number of rollouts that are collected per epoch."] = 100
+    return_discount: Annotated[Share, "Discount of the returns by which rollouts are compared, in [0, 1]."] = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RL2Config(Config):
+    """Settings of ``RL2``, beside those of its PPO."""
+
+    trials_per_epoch: Annotated[Whole, "Trials that are collected per epoch, each in a task of its own."] = 100
+    across_episodes: Annotated[
+        bool,
+        "Whether the return goes on after the end of an episode, with one discount for the whole trial. Without it "
+        "every episode is worth what it earns itself, and exploration for later ones is worth nothing.",
+    ] = True

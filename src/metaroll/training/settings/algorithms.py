@@ -1,0 +1,195 @@
+"""What several algorithms share beside their learners: networks, environments to train in, replay, outer updates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from metaroll.config import Config, Positive, Share, Was, Whole
+
+__all__ = [
+    "DICEOuterChoice",
+    "DistilledNetworks",
+    "DomainRanges",
+    "Domains",
+    "GoalReplay",
+    "HeldOutDomains",
+    "HeldOutTasks",
+    "MAMLOuterChoice",
+    "MetaNetworks",
+    "PolicyNetworks",
+    "ReluNetworks",
+    "Replay",
+    "TanhNetworks",
+    "TaughtDomains",
+    "TrialSizes",
+]
+
+
+# ------------------------------------------------------------------------------------------------------------ networks
+@dataclass(frozen=True, kw_only=True)
+class ReluNetworks(Config):
+    """Networks of learners from replay."""
+
+    hidden_nonlinearity: Annotated[Literal["relu", "tanh"], "Activation of the hidden layers."] = "relu"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TanhNetworks(Config):
+    """Networks of searches."""
+
+    hidden_nonlinearity: Annotated[Literal["tanh", "relu"], "Activation of the hidden layers."] = "tanh"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyNetworks(TanhNetworks):
+    """Networks of policy-gradient learners."""
+
+    network: Annotated[
+        Literal["mlp", "gru"],
+        "Policy without memory (mlp) or with (gru, as wide as the first of hidden_sizes).",
+    ] = "mlp"
+    init_std: Annotated[Positive, "Standard deviation of the actions at first, where they lie in [-1, 1]."] = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetaNetworks(PolicyNetworks):
+    """Networks of learners of the MAML family."""
+
+    init_std: Annotated[Positive, "Standard deviation of the actions at first, where they lie in [-1, 1]."] = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistilledNetworks(Config):
+    """Teacher and student of a distillation."""
+
+    teacher: Annotated[str | None, "Folder of the run of the teacher: PPO or EPOpt, which may be privileged."] = None
+    network: Annotated[
+        Literal["gru", "mlp"],
+        "Student with or without memory (gru or mlp; gru is as wide as the first of hidden_sizes).",
+    ] = "gru"
+    last_action: Annotated[
+        bool, "Whether a student with memory sees its last action, of a Box, beside each observation."
+    ] = True
+    hidden_nonlinearity: Annotated[
+        Literal["tanh", "relu"], "Activation of the hidden layers of a student without memory."
+    ] = "tanh"
+    init_std: Annotated[
+        Positive, "Standard deviation of the student's actions in training, where they lie in [-1, 1]."
+    ] = 0.1
+
+
+# ---------------------------------------------------------------------------------------- environments to train in
+@dataclass(frozen=True, kw_only=True)
+class DomainRanges(Config):
+    """Which domain parameters vary, and how many sets of them are held out."""
+
+    randomize_param: Annotated[
+        tuple[str, ...],
+        "A domain parameter that is uniform on a range, NAME=LOW:HIGH, as length=0.3:0.7 in CartPole-v1, or "
+        "body_mass:torso=3:10 in MuJoCo; may be given several times, and replaces randomize.",
+    ] = ()
+    num_test_tasks: Annotated[
+        Whole | None, "Number of held-out tasks, or of held-out sets of domain parameters (null: 20 of them)."
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutDomains(DomainRanges):
+    """Random domain parameters to train in."""
+
+    randomize: Annotated[
+        Literal["none", "default", "conservative"],
+        "Train in, and evaluate on, random domain parameters: the usual ones of a simulated system, or half as wide. A "
+        "task family has draws of its own.",
+    ] = "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Domains(HeldOutDomains):
+    """Random domain parameters, or tasks of a family, to train in."""
+
+    num_train_tasks: Annotated[Whole | None, "Number of training tasks of a task family."] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaughtDomains(DomainRanges):
+    """The same of a distillation."""
+
+    randomize: Annotated[
+        Literal["teacher", "none", "default", "conservative"],
+        "Train in, and evaluate on, random domain parameters of a simulated system (teacher: as the teacher was "
+        "trained).",
+    ] = "teacher"
+    num_train_tasks: Annotated[Whole | None, "Number of training tasks of a task family."] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutTasks(Config):
+    """Tasks of a family that learners adapt to."""
+
+    num_train_tasks: Annotated[Whole | None, "Number of training tasks of a task family."] = None
+    num_test_tasks: Annotated[Whole | None, "Number of held-out tasks."] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialSizes(Config):
+    """Trials of several episodes of one task."""
+
+    episodes_per_trial: Annotated[
+        Whole, "Episodes of one task that the memory goes over, and that are trained on together."
+    ] = 2
+    max_steps: Annotated[Whole | None, Was("max_path_length"), "Maximum number of steps of an episode."] = None
+    init_std: Annotated[Positive, "Standard deviation of the actions at first, where they lie in [-1, 1]."] = 1.0
+    context_reward_key: Annotated[
+        str | None,
+        "Name of an env_info ('sparse_reward') that the memory sees as last reward; null means the reward itself, by "
+        "which it is trained.",
+    ] = None
+    num_train_tasks: Annotated[
+        Whole | None, "Number of training tasks of the family; null draws new ones in every epoch, where it can."
+    ] = None
+    num_test_tasks: Annotated[Whole | None, "Number of held-out tasks."] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay(Config):
+    """A replay buffer that is built for a run."""
+
+    memory_limit: Annotated[
+        Whole | None, "Refuse a replay buffer that could outgrow so many bytes; null: more than this machine has."
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoalReplay(Replay):
+    """The same, with goals in hindsight."""
+
+    hindsight_ratio: Annotated[
+        Share,
+        "Share of replayed steps that get a goal which was reached later in their episode (0.8, say), in an "
+        "environment with goals in its observations and compute_reward(achieved, desired, info).",
+    ] = 0.0
+
+
+# -------------------------------------------------------------------------------------------------- outer updates
+@dataclass(frozen=True, kw_only=True)
+class MAMLOuterChoice(Config):
+    """How MAML's initial parameters improve."""
+
+    outer: Annotated[
+        Literal["trpo", "vpg", "emaml"],
+        "By a trust region, by the plain policy gradient, or by this and what made the samples before adaptation; of "
+        "the first are max_kl, cg_iterations, damping, backtrack_ratio and max_backtracks, of the others "
+        "learning_rate, gradient_steps and max_grad_norm.",
+    ] = "trpo"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DICEOuterChoice(Config):
+    """How DICE's initial parameters improve."""
+
+    outer: Annotated[
+        Literal["dice", "vpg-dice"],
+        "By DICE's estimator, too, or by the plain policy gradient after inner steps along it.",
+    ] = "dice"

@@ -1,0 +1,62 @@
+"""The settings of evaluations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from metaroll.config import Config, UnusedWhere, Was, Whole
+
+__all__ = ["EvaluationConfig", "MetaEvaluationConfig"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationConfig(Config):
+    """How a policy is evaluated that does not adapt."""
+
+    deterministic: Annotated[bool, "Act by the deterministic policy."] = True
+    return_reward_key: Annotated[str | None, "Name of an env_info to sum instead of the reward."] = None
+    num_episodes: Annotated[Whole, "Episodes per task."] = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetaEvaluationConfig(Config):
+    """How a learner is evaluated that adapts to tasks."""
+
+    repetitions: Annotated[Whole, "Independent repetitions of the whole procedure per task."] = 1
+    deterministic: Annotated[bool, "Act with the mean action (a latent z still is sampled)."] = True
+    return_reward_key: Annotated[str | None, "Name of an env_info to sum instead of the reward."] = None
+    num_adaptation_episodes: Annotated[Whole, Was("n_exploration_traj"), "Episodes per task that are adapted to."] = 10
+    num_episodes: Annotated[
+        Whole, Was("n_test_rollouts"), "Adapted episodes per task (episodes are counted, not steps)."
+    ] = 1
+    posterior_sampling: Annotated[
+        bool, "Adapt again after every exploration episode (PEARL's protocol), not once after all of them."
+    ] = False
+    num_prior_episodes: Annotated[
+        Whole,
+        UnusedWhere("posterior_sampling", False),
+        "Episodes under the prior before the first adaptation, with posterior_sampling.",
+    ] = 1
+    deterministic_exploration: Annotated[
+        bool | None,
+        "Whether exploration episodes are deterministic; null means as deterministic, but with noise for an algorithm "
+        "that needs it (see AlgorithmInfo.deterministic_exploration).",
+    ] = None
+    adaptation_rounds: Annotated[
+        Whole | None,
+        "How often exploration episodes are followed by an adaptation; null means once (or num_adaptation_episodes / "
+        "episodes_per_round times). Without both, an algorithm that learns to adapt in several steps "
+        "(AlgorithmInfo.inner_steps) has a round for each, from the last one's policy and episodes; then there are as "
+        "many episodes in each, perhaps a few more than num_adaptation_episodes in all.",
+    ] = None
+    episodes_per_round: Annotated[
+        Whole | None,
+        "Exploration episodes of each round; null means num_adaptation_episodes in all. Where both are given, "
+        "num_adaptation_episodes is their product.",
+    ] = None
+    adapt_from: Annotated[
+        Literal["last", "all"],
+        "From the second round on, 'all' adapts an exploration policy from all exploration episodes so far; 'last' "
+        "adapts the policy that made the last round's episodes, from these alone (the next gradient step).",
+    ] = "all"

@@ -1,0 +1,165 @@
+"""One name for each concept in all algorithms, and an answer for each name of another library."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+import metaroll
+from metaroll.concepts import CONCEPTS, concepts_named
+from metaroll.config import near_options, options_of, understood
+from metaroll.errors import UnknownNameError
+from metaroll.training.algorithms.registry import ALGORITHM_NAMES
+from metaroll.training.settings.table import CONFIGS, run_options
+
+ALL_NAMES = sorted({option.name for algo in ALGORITHM_NAMES for option in run_options(algo)})
+
+SB3: dict[str, tuple[str, ...]] = {
+    "PPO": (
+        *("learning_rate", "n_steps", "batch_size", "n_epochs", "gamma", "gae_lambda", "clip_range", "clip_range_vf"),
+        *("normalize_advantage", "ent_coef", "vf_coef", "max_grad_norm", "use_sde", "sde_sample_freq", "target_kl"),
+        *("rollout_buffer_class", "rollout_buffer_kwargs"),
+    ),
+    "SAC, TD3, DDPG": (
+        *("learning_rate", "buffer_size", "learning_starts", "batch_size", "tau", "gamma", "train_freq"),
+        *("gradient_steps", "action_noise", "replay_buffer_class", "replay_buffer_kwargs", "optimize_memory_usage"),
+        *("n_steps", "ent_coef", "target_update_interval", "target_entropy", "use_sde", "use_sde_at_warmup"),
+        *("policy_delay", "target_policy_noise", "target_noise_clip"),
+    ),
+    "DQN": ("exploration_fraction", "exploration_initial_eps", "exploration_final_eps", "max_grad_norm"),
+    "TQC, ARS": ("top_quantiles_to_drop_per_net", "n_delta", "n_top", "delta_std", "zero_policy", "n_eval_episodes"),
+    "all": ("policy", "policy_kwargs", "stats_window_size", "tensorboard_log", "verbose", "seed", "device", "n_envs"),
+}
+SB3_NAMES = sorted({name for names in SB3.values() for name in names} - {"zero_policy"})
+
+TAKEN: dict[str, dict[str, str]] = {
+    "ppo": {
+        "n_epochs": "num_passes",
+        "gamma": "discount",
+        "clip_range_vf": "value_clip_range",
+        "normalize_advantage": "normalize_advantages",
+        "ent_coef": "entropy_coeff",
+        "vf_coef": "value_coeff",
+        "lr": "learning_rate",
+    },
+    "sac": {
+        "learning_rate": "policy_lr qf_lr temperature_lr",
+        "buffer_size": "replay_size",
+        "learning_starts": "warmup_steps random_steps",
+        "gamma": "discount",
+        "n_steps": "n_step",
+        "ent_coef": "temperature",
+        "n_envs": "num_envs",
+    },
+    "td3": {"target_policy_noise": "smoothing_std", "target_noise_clip": "smoothing_clip", "tau": "tau"},
+    "dqn": {
+        "learning_rate": "learning_rate",
+        "exploration_initial_eps": "max_epsilon",
+        "exploration_final_eps": "min_epsilon",
+        "buffer_size": "replay_size",
+    },
+    "tqc": {"top_quantiles_to_drop_per_net": "dropped_atoms"},
+    "ars": {"n_delta": "num_directions", "n_top": "num_best", "delta_std": "sigma", "learning_rate": "learning_rate"},
+    "pearl": {
+        "replay_buffer_size": "replay_size",
+        "soft_target_tau": "tau",
+        "num_initial_steps": "warmup_steps",
+        "num_steps_per_epoch": "gradient_steps",
+        "num_tasks_sample": "tasks_per_epoch",
+        "n_exploration_traj": "num_adaptation_episodes",
+        "n_test_rollouts": "num_episodes",
+        "max_path_length": "max_steps",
+        "learning_rate": "policy_lr qf_lr vf_lr context_lr",
+    },
+    "cem": {"n_samples": "population", "init_std": "init_sigma"},
+    "cmaes": {"sigma0": "init_sigma", "popsize": "population"},
+    "maml": {"fast_lr": "inner_lr", "adapt_steps": "num_inner_steps", "meta_bsz": "meta_batch_size"},
+    "rsac": {"min_buffer_size": "warmup_steps", "rollout_batch_size": "num_envs", "n_train_steps": "gradient_steps"},
+}
+
+
+def test_the_table_is_one_table() -> None:
+    """Every concept has a name of its own, and knows no name as taken and answered."""
+    assert len({concept.name for concept in CONCEPTS}) == len(CONCEPTS)
+    for concept in CONCEPTS:
+        assert not concept.taken & set(concept.near), concept.name
+        assert concept.fields or concept.in_python or concept.absent, concept.name
+
+
+@pytest.mark.parametrize("algo", ALGORITHM_NAMES)
+def test_a_concept_has_one_name_in_all_algorithms(algo: str) -> None:
+    """No option is called by a name that stands for the field of a concept elsewhere."""
+    names = {option.name for option in run_options(algo)}
+    # A foreign name may be the field of another concept: sigma of pycma, init_std of CEM (here of a policy's actions).
+    fields = {"init_std"} | {field for concept in CONCEPTS for field in concept.fields}
+    for concept in CONCEPTS:
+        assert not names & (concept.taken - fields), concept.name
+
+
+def test_every_field_of_a_concept_is_an_option_somewhere() -> None:
+    of_commands = {"seeds", "out", "run_dir", "quiet", "from_epoch"}
+    assert {field for concept in CONCEPTS for field in concept.fields} <= {*ALL_NAMES, *of_commands}
+
+
+def test_one_option_has_one_meaning() -> None:
+    """Of the same name, the kind, and whether there may be many, are the same in all algorithms."""
+    kinds: dict[str, set[Any]] = {}
+    for algo in ALGORITHM_NAMES:
+        for option in run_options(algo):
+            kinds.setdefault(option.name, set()).add((option.kind, option.many))
+    assert {name: kind for name, kind in kinds.items() if len(kind) > 1} == {}
+
+
+@pytest.mark.parametrize("algo", sorted(TAKEN))
+def test_names_that_mean_the_same_are_taken(algo: str) -> None:
+    for name, ours in TAKEN[algo].items():
+        assert understood({name: 1}, run_options(algo))[0] == dict.fromkeys(ours.split(), 1), name
+
+
+@pytest.mark.parametrize("algo", ALGORITHM_NAMES)
+def test_every_name_of_stable_baselines3_is_taken_or_answered(algo: str) -> None:
+    options = run_options(algo)
+    names = {option.name for option in options}
+    for name in SB3_NAMES:
+        values, _ = understood({name: 1}, options)
+        if set(values) <= names:
+            assert name in names or any(name in concept.taken for concept in concepts_named(name))
+            continue
+        answer = near_options(name, "", names)
+        assert answer, name
+        if answer.startswith("did you mean"):  # what is meant is there, and is no accident of letters
+            fields = {field for concept in concepts_named(name) for field in concept.fields}
+            assert any(f"{field}=" in answer for field in fields & names), name
+
+
+@pytest.mark.parametrize(
+    ("algo", "name", "answer"),
+    [
+        ("ppo", "buffer_size", "there is no replay buffer"),
+        ("ppo", "n_steps", "did you mean steps_per_epoch="),
+        ("ppo", "learning_starts", "learning starts with the first epoch"),
+        ("hill-climbing", "learning_rate", "nothing is learned by gradient steps here"),
+        ("td3", "ent_coef", "entropy does not count here"),
+        ("dqn", "exploration_fraction", "did you mean epsilon_steps="),
+        ("dqn", "target_update_interval", "did you mean target_update_steps="),
+        ("td3", "action_noise", "did you mean exploration_noise="),
+        ("sac", "action_noise", "the policy itself explores"),
+        ("sac", "replay_buffer_class", "priorities"),
+        ("sac", "train_freq", "did you mean gradient_steps="),
+        ("sac", "use_sde", "there is no gSDE"),
+        ("sac", "polyak", "did you mean tau="),
+    ],
+)
+def test_what_means_something_else_is_answered(algo: str, name: str, answer: str) -> None:
+    env = "Pendulum-v1" if algo != "dqn" else "CartPole-v1"
+    with pytest.raises(UnknownNameError, match=f"^unknown option '{name}'; .*{answer}"):
+        metaroll.agent(algo, env, **{name: 1})
+
+
+def test_options_have_no_name_twice_within_an_algorithm() -> None:
+    for algo, configs in CONFIGS.items():
+        for config in configs:
+            names = [field.name for field in dataclasses.fields(config)]
+            assert len(names) == len(set(names)) == len(options_of(config)), (algo, config)

@@ -1,0 +1,180 @@
+"""Configs: what a field says is checked, named, kept and shown in one way."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metaroll.config import (
+    Bounds,
+    Config,
+    Count,
+    Positive,
+    Share,
+    UnusedWhere,
+    UsedWhere,
+    Was,
+    Whole,
+    config_of,
+    described,
+    options_of,
+    parts_of,
+    understood,
+    unused,
+)
+from metaroll.errors import UnknownNameError, named_as
+
+
+@dataclass(frozen=True, kw_only=True)
+class WalkConfig(Config):
+    """Settings of a walk."""
+
+    num_walks: Annotated[Whole, "Walks of an epoch."] = 3
+    discount: Annotated[Share, "Discount factor."] = 0.9
+    step_std: Annotated[Positive, Was("step_size"), "Standard deviation of a step."] = 0.5
+    first: Annotated[Count | None, "Place of the first step; null draws it."] = None
+    sizes: Annotated[tuple[Whole, ...], "Lengths of the walks."] = (2, 3)
+    drift: Annotated[float, Bounds(-1.0, 1.0), UnusedWhere("first", None), "What is added to a step."] = 0.0
+    mirror: Annotated[bool, UsedWhere("num_walks", 2), "Walk on both sides."] = False
+    replay_size: Annotated[Whole, "Steps that are kept."] = 10
+
+    def check(self) -> None:
+        super().check()
+        if self.first is not None and self.first > self.num_walks:
+            raise ValueError(f"first must be at most num_walks={self.num_walks}, got {self.first}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LongWalkConfig(WalkConfig):
+    """The same, with another default and a field more."""
+
+    num_walks: Annotated[Whole, "Walks of an epoch."] = 30
+    rest: Annotated[float, "Seconds between them."] = 1.0
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "message"),
+    [
+        ({"num_walks": 0}, ValueError, r"^num_walks must be an integer of at least 1, got 0$"),
+        ({"num_walks": 2.0}, TypeError, r"^num_walks must be an integer of at least 1, got 2.0 of type float$"),
+        ({"num_walks": True}, TypeError, r"^num_walks must be an integer"),
+        ({"num_walks": 10**400}, ValueError, r"^num_walks must be at most 9223372036854775807, got 10+\.\.\.0+$"),
+        ({"discount": 1.5}, ValueError, r"^discount must lie in \[0, 1\], got 1.5$"),
+        ({"discount": math.nan}, ValueError, r"^discount must lie in \[0, 1\], got nan$"),
+        ({"discount": "0.5"}, TypeError, r"^discount must be a number, got '0.5' of type str$"),
+        ({"step_std": 0.0}, ValueError, r"^step_std must lie in \(0, inf\), got 0.0$"),
+        ({"drift": -2.0}, ValueError, r"^drift must lie in \[-1, 1\], got -2.0$"),
+        ({"first": -1}, ValueError, r"^first must be an integer of at least 0, got -1$"),
+        ({"sizes": 3}, TypeError, r"^sizes must be a list with each entry an integer, got 3$"),
+        ({"sizes": "34"}, TypeError, r"^sizes must be a list"),
+        ({"sizes": (1, 0)}, ValueError, r"^sizes must be an integer of at least 1, got 0, in \[1, 0\]$"),
+        ({"mirror": 1}, TypeError, r"^mirror must be True or False, got 1$"),
+        ({"first": 4}, ValueError, r"^first must be at most num_walks=3, got 4$"),
+        ({"num_walk": 1}, UnknownNameError, r"^unknown option 'num_walk'; did you mean num_walks=\.\.\.\?$"),
+        ({"a": 1, "b": 1}, UnknownNameError, r"^unknown options 'a': .*; 'b': "),
+    ],
+)
+def test_values_that_make_no_sense_are_refused(values: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        WalkConfig(**values)
+    with pytest.raises(error, match=message):
+        config_of(WalkConfig, WalkConfig(), values)
+
+
+def test_configs_take_keywords_only() -> None:
+    with pytest.raises(TypeError, match="WalkConfig takes keywords only, got 3"):
+        WalkConfig(3)  # type: ignore[misc]
+
+
+@given(st.integers(1, 2**63 - 1), st.floats(0, 1), st.lists(st.integers(1, 9)))
+def test_equal_values_make_equal_configs(count: int, share: float, sizes: list[int]) -> None:
+    config = WalkConfig(num_walks=count, discount=share, sizes=sizes)  # type: ignore[arg-type]
+    assert (type(config.discount), config.sizes) == (float, tuple(sizes))
+    for other in (
+        pickle.loads(pickle.dumps(config)),
+        copy.deepcopy(config),
+        replace(config),
+        parts_of(WalkConfig, vars(config)),
+    ):
+        assert other == config and described(other) == described(config)
+
+
+def test_a_config_and_keywords_are_one_config() -> None:
+    given_one = WalkConfig(num_walks=5)
+    assert config_of(WalkConfig, None, {}) == WalkConfig()
+    assert config_of(WalkConfig, given_one, {"discount": 1}) == WalkConfig(num_walks=5, discount=1.0)
+    assert config_of(LongWalkConfig, LongWalkConfig(), {"rest": 2}) == LongWalkConfig(rest=2.0)
+    with pytest.raises(TypeError, match="config must be a WalkConfig, got dict: everything else is given by keyword"):
+        config_of(WalkConfig, {"discount": 1}, {})  # type: ignore[type-var]
+
+
+def test_names_of_others_are_taken_and_errors_call_them_as_they_were_given() -> None:
+    assert config_of(WalkConfig, None, {"gamma": 0.5, "buffer_size": 7}) == WalkConfig(discount=0.5, replay_size=7)
+    with pytest.raises(ValueError, match=r"^gamma must lie in \[0, 1\], got 2$"):
+        config_of(WalkConfig, None, {"gamma": 2})
+    with pytest.raises(ValueError, match=r"^discount is given twice, by gamma and discount: keep one$"):
+        config_of(WalkConfig, None, {"gamma": 0.5, "discount": 0.5})
+
+
+def test_former_names_are_taken_with_a_warning_and_stay_in_fingerprints() -> None:
+    with pytest.warns(DeprecationWarning, match="step_size is called step_std now"):
+        config = config_of(WalkConfig, None, {"step_size": 2})
+    assert config == WalkConfig(step_std=2.0)
+    assert described(config) == (
+        "discount=0.9, drift=0.0, first=None, mirror=False, num_walks=3, replay_size=10, sizes=(2, 3), step_size=2.0"
+    )
+    assert described(LongWalkConfig(), WalkConfig) == described(WalkConfig(num_walks=30))
+    assert understood({"whatever": 1}, options_of(WalkConfig)) == ({"whatever": 1}, {})
+
+
+def test_fields_say_where_they_change_nothing() -> None:
+    options = options_of(WalkConfig)
+    assert unused(options, vars(WalkConfig())) == {
+        "drift": "first is None: give first=..., too",
+        "mirror": "num_walks is 3; leave that out, and it counts",
+    }
+    assert unused(options, vars(WalkConfig(num_walks=2, first=1))) == {}
+
+
+def test_a_subclass_has_the_fields_of_its_bases_with_its_own_defaults() -> None:
+    names = [option.name for option in options_of(LongWalkConfig)]
+    assert names == [*(option.name for option in options_of(WalkConfig)), "rest"]
+    assert LongWalkConfig() == LongWalkConfig(num_walks=30, rest=1.0)
+
+
+def test_a_field_without_a_text_or_of_another_type_is_the_author_s_mistake() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Silent(Config):
+        count: Whole = 1
+
+    @dataclass(frozen=True, kw_only=True)
+    class Odd(Config):
+        anything: Annotated[dict, "Whatever."] = None  # type: ignore[assignment,type-arg]
+
+    with pytest.raises(TypeError, match=r"count of a config must have a line of text: Annotated\[int, 'What it is.'\]"):
+        Silent()
+    with pytest.raises(TypeError, match="anything of a config must be a number, a text, a flag or a tuple of these"):
+        Odd()
+
+
+def test_errors_of_another_make_keep_their_texts() -> None:
+    with pytest.raises(KeyError, match="num_walks"), named_as({"num_walks": "walks"}):
+        raise KeyError("num_walks")
+    with pytest.raises(ValueError, match=r"^walks, num_walks_2$"), named_as({"num_walks": "walks"}):
+        raise ValueError("num_walks, num_walks_2")
+
+
+def test_modules_of_configs_need_no_torch() -> None:
+    code = (
+        "import sys, metaroll.training.settings.table; sys.exit('torch' in sys.modules or 'gymnasium' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,315 @@
+"""``src/metaroll/compat/constructors.py``: documented constructors, with real parameters, on top of configs.
+
+Their names and defaults are those of the documents (``tests/contract/documented_api.json``), their types and texts
+those of the fields of the config that they become; what a field is called in the documents is in ``metaroll.concepts``.
+
+python tools/constructors.py --write   write it
+python tools/constructors.py --check   1 if it is out of date, 0 otherwise
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+import inspect
+import json
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from metaroll.concepts import CONCEPTS
+from metaroll.config import Config, Option, options_of
+
+__all__ = ["CONSTRUCTORS", "TARGET", "Constructor", "module_text"]
+
+ROOT = Path(__file__).parents[1]
+TARGET = ROOT / "src" / "metaroll" / "compat" / "constructors.py"
+_DOCUMENTED = ROOT / "tests" / "contract" / "documented_api.json"
+_WIDTH = 120
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constructor:
+    """One documented class.
+
+    Attributes:
+        name: Its name.
+        base: Module and class that it stands on, ``module:Class``.
+        config: Module and class of the config that its numbers become.
+        about: Further lines of its docstring.
+        first: First line; empty: that of ``base``.
+        hidden: Fields of the config that it does not offer.
+        kept: Parameters that only become attributes: name -> type, default and text.
+        abstract: Methods of ``base`` that a subclass must write.
+        generic: ``base`` is generic in its config.
+        attributes: The documents list the numbers as attributes, too.
+        defaults: Defaults that are objects: name -> expression.
+        imports: Statements that such expressions, and annotations, need.
+    """
+
+    name: str
+    base: str
+    config: str
+    about: str
+    first: str = ""
+    hidden: tuple[str, ...] = ()
+    kept: dict[str, tuple[str, str, str]] = field(default_factory=dict)
+    abstract: tuple[str, ...] = ()
+    generic: bool = False
+    attributes: bool = False
+    defaults: dict[str, str] = field(default_factory=dict)
+    imports: tuple[str, ...] = ()
+
+
+CONSTRUCTORS: tuple[Constructor, ...] = (
+    Constructor(
+        name="OffPolicyRLAlgorithm",
+        base="metaroll.learners.off_policy.base:OffPolicyLearner",
+        config="metaroll.learners.off_policy.configs:OffPolicyConfig",
+        first="Base of off-policy learners of others: see ``OffPolicyLearner``, with the constructor of metarl.",
+        about=(
+            "A subclass says in ``train_once`` how it learns. Its own attributes must exist before it calls the "
+            "constructor here, which ends with ``init_opt()``; it saves what it learns in ``state_dict`` and restores "
+            "it in ``restore_parts``."
+        ),
+        hidden=("replay_size",),
+        kept={
+            "use_target": ("bool", "False", "Whether to use target networks (for subclasses that can do without)."),
+            "n_eval_trajs": (
+                "int | None",
+                "None",
+                "Episodes of an evaluation, where the runner was given no evaluator.",
+            ),
+        },
+        abstract=("train_once",),
+        generic=True,
+        attributes=True,
+    ),
+    Constructor(
+        name="PEARL",
+        base="metaroll.learners.pearl:PEARL",
+        config="metaroll.learners.pearl_config:PEARLConfig",
+        about="The constructor is that of garage.",
+        defaults={
+            "policy_class": "ContextConditionedPolicy",
+            "encoder_class": "MLPEncoder",
+            "optimizer_class": "torch.optim.Adam",
+        },
+        imports=(
+            "from metaroll.policies.context import ContextConditionedPolicy",
+            "from metaroll.policies.networks import MLPEncoder",
+        ),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class _Parameter:
+    name: str
+    annotation: str
+    default: str
+    text: str
+    field: str = ""
+    """Field of the config that it becomes; empty: it is handed on, or kept."""
+
+
+def module_text() -> str:
+    """The whole module."""
+    documented = {entry["name"]: entry for entry in json.loads(_DOCUMENTED.read_text("utf-8"))}
+    classes = [_class_text(constructor, documented[constructor.name]) for constructor in CONSTRUCTORS]
+    targets = sorted({target for one in CONSTRUCTORS for target in (one.base, one.config)})
+    bases = {one.base for one in CONSTRUCTORS}
+    imports = "\n".join(_import(target, target in bases) for target in targets)
+    imports += "".join(f"\n{line}" for one in CONSTRUCTORS for line in one.imports)
+    names = ", ".join(
+        repr(one.name) for one in sorted(CONSTRUCTORS, key=lambda one: (not one.name.isupper(), one.name))
+    )
+    text = (
+        '"""Documented constructors: their names and defaults, over configs; written by tools/constructors.py."""\n\n'
+        "from __future__ import annotations\n\n"
+        "from abc import abstractmethod\nfrom collections.abc import Callable, Mapping, Sequence\n"
+        "from typing import Any, Literal\n\n"
+        f"import torch\nfrom torch import nn\n\nfrom metaroll.errors import named_as\n{imports}\n"
+        f"from metaroll.types import EnvSpec, EnvUpdate\n\n__all__ = [{names}]\n\n\n" + "\n\n".join(classes)
+    )
+    return _formatted(text)
+
+
+def _import(target: str, is_base: bool) -> str:
+    """A base may have the name of the class that stands on it."""
+    module, _, name = target.partition(":")
+    return f"from {module} import {name}" + (f" as {_as_base(name)}" if is_base else "")
+
+
+def _as_base(name: str) -> str:
+    return name if name not in {one.name for one in CONSTRUCTORS} else f"_{name}"
+
+
+def _formatted(text: str) -> str:
+    """As ``make format`` leaves it."""
+    for command in (["check", "--fix-only", "--quiet", "--select", "F401,I"], ["format", "--quiet"]):
+        ruff = [str(Path(sys.executable).with_name("ruff")), *command, "--stdin-filename", str(TARGET), "-"]
+        text = subprocess.run(ruff, input=text, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    return text
+
+
+def _class_text(constructor: Constructor, documented: dict[str, Any]) -> str:
+    base, config = _loaded(constructor.base), _loaded(constructor.config)
+    positional, keywords = _parameters(constructor, documented["params"], base, config)
+    renamed = {p.field: p.name for p in (*positional, *keywords) if p.field and p.field != p.name}
+    handed = [p.name for p in (*positional, *keywords) if not p.field and p.name not in constructor.kept]
+    first, *rest = handed
+    of_config = ", ".join(f"{p.field}={_taken(p)}" for p in (*positional, *keywords) if p.field)
+    signature = ", ".join(["self", *map(_written, positional), "*", *map(_written, keywords)])
+    kept = "".join(f"        self.{name} = {name}\n" for name in constructor.kept)
+    parent = _as_base(base.__name__) + (f"[{config.__name__}]" if constructor.generic else "")
+    call = f"super().__init__({first}, {config.__name__}({of_config}), {', '.join(f'{name}={name}' for name in rest)})"
+    body = f"{kept}        with named_as({renamed!r}):\n            {call}\n"
+    fields = [p for p in (*positional, *keywords) if p.field and constructor.attributes]
+    return (
+        f"class {constructor.name}({parent}):\n{_docstring(constructor, base, [*positional, *keywords])}\n"
+        f"    def __init__({signature}) -> None:\n{body}\n"
+        + "".join(_abstract(base, name) for name in constructor.abstract)
+        + "".join(_property(p) for p in fields if not hasattr(base, p.name))
+    )
+
+
+def _loaded(target: str) -> Any:
+    module, name = target.split(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def _parameters(
+    constructor: Constructor, documented: Sequence[dict[str, Any]], base: Any, config: type[Config]
+) -> tuple[list[_Parameter], list[_Parameter]]:
+    """Those that may be given by position, and those by keyword alone: the documented ones, then ours."""
+    options = {option.name: option for option in options_of(config) if option.name not in constructor.hidden}
+    taken = inspect.signature(base.__init__).parameters
+    texts = _texts_of(base)
+    positional: list[_Parameter] = []
+    keywords: list[_Parameter] = []
+    for entry in documented:
+        name = entry["name"]
+        default = constructor.defaults.get(name, entry["default"] or "")
+        options_here = [field for field in (name, *_fields_of(name, options)) if field in options]
+        if name in constructor.kept:
+            kind, usual, text = constructor.kept[name]
+            made = _Parameter(name, kind, default or usual, text)
+        elif options_here:
+            option = options[options_here[0]]
+            made = _Parameter(name, _annotation(option), default, option.help, option.name)
+        else:
+            made = _Parameter(name, str(taken[name].annotation), default, texts[name])
+        (keywords if entry["kwonly"] else positional).append(made)
+    done = {p.field or p.name for p in (*positional, *keywords)}
+    for option in options.values():
+        if option.name not in done:
+            text = "" if option.default is inspect.Parameter.empty else repr(option.default)
+            keywords.append(_Parameter(option.name, _annotation(option), text, option.help, option.name))
+    for name, (kind, usual, text) in constructor.kept.items():
+        if name not in done:
+            keywords.append(_Parameter(name, kind, usual, text))
+    for name, parameter in taken.items():
+        if name in ("self", "config", *done) or parameter.kind is parameter.VAR_KEYWORD:
+            continue
+        default = "" if parameter.default is parameter.empty else repr(parameter.default)
+        default = constructor.defaults.get(name, default)
+        keywords.append(_Parameter(name, str(parameter.annotation), default, texts[name]))
+    return positional, keywords
+
+
+def _fields_of(name: str, options: dict[str, Option]) -> list[str]:
+    """Fields that a documented name stands for."""
+    return [f for concept in CONCEPTS if name in concept.documented for f in concept.fields if f in options]
+
+
+def _annotation(option: Option) -> str:
+    base = f"Literal[{', '.join(map(repr, option.choices))}]" if option.choices else option.kind.__name__
+    if option.many:
+        base = f"Sequence[{base}]"
+    return f"{base} | None" if option.optional else base
+
+
+def _taken(parameter: _Parameter) -> str:
+    """How a parameter is handed to its field: fields hold tuples."""
+    return f"tuple({parameter.name})" if parameter.annotation.startswith("Sequence[") else parameter.name
+
+
+def _written(parameter: _Parameter) -> str:
+    default = f" = {parameter.default}" if parameter.default else ""
+    return f"{parameter.name}: {parameter.annotation}{default}"
+
+
+def _texts_of(base: Any) -> dict[str, str]:
+    """Name -> text of the ``Args`` of a docstring of ours, which has one entry per name or list of names."""
+    texts: dict[str, str] = {}
+    names: list[str] = []
+    section = inspect.cleandoc(base.__doc__).partition("\nArgs:\n")[2].partition("\n\n")[0]
+    for line in section.splitlines():
+        if line.startswith("    ") and not line.startswith("     "):
+            head, _, text = line.strip().partition(": ")
+            names = head.split(", ")
+            texts.update(dict.fromkeys(names, text))
+        else:
+            texts.update({name: f"{texts[name]} {line.strip()}" for name in names})
+    return texts
+
+
+def _docstring(constructor: Constructor, base: Any, parameters: Sequence[_Parameter]) -> str:
+    first = constructor.first or inspect.cleandoc(base.__doc__).splitlines()[0]
+    lines = [f'    """{first}', ""]
+    if constructor.about:
+        lines += [*textwrap.wrap(constructor.about, _WIDTH - 4, initial_indent="    ", subsequent_indent="    "), ""]
+    lines.append("    Args:")
+    words = {p.field: p.name for p in parameters if p.field and p.field != p.name}
+    pattern = re.compile(rf"\b({'|'.join(words)})\b")
+    for p in parameters:
+        text = f"{p.name}: {pattern.sub(lambda match: words[match[0]], p.text)}"
+        lines += textwrap.wrap(text, _WIDTH, initial_indent=" " * 8, subsequent_indent=" " * 12)
+    return "\n".join([*lines, '    """', ""])
+
+
+def _property(parameter: _Parameter) -> str:
+    return (
+        f"    @property\n    def {parameter.name}(self) -> {parameter.annotation}:\n"
+        f'        """``config.{parameter.field}``."""\n        return self.config.{parameter.field}\n\n'
+    )
+
+
+def _abstract(base: Any, name: str) -> str:
+    method = getattr(base, name)
+    source = ast.parse(textwrap.dedent(inspect.getsource(method))).body[0]
+    assert isinstance(source, ast.FunctionDef)
+    arguments = ast.unparse(source.args)
+    returns = ast.unparse(source.returns) if source.returns else "None"
+    return (
+        f"    @abstractmethod\n    def {name}({arguments}) -> {returns}:\n"
+        f'        """See ``{base.__name__}.{name}``."""\n\n'
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the module, or say whether it is up to date."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument("--write", action="store_true", help="write the module")
+    action.add_argument("--check", action="store_true", help="compare it with configs and documents")
+    given = parser.parse_args(arguments)
+    text = module_text()
+    if given.write:
+        TARGET.write_text(text, "utf-8")
+        return 0
+    if TARGET.is_file() and TARGET.read_text("utf-8") == text:
+        return 0
+    print(f"{TARGET} is out of date: run python tools/constructors.py --write", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
