@@ -72,6 +72,7 @@ lint: .venv/.setup-dev
 	$(BIN)/python tools/architecture.py --check
 	$(BIN)/python tools/stubs.py --check
 	$(BIN)/python tools/constructors.py --check
+	$(BIN)/python tools/options_page.py --check
 
 format: .venv/.setup-dev
 	$(BIN)/ruff format

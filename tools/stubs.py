@@ -1,6 +1,9 @@
-"""``src/metaroll/__init__.pyi``: what editors and type checkers read of the names that ``metaroll`` loads lazily.
+"""What is written from other source: the stub of ``metaroll``, and the names of its families of tasks.
 
-python tools/stubs.py --write   write it from the table in ``src/metaroll/__init__.py``
+``src/metaroll/__init__.pyi`` is what editors and type checkers read of the names that ``metaroll`` loads lazily;
+``src/metaroll/envs/lookup/family_names.py`` lists families for those who do not wait for simulators to be loaded.
+
+python tools/stubs.py --write   write them
 python tools/stubs.py --check   1 if it is out of date, 0 otherwise
 """
 
@@ -13,10 +16,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["STUB", "stub_text"]
+__all__ = ["FAMILIES", "STUB", "families_text", "stub_text"]
 
 PACKAGE = Path(__file__).parents[1] / "src" / "metaroll"
 STUB = PACKAGE / "__init__.pyi"
+FAMILIES = PACKAGE / "envs" / "lookup" / "family_names.py"
 
 _HEAD = '''"""The public names of metaroll, and where they are defined; written by tools/stubs.py."""
 
@@ -40,6 +44,15 @@ def stub_text(source: str) -> str:
     public = sorted(["__version__", *(name for names in table.values() for name in names)], key=_place)
     listed = "".join(f'    "{name}",\n' for name in public)
     return f"{_HEAD}{''.join(imports)}\n__version__: str\n\n__all__ = [\n{listed}]\n"
+
+
+def families_text() -> str:
+    """The module of names of families."""
+    from metaroll.envs.base.task_family import registered_families
+    from metaroll.envs.lookup import registry  # importing it registers all
+
+    rows = "".join(f'    "{name}",\n' for name in registered_families() if registry.has_family(name))
+    return f'"""Names of all families of tasks; written by tools/stubs.py."""\n\n__all__ = ["FAMILY_NAMES"]\n\nFAMILY_NAMES = (\n{rows})\n'
 
 
 def _constant(source: str, name: str) -> Any:
@@ -72,14 +85,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     action.add_argument("--write", action="store_true", help="write the stub")
     action.add_argument("--check", action="store_true", help="compare it with the table")
     given = parser.parse_args(arguments)
-    text = stub_text((PACKAGE / "__init__.py").read_text("utf-8"))
+    texts = {STUB: stub_text((PACKAGE / "__init__.py").read_text("utf-8")), FAMILIES: families_text()}
     if given.write:
-        STUB.write_text(text, "utf-8")
+        for path, text in texts.items():
+            path.write_text(text, "utf-8")
         return 0
-    if STUB.is_file() and STUB.read_text("utf-8") == text:
-        return 0
-    print(f"{STUB} is out of date: run python tools/stubs.py --write", file=sys.stderr)
-    return 1
+    old = [path for path, text in texts.items() if not (path.is_file() and path.read_text("utf-8") == text)]
+    for path in old:
+        print(f"{path} is out of date: run python tools/stubs.py --write", file=sys.stderr)
+    return 1 if old else 0
 
 
 if __name__ == "__main__":

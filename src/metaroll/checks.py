@@ -25,6 +25,7 @@ __all__ = [
     "check_whole",
     "described",
     "domain_row",
+    "is_tensor",
     "plain_number",
     "row_numbers",
     "takes_arguments",
@@ -65,7 +66,7 @@ def described(value: Any) -> str:
         return repr(value)
     if isinstance(value, str | bytes | int | float | complex):
         return f"{shortened(value) if isinstance(value, int) else reprlib.repr(value)} of type {type(value).__name__}"
-    if isinstance(value, np.ndarray | np.generic) or _is_tensor(value):
+    if isinstance(value, np.ndarray | np.generic) or is_tensor(value):
         return f"{type(value).__name__} of dtype {value.dtype} and shape {tuple(value.shape)}"
     if isinstance(value, Sized):
         return f"{type(value).__name__} with {len(value)} entries"
@@ -114,8 +115,8 @@ def _as_float(value: Any) -> float:
         return math.inf if value > 0 else -math.inf
 
 
-def _is_tensor(value: Any) -> bool:
-    # Whoever has a tensor has loaded torch; configs and the help of the command line do without.
+def is_tensor(value: Any) -> bool:
+    """Whether ``value`` is a tensor, without loading torch, which whoever has one has done."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
@@ -182,7 +183,7 @@ def plain_number(name: str, value: Any, *, finite: bool = True) -> float:
         number = float(value)
     else:
         try:
-            value = value.detach().cpu() if _is_tensor(value) else value
+            value = value.detach().cpu() if is_tensor(value) else value
             array = np.asarray(_as_float(value) if isinstance(value, int) else value, dtype=np.float64)
         except (TypeError, ValueError, OverflowError):
             array = np.zeros(0)

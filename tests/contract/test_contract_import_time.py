@@ -6,6 +6,7 @@ import json
 import pkgutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -31,16 +32,24 @@ BEHIND_A_DOOR = {
 }
 
 
-def loaded_by(code: str) -> set[str]:
+def loaded_by(code: str, folder: Path | None = None) -> set[str]:
     """Top-level names of the modules that a fresh interpreter has loaded after ``code``."""
     code += "\nimport sys, json\nprint(json.dumps(sorted({m.partition('.')[0] for m in sys.modules})))"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=False, cwd=folder
+    )
     assert result.returncode == 0, result.stderr
     return set(json.loads(result.stdout.splitlines()[-1]))
 
 
 def test_importing_metaroll_loads_nothing_heavy() -> None:
     assert not loaded_by("import metaroll") & HEAVY
+
+
+@pytest.mark.parametrize("command", ["--help", "train --help", "train sac --help", "list"])
+def test_help_and_lists_wait_for_no_learner_and_no_simulator(command: str, tmp_path: Path) -> None:
+    code = f"from metaroll.cli.main import main\nassert main({command.split()!r}) == 0"
+    assert not loaded_by(code, tmp_path) & {"torch", "mujoco"}
 
 
 def test_importing_every_module_and_every_name_opens_no_door() -> None:

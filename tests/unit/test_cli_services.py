@@ -67,7 +67,7 @@ def test_what_may_not_change_is_refused_and_nothing_is_touched(capsys: pytest.Ca
         (["--budget", "soon"], "budget must be a time above 0, as 90s, 10m, 1h30m or 2d, got 'soon'"),
         (["--keep-last", "3", "--snapshot-mode", "all"], "keep_last is for snapshot_mode 'last' or"),
         (["--keep-best", "return", "--evaluate-every", "0"], "keep_best 'return' is a number of evaluations"),
-        (["--epochs", "0"], "must be at least 1"),
+        (["--epochs", "0"], "an integer of at least 1"),
     ):
         status, _, err = run(capsys, "resume", "r", *arguments)
         assert (status, message in err) == (2, True), err

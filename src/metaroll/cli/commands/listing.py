@@ -16,6 +16,7 @@ from rich.text import Text
 
 import metaroll
 from metaroll.cli.options import Output, parse_command, unset
+from metaroll.envs.lookup.family_names import FAMILY_NAMES
 from metaroll.errors import UsageError, command_text, unknown_name
 from metaroll.training.algorithms.registry import (
     ALGORITHM_NAMES,
@@ -29,7 +30,6 @@ from metaroll.training.algorithms.registry import (
 )
 from metaroll.training.display.consoles import escape
 from metaroll.training.evaluation.numbers import short_number
-from metaroll.types import Policy
 
 __all__ = ["list_command"]
 
@@ -140,6 +140,8 @@ def _sizes(folder: Path) -> Entries:
 
 
 def _policies(folder: Path) -> Entries:
+    from metaroll.types import Policy
+
     public = [getattr(metaroll, name) for name in metaroll.__all__ if name != "__version__"]
     classes = [item for item in public if inspect.isclass(item) and item.__module__.startswith("metaroll.policies.")]
     return [{"name": c.__name__, "summary": _first_line(c)} for c in classes if issubclass(c, Policy)]
@@ -242,8 +244,6 @@ def _show_policies(console: Console, entries: Entries) -> None:
 
 def _show_overview(console: Console, folder: Path) -> None:
     """The runs of the user, and what else there is in short."""
-    from metaroll.envs.lookup.registry import family_names
-
     console.print("[bold]runs[/]")
     with console.status("looking for runs", spinner="line"):
         runs = _runs(folder)
@@ -252,7 +252,7 @@ def _show_overview(console: Console, folder: Path) -> None:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     table.add_row("algorithms", ", ".join(ALGORITHM_NAMES))
-    table.add_row("families of tasks", ", ".join(family_names()))
+    table.add_row("families of tasks", ", ".join(FAMILY_NAMES))
     table.add_row("other environments", "any Gymnasium id; your own, as my_env:family; Meta-World (docs/metaworld.md)")
     tuned = {env for algo in ALGORITHM_NAMES for env in preset_names(algo)}
     counts = ", ".join(f"{algo} {len(preset_names(algo))}" for algo in ALGORITHM_NAMES if preset_names(algo))

@@ -23,7 +23,7 @@ from metaroll.tasks.domain_access import check_param_ranges
 from metaroll.tasks.domain_randomizer import DomainRandomizer, as_randomizer
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.training.evaluation.verdict import FEWEST_TASKS
-from metaroll.training.settings.table import FORMER, current_names
+from metaroll.training.settings.table import current_names, former_options
 from metaroll.types import EnvSpec, EnvUpdate
 
 __all__ = [
@@ -102,7 +102,7 @@ def setup_of(kind: type[T], values: Mapping[str, Any]) -> T:
 def own_arguments(kind: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Those of ``values`` that the constructor of ``kind`` takes, by the names that it has for them."""
     taken = inspect.signature(kind).parameters
-    names = {name: next((n for n in (name, *FORMER.get(name, ())) if n in taken), "") for name in values}
+    names = {name: next((n for n in (name, *former_options().get(name, ())) if n in taken), "") for name in values}
     return {taken_as: values[name] for name, taken_as in names.items() if taken_as}
 
 

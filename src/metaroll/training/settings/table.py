@@ -55,7 +55,7 @@ from metaroll.training.settings.algorithms import (
 from metaroll.training.settings.evaluation import EvaluationConfig, MetaEvaluationConfig
 from metaroll.training.settings.run import RunConfig
 
-__all__ = ["ADAPTING", "CONFIGS", "FORMER", "current_names", "evaluation_config", "run_options"]
+__all__ = ["ADAPTING", "CONFIGS", "current_names", "evaluation_config", "former_options", "run_options"]
 
 Parts = tuple[type[Config], ...]
 
@@ -134,11 +134,8 @@ def current_names(config: Mapping[str, Any]) -> dict[str, Any]:
     return current
 
 
-FORMER: Mapping[str, frozenset[str]] = {
-    option.name: frozenset(
-        other.was for algo in CONFIGS for other in run_options(algo) if other.was and other.name == option.name
-    )
-    for algo in CONFIGS
-    for option in run_options(algo)
-}
-"""Option -> what it was called before, in some algorithm."""
+@functools.cache
+def former_options() -> Mapping[str, frozenset[str]]:
+    """Option -> what it was called before, in some algorithm."""
+    options = [option for name in CONFIGS for option in run_options(name) if option.was]
+    return {name: frozenset(o.was for o in options if o.name == name) for name in {o.name for o in options}}

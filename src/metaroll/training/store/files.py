@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-import torch
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
+from metaroll.checks import is_tensor
 from metaroll.data.doors import json_files
 from metaroll.data.doors.budget import MAX_BYTES
 from metaroll.data.doors.tensor_files import load_tensors
 from metaroll.data.folders.atomic_files import checksum, write_atomic, write_files, write_text
-from metaroll.data.plain_data import decode, encode
 from metaroll.data.replay.ring_rows import RingRows
 from metaroll.errors import DamagedFileError, RecordingError, SnapshotError
 from metaroll.training.store.row_files import RowFiles, load_rows
@@ -46,7 +45,7 @@ def to_plain(value: Any) -> Any:
     """``value`` as JSON types: arrays become lists, NaN ``None``, infinities ``"Infinity"`` and ``"-Infinity"``."""
     if isinstance(value, Mapping):
         return {str(k): to_plain(v) for k, v in value.items()}
-    if isinstance(value, torch.Tensor):
+    if is_tensor(value):
         value = value.detach().cpu().numpy()
     if isinstance(value, np.ndarray | np.generic):
         return to_plain(value.tolist())
@@ -94,6 +93,8 @@ def save_tree(folder: str | Path, name: str, tree: Any, row_files: RowFiles | No
     Raises:
         TypeError: Something in it cannot be saved.
     """
+    from metaroll.data.plain_data import encode  # here, as below: it loads torch, for which lists of runs do not wait
+
     folder = Path(folder)
     arrays: dict[str, np.ndarray] = {}
     try:
@@ -136,6 +137,8 @@ def save_tree(folder: str | Path, name: str, tree: Any, row_files: RowFiles | No
 
 def load_tree(folder: str | Path, name: str, hint: str = _CURE) -> Any:
     """The tree that ``save_tree`` wrote, bitwise identical; ``SnapshotError`` with ``hint`` if it is damaged."""
+    from metaroll.data.plain_data import decode
+
     arrays_path, json_path = Path(folder) / f"{name}.safetensors", Path(folder) / f"{name}.json"
     for path in (json_path, arrays_path):
         if not os.path.lexists(path):
@@ -160,6 +163,8 @@ def load_tree(folder: str | Path, name: str, hint: str = _CURE) -> Any:
 
 def is_tree(value: Any) -> bool:
     """Whether ``save_tree`` can write ``value``."""
+    from metaroll.data.plain_data import encode
+
     try:
         encode(value, "value", {})
     except RecordingError:
@@ -173,6 +178,6 @@ def tree_structure(tree: Any) -> Any:
         return {str(key): tree_structure(child) for key, child in tree.items()}
     if isinstance(tree, list | tuple):
         return [tree_structure(child) for child in tree]
-    if isinstance(tree, torch.Tensor | np.ndarray):
+    if isinstance(tree, np.ndarray) or is_tensor(tree):
         return f"{str(tree.dtype).removeprefix('torch.')}{list(tree.shape)}"
     return type(tree).__name__

@@ -1,0 +1,36 @@
+"""Names of all families of tasks; written by tools/stubs.py."""
+
+__all__ = ["FAMILY_NAMES"]
+
+FAMILY_NAMES = (
+    "cheetah-vel",
+    "ant-goal",
+    "humanoid-dir",
+    "hopper-rand-params",
+    "walker-rand-params",
+    "swimmer-vel",
+    "cheetah-dir",
+    "ant-dir",
+    "point-robot",
+    "sparse-point-robot",
+    "point-robot-pixels",
+    "point-goal",
+    "point-navigation",
+    "point-walls",
+    "point-corners",
+    "point-corners-dense",
+    "point-corners-dense-squared",
+    "point-momentum",
+    "omo",
+    "pend",
+    "bob",
+    "qcp-st",
+    "qcp-su",
+    "qq-st",
+    "qq-su",
+    "qbb",
+    "cata",
+    "bandit-5",
+    "bandit-10",
+    "random-mdp",
+)
