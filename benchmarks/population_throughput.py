@@ -144,9 +144,8 @@ def learner_of(env: str) -> CEM:
     kind = CategoricalMLPPolicy if isinstance(spec.action_space, gymnasium.spaces.Discrete) else GaussianMLPPolicy
     more = {} if kind is CategoricalMLPPolicy else {"learn_std": False}
     policy = kind(spec, (), generator=torch_generator(0), **more)
-    return CEM(
-        spec, policy, None, 10, best_frac=0.5, max_path_length=None, trials=Trials(rollouts_per_candidate=1), seed=0
-    )
+    trials = Trials(rollouts_per_candidate=1)
+    return CEM(spec, policy=policy, population=10, best_frac=0.5, max_steps=None, trials=trials, seed=0)
 
 
 def population(env: str, size: int) -> np.ndarray:

@@ -92,6 +92,25 @@ CONSTRUCTORS: tuple[Constructor, ...] = (
         attributes=True,
     ),
     Constructor(
+        name="CEM",
+        base="metaroll.learners.evolution:CEM",
+        config="metaroll.learners.evolution_configs:CEMLearnerConfig",
+        about="The constructor is that of metarl.",
+        kept={"baseline": ("Any", "", "Kept for code written for metarl; nothing is learned from it.")},
+        imports=(
+            "from metaroll.functional.search.multi_start import Starts",
+            "from metaroll.learners.trials import Trials",
+            "from metaroll.policies.acting import ActingPolicy",
+        ),
+    ),
+    Constructor(
+        name="CMAES",
+        base="metaroll.learners.evolution:CMAES",
+        config="metaroll.learners.evolution_configs:CMAESLearnerConfig",
+        about="The constructor is that of metarl.",
+        kept={"baseline": ("Any", "", "Kept for code written for metarl; nothing is learned from it.")},
+    ),
+    Constructor(
         name="PEARL",
         base="metaroll.learners.pearl:PEARL",
         config="metaroll.learners.pearl_config:PEARLConfig",

@@ -52,7 +52,8 @@ def families_text() -> str:
     from metaroll.envs.lookup import registry  # importing it registers all
 
     rows = "".join(f'    "{name}",\n' for name in registered_families() if registry.has_family(name))
-    return f'"""Names of all families of tasks; written by tools/stubs.py."""\n\n__all__ = ["FAMILY_NAMES"]\n\nFAMILY_NAMES = (\n{rows})\n'
+    head = '"""Names of all families of tasks; written by tools/stubs.py."""\n\n__all__ = ["FAMILY_NAMES"]\n'
+    return f"{head}\nFAMILY_NAMES = (\n{rows})\n"
 
 
 def _constant(source: str, name: str) -> Any:

@@ -1,7 +1,7 @@
 """The public names of metaroll, and where they are defined; written by tools/stubs.py."""
 
 from metaroll import testing as testing
-from metaroll.compat.constructors import PEARL, OffPolicyRLAlgorithm
+from metaroll.compat.constructors import CEM, CMAES, PEARL, OffPolicyRLAlgorithm
 from metaroll.data.data_format import cat_to_format, new_tuple, stack_to_format, to_format
 from metaroll.data.logs.importing import load_log
 from metaroll.data.logs.lags import log_lag
@@ -123,7 +123,7 @@ from metaroll.inference.standardization import FeatureStandardizer
 from metaroll.inference.verdicts import Verdict
 from metaroll.learners.base import NOP, MetaRLAlgorithm, RLAlgorithm
 from metaroll.learners.distillation import Distillation
-from metaroll.learners.evolution import CEM, CMAES, Evolution
+from metaroll.learners.evolution import Evolution
 from metaroll.learners.hill_climbing import HillClimbing
 from metaroll.learners.maml.learner import MAML
 from metaroll.learners.maml.outer import DICEOuter, EMAMLOuter, ProMPOuter, TRPOOuter, VPGDICEOuter, VPGOuter

@@ -339,11 +339,15 @@ def former_names(values: Mapping[str, Any], kind: type[Config]) -> dict[str, Any
 
 
 def described_values(config: Any, kind: type[Config] | None = None) -> dict[str, Any]:
-    """The values of a config (those of its base ``kind``) by name.
+    """The values of a config (those of its base ``kind``), or of another dataclass, by name; 1 is 1.0 for a float.
 
     Snapshots are compared by them, so names are those of the first version that had them.
     """
     kind = type(config) if kind is None else kind
+    if not isinstance(config, Config):
+        floats = {field.name for field in dataclasses.fields(config) if field.type == "float"}
+        values = dataclasses.asdict(config)
+        return {name: float(value) if name in floats else value for name, value in values.items()}
     return former_names({option.name: getattr(config, option.name) for option in options_of(kind)}, kind)
 
 

@@ -128,7 +128,7 @@ def test_starts_follow_from_the_seed():
     wide = multi(starts=200, start_std=2.0).start(np.full(3, 7.0))
     offsets = np.stack([each.mean for each in wide.runs[1:]]) - 7.0
     assert offsets.std() == pytest.approx(2.0, rel=0.1)
-    near = multi(ARS(noise=0.1), starts=200).start(np.zeros(3))
+    near = multi(ARS(sigma=0.1), starts=200).start(np.zeros(3))
     assert np.stack([each.mean for each in near.runs[1:]]).std() == pytest.approx(0.1, rel=0.1)
     restarts = multi(RestartedCMA(cma=STEADY)).start(np.zeros(2))
     assert len({each.seed for each in restarts.runs}) == 4

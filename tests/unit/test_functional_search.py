@@ -43,9 +43,9 @@ SEARCHES: dict[str, Search[Any]] = {
     "averaged": AveragedMean(search=CMA(population=8), window=5),
     "cem": CEM(population=20, num_best=5, extra_std=0.5),
     "full cem": CEM(population=20, num_best=6, covariance="full", extra_std=0.1),
-    "ars": ARS(step_size=0.1, noise=0.1),
+    "ars": ARS(learning_rate=0.1, sigma=0.1),
     "es": OpenAIES(learning_rate=0.1),
-    "pgpe": PGPE(learning_rate=0.1, init_std=0.2),
+    "pgpe": PGPE(learning_rate=0.1, init_sigma=0.2),
     "snes": SNES(population=12),
     "hill climbing": HillClimb(population=12),
     "comma": HillClimb(population=12, plus=False),
@@ -218,7 +218,7 @@ def test_extra_noise_of_the_cross_entropy_method_fades_in_generations():
 
 
 def test_one_step_of_augmented_random_search_by_hand():
-    search = ARS(num_directions=3, num_best=2, step_size=0.5, noise=0.1)
+    search = ARS(num_directions=3, num_best=2, learning_rate=0.5, sigma=0.1)
     state = search.start([1.0, 1.0])
     rows = 1.0 + 0.1 * np.array([[1, 0], [-1, 0], [0, 1], [0, -1], [1, 1], [-1, -1]])
     # The last direction is the worst of three; the returns of the others have a deviation of sqrt(5).
@@ -230,7 +230,7 @@ def test_one_step_of_augmented_random_search_by_hand():
 
 
 def test_one_step_of_openai_es_by_hand():
-    search = OpenAIES(population=2, noise=0.5, learning_rate=0.1, weight_decay=0.25)
+    search = OpenAIES(population=2, sigma=0.5, learning_rate=0.1, weight_decay=0.25)
     found = search.tell(search.start([2.0, 0.0]), [[3.0, 0.5], [1.0, -0.5]], [1.0, 0.0])
     # Normals (2, 1) and (-2, -1), ranks 1/2 and -1/2: 1 / (2 0.5) (2, 1) - 0.25 (2, 0) = (1.5, 1); Adam's first step.
     assert found.first == pytest.approx(0.1 * np.array([1.5, 1.0]))
@@ -251,7 +251,7 @@ def test_two_steps_of_adam_by_hand(made):
 
 
 def test_one_step_of_pgpe_by_hand():
-    search = PGPE(num_pairs=2, init_std=0.5, learning_rate=0.1, std_learning_rate=0.2, shaping="standardized")
+    search = PGPE(num_directions=2, init_sigma=0.5, learning_rate=0.1, sigma_learning_rate=0.2, shaping="standardized")
     state = search.start([0.0, 0.0])
     rows = [[1.0, 0.0], [-1.0, 0.0], [0.0, 0.25], [0.0, -0.25]]  # e / std = (2, 0) and (0, 1/2)
     found = search.tell(state, rows, [3.0, 1.0, 0.0, 0.0])
@@ -263,7 +263,7 @@ def test_one_step_of_pgpe_by_hand():
 
 
 def test_one_step_of_snes_by_hand():
-    search = SNES(population=2, init_std=0.5, std_rate=0.4)
+    search = SNES(population=2, init_sigma=0.5, sigma_learning_rate=0.4)
     # u = (1/2, -1/2); s = (2, 0) and (0, 1): u s = (1, -1/2) and u (s^2 - 1) = (2, -1/2).
     found = search.tell(search.start([1.0, 1.0]), [[2.0, 1.0], [1.0, 1.5]], [1.0, 0.0])
     assert found.mean == pytest.approx([1.5, 0.75])
@@ -398,7 +398,7 @@ def test_full_cma_does_not_know_the_axes(angle, seed):
 @settings(max_examples=15, deadline=None)
 @given(scale=st.floats(0.1, 10.0), shift=st.floats(-5.0, 5.0), seed=st.integers(0, 99))
 def test_searches_do_not_know_the_unit(scale, shift, seed):
-    for search, wide in ((CMA(sigma=0.5), CMA(sigma=0.5 * scale)), (SNES(), SNES(init_std=0.5 * scale))):
+    for search, wide in ((CMA(sigma=0.5), CMA(sigma=0.5 * scale)), (SNES(), SNES(init_sigma=0.5 * scale))):
         states: Any = [search.start(np.ones(3)), wide.start(scale * np.ones(3) + shift)]
         generator = np.random.default_rng(seed)
         for _ in range(5):
@@ -670,9 +670,9 @@ def test_elitism_brings_the_best_back(search):
         (lambda: num_elites(10, 0.05), "best_frac"),
         (lambda: num_elites(10, 1.5), "best_frac"),
         (lambda: ARS(num_best=9), "num_best"),
-        (lambda: ARS(noise=0.0), "noise"),
+        (lambda: ARS(sigma=0.0), "sigma"),
         (lambda: OpenAIES(shaping="rank"), "shaping"),
-        (lambda: PGPE(init_std=-1.0), "init_std"),
+        (lambda: PGPE(init_sigma=-1.0), "init_sigma"),
         (lambda: SNES(population=1), "population"),
         (lambda: HillClimb(reach=9.0), "reach"),
         (lambda: RestartedCMA(cma=CMA(), rule="bipo"), "rule"),

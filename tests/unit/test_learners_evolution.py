@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from metaroll.cli.main import main
+from metaroll.compat.constructors import CEM, CMAES
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import InvalidValueError, ShapeError, SnapshotError
 from metaroll.functional.search.averaging import AveragedMean
@@ -19,7 +20,7 @@ from metaroll.functional.search.base import Search
 from metaroll.functional.search.finite_differences import ARS
 from metaroll.functional.search.multi_start import MultiStart, Starts
 from metaroll.learners.base import NOP
-from metaroll.learners.evolution import CEM, CMAES, Evolution, SearchLearner
+from metaroll.learners.evolution import Evolution, SearchLearner
 from metaroll.learners.trials import Trials
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.policies.playback import IdlePolicy
@@ -57,7 +58,9 @@ def cmaes_of(spec: EnvSpec = CART, **options: Any) -> CMAES:
 
 
 def evolution_of(search: Search[Any], spec: EnvSpec = CART, **options: Any) -> Evolution:
-    return Evolution(spec, policy_of(spec), search, **{"trials": ONCE, "seed": 1, "max_path_length": 30, **options})
+    return Evolution(
+        spec, search, policy=policy_of(spec), **{"trials": ONCE, "seed": 1, "max_path_length": 30, **options}
+    )
 
 
 def path_with(score: float) -> dict[str, Any]:

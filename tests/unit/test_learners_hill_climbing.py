@@ -34,7 +34,7 @@ def learner_of(spec: EnvSpec = CART, **options: Any) -> HillClimbing:
         policy: Any = CategoricalMLPPolicy(spec, (), generator=generator)
     else:
         policy = GaussianMLPPolicy(spec, (), learn_std=False, generator=generator)
-    return HillClimbing(spec, policy, **{"seed": 1, "evaluate_every": 0, **options})
+    return HillClimbing(spec, policy=policy, **{"seed": 1, "evaluate_every": 0, **options})
 
 
 def returned(*scores: float) -> list[list[Any]]:
@@ -70,7 +70,7 @@ def test_the_spread_shrinks_after_a_success_and_grows_otherwise():
 
 
 def test_it_moves_to_the_best_set_only_if_that_beats_the_mean():
-    learner = learner_of(pop_size=2, spread=0.5, spread_factor=2.0)
+    learner = learner_of(population=2, init_sigma=0.5, sigma_factor=2.0)
     sets = learner.ask()
     start = learner.policy.acting_parameters()
     assert np.array_equal(sets[0], start)
@@ -88,7 +88,7 @@ def test_it_moves_to_the_best_set_only_if_that_beats_the_mean():
 
 
 def test_sets_may_be_compared_by_their_worst_rollouts():
-    learner = learner_of(pop_size=1, epsilon=0.5)
+    learner = learner_of(population=1, epsilon=0.5)
     sets = learner.ask()
     rollouts = [[rollout_with(r) for r in each] for each in ((4.0, 4.0), (9.0, 1.0))]
     found = learner.tell(rollouts)
@@ -97,7 +97,7 @@ def test_sets_may_be_compared_by_their_worst_rollouts():
 
 
 def test_only_weights_are_explored():
-    learner = learner_of(PENDULUM, pop_size=3)
+    learner = learner_of(PENDULUM, population=3)
     sets = learner.ask()
     same = (sets == sets[0]).all(axis=0)
     names = learner.policy.parameter_layout().names
@@ -106,7 +106,7 @@ def test_only_weights_are_explored():
 
 
 def test_it_ends_when_the_returns_of_the_mean_are_alike():
-    learner = learner_of(pop_size=1, stop_std=0.1, stop_window=3)
+    learner = learner_of(population=1, stop_std=0.1, stop_window=3)
     for score, converged in ((1.0, False), (5.0, False), (5.0, False), (5.1, True), (6.0, False)):
         learner.ask()
         learner.tell(returned(score, 0.0))
@@ -114,7 +114,7 @@ def test_it_ends_when_the_returns_of_the_mean_are_alike():
 
 
 def test_sets_may_be_told_one_by_one():
-    learner = learner_of(pop_size=1, stop_std=0.1, stop_window=2)
+    learner = learner_of(population=1, stop_std=0.1, stop_window=2)
     for score, converged in ((5.0, False), (5.1, True)):
         learner.ask()
         learner.train_once(0, [rollout_with(score)])
@@ -123,7 +123,7 @@ def test_sets_may_be_told_one_by_one():
 
 
 def test_a_set_without_rollouts_ranks_last(caplog):
-    learner = learner_of(pop_size=2)
+    learner = learner_of(population=2)
     sets = learner.ask()
     metrics = learner.tell([[], [], [rollout_with(-9.0)]])
     assert np.array_equal(learner.cur_mean, sets[2])
@@ -148,7 +148,7 @@ def test_it_learns_to_balance():
 
 
 def test_it_can_be_driven_by_hand():
-    learner = learner_of(pop_size=2)
+    learner = learner_of(population=2)
     with ParameterExplorationSampler("CartPole-v1", learner.policy, 2, 1, 1, seed=0, max_steps=20) as sampler:
         result = sampler.sample(learner.ask(), eval=True)
         found = learner.tell([sample.rollouts for sample in result])
@@ -187,7 +187,7 @@ def test_a_run_that_ends_early_is_listed_as_finished(tmp_path, capsys):
 
 
 def test_a_state_that_does_not_fit_changes_nothing():
-    learner = learner_of(pop_size=2)
+    learner = learner_of(population=2)
     asked, before = learner.ask(), learner.state_dict()
     state = learner.state_dict()
     state["mean"], state["best"] = np.ones_like(state["mean"]), {"parameters": np.zeros(3), "return": 1.0}
@@ -204,8 +204,8 @@ def test_a_state_that_does_not_fit_changes_nothing():
         ({"pop_size": 0}, ValueError, "pop_size"),
         ({"epsilon": 0.0}, ValueError, "epsilon"),
         ({"noise": "nromal"}, ValueError, "normal"),
-        ({"spread": 5.0}, ValueError, r"spread must lie in \[0.01, 2\]"),
-        ({"spread_factor": 0.9}, ValueError, "spread_factor"),
+        ({"init_sigma": 5.0}, ValueError, r"init_sigma must lie in .* = \[0.01, 2\], got 5"),
+        ({"sigma_factor": 0.9}, ValueError, "sigma_factor"),
         ({"num_domains": 0}, ValueError, "num_domains"),
         ({"stop_window": 1}, ValueError, "stop_window"),
     ],
@@ -216,7 +216,7 @@ def test_bad_arguments_are_named(options, error, about):
 
 
 def test_wrong_rollouts_change_nothing():
-    learner = learner_of(pop_size=1)
+    learner = learner_of(population=1)
     with pytest.raises(ValueError, match="call ask"):
         learner.tell(returned(1.0, 2.0))
     learner.ask()

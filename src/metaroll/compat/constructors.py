@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
 from metaroll.errors import named_as
+from metaroll.functional.search.multi_start import Starts
+from metaroll.learners.evolution import CEM as _CEM
+from metaroll.learners.evolution import CMAES as _CMAES
+from metaroll.learners.evolution_configs import CEMLearnerConfig, CMAESLearnerConfig
 from metaroll.learners.off_policy.base import OffPolicyLearner as OffPolicyLearner
 from metaroll.learners.off_policy.configs import OffPolicyConfig
 from metaroll.learners.pearl import PEARL as _PEARL
 from metaroll.learners.pearl_config import PEARLConfig
+from metaroll.learners.trials import Trials
+from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.networks import MLPEncoder
 from metaroll.types import EnvSpec, EnvUpdate
 
-__all__ = ["PEARL", "OffPolicyRLAlgorithm"]
+__all__ = ["CEM", "CMAES", "PEARL", "OffPolicyRLAlgorithm"]
 
 
 class OffPolicyRLAlgorithm(OffPolicyLearner[OffPolicyConfig]):
@@ -173,6 +179,170 @@ class OffPolicyRLAlgorithm(OffPolicyLearner[OffPolicyConfig]):
     def n_step(self) -> int:
         """``config.n_step``."""
         return self.config.n_step
+
+
+class CEM(_CEM):
+    """Cross-entropy method: a normal distribution of policy parameters, fitted to the best of its samples.
+
+    The constructor is that of metarl.
+
+    Args:
+        env_spec: Environment or spec.
+        policy: What is trained, with the parameters that require a gradient.
+        baseline: Kept for code written for metarl; nothing is learned from it.
+        n_samples: Number of candidates of an epoch.
+        discount: Discount factor of discounted_return in the log; the search maximizes undiscounted returns.
+        max_path_length: Maximum number of steps of a rollout; null means the environment's time limit.
+        init_std: Standard deviation of the candidates at first.
+        best_frac: Share of the candidates that the distribution is fitted to; their number is rounded down.
+        extra_std: Standard deviation of further noise, which fades.
+        extra_decay_time: Epochs that this takes.
+        covariance: Fit a deviation for each parameter (diagonal), or how they vary together (full).
+        mirrored: Draw candidates in pairs on both sides of the mean.
+        elitism: Try the best candidate so far again in each epoch.
+        trials: How candidates are tried; ``None`` means ``Trials()``.
+        starts: How often the search begins; ``None`` means once.
+        task_sampler: Variations to try candidates in: a list of ``EnvUpdate``, or a sampler; ``None`` means the nominal
+            environment.
+        test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
+        seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
+    """
+
+    def __init__(
+        self,
+        env_spec: Any,
+        policy: ActingPolicy,
+        baseline: Any,
+        n_samples: int,
+        discount: float = 0.99,
+        max_path_length: int | None = 500,
+        init_std: float = 1,
+        best_frac: float = 0.05,
+        extra_std: float = 1.0,
+        extra_decay_time: float = 100,
+        *,
+        covariance: Literal["diagonal", "full"] = "diagonal",
+        mirrored: bool = False,
+        elitism: bool = False,
+        trials: Trials | None = None,
+        starts: Starts | None = None,
+        task_sampler: Any = None,
+        test_env_sampler: Any = None,
+        seed: int | None = None,
+    ) -> None:
+        self.baseline = baseline
+        with named_as({"population": "n_samples", "max_steps": "max_path_length", "init_sigma": "init_std"}):
+            super().__init__(
+                env_spec,
+                CEMLearnerConfig(
+                    population=n_samples,
+                    discount=discount,
+                    max_steps=max_path_length,
+                    init_sigma=init_std,
+                    best_frac=best_frac,
+                    extra_std=extra_std,
+                    extra_decay_time=extra_decay_time,
+                    covariance=covariance,
+                    mirrored=mirrored,
+                    elitism=elitism,
+                ),
+                policy=policy,
+                trials=trials,
+                starts=starts,
+                task_sampler=task_sampler,
+                test_env_sampler=test_env_sampler,
+                seed=seed,
+            )
+
+
+class CMAES(_CMAES):
+    """Covariance matrix adaptation evolution strategy over the parameters of a policy.
+
+    The constructor is that of metarl.
+
+    Args:
+        env_spec: Environment or spec.
+        policy: What is trained, with the parameters that require a gradient.
+        baseline: Kept for code written for metarl; nothing is learned from it.
+        n_samples: Number of candidates of an epoch; null means 4 + int(3 ln P) for P parameters.
+        discount: Discount factor of discounted_return in the log; the search maximizes undiscounted returns.
+        max_path_length: Maximum number of steps of a rollout; null means the environment's time limit.
+        sigma0: Standard deviation of the candidates at first.
+        separable: Learn the diagonal of the covariance only; null means above 500 parameters.
+        active: Learn from the worse half of the candidates, too (not with bounds, but of a diagonal).
+        mirrored: Draw candidates in pairs on both sides of the mean.
+        elitism: Try the best candidate so far again in each epoch.
+        lower: Lower bound of every parameter; null means none.
+        upper: Upper bound of every parameter; null means none.
+        restarts: Begin again where a search has ended: not (none), each time with twice as many candidates (ipop), or
+            with many and with few in turns (bipop).
+        max_restarts: How many restarts (with more candidates) are made.
+        reevaluated: How many candidates are tried twice, to measure how much chance is in their ranks.
+        max_repetitions: How many times as many rollouts a candidate may get where chance decides.
+        target: Return that ends the training; null means none.
+        trials: How candidates are tried; ``None`` means ``Trials()``.
+        starts: How often the search begins; ``None`` means once.
+        task_sampler: Variations to try candidates in: a list of ``EnvUpdate``, or a sampler; ``None`` means the nominal
+            environment.
+        test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
+        seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
+    """
+
+    def __init__(
+        self,
+        env_spec: Any,
+        policy: ActingPolicy,
+        baseline: Any,
+        n_samples: int | None,
+        discount: float = 0.99,
+        max_path_length: int | None = 500,
+        sigma0: float = 1.0,
+        *,
+        separable: bool | None = None,
+        active: bool = True,
+        mirrored: bool = False,
+        elitism: bool = False,
+        lower: float | None = None,
+        upper: float | None = None,
+        restarts: Literal["none", "ipop", "bipop"] = "none",
+        max_restarts: int = 9,
+        reevaluated: int = 0,
+        max_repetitions: float = 1.0,
+        target: float | None = None,
+        trials: Trials | None = None,
+        starts: Starts | None = None,
+        task_sampler: Any = None,
+        test_env_sampler: Any = None,
+        seed: int | None = None,
+    ) -> None:
+        self.baseline = baseline
+        with named_as({"population": "n_samples", "max_steps": "max_path_length", "init_sigma": "sigma0"}):
+            super().__init__(
+                env_spec,
+                CMAESLearnerConfig(
+                    population=n_samples,
+                    discount=discount,
+                    max_steps=max_path_length,
+                    init_sigma=sigma0,
+                    separable=separable,
+                    active=active,
+                    mirrored=mirrored,
+                    elitism=elitism,
+                    lower=lower,
+                    upper=upper,
+                    restarts=restarts,
+                    max_restarts=max_restarts,
+                    reevaluated=reevaluated,
+                    max_repetitions=max_repetitions,
+                    target=target,
+                ),
+                policy=policy,
+                trials=trials,
+                starts=starts,
+                task_sampler=task_sampler,
+                test_env_sampler=test_env_sampler,
+                seed=seed,
+            )
 
 
 class PEARL(_PEARL):

@@ -11,7 +11,6 @@ __getattr__, __dir__, __all__ = lazy_exports(  # pyright: ignore[reportUnsupport
     __name__,
     built={
         "learners.base": ["MetaRLAlgorithm", "NOP", "RLAlgorithm"],
-        "learners.evolution": ["CEM", "CMAES"],
-        "compat.constructors": ["OffPolicyRLAlgorithm"],
+        "compat.constructors": ["CEM", "CMAES", "OffPolicyRLAlgorithm"],
     },
 )

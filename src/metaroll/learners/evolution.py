@@ -7,13 +7,13 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, TypedDict, Unpack, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 
-from metaroll.checks import check_number, check_whole
+from metaroll.config import config_of, described
 from metaroll.data.rollouts import Rollouts
-from metaroll.errors import InvalidValueError, ShapeError, unknown_name
+from metaroll.errors import InvalidValueError, ShapeError
 from metaroll.functional.cvar import conditional_value_at_risk
 from metaroll.functional.running_moments import Moments, add_rows
 from metaroll.functional.search.averaging import AveragedMean
@@ -22,30 +22,21 @@ from metaroll.functional.search.cem import CEM as CEMSearch
 from metaroll.functional.search.cem import num_elites
 from metaroll.functional.search.cma import CMA
 from metaroll.functional.search.multi_start import MultiStart, Starts
-from metaroll.functional.search.restarts import RESTARTS, RestartedCMA
+from metaroll.functional.search.restarts import RestartedCMA
 from metaroll.functional.search.reviewing import Reviewed
 from metaroll.learners.base import RLAlgorithm
+from metaroll.learners.evolution_configs import CEMLearnerConfig, CMAESLearnerConfig, SearchConfig
 from metaroll.learners.on_policy_training import Progress, TrainingTasks, horizon_of, train_epochs
 from metaroll.learners.runner import Runner
-from metaroll.learners.snapshots import described, fingerprint_of, load_or_keep
+from metaroll.learners.snapshots import fingerprint_of, load_or_keep
 from metaroll.learners.trials import Trials, normalized_for, searched_places
 from metaroll.policies.acting import ActingPolicy
 from metaroll.seeding import derive_seed, fresh_seed
 from metaroll.types import EnvSpec
 
-__all__ = ["CEM", "CMAES", "Evolution", "SearchLearner", "SearchOptions"]
+__all__ = ["CEM", "CMAES", "Evolution", "SearchLearner"]
 
 _LOG = logging.getLogger(__name__)
-
-
-class SearchOptions(TypedDict, total=False):
-    """Keyword arguments of ``SearchLearner``, where they are explained, that its learners hand on to it."""
-
-    trials: Trials | None
-    starts: Starts | None
-    task_sampler: Any
-    test_env_sampler: Any
-    seed: int | None
 
 
 class SearchLearner(RLAlgorithm):
@@ -60,8 +51,7 @@ class SearchLearner(RLAlgorithm):
     Args:
         env_spec: Environment or spec.
         policy: What is trained.
-        discount: Discount factor of ``discounted_return`` in the log; the search maximizes undiscounted returns.
-        max_path_length: Maximum number of steps of a rollout; ``None`` means the environment's time limit.
+        config: Length and weight of rollouts.
         trials: How candidates are tried; ``None`` means the defaults.
         starts: How often the search begins, the best of which goes on; ``None`` means once.
         task_sampler: What candidates are tried in: a sampler or list of ``EnvUpdate``; ``None`` means the environment.
@@ -79,8 +69,7 @@ class SearchLearner(RLAlgorithm):
         env_spec: Any,
         policy: ActingPolicy,
         *,
-        discount: float,
-        max_path_length: int | None,
+        config: SearchConfig,
         trials: Trials | None = None,
         starts: Starts | None = None,
         task_sampler: Any = None,
@@ -88,8 +77,8 @@ class SearchLearner(RLAlgorithm):
         seed: int | None = None,
     ) -> None:
         self.env_spec = EnvSpec.from_env(env_spec)
-        self.max_path_length = horizon_of(max_path_length, self.env_spec)
-        self.discount, self.test_env_sampler = discount, test_env_sampler
+        self.max_path_length = horizon_of(config.max_steps, self.env_spec)
+        self.discount, self.test_env_sampler = config.discount, test_env_sampler
         _check_kinds(trials, starts)
         self.trials = Trials() if trials is None else trials
         """How candidates are tried."""
@@ -364,54 +353,62 @@ class Evolution(SearchLearner):
 
     Args:
         env_spec: Environment or spec.
-        policy: What is trained, with the parameters that require a gradient.
-        search: The search; its candidates are sets of these parameters.
-        discount: Discount factor of ``discounted_return`` in the log; the search maximizes undiscounted returns.
-        max_path_length: Maximum number of steps of a rollout; ``None`` means the environment's time limit.
-        options: See ``SearchLearner``.
+        search: The search; its candidates are sets of the parameters of the policy that require a gradient.
+        policy: What is trained.
+        config: Length and weight of rollouts; ``None`` means the defaults.
+        trials, starts, task_sampler, test_env_sampler, seed: See ``SearchLearner``.
+        options: Settings by name, in place of those of ``config``.
     """
 
     def __init__(
         self,
         env_spec: Any,
-        policy: ActingPolicy,
         search: Search[Any],
         *,
-        discount: float = 1.0,
-        max_path_length: int | None = None,
-        **options: Unpack[SearchOptions],
+        policy: ActingPolicy,
+        config: SearchConfig | None = None,
+        trials: Trials | None = None,
+        starts: Starts | None = None,
+        task_sampler: Any = None,
+        test_env_sampler: Any = None,
+        seed: int | None = None,
+        **options: Any,
     ) -> None:
         if not isinstance(search, Search):
             raise TypeError(f"search must be a search, ARS() or SNES() say, got {search!r}")
         self._settings = search
-        super().__init__(env_spec, policy, discount=discount, max_path_length=max_path_length, **options)
+        super().__init__(
+            env_spec,
+            policy,
+            config=config_of(SearchConfig, config, options),
+            trials=trials,
+            starts=starts,
+            task_sampler=task_sampler,
+            test_env_sampler=test_env_sampler,
+            seed=seed,
+        )
 
     def _make_search(self) -> Search[Any]:
         return self._settings
 
 
-@final
 class CEM(SearchLearner):
     """Cross-entropy method: a normal distribution of policy parameters, fitted to the best of its samples.
 
-    Each epoch tries ``n_samples`` sets of parameters and fits mean and deviation to the ``n_best`` ones with the
+    Each epoch tries ``population`` sets of parameters and fits mean and deviation to the ``n_best`` ones with the
     highest average return. Candidate 0 of the first epoch is the policy as it is.
 
     Args:
         env_spec: Environment or spec.
+        config: Settings.
         policy: What is trained, with the parameters that require a gradient.
-        baseline: Kept for code written for metarl; nothing is learned from it.
-        n_samples: Number of candidates of an epoch.
-        discount: Discount factor of ``discounted_return`` in the log; the search maximizes undiscounted returns.
-        max_path_length: Maximum number of steps of a rollout; null means the environment's time limit.
-        init_std: Standard deviation of the candidates at first.
-        best_frac: Share of the candidates that the distribution is fitted to; ``n_best`` is rounded down.
-        extra_std: Standard deviation of further noise, which fades.
-        extra_decay_time: Epochs that this takes.
-        covariance: Fit a deviation for each parameter (diagonal), or how they vary together (full).
-        mirrored: Draw candidates in pairs on both sides of the mean.
-        elitism: Try the best candidate so far again in each epoch.
-        options: See ``SearchLearner``.
+        trials: How candidates are tried; ``None`` means ``Trials()``.
+        starts: How often the search begins; ``None`` means once.
+        task_sampler: Variations to try candidates in: a list of ``EnvUpdate``, or a sampler; ``None`` means the nominal
+            environment.
+        test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
+        seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
+        options: Settings by name, in place of those of ``config``.
 
     Attributes:
         n_best: Number of candidates that the distribution is fitted to.
@@ -420,36 +417,40 @@ class CEM(SearchLearner):
     def __init__(
         self,
         env_spec: Any,
-        policy: ActingPolicy,
-        baseline: Any,
-        n_samples: int,
-        discount: float = 0.99,
-        max_path_length: int | None = 500,
-        init_std: float = 1,
-        best_frac: float = 0.05,
-        extra_std: float = 1.0,
-        extra_decay_time: float = 100,
+        config: CEMLearnerConfig | None = None,
         *,
-        covariance: Literal["diagonal", "full"] = "diagonal",
-        mirrored: bool = False,
-        elitism: bool = False,
-        **options: Unpack[SearchOptions],
+        policy: ActingPolicy,
+        trials: Trials | None = None,
+        starts: Starts | None = None,
+        task_sampler: Any = None,
+        test_env_sampler: Any = None,
+        seed: int | None = None,
+        **options: Any,
     ) -> None:
-        self.baseline, self.n_samples = baseline, check_whole("n_samples", n_samples)
-        self.n_best = num_elites(self.n_samples, best_frac)
+        self.config = config = config_of(CEMLearnerConfig, config, options)
+        self.n_best = num_elites(config.population, config.best_frac)
         if self.n_best == 1:
             _LOG.warning("one best candidate has no deviation: only the extra noise explores, and it fades")
         self._settings = CEMSearch(
-            population=self.n_samples,
+            population=config.population,
             num_best=self.n_best,
-            init_std=init_std,
-            extra_std=extra_std,
-            extra_decay_time=extra_decay_time,
-            covariance=covariance,
-            mirrored=mirrored,
-            elitism=elitism,
+            init_std=config.init_sigma,
+            extra_std=config.extra_std,
+            extra_decay_time=config.extra_decay_time,
+            covariance=config.covariance,
+            mirrored=config.mirrored,
+            elitism=config.elitism,
         )
-        super().__init__(env_spec, policy, discount=discount, max_path_length=max_path_length, **options)
+        super().__init__(
+            env_spec,
+            policy,
+            config=config,
+            trials=trials,
+            starts=starts,
+            task_sampler=task_sampler,
+            test_env_sampler=test_env_sampler,
+            seed=seed,
+        )
 
     def _make_search(self) -> Search[Any]:
         return self._settings
@@ -460,84 +461,67 @@ class CEM(SearchLearner):
         return self._search.leading(self._state).std.copy()
 
 
-@final
 class CMAES(SearchLearner):
     """Covariance matrix adaptation evolution strategy over the parameters of a policy.
 
     Args:
         env_spec: Environment or spec.
+        config: Settings.
         policy: What is trained, with the parameters that require a gradient.
-        baseline: Kept for code written for metarl; nothing is learned from it.
-        n_samples: Number of candidates of an epoch; null means 4 + int(3 ln P) for P parameters.
-        discount: Discount factor of ``discounted_return`` in the log; the search maximizes undiscounted returns.
-        max_path_length: Maximum number of steps of a rollout; null means the environment's time limit.
-        sigma0: Standard deviation of the candidates at first.
-        separable: Learn the diagonal of the covariance only; null means above 500 parameters.
-        active: Learn from the worse half of the candidates, too (not with bounds, but of a diagonal).
-        mirrored: Draw candidates in pairs on both sides of the mean.
-        elitism: Try the best candidate so far again in each epoch.
-        lower, upper: Bounds of every parameter; null means none.
-        restarts: Begin again where a search has ended: not (none), each time with twice as many candidates (ipop), or
-            with many and with few in turns (bipop).
-        max_restarts: How many restarts (with more candidates) are made.
-        reevaluated: How many candidates are tried twice, to measure how much chance is in their ranks.
-        max_repetitions: How many times as many rollouts a candidate may get where chance decides.
-        target: Return that ends the training; null means none.
-        options: See ``SearchLearner``.
+        trials: How candidates are tried; ``None`` means ``Trials()``.
+        starts: How often the search begins; ``None`` means once.
+        task_sampler: Variations to try candidates in: a list of ``EnvUpdate``, or a sampler; ``None`` means the nominal
+            environment.
+        test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
+        seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
+        options: Settings by name, in place of those of ``config``.
     """
 
     def __init__(
         self,
         env_spec: Any,
-        policy: ActingPolicy,
-        baseline: Any,
-        n_samples: int | None,
-        discount: float = 0.99,
-        max_path_length: int | None = 500,
-        sigma0: float = 1.0,
+        config: CMAESLearnerConfig | None = None,
         *,
-        separable: bool | None = None,
-        active: bool = True,
-        mirrored: bool = False,
-        elitism: bool = False,
-        lower: float | None = None,
-        upper: float | None = None,
-        restarts: Literal["none", "ipop", "bipop"] = "none",
-        max_restarts: int = 9,
-        reevaluated: int = 0,
-        max_repetitions: float = 1.0,
-        target: float | None = None,
-        **options: Unpack[SearchOptions],
+        policy: ActingPolicy,
+        trials: Trials | None = None,
+        starts: Starts | None = None,
+        task_sampler: Any = None,
+        test_env_sampler: Any = None,
+        seed: int | None = None,
+        **options: Any,
     ) -> None:
-        self.baseline, self.n_samples = baseline, n_samples
-        if n_samples is not None:
-            check_whole("n_samples", n_samples, 2)
-        check_number("sigma0", sigma0, 0.0, above_low=True)
+        self.config = config = config_of(CMAESLearnerConfig, config, options)
         self._settings = CMA(
-            sigma=sigma0,
-            population=n_samples,
-            separable=separable,
-            active=active,
-            mirrored=mirrored,
-            elitism=elitism,
-            lower=lower,
-            upper=upper,
-            reevaluated=reevaluated,
-            max_repetitions=max_repetitions,
-            target=target,
+            sigma=config.init_sigma,
+            population=config.population,
+            separable=config.separable,
+            active=config.active,
+            mirrored=config.mirrored,
+            elitism=config.elitism,
+            lower=config.lower,
+            upper=config.upper,
+            reevaluated=config.reevaluated,
+            max_repetitions=config.max_repetitions,
+            target=config.target,
         )
-        if restarts not in ("none", *RESTARTS):
-            raise unknown_name("restarts", str(restarts), ("none", *RESTARTS))
-        self._restarts: Literal["none", "ipop", "bipop"] = restarts
-        self._max_restarts = max_restarts
-        super().__init__(env_spec, policy, discount=discount, max_path_length=max_path_length, **options)
-        if separable is None and self.is_separable:
+        super().__init__(
+            env_spec,
+            policy,
+            config=config,
+            trials=trials,
+            starts=starts,
+            task_sampler=task_sampler,
+            test_env_sampler=test_env_sampler,
+            seed=seed,
+        )
+        if config.separable is None and self.is_separable:
             _LOG.info("%d parameters: only the diagonal of their covariance is learned", len(self._places))
 
     def _make_search(self) -> Search[Any]:
-        if self._restarts == "none":
+        rule = self.config.restarts
+        if rule == "none":
             return self._settings
-        return RestartedCMA(cma=self._settings, rule=self._restarts, max_restarts=self._max_restarts)
+        return RestartedCMA(cma=self._settings, rule=rule, max_restarts=self.config.max_restarts)
 
     @property
     def is_separable(self) -> bool:

@@ -6,14 +6,22 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from metaroll.config import Bounds, Config, Count, Positive, Share, UnusedWhere, Was, Whole
+from metaroll.functional.search.configs import CEMConfig, CMAESConfig, HillClimbConfig
 
-__all__ = ["DiscountedSearchConfig", "HillClimbingConfig", "SearchConfig", "TrialsConfig"]
+__all__ = [
+    "CEMLearnerConfig",
+    "CMAESLearnerConfig",
+    "DiscountedSearchConfig",
+    "HillClimbingConfig",
+    "SearchConfig",
+    "Trials",
+]
 
 _Worst = Annotated[float, Bounds(0.0, 1.0, above_low=True)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrialsConfig(Config):
+class Trials(Config):
     """How the candidates of a search are tried, and what of it acts."""
 
     rollouts_per_candidate: Annotated[
@@ -79,8 +87,18 @@ class DiscountedSearchConfig(SearchConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HillClimbingConfig(Config):
-    """Settings of ``HillClimbing`` beside those of its search."""
+class CEMLearnerConfig(CEMConfig, DiscountedSearchConfig):
+    """Settings of ``CEM``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CMAESLearnerConfig(CMAESConfig, DiscountedSearchConfig):
+    """Settings of ``CMAES``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HillClimbingConfig(HillClimbConfig):
+    """Settings of ``HillClimbing``."""
 
     num_domains: Annotated[
         Whole, "Number of domains that each candidate acts in, of an environment that is randomized."

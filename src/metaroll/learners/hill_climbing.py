@@ -6,17 +6,17 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 
-from metaroll.checks import check_number, check_whole
+from metaroll.config import config_of
 from metaroll.data.rollouts import Rollouts
-from metaroll.errors import InvalidValueError, ShapeError, unknown_name
-from metaroll.functional.cvar import check_epsilon, conditional_value_at_risk
-from metaroll.functional.parameter_noise import NOISES
+from metaroll.errors import InvalidValueError, ShapeError
+from metaroll.functional.cvar import conditional_value_at_risk
 from metaroll.functional.search.hill_climbing import HillClimb
 from metaroll.learners.evolution import SearchLearner
+from metaroll.learners.evolution_configs import HillClimbingConfig, SearchConfig
 from metaroll.learners.runner import Runner
 from metaroll.learners.snapshots import fingerprint_of
 from metaroll.learners.trials import Trials
@@ -41,24 +41,11 @@ class HillClimbing(SearchLearner):
 
     Args:
         env_spec: Environment or spec.
+        config: Settings; ``None`` means the defaults.
         policy: What is trained, with the parameters that require a gradient.
         test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
-        noise: How sets are drawn: normal (independent noise on each parameter) or sphere (all at one distance from the
-            mean, in any direction).
-        pop_size: Number of sets per epoch beside the mean; ``None`` means 4 + int(3 ln P) for P parameters.
-        spread: Standard deviation of the noise, or radius of the sphere, at first.
-        spread_min, spread_max: Bounds of both; a radius beyond them begins anew.
-        spread_factor: After a success the spread is divided by its square, otherwise multiplied by it.
-        num_domains: Number of domains that each set acts in, of an environment that is randomized.
-        num_init_states_per_domain: Number of initial states in each domain.
-        epsilon: Share of the worst returns of a set whose mean is compared (CVaR), in (0, 1]; 1 means all of them.
-        max_path_length: Maximum number of steps of a rollout; ``None`` means the environment's time limit.
-        scale_actions: Bring actions from [-1, 1] to the bounds of the action space, and clip them there.
-        stop_std: End the training when the returns of the last ``stop_window`` means have a standard deviation below
-            this; ``None`` never does.
-        stop_window: Number of newest means that ``stop_std`` looks at.
-        evaluate_every: Evaluate after every so many epochs; 0 means never.
         seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
+        options: Settings by name, in place of those of ``config``.
     """
 
     stream: ClassVar[str] = "hill climbing"
@@ -66,66 +53,35 @@ class HillClimbing(SearchLearner):
     def __init__(
         self,
         env_spec: Any,
-        policy: ActingPolicy,
+        config: HillClimbingConfig | None = None,
         *,
+        policy: ActingPolicy,
         test_env_sampler: Any = None,
-        noise: Literal["normal", "sphere"] = "normal",
-        pop_size: int | None = None,
-        spread: float = 0.5,
-        spread_min: float = 0.01,
-        spread_max: float = 2.0,
-        spread_factor: float = 1.05,
-        num_domains: int = 1,
-        num_init_states_per_domain: int = 4,
-        epsilon: float = 1.0,
-        max_path_length: int | None = None,
-        scale_actions: bool = True,
-        stop_std: float | None = None,
-        stop_window: int = 20,
-        evaluate_every: int = 10,
         seed: int | None = None,
+        **options: Any,
     ) -> None:
-        for name, value, least in (
-            ("pop_size", 1 if pop_size is None else pop_size, 1),
-            ("num_domains", num_domains, 1),
-            ("num_init_states_per_domain", num_init_states_per_domain, 1),
-            ("stop_window", stop_window, 2),
-            ("evaluate_every", evaluate_every, 0),
-        ):
-            check_whole(name, value, least)
-        check_number("spread_min", spread_min, 0.0, above_low=True)
-        check_number("spread_max", spread_max, spread_min)
-        check_number("spread", spread, spread_min, spread_max)
-        check_number("spread_factor", spread_factor, 1.0)
-        if noise not in NOISES:
-            raise unknown_name("noise", str(noise), NOISES)
-        if stop_std is not None:
-            check_number("stop_std", stop_std, 0.0, above_low=True)
+        self.config = config = config_of(HillClimbingConfig, config, options)
         self._settings = HillClimb(
-            population=pop_size,
-            noise=noise,
-            reach=float(spread),
-            bounds=(spread_min, spread_max),
-            factor=spread_factor,
+            population=config.population,
+            noise=config.noise,
+            reach=config.init_sigma,
+            bounds=(config.min_sigma, config.max_sigma),
+            factor=config.sigma_factor,
         )
         super().__init__(
             env_spec,
             policy,
+            config=SearchConfig(discount=1.0, max_steps=config.max_steps),
             trials=Trials(
-                rollouts_per_candidate=num_init_states_per_domain,
-                epsilon=check_epsilon(epsilon),
-                scale_actions=scale_actions,
-                evaluate_every=evaluate_every,
+                rollouts_per_candidate=config.num_init_states_per_domain,
+                epsilon=config.epsilon,
+                scale_actions=config.scale_actions,
+                evaluate_every=config.evaluate_every,
             ),
-            discount=1.0,
-            max_path_length=max_path_length,
-            task_sampler=None,
             test_env_sampler=test_env_sampler,
             seed=seed,
         )
         self.pop_size = self._settings.num_candidates(self._state) - 1
-        self.num_domains, self.num_init_states_per_domain = num_domains, num_init_states_per_domain
-        self._stop_std, self._stop_window = stop_std, stop_window
         self._returns: list[float] = []
 
     def _make_search(self) -> HillClimb:
@@ -134,15 +90,15 @@ class HillClimbing(SearchLearner):
     @property
     def converged(self) -> bool:
         """Whether the returns of the last means are so alike that the training ends (see ``stop_std``)."""
-        if self._stop_std is None or len(self._returns) < self._stop_window:
+        if self.config.stop_std is None or len(self._returns) < self.config.stop_window:
             return False
-        return float(np.std(self._returns)) < self._stop_std
+        return float(np.std(self._returns)) < self.config.stop_std
 
     def _tried(self, runner: Runner, sets: np.ndarray, updates: list[Any]) -> list[Sequence[Any]]:
         return runner.sample_parameters(
             sets,
-            num_domains=self.num_domains,
-            num_init_states_per_domain=self.num_init_states_per_domain,
+            num_domains=self.config.num_domains,
+            num_init_states_per_domain=self.config.num_init_states_per_domain,
             fields=("rewards",),
         )
 
@@ -184,13 +140,13 @@ class HillClimbing(SearchLearner):
 
     def _learn(self, fitness: np.ndarray) -> None:
         super()._learn(fitness)
-        self._returns = [*self._returns, float(fitness[0])][-self._stop_window :]
+        self._returns = [*self._returns, float(fitness[0])][-self.config.stop_window :]
 
     def fingerprint(self) -> str:
         """Class, policy and settings as a short text; a snapshot fits a learner with the same one."""
         of = self._settings
         settings = [of.noise, self.pop_size, of.reach, *of.bounds, of.factor, self.trials.epsilon]
-        settings += [self.num_domains, self.num_init_states_per_domain, self.max_path_length]
+        settings += [self.config.num_domains, self.config.num_init_states_per_domain, self.max_path_length]
         layout = self.policy.parameter_layout()
         kinds = [type(self.policy.policy).__name__, *layout.names, *layout.shapes, self.policy.action_bounds]
         return fingerprint_of(self, *map(repr, [*settings, *kinds]))

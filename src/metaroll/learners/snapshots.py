@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
 from typing import Any
 
 import torch
@@ -15,7 +14,6 @@ from metaroll.errors import SnapshotError
 
 __all__ = [
     "check_entries",
-    "described",
     "fingerprint_of",
     "load_optimizer_tree",
     "load_or_keep",
@@ -29,13 +27,6 @@ def fingerprint_of(learner: Any, *parts: str) -> str:
     """Class and ``parts`` as a short text."""
     text = "\n".join(parts)
     return f"{type(learner).__name__}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-
-
-def described(config: Any) -> str:
-    """All values of a dataclass as one line of text, the same on every machine; 1 is 1.0 where a float is meant."""
-    floats = {field.name for field in fields(config) if field.type == "float"}
-    values = {name: float(value) if name in floats else value for name, value in asdict(config).items()}
-    return ", ".join(f"{name}={value!r}" for name, value in sorted(values.items()))
 
 
 def weights_of(module: nn.Module) -> dict[str, Tensor]:

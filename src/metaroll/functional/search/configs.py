@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -15,7 +16,7 @@ __all__ = [
     "OpenAIESConfig",
     "PGPEConfig",
     "SNESConfig",
-    "StartsConfig",
+    "Starts",
 ]
 
 _AtLeastTwo = Annotated[int, Bounds(2)]
@@ -61,7 +62,10 @@ class PGPEConfig(Config):
     learning_rate: Annotated[Positive, "Learning rate of the mean (Adam)."] = 0.02
     sigma_learning_rate: Annotated[Weight, Was("std_learning_rate"), "Learning rate of the standard deviations."] = 0.1
     max_sigma_change: Annotated[
-        Positive, Was("max_std_change"), "The largest share by which a standard deviation changes at once."
+        float,
+        Bounds(0.0, 0.99),
+        Was("max_std_change"),
+        "The largest share by which a standard deviation changes at once.",
     ] = 0.2
     shaping: Annotated[Literal["ranks", "utilities", "standardized"], "What is learned from in place of fitness."] = (
         "ranks"
@@ -180,7 +184,7 @@ class HillClimbConfig(Config):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StartsConfig(Config):
+class Starts(Config):
     """How many starts of a search there are, and when the worse ones are given up."""
 
     starts: Annotated[
@@ -205,3 +209,16 @@ class StartsConfig(Config):
         "Standard deviation of the other starts around the first one; null means that of its first candidates (or, "
         "where all parameters have bounds, anywhere between them).",
     ] = None
+
+    @property
+    def rounds(self) -> tuple[tuple[int, int], ...]:
+        """Number of starts, and of epochs, of each round in which there is more than one start."""
+        left, found = self.starts, []
+        while left > 1:
+            found.append((left, max(1, round(self.round_length * self.starts / left))))
+            left = self.left_of(left)
+        return tuple(found)
+
+    def left_of(self, count: int) -> int:
+        """How many of ``count`` starts go on."""
+        return math.ceil(count / self.reduction)

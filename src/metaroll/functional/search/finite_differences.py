@@ -8,12 +8,11 @@ from typing import Any, final
 
 import numpy as np
 
-from metaroll.checks import check_number, check_whole
-from metaroll.errors import unknown_name
 from metaroll.functional.adam import adam_moments
 from metaroll.functional.search.base import Search, SearchState, best_first, checked_mean
+from metaroll.functional.search.configs import ARSConfig, OpenAIESConfig, PGPEConfig
 from metaroll.functional.search.sampling import normal_rows
-from metaroll.functional.search.shaping import SHAPINGS, Shaping, shaped
+from metaroll.functional.search.shaping import shaped
 
 __all__ = ["ARS", "PGPE", "ARSState", "GradientState", "OpenAIES"]
 
@@ -25,33 +24,13 @@ class ARSState(SearchState):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class ARS(Search[ARSState]):
+class ARS(ARSConfig, Search[ARSState]):
     """Augmented random search (Mania, Guy and Recht 2018, arXiv:1803.07055, algorithm 2).
 
-    Candidates are ``mean + noise d_k`` and ``mean - noise d_k`` in turns; the directions with the ``num_best`` highest
-    ``max(r_k+, r_k-)`` move the mean by ``step_size / (b std) sum (r_k+ - r_k-) d_k``, std being that of the 2 b
+    Candidates are ``mean + sigma d_k`` and ``mean - sigma d_k`` in turns; the directions with the ``num_best`` highest
+    ``max(r_k+, r_k-)`` move the mean by ``learning_rate / (b std) sum (r_k+ - r_k-) d_k``, std being that of the 2 b
     returns used. V2 is V1 with normalized observations, which are the policy's affair.
-
-    Attributes:
-        num_directions: Number of directions N, half of the candidates.
-        num_best: How many directions move the mean, b; ``None`` means all.
-        step_size: alpha.
-        noise: nu.
     """
-
-    num_directions: int = 8
-    num_best: int | None = None
-    step_size: float = 0.02
-    noise: float = 0.03
-
-    def __post_init__(self) -> None:
-        check_whole("num_directions", self.num_directions)
-        if self.num_best is not None and not 1 <= check_whole("num_best", self.num_best, 0) <= self.num_directions:
-            raise ValueError(
-                f"num_best must lie between 1 and the {self.num_directions} directions, got {self.num_best}"
-            )
-        check_number("step_size", self.step_size, 0.0, above_low=True)
-        check_number("noise", self.noise, 0.0, above_low=True)
 
     def start(self, mean: Any) -> ARSState:
         """See ``Search.start``."""
@@ -64,11 +43,11 @@ class ARS(Search[ARSState]):
 
     def ask(self, state: ARSState, generator: np.random.Generator) -> np.ndarray:
         """See ``Search.ask``."""
-        return state.mean + self.noise * normal_rows(generator, 2 * self.num_directions, len(state.mean), mirrored=True)
+        return state.mean + self.sigma * normal_rows(generator, 2 * self.num_directions, len(state.mean), mirrored=True)
 
     def spread(self, state: ARSState) -> float:
         """See ``Search.spread``."""
-        return self.noise
+        return self.sigma
 
     def _learned(self, state: ARSState, candidates: np.ndarray, fitness: np.ndarray) -> ARSState:
         plus, minus = fitness[0::2], fitness[1::2]
@@ -79,9 +58,9 @@ class ARS(Search[ARSState]):
         deviation = float(np.concatenate([plus[chosen], minus[chosen]]).std()) if len(chosen) else 0.0
         if deviation == 0.0:  # all alike: there is no direction to go
             return state
-        directions = (candidates[0::2][chosen] - candidates[1::2][chosen]) / (2.0 * self.noise)
+        directions = (candidates[0::2][chosen] - candidates[1::2][chosen]) / (2.0 * self.sigma)
         gradient = (plus[chosen] - minus[chosen]) @ directions / (len(chosen) * deviation)
-        return replace(state, mean=state.mean + self.step_size * gradient)
+        return replace(state, mean=state.mean + self.learning_rate * gradient)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,39 +79,16 @@ class GradientState(SearchState):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class OpenAIES(Search[GradientState]):
+class OpenAIES(OpenAIESConfig, Search[GradientState]):
     """Evolution strategy of Salimans et al. 2017 (arXiv:1703.03864, algorithm 1), with Adam.
 
-    The mean follows ``1 / (K noise) sum F_k e_k`` of shaped fitness F and normal numbers e, less ``weight_decay`` times
+    The mean follows ``1 / (K sigma) sum F_k e_k`` of shaped fitness F and normal numbers e, less ``weight_decay`` times
     itself.
-
-    Attributes:
-        population: Number of candidates K.
-        noise: Standard deviation of the candidates.
-        learning_rate: Of Adam.
-        weight_decay: Pulls the mean to 0.
-        mirrored: Draw candidates in pairs on both sides of the mean.
-        shaping: What is learned from in place of fitness.
     """
-
-    population: int = 16
-    noise: float = 0.05
-    learning_rate: float = 0.02
-    weight_decay: float = 0.0
-    mirrored: bool = True
-    shaping: Shaping = "ranks"
-
-    def __post_init__(self) -> None:
-        check_whole("population", self.population, 2)
-        check_number("noise", self.noise, 0.0, above_low=True)
-        check_number("learning_rate", self.learning_rate, 0.0, above_low=True)
-        check_number("weight_decay", self.weight_decay, 0.0)
-        if self.shaping not in SHAPINGS:
-            raise unknown_name("shaping", str(self.shaping), SHAPINGS)
 
     def start(self, mean: Any) -> GradientState:
         """See ``Search.start``."""
-        return _begin(mean, self.noise)
+        return _begin(mean, self.sigma)
 
     def num_candidates(self, state: GradientState) -> int:
         """``population``."""
@@ -140,62 +96,38 @@ class OpenAIES(Search[GradientState]):
 
     def ask(self, state: GradientState, generator: np.random.Generator) -> np.ndarray:
         """See ``Search.ask``."""
-        return state.mean + self.noise * normal_rows(generator, self.population, len(state.mean), self.mirrored)
+        return state.mean + self.sigma * normal_rows(generator, self.population, len(state.mean), self.mirrored)
 
     def spread(self, state: GradientState) -> float:
         """See ``Search.spread``."""
-        return self.noise
+        return self.sigma
 
     def _learned(self, state: GradientState, candidates: np.ndarray, fitness: np.ndarray) -> GradientState:
-        normal = (candidates - state.mean) / self.noise
-        gradient = shaped(fitness, self.shaping) @ normal / (len(fitness) * self.noise)
+        normal = (candidates - state.mean) / self.sigma
+        gradient = shaped(fitness, self.shaping) @ normal / (len(fitness) * self.sigma)
         return _ascended(state, gradient - self.weight_decay * state.mean, self.learning_rate)
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class PGPE(Search[GradientState]):
+class PGPE(PGPEConfig, Search[GradientState]):
     """Parameter-exploring policy gradients with symmetric sampling (Sehnke et al. 2010, algorithm 2), and Adam.
 
     With pairs ``mean + e`` and ``mean - e`` and shaped fitness r, the mean follows ``e (r+ - r-) / 2 / std`` and each
     standard deviation ``(e^2 - std^2) / std ((r+ + r-) / 2 - b)``, b being the mean of r.
-
-    Attributes:
-        num_pairs: Half of the number of candidates.
-        init_std: Standard deviation at first.
-        learning_rate: Of Adam, for the mean.
-        std_learning_rate: For the standard deviations.
-        max_std_change: The largest share by which a standard deviation changes at once.
-        shaping: What is learned from in place of fitness.
     """
-
-    num_pairs: int = 8
-    init_std: float = 0.1
-    learning_rate: float = 0.02
-    std_learning_rate: float = 0.1
-    max_std_change: float = 0.2
-    shaping: Shaping = "ranks"
-
-    def __post_init__(self) -> None:
-        check_whole("num_pairs", self.num_pairs)
-        check_number("init_std", self.init_std, 0.0, above_low=True)
-        check_number("learning_rate", self.learning_rate, 0.0, above_low=True)
-        check_number("std_learning_rate", self.std_learning_rate, 0.0)
-        check_number("max_std_change", self.max_std_change, 0.0, 0.99)
-        if self.shaping not in SHAPINGS:
-            raise unknown_name("shaping", str(self.shaping), SHAPINGS)
 
     def start(self, mean: Any) -> GradientState:
         """See ``Search.start``."""
-        return _begin(mean, self.init_std)
+        return _begin(mean, self.init_sigma)
 
     def num_candidates(self, state: GradientState) -> int:
-        """Two for each pair."""
-        return 2 * self.num_pairs
+        """Two for each direction."""
+        return 2 * self.num_directions
 
     def ask(self, state: GradientState, generator: np.random.Generator) -> np.ndarray:
         """See ``Search.ask``."""
-        return state.mean + state.std * normal_rows(generator, 2 * self.num_pairs, len(state.mean), mirrored=True)
+        return state.mean + state.std * normal_rows(generator, 2 * self.num_directions, len(state.mean), mirrored=True)
 
     def spread(self, state: GradientState) -> float:
         """See ``Search.spread``."""
@@ -208,8 +140,8 @@ class PGPE(Search[GradientState]):
         gradient = ((plus - minus) / 2.0) @ normal / len(plus)
         advantage = (plus + minus) / 2.0 - values.mean()
         # (e^2 - std^2) / std, as a share of std.
-        change = self.std_learning_rate * (advantage @ (np.square(normal) - 1.0)) / len(plus)
-        std = state.std * (1.0 + np.clip(change, -self.max_std_change, self.max_std_change))
+        change = self.sigma_learning_rate * (advantage @ (np.square(normal) - 1.0)) / len(plus)
+        std = state.std * (1.0 + np.clip(change, -self.max_sigma_change, self.max_sigma_change))
         return replace(_ascended(state, gradient, self.learning_rate), std=std)
 
 

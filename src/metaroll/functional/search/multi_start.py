@@ -2,57 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
 import numpy as np
 
-from metaroll.checks import check_number, check_whole
 from metaroll.errors import ShapeError
 from metaroll.functional.search.base import Search, SearchState, best_first
+from metaroll.functional.search.configs import Starts
 
 __all__ = ["MultiStart", "MultiStartState", "Starts"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Starts:
-    """How many starts there are, and when the worse ones are given up.
-
-    Args:
-        starts: Number of starts, all of which are tried in every epoch until the worse ones are given up. The first
-            one begins at the policy as it is.
-        round_length: Epochs of the first round. The fewer starts are left, the longer a round is, so that all rounds
-            take the same number of candidates.
-        reduction: One start of so many goes on after each round, until one is left.
-        start_std: Standard deviation of the other starts around the first one; null means that of its first candidates
-            (or, where all parameters have bounds, anywhere between them).
-    """
-
-    starts: int = 1
-    round_length: int = 20
-    reduction: int = 2
-    start_std: float | None = None
-
-    def __post_init__(self) -> None:
-        check_whole("starts", self.starts)
-        check_whole("round_length", self.round_length)
-        check_whole("reduction", self.reduction, 2)
-        if self.start_std is not None:
-            check_number("start_std", self.start_std, 0.0, above_low=True)
-
-    @property
-    def rounds(self) -> tuple[tuple[int, int], ...]:
-        """Number of starts, and of epochs, of each round in which there is more than one start."""
-        left, found = self.starts, []
-        while left > 1:
-            found.append((left, max(1, round(self.round_length * self.starts / left))))
-            left = self.left_of(left)
-        return tuple(found)
-
-    def left_of(self, count: int) -> int:
-        """How many of ``count`` starts go on."""
-        return math.ceil(count / self.reduction)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,8 @@ from typing import Any, final
 
 import numpy as np
 
-from metaroll.checks import check_number, check_whole
 from metaroll.functional.search.base import Search, SearchState, checked_mean, default_population
+from metaroll.functional.search.configs import SNESConfig
 from metaroll.functional.search.sampling import normal_rows
 from metaroll.functional.search.shaping import utilities
 
@@ -29,38 +29,17 @@ class SNESState(SearchState):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class SNES(Search[SNESState]):
+class SNES(SNESConfig, Search[SNESState]):
     """Separable natural evolution strategy (Schaul et al. 2011; Wierstra et al. 2014, arXiv:1106.4487, algorithm 6).
 
-    With utilities u and normal numbers s, ``mean += mean_rate std sum u s`` and
-    ``std *= exp(std_rate / 2 sum u (s^2 - 1))``.
-
-    Attributes:
-        population: Number of candidates; ``None`` means 4 + int(3 ln P).
-        init_std: Standard deviation at first.
-        mean_rate: Learning rate of the mean.
-        std_rate: Learning rate of the standard deviations; ``None`` means (3 + ln P) / (5 sqrt P).
-        mirrored: Draw candidates in pairs on both sides of the mean.
+    With utilities u and normal numbers s, ``mean += learning_rate std sum u s`` and
+    ``std *= exp(sigma_learning_rate / 2 sum u (s^2 - 1))``.
     """
-
-    population: int | None = None
-    init_std: float = 0.5
-    mean_rate: float = 1.0
-    std_rate: float | None = None
-    mirrored: bool = False
-
-    def __post_init__(self) -> None:
-        if self.population is not None:
-            check_whole("population", self.population, 2)
-        check_number("init_std", self.init_std, 0.0, above_low=True)
-        check_number("mean_rate", self.mean_rate, 0.0, above_low=True)
-        if self.std_rate is not None:
-            check_number("std_rate", self.std_rate, 0.0)
 
     def start(self, mean: Any) -> SNESState:
         """See ``Search.start``."""
         center = checked_mean(mean)
-        return SNESState(mean=center, best=center.copy(), std=np.full(len(center), float(self.init_std)))
+        return SNESState(mean=center, best=center.copy(), std=np.full(len(center), float(self.init_sigma)))
 
     def num_candidates(self, state: SNESState) -> int:
         """``population``, or what follows from the number of parameters."""
@@ -77,10 +56,12 @@ class SNES(Search[SNESState]):
 
     def _learned(self, state: SNESState, candidates: np.ndarray, fitness: np.ndarray) -> SNESState:
         n = len(state.mean)
-        rate = (3.0 + math.log(n)) / (5.0 * math.sqrt(n)) if self.std_rate is None else self.std_rate
+        rate = (
+            (3.0 + math.log(n)) / (5.0 * math.sqrt(n)) if self.sigma_learning_rate is None else self.sigma_learning_rate
+        )
         weights, normal = utilities(fitness), (candidates - state.mean) / state.std
         return replace(
             state,
-            mean=state.mean + self.mean_rate * state.std * (weights @ normal),
+            mean=state.mean + self.learning_rate * state.std * (weights @ normal),
             std=state.std * np.exp(rate / 2.0 * (weights @ (np.square(normal) - 1.0))),
         )

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from typing import Any
 
 import gymnasium
 import torch
@@ -23,7 +22,7 @@ from metaroll.tasks.domain_access import check_param_ranges
 from metaroll.tasks.domain_randomizer import DomainRandomizer, as_randomizer
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.training.evaluation.verdict import FEWEST_TASKS
-from metaroll.training.settings.table import current_names, former_options
+from metaroll.training.settings.table import current_names
 from metaroll.types import EnvSpec, EnvUpdate
 
 __all__ = [
@@ -35,14 +34,11 @@ __all__ = [
     "is_discrete",
     "make_policy",
     "network_generator",
-    "own_arguments",
     "parse_ranges",
-    "setup_of",
     "spec_of",
     "training_tasks",
 ]
 
-T = TypeVar("T")
 _HELD_OUT = 20
 _RANDOMIZERS = {"default": default_randomizer, "conservative": conservative_randomizer}
 
@@ -92,18 +88,6 @@ class BuildOptions:
         run = {"held_out": "after_training", **config["run"], "hidden_sizes": tuple(config["run"]["hidden_sizes"])}
         names = [field.name for field in fields(cls) if field.name not in ("env", "values")]
         return cls(env=config["env"], values=config["algorithm"], **{name: run[name] for name in names})
-
-
-def setup_of(kind: type[T], values: Mapping[str, Any]) -> T:
-    """``kind`` made with those of ``values`` that it takes, which may be of an older run that lacks some names."""
-    return kind(**own_arguments(kind, values))
-
-
-def own_arguments(kind: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of ``values`` that the constructor of ``kind`` takes, by the names that it has for them."""
-    taken = inspect.signature(kind).parameters
-    names = {name: next((n for n in (name, *former_options().get(name, ())) if n in taken), "") for name in values}
-    return {taken_as: values[name] for name, taken_as in names.items() if taken_as}
 
 
 # ------------------------------------------------------------------------------------------------------- environments

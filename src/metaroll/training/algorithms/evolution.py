@@ -8,16 +8,16 @@ from typing import Any, ClassVar, final
 
 from metaroll.config import parts_of
 from metaroll.errors import option_text
-from metaroll.functional.search.base import Search
 from metaroll.functional.search.finite_differences import ARS, PGPE, OpenAIES
 from metaroll.functional.search.multi_start import Starts
 from metaroll.functional.search.snes import SNES
 from metaroll.learners.evolution import CEM, CMAES, Evolution, SearchLearner
-from metaroll.learners.trials import Trials
+from metaroll.learners.evolution_configs import SearchConfig, Trials
 from metaroll.training.algorithms import building
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.description import AlgorithmDescription, Work
 from metaroll.training.settings.algorithms import TanhNetworks
+from metaroll.training.settings.table import CONFIGS
 from metaroll.types import EnvUpdate
 
 __all__ = ["SEARCHES"]
@@ -34,27 +34,29 @@ class _SearchDescription(AlgorithmDescription, ABC):
     """
 
     learner: ClassVar[type] = Evolution
-    search: ClassVar[type[Search[Any]] | None] = None
+    search: ClassVar[type[Any] | None] = None
 
     def build(self, given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> SearchLearner:
         networks, spec = parts_of(TanhNetworks, given.values), building.spec_of(given.env)
         if given.device != "cpu":
             raise ValueError(f"{self.name} acts, and takes no gradient steps: device must be cpu, got {given.device!r}")
-        trials = building.setup_of(Trials, given.values)
+        trials = parts_of(Trials, given.values)
         if trials.rollouts_per_candidate is None:
             raise ValueError(f"rollouts_per_candidate is missing: {option_text('rollouts_per_candidate', 1)}, say")
         generator = building.network_generator(given)
-        policy = building.make_policy(spec, given, "mlp", networks.hidden_nonlinearity, generator, learn_std=False)
         arguments = {
+            "policy": building.make_policy(
+                spec, given, "mlp", networks.hidden_nonlinearity, generator, learn_std=False
+            ),
             "trials": trials,
-            "starts": building.setup_of(Starts, given.values),
+            "starts": parts_of(Starts, given.values),
             "task_sampler": train,
             **building.common_arguments(given, test),
-            **building.own_arguments(self.learner, given.values),
         }
-        if self.search is None:  # CEM and CMA-ES, whose third argument is a baseline
-            return self.learner(spec, policy, None, **arguments)
-        return Evolution(spec, policy, building.setup_of(self.search, given.values), **arguments)
+        if self.search is None:
+            return self.learner(spec, parts_of(CONFIGS[self.name][0], given.values), **arguments)
+        search = parts_of(self.search, given.values)
+        return Evolution(spec, search, config=parts_of(SearchConfig, given.values), **arguments)
 
     @abstractmethod
     def _num_candidates(self, values: Mapping[str, Any]) -> int:
@@ -63,7 +65,7 @@ class _SearchDescription(AlgorithmDescription, ABC):
     def work(self, values: Mapping[str, Any]) -> Work:
         rollouts = (values["rollouts_per_candidate"] or 1) * values["tasks_per_epoch"]
         steps = self._num_candidates(values) * rollouts * values["max_steps"]
-        rounds = building.setup_of(Starts, values).rounds
+        rounds = parts_of(Starts, values).rounds
         others = steps * sum((starts - 1) * epochs for starts, epochs in rounds)
         return Work(others, steps, 0, initial="and {} for the starts that are given up", at_most=True)
 
@@ -112,7 +114,7 @@ class ARSDescription(_SearchDescription):
     """Augmented random search."""
 
     name: ClassVar[str] = "ars"
-    search: ClassVar[type[Search[Any]] | None] = ARS
+    search: ClassVar[type[Any] | None] = ARS
 
     def _num_candidates(self, values: Mapping[str, Any]) -> int:
         return 2 * values["num_directions"]
@@ -123,7 +125,7 @@ class OpenAIESDescription(_SearchDescription):
     """OpenAI's evolution strategy."""
 
     name: ClassVar[str] = "es"
-    search: ClassVar[type[Search[Any]] | None] = OpenAIES
+    search: ClassVar[type[Any] | None] = OpenAIES
 
     def _num_candidates(self, values: Mapping[str, Any]) -> int:
         return values["population"]
@@ -134,7 +136,7 @@ class PGPEDescription(_SearchDescription):
     """Parameter-exploring policy gradients."""
 
     name: ClassVar[str] = "pgpe"
-    search: ClassVar[type[Search[Any]] | None] = PGPE
+    search: ClassVar[type[Any] | None] = PGPE
 
     def _num_candidates(self, values: Mapping[str, Any]) -> int:
         return 2 * values["num_directions"]
@@ -145,7 +147,7 @@ class SNESDescription(_SearchDescription):
     """Separable natural evolution strategies."""
 
     name: ClassVar[str] = "snes"
-    search: ClassVar[type[Search[Any]] | None] = SNES
+    search: ClassVar[type[Any] | None] = SNES
 
     def _num_candidates(self, values: Mapping[str, Any]) -> int:
         return values["population"] or _USUAL_CANDIDATES

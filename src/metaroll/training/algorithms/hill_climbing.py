@@ -11,6 +11,7 @@ from metaroll.envs.base.constructors import make_env
 from metaroll.envs.lookup.registry import is_varied
 from metaroll.envs.wrappers.domain_rand import DomainRandWrapperLive
 from metaroll.errors import option_text
+from metaroll.learners.evolution_configs import HillClimbingConfig
 from metaroll.learners.hill_climbing import HillClimbing
 from metaroll.training.algorithms import building
 from metaroll.training.algorithms.building import BuildOptions
@@ -48,8 +49,8 @@ class HillClimbingDescription(AlgorithmDescription):
             )
         generator = building.network_generator(given)
         policy = building.make_policy(spec, given, "mlp", networks.hidden_nonlinearity, generator, learn_std=False)
-        arguments = building.own_arguments(HillClimbing, given.values)
-        return HillClimbing(spec, policy, **building.common_arguments(given, test), **arguments)
+        config = parts_of(HillClimbingConfig, given.values)
+        return HillClimbing(spec, config, policy=policy, **building.common_arguments(given, test))
 
     def environment(self, given: BuildOptions, train: Any) -> Any:
         """The sampler draws domains from the wrapper that randomizes the environment."""
@@ -61,7 +62,7 @@ class HillClimbingDescription(AlgorithmDescription):
         return Work(0, sets * rollouts * values["max_steps"], 0, at_most=True)
 
     def amount(self, algo: HillClimbing, values: Mapping[str, Any]) -> str:
-        each = algo.num_domains * algo.num_init_states_per_domain
+        each = algo.config.num_domains * algo.config.num_init_states_per_domain
         return f"{algo.pop_size + 1} parameter vectors per epoch, {each} rollouts each"
 
     def ended_early(self, algo: HillClimbing) -> tuple[int, str] | None:

@@ -10,20 +10,18 @@ from typing import Any
 from metaroll.config import Config, Option, options_of
 from metaroll.functional.search.configs import (
     ARSConfig,
-    CEMConfig,
-    CMAESConfig,
-    HillClimbConfig,
     OpenAIESConfig,
     PGPEConfig,
     SNESConfig,
-    StartsConfig,
+    Starts,
 )
 from metaroll.learners.distillation_config import DistillationConfig
 from metaroll.learners.evolution_configs import (
-    DiscountedSearchConfig,
+    CEMLearnerConfig,
+    CMAESLearnerConfig,
     HillClimbingConfig,
     SearchConfig,
-    TrialsConfig,
+    Trials,
 )
 from metaroll.learners.maml.configs import AdamConfig, MAMLConfig, ProMPConfig, TrustRegionConfig
 from metaroll.learners.off_policy.configs import (
@@ -55,12 +53,12 @@ from metaroll.training.settings.algorithms import (
 from metaroll.training.settings.evaluation import EvaluationConfig, MetaEvaluationConfig
 from metaroll.training.settings.run import RunConfig
 
-__all__ = ["ADAPTING", "CONFIGS", "current_names", "evaluation_config", "former_options", "run_options"]
+__all__ = ["ADAPTING", "CONFIGS", "current_names", "evaluation_config", "run_options"]
 
 Parts = tuple[type[Config], ...]
 
 _OFF_POLICY: Parts = (ReluNetworks, Domains, GoalReplay)
-_SEARCH: Parts = (SearchConfig, TrialsConfig, StartsConfig, TanhNetworks, Domains)
+_SEARCH: Parts = (SearchConfig, Trials, Starts, TanhNetworks, Domains)
 _META: Parts = (MAMLConfig, MetaNetworks, HeldOutTasks)
 
 CONFIGS: Mapping[str, Parts] = {
@@ -72,8 +70,8 @@ CONFIGS: Mapping[str, Parts] = {
     "ppo": (PPOConfig, PolicyNetworks, Domains),
     "epopt": (EPOptConfig, PPOConfig, PolicyNetworks, Domains),
     "distill": (DistillationConfig, DistilledNetworks, TaughtDomains),
-    "cmaes": (CMAESConfig, DiscountedSearchConfig, *_SEARCH),
-    "cem": (CEMConfig, DiscountedSearchConfig, *_SEARCH),
+    "cmaes": (CMAESLearnerConfig, *_SEARCH),
+    "cem": (CEMLearnerConfig, *_SEARCH),
     "ars": (ARSConfig, *_SEARCH),
     "es": (OpenAIESConfig, *_SEARCH),
     "pgpe": (PGPEConfig, *_SEARCH),
@@ -84,7 +82,7 @@ CONFIGS: Mapping[str, Parts] = {
     "sac": (SACConfig, *_OFF_POLICY),
     "tqc": (TQCConfig, *_OFF_POLICY),
     "rsac": (RecurrentSACConfig, ReluNetworks, Domains, Replay),
-    "hill-climbing": (HillClimbConfig, HillClimbingConfig, TanhNetworks, HeldOutDomains),
+    "hill-climbing": (HillClimbingConfig, TanhNetworks, HeldOutDomains),
 }
 """Name of an algorithm -> configs of what can be set, of which the first counts where two have a field."""
 
@@ -132,10 +130,3 @@ def current_names(config: Mapping[str, Any]) -> dict[str, Any]:
                 name if name in kept else names.get(name, name): value for name, value in values.items()
             }
     return current
-
-
-@functools.cache
-def former_options() -> Mapping[str, frozenset[str]]:
-    """Option -> what it was called before, in some algorithm."""
-    options = [option for name in CONFIGS for option in run_options(name) if option.was]
-    return {name: frozenset(o.was for o in options if o.name == name) for name in {o.name for o in options}}
