@@ -100,6 +100,7 @@ ALGORITHM_MODULES = re.compile(
 ALGORITHM_LISTS = (
     "__init__.py",
     "compat/",
+    "configs/",
     "training/algorithms/registry.py",
     "training/settings/",
     "training/session/demo.py",
@@ -464,9 +465,12 @@ def rows_of(below: dict[str, set[str]]) -> list[list[str]]:
     """Rooms in rows, the highest first: each stands just above the highest one that it imports."""
     heights: dict[str, int] = {}
     while len(heights) < len(below):
+        known = len(heights)
         for room, others in below.items():
             if room not in heights and others <= heights.keys():
                 heights[room] = 1 + max((heights[other] for other in others), default=-1)
+        if len(heights) == known:
+            raise ValueError(f"rooms import one another: {', '.join(sorted(below.keys() - heights.keys()))}")
     return [sorted(room for room in below if heights[room] == row) for row in range(max(heights.values()), -1, -1)]
 
 

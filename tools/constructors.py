@@ -153,8 +153,8 @@ def module_text() -> str:
         '"""Documented constructors: their names and defaults, over configs; written by tools/constructors.py."""\n\n'
         "from __future__ import annotations\n\n"
         "from abc import abstractmethod\nfrom collections.abc import Callable, Mapping, Sequence\n"
-        "from typing import Any, Literal\n\n"
-        f"import torch\nfrom torch import nn\n\nfrom metaroll.errors import named_as\n{imports}\n"
+        "from dataclasses import replace\nfrom typing import Any, Literal\n\n"
+        f"import torch\nfrom torch import nn\n\nfrom metaroll.config import config_of\n{imports}\n"
         f"from metaroll.types import EnvSpec, EnvUpdate\n\n__all__ = [{names}]\n\n\n" + "\n\n".join(classes)
     )
     return _formatted(text)
@@ -181,15 +181,15 @@ def _formatted(text: str) -> str:
 def _class_text(constructor: Constructor, documented: dict[str, Any]) -> str:
     base, config = _loaded(constructor.base), _loaded(constructor.config)
     positional, keywords = _parameters(constructor, documented["params"], base, config)
-    renamed = {p.field: p.name for p in (*positional, *keywords) if p.field and p.field != p.name}
     handed = [p.name for p in (*positional, *keywords) if not p.field and p.name not in constructor.kept]
     first, *rest = handed
-    of_config = ", ".join(f"{p.field}={_taken(p)}" for p in (*positional, *keywords) if p.field)
+    of_config = "".join(f"{p.name!r}: {p.name}, " for p in (*positional, *keywords) if p.field)
     signature = ", ".join(["self", *map(_written, positional), "*", *map(_written, keywords)])
     kept = "".join(f"        self.{name} = {name}\n" for name in constructor.kept)
     parent = _as_base(base.__name__) + (f"[{config.__name__}]" if constructor.generic else "")
-    call = f"super().__init__({first}, {config.__name__}({of_config}), {', '.join(f'{name}={name}' for name in rest)})"
-    body = f"{kept}        with named_as({renamed!r}):\n            {call}\n"
+    given = f"config_of({config.__name__}, None, {{{of_config}}})"
+    call = f"super().__init__({first}, {given}, {', '.join(f'{name}={name}' for name in rest)})"
+    body = f"{kept}        {call}\n"
     fields = [p for p in (*positional, *keywords) if p.field and constructor.attributes]
     return (
         f"class {constructor.name}({parent}):\n{_docstring(constructor, base, [*positional, *keywords])}\n"
@@ -255,11 +255,6 @@ def _annotation(option: Option) -> str:
     return f"{base} | None" if option.optional else base
 
 
-def _taken(parameter: _Parameter) -> str:
-    """How a parameter is handed to its field: fields hold tuples."""
-    return f"tuple({parameter.name})" if parameter.annotation.startswith("Sequence[") else parameter.name
-
-
 def _written(parameter: _Parameter) -> str:
     default = f" = {parameter.default}" if parameter.default else ""
     return f"{parameter.name}: {parameter.annotation}{default}"
@@ -289,7 +284,7 @@ def _docstring(constructor: Constructor, base: Any, parameters: Sequence[_Parame
     words = {p.field: p.name for p in parameters if p.field and p.field != p.name}
     pattern = re.compile(rf"\b({'|'.join(words)})\b")
     for p in parameters:
-        text = f"{p.name}: {pattern.sub(lambda match: words[match[0]], p.text)}"
+        text = f"{p.name}: {pattern.sub(lambda match: words[match[0]], p.text)}".replace("null", "``None``")
         lines += textwrap.wrap(text, _WIDTH, initial_indent=" " * 8, subsequent_indent=" " * 12)
     return "\n".join([*lines, '    """', ""])
 
@@ -298,6 +293,8 @@ def _property(parameter: _Parameter) -> str:
     return (
         f"    @property\n    def {parameter.name}(self) -> {parameter.annotation}:\n"
         f'        """``config.{parameter.field}``."""\n        return self.config.{parameter.field}\n\n'
+        f"    @{parameter.name}.setter\n    def {parameter.name}(self, value: {parameter.annotation}) -> None:\n"
+        f"        self.config = replace(self.config, {parameter.field}=value)\n\n"
     )
 
 

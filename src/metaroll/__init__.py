@@ -236,7 +236,7 @@ _MODULES = {
     "training.figures.video": ["record_video", "write_video"],
     "training.report.report": ["write_report"],
 }
-_ROOMS = ("testing",)
+_ROOMS = ("configs", "testing")
 """Packages that are attributes, too, without an import of their own: ``metaroll.testing.check_policy``."""
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -1,5 +1,6 @@
 """The public names of metaroll, and where they are defined; written by tools/stubs.py."""
 
+from metaroll import configs as configs
 from metaroll import testing as testing
 from metaroll.compat.constructors import CEM, CMAES, PEARL, OffPolicyRLAlgorithm
 from metaroll.data.data_format import cat_to_format, new_tuple, stack_to_format, to_format

@@ -24,6 +24,7 @@ class Concept(NamedTuple):
         sbi: Names in sbi.
         others: Names in other libraries that mean the same (CleanRL, Tianshou, RLlib, learn2learn, pycma).
         near: Names that mean nearly this, or not for all algorithms: they are answered, not taken.
+        unless: Fields beside which foreign names may mean those, so that they are answered, too.
         note: How the field is used, behind an answer at the command line.
         in_python: The same in Python; where an algorithm has no such field, what stands for it.
         absent: What to say where an algorithm has no such field.
@@ -37,14 +38,15 @@ class Concept(NamedTuple):
     sbi: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     near: tuple[str, ...] = ()
+    unless: tuple[str, ...] = ()
     note: str = ""
     in_python: str = ""
     absent: str = ""
 
     @property
     def taken(self) -> frozenset[str]:
-        """Foreign names that mean the same."""
-        return frozenset(self.documented + self.sb3 + self.garage + self.sbi + self.others)
+        """Foreign names that mean the same; documented ones belong to the algorithms whose fields were called so."""
+        return frozenset(self.sb3 + self.garage + self.sbi + self.others)
 
 
 _LENGTH = "agent.learn(100_000) takes that many environment steps, agent.learn(epochs=20) so many epochs"
@@ -81,8 +83,11 @@ CONCEPTS: tuple[Concept, ...] = (
     Concept(
         "environment steps of an epoch",
         ("steps_per_epoch",),
-        near=(*("n_steps", "num_steps", "rollout_length", "horizon_steps", "steps", "train_freq"), "batch_steps"),
-        absent="the length of an epoch follows from other options, see --help",
+        near=(
+            *("n_steps", "num_steps", "rollout_length", "horizon_steps", "steps", "batch_steps", "train_batch_size"),
+            "horizon",
+        ),
+        absent="the length of an epoch follows from other options (trials_per_epoch, rollouts_per_epoch ...)",
     ),
     Concept(
         "cycles of collection and updates in an epoch",
@@ -96,7 +101,8 @@ CONCEPTS: tuple[Concept, ...] = (
         ("max_steps",),
         documented=("max_path_length",),
         garage=("max_episode_length",),
-        others=("max_episode_steps", "time_limit", "episode_length", "horizon"),
+        others=("max_episode_steps", "time_limit", "episode_length"),
+        near=("horizon",),
     ),
     Concept(
         "longest rollout of an evaluation",
@@ -148,6 +154,7 @@ CONCEPTS: tuple[Concept, ...] = (
         documented=("rollouts_per_meta_task",),
         garage=("episodes_per_task",),
         others=("adapt_batch_size", "fast_batch_size"),
+        near=("shots", "k_shot"),
     ),
     Concept("training tasks", ("num_train_tasks",), near=("n_train_tasks", "num_tasks")),
     Concept("held-out tasks", ("num_test_tasks",), documented=("n_test_tasks",), near=("n_eval_tasks",)),
@@ -165,9 +172,8 @@ CONCEPTS: tuple[Concept, ...] = (
         "gradient steps",
         ("gradient_steps",),
         documented=("n_train_steps", "num_steps_per_epoch"),
-        sb3=("gradient_steps",),
         garage=("gradient_steps_per_itr",),
-        near=("updates", "num_updates", "train_freq"),
+        near=("updates", "num_updates"),
         absent=_NO_GRADIENTS,
     ),
     Concept(
@@ -179,14 +185,19 @@ CONCEPTS: tuple[Concept, ...] = (
         near=("gradient_steps", "updates", "max_epochs", "train_pi_iters"),
         absent="there are no passes over the data of an epoch",
     ),
-    Concept("gradient steps per environment step", ("update_to_data",), others=("utd", "utd_ratio", "update_per_step")),
+    Concept(
+        "gradient steps per environment step",
+        ("update_to_data",),
+        others=("utd", "utd_ratio", "update_per_step"),
+        near=("train_freq",),
+    ),
     Concept(
         "batch size",
         ("batch_size",),
         documented=("buffer_batch_size",),
         garage=("minibatch_size", "optimization_mini_batch_size"),
         sbi=("training_batch_size",),
-        others=("mini_batch", "sgd_minibatch_size", "train_batch_size"),
+        others=("mini_batch", "sgd_minibatch_size"),
         near=("minibatches", "num_minibatches", "nminibatches"),
         absent="all data of an epoch are one batch",
     ),
@@ -196,6 +207,7 @@ CONCEPTS: tuple[Concept, ...] = (
         garage=("optimizer_lr", "outer_lr"),
         others=("lr", "step_size", "meta_lr", "stepsize"),
         near=("learning_rates", "alpha"),
+        unless=("inner_lr",),
         absent=_NO_GRADIENTS,
     ),
     Concept(
@@ -209,7 +221,7 @@ CONCEPTS: tuple[Concept, ...] = (
     Concept("learning rate of the policy", ("policy_lr",), others=("actor_lr", "pi_lr", "learning_rate_actor")),
     Concept("learning rate of the critics", ("qf_lr",), others=("critic_lr", "q_lr", "learning_rate_critic")),
     Concept("learning rate of the temperature", ("temperature_lr",), others=("alpha_lr", "ent_coef_lr")),
-    Concept("learning rate of adaptation", ("inner_lr",), others=("adapt_lr", "fast_lr")),
+    Concept("learning rate of adaptation", ("inner_lr",), others=("adapt_lr", "fast_lr"), near=("lr", "step_size")),
     Concept("steps of adaptation", ("num_inner_steps",), garage=("num_grad_updates",), others=("adapt_steps",)),
     Concept("limit of the gradient's norm", ("max_grad_norm",), sbi=("clip_max_norm",), others=("grad_clip",)),
     Concept(
@@ -244,7 +256,7 @@ CONCEPTS: tuple[Concept, ...] = (
         near=("clip",),
         absent="ratios are not clipped here",
     ),
-    Concept("clip range of values", ("value_clip_range",), sb3=("clip_range_vf",), others=("vf_clip_param",)),
+    Concept("clip range of values", ("value_clip_range",), sb3=("clip_range_vf",), near=("vf_clip_param",)),
     Concept("normalized advantages", ("normalize_advantages",), sb3=("normalize_advantage",), garage=("center_adv",)),
     Concept(
         "weight of the entropy",
@@ -285,7 +297,7 @@ CONCEPTS: tuple[Concept, ...] = (
     Concept(
         "noise of exploration",
         ("exploration_noise",),
-        near=("action_noise", "noise", "noise_std"),
+        near=("action_noise",),
         note="gaussian or ornstein-uhlenbeck, of size exploration_sigma",
         in_python="'gaussian' or 'ornstein-uhlenbeck', of size exploration_sigma",
         absent="the policy itself explores",
@@ -320,8 +332,12 @@ CONCEPTS: tuple[Concept, ...] = (
         ("init_sigma",),
         documented=("sigma0", "init_std"),
         others=("sigma", "expl_std_init"),
+        near=("noise_std",),
     ),
-    Concept("standard deviation of candidates", ("sigma",), sb3=("delta_std",), others=("noise_std",)),
+    Concept("standard deviation of candidates", ("sigma",), sb3=("delta_std",), others=("noise_std",), near=("noise",)),
+    Concept(
+        "second derivatives", ("second_order",), near=("first_order",), note="the opposite", in_python="the opposite"
+    ),
     # ------------------------------------------------------------------------------------------------------ evaluation
     Concept("epochs between evaluations", ("evaluate_every",), near=("eval_freq", "eval_every", "eval_interval")),
     Concept(
@@ -474,5 +490,5 @@ CONCEPTS: tuple[Concept, ...] = (
 def concepts_named(name: str) -> list[Concept]:
     """The concepts that know a name: first those that take it, then those that answer it, or have a field of it."""
     takes = [concept for concept in CONCEPTS if name in concept.taken]
-    knows = [concept for concept in CONCEPTS if name in (*concept.near, *concept.fields)]
+    knows = [concept for concept in CONCEPTS if name in (*concept.near, *concept.documented, *concept.fields)]
     return takes + [concept for concept in knows if concept not in takes]

@@ -24,9 +24,12 @@ import sys
 import types
 import typing
 import warnings
+from abc import ABCMeta
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, TypeVar
+
+import numpy as np
 
 from metaroll.checks import check_number, check_whole
 from metaroll.concepts import Concept, concepts_named
@@ -79,6 +82,7 @@ GIVEN = "the options"
 """Where values come from that were typed, as flags or keywords, rather than written into a file."""
 
 C = TypeVar("C", bound="Config")
+T = TypeVar("T")
 
 
 # ------------------------------------------------------------------------------------------------ what fields say
@@ -193,10 +197,12 @@ class Option:
             TypeError: It is of another type.
             ValueError: It lies outside the bounds, or is none of the choices.
         """
-        if value is None and self.optional:
-            return None
+        if value is None:
+            if self.optional:
+                return None
+            raise TypeError(f"{self.name} must be {_expectation(self, True)}, got None")
         if self.many:
-            if value is None or not _is_listed(value):
+            if not _is_listed(value):
                 raise TypeError(f"{self.name} must be {_expectation(self, True)}, got {shortened(value)}")
             entry = dataclasses.replace(self, many=False, optional=False)
             try:
@@ -204,6 +210,8 @@ class Option:
             except (TypeError, ValueError) as error:
                 raise type(error)(f"{error}, in {shortened(list(value))}") from error
         if self.choices:
+            if not isinstance(value, self.kind):
+                raise TypeError(f"{self.name} must be {_expectation(self, True)}, got {shortened(value)}")
             if value not in self.choices:
                 raise unknown_name(self.name, str(value), [str(choice) for choice in self.choices])
             return value
@@ -228,7 +236,26 @@ def largest_integer(name: str) -> int:
 
 
 # ------------------------------------------------------------------------------------------------------------- configs
-class Config:
+class _NamesUnderstood(ABCMeta):
+    """Makes configs of names in other libraries and of former ones, too; errors call values as they were given."""
+
+    def __call__(cls: type[T], *positional: Any, **values: Any) -> T:
+        if positional:
+            raise TypeError(f"{cls.__name__} takes keywords only, got {shortened(positional[0])}")
+        options = options_of(cls)  # type: ignore[arg-type]  # a config
+        known, names = understood(values, options)
+        if (wrong := unknown_options(known, [option.name for option in options], GIVEN, absent=False)) is not None:
+            raise wrong
+        with named_as(names):
+            made: T = super().__call__(**known)  # pyright: ignore[reportAttributeAccessIssue]
+        object.__setattr__(made, _NAMES, names)
+        return made
+
+
+_NAMES = "_names_given"
+
+
+class Config(metaclass=_NamesUnderstood):
     """Base of configs, which are frozen, keyword-only dataclasses; their fields are checked at construction.
 
     Raises:
@@ -236,13 +263,6 @@ class Config:
         ValueError: A value lies outside the bounds of its field, or does not go with another.
         UnknownNameError: There is no field of a name; says the nearest ones.
     """
-
-    def __new__(cls, *positional: Any, **values: Any) -> Self:
-        if positional:
-            raise TypeError(f"{cls.__name__} takes keywords only, got {shortened(positional[0])}")
-        if (wrong := unknown_options(values, [option.name for option in options_of(cls)], GIVEN)) is not None:
-            raise wrong
-        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         for option in options_of(type(self)):
@@ -252,6 +272,11 @@ class Config:
 
     def check(self) -> None:
         """Raise where values of several fields do not go together; a subclass calls this one, too."""
+
+    @property
+    def names_given(self) -> Mapping[str, str]:
+        """Fields that were given by another name: name here -> that name, for ``named_as``."""
+        return vars(self).get(_NAMES, {})
 
 
 @functools.cache
@@ -314,17 +339,16 @@ def config_of(kind: type[C], given: C | None, keywords: Mapping[str, Any]) -> C:
     Raises:
         TypeError: ``given`` is something else.
     """
-    if given is not None and not isinstance(given, kind):
-        raise TypeError(
-            f"config must be a {kind.__name__}, got {type(given).__name__}: everything else is given by keyword"
-        )
+    if given is None:
+        return kind(**keywords)
+    if not isinstance(given, kind):
+        raise TypeError(f"config must be a {kind.__name__}, got {type(given).__name__}: networks are given by keyword")
+    if not keywords:
+        return given
     values, names = understood(keywords, options_of(kind))
+    whole = {option.name: getattr(given, option.name) for option in options_of(type(given))}
     with named_as(names):
-        if given is None:
-            return kind(**values)
-        if (wrong := unknown_options(values, [option.name for option in options_of(kind)], GIVEN)) is not None:
-            raise wrong
-        return dataclasses.replace(given, **values)  # type: ignore[type-var]  # all configs are dataclasses
+        return type(given)(**{**whole, **values})
 
 
 def parts_of(kind: type[C], values: Mapping[str, Any]) -> C:
@@ -394,23 +418,39 @@ def names_here(given: str, options: Sequence[Option], written: Callable[[str], s
     names = {option.name for option in options}
     if given in names:
         return [given]
+    former = [option.name for option in options if option.was == given]
+    if former and any(given in concept.documented for concept in concepts_named(given)):
+        return former  # a name of the documents, which are forever
     for concept in concepts_named(given):
         here = [field for field in concept.fields if field in names]
-        if here and given in concept.taken:
+        if here and given in concept.taken and names.isdisjoint(concept.unless):
             return here
-    for option in options:
-        if option.was == given:
-            warnings.warn(
-                f"{written(given)} is called {written(option.name)} now; the old name will be an error in version 0.4",
-                DeprecationWarning,
-                stacklevel=4,
-            )
-            return [option.name]
+    for name in former:
+        warnings.warn(
+            f"{written(given)} is called {written(name)} now; the old name will be an error in version 0.4",
+            DeprecationWarning,
+            stacklevel=_frames_of_ours(),
+        )
+        return [name]
     return [given]
 
 
+def _frames_of_ours() -> int:
+    """``stacklevel`` of a warning that is about the code of whoever calls this library."""
+    frame, count = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "metaroll":
+        frame, count = frame.f_back, count + 1
+    return count
+
+
 def near_options(
-    name: str, value: str, known: Iterable[str], written: Callable[[str], str] = option_text, *, notes: bool = True
+    name: str,
+    value: str,
+    known: Iterable[str],
+    written: Callable[[str], str] = option_text,
+    *,
+    notes: bool = True,
+    absent: bool = True,
 ) -> str:
     """What may be meant by an option that is not ``known``, as a sentence; empty where there is no guess.
 
@@ -420,6 +460,7 @@ def near_options(
         known: Names of all options there are, dashes or underscores.
         written: How an option of that name is written.
         notes: Say how it is used.
+        absent: The options are all there are of an algorithm: what none is for can be said.
     """
     plain = _plain(name)
     texts = {_plain(option): option for option in known}
@@ -428,13 +469,13 @@ def near_options(
         example = f"--{other.replace('_', '-')} {rest}" if equals and other else "--epochs 20"
         return f"every option is a flag of its own: {example}" + _unknown_there(other, known)
     concepts = concepts_named(plain)
-    for concept in concepts:
-        there = [written(field) for field in concept.fields if field in texts]
-        if there:
-            note = said(concept.in_python, concept.note) if notes else ""
-            return f"did you mean {' or '.join(there)}?" + (f" ({note})" if note else "")
-    if (answer := _answer_without_field(concepts, notes)) != "":
-        return answer
+    there = [concept for concept in concepts if any(field in texts for field in concept.fields)]
+    if there:
+        fields = dict.fromkeys(field for concept in there for field in concept.fields if field in texts)
+        note = said(there[0].in_python, there[0].note) if notes else ""
+        return f"did you mean {' or '.join(map(written, fields))}?" + (f" ({note})" if note else "")
+    if absent and concepts:
+        return _answer_without_field(concepts, notes) or f"nothing here stands for it ({concepts[0].name})"
     near = difflib.get_close_matches(plain, sorted(texts), n=3, cutoff=0.55)
     return f"did you mean {' or '.join(written(match) for match in near)}?" if near else ""
 
@@ -446,23 +487,27 @@ def _answer_without_field(concepts: Sequence[Concept], notes: bool) -> str:
         for answer in (concept.absent, note) if concept.fields else (note, concept.absent):
             if answer:
                 return answer
-    return f"there is no {concepts[0].name} here" if concepts else ""
+    return ""
 
 
-def unknown_options(values: Iterable[str], known: Iterable[str], where: str) -> UnknownNameError | None:
+def unknown_options(
+    values: Iterable[str], known: Iterable[str], where: str, *, absent: bool = True
+) -> UnknownNameError | None:
     """Error for the names in ``values`` that are no options, all at once; ``None`` where there are none.
 
     Args:
         values: Names that were given.
         known: Names of all options there are.
         where: What gave them.
+        absent: See ``near_options``.
     """
     known = list(known)
     wrong = [str(name) for name in values if name not in known]
     if not wrong:
         return None
     typed = where == GIVEN
-    hints = {name: near_options(name, "", known, option_text if typed else repr, notes=typed) for name in wrong}
+    write = option_text if typed else repr
+    hints = {name: near_options(name, "", known, write, notes=typed, absent=absent) for name in wrong}
     place = "" if typed else f" (in {where})"
     if len(wrong) == 1:
         if not hints[wrong[0]]:
@@ -512,7 +557,8 @@ def check_value(option: Option, value: Any, where: str) -> Any:
 
 
 def _is_listed(value: Any) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+    is_row = isinstance(value, np.ndarray) and value.ndim == 1
+    return is_row or (isinstance(value, Sequence) and not isinstance(value, str | bytes))
 
 
 def _listed(option: Option, value: Any) -> list[Any]:

@@ -325,7 +325,8 @@ def named_as(names: Mapping[str, str]) -> Iterator[None]:
         text = str(error)
         if not names or len(error.args) != 1 or error.args[0] != text:  # of another make: said as it is
             raise
-        words = re.compile(rf"\b({'|'.join(map(re.escape, names))})\b")
+        alternatives = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+        words = re.compile(rf"(?<![\w-])({alternatives})(?![\w-])")
         renamed = words.sub(lambda match: names[match[0]], text)
         if renamed == text:
             raise

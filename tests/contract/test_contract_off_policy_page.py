@@ -13,7 +13,9 @@ from metaroll.cli.main import main
 
 
 def test_a_learner_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
-    (block,) = python_blocks(page("off_policy.md"))
+    config, block = python_blocks(page("off_policy.md"))
+    exec(compile(config, "off_policy.md", "exec"), {"__name__": "page"})
+    assert capsys.readouterr().out.split() == ["0.98", "500"]
     exec(compile(block, "off_policy.md", "exec"), {"__name__": "page"})
     assert capsys.readouterr().out.split()[-2:] == ["400", "True"]
 

@@ -57,9 +57,14 @@ def test_flags_of_other_libraries_and_former_ones_are_those_of_their_options(opt
     sac = run_options("sac")
     typed = ["--buffer-size=9", "--learning_rate", "1e-3", "--no-randomize", "--unknown", "x", "--seed", "-1"]
     rates = [part for flag in ("--policy-lr", "--qf-lr", "--temperature-lr") for part in (flag, "1e-3")]
-    assert renamed_flags(typed, sac) == ["--replay-size=9", *rates, *typed[3:]]
+    flags, names = renamed_flags(typed, sac)
+    assert flags == ["--replay-size=9", *rates, *typed[3:]]
+    assert names["--qf-lr"] == names["qf_lr"] == "--learning_rate"
     with pytest.warns(DeprecationWarning, match=r"floor=\.\.\. is called low=\.\.\. now"):
-        assert renamed_flags(["--floor", "2"], list(options.values())) == ["--low", "2"]
+        assert renamed_flags(["--floor", "2"], list(options.values()))[0] == ["--low", "2"]
+    for twice in (["--gamma", "1", "--discount", "1"], ["--qf-lr", "1", "--learning-rate", "1"]):
+        with pytest.raises(UsageError, match=f"is given twice, by {twice[0]} and {twice[2]}: keep one"):
+            renamed_flags(twice, sac)
 
 
 @pytest.mark.parametrize(

@@ -147,15 +147,22 @@ def test_every_name_of_stable_baselines3_is_taken_or_answered(algo: str) -> None
         ("td3", "action_noise", "did you mean exploration_noise="),
         ("sac", "action_noise", "the policy itself explores"),
         ("sac", "replay_buffer_class", "priorities"),
-        ("sac", "train_freq", "did you mean gradient_steps="),
+        ("sac", "train_freq", "did you mean update_to_data="),
         ("sac", "use_sde", "there is no gSDE"),
         ("sac", "polyak", "did you mean tau="),
+        ("sac", "num_steps_per_epoch", "did you mean gradient_steps="),
+        ("hill-climbing", "noise_std", "did you mean init_sigma="),
     ],
 )
 def test_what_means_something_else_is_answered(algo: str, name: str, answer: str) -> None:
     env = "Pendulum-v1" if algo != "dqn" else "CartPole-v1"
     with pytest.raises(UnknownNameError, match=f"^unknown option '{name}'; .*{answer}"):
         metaroll.agent(algo, env, **{name: 1})
+
+
+def test_a_name_that_may_mean_two_things_is_answered_with_both() -> None:
+    with pytest.raises(UnknownNameError, match=r"'lr'; did you mean learning_rate=\.\.\. or inner_lr=\.\.\.\?"):
+        metaroll.agent("maml", "point-navigation", lr=0.1)
 
 
 def test_options_have_no_name_twice_within_an_algorithm() -> None:

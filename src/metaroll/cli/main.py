@@ -184,7 +184,7 @@ def _warning_text(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
     """What concerns the user is one line, as errors are; what concerns code says where."""
-    if category is UserWarning:
+    if category is UserWarning or (category is DeprecationWarning and " is called --" in str(message)):
         return warning_line(str(message))
     return f"{filename}:{lineno}: {category.__name__}: {message}\n"
 

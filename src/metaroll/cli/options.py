@@ -21,7 +21,7 @@ from rich.console import Console
 
 from metaroll.config import MISSING, Option, largest_integer, names_here, near_options
 from metaroll.data.folders.links import refuse_link
-from metaroll.errors import UnknownNameError, UsageError, option_text, shortened
+from metaroll.errors import UnknownNameError, UsageError, command_text, option_text, shortened
 from metaroll.training.display.consoles import HelpShown, make_console
 
 __all__ = [
@@ -99,10 +99,16 @@ def peek_option(arguments: Sequence[str], flag: str) -> str | None:
     return None
 
 
-def renamed_flags(arguments: Sequence[str], options: Sequence[Option]) -> list[str]:
+def renamed_flags(arguments: Sequence[str], options: Sequence[Option]) -> tuple[list[str], dict[str, str]]:
     """``arguments`` with the flags of their options, instead of names in other libraries or in former versions.
 
     A name that stands for several options is written as all of their flags, each with its values.
+
+    Returns:
+        The arguments, and what was typed for options and flags that they hold now (for ``named_as``).
+
+    Raises:
+        UsageError: An option is given twice, by two names.
     """
     groups: list[list[str]] = []
     for argument in arguments:
@@ -110,20 +116,30 @@ def renamed_flags(arguments: Sequence[str], options: Sequence[Option]) -> list[s
             groups.append([argument])
         else:
             groups[-1].append(argument)
-    known = {flag for option in options for flag in flags_for(option)}
+    known = {flag: option.name for option in options for flag in flags_for(option)}
     result: list[str] = []
+    typed: dict[str, str] = {}
+    names: dict[str, str] = {}
     for first, *values in groups:
         flag, equals, value = first.partition("=")
         plain = flag.replace("_", "-")
-        if not plain.startswith("--") or plain in known:
-            result += [first, *values]
-            continue
+        here = [known[plain]] if plain in known else []
         no = "no-" if plain.startswith("--no-") else ""
-        names = names_here(plain[2 + len(no) :].replace("-", "_"), options, lambda name: option_text(name))
-        flags = [f"--{no}{name.replace('_', '-')}" for name in names]
-        for here in flags if known.issuperset(flags) else [flag]:
-            result += [f"{here}{equals}{value}", *values]
-    return result
+        if plain.startswith("--") and not here:
+            foreign = plain[2 + len(no) :].replace("-", "_")
+            here = names_here(foreign, options, lambda name: option_text(name))
+            flags = [f"--{no}{name.replace('_', '-')}" for name in here]
+            if not known.keys() >= set(flags):
+                here, flags = [], [flag]
+            names |= {text: flag for name in here for text in (name, f"--{name.replace('_', '-')}")}
+        else:
+            flags = [flag]
+        for name in here:
+            if typed.setdefault(name, plain) != plain and no == "" and not typed[name].startswith("--no-"):
+                raise UsageError(f"{option_text(name)} is given twice, by {typed[name]} and {plain}: keep one")
+        for written in flags:
+            result += [f"{written}{equals}{value}", *values]
+    return result, names
 
 
 def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str) -> T:
@@ -162,7 +178,10 @@ def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str) 
         first = unknown[0].split("=")[0]
         if first.startswith("-"):
             value = " ".join(unknown[0].split("=", 1)[1:] or unknown[1:2])
-            near = near_options(first, value, [*flags_of(kind), "--help"])
+            # Only commands that train have options of all kinds; elsewhere concepts have names of their own.
+            near = near_options(
+                first, value, [*flags_of(kind), "--help"], absent=prog.startswith(command_text("train"))
+            )
             hint = f"; {near} See" if near.endswith(("?", ")")) else f"; {near}; see" if near else "; see"
             raise UnknownNameError(f"unknown option {first}{hint} {prog} --help")
         raise UsageError(f"unexpected argument {first!r}; see {prog} --help")

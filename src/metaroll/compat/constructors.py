@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
 from torch import nn
 
-from metaroll.errors import named_as
+from metaroll.config import config_of
 from metaroll.functional.search.multi_start import Starts
 from metaroll.learners.evolution import CEM as _CEM
 from metaroll.learners.evolution import CMAES as _CMAES
@@ -43,8 +44,8 @@ class OffPolicyRLAlgorithm(OffPolicyLearner[OffPolicyConfig]):
         use_target: Whether to use target networks (for subclasses that can do without).
         discount: Discount factor.
         steps_per_epoch: Cycles of an epoch; each collects steps, and then takes gradient steps.
-        max_path_length: Maximum number of steps of a rollout; null means the environment's time limit.
-        max_eval_path_length: The same in evaluations; null means max_path_length.
+        max_path_length: Maximum number of steps of a rollout; ``None`` means the environment's time limit.
+        max_eval_path_length: The same in evaluations; ``None`` means max_path_length.
         n_train_steps: Gradient steps of each cycle.
         buffer_batch_size: Replayed steps of a gradient step.
         min_buffer_size: Environment steps to collect before the first gradient step.
@@ -93,43 +94,36 @@ class OffPolicyRLAlgorithm(OffPolicyLearner[OffPolicyConfig]):
     ) -> None:
         self.use_target = use_target
         self.n_eval_trajs = n_eval_trajs
-        with named_as(
-            {
-                "cycles_per_epoch": "steps_per_epoch",
-                "max_steps": "max_path_length",
-                "max_eval_steps": "max_eval_path_length",
-                "gradient_steps": "n_train_steps",
-                "batch_size": "buffer_batch_size",
-                "warmup_steps": "min_buffer_size",
-                "num_envs": "rollout_batch_size",
-            }
-        ):
-            super().__init__(
-                env_spec,
-                OffPolicyConfig(
-                    discount=discount,
-                    cycles_per_epoch=steps_per_epoch,
-                    max_steps=max_path_length,
-                    max_eval_steps=max_eval_path_length,
-                    gradient_steps=n_train_steps,
-                    batch_size=buffer_batch_size,
-                    warmup_steps=min_buffer_size,
-                    num_envs=rollout_batch_size,
-                    reward_scale=reward_scale,
-                    smooth_return=smooth_return,
-                    update_to_data=update_to_data,
-                    n_step=n_step,
-                    evaluate_every=evaluate_every,
-                ),
-                policy=policy,
-                qf=qf,
-                replay_buffer=replay_buffer,
-                exploration_policy=exploration_policy,
-                task_sampler=task_sampler,
-                test_env_sampler=test_env_sampler,
-                seed=seed,
-                device=device,
-            )
+        super().__init__(
+            env_spec,
+            config_of(
+                OffPolicyConfig,
+                None,
+                {
+                    "discount": discount,
+                    "steps_per_epoch": steps_per_epoch,
+                    "max_path_length": max_path_length,
+                    "max_eval_path_length": max_eval_path_length,
+                    "n_train_steps": n_train_steps,
+                    "buffer_batch_size": buffer_batch_size,
+                    "min_buffer_size": min_buffer_size,
+                    "rollout_batch_size": rollout_batch_size,
+                    "reward_scale": reward_scale,
+                    "smooth_return": smooth_return,
+                    "update_to_data": update_to_data,
+                    "n_step": n_step,
+                    "evaluate_every": evaluate_every,
+                },
+            ),
+            policy=policy,
+            qf=qf,
+            replay_buffer=replay_buffer,
+            exploration_policy=exploration_policy,
+            task_sampler=task_sampler,
+            test_env_sampler=test_env_sampler,
+            seed=seed,
+            device=device,
+        )
 
     @abstractmethod
     def train_once(self, itr: int, paths: Sequence[Mapping[str, Any]]) -> float:
@@ -140,45 +134,81 @@ class OffPolicyRLAlgorithm(OffPolicyLearner[OffPolicyConfig]):
         """``config.cycles_per_epoch``."""
         return self.config.cycles_per_epoch
 
+    @steps_per_epoch.setter
+    def steps_per_epoch(self, value: int) -> None:
+        self.config = replace(self.config, cycles_per_epoch=value)
+
     @property
     def n_train_steps(self) -> int:
         """``config.gradient_steps``."""
         return self.config.gradient_steps
+
+    @n_train_steps.setter
+    def n_train_steps(self, value: int) -> None:
+        self.config = replace(self.config, gradient_steps=value)
 
     @property
     def buffer_batch_size(self) -> int:
         """``config.batch_size``."""
         return self.config.batch_size
 
+    @buffer_batch_size.setter
+    def buffer_batch_size(self, value: int) -> None:
+        self.config = replace(self.config, batch_size=value)
+
     @property
     def min_buffer_size(self) -> int:
         """``config.warmup_steps``."""
         return self.config.warmup_steps
+
+    @min_buffer_size.setter
+    def min_buffer_size(self, value: int) -> None:
+        self.config = replace(self.config, warmup_steps=value)
 
     @property
     def rollout_batch_size(self) -> int:
         """``config.num_envs``."""
         return self.config.num_envs
 
+    @rollout_batch_size.setter
+    def rollout_batch_size(self, value: int) -> None:
+        self.config = replace(self.config, num_envs=value)
+
     @property
     def reward_scale(self) -> float:
         """``config.reward_scale``."""
         return self.config.reward_scale
+
+    @reward_scale.setter
+    def reward_scale(self, value: float) -> None:
+        self.config = replace(self.config, reward_scale=value)
 
     @property
     def smooth_return(self) -> bool:
         """``config.smooth_return``."""
         return self.config.smooth_return
 
+    @smooth_return.setter
+    def smooth_return(self, value: bool) -> None:
+        self.config = replace(self.config, smooth_return=value)
+
     @property
     def update_to_data(self) -> float:
         """``config.update_to_data``."""
         return self.config.update_to_data
 
+    @update_to_data.setter
+    def update_to_data(self, value: float) -> None:
+        self.config = replace(self.config, update_to_data=value)
+
     @property
     def n_step(self) -> int:
         """``config.n_step``."""
         return self.config.n_step
+
+    @n_step.setter
+    def n_step(self, value: int) -> None:
+        self.config = replace(self.config, n_step=value)
 
 
 class CEM(_CEM):
@@ -192,7 +222,7 @@ class CEM(_CEM):
         baseline: Kept for code written for metarl; nothing is learned from it.
         n_samples: Number of candidates of an epoch.
         discount: Discount factor of discounted_return in the log; the search maximizes undiscounted returns.
-        max_path_length: Maximum number of steps of a rollout; null means the environment's time limit.
+        max_path_length: Maximum number of steps of a rollout; ``None`` means the environment's time limit.
         init_std: Standard deviation of the candidates at first.
         best_frac: Share of the candidates that the distribution is fitted to; their number is rounded down.
         extra_std: Standard deviation of further noise, which fades.
@@ -231,28 +261,31 @@ class CEM(_CEM):
         seed: int | None = None,
     ) -> None:
         self.baseline = baseline
-        with named_as({"population": "n_samples", "max_steps": "max_path_length", "init_sigma": "init_std"}):
-            super().__init__(
-                env_spec,
-                CEMLearnerConfig(
-                    population=n_samples,
-                    discount=discount,
-                    max_steps=max_path_length,
-                    init_sigma=init_std,
-                    best_frac=best_frac,
-                    extra_std=extra_std,
-                    extra_decay_time=extra_decay_time,
-                    covariance=covariance,
-                    mirrored=mirrored,
-                    elitism=elitism,
-                ),
-                policy=policy,
-                trials=trials,
-                starts=starts,
-                task_sampler=task_sampler,
-                test_env_sampler=test_env_sampler,
-                seed=seed,
-            )
+        super().__init__(
+            env_spec,
+            config_of(
+                CEMLearnerConfig,
+                None,
+                {
+                    "n_samples": n_samples,
+                    "discount": discount,
+                    "max_path_length": max_path_length,
+                    "init_std": init_std,
+                    "best_frac": best_frac,
+                    "extra_std": extra_std,
+                    "extra_decay_time": extra_decay_time,
+                    "covariance": covariance,
+                    "mirrored": mirrored,
+                    "elitism": elitism,
+                },
+            ),
+            policy=policy,
+            trials=trials,
+            starts=starts,
+            task_sampler=task_sampler,
+            test_env_sampler=test_env_sampler,
+            seed=seed,
+        )
 
 
 class CMAES(_CMAES):
@@ -264,22 +297,22 @@ class CMAES(_CMAES):
         env_spec: Environment or spec.
         policy: What is trained, with the parameters that require a gradient.
         baseline: Kept for code written for metarl; nothing is learned from it.
-        n_samples: Number of candidates of an epoch; null means 4 + int(3 ln P) for P parameters.
+        n_samples: Number of candidates of an epoch; ``None`` means 4 + int(3 ln P) for P parameters.
         discount: Discount factor of discounted_return in the log; the search maximizes undiscounted returns.
-        max_path_length: Maximum number of steps of a rollout; null means the environment's time limit.
+        max_path_length: Maximum number of steps of a rollout; ``None`` means the environment's time limit.
         sigma0: Standard deviation of the candidates at first.
-        separable: Learn the diagonal of the covariance only; null means above 500 parameters.
+        separable: Learn the diagonal of the covariance only; ``None`` means above 500 parameters.
         active: Learn from the worse half of the candidates, too (not with bounds, but of a diagonal).
         mirrored: Draw candidates in pairs on both sides of the mean.
         elitism: Try the best candidate so far again in each epoch.
-        lower: Lower bound of every parameter; null means none.
-        upper: Upper bound of every parameter; null means none.
+        lower: Lower bound of every parameter; ``None`` means none.
+        upper: Upper bound of every parameter; ``None`` means none.
         restarts: Begin again where a search has ended: not (none), each time with twice as many candidates (ipop), or
             with many and with few in turns (bipop).
         max_restarts: How many restarts (with more candidates) are made.
         reevaluated: How many candidates are tried twice, to measure how much chance is in their ranks.
         max_repetitions: How many times as many rollouts a candidate may get where chance decides.
-        target: Return that ends the training; null means none.
+        target: Return that ends the training; ``None`` means none.
         trials: How candidates are tried; ``None`` means ``Trials()``.
         starts: How often the search begins; ``None`` means once.
         task_sampler: Variations to try candidates in: a list of ``EnvUpdate``, or a sampler; ``None`` means the nominal
@@ -316,33 +349,36 @@ class CMAES(_CMAES):
         seed: int | None = None,
     ) -> None:
         self.baseline = baseline
-        with named_as({"population": "n_samples", "max_steps": "max_path_length", "init_sigma": "sigma0"}):
-            super().__init__(
-                env_spec,
-                CMAESLearnerConfig(
-                    population=n_samples,
-                    discount=discount,
-                    max_steps=max_path_length,
-                    init_sigma=sigma0,
-                    separable=separable,
-                    active=active,
-                    mirrored=mirrored,
-                    elitism=elitism,
-                    lower=lower,
-                    upper=upper,
-                    restarts=restarts,
-                    max_restarts=max_restarts,
-                    reevaluated=reevaluated,
-                    max_repetitions=max_repetitions,
-                    target=target,
-                ),
-                policy=policy,
-                trials=trials,
-                starts=starts,
-                task_sampler=task_sampler,
-                test_env_sampler=test_env_sampler,
-                seed=seed,
-            )
+        super().__init__(
+            env_spec,
+            config_of(
+                CMAESLearnerConfig,
+                None,
+                {
+                    "n_samples": n_samples,
+                    "discount": discount,
+                    "max_path_length": max_path_length,
+                    "sigma0": sigma0,
+                    "separable": separable,
+                    "active": active,
+                    "mirrored": mirrored,
+                    "elitism": elitism,
+                    "lower": lower,
+                    "upper": upper,
+                    "restarts": restarts,
+                    "max_restarts": max_restarts,
+                    "reevaluated": reevaluated,
+                    "max_repetitions": max_repetitions,
+                    "target": target,
+                },
+            ),
+            policy=policy,
+            trials=trials,
+            starts=starts,
+            task_sampler=task_sampler,
+            test_env_sampler=test_env_sampler,
+            seed=seed,
+        )
 
 
 class PEARL(_PEARL):
@@ -357,7 +393,7 @@ class PEARL(_PEARL):
         qf: Q function, called ``qf(observation | action, z)``; built from ``augment_env_spec``.
         vf: Value function, called ``vf(observation, z)``; built from ``get_env_spec(..., 'vf')``.
         num_train_tasks: Number of training tasks, len(env).
-        num_test_tasks: Number of held-out tasks; null means all that there are.
+        num_test_tasks: Number of held-out tasks; ``None`` means all that there are.
         latent_dim: Length of z.
         encoder_hidden_sizes: Hidden layers of the encoder.
         test_env_sampler: Task sampler of the meta-test.
@@ -395,7 +431,7 @@ class PEARL(_PEARL):
         context_reward_key: Name of an env_info ('sparse_reward') that replaces the reward in the context; actor and
             critic keep the reward.
         evaluate_every: Meta-test after every so many epochs; 0 means never.
-        memory_limit: Refuse buffers that could outgrow so many bytes; null means no limit.
+        memory_limit: Refuse buffers that could outgrow so many bytes; ``None`` means no limit.
         env_spec: Spec of the nominal environment (not augmented); ``None`` builds ``env[0]()`` to read it.
         qf2: The second Q function; ``None`` means a copy of ``qf`` with weights of its own.
         seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
@@ -454,63 +490,57 @@ class PEARL(_PEARL):
         device: str | torch.device | None = None,
         num_epochs: int | None = None,
     ) -> None:
-        with named_as(
-            {
-                "tau": "soft_target_tau",
-                "gradient_steps": "num_steps_per_epoch",
-                "warmup_steps": "num_initial_steps",
-                "tasks_per_epoch": "num_tasks_sample",
-                "max_steps": "max_path_length",
-                "replay_size": "replay_buffer_size",
-            }
-        ):
-            super().__init__(
-                env,
-                PEARLConfig(
-                    num_train_tasks=num_train_tasks,
-                    num_test_tasks=num_test_tasks,
-                    latent_dim=latent_dim,
-                    encoder_hidden_sizes=tuple(encoder_hidden_sizes),
-                    policy_lr=policy_lr,
-                    qf_lr=qf_lr,
-                    vf_lr=vf_lr,
-                    context_lr=context_lr,
-                    policy_mean_reg_coeff=policy_mean_reg_coeff,
-                    policy_std_reg_coeff=policy_std_reg_coeff,
-                    policy_pre_activation_coeff=policy_pre_activation_coeff,
-                    tau=soft_target_tau,
-                    kl_lambda=kl_lambda,
-                    use_information_bottleneck=use_information_bottleneck,
-                    use_next_obs_in_context=use_next_obs_in_context,
-                    meta_batch_size=meta_batch_size,
-                    gradient_steps=num_steps_per_epoch,
-                    warmup_steps=num_initial_steps,
-                    tasks_per_epoch=num_tasks_sample,
-                    num_steps_prior=num_steps_prior,
-                    num_steps_posterior=num_steps_posterior,
-                    num_extra_rl_steps_posterior=num_extra_rl_steps_posterior,
-                    batch_size=batch_size,
-                    embedding_batch_size=embedding_batch_size,
-                    embedding_mini_batch_size=embedding_mini_batch_size,
-                    max_steps=max_path_length,
-                    discount=discount,
-                    replay_size=replay_buffer_size,
-                    reward_scale=reward_scale,
-                    update_post_train=update_post_train,
-                    context_reward_key=context_reward_key,
-                    evaluate_every=evaluate_every,
-                    memory_limit=memory_limit,
-                ),
-                inner_policy=inner_policy,
-                qf=qf,
-                vf=vf,
-                test_env_sampler=test_env_sampler,
-                policy_class=policy_class,
-                encoder_class=encoder_class,
-                optimizer_class=optimizer_class,
-                env_spec=env_spec,
-                qf2=qf2,
-                seed=seed,
-                device=device,
-                num_epochs=num_epochs,
-            )
+        super().__init__(
+            env,
+            config_of(
+                PEARLConfig,
+                None,
+                {
+                    "num_train_tasks": num_train_tasks,
+                    "num_test_tasks": num_test_tasks,
+                    "latent_dim": latent_dim,
+                    "encoder_hidden_sizes": encoder_hidden_sizes,
+                    "policy_lr": policy_lr,
+                    "qf_lr": qf_lr,
+                    "vf_lr": vf_lr,
+                    "context_lr": context_lr,
+                    "policy_mean_reg_coeff": policy_mean_reg_coeff,
+                    "policy_std_reg_coeff": policy_std_reg_coeff,
+                    "policy_pre_activation_coeff": policy_pre_activation_coeff,
+                    "soft_target_tau": soft_target_tau,
+                    "kl_lambda": kl_lambda,
+                    "use_information_bottleneck": use_information_bottleneck,
+                    "use_next_obs_in_context": use_next_obs_in_context,
+                    "meta_batch_size": meta_batch_size,
+                    "num_steps_per_epoch": num_steps_per_epoch,
+                    "num_initial_steps": num_initial_steps,
+                    "num_tasks_sample": num_tasks_sample,
+                    "num_steps_prior": num_steps_prior,
+                    "num_steps_posterior": num_steps_posterior,
+                    "num_extra_rl_steps_posterior": num_extra_rl_steps_posterior,
+                    "batch_size": batch_size,
+                    "embedding_batch_size": embedding_batch_size,
+                    "embedding_mini_batch_size": embedding_mini_batch_size,
+                    "max_path_length": max_path_length,
+                    "discount": discount,
+                    "replay_buffer_size": replay_buffer_size,
+                    "reward_scale": reward_scale,
+                    "update_post_train": update_post_train,
+                    "context_reward_key": context_reward_key,
+                    "evaluate_every": evaluate_every,
+                    "memory_limit": memory_limit,
+                },
+            ),
+            inner_policy=inner_policy,
+            qf=qf,
+            vf=vf,
+            test_env_sampler=test_env_sampler,
+            policy_class=policy_class,
+            encoder_class=encoder_class,
+            optimizer_class=optimizer_class,
+            env_spec=env_spec,
+            qf2=qf2,
+            seed=seed,
+            device=device,
+            num_epochs=num_epochs,
+        )

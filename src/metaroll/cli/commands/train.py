@@ -14,7 +14,7 @@ from metaroll.cli.commands.train_help import USAGE, arguments_class, show_algori
 from metaroll.cli.options import AsTrained, Newest, Output, Switch, parse_command, unset
 from metaroll.config import GIVEN
 from metaroll.diagnostics.report import one_line
-from metaroll.errors import MetarollError, UnknownNameError, UsageError, blame_input, command_text
+from metaroll.errors import MetarollError, UnknownNameError, UsageError, blame_input, command_text, named_as
 from metaroll.training.algorithms.other_names import swapped_names
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, example_envs, require_known
 from metaroll.training.settings.run import SnapshotMode
@@ -201,8 +201,13 @@ def demo(arguments: Sequence[str]) -> None:
 def train(arguments: Sequence[str]) -> None:
     """Train an algorithm in a task family."""
     (algo, env), rest = _algorithm_and_environment(arguments)
+    rest, names = cli.renamed_flags(rest, run_options(algo))
+    with named_as(names):
+        _train(algo, env, rest)
+
+
+def _train(algo: str, env: str, rest: list[str]) -> None:
     options = run_options(algo)
-    rest = cli.renamed_flags(rest, options)
     from metaroll.cli.runs import (
         seed_group,
     )  # only now, as elsewhere here: it loads torch, for which help need not wait
@@ -335,7 +340,7 @@ def _refuse_lasting(arguments: Sequence[str]) -> None:
     config = run_folder.read_config(folder, file)
     fixed = {flag: option for option in run_options(config["algo"]) for flag in cli.flags_for(option)}
     fixed = {flag: option for flag, option in fixed.items() if flag not in cli.flags_of(_ResumeArguments)}
-    rest = cli.renamed_flags(rest, run_options(config["algo"]))
+    rest, _ = cli.renamed_flags(rest, run_options(config["algo"]))
     typed = (argument.split("=")[0].replace("_", "-") for argument in rest)
     if (flag := next((flag for flag in typed if flag in fixed), None)) is not None:
         kept = config[fixed[flag].section].get(fixed[flag].name)

@@ -16,7 +16,7 @@ from metaroll.config import config_of
 from metaroll.data.replay.replay_buffer import ReplayBatch, ReplayBuffer
 from metaroll.data.replay.streams import named_leaves
 from metaroll.data.rollouts import Rollouts
-from metaroll.errors import option_text
+from metaroll.errors import named_as, option_text
 from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.foreign import as_runner
 from metaroll.learners.off_policy.configs import OffPolicyConfig, PrioritiesConfig
@@ -123,8 +123,9 @@ class OffPolicyLearner(RLAlgorithm, ABC, Generic[C]):
         self.test_env_sampler = test_env_sampler
         self._tasks = TrainingTasks(task_sampler, derive_seed("off-policy tasks", self.seed))
         self._replay = as_replay(self.replay_buffer, settings.n_step)
-        _check_sizes(self._replay.capacity, settings)
-        self.env_steps_per_cycle = _steps_of_cycle(settings)
+        with named_as(settings.names_given):
+            _check_sizes(self._replay.capacity, settings)
+            self.env_steps_per_cycle = _steps_of_cycle(settings)
         """Environment steps of each cycle, all rollouts together."""
         self._episodes = RunningEpisodes(settings.num_envs)
         self._generator = np.random.default_rng(derive_seed("off-policy batches", self.seed))

@@ -75,7 +75,7 @@ def swapped_names(names: Sequence[str], algorithms: Sequence[str]) -> str:
 
 def unknown_argument(name: str, known: Sequence[str]) -> str:
     """What to say of an argument of ``Agent.learn`` that is not ``known``."""
-    hint = _ARGUMENTS.get(name) or near_options(name, "", known) or f"there are {', '.join(known)}"
+    hint = _ARGUMENTS.get(name) or near_options(name, "", known, absent=False) or f"there are {', '.join(known)}"
     return f"learn has no argument {name!r}: {hint}"
 
 

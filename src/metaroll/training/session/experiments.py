@@ -193,14 +193,17 @@ def resolve(
     description, options = get_algorithm(algo), run_options(algo)
     named = [(where, *_named(values, options, kept)) for where, values in layers]
     layers = [(where, values) for where, values, _ in named]
-    names = {name: given for *_, others in named for name, given in others.items()}
+    names: dict[str, str] = {}
+    for _, given, others in named:  # what the strongest layer calls it
+        names = {name: called for name, called in names.items() if name not in given} | others
     known = {option.name for option in options}
     sizes, tuned = description.sizes(env), preset(algo, env)
     own = {name: value for name, value in sizes.items() if name in known and value is not None}
     size = _size_of(algo, env, layers) if size is None else size
     sized = {"size": size, **_fitting(env, size_values(algo, env, size))}
     ours = [("the environment", own), ("the preset", tuned), ("the size", sized)]
-    values, usual = merge_layers(options, [*ours, *layers]), merge_layers(options, ours)
+    with named_as(names):
+        values, usual = merge_layers(options, [*ours, *layers]), merge_layers(options, ours)
     values["size"] = size
     for name in description.follows_epochs:
         if name in tuned and not any(name in layer for _, layer in layers):
@@ -211,7 +214,7 @@ def resolve(
     for option in options:
         name, why = option.name, idle.get(option.name)
         if why is not None and name in asked and values[name] not in (option.default, usual[name]):
-            raise ValueError(f"{option_text(name, values[name])} has no effect: {why}")
+            raise ValueError(f"{option_text(names.get(name, name), values[name])} has no effect: {why}")
     missing = [option for option in options if values[option.name] is MISSING]
     if missing:
         flags = ", ".join(option_text(option.name) for option in missing)
