@@ -203,7 +203,7 @@ def costs_of(
 ) -> dict[str, Any]:
     """What an iteration took."""
     updates, seconds, device = (
-        config["algorithm"]["num_steps_per_epoch"],
+        config["algorithm"]["gradient_steps"],
         numbers["epoch_seconds"],
         config["run"]["device"],
     )

@@ -73,20 +73,20 @@ def gain(seed: int, what: str, quick: bool) -> dict[str, Any]:
     fixed = None if encoder is None else FixedEncoder(encoder)
     algo = m.SAC(
         spec,
-        TanhGaussianMLPPolicy(spec, (64, 64), init="fan_in", encoder=fixed, generator=generator),
-        Critics(spec, 2, (64, 64), init="fan_in", encoder=encoder, generator=generator),
+        policy=TanhGaussianMLPPolicy(spec, (64, 64), init="fan_in", encoder=fixed, generator=generator),
+        qf=Critics(spec, 2, (64, 64), init="fan_in", encoder=encoder, generator=generator),
         seed=seed,
         discount=0.9,
         policy_lr=1e-3,
         qf_lr=1e-3,
         random_steps=500,
-        min_buffer_size=500,
+        warmup_steps=500,
         replay_size=20_000,
-        buffer_batch_size=64,
-        rollout_batch_size=4,
-        steps_per_epoch=25,
-        n_train_steps=20,
-        max_path_length=20,
+        batch_size=64,
+        num_envs=4,
+        cycles_per_epoch=25,
+        gradient_steps=20,
+        max_steps=20,
         evaluate_every=0,
     )
     runner = m.LocalRunner(seed=seed)

@@ -172,7 +172,7 @@ def trained(config: Mapping[str, Any], networks: Sequence[Any]) -> Experiment:
 
 def dense_line(found: Mapping[str, np.ndarray], config: Mapping[str, Any]) -> dict[str, Any]:
     """Normalized score of the adapted episodes; the references count in the same cells."""
-    adapted = slice(config["evaluation"]["n_exploration_traj"], None)
+    adapted = slice(config["evaluation"]["num_adaptation_episodes"], None)
     per_task = {name: cells[:, :, adapted].mean(axis=(1, 2)) for name, cells in found.items()}
     return {
         "metric": "normalized_score",

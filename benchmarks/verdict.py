@@ -48,6 +48,7 @@ from _reporting import read_results, report, versions
 from gymnasium.spaces import Box
 from scipy import special
 
+from metaroll.config import former_names
 from metaroll.envs.base.batched_env import BatchedEnv, SettableTask
 from metaroll.envs.base.simulator import Columns, NextState, TaskSimulator
 from metaroll.envs.lookup.registry import get_family
@@ -62,6 +63,7 @@ from metaroll.training.evaluation.evaluation_metrics import independent_means, i
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.evaluation.verdict import FEWEST_TASKS, judge
 from metaroll.training.session.experiments import resolve
+from metaroll.training.settings.evaluation import MetaEvaluationConfig
 from metaroll.types import EnvSpec, Policy, PolicyInfo
 
 NAME = "verdict"
@@ -250,7 +252,8 @@ def protocols() -> dict[str, dict[str, Any]]:
         for env in (*preset_names(algo), "point-momentum", "point-corners"):
             for size in (None, "small", "medium"):
                 config = resolve(algo, env, size=size)
-                how = {name: config["evaluation"][name] for name in HOW}
+                evaluation = former_names(config["evaluation"], MetaEvaluationConfig)
+                how = {name: evaluation[name] for name in HOW}
                 if how["adaptation_rounds"] is not None:
                     how["n_exploration_traj"] = how["adaptation_rounds"] * how["episodes_per_round"]
                     # Gradients of scores need noise, so that nobody acts as the exploration policy does.

@@ -51,7 +51,8 @@ class OffPolicyRLAlgorithm(OffPolicyLearner[OffPolicyConfig]):
         min_buffer_size: Environment steps to collect before the first gradient step.
         rollout_batch_size: Number of rollouts that go on side by side.
         reward_scale: What rewards are multiplied with as they enter an update; they are stored as they are.
-        smooth_return: train_once returns the average over all episodes, rather than those of the epoch (the log's).
+        smooth_return: Cycles tell the average return of all episodes, rather than of those of the epoch (which the log
+            has).
         exploration_policy: What acts in training; ``None`` means the usual one.
         update_to_data: Gradient steps per environment step.
         n_step: Rewards to sum before the value of an observation counts.

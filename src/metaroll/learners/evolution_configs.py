@@ -26,8 +26,7 @@ class Trials(Config):
 
     rollouts_per_candidate: Annotated[
         Whole | None,
-        "Number of rollouts of each candidate (in each task); null means the batch_size of LocalRunner.train, in steps "
-        "of whole rollouts.",
+        "Number of rollouts of each candidate (in each task); null means as many as LocalRunner.train is told.",
     ] = None
     common_random_numbers: Annotated[
         bool,

@@ -60,7 +60,7 @@ class OffPolicyConfig(Config):
         Positive, "What rewards are multiplied with as they enter an update; they are stored as they are."
     ] = 1.0
     smooth_return: Annotated[
-        bool, "train_once returns the average over all episodes, rather than those of the epoch (the log's)."
+        bool, "Cycles tell the average return of all episodes, rather than of those of the epoch (which the log has)."
     ] = True
     update_to_data: Annotated[Positive, "Gradient steps per environment step."] = 1.0
     n_step: Annotated[Whole, "Rewards to sum before the value of an observation counts."] = 1
