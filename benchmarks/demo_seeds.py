@@ -42,7 +42,7 @@ QUICK = {
     "encoder_hidden_sizes": (16,),
     "num_train_tasks": 8,
     "num_test_tasks": 4,
-    "num_steps_per_epoch": 5,
+    "gradient_steps": 5,
 }
 
 

@@ -95,7 +95,7 @@ def first_agent(bench: Bench, scratch: Path, torch: str) -> None:
     """From ``pip install`` of the wheel to the action of an agent that has adapted to a held-out task."""
     config = {"algo": "pearl", "env": "point-robot", "size": "small", "episodes": 3}
     if bench.quick:  # nothing is installed, and next to nothing learned
-        more = ", epochs=1, num_initial_steps=20, num_steps_per_epoch=5"
+        more = ", epochs=1, warmup_steps=20, gradient_steps=5"
         begun = time.perf_counter()
         run([sys.executable, "-c", FIRST_AGENT.format(more=more)], scratch)
         seconds = time.perf_counter() - begun

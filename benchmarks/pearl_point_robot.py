@@ -57,7 +57,7 @@ _SPARSE: dict[str, Any] = {
     **DEMO_VALUES,
     "evaluate_every": 10,
     "num_train_tasks": 80,
-    "num_initial_steps": 100,
+    "warmup_steps": 100,
     "num_extra_rl_steps_posterior": 0,
 }
 # The sparse reward alone does not get small networks going in so little time: who does not know the goal yet goes to
@@ -69,7 +69,7 @@ _SPARSE: dict[str, Any] = {
 # still raise the gain after 30 epochs.
 _SPARSE_CONTEXT: dict[str, Any] = {
     **_SPARSE,
-    "num_tasks_sample": 40,
+    "tasks_per_epoch": 40,
     "num_steps_prior": 40,
     "num_steps_posterior": 160,
     "meta_batch_size": 16,
@@ -79,7 +79,7 @@ SPARSE: tuple[dict[str, Any], ...] = (
     {
         **_SPARSE,
         "epochs": 120,
-        "num_tasks_sample": 20,
+        "tasks_per_epoch": 20,
         "context_reward_key": None,
         "return_reward_key": None,
         "num_steps_prior": 100,
@@ -104,9 +104,9 @@ QUICK: dict[str, Any] = {
     "encoder_hidden_sizes": (16,),
     "num_train_tasks": 4,
     "num_test_tasks": 5,
-    "num_initial_steps": 40,
-    "num_steps_per_epoch": 5,
-    "num_tasks_sample": 2,
+    "warmup_steps": 40,
+    "gradient_steps": 5,
+    "tasks_per_epoch": 2,
 }
 REPETITIONS = 4  # of the final evaluation, in every held-out task
 FIFTH = 5  # episodes are counted from 1
