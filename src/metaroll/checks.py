@@ -100,6 +100,8 @@ def check_number(name: str, value: Any, low: float, high: float = math.inf, *, a
         raise TypeError(f"{name} must be a number, got {shortened(value)} of type {type(value).__name__}")
     number = _as_float(value)
     if not math.isfinite(number) or not low <= value <= high or (above_low and value == low):
+        if low == -math.inf and high == math.inf:
+            raise ValueError(f"{name} must be a finite number, got {shortened(value)}")
         opening = "(" if above_low or low == -math.inf else "["
         closing = ")" if high == math.inf else "]"
         got = shortened(value) if isinstance(value, int) else value

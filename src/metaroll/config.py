@@ -38,6 +38,7 @@ from metaroll.errors import (
     LARGEST_SEED,
     UnknownNameError,
     named_as,
+    option_name,
     option_text,
     said,
     shortened,
@@ -59,7 +60,6 @@ __all__ = [
     "Was",
     "Weight",
     "Whole",
-    "check_value",
     "config_of",
     "described",
     "described_values",
@@ -114,7 +114,8 @@ class UnusedWhere:
         value = values.get(self.other, MISSING)
         if value is MISSING or value != self.value:
             return ""
-        return f"{self.other} is {value!r}" + (f": give {option_text(self.other)}, too" if value is None else "")
+        is_now = f"{option_name(self.other)} is {value!r}"
+        return is_now + (f": give {option_text(self.other)}, too" if value is None else "")
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ class UsedWhere:
         value = values.get(self.other, MISSING)
         if value is MISSING or value == self.value:
             return ""
-        return f"{self.other} is {value!r}; leave that out, and it counts"
+        return f"{option_name(self.other)} is {value!r}; leave that out, and it counts"
 
 
 Whole = Annotated[int, Bounds(1)]
@@ -146,6 +147,8 @@ Share = Annotated[float, Bounds(0.0, 1.0)]
 """A number in [0, 1]."""
 
 _SCALARS = (bool, int, float, str)
+_ACCEPTED = {int: int | np.integer, float: int | float | np.integer | np.floating}
+"""What is taken for numbers."""
 
 
 @dataclass(frozen=True)
@@ -190,44 +193,46 @@ class Option:
             base = tuple[base, ...]
         return base | None if self.optional else base
 
-    def checked(self, value: Any) -> Any:
+    def checked(self, value: Any, where: str = GIVEN) -> Any:
         """``value`` as plain Python, if it is one of the values that the field takes.
+
+        Args:
+            value: The value; lists, rows of arrays and integers are taken for tuples and numbers.
+            where: What it comes from, which errors name: ``GIVEN``, or a file.
 
         Raises:
             TypeError: It is of another type.
             ValueError: It lies outside the bounds, or is none of the choices.
         """
-        if value is None:
-            if self.optional:
-                return None
-            raise TypeError(f"{self.name} must be {_expectation(self, True)}, got None")
-        if self.many:
-            if not _is_listed(value):
-                raise TypeError(f"{self.name} must be {_expectation(self, True)}, got {shortened(value)}")
+        if value is None and self.optional:
+            return None
+        typed = where == GIVEN
+        name = option_name(self.name) if typed else f"{self.name} in {where}"
+        if self.many and value is not None and _is_listed(value):
             entry = dataclasses.replace(self, many=False, optional=False)
             try:
-                return tuple(entry.checked(item) for item in value)
+                return tuple(entry.checked(item, where) for item in value)
             except (TypeError, ValueError) as error:
                 raise type(error)(f"{error}, in {shortened(list(value))}") from error
-        if self.choices:
-            if not isinstance(value, self.kind):
-                raise TypeError(f"{self.name} must be {_expectation(self, True)}, got {shortened(value)}")
-            if value not in self.choices:
-                raise unknown_name(self.name, str(value), [str(choice) for choice in self.choices])
-            return value
-        bounds = self.bounds
-        if self.kind is int:
-            high = largest_integer(self.name) if bounds.high == math.inf else int(bounds.high)
-            return check_whole(self.name, value, _lowest(bounds), high)
+        if self.kind is float and isinstance(value, str) and not typed:
+            with contextlib.suppress(ValueError):
+                value = float(value)  # YAML 1.1 reads 3e-4 as text
+        right = _ACCEPTED.get(self.kind, self.kind)
+        if self.many or not isinstance(value, right) or isinstance(value, bool) != (self.kind is bool):
+            example = f", as in {shortened(_listed(self, value))}" if self.many and _is_one(value) else ""
+            got = shortened(value) + ("" if value is None else f" of type {type(value).__name__}")
+            raise TypeError(f"{name} must be {_expectation(self, typed)}{example}, got {got}")
+        if self.choices and value not in self.choices:
+            near = difflib.get_close_matches(str(value), map(str, self.choices), n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise UnknownNameError(f"{name} must be {_expectation(self, typed)}, got {shortened(value)}{hint}")
+        low, high = self.bounds.low, self.bounds.high
+        if self.kind is int and not self.choices:
+            lowest = -LARGEST_COUNT if low == -math.inf else int(low)
+            return check_whole(name, value, lowest, largest_integer(self.name) if high == math.inf else int(high))
         if self.kind is float:
-            return check_number(self.name, value, bounds.low, bounds.high, above_low=bounds.above_low)
-        if not isinstance(value, self.kind):
-            raise TypeError(f"{self.name} must be {_expectation(self, True)}, got {shortened(value)}")
+            return check_number(name, value, low, high, above_low=self.bounds.above_low)
         return value
-
-
-def _lowest(bounds: Bounds) -> int:
-    return -LARGEST_COUNT if bounds.low == -math.inf else int(bounds.low)
 
 
 def largest_integer(name: str) -> int:
@@ -271,7 +276,16 @@ class Config(metaclass=_NamesUnderstood):
         self.check()
 
     def check(self) -> None:
-        """Raise where values of several fields do not go together; a subclass calls this one, too."""
+        """Raise ``wrong`` where values of several fields do not go together; a subclass calls this one, too."""
+
+    def wrong(self, name: str, expected: str, hint: str = "") -> ValueError:
+        """Error of a field: what it must be, beside other fields (``shown``), and perhaps why."""
+        value = shortened(getattr(self, name))
+        return ValueError(f"{option_name(name)} must {expected}, got {value}" + (f": {hint}" if hint else ""))
+
+    def shown(self, name: str) -> str:
+        """A field and its value, for messages: ``num_atoms=25``, ``--num-atoms 25``."""
+        return option_text(name, getattr(self, name))
 
     @property
     def names_given(self) -> Mapping[str, str]:
@@ -529,36 +543,13 @@ def _unknown_there(name: str, known: Iterable[str]) -> str:
 
 
 # ------------------------------------------------------------------------------------------ values from flags and files
-def check_value(option: Option, value: Any, where: str) -> Any:
-    """``value`` as the option's type, or an error that says where it stands and what was expected."""
-    if value is None:
-        if option.optional:
-            return None
-    elif option.many:
-        if _is_listed(value):
-            element = dataclasses.replace(option, many=False, optional=False)
-            return tuple(check_value(element, item, where) for item in value)
-    elif option.choices:
-        if value in option.choices:
-            return value
-    elif option.kind is float and isinstance(value, int | float | str) and not isinstance(value, bool):
-        if isinstance(value, int) and abs(value) > sys.float_info.max:
-            raise ValueError(f"{option.name} in {where} must be at most {sys.float_info.max:g}, got {shortened(value)}")
-        with contextlib.suppress(ValueError):
-            return float(value)  # YAML 1.1 reads 3e-4 as text
-    elif isinstance(value, option.kind) and isinstance(value, bool) == (option.kind is bool):
-        if option.kind is int and abs(value) > (most := largest_integer(option.name)):
-            raise ValueError(f"{option.name} in {where} must be at most {most}, got {shortened(value)}")
-        return value
-    expected = _expectation(option, where == GIVEN)
-    if option.many and isinstance(value, int | float | str):
-        expected += f", as in {shortened(_listed(option, value))}"
-    raise ValueError(f"{option.name} in {where} must be {expected}, got {shortened(value)}")
-
-
 def _is_listed(value: Any) -> bool:
     is_row = isinstance(value, np.ndarray) and value.ndim == 1
     return is_row or (isinstance(value, Sequence) and not isinstance(value, str | bytes))
+
+
+def _is_one(value: Any) -> bool:
+    return isinstance(value, int | float | str)
 
 
 def _listed(option: Option, value: Any) -> list[Any]:
@@ -573,7 +564,7 @@ def _expectation(option: Option, typed: bool) -> str:
     )
     one = " or ".join(repr(c) for c in option.choices) or {
         bool: yes_or_no,
-        int: "an integer",
+        int: "an integer" + (f" of at least {option.bounds.low:g}" if option.bounds.low > -math.inf else ""),
         float: "a number",
         str: "a text",
     }.get(option.kind, option.kind.__name__)
@@ -595,7 +586,7 @@ def merge_layers(options: Iterable[Option], layers: Iterable[tuple[str, Mapping[
         if (wrong := unknown_options(layer, known, where)) is not None:
             raise wrong
         for name, value in layer.items():
-            values[name] = check_value(known[name], value, where)
+            values[name] = known[name].checked(value, where)
     return values
 
 

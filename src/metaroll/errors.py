@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import difflib
 import json
-import re
 import reprlib
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
@@ -51,6 +50,7 @@ __all__ = [
     "in_shell",
     "install_text",
     "named_as",
+    "option_name",
     "option_text",
     "said",
     "shortened",
@@ -68,6 +68,7 @@ _MOST_LISTED = 40
 _LONGEST_TEXT = 5000
 """Characters of names, which come from files, too, in a message."""
 _IN_SHELL: ContextVar[bool] = ContextVar("in_shell", default=False)
+_CALLED: ContextVar[Mapping[str, str]] = ContextVar("called", default=MappingProxyType({}))
 _FLAGS = {"run_dir": "--out", "transport": "--engine"}
 """Flags that are not the keyword with dashes."""
 
@@ -266,7 +267,7 @@ class DivergedError(InvalidValueError):
     @classmethod
     def of(cls, happened: str, lower: Mapping[str, float]) -> Self:
         """The error, with advice behind what has happened."""
-        names = " or ".join(f"{name} (now {value:g})" for name, value in lower.items())
+        names = " or ".join(f"{option_name(name)} (now {value:g})" for name, value in lower.items())
         return cls(
             f"{happened}; lower {names}, and train anew: a run keeps its settings, and resumed it meets the same",
             lower,
@@ -318,20 +319,12 @@ def blame_input() -> Iterator[None]:
 
 @contextlib.contextmanager
 def named_as(names: Mapping[str, str]) -> Iterator[None]:
-    """Errors in values that are raised inside call an option as its user did: name here -> name that was given."""
+    """Inside, messages call an option as its user did: name here -> name, or flag, that was given."""
+    token = _CALLED.set({**_CALLED.get(), **names})
     try:
         yield
-    except (TypeError, ValueError) as error:
-        text = str(error)
-        if not names or len(error.args) != 1 or error.args[0] != text:  # of another make: said as it is
-            raise
-        alternatives = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
-        words = re.compile(rf"(?<![\w-])({alternatives})(?![\w-])")
-        renamed = words.sub(lambda match: names[match[0]], text)
-        if renamed == text:
-            raise
-        error.args = (renamed,)
-        raise
+    finally:
+        _CALLED.reset(token)
 
 
 @contextlib.contextmanager
@@ -359,6 +352,15 @@ def shortened(value: Any) -> str:
         return f"{hex(value)[:20]}... of {value.bit_length()} bits"
 
 
+def option_name(name: str) -> str:
+    """How a message calls an option: ``batch_size`` in Python, ``--batch-size`` at the command line, or as given."""
+    return _CALLED.get().get(name) or said(name, _flag(name))
+
+
+def _flag(name: str) -> str:
+    return _FLAGS.get(name, "--" + name.replace("_", "-"))
+
+
 def option_text(name: str, value: Any = None) -> str:
     """How an option is set: ``--device cpu`` at the command line, ``device="cpu"`` in Python.
 
@@ -366,7 +368,8 @@ def option_text(name: str, value: Any = None) -> str:
         name: Its name in Python.
         value: A value to show; ``None`` shows the option alone (``--device``, ``device=...``).
     """
-    flag = _FLAGS.get(name, "--" + name.replace("_", "-"))
+    called = _CALLED.get().get(name, name)
+    name, flag = (called, _flag(name)) if not called.startswith("--") else (name, called)
     if value is None:
         return said(f"{name}=...", flag)
     if isinstance(value, bool):

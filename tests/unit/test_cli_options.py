@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import pytest
 
 from metaroll.cli.options import options_class, parse, renamed_flags
-from metaroll.config import MISSING, Config, Option, Was, Whole, check_value, merge_layers, options_of
+from metaroll.config import MISSING, Config, Option, Was, Whole, merge_layers, options_of
 from metaroll.errors import UnknownNameError, UsageError
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES
 from metaroll.training.settings.table import run_options
@@ -80,7 +80,7 @@ def test_flags_of_other_libraries_and_former_ones_are_those_of_their_options(opt
     ],
 )
 def test_values_that_fit_are_taken(options, name, value, expected):
-    taken = check_value(options[name], value, "the file")
+    taken = options[name].checked(value, "the file")
     assert taken == expected
     assert type(taken) is type(expected)
 
@@ -88,9 +88,9 @@ def test_values_that_fit_are_taken(options, name, value, expected):
 @pytest.mark.parametrize(
     ("name", "value", "expectation"),
     [
-        ("num_tasks", 2.5, "an integer"),
-        ("num_tasks", True, "an integer"),
-        ("num_tasks", None, "an integer"),
+        ("num_tasks", 2.5, "an integer of at least 1"),
+        ("num_tasks", True, "an integer of at least 1"),
+        ("num_tasks", None, "an integer of at least 1"),
         ("lr", "fast", "a number"),
         ("lr", False, "a number"),
         ("sizes", 300, r"a list with each entry an integer, as in \[300\]"),
@@ -101,16 +101,17 @@ def test_values_that_fit_are_taken(options, name, value, expected):
     ],
 )
 def test_values_of_another_type_are_refused_with_name_place_and_expectation(options, name, value, expectation):
-    with pytest.raises(ValueError, match=f"{name} in my.yaml must be {expectation}, got"):
-        check_value(options[name], value, "my.yaml")
+    with pytest.raises((TypeError, ValueError), match=f"{name} in my.yaml must be {expectation}, got"):
+        options[name].checked(value, "my.yaml")
 
 
 def test_numbers_that_nothing_is_counted_by_are_refused(options):
     huge = "1" + "0" * 400
     for option, value in ((Option("n", int), 2**63), (Option("x", float), int(huge))):
-        with pytest.raises(ValueError, match=rf"{option.name} in c\.yaml must be at most .*, got \d+(\.\.\.\d+)?$"):
-            check_value(option, value, "c.yaml")
-    assert check_value(Option("task_seed", int), 2**100, "c.yaml") == 2**100
+        message = rf"{option.name} in c\.yaml must be (at most|a finite).*, got \d+(\.\.\.\d+)?$"
+        with pytest.raises(ValueError, match=message):
+            option.checked(value, "c.yaml")
+    assert Option("task_seed", int).checked(2**100, "c.yaml") == 2**100
     kind = options_class("Options", [options["num_tasks"]], {"num_tasks": 3})
     with pytest.raises(UsageError, match=r"^--num-tasks must be at most 9223372036854775807, got 10{5,20}\.\.\."):
         parse(kind, ["--num-tasks", huge], "metaroll x", "")

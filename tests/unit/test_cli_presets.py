@@ -12,7 +12,6 @@ import pytest
 
 import metaroll
 from metaroll.cli.main import main
-from metaroll.config import check_value
 from metaroll.envs.base.task_family import registered_families
 from metaroll.envs.lookup.registry import family_names, get_family
 from metaroll.errors import UnknownNameError, UsageError
@@ -29,7 +28,7 @@ def test_every_value_names_an_option_and_fits_it(algo, env):
     options = {option.name: option for option in run_options(algo)}
     for name, value in preset(algo, env).items():
         assert name in options
-        assert check_value(options[name], value, "the preset") == value
+        assert options[name].checked(value, "the preset") == value
 
 
 def test_presets_of_pearl_are_for_families_and_those_of_the_publication_have_one():

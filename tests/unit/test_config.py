@@ -26,12 +26,13 @@ from metaroll.config import (
     Whole,
     config_of,
     described,
+    merge_layers,
     options_of,
     parts_of,
     understood,
     unused,
 )
-from metaroll.errors import UnknownNameError, named_as
+from metaroll.errors import UnknownNameError, in_shell, named_as, option_name, option_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +51,7 @@ class WalkConfig(Config):
     def check(self) -> None:
         super().check()
         if self.first is not None and self.first > self.num_walks:
-            raise ValueError(f"first must be at most num_walks={self.num_walks}, got {self.first}")
+            raise self.wrong("first", f"be at most {self.shown('num_walks')}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,10 +75,10 @@ class LongWalkConfig(WalkConfig):
         ({"step_std": 0.0}, ValueError, r"^step_std must lie in \(0, inf\), got 0.0$"),
         ({"drift": -2.0}, ValueError, r"^drift must lie in \[-1, 1\], got -2.0$"),
         ({"first": -1}, ValueError, r"^first must be an integer of at least 0, got -1$"),
-        ({"sizes": 3}, TypeError, r"^sizes must be a list with each entry an integer, got 3$"),
+        ({"sizes": 3}, TypeError, r"^sizes must be a list with each entry an integer of at least 1, as in \[3\], got 3 of type int$"),
         ({"sizes": "34"}, TypeError, r"^sizes must be a list"),
         ({"sizes": (1, 0)}, ValueError, r"^sizes must be an integer of at least 1, got 0, in \[1, 0\]$"),
-        ({"mirror": 1}, TypeError, r"^mirror must be True or False, got 1$"),
+        ({"mirror": 1}, TypeError, r"^mirror must be True or False, got 1 of type int$"),
         ({"first": 4}, ValueError, r"^first must be at most num_walks=3, got 4$"),
         ({"num_walk": 1}, UnknownNameError, r"^unknown option 'num_walk'; did you mean num_walks=\.\.\.\?$"),
         ({"a": 1, "b": 1}, UnknownNameError, r"^unknown options 'a': .*; 'b': "),
@@ -166,11 +167,35 @@ def test_a_field_without_a_text_or_of_another_type_is_the_author_s_mistake() -> 
         Odd()
 
 
-def test_errors_of_another_make_keep_their_texts() -> None:
-    with pytest.raises(KeyError, match="num_walks"), named_as({"num_walks": "walks"}):
-        raise KeyError("num_walks")
-    with pytest.raises(ValueError, match=r"^walks, num_walks_2$"), named_as({"num_walks": "walks"}):
-        raise ValueError("num_walks, num_walks_2")
+def test_an_error_of_a_field_speaks_to_whoever_reads_it() -> None:
+    with pytest.raises(ValueError, match=r"^num_walks must be an integer of at least 1, got 0$"):
+        WalkConfig(num_walks=0)
+    with in_shell(), pytest.raises(ValueError, match=r"^--num-walks must be an integer of at least 1, got 0$"):
+        WalkConfig(num_walks=0)
+    with in_shell(), pytest.raises(ValueError, match=r"^--first must be at most --num-walks 3, got 4$"):
+        WalkConfig(first=4)
+    with (
+        in_shell(),
+        named_as({"first": "--start"}),
+        pytest.raises(ValueError, match=r"^--start must be at most --num-w"),
+    ):
+        WalkConfig(first=4)
+    with pytest.raises(ValueError, match=r"^num_walks in walks\.yaml must be an integer of at least 1, got 0$"):
+        merge_layers(options_of(WalkConfig), [("walks.yaml", {"num_walks": 0})])
+
+
+def test_names_that_were_given_hold_for_all_messages_inside_and_for_none_outside() -> None:
+    with named_as({"num_walks": "walks"}):
+        with named_as({"first": "start"}):
+            assert (option_name("num_walks"), option_text("first", 2), option_name("sizes")) == (
+                "walks",
+                "start=2",
+                "sizes",
+            )
+        assert option_name("first") == "first"
+    assert option_name("num_walks") == "num_walks"
+    with in_shell(), named_as({"num_walks": "--walks"}):
+        assert (option_text("num_walks", 2), option_text("first", 2)) == ("--walks 2", "--first 2")
 
 
 def test_modules_of_configs_need_no_torch() -> None:

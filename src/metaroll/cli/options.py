@@ -105,7 +105,7 @@ def renamed_flags(arguments: Sequence[str], options: Sequence[Option]) -> tuple[
     A name that stands for several options is written as all of their flags, each with its values.
 
     Returns:
-        The arguments, and what was typed for options and flags that they hold now (for ``named_as``).
+        The arguments, and what was typed for options that they hold now (for ``named_as``).
 
     Raises:
         UsageError: An option is given twice, by two names.
@@ -131,7 +131,7 @@ def renamed_flags(arguments: Sequence[str], options: Sequence[Option]) -> tuple[
             flags = [f"--{no}{name.replace('_', '-')}" for name in here]
             if not known.keys() >= set(flags):
                 here, flags = [], [flag]
-            names |= {text: flag for name in here for text in (name, f"--{name.replace('_', '-')}")}
+            names |= dict.fromkeys(here, flag)
         else:
             flags = [flag]
         for name in here:

@@ -84,19 +84,12 @@ class PEARLUpdate(Config):
     def check(self) -> None:
         super().check()
         if self.embedding_batch_size % self.embedding_mini_batch_size:
-            raise ValueError(
-                f"embedding_batch_size ({self.embedding_batch_size}) must be a multiple of embedding_mini_batch_size "
-                f"({self.embedding_mini_batch_size})"
-            )
+            raise self.wrong("embedding_batch_size", f"be a multiple of {self.shown('embedding_mini_batch_size')}")
         if self.num_steps_prior + self.num_steps_posterior == 0:
-            raise ValueError(
-                "num_steps_prior + num_steps_posterior must be positive, got 0 + 0: the context of a visited task "
-                "would stay empty; collect at least one episode per visit under the prior or the posterior"
-            )
+            hint = "the context of a visited task would stay empty: collect an episode per visit under one of them"
+            raise self.wrong("num_steps_prior", f"be positive with {self.shown('num_steps_posterior')}", hint)
         if self.replay_size < self.max_steps:
-            raise ValueError(
-                f"replay_size must hold one rollout of max_steps={self.max_steps} steps, got {self.replay_size}"
-            )
+            raise self.wrong("replay_size", f"hold one rollout of {self.shown('max_steps')} steps")
 
     @property
     def num_context_slices(self) -> int:
@@ -106,10 +99,8 @@ class PEARLUpdate(Config):
     def check_encoder(self, recurrent: bool) -> None:
         """Slices make sense only for an encoder that remembers the ones before."""
         if not recurrent and self.num_context_slices != 1:
-            raise ValueError(
-                f"embedding_mini_batch_size ({self.embedding_mini_batch_size}) must equal embedding_batch_size "
-                f"({self.embedding_batch_size}) for an encoder that is not recurrent; set both to the same value"
-            )
+            expected = f"be as {self.shown('embedding_batch_size')} for an encoder that is not recurrent"
+            raise self.wrong("embedding_mini_batch_size", expected, "set both to the same value")
 
     def most_transitions(self, num_epochs: int) -> int:
         """Maximum number of steps that so many epochs collect, in all tasks together."""

@@ -34,9 +34,7 @@ class ARSConfig(Config):
     def check(self) -> None:
         super().check()
         if self.num_best is not None and self.num_best > self.num_directions:
-            raise ValueError(
-                f"num_best must lie between 1 and the {self.num_directions} directions, got {self.num_best}"
-            )
+            raise self.wrong("num_best", f"lie between 1 and the {self.num_directions} directions")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,10 +175,7 @@ class HillClimbConfig(Config):
     def check(self) -> None:
         super().check()
         if not self.min_sigma <= self.init_sigma <= self.max_sigma:
-            raise ValueError(
-                f"init_sigma must lie in [min_sigma, max_sigma] = [{self.min_sigma:g}, {self.max_sigma:g}], got "
-                f"{self.init_sigma:g}"
-            )
+            raise self.wrong("init_sigma", f"lie between {self.shown('min_sigma')} and {self.shown('max_sigma')}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from metaroll.config import config_of
 from metaroll.data.replay.replay_buffer import ReplayBatch, ReplayBuffer
 from metaroll.data.replay.streams import named_leaves
 from metaroll.data.rollouts import Rollouts
-from metaroll.errors import named_as, option_text
+from metaroll.errors import named_as, option_name, option_text
 from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.foreign import as_runner
 from metaroll.learners.off_policy.configs import OffPolicyConfig, PrioritiesConfig
@@ -439,17 +439,11 @@ def _warn_unfilled(wanted: int, stored: int) -> None:
 
 
 def _check_sizes(capacity: int, config: OffPolicyConfig) -> None:
-    which = f"({option_text('replay_size')}, or that of replay_buffer)"
+    held = f"the {capacity} steps that the replay buffer holds ({option_name('replay_size')})"
     if capacity < config.batch_size:
-        raise ValueError(
-            f"the replay buffer must hold at least one batch, batch_size={config.batch_size} steps, got a capacity of "
-            f"{capacity} {which}"
-        )
+        raise config.wrong("batch_size", f"be at most {held}")
     if config.warmup_steps > capacity:
-        raise ValueError(
-            f"warmup_steps must be at most the capacity of the replay buffer, {capacity} {which}, got "
-            f"{config.warmup_steps}: gradient steps would never begin"
-        )
+        raise config.wrong("warmup_steps", f"be at most {held}", "gradient steps would never begin")
 
 
 def _steps_of_cycle(config: OffPolicyConfig) -> int:
@@ -461,10 +455,10 @@ def _steps_of_cycle(config: OffPolicyConfig) -> int:
         each = ratio * num_slots
         rounds = max(1, round(wanted / each))
         fits = next((k * each for k in range(rounds, rounds + 1000) if (k * each).is_integer()), math.ceil(each))
+        cycle = f"{option_name('gradient_steps')} / {option_name('update_to_data')}, the environment steps of a cycle"
         raise ValueError(
-            f"gradient_steps / update_to_data, the environment steps of a cycle, must be a whole multiple of "
-            f"num_envs={num_slots}, got {wanted} / {ratio:g} = {steps:g}; try "
-            f"{option_text('gradient_steps', int(fits))}"
+            f"{cycle}, must be a whole multiple of {config.shown('num_envs')}, got {wanted} / {ratio:g} = {steps:g}; "
+            f"try {option_text('gradient_steps', int(fits))}"
         )
     return whole
 

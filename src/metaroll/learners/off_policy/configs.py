@@ -169,10 +169,7 @@ class ValueUpdate(Config):
     def check(self) -> None:
         super().check()
         if self.min_learning_rate > self.learning_rate:
-            raise ValueError(
-                f"min_learning_rate must be at most learning_rate={self.learning_rate:g}, from which it falls, got "
-                f"{self.min_learning_rate:g}"
-            )
+            raise self.wrong("min_learning_rate", f"be at most {self.shown('learning_rate')}, from which it falls")
 
     def learning_rate_after(self, num_steps: int) -> float:
         """Learning rate after ``num_steps`` gradient steps."""
@@ -199,7 +196,7 @@ class TQCConfig(SACConfig):
     def check(self) -> None:
         super().check()
         if self.dropped_atoms >= self.num_atoms:
-            raise ValueError(f"dropped_atoms must be less than num_atoms={self.num_atoms}, got {self.dropped_atoms}")
+            raise self.wrong("dropped_atoms", f"be less than {self.shown('num_atoms')}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,12 +210,10 @@ class RecurrentSACConfig(RandomFirst, SoftUpdate, OffPolicyConfig):
     def check(self) -> None:
         super().check()
         if self.n_step != 1:
-            raise ValueError(f"n_step must be 1, since segments have the rewards of all their steps, got {self.n_step}")
+            raise self.wrong("n_step", "be 1, since segments have the rewards of all their steps")
         if self.batch_size % self.segment_length:
-            raise ValueError(
-                f"batch_size must be a multiple of segment_length={self.segment_length}, got {self.batch_size}: it "
-                "counts replayed steps, which come in whole segments"
-            )
+            hint = "it counts replayed steps, which come in whole segments"
+            raise self.wrong("batch_size", f"be a multiple of {self.shown('segment_length')}", hint)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,7 +248,4 @@ class DQNConfig(PrioritiesConfig, ValueUpdate, OffPolicyConfig):
     def check(self) -> None:
         super().check()
         if self.min_epsilon > self.max_epsilon:
-            raise ValueError(
-                f"min_epsilon must be at most max_epsilon={self.max_epsilon:g}, from which it falls, got "
-                f"{self.min_epsilon:g}"
-            )
+            raise self.wrong("min_epsilon", f"be at most {self.shown('max_epsilon')}, from which it falls")

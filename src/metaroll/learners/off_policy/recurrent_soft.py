@@ -10,7 +10,7 @@ from torch import Tensor
 
 from metaroll.config import described
 from metaroll.data.replay.replay_buffer import ReplayBuffer, SegmentBatch
-from metaroll.errors import ShapeError
+from metaroll.errors import ShapeError, named_as
 from metaroll.functional.distributions import squashed_sample
 from metaroll.functional.gradients.actor_critic import (
     bootstrapped,
@@ -189,11 +189,12 @@ class RecurrentSAC(OffPolicyLearner[RecurrentSACConfig]):
         self._buffer = _checked_buffer(self.replay_buffer)
         needed = sum(self.sizes) * self.config.num_envs
         if min(self.config.warmup_steps, self._replay.capacity) < needed:
-            raise ValueError(
-                f"warmup_steps and the capacity of replay_buffer must be at least {needed}, a segment of "
-                f"{sum(self.sizes)} steps (with its burn-in) of each of {self.config.num_envs} rollouts, got "
-                f"{self.config.warmup_steps} and {self._replay.capacity}"
+            expected = f"be at least {needed}, and so must the capacity of the replay buffer, {self._replay.capacity}"
+            segments = (
+                f"{sum(self.sizes)} steps (with a burn-in) of each of {self.config.num_envs} rollouts are a segment"
             )
+            with named_as(self.config.names_given):
+                raise self.config.wrong("warmup_steps", expected, segments)
 
     @property
     def sizes(self) -> SegmentSizes:

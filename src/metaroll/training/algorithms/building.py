@@ -14,7 +14,7 @@ import torch
 from metaroll.envs.base.constructors import make_env
 from metaroll.envs.lookup.randomization import conservative_randomizer, default_randomizer
 from metaroll.envs.lookup.registry import get_family, is_varied
-from metaroll.errors import option_text
+from metaroll.errors import option_name, option_text
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
 from metaroll.seeding import derive_seed, torch_generator
@@ -146,7 +146,7 @@ def training_tasks(given: BuildOptions, num_test: int | None = None) -> tuple[An
     held_out = values.get("num_test_tasks") if num_test is None else num_test
     if is_varied(env):
         if ranges or randomize == "conservative":
-            option = "randomize_param" if ranges else "randomize 'conservative'"
+            option = option_name("randomize_param") if ranges else option_text("randomize", randomize)
             raise ValueError(
                 f"{option} is not for {env}, a family of tasks that draws its own: leave it out, with "
                 + option_text("randomize", "none")
@@ -174,17 +174,19 @@ def _randomizer(env: str, randomize: str, texts: Sequence[str], generator: int) 
     except ValueError as error:
         example = option_text("randomize_param", [_EXAMPLES.get(env, "NAME=LOW:HIGH")])
         raise ValueError(
-            f"randomize {randomize!r} cannot be used in {env}, for which no usual ranges are known: say what varies, "
-            f"as in {example}, or train in the nominal environment with " + option_text("randomize", "none")
+            f"{option_text('randomize', randomize)} cannot be used in {env}, for which no usual ranges are known: say "
+            f"what varies, as in {example}, or train in the nominal environment with "
+            + option_text("randomize", "none")
         ) from error
 
 
-def parse_ranges(texts: Sequence[str], option: str = "randomize_param") -> dict[str, tuple[float, float]]:
-    """Name -> (low, high) of each text ``NAME=LOW:HIGH`` of ``option``, which errors name.
+def parse_ranges(texts: Sequence[str], option: str = "") -> dict[str, tuple[float, float]]:
+    """Name -> (low, high) of each text ``NAME=LOW:HIGH`` of ``option``, which errors name (``randomize_param``).
 
     Raises:
         ValueError: A text has another form, or two have the same name.
     """
+    option = option or option_name("randomize_param")
     ranges: dict[str, tuple[float, float]] = {}
     for text in texts:
         name, _, span = text.rpartition("=")  # names may have colons: body_mass:torso
@@ -234,8 +236,7 @@ def make_policy(
         options |= of_box
     if network == "gru":
         if not sizes:
-            raise ValueError(
-                f"hidden_sizes must name the width of the gru, got none: {option_text('hidden_sizes', (64,))}, say"
-            )
+            name, example = option_name("hidden_sizes"), option_text("hidden_sizes", (64,))
+            raise ValueError(f"{name} must name the width of the gru, got none: {example}, say")
         return (GRUGaussianPolicy if continuous else CategoricalGRUPolicy)(spec, sizes[0], **options)
     return (GaussianMLPPolicy if continuous else CategoricalMLPPolicy)(spec, sizes, activation, **options)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, final
 import gymnasium
 
 from metaroll.config import parts_of
-from metaroll.errors import option_text, said
+from metaroll.errors import option_name, option_text
 from metaroll.learners.distillation import Distillation
 from metaroll.learners.distillation_config import DistillationConfig
 from metaroll.policies.last_action import LastActionPolicy
@@ -72,15 +72,15 @@ class DistillationDescription(AlgorithmDescription):
 def _teacher_of(networks: DistilledNetworks) -> Snapshot:
     """The newest snapshot of the teacher's run, which knows its configuration."""
     if not networks.teacher:
-        use = said('teacher="runs/teacher"', "--teacher RUN")
-        raise ValueError(f"teacher is missing: name the folder of the run of a teacher with {use}")
+        use = option_text("teacher", "runs/teacher")
+        raise ValueError(f"{option_name('teacher')} is missing: name the folder of the run of a teacher, {use} say")
     folder = Path(networks.teacher).expanduser()
     if not folder.is_dir():
-        raise ValueError(f"teacher must be the folder of a run, got {str(folder)!r}, which is no folder")
+        raise networks.wrong("teacher", "be the folder of a run", "there is no such folder")
     snapshot = load_snapshot(folder)
     algo = (snapshot.manifest.get("config") or {}).get("algo", "a script")
     if algo not in _TEACHERS:
-        raise ValueError(f"teacher must be a run of {' or '.join(_TEACHERS)}, {folder} is one of {algo}")
+        raise networks.wrong("teacher", f"be a run of {' or '.join(_TEACHERS)}", f"that is one of {algo}")
     return snapshot
 
 
@@ -89,7 +89,7 @@ def _load_teacher(given: BuildOptions, networks: DistilledNetworks) -> Normalize
     snapshot = _teacher_of(networks)
     found = snapshot.manifest["config"]
     if found["env"] != given.env:
-        raise ValueError(f"teacher {networks.teacher} must have been trained in {given.env}, but was in {found['env']}")
+        raise networks.wrong("teacher", f"have been trained in {given.env}", f"that was in {found['env']}")
     # Its tasks are not needed any more, but tell PPO that there are some.
     algo = _TEACHERS[found["algo"]].build(replace(BuildOptions.of(found), device="cpu"), [lambda env: env], [])
     load_algorithm(snapshot, algo, fingerprint_of(algo))
@@ -101,7 +101,8 @@ def _student(spec: EnvSpec, networks: DistilledNetworks, given: BuildOptions) ->
     sees_action = networks.network == "gru" and networks.last_action
     if sees_action and given.hidden_sizes and not continuous:
         raise ValueError(
-            f"last_action is for a Box of actions, got {spec.action_space}: use {option_text('last_action', False)}"
+            f"{option_name('last_action')} is for a Box of actions, got {spec.action_space}: use "
+            + option_text("last_action", False)
         )
     policy = building.make_policy(
         widened_spec(spec, spec.act_dim) if sees_action and continuous else spec,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, final
 
 from metaroll.config import parts_of
-from metaroll.errors import option_text
+from metaroll.errors import option_name, option_text
 from metaroll.functional.search.finite_differences import ARS, PGPE, OpenAIES
 from metaroll.functional.search.multi_start import Starts
 from metaroll.functional.search.snes import SNES
@@ -39,10 +39,14 @@ class _SearchDescription(AlgorithmDescription, ABC):
     def build(self, given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> SearchLearner:
         networks, spec = parts_of(TanhNetworks, given.values), building.spec_of(given.env)
         if given.device != "cpu":
-            raise ValueError(f"{self.name} acts, and takes no gradient steps: device must be cpu, got {given.device!r}")
+            device = option_name("device")
+            raise ValueError(
+                f"{self.name} acts, and takes no gradient steps: {device} must be cpu, got {given.device!r}"
+            )
         trials = parts_of(Trials, given.values)
         if trials.rollouts_per_candidate is None:
-            raise ValueError(f"rollouts_per_candidate is missing: {option_text('rollouts_per_candidate', 1)}, say")
+            name, example = option_name("rollouts_per_candidate"), option_text("rollouts_per_candidate", 1)
+            raise ValueError(f"{name} is missing: {example}, say")
         generator = building.network_generator(given)
         arguments = {
             "policy": building.make_policy(

@@ -10,7 +10,7 @@ from metaroll.config import parts_of
 from metaroll.envs.base.constructors import make_env
 from metaroll.envs.lookup.registry import is_varied
 from metaroll.envs.wrappers.domain_rand import DomainRandWrapperLive
-from metaroll.errors import option_text
+from metaroll.errors import option_name, option_text
 from metaroll.learners.evolution_configs import HillClimbingConfig
 from metaroll.learners.hill_climbing import HillClimbing
 from metaroll.training.algorithms import building
@@ -45,7 +45,8 @@ class HillClimbingDescription(AlgorithmDescription):
         networks, spec = parts_of(TanhNetworks, given.values), building.spec_of(given.env)
         if given.device != "cpu":
             raise ValueError(
-                f"hill-climbing acts, and takes no gradient steps: device must be cpu, got {given.device!r}"
+                f"hill-climbing acts, and takes no gradient steps: {option_name('device')} must be cpu, got "
+                f"{given.device!r}"
             )
         generator = building.network_generator(given)
         policy = building.make_policy(spec, given, "mlp", networks.hidden_nonlinearity, generator, learn_std=False)

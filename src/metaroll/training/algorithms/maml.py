@@ -120,10 +120,8 @@ def _refuse_options_of_others(kind: type[OuterUpdate], values: Mapping[str, Any]
         for option in options_of(other):
             name = option.name
             if name in values and name not in own and values[name] != option.default:
-                raise ValueError(
-                    f"{name} is not for outer {values['outer']!r}, which does not have it, got {values[name]!r}: leave "
-                    f"it out, or take {option_text('outer', use)}"
-                )
+                here, there = option_text("outer", values["outer"]), option_text("outer", use)
+                raise ValueError(f"{option_text(name, values[name])} is not for {here}: leave it out, or take {there}")
 
 
 @final

@@ -13,6 +13,7 @@ from metaroll.config import parts_of
 from metaroll.data.replay.replay_buffer import ReplayBuffer
 from metaroll.data.replay.streams import check_observations
 from metaroll.envs.base.constructors import make_env
+from metaroll.errors import option_name
 from metaroll.learners.off_policy.base import OffPolicyLearner
 from metaroll.learners.off_policy.choosing import DQN
 from metaroll.learners.off_policy.configs import OffPolicyConfig, PrioritiesConfig
@@ -133,8 +134,8 @@ def _goal_functions(env: str) -> tuple[Callable[..., Any], Callable[..., Any] | 
         layer, ends = layer_with(made, "compute_reward"), layer_with(made, "compute_terminated")
     if layer is None:
         raise ValueError(
-            f"hindsight_ratio is for environments with compute_reward(achieved_goal, desired_goal, info), which {env} "
-            "has not: leave it out"
+            f"{option_name('hindsight_ratio')} is for environments with compute_reward(achieved_goal, desired_goal, "
+            f"info), which {env} has not: leave it out"
         )
     return layer.compute_reward, None if ends is None else ends.compute_terminated
 

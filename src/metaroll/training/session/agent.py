@@ -25,7 +25,7 @@ from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.posteriors import AT, posterior_name
 from metaroll.envs.lookup.registry import is_given, name_given
 from metaroll.envs.lookup.source import EnvSource
-from metaroll.errors import SnapshotError, UnknownNameError
+from metaroll.errors import SnapshotError, UnknownNameError, named_as
 from metaroll.learners.base import MetaRLAlgorithm
 from metaroll.policies.actor import Actor
 from metaroll.policies.adapters import as_policy
@@ -171,6 +171,7 @@ class Agent(Actor):
         self.config, self.run_dir = dict(config), run_dir
         self._experiment, self._options = experiment, dict(options)
         self._wanted: Path | None = None
+        self._names: Mapping[str, str] = {}
         self._owned = owned
         self._trust = False
         self._from_epoch: int | None = None
@@ -183,8 +184,10 @@ class Agent(Actor):
     @classmethod
     def _made(cls, algo: str, env: str, options: Mapping[str, Any], run_dir: str | Path | None) -> Agent:
         config = _resolved(algo, env, options)
-        made = cls(config, experiments.build(config), options)
-        made._wanted = None if run_dir is None else Path(run_dir)
+        names = experiments.names_given(algo, options)
+        with named_as(names):
+            made = cls(config, experiments.build(config), options)
+        made._wanted, made._names = None if run_dir is None else Path(run_dir), names
         return made
 
     @classmethod
@@ -308,7 +311,8 @@ class Agent(Actor):
 
     def _go(self, run: Any, config: dict[str, Any], folder: Path, console: Any, settings: Mapping[str, Any]) -> None:
         try:
-            run(config, folder, console, **settings)
+            with named_as(self._names):
+                run(config, folder, console, **settings)
         except BaseException:
             if latest(folder) is not None:  # the epoch that was interrupted never was
                 self._adopt(folder)

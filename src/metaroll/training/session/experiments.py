@@ -27,7 +27,7 @@ from metaroll.envs.lookup.registry import (
     refuse_alike,
 )
 from metaroll.envs.lookup.source import make_env
-from metaroll.errors import MetarollError, UsageError, named_as, option_text, said, unknown_name
+from metaroll.errors import MetarollError, UsageError, named_as, option_name, option_text, said, unknown_name
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.rollouts.workers.cluster_probe import check_address
 from metaroll.rollouts.workers.pool import PoolTimeouts
@@ -136,7 +136,7 @@ def _check_device(name: str) -> None:
     except (RuntimeError, NotImplementedError, AssertionError) as error:
         reason = textwrap.shorten(str(error).strip() or type(error).__name__, 100, placeholder=" ...")
         use = option_text("device", "cpu")
-        raise ValueError(f"device {name!r} cannot be used here ({reason}); use {use}") from error
+        raise ValueError(f"{option_text('device', name)} cannot be used here ({reason}); use {use}") from error
 
 
 class Experiment(NamedTuple):
@@ -194,17 +194,36 @@ def resolve(
     named = [(where, *_named(values, options, kept)) for where, values in layers]
     layers = [(where, values) for where, values, _ in named]
     names: dict[str, str] = {}
-    for _, given, others in named:  # what the strongest layer calls it
-        names = {name: called for name, called in names.items() if name not in given} | others
+    for where, given, others in named:  # what the strongest layer calls it
+        plain = {} if where == GIVEN else {name: name for name in given}  # as it stands in the file
+        names = {name: called for name, called in names.items() if name not in given} | plain | others
     known = {option.name for option in options}
-    sizes, tuned = description.sizes(env), preset(algo, env)
+    sizes = description.sizes(env)
     own = {name: value for name, value in sizes.items() if name in known and value is not None}
     size = _size_of(algo, env, layers) if size is None else size
     sized = {"size": size, **_fitting(env, size_values(algo, env, size))}
-    ours = [("the environment", own), ("the preset", tuned), ("the size", sized)]
+    ours = [("the environment", own), ("the preset", preset(algo, env)), ("the size", sized)]
     with named_as(names):
-        values, usual = merge_layers(options, [*ours, *layers]), merge_layers(options, ours)
-    values["size"] = size
+        values = _settled(algo, env, ours, layers, kept) | {"size": size}
+        check_machine(parts_of(RunConfig, values))
+        for kind in CONFIGS[algo]:
+            parts_of(kind, values)
+    sections: dict[str, Any] = {"command": command, "algo": algo, "env": env}
+    for option in options:
+        sections.setdefault(option.section, {})[option.name] = values[option.name]
+    return sections
+
+
+def _settled(
+    algo: str,
+    env: str,
+    ours: Iterable[tuple[str, Mapping[str, Any]]],
+    layers: Sequence[tuple[str, Mapping[str, Any]]],
+    kept: bool,
+) -> dict[str, Any]:
+    """A value for each option, from what is usual (``ours``) and what was given: none is missing, none is idle."""
+    description, options, tuned = get_algorithm(algo), run_options(algo), preset(algo, env)
+    values, usual = merge_layers(options, [*ours, *layers]), merge_layers(options, ours)
     for name in description.follows_epochs:
         if name in tuned and not any(name in layer for _, layer in layers):
             values[name] = values["epochs"]
@@ -214,23 +233,22 @@ def resolve(
     for option in options:
         name, why = option.name, idle.get(option.name)
         if why is not None and name in asked and values[name] not in (option.default, usual[name]):
-            raise ValueError(f"{option_text(names.get(name, name), values[name])} has no effect: {why}")
+            raise ValueError(f"{option_text(name, values[name])} has no effect: {why}")
     missing = [option for option in options if values[option.name] is MISSING]
     if missing:
         flags = ", ".join(option_text(option.name) for option in missing)
         how = said("", " by flag or with --config FILE")
         raise ValueError(f"{algo} in {env} has no default for {flags}: give a value{how}")
     if is_varied(env) and any(where == GIVEN and layer.get("randomize") == "default" for where, layer in layers):
-        raise ValueError(f"randomize 'default' is not for {env}, a family of tasks that draws its own: leave it out")
-    require_at_least({name: values[name] for name in _NUMBERS_OF_TASKS if name in known}, 1)
-    with named_as(names):
-        check_machine(parts_of(RunConfig, values))
-        for kind in CONFIGS[algo]:
-            parts_of(kind, values)
-    sections: dict[str, Any] = {"command": command, "algo": algo, "env": env}
-    for option in options:
-        sections.setdefault(option.section, {})[option.name] = values[option.name]
-    return sections
+        asked_for = option_text("randomize", "default")
+        raise ValueError(f"{asked_for} is not for {env}, a family of tasks that draws its own: leave it out")
+    require_at_least({option_name(name): values[name] for name in _NUMBERS_OF_TASKS if name in values}, 1)
+    return values
+
+
+def names_given(algo: str, values: Mapping[str, Any]) -> dict[str, str]:
+    """What options of an algorithm were given as, where that is another name (see ``named_as``)."""
+    return _named(values, run_options(algo), kept=True)[1]
 
 
 def _named(values: Mapping[str, Any], options: Sequence[Option], kept: bool) -> tuple[dict[str, Any], dict[str, str]]:
@@ -247,7 +265,8 @@ def _size_of(algo: str, env: str, layers: Sequence[tuple[str, Mapping[str, Any]]
         if "size" in layer:
             size = layer["size"]
             if size is not None and size not in SIZES:
-                raise ValueError(f"size in {where} must be one of {', '.join(SIZES)}, got {size!r}")
+                name = option_name("size") if where == GIVEN else f"size in {where}"
+                raise ValueError(f"{name} must be one of {', '.join(SIZES)}, got {size!r}")
             return size
     return default_size(algo, env, own=is_entry_point(env))
 
@@ -345,9 +364,11 @@ def _check_evaluations(config: Mapping[str, Any]) -> None:
     waiting = {"keep_best": run["keep_best"], "stop_metric": run["stop_metric"] if run["stop_at"] is not None else None}
     for name, metric in waiting.items():
         if metric in EVALUATED and config["algorithm"].get("evaluate_every") == 0:
+            asked, trained = option_text(name, metric), option_text(name, "train/return")
+            never, always = option_text("evaluate_every", 0), option_text("evaluate_every", 1)
             raise ValueError(
-                f"{name} {metric!r} is a number of evaluations, and evaluate_every is 0: use "
-                f"{option_text('evaluate_every', 1)}, or a number of training, {option_text(name, 'train/return')} say"
+                f"{asked} is a number of evaluations, and with {never} there are none: use {always}, or a number of "
+                f"training, {trained} say"
             )
 
 
@@ -359,19 +380,21 @@ def _built(description: AlgorithmDescription, given: BuildOptions, train: Any, t
     for name, widths in sizes.items():
         needed = 4 * sum(first * second for first, second in itertools.pairwise(widths))
         if needed > most:
-            raise ValueError(f"{name} {list(widths)} takes {needed:,} bytes per network, more than this machine has")
+            given_sizes = option_text(name, list(widths))
+            raise ValueError(f"{given_sizes} takes {needed:,} bytes per network, more than this machine has")
     try:
         algo = description.build(given, train, test)
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, MetarollError) or not (isinstance(error, MemoryError) or "memory" in str(error).lower()):
             raise
-        raise ValueError(f"the networks do not fit into memory, take smaller hidden_sizes: {sizes}") from error
+        name = option_name("hidden_sizes")
+        raise ValueError(f"the networks do not fit into memory, take smaller {name}: {sizes}") from error
     rows = description.largest_batch(given.values)
     needed = _BYTES_PER_UNIT * rows * sum(itertools.chain(*sizes.values()))
     if needed > most:
         raise ValueError(
-            f"batch_size {given.values['batch_size']:,} means gradient steps over {rows:,} rows, which take about "
-            f"{needed / 2**30:,.0f} GiB in networks of {sizes}, and this machine has {most / 2**30:,.0f} GiB: take "
+            f"{option_text('batch_size', given.values['batch_size'])} means gradient steps over {rows:,} rows: about "
+            f"{needed / 2**30:,.0f} GiB in networks of {sizes}; this machine has {most / 2**30:,.0f} GiB: take "
             f"{option_text('batch_size', 256)}, say"
         )
     return algo

@@ -13,7 +13,7 @@ import numpy as np
 
 from metaroll.data.doors.json_files import parse_json
 from metaroll.data.doors.plain_files import damage
-from metaroll.errors import SnapshotError, UsageError, command_text, said
+from metaroll.errors import SnapshotError, UsageError, command_text, option_name, said
 from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.figures.charts import training_curve
 from metaroll.training.session import run_config
@@ -161,7 +161,7 @@ def _same_seed(label: str, run: RunScores, other: RunScores) -> str:
     message = f"two runs of {label} have the same seed ({run.folder}, {other.folder})"
     if run.task_seed == other.task_seed:
         return f"{message}: they are one run, leave one out"
-    name = said("task_seed", "--task-seed")
+    name = option_name("task_seed")
     return (
         f"{message}, and differ in their held-out tasks only ({name} {run.task_seed} and {other.task_seed}): train "
         f"them on tasks of the same {name}, or leave one out"
@@ -179,7 +179,7 @@ def _notes_on_merged(groups: Sequence[RunGroup]) -> list[str]:
             continue
         note = f"{_listed(sources)} differ in their seeds only, and are one group of {len(group.runs)} runs"
         if len(task_seeds) > 1:
-            note += f"; their held-out tasks differ ({said('task_seed', '--task-seed')} {_listed(task_seeds)})"
+            note += f"; their held-out tasks differ ({option_name('task_seed')} {_listed(task_seeds)})"
         notes.append(note)
     return notes
 

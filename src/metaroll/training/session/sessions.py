@@ -22,7 +22,16 @@ from metaroll.envs.lookup.registry import (
     is_varied,
     newest_version,
 )
-from metaroll.errors import DivergedError, RolloutError, SnapshotError, UsageError, blame_input, command_text, said
+from metaroll.errors import (
+    DivergedError,
+    RolloutError,
+    SnapshotError,
+    UsageError,
+    blame_input,
+    command_text,
+    option_name,
+    said,
+)
 from metaroll.rollouts.failures import without_advice
 from metaroll.rollouts.workers.ray_session import head_address
 from metaroll.tasks.leak_guard import SplitReport, check_split
@@ -150,7 +159,7 @@ def continue_run(
             done = snapshot.iteration
             epochs, name = config["run"]["epochs"], escape(str(folder))
             if epochs < done:
-                name = said("epochs", "--epochs")
+                name = option_name("epochs")
                 raise UsageError(f"{name} must be at least {done}, the number of finished epochs, got {epochs}")
             experiment = experiments.build(config, folder, callbacks=(goal, display, *callbacks))
         stack.enter_context(_training(config, folder, experiment))

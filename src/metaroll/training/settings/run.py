@@ -99,17 +99,11 @@ class RunConfig(Config):
     def check(self) -> None:
         super().check()
         if self.transport == "serial" and self.num_workers > 1:
-            raise ValueError(
-                f"transport 'serial' runs in this process and needs num_workers=1, got {self.num_workers}: use "
-                f"{option_text('transport', 'process')}, or {option_text('num_workers', 1)}"
-            )
+            hint = f"or use {option_text('transport', 'process')}"
+            raise self.wrong("num_workers", f"be 1 with {self.shown('transport')}, which is this process", hint)
         if self.ray_address is not None and self.transport != "ray":
-            raise ValueError(
-                f"ray_address {self.ray_address!r} is for the engine 'ray', got {self.transport!r}: add "
-                + option_text("transport", "ray")
-            )
+            expected = f"be left out with {self.shown('transport')}"
+            raise self.wrong("ray_address", expected, f"or use {option_text('transport', 'ray')}")
         if self.keep_best is not None and self.snapshot_mode == "none":
-            raise ValueError(
-                f"keep_best {self.keep_best!r} needs snapshots, got snapshot_mode 'none': use "
-                + option_text("snapshot_mode", "last")
-            )
+            expected = f"be left out with {self.shown('snapshot_mode')}"
+            raise self.wrong("keep_best", expected, f"or use {option_text('snapshot_mode', 'last')}")

@@ -18,7 +18,7 @@ from metaroll.data.folders.atomic_files import flush_folder
 from metaroll.data.folders.contents import free_name, move_folder, remove_folder
 from metaroll.data.folders.kinds import CONFIG_FILE, SNAPSHOT, SNAPSHOTS, SUMMARY_FILE
 from metaroll.data.folders.links import refuse_link, remove_file
-from metaroll.errors import DamagedFileError, SnapshotError, command_text, option_text, said
+from metaroll.errors import DamagedFileError, SnapshotError, command_text, option_name, option_text, said
 from metaroll.training.settings.run import SnapshotMode
 from metaroll.training.settings.table import current_names
 from metaroll.training.store.files import load_tree, read_json, save_tree, to_plain, write_json
@@ -160,7 +160,7 @@ def _choose(found: Mapping[int, Path], iteration: int | str, run_dir: str | Path
     digits = isinstance(iteration, str) and iteration.isdecimal()
     if isinstance(iteration, bool) or not (digits or isinstance(iteration, int)):
         raise ValueError(
-            f"{said('from_epoch', '--from-epoch')} must be 'last', 'first' or a number of finished epochs, or 'best' "
+            f"{option_name('from_epoch')} must be 'last', 'first' or a number of finished epochs, or 'best' "
             f"where that is kept, got {iteration!r}"
         )
     if int(iteration) not in found:
