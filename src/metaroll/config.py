@@ -328,17 +328,24 @@ def _members(hint: Any, extras: list[Any]) -> list[Any]:
     return [hint]
 
 
-def config_of(kind: type[C], given: C | None, keywords: Mapping[str, Any]) -> C:
+def config_of(kind: type[C], given: C | None, keywords: Mapping[str, Any], beside: Iterable[str] = ()) -> C:
     """The config of a learner that was given one, or keywords, or one and keywords that replace parts of it.
 
     Args:
         kind: Class of the config.
         given: A config; ``None`` for the defaults.
         keywords: Values by name; names of other libraries, and former ones, are understood.
+        beside: Names of further keywords, which may be meant by one that is unknown.
 
     Raises:
         TypeError: ``given`` is something else.
+        UnknownNameError: There is no field of a name; says the nearest ones.
     """
+    known = [option.name for option in options_of(kind)]
+    if beside and (
+        wrong := unknown_options(understood(keywords, options_of(kind))[0], [*known, *beside], GIVEN, absent=False)
+    ):
+        raise wrong
     if given is None:
         return kind(**keywords)
     if not isinstance(given, kind):

@@ -445,7 +445,7 @@ def test_another_setup_forgets_the_tasks_of_the_first() -> None:
     runner.train(1)
     assert [t["goal"][0] for t in runner.last_evaluation.tasks] == [1.0]
     assert runner.last_evaluation.env_steps == 2 * 2
-    assert given.test_task_sampler is None and given.max_path_length is None  # the caller's evaluator is left alone
+    assert given.test_task_sampler is None and given.max_steps is None  # the caller's evaluator is left alone
 
 
 def test_overlap_is_found_before_anything_is_written(tmp_path: Path) -> None:
@@ -470,7 +470,7 @@ def test_the_evaluators_own_sampler_counts_and_others_can_be_asked() -> None:
     assert [t["goal"][0] for t in runner.last_evaluation.tasks] == [9.0]
     runner.evaluate(learner)
     assert len(runner.last_evaluation.tasks) == 3
-    fixed = make_runner(None, learner, evaluator={"test_task_sampler": elsewhere, "n_test_tasks": 1})
+    fixed = make_runner(None, learner, evaluator={"test_task_sampler": elsewhere, "num_test_tasks": 1})
     fixed.evaluate(learner, learner.test_env_sampler)
     assert [t["goal"][0] for t in fixed.last_evaluation.tasks] == [9.0]
 

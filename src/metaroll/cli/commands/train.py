@@ -410,7 +410,7 @@ def _evaluator_changes(config: Mapping[str, Any], episodes: int | None, given: M
 def _in_options(message: str, given: Mapping[str, Any]) -> str:
     """What the evaluator says of its arguments, said of options; ``given`` are those of ``_Adaptation``."""
     names = {name: name for name in vars(_Adaptation())}
-    names |= {"n_exploration_traj": "episodes", "n_test_rollouts": "adapted_episodes"}
+    names |= {"num_adaptation_episodes": "episodes", "num_episodes": "adapted_episodes"}
     for argument, option in names.items():
         message = re.sub(rf"\b{argument}\b", "--" + option.replace("_", "-"), message)
     own = "posterior_sampling" in given
