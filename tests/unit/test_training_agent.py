@@ -730,7 +730,7 @@ def test_an_evaluation_says_whether_it_adapts(capsys: pytest.CaptureFixture[str]
     assert repr(result).startswith("EvaluationResult(return ")
     assert "\n" not in repr(result)
     assert told["n_test_tasks"] == len(told["tasks"]) == 4
-    again = agent.evaluate(4, n_exploration_traj=1, repetitions=1)  # without a folder no k-shot curve
+    again = agent.evaluate(4, num_adaptation_episodes=1, repetitions=1)  # without a folder no k-shot curve
     assert again.verdict == result.verdict
     folder = agent.run_dir
     typed = ["--num-tasks", "4", "--repetitions", "1", "--episodes", "1", "--out", "shell", "--quiet"]

@@ -24,6 +24,7 @@ from metaroll.seeding import derive_seed
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.run.runner import LocalRunner
+from metaroll.training.settings.evaluation import MetaEvaluationConfig
 from metaroll.training.store.files import read_json
 from metaroll.training.store.metrics_log import FILE_NAME, read_metrics
 from metaroll.training.store.snapshots import Snapshot, SnapshotConfig, snapshots_of
@@ -123,9 +124,10 @@ def test_the_evaluation_seed_comes_from_the_runs_seed() -> None:
     runner = make_runner(None)
     runner.train(1)
     given = MetaEvaluator(n_exploration_traj=1, deterministic=False, seed=derive_seed("evaluation", 4))
-    other = make_runner(None, evaluator=given, seed=4)
-    other.train(1)
-    np.testing.assert_array_equal(other.last_evaluation.returns, runner.last_evaluation.returns)
+    for evaluator in (given, MetaEvaluationConfig(num_adaptation_episodes=1, deterministic=False)):
+        other = make_runner(None, evaluator=evaluator, seed=4)
+        other.train(1)
+        np.testing.assert_array_equal(other.last_evaluation.returns, runner.last_evaluation.returns)
 
 
 def test_workers_change_nothing(tmp_path: Path, whole: dict[str, Any]) -> None:
