@@ -14,7 +14,7 @@ import numpy as np
 from metaroll.checks import check_whole
 from metaroll.config import config_of
 from metaroll.data.rollouts import Rollouts
-from metaroll.errors import SnapshotError, TaskOverlapError, named_as
+from metaroll.errors import SnapshotError, TaskOverlapError
 from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.foreign import as_algorithm
 from metaroll.rollouts.engine.engine import RolloutEngine
@@ -59,7 +59,7 @@ class Evaluator(ABC, Generic[C]):
     config_class: ClassVar[type[EvaluationConfig | MetaEvaluationConfig]]
     """Class of its settings."""
     names_given: ClassVar[Mapping[str, str]] = {}
-    """Keywords that a subclass calls otherwise: name here -> its name, for ``named_as``."""
+    """Keywords that a subclass calls otherwise: name here -> its name, for errors."""
     _needs_tasks: ClassVar[bool]
     """Whether there must be held-out tasks; otherwise the nominal environment is enough."""
 
@@ -80,9 +80,8 @@ class Evaluator(ABC, Generic[C]):
         self.test_task_sampler, self.max_steps, self.num_test_tasks = test_task_sampler, max_steps, num_test_tasks
         self.test_task_names: Sequence[str] | None = None
         self.prefix, self.seed, self.allow_overlap = prefix, seed, allow_overlap
-        with named_as(self.names_given):
-            if num_test_tasks is not None:
-                check_whole("num_test_tasks", num_test_tasks)
+        if num_test_tasks is not None:
+            check_whole(self._called("num_test_tasks"), num_test_tasks)
         self._updates: list[EnvUpdate] | None = None
         self._num_evaluations = 0
         self._algorithms_limit: float | None = None
