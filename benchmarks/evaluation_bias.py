@@ -88,8 +88,8 @@ def evaluate(rate: float, repetition: int, engine: RolloutEngine) -> tuple[int, 
     reward_and_termination = MetaEvaluator(
         test_task_sampler=FixedTaskSampler(tasks),
         test_task_names=[f"task {i // INSTANCES}" for i in range(len(tasks))],
-        n_exploration_traj=1,
-        n_test_rollouts=EPISODES,
+        num_adaptation_episodes=1,
+        num_episodes=EPISODES,
         seed=derive_seed("bias", round(100 * rate), repetition),
     )
     result = reward_and_termination.evaluate(Idle(), engine=engine)

@@ -125,7 +125,7 @@ def main() -> int:
         adaptation_rounds=STEPS,
         episodes_per_round=episodes,
         adapt_from="last",
-        n_test_rollouts=episodes,
+        num_episodes=episodes,
         deterministic=False,
         allow_overlap=True,  # there are two directions, and both are trained in, as published
         seed=derive_seed("evaluation", 0),

@@ -88,7 +88,7 @@ def measure(name: str, seed: int, epochs: int | None, threads: int, quick: bool,
         adaptation_rounds=STEPS,
         episodes_per_round=episodes,
         adapt_from="last",
-        n_test_rollouts=episodes,
+        num_episodes=episodes,
         deterministic=False,
         seed=derive_seed("evaluation", 0),
     )

@@ -48,6 +48,7 @@ from _reporting import read_results, report, versions
 from gymnasium.spaces import Box
 from scipy import special
 
+from metaroll import MetaEvaluator
 from metaroll.config import former_names
 from metaroll.envs.base.batched_env import BatchedEnv, SettableTask
 from metaroll.envs.base.simulator import Columns, NextState, TaskSimulator
@@ -60,7 +61,6 @@ from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm, preset_names
 from metaroll.training.evaluation.adaptation_study import study_adaptation
 from metaroll.training.evaluation.evaluation_metrics import independent_means, intervals_of_means
-from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.evaluation.verdict import FEWEST_TASKS, judge
 from metaroll.training.session.experiments import resolve
 from metaroll.training.settings.evaluation import MetaEvaluationConfig

@@ -18,7 +18,7 @@ import re
 import subprocess
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ class Constructor:
 
     Attributes:
         name: Its name.
+        documented: Its keywords, where ``documented_api.json`` does not list them.
         base: Module and class that it stands on, ``module:Class``.
         config: Module and class of the config that its numbers become.
         about: Further lines of its docstring.
@@ -49,6 +50,7 @@ class Constructor:
         abstract: Methods of ``base`` that a subclass must write.
         generic: ``base`` is generic in its config.
         attributes: The documents list the numbers as attributes, too.
+        before: Statements before that of ``base`` is called.
         defaults: Defaults that are objects: name -> expression.
         imports: Statements that such expressions, and annotations, need.
     """
@@ -57,12 +59,14 @@ class Constructor:
     base: str
     config: str
     about: str
+    documented: str = ""
     first: str = ""
     hidden: tuple[str, ...] = ()
     kept: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     abstract: tuple[str, ...] = ()
     generic: bool = False
     attributes: bool = False
+    before: tuple[str, ...] = ()
     defaults: dict[str, str] = field(default_factory=dict)
     imports: tuple[str, ...] = ()
 
@@ -125,6 +129,37 @@ CONSTRUCTORS: tuple[Constructor, ...] = (
             "from metaroll.policies.networks import MLPEncoder",
         ),
     ),
+    Constructor(
+        name="MetaEvaluator",
+        base="metaroll.training.evaluation.meta_evaluator:MetaEvaluator",
+        config="metaroll.training.settings.evaluation:MetaEvaluationConfig",
+        documented=(
+            "*, test_task_sampler=None, max_path_length=None, n_exploration_traj=10, n_test_tasks=None, "
+            "n_test_rollouts=1, prefix='MetaTest', test_task_names=None, worker_class=DefaultWorker, worker_args=None"
+        ),
+        about=(
+            "The constructor is that of garage; which episodes there are is told in "
+            "``metaroll.training.evaluation.meta_evaluator``."
+        ),
+        kept={
+            "worker_class": (
+                "type[Worker] | None",
+                "",
+                "``DefaultWorker`` or ``PEARLWorker``, whose behavior the rollout engine has.",
+            ),
+            "worker_args": (
+                "Mapping[str, Any] | None",
+                "",
+                "Further arguments of the worker, of which ``deterministic`` replaces the one below.",
+            ),
+        },
+        attributes=True,
+        before=("deterministic = evaluates_deterministically(worker_class, worker_args, deterministic)",),
+        imports=(
+            "from metaroll.rollouts.garage.workers import DefaultWorker, Worker, evaluates_deterministically",
+            "from metaroll.tasks.task_sampler import TaskSampler",
+        ),
+    ),
 )
 
 
@@ -136,12 +171,22 @@ class _Parameter:
     text: str
     field: str = ""
     """Field of the config that it becomes; empty: it is handed on, or kept."""
+    keyword: str = ""
+    """Parameter of the base that it is handed on as."""
+
+    @property
+    def read(self) -> str:
+        """What the base calls it."""
+        return self.field or self.keyword
 
 
 def module_text() -> str:
     """The whole module."""
     documented = {entry["name"]: entry for entry in json.loads(_DOCUMENTED.read_text("utf-8"))}
-    classes = [_class_text(constructor, documented[constructor.name]) for constructor in CONSTRUCTORS]
+    classes = [
+        _class_text(one, _listed(one.documented) if one.documented else documented[one.name]["params"])
+        for one in CONSTRUCTORS
+    ]
     targets = sorted({target for one in CONSTRUCTORS for target in (one.base, one.config)})
     bases = {one.base for one in CONSTRUCTORS}
     imports = "\n".join(_import(target, target in bases) for target in targets)
@@ -153,11 +198,18 @@ def module_text() -> str:
         '"""Documented constructors: their names and defaults, over configs; written by tools/constructors.py."""\n\n'
         "from __future__ import annotations\n\n"
         "from abc import abstractmethod\nfrom collections.abc import Callable, Mapping, Sequence\n"
-        "from dataclasses import replace\nfrom typing import Any, Literal\n\n"
+        "from dataclasses import replace\nfrom typing import Any, ClassVar, Literal\n\n"
         f"import torch\nfrom torch import nn\n\nfrom metaroll.config import config_of\n{imports}\n"
         f"from metaroll.types import EnvSpec, EnvUpdate\n\n__all__ = [{names}]\n\n\n" + "\n\n".join(classes)
     )
     return _formatted(text)
+
+
+def _listed(parameters: str) -> list[dict[str, Any]]:
+    """Keywords of a signature, as ``documented_api.json`` has them."""
+    arguments = ast.parse(f"lambda {parameters}: None", mode="eval").body.args  # type: ignore[attr-defined]
+    pairs = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    return [{"name": one.arg, "default": ast.unparse(default), "kwonly": True} for one, default in pairs]
 
 
 def _import(target: str, is_base: bool) -> str:
@@ -178,24 +230,30 @@ def _formatted(text: str) -> str:
     return text
 
 
-def _class_text(constructor: Constructor, documented: dict[str, Any]) -> str:
+def _class_text(constructor: Constructor, documented: Sequence[dict[str, Any]]) -> str:
     base, config = _loaded(constructor.base), _loaded(constructor.config)
-    positional, keywords = _parameters(constructor, documented["params"], base, config)
-    handed = [p.name for p in (*positional, *keywords) if not p.field and p.name not in constructor.kept]
-    first, *rest = handed
+    positional, keywords = _parameters(constructor, documented, base, config)
+    handed = [p for p in (*positional, *keywords) if p.keyword]
+    first = f"{handed[0].name}, " if positional else ""
+    rest = "".join(f", {p.keyword}={p.name}" for p in handed[bool(first) :])
     of_config = "".join(f"{p.name!r}: {p.name}, " for p in (*positional, *keywords) if p.field)
     signature = ", ".join(["self", *map(_written, positional), "*", *map(_written, keywords)])
     kept = "".join(f"        self.{name} = {name}\n" for name in constructor.kept)
     parent = _as_base(base.__name__) + (f"[{config.__name__}]" if constructor.generic else "")
     given = f"config_of({config.__name__}, None, {{{of_config}}})"
-    call = f"super().__init__({first}, {given}, {', '.join(f'{name}={name}' for name in rest)})"
-    body = f"{kept}        {call}\n"
-    fields = [p for p in (*positional, *keywords) if p.field and constructor.attributes]
+    before = "".join(f"        {line}\n" for line in constructor.before)
+    body = f"{kept}{before}        super().__init__({first}{given}{rest})\n"
+    read = [p for p in (*positional, *keywords) if p.read and not hasattr(base, p.name) and constructor.attributes]
+    others = {p.keyword: p.name for p in handed if p.keyword != p.name}
+    names = f"    names_given: ClassVar[Mapping[str, str]] = {others!r}\n\n" if others else ""
     return (
         f"class {constructor.name}({parent}):\n{_docstring(constructor, base, [*positional, *keywords])}\n"
+        f"{names}"
         f"    def __init__({signature}) -> None:\n{body}\n"
         + "".join(_abstract(base, name) for name in constructor.abstract)
-        + "".join(_property(p) for p in fields if not hasattr(base, p.name))
+        + "".join(
+            _property(p) if p.field and not hasattr(base, p.field) else _reading(p) for p in read if p.name != p.keyword
+        )
     )
 
 
@@ -224,9 +282,10 @@ def _parameters(
             option = options[options_here[0]]
             made = _Parameter(name, _annotation(option), default, option.help, option.name)
         else:
-            made = _Parameter(name, str(taken[name].annotation), default, texts[name])
+            keyword = next(field for field in (name, *_fields_of(name, taken)) if field in taken)
+            made = _Parameter(name, str(taken[keyword].annotation), default, texts[keyword], keyword=keyword)
         (keywords if entry["kwonly"] else positional).append(made)
-    done = {p.field or p.name for p in (*positional, *keywords)}
+    done = {p.read or p.name for p in (*positional, *keywords)}
     for option in options.values():
         if option.name not in done:
             text = "" if option.default is inspect.Parameter.empty else repr(option.default)
@@ -239,13 +298,13 @@ def _parameters(
             continue
         default = "" if parameter.default is parameter.empty else repr(parameter.default)
         default = constructor.defaults.get(name, default)
-        keywords.append(_Parameter(name, str(parameter.annotation), default, texts[name]))
+        keywords.append(_Parameter(name, str(parameter.annotation), default, texts[name], keyword=name))
     return positional, keywords
 
 
-def _fields_of(name: str, options: dict[str, Option]) -> list[str]:
-    """Fields that a documented name stands for."""
-    return [f for concept in CONCEPTS if name in concept.documented for f in concept.fields if f in options]
+def _fields_of(name: str, known: Container[str]) -> list[str]:
+    """The known fields that a documented name stands for."""
+    return [f for concept in CONCEPTS if name in concept.documented for f in concept.fields if f in known]
 
 
 def _annotation(option: Option) -> str:
@@ -261,11 +320,20 @@ def _written(parameter: _Parameter) -> str:
 
 
 def _texts_of(base: Any) -> dict[str, str]:
-    """Name -> text of the ``Args`` of a docstring of ours, which has one entry per name or list of names."""
+    """Name -> text of the ``Args`` of a class of ours; where it says ``See ...``, of a class that it stands on."""
+    texts: dict[str, str] = {}
+    for one in base.__mro__[:-1]:
+        for name, text in _own_texts(inspect.cleandoc(one.__doc__ or "")).items():
+            if texts.get(name, "See").startswith("See"):
+                texts[name] = text
+    return texts
+
+
+def _own_texts(docstring: str) -> dict[str, str]:
+    """The same of one docstring, which has one entry per name or list of names."""
     texts: dict[str, str] = {}
     names: list[str] = []
-    section = inspect.cleandoc(base.__doc__).partition("\nArgs:\n")[2].partition("\n\n")[0]
-    for line in section.splitlines():
+    for line in docstring.partition("\nArgs:\n")[2].partition("\n\n")[0].splitlines():
         if line.startswith("    ") and not line.startswith("     "):
             head, _, text = line.strip().partition(": ")
             names = head.split(", ")
@@ -281,7 +349,7 @@ def _docstring(constructor: Constructor, base: Any, parameters: Sequence[_Parame
     if constructor.about:
         lines += [*textwrap.wrap(constructor.about, _WIDTH - 4, initial_indent="    ", subsequent_indent="    "), ""]
     lines.append("    Args:")
-    words = {p.field: p.name for p in parameters if p.field and p.field != p.name}
+    words = {p.read: p.name for p in parameters if p.read and p.read != p.name}
     pattern = re.compile(rf"\b({'|'.join(words)})\b")
     for p in parameters:
         text = f"{p.name}: {pattern.sub(lambda match: words[match[0]], p.text)}".replace("null", "``None``")
@@ -295,6 +363,13 @@ def _property(parameter: _Parameter) -> str:
         f'        """``config.{parameter.field}``."""\n        return self.config.{parameter.field}\n\n'
         f"    @{parameter.name}.setter\n    def {parameter.name}(self, value: {parameter.annotation}) -> None:\n"
         f"        self.config = replace(self.config, {parameter.field}=value)\n\n"
+    )
+
+
+def _reading(parameter: _Parameter) -> str:
+    return (
+        f"    @property\n    def {parameter.name}(self) -> {parameter.annotation}:\n"
+        f'        """``{parameter.read}``."""\n        return self.{parameter.read}\n\n'
     )
 
 

@@ -74,7 +74,7 @@ def _bounds_of(option: Option) -> str:
     if low == -high:
         return ""
     text = f" above {low:g}" if option.bounds.above_low else f" of at least {low:g}"
-    return text if high == float("inf") else f"{text}, at most {high:g}"
+    return text if high == float("inf") else f"{text}, at most {high:,.12g}"
 
 
 def _default_of(option: Option) -> str:

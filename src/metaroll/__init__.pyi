@@ -2,7 +2,7 @@
 
 from metaroll import configs as configs
 from metaroll import testing as testing
-from metaroll.compat.constructors import CEM, CMAES, PEARL, OffPolicyRLAlgorithm
+from metaroll.compat.constructors import CEM, CMAES, PEARL, MetaEvaluator, OffPolicyRLAlgorithm
 from metaroll.data.data_format import cat_to_format, new_tuple, stack_to_format, to_format
 from metaroll.data.logs.importing import load_log
 from metaroll.data.logs.lags import log_lag
@@ -215,7 +215,6 @@ from metaroll.tasks.split_sampler import SplitTaskSampler
 from metaroll.tasks.task_sampler import FixedTaskSampler, SetTaskSampler, TaskSampler
 from metaroll.tasks.updates import ExistingEnvUpdate, NewEnvUpdate, SetTaskUpdate
 from metaroll.training.evaluation.evaluator import PolicyEvaluator
-from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.evaluation.robustness import RobustnessMap, robustness_map
 from metaroll.training.figures.plots import plot_robustness
 from metaroll.training.figures.video import record_video, write_video

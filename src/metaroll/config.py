@@ -342,24 +342,29 @@ def _members(hint: Any, extras: list[Any]) -> list[Any]:
     return [hint]
 
 
-def config_of(kind: type[C], given: C | None, keywords: Mapping[str, Any]) -> C:
+def config_of(kind: type[C], given: C | None, keywords: Mapping[str, Any], beside: Iterable[str] = ()) -> C:
     """The config of a learner that was given one, or keywords, or one and keywords that replace parts of it.
 
     Args:
         kind: Class of the config.
         given: A config; ``None`` for the defaults.
         keywords: Values by name; names of other libraries, and former ones, are understood.
+        beside: Names of further keywords, which may be meant by one that is unknown.
 
     Raises:
         TypeError: ``given`` is something else.
+        UnknownNameError: There is no field of a name; says the nearest ones.
     """
-    if given is None:
-        return kind(**keywords)
-    if not isinstance(given, kind):
-        raise TypeError(f"config must be a {kind.__name__}, got {type(given).__name__}: networks are given by keyword")
-    if not keywords:
+    if given is not None and not isinstance(given, kind):
+        raise TypeError(f"config must be a {kind.__name__}, got {type(given).__name__}: all else is given by keyword")
+    if given is not None and not keywords:
         return given
     values, names = understood(keywords, options_of(kind))
+    known = [option.name for option in options_of(kind)]
+    if (wrong := unknown_options(values, [*known, *beside], GIVEN, absent=False)) is not None:
+        raise wrong
+    if given is None:
+        return kind(**keywords)
     whole = {option.name: getattr(given, option.name) for option in options_of(type(given))}
     with named_as(names):
         return type(given)(**{**whole, **values})

@@ -17,6 +17,7 @@ from metaroll.tasks.domain_access import check_param_ranges, set_domain_params
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.session.experiments import resolve
+from metaroll.training.settings.evaluation import MetaEvaluationConfig
 
 IDLE: list[tuple[str, str, dict[str, Any], str]] = [
     ("ppo", "Pendulum-v1", {"num_train_tasks": 5}, r"num_train_tasks=5 has no effect: .* without tasks"),
@@ -68,6 +69,24 @@ def test_the_same_with_what_it_waits_for_is_taken(algo: str, options: dict[str, 
 def test_a_schedule_of_chance_falls() -> None:
     with pytest.raises(ValueError, match=r"min_epsilon must be at most max_epsilon=0.1, from which it falls, got 0.9"):
         metaroll.agent("dqn", "CartPole-v1", min_epsilon=0.9, max_epsilon=0.1)
+
+
+def test_settings_of_evaluations_go_together_wherever_they_come_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = "adaptation_rounds must divide num_adaptation_episodes=3, got 2; give the other one as well"
+    values = {"num_adaptation_episodes": 3, "adaptation_rounds": 2}
+    with pytest.raises(ValueError, match=said):
+        MetaEvaluationConfig(**values)
+    with pytest.raises(ValueError, match=said):
+        metaroll.agent("pearl", "point-robot", **values)
+    with pytest.raises(ValueError, match=said.replace("num_adaptation_episodes", "n_exploration_traj")):
+        metaroll.MetaEvaluator(n_exploration_traj=3, adaptation_rounds=2)
+    monkeypatch.chdir(tmp_path)
+    Path("a.yaml").write_text("num_adaptation_episodes: 3\nadaptation_rounds: 2\n")
+    for given in (["--config", "a.yaml"], ["--num-adaptation-episodes", "3", "--adaptation-rounds", "2"]):
+        assert main(["train", "pearl", "point-robot", *given, "--out", "r"]) == 2
+        assert said in " ".join(capsys.readouterr().err.split())
 
 
 def notes(algo: str, **options: Any) -> list[str]:

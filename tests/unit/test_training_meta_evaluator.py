@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import pickle
 from typing import Any
 
@@ -11,14 +12,17 @@ import numpy as np
 import pytest
 from training_fakes import HORIZON, GoalEnv, GoalLearner, GuessPolicy, goal_updates, make_learner
 
-from metaroll.errors import SnapshotError, TaskOverlapError
+from metaroll import MetaEvaluator
+from metaroll.configs import EvaluationConfig, MetaEvaluationConfig
+from metaroll.errors import SnapshotError, TaskOverlapError, UnknownNameError
 from metaroll.learners.base import AlgorithmInfo
 from metaroll.learners.foreign import as_algorithm
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.garage.workers import DefaultWorker, PEARLWorker
 from metaroll.tasks.task_sampler import FixedTaskSampler, SetTaskSampler
 from metaroll.tasks.updates import NewEnvUpdate
-from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
+from metaroll.training.evaluation import meta_evaluator
+from metaroll.training.evaluation.evaluator import PolicyEvaluator
 from metaroll.training.store.files import load_tree, save_tree
 
 
@@ -376,7 +380,7 @@ def test_garages_worker_arguments() -> None:
         ({"adaptation_rounds": 3}, "adaptation_rounds must divide n_exploration_traj=2, got 3"),
         ({"episodes_per_round": 4}, "episodes_per_round must divide"),
         ({"adaptation_rounds": 2, "episodes_per_round": 2}, "n_exploration_traj must be .* = 4"),
-        ({"adapt_from": "first"}, "adapt_from must be 'last' or 'all', got 'first'"),
+        ({"adapt_from": "first"}, "unknown adapt_from 'first'. Known: all, last"),
         (
             {"adaptation_rounds": 2, "posterior_sampling": True},
             "posterior_sampling=True adapts .*, or say posterior_sampling=False",
@@ -398,3 +402,52 @@ def test_missing_parts() -> None:
         MetaEvaluator(test_task_sampler=SetTaskSampler(GoalEnv)).evaluate(make_learner())
     with pytest.raises(ValueError, match="must name all 3 test tasks, got 1 names"):
         evaluator(test_task_names=["one"]).evaluate(make_learner())
+
+
+def test_documented_keywords_are_numbers_of_a_config() -> None:
+    """specs/meta.md 5.5: names and defaults of garage; a product of rounds is known at once, and changes no config."""
+    usual = inspect.signature(MetaEvaluator).parameters
+    assert [*usual][:9] == [
+        *("test_task_sampler", "max_path_length", "n_exploration_traj", "n_test_tasks", "n_test_rollouts", "prefix"),
+        *("test_task_names", "worker_class", "worker_args"),
+    ]
+    assert (usual["n_exploration_traj"].default, usual["prefix"].default) == (10, "MetaTest")
+    checked = MetaEvaluator(
+        max_path_length=3, n_test_tasks=2, n_test_rollouts=4, adaptation_rounds=2, episodes_per_round=3
+    )
+    assert checked.config == MetaEvaluationConfig(num_episodes=4, adaptation_rounds=2, episodes_per_round=3)
+    assert (checked.max_path_length, checked.n_test_tasks, checked.n_test_rollouts) == (3, 2, 4)
+    assert (checked.n_exploration_traj, checked.config.num_adaptation_episodes) == (6, 10)
+    with pytest.raises(ValueError, match=r"^max_path_length is missing"):
+        evaluator().run_reference(GuessPolicy())
+
+
+def test_evaluators_take_configs_and_keywords() -> None:
+    given = MetaEvaluationConfig(num_episodes=4)
+    own = meta_evaluator.MetaEvaluator(given, num_adaptation_episodes=3, max_steps=7, num_test_tasks=2)
+    assert (own.config, own.max_steps, own.num_test_tasks) == (
+        dataclasses.replace(given, num_adaptation_episodes=3),
+        *(7, 2),
+    )
+    assert meta_evaluator.MetaEvaluator(given).config is given
+    assert PolicyEvaluator(EvaluationConfig(deterministic=False), num_episodes=3).config == EvaluationConfig(
+        deterministic=False, num_episodes=3
+    )
+    assert PolicyEvaluator(n_eval_episodes=3).config.num_episodes == 3
+    assert meta_evaluator.MetaEvaluator(n_exploration_eps=3).num_adaptation_episodes == 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "meant"),
+    [
+        (PolicyEvaluator, "num_episods", "num_episodes"),
+        (PolicyEvaluator, "max_path_length", "max_steps"),
+        (PolicyEvaluator, "max_episode_steps", "max_steps"),
+        (meta_evaluator.MetaEvaluator, "n_test_tasks", "num_test_tasks"),
+        (meta_evaluator.MetaEvaluator, "test_task_sampler_", "test_task_sampler"),
+        (meta_evaluator.MetaEvaluator, "repetition", "repetitions"),
+    ],
+)
+def test_unknown_keywords_of_evaluators_are_answered(kind: Any, name: str, meant: str) -> None:
+    with pytest.raises(UnknownNameError, match=f"unknown option '{name}'; did you mean {meant}="):
+        kind(**{name: 3})

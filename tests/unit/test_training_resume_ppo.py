@@ -82,14 +82,14 @@ def test_a_training_variation_is_no_test(tmp_path):
     class Told:
         train_tasks = ({"m": 1.0},)
 
-    evaluator = PolicyEvaluator("Pendulum-v1", test_task_sampler=FixedTaskSampler([DomainParamUpdate({"m": 1.0})]))
+    evaluator = PolicyEvaluator(env="Pendulum-v1", test_task_sampler=FixedTaskSampler([DomainParamUpdate({"m": 1.0})]))
     with pytest.raises(TaskOverlapError, match="test task 0"):
         evaluator.prepare(Told())
 
 
 def test_an_evaluator_works_without_a_runner():
     learner = PPO(SPEC, policy=GaussianMLPPolicy(SPEC, (8,), generator=torch_generator(0)), seed=1, **SMALL)
-    evaluator = PolicyEvaluator("Pendulum-v1", num_episodes=4)
+    evaluator = PolicyEvaluator(env="Pendulum-v1", num_episodes=4)
     first = evaluator.evaluate(learner)
     assert first.returns.shape == (1, 4)
     assert np.array_equal(evaluator.evaluate(learner).returns, first.returns)

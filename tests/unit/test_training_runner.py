@@ -24,6 +24,7 @@ from metaroll.seeding import derive_seed
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.run.runner import LocalRunner
+from metaroll.training.settings.evaluation import MetaEvaluationConfig
 from metaroll.training.store.files import read_json
 from metaroll.training.store.metrics_log import FILE_NAME, read_metrics
 from metaroll.training.store.snapshots import Snapshot, SnapshotConfig, snapshots_of
@@ -123,9 +124,10 @@ def test_the_evaluation_seed_comes_from_the_runs_seed() -> None:
     runner = make_runner(None)
     runner.train(1)
     given = MetaEvaluator(n_exploration_traj=1, deterministic=False, seed=derive_seed("evaluation", 4))
-    other = make_runner(None, evaluator=given, seed=4)
-    other.train(1)
-    np.testing.assert_array_equal(other.last_evaluation.returns, runner.last_evaluation.returns)
+    for evaluator in (given, MetaEvaluationConfig(num_adaptation_episodes=1, deterministic=False)):
+        other = make_runner(None, evaluator=evaluator, seed=4)
+        other.train(1)
+        np.testing.assert_array_equal(other.last_evaluation.returns, runner.last_evaluation.returns)
 
 
 def test_workers_change_nothing(tmp_path: Path, whole: dict[str, Any]) -> None:
@@ -445,7 +447,7 @@ def test_another_setup_forgets_the_tasks_of_the_first() -> None:
     runner.train(1)
     assert [t["goal"][0] for t in runner.last_evaluation.tasks] == [1.0]
     assert runner.last_evaluation.env_steps == 2 * 2
-    assert given.test_task_sampler is None and given.max_path_length is None  # the caller's evaluator is left alone
+    assert given.test_task_sampler is None and given.max_steps is None  # the caller's evaluator is left alone
 
 
 def test_overlap_is_found_before_anything_is_written(tmp_path: Path) -> None:
@@ -470,7 +472,7 @@ def test_the_evaluators_own_sampler_counts_and_others_can_be_asked() -> None:
     assert [t["goal"][0] for t in runner.last_evaluation.tasks] == [9.0]
     runner.evaluate(learner)
     assert len(runner.last_evaluation.tasks) == 3
-    fixed = make_runner(None, learner, evaluator={"test_task_sampler": elsewhere, "n_test_tasks": 1})
+    fixed = make_runner(None, learner, evaluator={"test_task_sampler": elsewhere, "num_test_tasks": 1})
     fixed.evaluate(learner, learner.test_env_sampler)
     assert [t["goal"][0] for t in fixed.last_evaluation.tasks] == [9.0]
 

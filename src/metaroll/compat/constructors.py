@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import nn
@@ -23,9 +23,13 @@ from metaroll.learners.trials import Trials
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.networks import MLPEncoder
+from metaroll.rollouts.garage.workers import DefaultWorker, Worker, evaluates_deterministically
+from metaroll.tasks.task_sampler import TaskSampler
+from metaroll.training.evaluation.meta_evaluator import MetaEvaluator as _MetaEvaluator
+from metaroll.training.settings.evaluation import MetaEvaluationConfig
 from metaroll.types import EnvSpec, EnvUpdate
 
-__all__ = ["CEM", "CMAES", "PEARL", "OffPolicyRLAlgorithm"]
+__all__ = ["CEM", "CMAES", "PEARL", "MetaEvaluator", "OffPolicyRLAlgorithm"]
 
 
 class OffPolicyRLAlgorithm(OffPolicyLearner[OffPolicyConfig]):
@@ -545,3 +549,194 @@ class PEARL(_PEARL):
             device=device,
             num_epochs=num_epochs,
         )
+
+
+class MetaEvaluator(_MetaEvaluator):
+    """Measures how well an algorithm adapts to tasks that it was not trained on.
+
+    The constructor is that of garage; which episodes there are is told in
+    ``metaroll.training.evaluation.meta_evaluator``.
+
+    Args:
+        test_task_sampler: Sampler of held-out tasks. They are drawn once, at the first evaluation.
+        max_path_length: Steps per episode at most; ``None`` means the algorithm's.
+        n_exploration_traj: Episodes per task that are adapted to.
+        n_test_tasks: Number of tasks; ``None`` means all of the sampler's.
+        n_test_rollouts: Adapted episodes per task (episodes are counted, not steps).
+        prefix: First part of the names of metrics.
+        test_task_names: Names of the tasks, in the order of the sampler; tasks of one name are reported together.
+        worker_class: ``DefaultWorker`` or ``PEARLWorker``, whose behavior the rollout engine has.
+        worker_args: Further arguments of the worker, of which ``deterministic`` replaces the one below.
+        repetitions: Independent repetitions of the whole procedure per task.
+        deterministic: Act with the mean action (a latent z still is sampled).
+        return_reward_key: Name of an env_info to sum instead of the reward.
+        posterior_sampling: Adapt again after every exploration episode (PEARL's protocol), not once after all of them.
+        num_prior_episodes: Episodes under the prior before the first adaptation, with posterior_sampling.
+        deterministic_exploration: Whether exploration episodes are deterministic; ``None`` means as deterministic, but
+            with noise for an algorithm that needs it (see AlgorithmInfo.deterministic_exploration).
+        adaptation_rounds: How often exploration episodes are followed by an adaptation; ``None`` means once (or
+            n_exploration_traj / episodes_per_round times). Without both, an algorithm that learns to adapt in several
+            steps (AlgorithmInfo.inner_steps) has a round for each, from the last one's policy and episodes; then there
+            are as many episodes in each, perhaps a few more than n_exploration_traj in all.
+        episodes_per_round: Exploration episodes of each round; ``None`` means n_exploration_traj in all. Where both are
+            given, n_exploration_traj is their product.
+        adapt_from: From the second round on, 'all' adapts an exploration policy from all exploration episodes so far;
+            'last' adapts the policy that made the last round's episodes, from these alone (the next gradient step).
+        seed: Seed of all episodes.
+        allow_overlap: Do not refuse test tasks that are training tasks.
+        all_tasks: Whether the test tasks are all there are, and no sample of many (see ``EvaluationResult``).
+    """
+
+    names_given: ClassVar[Mapping[str, str]] = {"max_steps": "max_path_length", "num_test_tasks": "n_test_tasks"}
+
+    def __init__(
+        self,
+        *,
+        test_task_sampler: TaskSampler | None = None,
+        max_path_length: float | None = None,
+        n_exploration_traj: int = 10,
+        n_test_tasks: int | None = None,
+        n_test_rollouts: int = 1,
+        prefix: str = "MetaTest",
+        test_task_names: Sequence[str] | None = None,
+        worker_class: type[Worker] | None = DefaultWorker,
+        worker_args: Mapping[str, Any] | None = None,
+        repetitions: int = 1,
+        deterministic: bool = True,
+        return_reward_key: str | None = None,
+        posterior_sampling: bool = False,
+        num_prior_episodes: int = 1,
+        deterministic_exploration: bool | None = None,
+        adaptation_rounds: int | None = None,
+        episodes_per_round: int | None = None,
+        adapt_from: Literal["last", "all"] = "all",
+        seed: int = 0,
+        allow_overlap: bool = False,
+        all_tasks: bool = False,
+    ) -> None:
+        self.worker_class = worker_class
+        self.worker_args = worker_args
+        deterministic = evaluates_deterministically(worker_class, worker_args, deterministic)
+        super().__init__(
+            config_of(
+                MetaEvaluationConfig,
+                None,
+                {
+                    "n_exploration_traj": n_exploration_traj,
+                    "n_test_rollouts": n_test_rollouts,
+                    "repetitions": repetitions,
+                    "deterministic": deterministic,
+                    "return_reward_key": return_reward_key,
+                    "posterior_sampling": posterior_sampling,
+                    "num_prior_episodes": num_prior_episodes,
+                    "deterministic_exploration": deterministic_exploration,
+                    "adaptation_rounds": adaptation_rounds,
+                    "episodes_per_round": episodes_per_round,
+                    "adapt_from": adapt_from,
+                },
+            ),
+            test_task_sampler=test_task_sampler,
+            max_steps=max_path_length,
+            num_test_tasks=n_test_tasks,
+            prefix=prefix,
+            test_task_names=test_task_names,
+            seed=seed,
+            allow_overlap=allow_overlap,
+            all_tasks=all_tasks,
+        )
+
+    @property
+    def max_path_length(self) -> float | None:
+        """``max_steps``."""
+        return self.max_steps
+
+    @property
+    def n_exploration_traj(self) -> int:
+        """``num_adaptation_episodes``."""
+        return self.num_adaptation_episodes
+
+    @property
+    def n_test_tasks(self) -> int | None:
+        """``num_test_tasks``."""
+        return self.num_test_tasks
+
+    @property
+    def n_test_rollouts(self) -> int:
+        """``config.num_episodes``."""
+        return self.config.num_episodes
+
+    @n_test_rollouts.setter
+    def n_test_rollouts(self, value: int) -> None:
+        self.config = replace(self.config, num_episodes=value)
+
+    @property
+    def deterministic(self) -> bool:
+        """``config.deterministic``."""
+        return self.config.deterministic
+
+    @deterministic.setter
+    def deterministic(self, value: bool) -> None:
+        self.config = replace(self.config, deterministic=value)
+
+    @property
+    def return_reward_key(self) -> str | None:
+        """``config.return_reward_key``."""
+        return self.config.return_reward_key
+
+    @return_reward_key.setter
+    def return_reward_key(self, value: str | None) -> None:
+        self.config = replace(self.config, return_reward_key=value)
+
+    @property
+    def posterior_sampling(self) -> bool:
+        """``config.posterior_sampling``."""
+        return self.config.posterior_sampling
+
+    @posterior_sampling.setter
+    def posterior_sampling(self, value: bool) -> None:
+        self.config = replace(self.config, posterior_sampling=value)
+
+    @property
+    def num_prior_episodes(self) -> int:
+        """``config.num_prior_episodes``."""
+        return self.config.num_prior_episodes
+
+    @num_prior_episodes.setter
+    def num_prior_episodes(self, value: int) -> None:
+        self.config = replace(self.config, num_prior_episodes=value)
+
+    @property
+    def deterministic_exploration(self) -> bool | None:
+        """``config.deterministic_exploration``."""
+        return self.config.deterministic_exploration
+
+    @deterministic_exploration.setter
+    def deterministic_exploration(self, value: bool | None) -> None:
+        self.config = replace(self.config, deterministic_exploration=value)
+
+    @property
+    def adaptation_rounds(self) -> int | None:
+        """``config.adaptation_rounds``."""
+        return self.config.adaptation_rounds
+
+    @adaptation_rounds.setter
+    def adaptation_rounds(self, value: int | None) -> None:
+        self.config = replace(self.config, adaptation_rounds=value)
+
+    @property
+    def episodes_per_round(self) -> int | None:
+        """``config.episodes_per_round``."""
+        return self.config.episodes_per_round
+
+    @episodes_per_round.setter
+    def episodes_per_round(self, value: int | None) -> None:
+        self.config = replace(self.config, episodes_per_round=value)
+
+    @property
+    def adapt_from(self) -> Literal["last", "all"]:
+        """``config.adapt_from``."""
+        return self.config.adapt_from
+
+    @adapt_from.setter
+    def adapt_from(self, value: Literal["last", "all"]) -> None:
+        self.config = replace(self.config, adapt_from=value)

@@ -10,7 +10,7 @@ from metaroll.compat.exports import lazy_exports
 __getattr__, __dir__, __all__ = lazy_exports(  # pyright: ignore[reportUnsupportedDunderAll]
     __name__,
     built={
-        "compat.constructors": ["PEARL"],
+        "compat.constructors": ["PEARL", "MetaEvaluator"],
         "data.paths": ["TimeStep", "TrajectoryBatch"],
         "learners.base": ["MetaRLAlgorithm", "RLAlgorithm"],
         "policies.context": ["ContextConditionedPolicy"],
@@ -22,7 +22,6 @@ __getattr__, __dir__, __all__ = lazy_exports(  # pyright: ignore[reportUnsupport
         "tasks.finite_samplers": ["ConstructEnvsSampler", "EnvPoolSampler"],
         "tasks.task_sampler": ["SetTaskSampler", "TaskSampler"],
         "tasks.updates": ["ExistingEnvUpdate", "NewEnvUpdate", "SetTaskUpdate"],
-        "training.evaluation.meta_evaluator": ["MetaEvaluator"],
         "training.run.runner": ["LocalRunner"],
         "training.store.snapshots": ["SnapshotConfig", "Snapshotter"],
         "types": ["EnvSpec", "EnvUpdate", "InOutSpec"],

@@ -386,7 +386,7 @@ def evaluate(arguments: Sequence[str]) -> None:
             trust=given.trust,
         )
     except UsageError as error:
-        raise UsageError(_in_options(str(error), adaptation)) from error
+        raise UsageError(_in_options(str(error), adaptation, config["algo"] in ADAPTING)) from error
     _print_json(summary, given.output)
 
 
@@ -407,10 +407,10 @@ def _evaluator_changes(config: Mapping[str, Any], episodes: int | None, given: M
     return changes
 
 
-def _in_options(message: str, given: Mapping[str, Any]) -> str:
+def _in_options(message: str, given: Mapping[str, Any], adapts: bool) -> str:
     """What the evaluator says of its arguments, said of options; ``given`` are those of ``_Adaptation``."""
     names = {name: name for name in vars(_Adaptation())}
-    names |= {"n_exploration_traj": "episodes", "n_test_rollouts": "adapted_episodes"}
+    names |= {"num_adaptation_episodes": "episodes", "num_episodes": "adapted_episodes" if adapts else "episodes"}
     for argument, option in names.items():
         message = re.sub(rf"\b{argument}\b", "--" + option.replace("_", "-"), message)
     own = "posterior_sampling" in given

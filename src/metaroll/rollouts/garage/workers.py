@@ -20,7 +20,7 @@ from metaroll.rollouts.engine.recorder import stack_infos
 from metaroll.seeding import fresh_seed
 from metaroll.types import Context, EnvSpec, EnvUpdate, RolloutPlan
 
-__all__ = ["DefaultWorker", "PEARLWorker", "Worker", "WorkerFactory"]
+__all__ = ["DefaultWorker", "PEARLWorker", "Worker", "WorkerFactory", "evaluates_deterministically"]
 
 
 class Worker(ABC):
@@ -303,6 +303,32 @@ class WorkerFactory:
             worker_number=check_whole("worker_number", worker_number, low=0, high=self.n_workers - 1),
             **self._worker_args,
         )
+
+
+def evaluates_deterministically(
+    worker_class: Any, worker_args: Mapping[str, Any] | None, deterministic: bool = True
+) -> bool:
+    """Whether episodes of an evaluation are deterministic that was to run in these workers, and runs on the engine.
+
+    Args:
+        worker_class: ``DefaultWorker`` or ``PEARLWorker``, whose behavior the engine has.
+        worker_args: Further arguments of the worker, of which ``deterministic`` counts.
+        deterministic: What holds where these do not say.
+
+    Raises:
+        TypeError: The engine is no such worker, or has no such arguments.
+    """
+    if worker_class not in (None, DefaultWorker, PEARLWorker):
+        raise TypeError(
+            f"worker_class must be DefaultWorker or PEARLWorker (evaluations run on the rollout engine), got "
+            f"{worker_class!r}; change the environment or the policy instead"
+        )
+    arguments = dict(worker_args or {})
+    arguments.pop("accum_context", None)  # contexts are kept by the evaluator
+    deterministic = bool(arguments.pop("deterministic", deterministic))
+    if arguments:
+        raise TypeError(f"worker_args may hold deterministic and accum_context, got also {', '.join(arguments)}")
+    return deterministic
 
 
 def _latent_of(agent: Any) -> Context | None:

@@ -209,14 +209,14 @@ def study_adaptation(
     updates = evaluator.prepare(algo)  # which settles the rounds
     shot_unit = _unit_of(evaluator, shot_unit)
     size = evaluator.round_length if shot_unit == "rounds" else 1
-    explored = evaluator.n_exploration_traj
+    explored = evaluator.num_adaptation_episodes
     most = explored // size
     shots = default_shots(most) if shots is None else sorted({check_whole("shots", k, 0, most) for k in shots})
     if not shots:
         raise ValueError(f"shots must hold at least one number from 0 to {most} {shot_unit}, got none")
     oracle = oracle_of(updates[0]) if oracle is None else oracle
     others_act = len({0, *shots} - {most}) + (len(updates) > 1) + (oracle is not None)  # perhaps without shot 0
-    told = _Parts(progress, len(updates) * evaluator.repetitions, explored, evaluator.n_test_rollouts, others_act)
+    told = _Parts(progress, len(updates) * evaluator.repetitions, explored, evaluator.config.num_episodes, others_act)
     result = evaluator.evaluate(algo, engine=engine, keep_rollouts=True, progress=told.next())
     count = result.returns.shape[0] * result.returns.shape[1]
     episodes = range(explored, result.returns.shape[2])

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self, final
+from typing import Any, ClassVar, Generic, Self, TypeVar, final
 
 import numpy as np
 
 from metaroll.checks import check_whole
+from metaroll.config import config_of
 from metaroll.data.rollouts import Rollouts
 from metaroll.errors import SnapshotError, TaskOverlapError
 from metaroll.learners.base import RLAlgorithm
@@ -24,58 +25,72 @@ from metaroll.tasks.updates import NewEnvUpdate, SetTaskUpdate
 from metaroll.training.evaluation.engine_policy import context_of, run_with_policies
 from metaroll.training.evaluation.evaluation_metrics import episode_returns, log_performance
 from metaroll.training.evaluation.evaluation_result import Cell, EvaluationResult, PolicyEvaluation
+from metaroll.training.settings.evaluation import EvaluationConfig, MetaEvaluationConfig
 from metaroll.training.store.files import is_tree
 from metaroll.types import Context, EnvUpdate, RolloutPlan
 
 __all__ = ["Evaluator", "PolicyEvaluator", "counted"]
 
 _EPISODES_PER_REPETITION = 1 << 16  # seeds of one repetition never meet those of the next
-_MOST_EPISODES = 10**6
+
+C = TypeVar("C", EvaluationConfig, MetaEvaluationConfig)
 
 
-@dataclass(eq=False, kw_only=True)
-class Evaluator(ABC):
+class Evaluator(ABC, Generic[C]):
     """Runs policies in the same episodes at every evaluation, so that differences come from the algorithm.
 
     A cell is a repetition in a task. Its episodes have the seeds ``(seed, task, repetition * 65536 + episode)``.
 
-    Args:
-        test_task_sampler: Sampler of held-out tasks. They are drawn once, at the first evaluation.
-        max_path_length: Steps per episode at most; ``None`` means the algorithm's.
-        n_test_tasks: Number of tasks; ``None`` means all of the sampler's.
-        seed: Seed of all episodes.
-        deterministic: Act by the deterministic policy.
-        allow_overlap: Do not refuse test tasks that are training tasks.
-        return_reward_key: Name of an env_info to sum instead of the reward.
-
     Attributes:
-        prefix: First part of the names of metrics.
+        config: Its settings.
         test_task_names: Names of the tasks, in the order of the sampler.
-        repetitions: Cells per task.
+
+    Args:
+        config: Settings; ``None`` means the defaults.
+        options: Settings by name, in place of those of ``config``.
+        test_task_sampler: Sampler of held-out tasks. They are drawn once, at the first evaluation.
+        max_steps: Steps per episode at most; ``None`` means the algorithm's.
+        num_test_tasks: Number of tasks; ``None`` means all of the sampler's.
+        prefix: First part of the names of metrics.
+        seed: Seed of all episodes.
+        allow_overlap: Do not refuse test tasks that are training tasks.
     """
 
-    test_task_sampler: TaskSampler | None = None
-    max_path_length: float | None = None
-    n_test_tasks: int | None = None
-    prefix: str = field(init=False)
-    test_task_names: Sequence[str] | None = field(default=None, init=False)
-    repetitions: int = field(default=1, init=False)
-    seed: int = 0
-    deterministic: bool = True
-    allow_overlap: bool = False
-    return_reward_key: str | None = None
-    _updates: list[EnvUpdate] | None = field(default=None, init=False)
-    _num_evaluations: int = field(default=0, init=False)
-    _algorithms_limit: float | None = field(default=None, init=False)
-    _engine: RolloutEngine | None = field(default=None, init=False)
-
+    config_class: ClassVar[type[EvaluationConfig | MetaEvaluationConfig]]
+    """Class of its settings."""
+    names_given: ClassVar[Mapping[str, str]] = {}
+    """Keywords that a subclass calls otherwise: name here -> its name, for errors."""
     _needs_tasks: ClassVar[bool]
     """Whether there must be held-out tasks; otherwise the nominal environment is enough."""
 
-    def __post_init__(self) -> None:
-        if self.n_test_tasks is not None:
-            check_whole("n_test_tasks", self.n_test_tasks)
-        check_whole("repetitions", self.repetitions)
+    def __init__(
+        self,
+        config: C | None,
+        options: Mapping[str, Any],
+        *,
+        test_task_sampler: TaskSampler | None,
+        max_steps: float | None,
+        num_test_tasks: int | None,
+        prefix: str,
+        seed: int,
+        allow_overlap: bool,
+    ) -> None:
+        keywords = inspect.signature(type(self)).parameters if options else ()
+        self.config: C = config_of(self.config_class, config, options, beside=keywords)  # type: ignore[arg-type, assignment]  # its own class
+        self.test_task_sampler, self.max_steps, self.num_test_tasks = test_task_sampler, max_steps, num_test_tasks
+        self.test_task_names: Sequence[str] | None = None
+        self.prefix, self.seed, self.allow_overlap = prefix, seed, allow_overlap
+        if num_test_tasks is not None:
+            check_whole(self._called("num_test_tasks"), num_test_tasks)
+        self._updates: list[EnvUpdate] | None = None
+        self._num_evaluations = 0
+        self._algorithms_limit: float | None = None
+        self._engine: RolloutEngine | None = None
+
+    @property
+    def repetitions(self) -> int:
+        """Cells per task."""
+        return 1
 
     @abstractmethod
     def evaluate(
@@ -97,7 +112,7 @@ class Evaluator(ABC):
 
     def protocol(self, algo: Any) -> dict[str, Any]:
         """How ``algo`` is evaluated: arguments as they are used, by name (plain data, for files)."""
-        return {"repetitions": self.repetitions, "deterministic": self.deterministic, "seed": self.seed}
+        return {"repetitions": self.repetitions, "deterministic": self.config.deterministic, "seed": self.seed}
 
     @abstractmethod
     def _make_engine(self, policy: Any) -> RolloutEngine:
@@ -108,22 +123,22 @@ class Evaluator(ABC):
     def bind(
         self,
         test_task_sampler: TaskSampler | None = None,
-        max_path_length: float | None = None,
-        n_test_tasks: int | None = None,
+        max_steps: float | None = None,
+        num_test_tasks: int | None = None,
     ) -> None:
         """Fill in what the constructor was not given."""
         self.test_task_sampler = test_task_sampler if self.test_task_sampler is None else self.test_task_sampler
-        self.max_path_length = max_path_length if self.max_path_length is None else self.max_path_length
+        self.max_steps = max_steps if self.max_steps is None else self.max_steps
         sampler = self.test_task_sampler
         # An algorithm's number is meant for its own sampler, or for one that does not know how many it has.
-        if self.n_test_tasks is None and (sampler is test_task_sampler or sampler is None or sampler.n_tasks is None):
-            self.n_test_tasks = n_test_tasks
+        if self.num_test_tasks is None and (sampler is test_task_sampler or sampler is None or sampler.n_tasks is None):
+            self.num_test_tasks = num_test_tasks
 
     def for_sampler(self, test_task_sampler: TaskSampler) -> Self:
         """The same protocol on all tasks of another sampler."""
         other = copy.copy(self)
         other.test_task_sampler, other.test_task_names = test_task_sampler, None
-        other.n_test_tasks = self.n_test_tasks if test_task_sampler.n_tasks is None else None
+        other.num_test_tasks = self.num_test_tasks if test_task_sampler.n_tasks is None else None
         other._updates, other._engine, other._num_evaluations = None, None, 0
         return other
 
@@ -150,9 +165,10 @@ class Evaluator(ABC):
                 return []
             raise ValueError(f"test_task_sampler is missing: pass {type(self).__name__}(test_task_sampler=...)")
         if self._updates is None:
-            count = sampler.n_tasks if self.n_test_tasks is None else self.n_test_tasks
+            count = sampler.n_tasks if self.num_test_tasks is None else self.num_test_tasks
             if count is None:
-                raise ValueError("n_test_tasks must be given: test_task_sampler does not say how many tasks it has")
+                name = self._called("num_test_tasks")
+                raise ValueError(f"{name} must be given: test_task_sampler does not say how many tasks it has")
             updates = list(sampler.sample(count))
             if not updates:
                 raise ValueError(f"test_task_sampler must give at least one task, got {count}")
@@ -195,11 +211,14 @@ class Evaluator(ABC):
     def _step_limit(self, algo: RLAlgorithm | None = None) -> int | None:
         if algo is not None and algo.evaluation_limit is not None:
             self._algorithms_limit = algo.evaluation_limit  # for references, which come without an algorithm
-        limit = self._algorithms_limit if self.max_path_length is None else self.max_path_length
+        limit = self._algorithms_limit if self.max_steps is None else self.max_steps
         if limit is None:
-            name = type(self).__name__
-            raise ValueError(f"max_path_length is missing (episodes might never end): pass it to the {name}")
+            name, owner = self._called("max_steps"), type(self).__name__
+            raise ValueError(f"{name} is missing (episodes might never end): pass it to the {owner}")
         return None if math.isinf(limit) else int(limit)
+
+    def _called(self, keyword: str) -> str:
+        return self.names_given.get(keyword, keyword)
 
     def _cell(self, cell: int, episode: int) -> Cell:
         task, repetition = divmod(cell, self.repetitions)
@@ -236,7 +255,7 @@ class Evaluator(ABC):
                     context=context,
                     max_steps=limit,
                     eval=True,
-                    deterministic=self.deterministic if deterministic is None else deterministic,
+                    deterministic=self.config.deterministic if deterministic is None else deterministic,
                 )
                 for spot in (self._cell(cell, episode) for episode in episodes)
             ]
@@ -247,7 +266,7 @@ class Evaluator(ABC):
 
     def _returns(self, history: Sequence[Rollouts]) -> np.ndarray:
         """Returns ``(num_tasks, repetitions, episodes)`` of all cells."""
-        rows = [episode_returns(rollouts, self.return_reward_key) for rollouts in history]
+        rows = [episode_returns(rollouts, self.config.return_reward_key) for rollouts in history]
         return np.stack(rows).reshape(len(history) // self.repetitions, self.repetitions, -1)
 
     def _metrics(self, rollouts: Sequence[Rollouts], discount: float) -> dict[str, float]:
@@ -265,38 +284,50 @@ class Evaluator(ABC):
 
 
 @final
-@dataclass(eq=False, kw_only=True)
-class PolicyEvaluator(Evaluator):
+class PolicyEvaluator(Evaluator[EvaluationConfig]):
     """Measures the return of an algorithm's ``policy``, in the environment or in held-out variations of it.
 
     Every episode has a seed, which is the same at every evaluation, so that differences come from the policy.
 
     Args:
+        config: Settings; ``None`` means the defaults.
         env: Environment to use where no engine is given: as for ``RolloutEngine``.
         test_task_sampler: Sampler of held-out variations, drawn once; ``None`` means the nominal environment.
-        max_path_length: Steps per episode at most; ``None`` means the algorithm's.
-        num_episodes: Episodes per task.
-        n_test_tasks: Number of tasks; ``None`` means all of the sampler's.
-        prefix: First part of the names of metrics.
-        seed: Seed of all episodes.
-        deterministic: Act by the deterministic policy.
-        allow_overlap: Do not refuse test tasks that are training tasks.
-        return_reward_key: Name of an env_info to sum instead of the reward.
+        max_steps, num_test_tasks, prefix, seed, allow_overlap: See ``Evaluator``.
+        options: Settings by name, in place of those of ``config``.
     """
 
+    config_class = EvaluationConfig
     _needs_tasks: ClassVar[bool] = False
 
-    env: Any = field(default=None, kw_only=False)
-    num_episodes: int = 20
-    prefix: str = "Evaluation"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_whole("num_episodes", self.num_episodes, high=_MOST_EPISODES)
+    def __init__(
+        self,
+        config: EvaluationConfig | None = None,
+        *,
+        env: Any = None,
+        test_task_sampler: TaskSampler | None = None,
+        max_steps: float | None = None,
+        num_test_tasks: int | None = None,
+        prefix: str = "Evaluation",
+        seed: int = 0,
+        allow_overlap: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            config,
+            options,
+            test_task_sampler=test_task_sampler,
+            max_steps=max_steps,
+            num_test_tasks=num_test_tasks,
+            prefix=prefix,
+            seed=seed,
+            allow_overlap=allow_overlap,
+        )
+        self.env = env
 
     def protocol(self, algo: Any) -> dict[str, Any]:
         """How ``algo`` is evaluated: arguments as they are used, by name (plain data, for files)."""
-        return {"num_episodes": self.num_episodes, **super().protocol(algo)}
+        return {"num_episodes": self.config.num_episodes, **super().protocol(algo)}
 
     def evaluate(
         self,
@@ -309,7 +340,7 @@ class PolicyEvaluator(Evaluator):
         """Run all episodes with ``algo.policy``, which is left as it was.
 
         Args:
-            algo: Has ``policy``, and ``max_path_length`` unless that was given.
+            algo: Has ``policy``, and ``max_path_length`` unless ``max_steps`` was given.
             engine: Engine to use; ``None`` means one of the evaluator's own, in ``env``.
             keep_rollouts: Keep all steps in the result.
             progress: Called as ``progress(done, total)``, in episodes, while they run.
@@ -318,14 +349,15 @@ class PolicyEvaluator(Evaluator):
         tasks = [update.task for update in self.prepare(algo)] or [None]
         limit = self._step_limit(algo)
         history = [Rollouts()] * len(tasks)
-        count = counted(progress, len(tasks) * self.num_episodes)
-        self._run_round(engine, [algo.policy] * len(tasks), history, range(self.num_episodes), limit, progress=count)
+        episodes = range(self.config.num_episodes)
+        count = counted(progress, len(tasks) * len(episodes))
+        self._run_round(engine, [algo.policy] * len(tasks), history, episodes, limit, progress=count)
         self._num_evaluations += 1
         return PolicyEvaluation(
             returns=self._returns(history)[:, 0],
             tasks=tasks,
             task_names=[f"task {i}" for i in range(len(tasks))],
-            reward_key=self.return_reward_key,
+            reward_key=self.config.return_reward_key,
             env_steps=sum(int(rollouts.bounds[-1]) for rollouts in history),
             metrics=self._metrics(history, algo.discount),
             prefix=self.prefix,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import InitVar, dataclass
-from typing import Any, ClassVar, Literal, final
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,23 +13,19 @@ from metaroll.data.rollouts import Rollouts
 from metaroll.learners.base import MetaRLAlgorithm
 from metaroll.learners.foreign import as_algorithm
 from metaroll.rollouts.engine.engine import RolloutEngine
-from metaroll.rollouts.garage.workers import DefaultWorker, PEARLWorker
 from metaroll.seeding import derive_seed, isolated_rng
+from metaroll.tasks.task_sampler import TaskSampler
 from metaroll.tasks.updates import ExistingEnvUpdate
 from metaroll.training.evaluation.evaluation_metrics import episode_outcomes
 from metaroll.training.evaluation.evaluation_result import EvaluationResult
 from metaroll.training.evaluation.evaluator import Evaluator, counted
+from metaroll.training.settings.evaluation import MetaEvaluationConfig
 from metaroll.types import Context, EnvSpec, EnvUpdate
 
 __all__ = ["MetaEvaluator", "adapt_policies", "as_meta_algorithm", "fresh_policies"]
 
 
-_EXPLORATION_EPISODES = 10
-
-
-@final
-@dataclass(eq=False, kw_only=True)
-class MetaEvaluator(Evaluator):
+class MetaEvaluator(Evaluator[MetaEvaluationConfig]):
     """Measures how well an algorithm adapts to tasks that it was not trained on.
 
     Every cell (task, repetition) has an exploration policy of its own, fresh from the algorithm, and every episode a
@@ -41,85 +36,66 @@ class MetaEvaluator(Evaluator):
     Who acts in the adapted episodes is made by one function (``policies_after``), for the agent and for all that it is
     compared with; they differ in the data alone. Nobody adapts to adapted episodes.
 
-    - By default (garage): all exploration episodes under the exploration policy, one adaptation, then
-      ``n_test_rollouts`` adapted episodes.
+    - By default (garage): all exploration episodes under the exploration policy, one adaptation, then ``num_episodes``
+      adapted episodes.
     - ``posterior_sampling`` (PEARL, arXiv:1903.08254; oyster): after ``num_prior_episodes`` episodes the policy is
-      adapted again after every exploration episode, from all episodes of the cell so far; then follow
-      ``n_test_rollouts`` adapted episodes.
+      adapted again after every exploration episode, from all episodes of the cell so far; then follow ``num_episodes``
+      adapted episodes.
     - ``adaptation_rounds`` (several gradient steps, say): ``episodes_per_round`` episodes and an adaptation, so many
       times, before the adapted episodes.
 
+    Attributes:
+        num_rounds: How often exploration episodes are followed by an adaptation, once an algorithm is known.
+        round_length: Exploration episodes of each round.
+        goes_on: Whether a round adapts the policy of the last one.
+
     Args:
-        test_task_sampler: Sampler of held-out tasks. They are drawn once, at the first evaluation.
-        max_path_length: Steps per episode at most; ``None`` means the algorithm's.
-        n_exploration_traj: Exploration episodes per task.
-        n_test_tasks: Number of tasks; ``None`` means all of the sampler's.
-        n_test_rollouts: Adapted episodes per task (episodes are counted, not steps).
-        prefix: First part of the names of metrics.
+        config: Settings; ``None`` means the defaults.
+        test_task_sampler, max_steps, num_test_tasks, prefix, seed, allow_overlap: See ``Evaluator``.
         test_task_names: Names of the tasks, in the order of the sampler; tasks of one name are reported together.
-        worker_class: Accepted for code written for garage: ``DefaultWorker`` or ``PEARLWorker``, whose behavior the
-            engine has.
-        worker_args: Of these ``deterministic`` replaces the argument below.
-        repetitions: Independent repetitions of the whole procedure per task.
-        posterior_sampling: Adapt again after every exploration episode (PEARL's protocol), not once after all of them.
-        num_prior_episodes: Episodes under the prior before the first adaptation, with ``posterior_sampling``.
-        seed: Seed of all episodes.
-        deterministic: Act with the mean action (a latent z still is sampled).
-        allow_overlap: Do not refuse test tasks that are training tasks.
         all_tasks: Whether the test tasks are all there are, and no sample of many (see ``EvaluationResult``).
-        return_reward_key: Name of an env_info to sum instead of the reward.
-        deterministic_exploration: Whether exploration episodes are deterministic; ``None`` means as ``deterministic``,
-            but with noise for an algorithm that needs it (see ``AlgorithmInfo.deterministic_exploration``).
-        adaptation_rounds: How often exploration episodes are followed by an adaptation; ``None`` means once (or
-            ``n_exploration_traj / episodes_per_round`` times). Without both, an algorithm that learns to adapt in
-            several steps (``AlgorithmInfo.inner_steps``) has a round for each, from the last one's policy and episodes;
-            then there are as many episodes in each, perhaps a few more than ``n_exploration_traj`` in all.
-        episodes_per_round: Exploration episodes of each round; ``None`` means ``n_exploration_traj`` in all. Where both
-            are given, ``n_exploration_traj`` is their product.
-        adapt_from: From the second round on, ``"all"`` adapts an exploration policy from all exploration episodes so
-            far; ``"last"`` adapts the policy that made the last round's episodes, from these alone (the next gradient
-            step).
+        options: Settings by name, in place of those of ``config``.
     """
 
+    config_class = MetaEvaluationConfig
     _needs_tasks: ClassVar[bool] = True
 
-    n_exploration_traj: int = _EXPLORATION_EPISODES
-    n_test_rollouts: int = 1
-    prefix: str = "MetaTest"
-    test_task_names: Sequence[str] | None = None
-    worker_class: InitVar[Any] = None
-    worker_args: InitVar[Mapping[str, Any] | None] = None
-    repetitions: int = 1
-    all_tasks: bool = False
-    posterior_sampling: bool = False
-    num_prior_episodes: int = 1
-    deterministic_exploration: bool | None = None
-    adaptation_rounds: int | None = None
-    episodes_per_round: int | None = None
-    adapt_from: Literal["last", "all"] = "all"
-
-    def __post_init__(self, worker_class: Any, worker_args: Mapping[str, Any] | None) -> None:
-        super().__post_init__()
-        self.deterministic = _deterministic_of(worker_class, worker_args, self.deterministic)
-        self._explore = self.n_exploration_traj
+    def __init__(
+        self,
+        config: MetaEvaluationConfig | None = None,
+        *,
+        test_task_sampler: TaskSampler | None = None,
+        max_steps: float | None = None,
+        num_test_tasks: int | None = None,
+        test_task_names: Sequence[str] | None = None,
+        prefix: str = "MetaTest",
+        seed: int = 0,
+        allow_overlap: bool = False,
+        all_tasks: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            config,
+            options,
+            test_task_sampler=test_task_sampler,
+            max_steps=max_steps,
+            num_test_tasks=num_test_tasks,
+            prefix=prefix,
+            seed=seed,
+            allow_overlap=allow_overlap,
+        )
+        self.test_task_names, self.all_tasks = test_task_names, all_tasks
         self._follow(1)
-        check_whole("n_test_rollouts", self.n_test_rollouts)
-        check_whole("num_prior_episodes", self.num_prior_episodes)
-        if self.adapt_from not in ("last", "all"):
-            raise ValueError(f"adapt_from must be 'last' or 'all', got {self.adapt_from!r}")
-        if self.posterior_sampling:
-            if self.num_prior_episodes > self.n_exploration_traj:
-                raise ValueError(
-                    f"num_prior_episodes must be at most n_exploration_traj={self.n_exploration_traj}, got "
-                    f"{self.num_prior_episodes}"
-                )
-            if self.num_rounds > 1 or self.adapt_from == "last":
-                raise ValueError(
-                    "posterior_sampling=True adapts after every episode from all of them: leave adaptation_rounds, "
-                    "episodes_per_round and adapt_from away, or say posterior_sampling=False"
-                )
-        if not isinstance(self.deterministic_exploration, bool | None):
-            raise TypeError(f"deterministic_exploration must be a bool or None, got {self.deterministic_exploration!r}")
+
+    @property
+    def repetitions(self) -> int:
+        """Cells per task."""
+        return self.config.repetitions
+
+    @property
+    def num_adaptation_episodes(self) -> int:
+        """Exploration episodes per task, in all rounds."""
+        return self.num_rounds * self.round_length
 
     def protocol(self, algo: Any) -> dict[str, Any]:
         """How ``algo`` is evaluated: arguments as they are used, by name (plain data, for files).
@@ -128,15 +104,15 @@ class MetaEvaluator(Evaluator):
         """
         quiet = self.explores_quietly(as_meta_algorithm(algo))
         self._follow(as_meta_algorithm(algo).info.inner_steps)
-        if self.posterior_sampling:
-            adapts: dict[str, Any] = {"num_prior_episodes": self.num_prior_episodes}
+        if self.config.posterior_sampling:
+            adapts: dict[str, Any] = {"num_prior_episodes": self.config.num_prior_episodes}
         else:
             rounds = {"adaptation_rounds": self.num_rounds, "episodes_per_round": self.round_length}
-            adapts = {**rounds, "adapt_from": "last" if self.goes_on else self.adapt_from}
+            adapts = {**rounds, "adapt_from": "last" if self.goes_on else self.config.adapt_from}
         return {
-            "n_exploration_traj": self.n_exploration_traj,
-            "n_test_rollouts": self.n_test_rollouts,
-            "posterior_sampling": self.posterior_sampling,
+            "n_exploration_traj": self.num_adaptation_episodes,
+            "n_test_rollouts": self.config.num_episodes,
+            "posterior_sampling": self.config.posterior_sampling,
             **adapts,
             "deterministic_exploration": quiet,
             **super().protocol(algo),
@@ -149,9 +125,9 @@ class MetaEvaluator(Evaluator):
 
     def explores_quietly(self, algo: MetaRLAlgorithm) -> bool:
         """Whether exploration episodes of ``algo`` are deterministic."""
-        if self.deterministic_exploration is not None:
-            return self.deterministic_exploration
-        return self.deterministic and algo.info.deterministic_exploration
+        if self.config.deterministic_exploration is not None:
+            return self.config.deterministic_exploration
+        return self.config.deterministic and algo.info.deterministic_exploration
 
     def evaluate(
         self,
@@ -166,12 +142,12 @@ class MetaEvaluator(Evaluator):
 
         Args:
             algo: Offers ``get_exploration_policy()`` and ``adapt_policy(policy, trajectories)``.
-            test_rollouts_per_task: Adapted episodes per task; ``None`` means ``n_test_rollouts``.
+            test_rollouts_per_task: Adapted episodes per task; ``None`` means ``num_episodes``.
             engine: Engine to use (its policy may be exchanged); ``None`` means one of the evaluator's own.
             keep_rollouts: Keep all steps in the result.
             progress: Called as ``progress(done, total)``, in episodes, while they run.
         """
-        num_adapted = self.n_test_rollouts if test_rollouts_per_task is None else test_rollouts_per_task
+        num_adapted = self.config.num_episodes if test_rollouts_per_task is None else test_rollouts_per_task
         check_whole("test_rollouts_per_task", num_adapted)
         algo = as_meta_algorithm(algo)
         updates = self.prepare(algo)
@@ -179,13 +155,13 @@ class MetaEvaluator(Evaluator):
         policies = fresh_policies(algo, len(updates) * self.repetitions, self.seed)
         history = [Rollouts()] * len(policies)
         quiet = self.explores_quietly(algo)
-        pairs = quiet != self.deterministic
-        count = counted(progress, len(policies) * (self.n_exploration_traj + (2 if pairs else 1) * num_adapted))
+        pairs = quiet != self.config.deterministic
+        count = counted(progress, len(policies) * (self.num_adaptation_episodes + (2 if pairs else 1) * num_adapted))
         for episodes in self._rounds():
             if episodes.start:
                 policies = self.adapted(algo, policies, history)
             self._run_round(engine, policies, history, episodes, limit, deterministic=quiet, progress=count)
-        episodes = range(self.n_exploration_traj, self.n_exploration_traj + num_adapted)
+        episodes = range(self.num_adaptation_episodes, self.num_adaptation_episodes + num_adapted)
         nothing = [Rollouts()] * len(policies)
         policies = self.policies_after(algo, history)
         self._run_round(engine, policies, history, episodes, limit, progress=count)
@@ -196,13 +172,13 @@ class MetaEvaluator(Evaluator):
         lengths, success_steps = episode_outcomes(history, len(updates))
         return EvaluationResult(
             returns=self._returns(history),
-            num_exploration=self.n_exploration_traj,
+            num_exploration=self.num_adaptation_episodes,
             tasks=[update.task for update in updates],
             task_names=list(self.test_task_names or (f"task {i}" for i in range(len(updates)))),
             cells=[self._cell(cell, episode) for cell in range(len(history)) for episode in range(len(history[0]))],
-            reward_key=self.return_reward_key,
+            reward_key=self.config.return_reward_key,
             env_steps=sum(int(rollouts.bounds[-1]) for rollouts in (*history, *unadapted)),
-            metrics=self._metrics([rollouts[self.n_exploration_traj :] for rollouts in history], algo.discount),
+            metrics=self._metrics([rollouts[self.num_adaptation_episodes :] for rollouts in history], algo.discount),
             prefix=self.prefix,
             provenance=dict((history[0][0].rollout_info or {}).get("provenance") or {}),
             lengths=lengths,
@@ -264,10 +240,10 @@ class MetaEvaluator(Evaluator):
         Returns:
             Shape ``(num_tasks, repetitions, num_exploration + num_adapted)``.
         """
-        num_adapted = self.n_test_rollouts if test_rollouts_per_task is None else test_rollouts_per_task
+        num_adapted = self.config.num_episodes if test_rollouts_per_task is None else test_rollouts_per_task
         tasks = [update.task for update in self.draw() for _ in range(self.repetitions)]
         contexts = [None if contexts_of_task is None else contexts_of_task(task) for task in tasks]
-        episodes = range(self.n_exploration_traj + num_adapted)
+        episodes = range(self.num_adaptation_episodes + num_adapted)
         return self.run_cells([policy] * len(tasks), episodes, contexts, engine=engine)
 
     def policies_after(self, algo: MetaRLAlgorithm, data: Sequence[Rollouts]) -> list[Any]:
@@ -296,7 +272,7 @@ class MetaEvaluator(Evaluator):
             history: All episodes of each cell, the same number of them.
         """
         done = len(history[0])
-        again = done > (self.num_prior_episodes if self.posterior_sampling else self.round_length)
+        again = done > (self.config.num_prior_episodes if self.config.posterior_sampling else self.round_length)
         last = self.goes_on
         # An exploration policy is given up by whoever adapts it, so further adaptations start from fresh ones,
         # unless the algorithm says that it takes its adapted policies as well (copying networks takes time).
@@ -308,18 +284,16 @@ class MetaEvaluator(Evaluator):
 
     def _follow(self, inner_steps: int) -> None:
         """Settle rounds and episodes, for an algorithm that learns to adapt in so many steps."""
-        given = self.adaptation_rounds, self.episodes_per_round
-        steps = inner_steps if given == (None, None) and not self.posterior_sampling else 1
-        rounds = (steps, -(-self._explore // steps)) if steps > 1 else _rounds_of(self._explore, *given)
-        self.num_rounds, self.round_length = rounds
-        self.n_exploration_traj = self.num_rounds * self.round_length
-        self.goes_on = self.adapt_from == "last" or steps > 1  # whether a round adapts the last one's policy
+        config = self.config
+        self.num_rounds, self.round_length = config.rounds(inner_steps)
+        follows = config.adaptation_rounds is None and config.episodes_per_round is None and self.num_rounds > 1
+        self.goes_on = follows or config.adapt_from == "last"
 
     def _rounds(self) -> list[range]:
         """Exploration episodes between adaptations."""
-        explore = self.n_exploration_traj
-        if self.posterior_sampling:
-            starts = [0, *range(self.num_prior_episodes, explore)]
+        explore = self.num_adaptation_episodes
+        if self.config.posterior_sampling:
+            starts = [0, *range(self.config.num_prior_episodes, explore)]
         else:
             starts = list(range(0, explore, self.round_length))
         return [range(start, end) for start, end in zip(starts, [*starts[1:], explore], strict=True)]
@@ -394,37 +368,3 @@ def _spec_of(update: EnvUpdate) -> EnvSpec:
     finally:
         if not isinstance(update, ExistingEnvUpdate):  # that one belongs to somebody
             env.close()
-
-
-def _rounds_of(explore: int, rounds: int | None, episodes: int | None) -> tuple[int, int]:
-    """Number of adaptations in exploration, and episodes before each."""
-    check_whole("n_exploration_traj", explore)
-    for name, value in (("adaptation_rounds", rounds), ("episodes_per_round", episodes)):
-        if value is not None:
-            check_whole(name, value)
-    if rounds is not None and episodes is not None:
-        if explore not in (_EXPLORATION_EPISODES, rounds * episodes):
-            raise ValueError(
-                f"n_exploration_traj must be adaptation_rounds * episodes_per_round = {rounds * episodes} (or left "
-                f"away), got {explore}"
-            )
-        return rounds, episodes
-    number = rounds or episodes or 1
-    if explore % number:
-        name = "adaptation_rounds" if rounds else "episodes_per_round"
-        raise ValueError(f"{name} must divide n_exploration_traj={explore}, got {number}; give the other one as well")
-    return (explore // number, number) if episodes else (number, explore // number)
-
-
-def _deterministic_of(worker_class: Any, worker_args: Mapping[str, Any] | None, deterministic: bool) -> bool:
-    if worker_class not in (None, DefaultWorker, PEARLWorker):
-        raise TypeError(
-            f"worker_class must be DefaultWorker or PEARLWorker (evaluations run on the rollout engine), got "
-            f"{worker_class!r}; change the environment or the policy instead"
-        )
-    arguments = dict(worker_args or {})
-    arguments.pop("accum_context", None)  # contexts are kept by the evaluator
-    deterministic = bool(arguments.pop("deterministic", deterministic))
-    if arguments:
-        raise TypeError(f"worker_args may hold deterministic and accum_context, got also {', '.join(arguments)}")
-    return deterministic

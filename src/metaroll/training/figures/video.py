@@ -55,7 +55,7 @@ def tasks_to_film(algo: Any, evaluator: MetaEvaluator | PolicyEvaluator) -> tupl
     updates = evaluator.prepare(algo)
     if updates or isinstance(evaluator, MetaEvaluator):
         return len(updates), "test tasks" if evaluator.allow_overlap else "held-out tasks"
-    return evaluator.num_episodes, "episodes"
+    return evaluator.config.num_episodes, "episodes"
 
 
 def record_video(
@@ -90,7 +90,7 @@ def record_video(
         shown = _policy_episodes(algo, evaluator, tasks)
     else:
         shown = _adapted_episodes(algo, evaluator, tasks)
-    key = evaluator.return_reward_key
+    key = evaluator.config.return_reward_key
     return [
         [
             Panel(

@@ -33,12 +33,15 @@ from metaroll.training.run.run_state import (
     trees_of,
 )
 from metaroll.training.run.services import RunnerServices
+from metaroll.training.settings.evaluation import EvaluationConfig, MetaEvaluationConfig
 from metaroll.training.store.files import to_plain
 from metaroll.training.store.loggers import MetricLogger
 from metaroll.training.store.run_store import RunStore
 from metaroll.training.store.snapshots import Snapshot, SnapshotConfig, load_snapshot
 
 __all__ = ["LocalRunner", "TrainArgs"]
+
+_Evaluation = Evaluator[Any] | EvaluationConfig | MetaEvaluationConfig | Mapping[str, Any] | None
 
 _SNAPSHOT_SECONDS = 10.0
 _SNAPSHOT_SHARE = 30.0
@@ -58,8 +61,8 @@ class LocalRunner(RunnerServices):
         seed: Seed of all rollouts and evaluations; ``None`` means fresh entropy, recorded in ``seed``.
         num_workers: Workers that collect rollouts; results do not depend on it.
         transport, address: See ``SamplerPool``.
-        evaluator: A ``MetaEvaluator`` (or arguments for one), or a ``PolicyEvaluator``; ``None`` means what suits the
-            algorithm.
+        evaluator: A ``MetaEvaluator`` or a ``PolicyEvaluator``, the config of one, or keywords of the former; ``None``
+            means what suits the algorithm.
         exist_ok: Overwrite the run in ``run_dir``.
         callbacks: Objects with any of ``on_epoch_end(runner, epoch, metrics)``, ``on_evaluation(runner, result)``,
             ``on_train_end(runner)`` and ``on_progress(runner, phase, done, total)``, which is told ten times a second
@@ -85,7 +88,7 @@ class LocalRunner(RunnerServices):
         num_workers: int = 1,
         transport: str = "auto",
         address: str | None = None,
-        evaluator: Evaluator | Mapping[str, Any] | None = None,
+        evaluator: _Evaluation = None,
         exist_ok: bool = False,
         callbacks: Sequence[Any] = (),
         config: Mapping[str, Any] | None = None,
@@ -383,12 +386,12 @@ class LocalRunner(RunnerServices):
             if self._evaluator.test_task_sampler is not None:
                 self._evaluator.prepare(algo)
 
-    def _evaluator_for(self, algo: RLAlgorithm) -> Evaluator:
+    def _evaluator_for(self, algo: RLAlgorithm) -> Evaluator[Any]:
         """A copy of the given evaluator (that of an earlier algorithm is bound to its tasks), or one that suits."""
         if self._has_own_evaluator or algo.info.adapts:
             return copy.copy(self._given_evaluator)
-        episodes: dict[str, Any] = {} if algo.n_eval_trajs is None else {"num_episodes": algo.n_eval_trajs}
-        return PolicyEvaluator(seed=self._given_evaluator.seed, **episodes)
+        config = EvaluationConfig() if algo.n_eval_trajs is None else EvaluationConfig(num_episodes=algo.n_eval_trajs)
+        return PolicyEvaluator(config, seed=self._given_evaluator.seed)
 
     def _run(self, algo: RLAlgorithm) -> Any:
         self._stopped_after = self._stop_reason = None
@@ -446,7 +449,12 @@ def _make_store(
     return RunStore(config.snapshot_dir, config.snapshot_mode, config.snapshot_gap, loggers, keep_last=config.keep_last)
 
 
-def _make_evaluator(evaluator: Evaluator | Mapping[str, Any] | None, seed: int) -> Evaluator:
-    if isinstance(evaluator, Evaluator):
-        return evaluator
-    return MetaEvaluator(**{"seed": derive_seed("evaluation", seed), **dict(evaluator or {})})
+def _make_evaluator(given: _Evaluation, seed: int) -> Evaluator[Any]:
+    if isinstance(given, Evaluator):
+        return given
+    seed = derive_seed("evaluation", seed)
+    if isinstance(given, EvaluationConfig):
+        return PolicyEvaluator(given, seed=seed)
+    if isinstance(given, MetaEvaluationConfig):
+        return MetaEvaluator(given, seed=seed)
+    return MetaEvaluator(**{"seed": seed, **(given or {})})

@@ -76,11 +76,11 @@ class RunnerServices(ABC):
         callbacks: Told about progress and evaluations.
     """
 
-    def __init__(self, store: RunStore, seed: int, evaluator: Evaluator, callbacks: Sequence[Any]) -> None:
+    def __init__(self, store: RunStore, seed: int, evaluator: Evaluator[Any], callbacks: Sequence[Any]) -> None:
         self._store = store
         self._seed = seed
-        self._given_evaluator: Evaluator = evaluator
-        self._evaluator: Evaluator = evaluator
+        self._given_evaluator: Evaluator[Any] = evaluator
+        self._evaluator: Evaluator[Any] = evaluator
         self._has_own_sampler = evaluator.test_task_sampler is not None
         self._callbacks = CallbackGroup(callbacks)
         self._env: Any = None

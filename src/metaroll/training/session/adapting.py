@@ -71,7 +71,8 @@ class TaskProtocol:
         quiet = self.evaluator.protocol(self.algo)["deterministic_exploration"]  # settles the rounds
         count = self.evaluator.round_length if episodes is None else check_whole("episodes", episodes)
         limit = self.config["algorithm"]["max_steps"] if limit is None else limit
-        own = self.evaluator.num_prior_episodes if self.evaluator.posterior_sampling else len(seen) + count
+        how = self.evaluator.config
+        own = how.num_prior_episodes if how.posterior_sampling else len(seen) + count
         done: list[StepSequence] = []
         with _opened(env) as environment:
             environment = get_algorithm(self.config["algo"]).seen_env(environment, self.config)

@@ -15,7 +15,7 @@ import gymnasium
 import torch
 from threadpoolctl import threadpool_limits
 
-from metaroll.config import GIVEN, MISSING, Option, former_names, merge_layers, parts_of, understood, unused
+from metaroll.config import GIVEN, MISSING, Option, merge_layers, options_of, parts_of, understood, unused
 from metaroll.envs.base.task_family import USUAL_TEST_TASKS, USUAL_TRAIN_TASKS
 from metaroll.envs.lookup.name_hints import refuse_misread
 from metaroll.envs.lookup.registry import (
@@ -206,7 +206,7 @@ def resolve(
     with named_as(names):
         values = _settled(algo, env, ours, layers, kept) | {"size": size}
         check_machine(parts_of(RunConfig, values))
-        for kind in CONFIGS[algo]:
+        for kind in (*CONFIGS[algo], evaluation_config(algo)):
             parts_of(kind, values)
     sections: dict[str, Any] = {"command": command, "algo": algo, "env": env}
     for option in options:
@@ -304,7 +304,7 @@ def episodes_of_evaluation(config: Mapping[str, Any], num_tasks: int | None, cha
 
     0 where a number is none: that the evaluator says.
     """
-    told = {**config["evaluation"], **changes}
+    told = {**config["evaluation"], **understood(changes, options_of(evaluation_config(config["algo"])))[0]}
     tasks = config["algorithm"].get("num_test_tasks") if num_tasks is None else num_tasks
     each = [told[name] for name in ("num_episodes", "num_adaptation_episodes") if name in told]
     numbers = [tasks or 1, told.get("repetitions", 1), *each]
@@ -446,19 +446,18 @@ def torch_threads(wanted: int | None) -> Iterator[None]:
 
 
 def build_evaluator(config: Mapping[str, Any], test_tasks: Sequence[EnvUpdate], **changes: Any) -> Any:
-    """The evaluator of ``config`` on ``test_tasks``; ``changes`` replace its arguments."""
-    arguments = {
-        **former_names(config["evaluation"], evaluation_config(config["algo"])),
+    """The evaluator of ``config`` on ``test_tasks``; ``changes`` replace its settings and keywords."""
+    keywords: dict[str, Any] = {
         "test_task_sampler": FixedTaskSampler(test_tasks) if test_tasks else None,
-        "max_path_length": config["algorithm"]["max_steps"],
-        "n_test_tasks": len(test_tasks) or None,
+        "max_steps": config["algorithm"]["max_steps"],
+        "num_test_tasks": len(test_tasks) or None,
         "seed": derive_seed("evaluation", config["run"]["seed"]),
         "allow_overlap": tested_on_training(config),
     }
     description = get_algorithm(config["algo"])
     if description.adapts:
-        arguments["all_tasks"] = is_varied(config["env"]) and get_family(config["env"]).all_tasks
+        keywords["all_tasks"] = is_varied(config["env"]) and get_family(config["env"]).all_tasks
     else:
-        arguments["env"] = test_tasks[0] if test_tasks and is_varied(config["env"]) else config["env"]
-    evaluator: Any = description.evaluator
-    return evaluator(**{**arguments, **former_names(changes, evaluation_config(config["algo"]))})
+        keywords["env"] = test_tasks[0] if test_tasks and is_varied(config["env"]) else config["env"]
+    settings: Any = parts_of(evaluation_config(config["algo"]), config["evaluation"])
+    return description.evaluator(settings, **{**keywords, **changes})

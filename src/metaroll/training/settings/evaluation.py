@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from metaroll.config import Config, UnusedWhere, Was, Whole
+from metaroll.config import Bounds, Config, UnusedWhere, Was, Whole
 
 __all__ = ["EvaluationConfig", "MetaEvaluationConfig"]
+
+_ADAPTATION_EPISODES = 10
+_MOST_EPISODES = 10**6
+
+_RewardKey = Annotated[str | None, "Name of an env_info to sum instead of the reward."]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,8 +20,8 @@ class EvaluationConfig(Config):
     """How a policy is evaluated that does not adapt."""
 
     deterministic: Annotated[bool, "Act by the deterministic policy."] = True
-    return_reward_key: Annotated[str | None, "Name of an env_info to sum instead of the reward."] = None
-    num_episodes: Annotated[Whole, "Episodes per task."] = 20
+    return_reward_key: _RewardKey = None
+    num_episodes: Annotated[int, Bounds(1, _MOST_EPISODES), "Episodes per task."] = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +30,10 @@ class MetaEvaluationConfig(Config):
 
     repetitions: Annotated[Whole, "Independent repetitions of the whole procedure per task."] = 1
     deterministic: Annotated[bool, "Act with the mean action (a latent z still is sampled)."] = True
-    return_reward_key: Annotated[str | None, "Name of an env_info to sum instead of the reward."] = None
-    num_adaptation_episodes: Annotated[Whole, Was("n_exploration_traj"), "Episodes per task that are adapted to."] = 10
+    return_reward_key: _RewardKey = None
+    num_adaptation_episodes: Annotated[Whole, Was("n_exploration_traj"), "Episodes per task that are adapted to."] = (
+        _ADAPTATION_EPISODES
+    )
     num_episodes: Annotated[
         Whole, Was("n_test_rollouts"), "Adapted episodes per task (episodes are counted, not steps)."
     ] = 1
@@ -60,3 +67,45 @@ class MetaEvaluationConfig(Config):
         "From the second round on, 'all' adapts an exploration policy from all exploration episodes so far; 'last' "
         "adapts the policy that made the last round's episodes, from these alone (the next gradient step).",
     ] = "all"
+
+    def check(self) -> None:
+        """See ``Config``: rounds, exploration episodes and ``posterior_sampling`` go together."""
+        super().check()
+        rounds, length = self.rounds()
+        if not self.posterior_sampling:
+            return
+        if self.num_prior_episodes > rounds * length:
+            raise ValueError(
+                f"num_prior_episodes must be at most num_adaptation_episodes={rounds * length}, got "
+                f"{self.num_prior_episodes}"
+            )
+        if rounds > 1 or self.adapt_from == "last":
+            raise ValueError(
+                "posterior_sampling=True adapts after every episode from all of them: leave adaptation_rounds, "
+                "episodes_per_round and adapt_from away, or say posterior_sampling=False"
+            )
+
+    def rounds(self, inner_steps: int = 1) -> tuple[int, int]:
+        """Number of adaptations in exploration, and episodes before each.
+
+        Args:
+            inner_steps: In how many steps an algorithm learns to adapt, which are as many rounds where none are given.
+        """
+        explore, rounds, episodes = self.num_adaptation_episodes, self.adaptation_rounds, self.episodes_per_round
+        if rounds is None and episodes is None:
+            steps = 1 if self.posterior_sampling else inner_steps
+            return steps, -(-explore // steps)
+        if rounds is not None and episodes is not None:
+            if explore not in (_ADAPTATION_EPISODES, rounds * episodes):
+                raise ValueError(
+                    f"num_adaptation_episodes must be adaptation_rounds * episodes_per_round = {rounds * episodes} (or "
+                    f"left away), got {explore}"
+                )
+            return rounds, episodes
+        name, number = ("adaptation_rounds", rounds) if episodes is None else ("episodes_per_round", episodes)
+        assert number is not None
+        if explore % number:
+            raise ValueError(
+                f"{name} must divide num_adaptation_episodes={explore}, got {number}; give the other one as well"
+            )
+        return (number, explore // number) if episodes is None else (explore // number, number)
