@@ -363,11 +363,13 @@ def config_of(kind: type[C], given: C | None, keywords: Mapping[str, Any], besid
     known = [option.name for option in options_of(kind)]
     if (wrong := unknown_options(values, [*known, *beside], GIVEN, absent=False)) is not None:
         raise wrong
-    if given is None:
-        return kind(**keywords)
-    whole = {option.name: getattr(given, option.name) for option in options_of(type(given))}
+    if given is not None:
+        kind, names = type(given), {**given.names_given, **names}
+        values = {option.name: getattr(given, option.name) for option in options_of(kind)} | values
     with named_as(names):
-        return type(given)(**{**whole, **values})
+        made = kind(**values)
+    object.__setattr__(made, _NAMES, names)
+    return made
 
 
 def parts_of(kind: type[C], values: Mapping[str, Any]) -> C:
