@@ -356,7 +356,7 @@ def config_of(kind: type[C], given: C | None, keywords: Mapping[str, Any], besid
         UnknownNameError: There is no field of a name; says the nearest ones.
     """
     if given is not None and not isinstance(given, kind):
-        raise TypeError(f"config must be a {kind.__name__}, got {type(given).__name__}: all else is given by keyword")
+        raise TypeError(f"config must be of type {kind.__name__}, got {type(given).__name__}: all else is given by keyword")
     if given is not None and not keywords:
         return given
     values, names = understood(keywords, options_of(kind))

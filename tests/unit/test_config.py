@@ -114,7 +114,7 @@ def test_a_config_and_keywords_are_one_config() -> None:
     assert config_of(WalkConfig, None, {}) == WalkConfig()
     assert config_of(WalkConfig, given_one, {"discount": 1}) == WalkConfig(num_walks=5, discount=1.0)
     assert config_of(LongWalkConfig, LongWalkConfig(), {"rest": 2}) == LongWalkConfig(rest=2.0)
-    with pytest.raises(TypeError, match="config must be a WalkConfig, got dict: all else is given by keyword"):
+    with pytest.raises(TypeError, match="config must be of type WalkConfig, got dict: all else is given by keyword"):
         config_of(WalkConfig, {"discount": 1}, {})  # type: ignore[type-var]
 
 
