@@ -57,6 +57,7 @@ MISTAKES = {
     "metaroll.TaskFamily.from_params('CartPole-v1', parameters={})": '"parameters"',
     "metaroll.LocalRunner(run_directory='run')": '"run_directory"',
     "metaroll.RolloutPlan(sead=1)": '"sead"',
+    "metaroll.configs.SACConfig(gradient_stepz=3)": '"gradient_stepz"',
     "metaroll.PERAL": '"PERAL"',
 }
 
