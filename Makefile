@@ -19,7 +19,7 @@ BIN := .venv/bin
 NEWEST := $(wildcard tests/unit/test_envs_mujoco_*.py) tests/reference/test_envs_cheetah.py
 SPEC := pyproject.toml constraints.txt
 
-.PHONY: setup setup-dev demo test test-slow test-newest lint format bench-setup bench clean
+.PHONY: setup setup-dev demo test test-slow test-newest lint generate format bench-setup bench clean
 
 setup: .venv/.setup
 setup-dev: .venv/.setup-dev
@@ -73,6 +73,12 @@ lint: .venv/.setup-dev
 	$(BIN)/python tools/stubs.py --check
 	$(BIN)/python tools/constructors.py --check
 	$(BIN)/python tools/options_page.py --check
+
+# What is written from configs and tables: docs/options.md, stubs for editors, documented constructors.
+generate: .venv/.setup-dev
+	$(BIN)/python tools/stubs.py --write
+	$(BIN)/python tools/constructors.py --write
+	$(BIN)/python tools/options_page.py --write
 
 format: .venv/.setup-dev
 	$(BIN)/ruff format

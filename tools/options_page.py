@@ -7,14 +7,19 @@ python tools/options_page.py --check   1 if it is out of date, 0 otherwise
 from __future__ import annotations
 
 import argparse
+import re
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from metaroll import configs
 from metaroll.concepts import CONCEPTS, Concept
-from metaroll.config import MISSING, Option
+from metaroll.config import MISSING, Config, Option, options_of
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, purpose
-from metaroll.training.settings.table import CONFIGS, run_options
+from metaroll.training.settings.evaluation import EvaluationConfig, MetaEvaluationConfig
+from metaroll.training.settings.run import RunConfig
+from metaroll.training.settings.table import CONFIGS, evaluation_config, run_options
 
 __all__ = ["PAGE", "page_text"]
 
@@ -25,7 +30,11 @@ _HEAD = """# Options
 Written by `tools/options_page.py` from the configs. In Python an option is a keyword of `metaroll.agent(algo, env,
 ...)` or a field of a config, at the command line a flag (`--learning-rate`), in a YAML file a line (`learning_rate:
 3e-4`). Its type, its bounds, its default and its text stand once, in the config that is named above each table; a
-preset, a size and an environment set other defaults (`metaroll train ALGO ENV --help` shows them).
+preset, a size and an environment set other defaults (`metaroll train ALGO ENV --help` shows them). None is `None` in
+Python, `null` in YAML. Editors show options as keywords of `metaroll.agent` and of the classes in `metaroll.configs`.
+
+The options of a run are those of its algorithm below, those of [every run](#every-run), and those of its evaluations,
+[without](#evaluation) or [with](#evaluation-with-adaptation) adaptation; what an algorithm has itself counts.
 
 ## One name for one concept
 
@@ -36,17 +45,37 @@ Former names of ours give a `DeprecationWarning`, and will be errors in version 
 """
 
 
+_SHARED = {
+    "Every run": RunConfig,
+    "Evaluation": EvaluationConfig,
+    "Evaluation with adaptation": MetaEvaluationConfig,
+}
+
+
 def page_text() -> str:
     """The whole page."""
     rows = [_concept_row(concept) for concept in CONCEPTS if concept.fields and concept.taken]
     concepts = _table(("concept", "here", "documented names", "Stable-Baselines3", "garage", "sbi", "others"), rows)
-    shared = [option for option in run_options(ALGORITHM_NAMES[0]) if option.section == "run"]
-    parts = [_HEAD, concepts, "\n## Every run\n\n", _options_table(shared)]
+    parts = [_HEAD, concepts]
+    for title, config in _SHARED.items():
+        parts.append(f"\n## {title}\n\nConfig: {_name_of(config)}.\n\n{_options_table(options_of(config))}")
     for name in ALGORITHM_NAMES:
-        configs = ", ".join(f"`{config.__module__}.{config.__name__}`" for config in CONFIGS[name])
-        options = [option for option in run_options(name) if option.section != "run"]
-        parts.append(f"\n## {name}\n\n{name} {purpose(name)}. Configs: {configs}.\n\n{_options_table(options)}")
+        shown = ", ".join(map(_name_of, CONFIGS[name]))
+        table = _options_table(option for option in run_options(name) if option.section == "algorithm")
+        evaluation = next(title for title, config in _SHARED.items() if config is evaluation_config(name))
+        link = f"[{evaluation}](#{evaluation.lower().replace(' ', '-')})"
+        text = f"{name} {purpose(name)}. Configs: {shown}; further options: {link}."
+        parts.append(f"\n## {name}\n\n{textwrap.fill(text, 120, break_on_hyphens=False)}\n\n{table}")
     return "".join(parts)
+
+
+def _name_of(config: type[Config]) -> str:
+    """Where a config is found, and which public ones it extends."""
+    public = [kind.__name__ for kind in config.__mro__ if kind.__name__ in configs.__all__]
+    if config.__name__ not in public:
+        return f"`{config.__module__}.{config.__name__}`"
+    bases = " and ".join(f"`{name}`" for name in public[1:])
+    return f"`metaroll.configs.{public[0]}`" + (f" (with the fields of {bases})" if bases else "")
 
 
 def _concept_row(concept: Concept) -> list[str]:
@@ -55,16 +84,21 @@ def _concept_row(concept: Concept) -> list[str]:
 
 
 def _options_table(options: Iterable[Option]) -> str:
-    rows = [[f"`{o.name}`", _type_of(o), _default_of(o), o.help, f"`{o.was}`" if o.was else ""] for o in options]
-    return _table(("option", "values", "default", "what it is", "formerly"), rows)
+    options = list(options)
+    rows = [[f"`{o.name}`", _values_of(o), _default_of(o), re.sub(r"\bnull\b", "none", o.help)] for o in options]
+    head = ["option", "values", "default", "what it is"]
+    if any(option.was for option in options):
+        former = ["formerly", *(f"`{option.was}`" if option.was else "" for option in options)]
+        head, *rows = ([*row, was] for row, was in zip([head, *rows], former, strict=True))
+    return _table(head, rows)
 
 
-def _type_of(option: Option) -> str:
+def _values_of(option: Option) -> str:
     if option.choices:
         text = ", ".join(f"`{choice}`" for choice in option.choices)
     else:
         text = {bool: "yes or no", int: "integer", float: "number", str: "text"}[option.kind]
-        text += _bounds_of(option)
+        text = (f"{text}s" if option.many else text) + _bounds_of(option)
     text = f"list of {text}" if option.many else text
     return f"{text}, or none" if option.optional else text
 
@@ -73,15 +107,17 @@ def _bounds_of(option: Option) -> str:
     low, high = option.bounds.low, option.bounds.high
     if low == -high:
         return ""
-    text = f" above {low:g}" if option.bounds.above_low else f" of at least {low:g}"
-    return text if high == float("inf") else f"{text}, at most {high:,.12g}"
+    if high == float("inf"):
+        return f" above {low:g}" if option.bounds.above_low else f" of at least {low:g}"
+    return f" in {'(' if option.bounds.above_low else '['}{low:.10g}, {high:.10g}]"
 
 
 def _default_of(option: Option) -> str:
     if option.default is MISSING:
         return "of the preset"
-    value = list(option.default) if isinstance(option.default, tuple) else option.default
-    return "none" if value is None else f"`{value}`"
+    if option.default is None or option.kind is bool:
+        return {None: "none", True: "yes", False: "no"}[option.default]
+    return f"`{list(option.default) if option.many else option.default}`"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -1,6 +1,7 @@
-"""What is written from other source: the stub of ``metaroll``, and the names of its families of tasks.
+"""What is written from other source: the stubs of ``metaroll``, and the names of its families of tasks.
 
 ``src/metaroll/__init__.pyi`` is what editors and type checkers read of the names that ``metaroll`` loads lazily;
+``src/metaroll/_agent.pyi`` has the options of each algorithm as keywords of ``metaroll.agent``, from the configs;
 ``src/metaroll/envs/lookup/family_names.py`` lists families for those who do not wait for simulators to be loaded.
 
 python tools/stubs.py --write   write them
@@ -11,18 +12,42 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
+import re
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["FAMILIES", "STUB", "families_text", "stub_text"]
+from metaroll.config import MISSING, Config, Option, options_of
+from metaroll.training.settings.run import RunConfig
+from metaroll.training.settings.table import CONFIGS, evaluation_config, run_options
+
+__all__ = ["AGENT", "FAMILIES", "STUB", "agent_text", "families_text", "stub_text"]
 
 PACKAGE = Path(__file__).parents[1] / "src" / "metaroll"
 STUB = PACKAGE / "__init__.pyi"
+AGENT = PACKAGE / "_agent.pyi"
 FAMILIES = PACKAGE / "envs" / "lookup" / "family_names.py"
 
 _HEAD = '''"""The public names of metaroll, and where they are defined; written by tools/stubs.py."""
+
+'''
+_STUBS = {"agent": "_agent"}
+"""Names that editors read in a stub of their own."""
+_AGENT_HEAD = '''"""The options of each algorithm as keywords of ``metaroll.agent``; written by tools/stubs.py.
+
+A key of several algorithms is explained for all of them where it stands first, since that is what editors show of it.
+Algorithms that are known at run time only, and options by names of other libraries, are left to the last overload, as
+is what is misspelled: ``metaroll.agent`` itself says what is wrong.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, TypedDict, Unpack, overload
+
+from metaroll.training.session.agent import Agent
 
 '''
 _WIDTH = 120
@@ -40,10 +65,34 @@ def stub_text(source: str) -> str:
     """
     table = _constant(source, "_MODULES")
     rooms = "".join(f"from metaroll import {room} as {room}\n" for room in _constant(source, "_ROOMS"))
-    imports = [rooms, *(_import(module, names) for module, names in sorted(table.items()))]
-    public = sorted(["__version__", *(name for names in table.values() for name in names)], key=_place)
+    homes = [(_STUBS.get(name, str(module)), name) for module, names in table.items() for name in names]
+    modules = sorted(dict(homes))
+    imports = [rooms, *(_import(module, [name for home, name in homes if home == module]) for module in modules)]
+    public = sorted(["__version__", *(name for _, name in homes)], key=_place)
     listed = "".join(f'    "{name}",\n' for name in public)
     return f"{_HEAD}{''.join(imports)}\n__version__: str\n\n__all__ = [\n{listed}]\n"
+
+
+def agent_text(source: str) -> str:
+    """The stub of ``metaroll.agent``, with an overload for each algorithm.
+
+    Args:
+        source: Text of the module that defines it.
+    """
+    (function,) = (
+        node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name == "agent"
+    )
+    signature = source.splitlines(keepends=True)[function.lineno - 1 : function.body[0].end_lineno]
+    options = {arg.arg: arg.annotation for arg in function.args.kwonlyargs if arg.arg != "seed"}  # which a config has
+    folders = "".join(f"    {name}: {ast.unparse(kind)}\n" for name, kind in options.items() if kind)
+    overloads = (
+        f'@overload\ndef agent(algo: Literal["{name}"], env: Any, '
+        f"**options: Unpack[{_options_name(name)}]) -> Agent: ...\n"
+        for name in CONFIGS
+    )
+    classes = _class("Folders", [], folders), *_option_classes()
+    parts = (_AGENT_HEAD, *classes, "\n", *overloads, "@overload\n", *signature)
+    return re.sub(r"\n{3,}", "\n\n", "".join(parts))
 
 
 def families_text() -> str:
@@ -54,6 +103,87 @@ def families_text() -> str:
     rows = "".join(f'    "{name}",\n' for name in registered_families() if registry.has_family(name))
     head = '"""Names of all families of tasks; written by tools/stubs.py."""\n\n__all__ = ["FAMILY_NAMES"]\n'
     return f"{head}\nFAMILY_NAMES = (\n{rows})\n"
+
+
+def _option_classes() -> Iterator[str]:
+    """A class for the options of each algorithm, behind those of the configs of which it has all fields."""
+    texts: dict[str, dict[str, list[str]]] = {}
+    for name in CONFIGS:
+        for option in run_options(name):
+            texts.setdefault(option.name, {}).setdefault(_text(option), []).append(name)
+    written = set[type]()
+    for name in CONFIGS:
+        wanted = {option.name: option for option in run_options(name)}
+        parts = [part for kind in (RunConfig, *CONFIGS[name], evaluation_config(name)) for part in _whole(kind, wanted)]
+        bases = [part for part in parts if not any(part is not other and issubclass(other, part) for other in parts)]
+        for kind in (kind for base in bases for kind in reversed(base.__mro__) if _is_config(kind)):
+            if kind not in written:
+                written.add(kind)
+                own = [option for option in options_of(kind) if option.name in kind.__annotations__]
+                parents = [_config_name(base) for base in kind.__bases__ if _is_config(base)]
+                yield _class(_config_name(kind), parents, _keys(own, texts))
+        inherited = {option.name: _text(option) for base in reversed(bases) for option in options_of(base)}
+        own = [option for option in wanted.values() if _text(option) != inherited.get(option.name)]
+        yield _class(_options_name(name), ["Folders", *map(_config_name, bases)], _keys(own, texts))
+
+
+def _whole(kind: type[Config], wanted: Mapping[str, Option]) -> list[type[Config]]:
+    """The config, if all of its fields are ``wanted``; else those of its bases of which this holds."""
+    if all(option.name in wanted and _type(option) == _type(wanted[option.name]) for option in options_of(kind)):
+        return [kind]
+    return [part for base in kind.__bases__ if _is_config(base) for part in _whole(base, wanted)]
+
+
+def _is_config(kind: type) -> bool:
+    return issubclass(kind, Config) and kind is not Config
+
+
+def _config_name(kind: type[Config]) -> str:
+    return kind.__name__.removesuffix("Config")
+
+
+def _options_name(algorithm: str) -> str:
+    return "".join(word.capitalize() for word in algorithm.split("-")) + "Options"
+
+
+def _class(name: str, bases: Sequence[str], keys: str) -> str:
+    """A ``TypedDict``, as ``make format`` leaves it."""
+    inside = ", ".join([*(bases or ["TypedDict"]), *(["total=False"] if keys else [])])
+    head = f"class {name}({inside}):"
+    if len(f"{head} ...") > _WIDTH:
+        head = f"class {name}(\n    {inside}\n):"
+    return f"\n{head}\n{keys}\n" if keys else f"{head} ...\n"
+
+
+def _keys(options: Iterable[Option], texts: dict[str, dict[str, list[str]]]) -> str:
+    """Keys of a ``TypedDict``, with what editors show of them.
+
+    Args:
+        options: What the keys stand for.
+        texts: Name of an option -> text -> algorithms for which that holds; taken out where they are written.
+    """
+    rows: list[str] = []
+    for option in options:
+        known = texts.pop(option.name, {})
+        shown = [f"{', '.join(names)}: {text}" for text, names in known.items()] if len(known) > 1 else [_text(option)]
+        rows += [f"    {option.name}: {_type(option)}", *map(_wrapped, ('"""' + "\n".join(shown) + '"""').splitlines())]
+    return "".join(f"{row}\n" for row in rows)
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, _WIDTH, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
+
+
+def _text(option: Option) -> str:
+    default = list(option.default) if isinstance(option.default, tuple) else option.default
+    shown = "Set by the preset" if option.default is MISSING else f"Without a preset: {default!r}"
+    return re.sub(r"\bnull\b", "None", f"{option.help} {shown}.")
+
+
+def _type(option: Option) -> str:
+    text = f"Literal[{', '.join(map(json.dumps, option.choices))}]" if option.choices else option.kind.__name__
+    text = f"Sequence[{text}]" if option.many else text
+    return f"{text} | None" if option.optional else text
 
 
 def _constant(source: str, name: str) -> Any:
@@ -86,7 +216,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     action.add_argument("--write", action="store_true", help="write the stub")
     action.add_argument("--check", action="store_true", help="compare it with the table")
     given = parser.parse_args(arguments)
-    texts = {STUB: stub_text((PACKAGE / "__init__.py").read_text("utf-8")), FAMILIES: families_text()}
+    texts = {
+        STUB: stub_text((PACKAGE / "__init__.py").read_text("utf-8")),
+        AGENT: agent_text((PACKAGE / "training" / "session" / "agent.py").read_text("utf-8")),
+        FAMILIES: families_text(),
+    }
     if given.write:
         for path, text in texts.items():
             path.write_text(text, "utf-8")

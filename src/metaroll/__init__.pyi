@@ -2,6 +2,7 @@
 
 from metaroll import configs as configs
 from metaroll import testing as testing
+from metaroll._agent import agent
 from metaroll.compat.constructors import CEM, CMAES, PEARL, MetaEvaluator, OffPolicyRLAlgorithm
 from metaroll.data.data_format import cat_to_format, new_tuple, stack_to_format, to_format
 from metaroll.data.logs.importing import load_log
@@ -222,7 +223,7 @@ from metaroll.training.report.report import write_report
 from metaroll.training.run.callbacks import EvaluateEvery, KeepBest, RunCallback, StopAt, TimeBudget
 from metaroll.training.run.runner import LocalRunner
 from metaroll.training.session.adapting import AdaptedAgent
-from metaroll.training.session.agent import Agent, agent, load
+from metaroll.training.session.agent import Agent, load
 from metaroll.training.session.comparison import Comparison, compare
 from metaroll.training.store.loggers import TensorBoardLogger, WandbLogger
 from metaroll.training.store.snapshots import SnapshotConfig, Snapshotter

@@ -48,6 +48,7 @@ from metaroll.errors import (
 __all__ = [
     "GIVEN",
     "MISSING",
+    "Added",
     "Bounds",
     "Config",
     "Count",
@@ -100,6 +101,14 @@ class Was:
     """Name of the field before: understood with a ``DeprecationWarning``, and kept in fingerprints of snapshots."""
 
     name: str
+
+
+@dataclass(frozen=True)
+class Added:
+    """The field joined a config that snapshots were made with: fingerprints leave it out where it has its default.
+
+    So these snapshots are read as before; its default must be what was done without it.
+    """
 
 
 @dataclass(frozen=True)
@@ -166,6 +175,7 @@ class Option:
         help: Its line of text.
         bounds: Where numbers lie.
         was: Its name before; empty for none.
+        added: It joined later: fingerprints leave it out where it has its default.
         unused: Where it changes nothing.
     """
 
@@ -179,6 +189,7 @@ class Option:
     help: str = ""
     bounds: Bounds = Bounds()
     was: str = ""
+    added: bool = False
     unused: tuple[UnusedWhere | UsedWhere, ...] = ()
 
     @property
@@ -326,6 +337,7 @@ def _option_of(field: dataclasses.Field[Any], hint: Any) -> Option:
         help=text,
         bounds=next((extra for extra in extras if isinstance(extra, Bounds)), Bounds()),
         was=next((extra.name for extra in extras if isinstance(extra, Was)), ""),
+        added=any(isinstance(extra, Added) for extra in extras),
         unused=tuple(extra for extra in extras if isinstance(extra, UnusedWhere | UsedWhere)),
     )
 
@@ -386,14 +398,16 @@ def former_names(values: Mapping[str, Any], kind: type[Config]) -> dict[str, Any
 def described_values(config: Any, kind: type[Config] | None = None) -> dict[str, Any]:
     """The values of a config (those of its base ``kind``), or of another dataclass, by name; 1 is 1.0 for a float.
 
-    Snapshots are compared by them, so names are those of the first version that had them.
+    Snapshots are compared by them: names are those of the first version that had them, and what was ``Added`` is left
+    out where it has its default.
     """
     kind = type(config) if kind is None else kind
     if not isinstance(config, Config):
         floats = {field.name for field in dataclasses.fields(config) if field.type == "float"}
         values = dataclasses.asdict(config)
         return {name: float(value) if name in floats else value for name, value in values.items()}
-    return former_names({option.name: getattr(config, option.name) for option in options_of(kind)}, kind)
+    options = [o for o in options_of(kind) if not o.added or getattr(config, o.name) != o.default]
+    return former_names({option.name: getattr(config, option.name) for option in options}, kind)
 
 
 def described(config: Any, kind: type[Config] | None = None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
 import re
@@ -12,12 +13,16 @@ from pathlib import Path
 import pytest
 
 import metaroll
+from metaroll.config import MISSING
+from metaroll.training.settings.table import CONFIGS, run_options
 
 ROOT = Path(__file__).parents[2]
 # What a user writes, and the type that pyright finds in `reveal_type` of it.
 REVEALED = {
     "metaroll.agent('ppo', 'Pendulum-v1', seed=0, learning_rate=3e-4)": "Agent",
     "metaroll.agent('ppo', 'Pendulum-v1').learn(1000)": "Agent",
+    "metaroll.agent('sac', 'Pendulum-v1', gamma=0.9, hidden_sizes=[64, 64])": "Agent",
+    "metaroll.agent(str(spec), 'Pendulum-v1', **vars(spec))": "Agent",
     "metaroll.load('ppo').act": "(obs: Any, *, deterministic: bool = True)",
     "metaroll.load('pearl').adapt([])": "AdaptedAgent",
     "metaroll.load('pearl').explore('point-robot', episodes=3)": "list[StepSequence]",
@@ -47,10 +52,12 @@ REVEALED = {
     "metaroll.testing.check_policy": "contexts: Sequence",
 }
 MISTAKES = {
+    "metaroll.agent('sac', 'Pendulum-v1', seed='one')": '"seed"',
     "metaroll.load('ppo').learn(steps=3)": '"steps"',
     "metaroll.TaskFamily.from_params('CartPole-v1', parameters={})": '"parameters"',
     "metaroll.LocalRunner(run_directory='run')": '"run_directory"',
     "metaroll.RolloutPlan(sead=1)": '"sead"',
+    "metaroll.configs.SACConfig(gradient_stepz=3)": '"gradient_stepz"',
     "metaroll.PERAL": '"PERAL"',
 }
 
@@ -84,12 +91,56 @@ def test_new_names_of_the_table_are_picked_up(stubs):
         stubs.stub_text("_HOME = {}")
 
 
-def test_an_old_stub_is_refused(stubs, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(stubs, "STUB", tmp_path / "__init__.pyi")
+@pytest.mark.parametrize("name", ["STUB", "AGENT"])
+def test_an_old_stub_is_refused(stubs, tmp_path, monkeypatch, capsys, name):
+    monkeypatch.setattr(stubs, name, tmp_path / "stub.pyi")
     assert stubs.main(["--check"]) == 1
     assert "run python tools/stubs.py --write" in capsys.readouterr().err
     assert stubs.main(["--write"]) == 0
     assert stubs.main(["--check"]) == 0
+
+
+def _keys_of(tree: ast.Module) -> dict[str, dict[str, tuple[str, str]]]:
+    """Name of an algorithm -> key of its options -> type and text, as a type checker finds them in the stub."""
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+
+    def keys(name: str) -> dict[str, tuple[str, str]]:
+        node, found = classes[name], {}
+        for base in reversed(node.bases):
+            found |= {} if ast.unparse(base) == "TypedDict" else keys(ast.unparse(base))
+        for field, text in zip(node.body, [*node.body[1:], None], strict=True):
+            if isinstance(field, ast.AnnAssign):
+                told = text.value.value if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) else ""
+                found[ast.unparse(field.target)] = (ast.unparse(field.annotation), " ".join(told.split()))
+        return found
+
+    overloads = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.args.args[0].annotation]
+    kinds = {ast.unparse(n.args.args[0].annotation): ast.unparse(n.args.kwarg.annotation) for n in overloads}
+    assert kinds.pop("str") == "Any", "the last overload takes any name"
+    return {kind[9:-2]: keys(options[7:-1]) for kind, options in kinds.items()}
+
+
+def test_the_options_of_each_algorithm_are_keywords_of_agent(stubs):
+    found = _keys_of(ast.parse(stubs.AGENT.read_text("utf-8")))
+    assert list(found) == list(CONFIGS)
+    shown: dict[str, str] = {}  # editors show the text of the first overload that has a key
+    for keys in found.values():
+        shown |= {name: text for name, (_, text) in keys.items() if name not in shown}
+    for algo, keys in found.items():
+        options = {option.name: option for option in run_options(algo)}
+        assert keys.keys() == {*options, "run_dir", "tasks"}, algo
+        for name, option in options.items():
+            kind = str(option.kind.__name__)
+            if option.choices:
+                kind = f"Literal[{', '.join(map(repr, option.choices))}]"
+            kind = f"Sequence[{kind}]" if option.many else kind
+            assert keys[name][0] == kind + " | None" * option.optional, (algo, name)
+            default = list(option.default) if isinstance(option.default, tuple) else option.default
+            end = "Set by the preset." if option.default is MISSING else f"Without a preset: {default!r}."
+            text = re.sub(r"\bnull\b", "None", f"{option.help} {end}")
+            assert text in keys[name][1] and text in shown[name], (algo, name)
+            if shown[name] != text:
+                assert re.search(rf"\b{algo}\b[^:.]*: {re.escape(text)}", shown[name]), (algo, name)
 
 
 def test_a_type_checker_knows_the_public_names(tmp_path):

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metaroll.config import (
+    Added,
     Bounds,
     Config,
     Count,
@@ -135,6 +136,15 @@ def test_former_names_are_taken_with_a_warning_and_stay_in_fingerprints() -> Non
     )
     assert described(LongWalkConfig(), WalkConfig) == described(WalkConfig(num_walks=30))
     assert understood({"whatever": 1}, options_of(WalkConfig)) == ({"whatever": 1}, {})
+
+
+def test_a_field_that_joined_later_leaves_fingerprints_as_they_were() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class NewWalkConfig(WalkConfig):
+        dropout: Annotated[Share, Added(), "Share of the steps that are left out."] = 0.0
+
+    assert described(NewWalkConfig()) == described(WalkConfig())
+    assert "dropout=0.5" in described(NewWalkConfig(dropout=0.5))
 
 
 def test_fields_say_where_they_change_nothing() -> None:

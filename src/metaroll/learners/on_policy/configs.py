@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from metaroll.config import Bounds, Config, Count, Positive, Share, Was, Weight, Whole
+from metaroll.config import Added, Bounds, Config, Count, Positive, Share, Was, Weight, Whole
 
 __all__ = ["EPOptConfig", "PPOConfig", "PPOUpdate", "RL2Config"]
 
@@ -43,7 +43,7 @@ class PPOUpdate(Config):
     discount: Annotated[Share, "Discount factor in [0, 1]."] = 0.99
     gae_lambda: Annotated[Share, "Trade-off between bias (0) and variance (1) of the advantages."] = 0.95
     bootstrap_truncated: Annotated[
-        bool, "Count the value of the last observation of a rollout that was cut off, rather than nothing."
+        bool, Added(), "Count the value of the last observation of a rollout that was cut off, rather than nothing."
     ] = True
     max_steps: Annotated[
         Whole | None,

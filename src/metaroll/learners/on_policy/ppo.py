@@ -265,7 +265,7 @@ class PPO(EpochLearner):
         kinds = [type(self._policy.policy).__name__, type(self._critic).__name__, self._gradients, *self.domain_params]
         shapes = [*shapes_of(self._policy), *shapes_of(self._critic)]
         config = replace(self.config, lr_decay_epochs=None)  # a run that goes on longer may stretch its schedule
-        return fingerprint_of(self, *kinds, *shapes, _numbers_of(config))
+        return fingerprint_of(self, *kinds, *shapes, described(config, PPOUpdate))
 
     def state_dict(self) -> dict[str, Any]:
         """Weights, optimizer, moments of observations and returns, generators and counters."""
@@ -338,10 +338,6 @@ class PPO(EpochLearner):
             bounds=data.bounds,
         )
         return batch, 1.0 - float(advantages.var()) / spread if spread > 0 else math.nan
-
-
-def _numbers_of(config: PPOConfig) -> str:
-    return described(config, PPOUpdate).replace("bootstrap_truncated=True, ", "")  # as before there was such an option
 
 
 def _usual_policy(spec: EnvSpec, generator: torch.Generator) -> ActingPolicy:

@@ -1,0 +1,1136 @@
+"""The options of each algorithm as keywords of ``metaroll.agent``; written by tools/stubs.py.
+
+A key of several algorithms is explained for all of them where it stands first, since that is what editors show of it.
+Algorithms that are known at run time only, and options by names of other libraries, are left to the last overload, as
+is what is misspelled: ``metaroll.agent`` itself says what is wrong.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, TypedDict, Unpack, overload
+
+from metaroll.training.session.agent import Agent
+
+class Folders(TypedDict, total=False):
+    run_dir: str | Path | None
+    tasks: str | Path | None
+
+class Run(TypedDict, total=False):
+    size: Literal["small", "medium", "paper"] | None
+    """Size of the run, in fixed numbers: small (minutes on two cores), medium, or paper (the published values, where
+    there are some). Without it: the preset of the environment. Without a preset: None."""
+    seed: int
+    """Seed of everything: networks, tasks, rollouts, updates, evaluation. Without a preset: 0."""
+    task_seed: int | None
+    """Seed of the training and held-out tasks (None: the seed of the run). Without a preset: None."""
+    held_out: Literal["independent", "after_training"]
+    """Held-out tasks of a family are the same for all numbers of training tasks (independent), or are drawn after
+    these, as runs of before 2026-11-28 have them (after_training). Without a preset: 'independent'."""
+    epochs: int
+    """Number of epochs. Without a preset: 500."""
+    hidden_sizes: Sequence[int]
+    """Hidden layers of the policy, the Q-functions and the value function. Without a preset: [300, 300, 300]."""
+    init: Literal["xavier_uniform", "oyster", "orthogonal", "fan_in"]
+    """How weights are initialized: xavier_uniform, oyster (that of the reference code of PEARL), orthogonal (usual for
+    PPO) or fan_in (usual for off-policy learners). Without a preset: 'xavier_uniform'."""
+    num_workers: int
+    """Rollout worker processes; results do not depend on it. Without a preset: 1."""
+    transport: Literal["auto", "serial", "process", "ray"]
+    """How rollouts are run: in this process, in processes, on a Ray cluster, or as the number of workers suggests.
+    Without a preset: 'auto'."""
+    ray_address: str | None
+    """HOST:PORT of the Ray cluster, or auto (None: that of RAY_ADDRESS, else one on this machine alone). Without a
+    preset: None."""
+    step_timeout: float
+    """Seconds after which a worker process that is stuck in one step is replaced. Without a preset: 60.0."""
+    reset_timeout: float
+    """The same while environments are built or reset. Without a preset: 300.0."""
+    device: str
+    """Where gradient steps run, e.g. cpu or cuda. Without a preset: 'cpu'."""
+    torch_threads: int | None
+    """Threads of gradient steps on the CPU, by torch or NumPy (None: as many as torch chooses at the start; the run
+    keeps their number, since another one changes the last bits). Several pay for large networks on idle cores; beside
+    other busy programs one thread is much faster. Without a preset: None."""
+    snapshot_mode: Literal["all", "last", "gap", "gap_overwrite", "gap_and_last", "none"]
+    """Which snapshots are kept; without any the run cannot be resumed. Without a preset: 'last'."""
+    snapshot_gap: int
+    """Epochs between snapshots, for the modes with a gap. Without a preset: 1."""
+    keep_last: int
+    """How many newest snapshots are kept, by the modes last, gap_overwrite and gap_and_last. Without a preset: 1."""
+    keep_best: str | None
+    """Keep the snapshot with the highest value of this number, too, for --from-epoch best: return or success (those of
+    evaluations), or any name in metrics.jsonl, as train/return. Without a preset: None."""
+    stop_at: float | None
+    """End the training where the number of stop_metric is at least this (None: never). Without a preset: None."""
+    stop_metric: str
+    """The number: return or success (those of evaluations), or any name in metrics.jsonl. Without a preset:
+    'return'."""
+    stop_mean_of: int
+    """Number of newest values of it that are averaged. Without a preset: 1."""
+    budget: str | None
+    """End the training after the epoch in which it has taken so long in all, as 90s, 10m, 1h30m or 2d. Without a
+    preset: None."""
+    tensorboard: bool
+    """Write the numbers for TensorBoard, too, into the folder tensorboard of the run. Without a preset: False."""
+    wandb: str | None
+    """Send the numbers to this project of Weights & Biases, too (WANDB_MODE=offline keeps them here). Without a preset:
+    None."""
+
+class PEARLUpdate(TypedDict, total=False):
+    policy_lr: float
+    """pearl: Learning rate of the inner policy. Without a preset: 0.0003.
+    ddpg, td3: Learning rate of the policy (Adam). Without a preset: 0.001.
+    sac, tqc, rsac: Learning rate of the policy (Adam). Without a preset: 0.0003."""
+    qf_lr: float
+    """pearl: Learning rate of both Q functions. Without a preset: 0.0003.
+    ddpg, td3: Learning rate of the critics (Adam). Without a preset: 0.001.
+    sac, tqc, rsac: Learning rate of the critics (Adam). Without a preset: 0.0003."""
+    vf_lr: float
+    """Learning rate of the value function. Without a preset: 0.0003."""
+    context_lr: float
+    """Learning rate of the encoder. Without a preset: 0.0003."""
+    policy_mean_reg_coeff: float
+    """Weight of the squared mean (before tanh) in the policy's loss. Without a preset: 0.001."""
+    policy_std_reg_coeff: float
+    """Weight of the squared log standard deviation. Without a preset: 0.001."""
+    policy_pre_activation_coeff: float
+    """Weight of the squared action before tanh. Without a preset: 0.0."""
+    tau: float
+    """pearl: Target rate: share of the value function in each update of its target. Without a preset: 0.005.
+    ddpg, td3, sac, tqc, rsac: Target rate: how far target networks move in one gradient step. Without a preset:
+    0.005."""
+    kl_lambda: float
+    """Weight of the KL divergence of the belief from the prior. Without a preset: 0.1."""
+    discount: float
+    """pearl, rl2, maml, promp, dice, ppo, epopt: Discount factor in [0, 1]. Without a preset: 0.99.
+    cmaes, cem: Discount factor of discounted_return in the log; the search maximizes undiscounted returns. Without a
+    preset: 0.99.
+    ars, es, pgpe, snes: Discount factor of discounted_return in the log; the search maximizes undiscounted returns.
+    Without a preset: 1.0.
+    dqn, ddpg, td3, sac, tqc, rsac: Discount factor. Without a preset: 0.99."""
+    reward_scale: float
+    """pearl: Factor of the rewards; acts as an inverse temperature. Without a preset: 1.0.
+    dqn, ddpg, td3, sac, tqc, rsac: What rewards are multiplied with as they enter an update; they are stored as they
+    are. Without a preset: 1.0."""
+    meta_batch_size: int
+    """pearl: Tasks of a gradient step (drawn with replacement). Without a preset: 64.
+    maml, promp, dice: Tasks of a meta-gradient step, drawn anew in every epoch. Without a preset: 20."""
+    gradient_steps: int
+    """pearl: Gradient steps of an epoch. Without a preset: 1000.
+    maml, dice: Gradient steps with the samples of one epoch. Without a preset: 1.
+    promp: Gradient steps with the samples of one epoch. Without a preset: 5.
+    dqn, ddpg, td3, sac, tqc, rsac: Gradient steps of each cycle. Without a preset: 50."""
+    batch_size: int
+    """pearl: Transitions per task in a gradient step. Without a preset: 1024.
+    rl2, ppo, epopt: Steps of a gradient step; of a recurrent policy whole rollouts with about so many steps together.
+    Without a preset: 64.
+    distill: Steps of a gradient step, in whole rollouts. Without a preset: 1000.
+    dqn, ddpg, td3, sac, tqc, rsac: Replayed steps of a gradient step. Without a preset: 64."""
+    embedding_batch_size: int
+    """Context entries per task. Without a preset: 1024."""
+    embedding_mini_batch_size: int
+    """Context entries read at a time; equals embedding_batch_size unless the encoder is recurrent. Without a preset:
+    1024."""
+    warmup_steps: int
+    """pearl: Environment steps per task before the first gradient step. Without a preset: 100.
+    dqn, ddpg, td3, sac, tqc, rsac: Environment steps to collect before the first gradient step. Without a preset:
+    10000."""
+    tasks_per_epoch: int
+    """pearl: Tasks visited for new data per epoch (drawn with replacement). Without a preset: 100.
+    ppo, distill: Variations drawn per epoch; None means as many as full-length rollouts are needed. Without a preset:
+    None.
+    cmaes, cem, ars, es, pgpe, snes: How many tasks each candidate is tried in, of training tasks or random domains; the
+    same ones for all candidates of an epoch. Without a preset: 1."""
+    num_steps_prior: int
+    """Steps per visit with z from the prior. Without a preset: 100."""
+    num_steps_posterior: int
+    """Steps per visit with z from the posterior. Without a preset: 0."""
+    num_extra_rl_steps_posterior: int
+    """Further steps with z from the posterior, for actor and critic only. Without a preset: 100."""
+    max_steps: int
+    """pearl: Maximum number of steps of a rollout. Without a preset: 1000.
+    rl2: Maximum number of steps of an episode. Without a preset: None.
+    maml, promp, dice, ppo, epopt, distill, ars, es, pgpe, snes, dqn, ddpg, td3, sac, tqc, rsac, hill-climbing: Maximum
+    number of steps of a rollout; None means the environment's time limit. Without a preset: None.
+    cmaes, cem: Maximum number of steps of a rollout; None means the environment's time limit. Without a preset: 500."""
+    update_post_train: int
+    """Episodes between two inferences of the posterior while collecting. The first of them are collected under the
+    prior. Without a preset: 1."""
+    replay_size: int
+    """pearl: Maximum number of transitions kept per task and buffer. Without a preset: 1000000.
+    distill: How many of the newest steps are learned from, in whole rollouts. Without a preset: 40000.
+    dqn, ddpg, td3, sac, tqc, rsac: Steps that the replay buffer keeps. Without a preset: 1000000."""
+    context_reward_key: str | None
+    """pearl: Name of an env_info ('sparse_reward') that replaces the reward in the context; actor and critic keep the
+    reward. Without a preset: None.
+    rl2: Name of an env_info ('sparse_reward') that the memory sees as last reward; None means the reward itself, by
+    which it is trained. Without a preset: None.
+    maml, promp, dice: Name of an env_info ('sparse_reward') that replaces the reward in what inner steps adapt to; the
+    outer update goes by the reward itself. Without a preset: None."""
+    latent_dim: int
+    """Length of z. Set by the preset."""
+    num_train_tasks: int
+    """pearl: Number of training tasks, len(env). Set by the preset.
+    rl2: Number of training tasks of the family; None draws new ones in every epoch, where it can. Without a preset:
+    None.
+    maml, promp, dice, ppo, epopt, distill, cmaes, cem, ars, es, pgpe, snes, dqn, ddpg, td3, sac, tqc, rsac: Number of
+    training tasks of a task family. Without a preset: None."""
+    use_information_bottleneck: bool
+    """False makes z the mean of the encoder's outputs, without distribution. Without a preset: True."""
+    use_next_obs_in_context: bool
+    """Whether next observations belong to the context (where dynamics differ by task). Without a preset: False."""
+
+class PEARL(PEARLUpdate, total=False):
+    num_test_tasks: int | None
+    """pearl: Number of held-out tasks; None means all that there are. Set by the preset.
+    rl2, maml, promp, dice: Number of held-out tasks. Without a preset: None.
+    ppo, epopt, distill, cmaes, cem, ars, es, pgpe, snes, dqn, ddpg, td3, sac, tqc, rsac, hill-climbing: Number of
+    held-out tasks, or of held-out sets of domain parameters (None: 20 of them). Without a preset: None."""
+    encoder_hidden_sizes: Sequence[int]
+    """Hidden layers of the encoder. Set by the preset."""
+    evaluate_every: int
+    """pearl: Meta-test after every so many epochs; 0 means never. Without a preset: 1.
+    rl2, maml, promp, dice, ppo, epopt, hill-climbing: Evaluate after every so many epochs; 0 means never. Without a
+    preset: 10.
+    distill: Evaluate the student after every so many epochs; 0 means never. Without a preset: 10.
+    cmaes, cem, ars, es, pgpe, snes: Evaluate after every so many epochs; 0 means never. Without a preset: 0.
+    dqn, ddpg, td3, sac, tqc, rsac: Evaluate after every so many epochs; 0 means never. Without a preset: 1."""
+    memory_limit: int | None
+    """pearl: Refuse buffers that could outgrow so many bytes; None means no limit. Without a preset: None.
+    dqn, ddpg, td3, sac, tqc, rsac: Refuse a replay buffer that could outgrow so many bytes; None: more than this
+    machine has. Without a preset: None."""
+
+class MetaEvaluation(TypedDict, total=False):
+    repetitions: int
+    """Independent repetitions of the whole procedure per task. Without a preset: 1."""
+    deterministic: bool
+    """pearl, rl2, maml, promp, dice: Act with the mean action (a latent z still is sampled). Without a preset: True.
+    ppo, epopt, distill, dqn, ddpg, td3, sac, tqc, rsac, hill-climbing: Act by the deterministic policy. Without a
+    preset: True.
+    cmaes, cem, ars, es, pgpe, snes: Act without noise. Without a preset: True."""
+    return_reward_key: str | None
+    """Name of an env_info to sum instead of the reward. Without a preset: None."""
+    num_adaptation_episodes: int
+    """Episodes per task that are adapted to. Without a preset: 10."""
+    num_episodes: int
+    """pearl, rl2, maml, promp, dice: Adapted episodes per task (episodes are counted, not steps). Without a preset: 1.
+    ppo, epopt, distill, cmaes, cem, ars, es, pgpe, snes, dqn, ddpg, td3, sac, tqc, rsac, hill-climbing: Episodes per
+    task. Without a preset: 20."""
+    posterior_sampling: bool
+    """Adapt again after every exploration episode (PEARL's protocol), not once after all of them. Without a preset:
+    False."""
+    num_prior_episodes: int
+    """Episodes under the prior before the first adaptation, with posterior_sampling. Without a preset: 1."""
+    deterministic_exploration: bool | None
+    """Whether exploration episodes are deterministic; None means as deterministic, but with noise for an algorithm that
+    needs it (see AlgorithmInfo.deterministic_exploration). Without a preset: None."""
+    adaptation_rounds: int | None
+    """How often exploration episodes are followed by an adaptation; None means once (or num_adaptation_episodes /
+    episodes_per_round times). Without both, an algorithm that learns to adapt in several steps
+    (AlgorithmInfo.inner_steps) has a round for each, from the last one's policy and episodes; then there are as many
+    episodes in each, perhaps a few more than num_adaptation_episodes in all. Without a preset: None."""
+    episodes_per_round: int | None
+    """Exploration episodes of each round; None means num_adaptation_episodes in all. Where both are given,
+    num_adaptation_episodes is their product. Without a preset: None."""
+    adapt_from: Literal["last", "all"]
+    """From the second round on, 'all' adapts an exploration policy from all exploration episodes so far; 'last' adapts
+    the policy that made the last round's episodes, from these alone (the next gradient step). Without a preset:
+    'all'."""
+
+class PearlOptions(Folders, Run, PEARL, MetaEvaluation): ...
+
+class RL2(TypedDict, total=False):
+    trials_per_epoch: int
+    """Trials that are collected per epoch, each in a task of its own. Without a preset: 100."""
+    across_episodes: bool
+    """Whether the return goes on after the end of an episode, with one discount for the whole trial. Without it every
+    episode is worth what it earns itself, and exploration for later ones is worth nothing. Without a preset: True."""
+
+class TrialSizes(TypedDict, total=False):
+    episodes_per_trial: int
+    """Episodes of one task that the memory goes over, and that are trained on together. Without a preset: 2."""
+    max_steps: int | None
+    """Maximum number of steps of an episode. Without a preset: None."""
+    init_std: float
+    """rl2, ppo, epopt: Standard deviation of the actions at first, where they lie in [-1, 1]. Without a preset: 1.0.
+    maml, promp, dice: Standard deviation of the actions at first, where they lie in [-1, 1]. Without a preset: 0.5.
+    distill: Standard deviation of the student's actions in training, where they lie in [-1, 1]. Without a preset:
+    0.1."""
+    context_reward_key: str | None
+    """Name of an env_info ('sparse_reward') that the memory sees as last reward; None means the reward itself, by which
+    it is trained. Without a preset: None."""
+    num_train_tasks: int | None
+    """Number of training tasks of the family; None draws new ones in every epoch, where it can. Without a preset:
+    None."""
+    num_test_tasks: int | None
+    """Number of held-out tasks. Without a preset: None."""
+
+class Rl2Options(Folders, Run, RL2, TrialSizes, MetaEvaluation, total=False):
+    num_passes: int
+    """rl2, ppo, epopt: Passes over the data of an epoch. Without a preset: 10.
+    distill: Passes over the data of an epoch. Without a preset: 4."""
+    batch_size: int
+    """Steps of a gradient step; of a recurrent policy whole rollouts with about so many steps together. Without a
+    preset: 64."""
+    learning_rate: float
+    """rl2, ppo, epopt: Learning rate (Adam). Without a preset: 0.0003.
+    maml, promp, dice, distill: Learning rate (Adam). Without a preset: 0.001.
+    ars: Size of the step, alpha. Without a preset: 0.02.
+    es: Learning rate (Adam). Without a preset: 0.02.
+    pgpe: Learning rate of the mean (Adam). Without a preset: 0.02.
+    snes: Learning rate of the mean. Without a preset: 1.0.
+    dqn: Learning rate (Adam). Without a preset: 0.0001."""
+    lr_decay_epochs: int | None
+    """Epochs over which the learning rate falls linearly to 0, after which nothing is learned; None keeps it. Without a
+    preset: None."""
+    clip_range: float
+    """rl2, ppo, epopt: How far the probability ratio may move from 1 before the objective is clipped. Without a preset:
+    0.2.
+    promp: How far the probability ratio after adaptation may move from 1 before the objective is clipped. Without a
+    preset: 0.3."""
+    value_clip_range: float | None
+    """The same for changes of the value, in its own units; None does not clip. Without a preset: None."""
+    value_coeff: float
+    """Weight of the squared error of the values. Without a preset: 0.5."""
+    entropy_coeff: float
+    """Weight of the entropy bonus. Without a preset: 0.0."""
+    max_grad_norm: float | None
+    """rl2, ppo, epopt: Maximum norm of the gradient of policy and critic together; None does not limit it. Without a
+    preset: 0.5.
+    maml, promp, dice: Maximum norm of the meta-gradient; None does not limit it. Without a preset: None.
+    distill: Maximum norm of the gradient; None does not limit it. Without a preset: 1.0.
+    dqn: Maximum norm of the gradient; None does not limit it. Without a preset: 10.0."""
+    target_kl: float | None
+    """rl2, ppo, epopt: The epoch ends early when the KL divergence from its first policy is over 1.5 times this.
+    Without a preset: None.
+    promp: The weight is halved after an epoch whose divergence is below this over 1.5, and doubled after one above 1.5
+    times this; None keeps it. Without a preset: None."""
+    discount: float
+    """Discount factor in [0, 1]. Without a preset: 0.99."""
+    gae_lambda: float
+    """rl2, ppo, epopt: Trade-off between bias (0) and variance (1) of the advantages. Without a preset: 0.95.
+    maml, promp, dice: Trade-off between bias (0) and variance (1) of the advantages. Without a preset: 1.0."""
+    bootstrap_truncated: bool
+    """Count the value of the last observation of a rollout that was cut off, rather than nothing. Without a preset:
+    True."""
+    normalize_advantages: bool
+    """rl2, ppo, epopt: Give the advantages of each minibatch mean 0 and standard deviation 1. Without a preset: True.
+    maml, promp, dice: Give the advantages of each task mean 0 and standard deviation 1. Without a preset: True."""
+    normalize_observations: bool
+    """rl2, ppo, epopt: Give observations mean 0 and standard deviation 1. Without a preset: True.
+    maml, promp, dice: Give observations mean 0 and standard deviation 1, over all tasks; the statistics are not
+    adapted. Without a preset: False.
+    cmaes, cem, ars, es, pgpe, snes: Normalize observations by the mean and deviation of all before this epoch. Without
+    a preset: False."""
+    normalize_returns: bool
+    """Divide rewards by the standard deviation of their discounted sums. Without a preset: True."""
+    adam_eps: float
+    """Added to the root of Adam's second moment. Without a preset: 1e-05."""
+    scale_actions: bool
+    """Bring actions from [-1, 1] to the bounds of the action space, and clip them there. Without a preset: True."""
+    evaluate_every: int
+    """Evaluate after every so many epochs; 0 means never. Without a preset: 10."""
+
+class MAMLOuterChoice(TypedDict, total=False):
+    outer: Literal["trpo", "vpg", "emaml"]
+    """maml: By a trust region, by the plain policy gradient, or by this and what made the samples before adaptation; of
+    the first are max_kl, cg_iterations, damping, backtrack_ratio and max_backtracks, of the others learning_rate,
+    gradient_steps and max_grad_norm. Without a preset: 'trpo'.
+    dice: By DICE's estimator, too, or by the plain policy gradient after inner steps along it. Without a preset:
+    'dice'."""
+
+class TrustRegion(TypedDict, total=False):
+    max_kl: float
+    """Maximum mean KL divergence of the adapted policies from those that made the samples. Without a preset: 0.01."""
+    cg_iterations: int
+    """Products with the curvature in the method of conjugate gradients. Without a preset: 10."""
+    damping: float
+    """Added to the diagonal of the curvature. Without a preset: 1e-05."""
+    backtrack_ratio: float
+    """Factor of the step between two tries of the line search. Without a preset: 0.8."""
+    max_backtracks: int
+    """Number of tries; after the last one nothing is changed. Without a preset: 15."""
+
+class Adam(TypedDict, total=False):
+    learning_rate: float
+    """Learning rate (Adam). Without a preset: 0.001."""
+    gradient_steps: int
+    """Gradient steps with the samples of one epoch. Without a preset: 1."""
+    max_grad_norm: float | None
+    """Maximum norm of the meta-gradient; None does not limit it. Without a preset: None."""
+
+class Inner(TypedDict, total=False):
+    inner: Literal["ratio", "log-likelihood", "magic-box"] | None
+    """What inner steps maximize (see functional.gradients.meta_gradients); None means that of outer. Without a preset:
+    None."""
+    meta_batch_size: int
+    """Tasks of a meta-gradient step, drawn anew in every epoch. Without a preset: 20."""
+    rollouts_per_task: int
+    """Rollouts per task and moment. Without a preset: 20."""
+    num_inner_steps: int
+    """Gradient steps in each task. Without a preset: 1."""
+    inner_lr: float
+    """Learning rate of the inner steps. Without a preset: 0.1."""
+    later_inner_lr: float | None
+    """Learning rate of the inner steps after the first, in a test; None means the same. Along normalized advantages
+    steps do not get shorter by themselves where there is little left to gain. Without a preset: None."""
+    learn_inner_lr: bool
+    """Learn an inner learning rate for each parameter (Li et al. 2017, arXiv:1707.09835). Without a preset: False."""
+    second_order: bool
+    """Whether derivatives go through the inner gradients; without, it is first-order MAML. Without a preset: True."""
+    adapt: Sequence[str]
+    """Beginnings of the names of parameters that inner steps change, as policy.net.layers.2 (see
+    policy.parameter_layout().names); none means all. The last layer alone: Raghu et al. 2020, arXiv:1909.09157. Without
+    a preset: []."""
+    discount: float
+    """Discount factor in [0, 1]. Without a preset: 0.99."""
+    gae_lambda: float
+    """Trade-off between bias (0) and variance (1) of the advantages. Without a preset: 1.0."""
+    normalize_advantages: bool
+    """Give the advantages of each task mean 0 and standard deviation 1. Without a preset: True."""
+    max_steps: int | None
+    """Maximum number of steps of a rollout; None means the environment's time limit. Without a preset: None."""
+    normalize_observations: bool
+    """Give observations mean 0 and standard deviation 1, over all tasks; the statistics are not adapted. Without a
+    preset: False."""
+
+class MAML(Inner, total=False):
+    context_reward_key: str | None
+    """Name of an env_info ('sparse_reward') that replaces the reward in what inner steps adapt to; the outer update
+    goes by the reward itself. Without a preset: None."""
+    scale_actions: bool
+    """Bring actions from [-1, 1] to the bounds of the action space, and clip them there. Without a preset: True."""
+    evaluate_every: int
+    """Evaluate after every so many epochs; 0 means never. Without a preset: 10."""
+
+class TanhNetworks(TypedDict, total=False):
+    hidden_nonlinearity: Literal["tanh", "relu"]
+    """maml, promp, dice, ppo, epopt, cmaes, cem, ars, es, pgpe, snes, hill-climbing: Activation of the hidden layers.
+    Without a preset: 'tanh'.
+    distill: Activation of the hidden layers of a student without memory. Without a preset: 'tanh'.
+    dqn, ddpg, td3, sac, tqc, rsac: Activation of the hidden layers. Without a preset: 'relu'."""
+
+class PolicyNetworks(TanhNetworks, total=False):
+    network: Literal["mlp", "gru"]
+    """maml, promp, dice, ppo, epopt: Policy without memory (mlp) or with (gru, as wide as the first of hidden_sizes).
+    Without a preset: 'mlp'.
+    distill: Student with or without memory (gru or mlp; gru is as wide as the first of hidden_sizes). Without a preset:
+    'gru'."""
+    init_std: float
+    """Standard deviation of the actions at first, where they lie in [-1, 1]. Without a preset: 1.0."""
+
+class MetaNetworks(PolicyNetworks, total=False):
+    init_std: float
+    """Standard deviation of the actions at first, where they lie in [-1, 1]. Without a preset: 0.5."""
+
+class HeldOutTasks(TypedDict, total=False):
+    num_train_tasks: int | None
+    """Number of training tasks of a task family. Without a preset: None."""
+    num_test_tasks: int | None
+    """Number of held-out tasks. Without a preset: None."""
+
+class MamlOptions(
+    Folders, Run, MAMLOuterChoice, TrustRegion, Adam, MAML, MetaNetworks, HeldOutTasks, MetaEvaluation
+): ...
+
+class ProMP(TypedDict, total=False):
+    learning_rate: float
+    """Learning rate (Adam). Without a preset: 0.001."""
+    gradient_steps: int
+    """Gradient steps with the samples of one epoch. Without a preset: 5."""
+    max_grad_norm: float | None
+    """Maximum norm of the meta-gradient; None does not limit it. Without a preset: None."""
+    clip_range: float
+    """How far the probability ratio after adaptation may move from 1 before the objective is clipped. Without a preset:
+    0.3."""
+    kl_coeff: float
+    """Weight of the KL divergence. Without a preset: 0.0005."""
+    target_kl: float | None
+    """The weight is halved after an epoch whose divergence is below this over 1.5, and doubled after one above 1.5
+    times this; None keeps it. Without a preset: None."""
+
+class PrompOptions(Folders, Run, ProMP, MAML, MetaNetworks, HeldOutTasks, MetaEvaluation): ...
+
+class DICEOuterChoice(TypedDict, total=False):
+    outer: Literal["dice", "vpg-dice"]
+    """By DICE's estimator, too, or by the plain policy gradient after inner steps along it. Without a preset:
+    'dice'."""
+
+class DiceOptions(Folders, Run, DICEOuterChoice, Adam, MAML, MetaNetworks, HeldOutTasks, MetaEvaluation): ...
+
+class PPOUpdate(TypedDict, total=False):
+    steps_per_epoch: int
+    """ppo: Minimum number of environment steps per epoch; rollouts are never cut, so there may be more. Without a
+    preset: 2048.
+    distill: Minimum number of environment steps per epoch; rollouts are never cut, so there may be more. Without a
+    preset: 4000."""
+    num_passes: int
+    """Passes over the data of an epoch. Without a preset: 10."""
+    batch_size: int
+    """Steps of a gradient step; of a recurrent policy whole rollouts with about so many steps together. Without a
+    preset: 64."""
+    learning_rate: float
+    """Learning rate (Adam). Without a preset: 0.0003."""
+    lr_decay_epochs: int | None
+    """Epochs over which the learning rate falls linearly to 0, after which nothing is learned; None keeps it. Without a
+    preset: None."""
+    clip_range: float
+    """How far the probability ratio may move from 1 before the objective is clipped. Without a preset: 0.2."""
+    value_clip_range: float | None
+    """The same for changes of the value, in its own units; None does not clip. Without a preset: None."""
+    value_coeff: float
+    """Weight of the squared error of the values. Without a preset: 0.5."""
+    entropy_coeff: float
+    """Weight of the entropy bonus. Without a preset: 0.0."""
+    max_grad_norm: float | None
+    """Maximum norm of the gradient of policy and critic together; None does not limit it. Without a preset: 0.5."""
+    target_kl: float | None
+    """The epoch ends early when the KL divergence from its first policy is over 1.5 times this. Without a preset:
+    None."""
+    discount: float
+    """Discount factor in [0, 1]. Without a preset: 0.99."""
+    gae_lambda: float
+    """Trade-off between bias (0) and variance (1) of the advantages. Without a preset: 0.95."""
+    bootstrap_truncated: bool
+    """Count the value of the last observation of a rollout that was cut off, rather than nothing. Without a preset:
+    True."""
+    max_steps: int | None
+    """Maximum number of steps of a rollout; None means the environment's time limit. Without a preset: None."""
+    tasks_per_epoch: int | None
+    """Variations drawn per epoch; None means as many as full-length rollouts are needed. Without a preset: None."""
+    normalize_advantages: bool
+    """Give the advantages of each minibatch mean 0 and standard deviation 1. Without a preset: True."""
+    normalize_observations: bool
+    """Give observations mean 0 and standard deviation 1. Without a preset: True."""
+    normalize_returns: bool
+    """Divide rewards by the standard deviation of their discounted sums. Without a preset: True."""
+    adam_eps: float
+    """Added to the root of Adam's second moment. Without a preset: 1e-05."""
+
+class PPO(PPOUpdate, total=False):
+    domain_params: Sequence[str]
+    """Names of domain parameters that the critic, but not the policy, observes (an asymmetric critic). Without a
+    preset: []."""
+    privileged: bool
+    """The policy observes domain_params, too (a teacher for distillation); its network then is built for
+    policies.normalized.widened_spec. Without a preset: False."""
+    scale_actions: bool
+    """Bring actions from [-1, 1] to the bounds of the action space, and clip them there. Without a preset: True."""
+    gradients: Literal["auto", "numpy", "autograd"]
+    """By hand in NumPy, by autograd, or (auto) by hand where the networks allow it. Without a preset: 'auto'."""
+    evaluate_every: int
+    """Evaluate after every so many epochs; 0 means never. Without a preset: 10."""
+
+class DomainRanges(TypedDict, total=False):
+    randomize_param: Sequence[str]
+    """A domain parameter that is uniform on a range, NAME=LOW:HIGH, as length=0.3:0.7 in CartPole-v1, or
+    body_mass:torso=3:10 in MuJoCo; may be given several times, and replaces randomize. Without a preset: []."""
+    num_test_tasks: int | None
+    """Number of held-out tasks, or of held-out sets of domain parameters (None: 20 of them). Without a preset: None."""
+
+class HeldOutDomains(DomainRanges, total=False):
+    randomize: Literal["none", "default", "conservative"]
+    """ppo, epopt, cmaes, cem, ars, es, pgpe, snes, dqn, ddpg, td3, sac, tqc, rsac, hill-climbing: Train in, and
+    evaluate on, random domain parameters: the usual ones of a simulated system, or half as wide. A task family has
+    draws of its own. Without a preset: 'none'.
+    distill: Train in, and evaluate on, random domain parameters of a simulated system (teacher: as the teacher was
+    trained). Without a preset: 'teacher'."""
+
+class Domains(HeldOutDomains, total=False):
+    num_train_tasks: int | None
+    """Number of training tasks of a task family. Without a preset: None."""
+
+class Evaluation(TypedDict, total=False):
+    deterministic: bool
+    """Act by the deterministic policy. Without a preset: True."""
+    return_reward_key: str | None
+    """Name of an env_info to sum instead of the reward. Without a preset: None."""
+    num_episodes: int
+    """Episodes per task. Without a preset: 20."""
+
+class PpoOptions(Folders, Run, PPO, PolicyNetworks, Domains, Evaluation): ...
+
+class EPOpt(TypedDict, total=False):
+    epsilon: float
+    """epopt: Share of the rollouts that is learned from, in (0, 1]. Without a preset: 0.1.
+    cmaes, cem, ars, es, pgpe, snes: Share of the worst returns of a candidate whose mean is its fitness (CVaR), in (0,
+    1]; 1 means all. Without a preset: 1.0.
+    hill-climbing: Share of the worst returns of a candidate whose mean is compared (CVaR), in (0, 1]; 1 means all of
+    them. Without a preset: 1.0."""
+    warmup_epochs: int
+    """Number of first epochs that learn from all rollouts. Without a preset: 100."""
+    rollouts_per_epoch: int
+    """Number of rollouts that are collected per epoch. Without a preset: 100."""
+    return_discount: float
+    """Discount of the returns by which rollouts are compared, in [0, 1]. Without a preset: 1.0."""
+
+class EpoptOptions(Folders, Run, EPOpt, PolicyNetworks, Domains, Evaluation, total=False):
+    num_passes: int
+    """Passes over the data of an epoch. Without a preset: 10."""
+    batch_size: int
+    """Steps of a gradient step; of a recurrent policy whole rollouts with about so many steps together. Without a
+    preset: 64."""
+    learning_rate: float
+    """Learning rate (Adam). Without a preset: 0.0003."""
+    lr_decay_epochs: int | None
+    """Epochs over which the learning rate falls linearly to 0, after which nothing is learned; None keeps it. Without a
+    preset: None."""
+    clip_range: float
+    """How far the probability ratio may move from 1 before the objective is clipped. Without a preset: 0.2."""
+    value_clip_range: float | None
+    """The same for changes of the value, in its own units; None does not clip. Without a preset: None."""
+    value_coeff: float
+    """Weight of the squared error of the values. Without a preset: 0.5."""
+    entropy_coeff: float
+    """Weight of the entropy bonus. Without a preset: 0.0."""
+    max_grad_norm: float | None
+    """Maximum norm of the gradient of policy and critic together; None does not limit it. Without a preset: 0.5."""
+    target_kl: float | None
+    """The epoch ends early when the KL divergence from its first policy is over 1.5 times this. Without a preset:
+    None."""
+    discount: float
+    """Discount factor in [0, 1]. Without a preset: 0.99."""
+    gae_lambda: float
+    """Trade-off between bias (0) and variance (1) of the advantages. Without a preset: 0.95."""
+    bootstrap_truncated: bool
+    """Count the value of the last observation of a rollout that was cut off, rather than nothing. Without a preset:
+    True."""
+    max_steps: int | None
+    """Maximum number of steps of a rollout; None means the environment's time limit. Without a preset: None."""
+    normalize_advantages: bool
+    """Give the advantages of each minibatch mean 0 and standard deviation 1. Without a preset: True."""
+    normalize_observations: bool
+    """Give observations mean 0 and standard deviation 1. Without a preset: True."""
+    normalize_returns: bool
+    """Divide rewards by the standard deviation of their discounted sums. Without a preset: True."""
+    adam_eps: float
+    """Added to the root of Adam's second moment. Without a preset: 1e-05."""
+    domain_params: Sequence[str]
+    """Names of domain parameters that the critic, but not the policy, observes (an asymmetric critic). Without a
+    preset: []."""
+    privileged: bool
+    """The policy observes domain_params, too (a teacher for distillation); its network then is built for
+    policies.normalized.widened_spec. Without a preset: False."""
+    scale_actions: bool
+    """Bring actions from [-1, 1] to the bounds of the action space, and clip them there. Without a preset: True."""
+    gradients: Literal["auto", "numpy", "autograd"]
+    """By hand in NumPy, by autograd, or (auto) by hand where the networks allow it. Without a preset: 'auto'."""
+    evaluate_every: int
+    """Evaluate after every so many epochs; 0 means never. Without a preset: 10."""
+
+class Distillation(TypedDict, total=False):
+    steps_per_epoch: int
+    """Minimum number of environment steps per epoch; rollouts are never cut, so there may be more. Without a preset:
+    4000."""
+    teacher_epochs: int
+    """Number of first epochs in which the teacher acts. Without a preset: 1."""
+    replay_size: int
+    """How many of the newest steps are learned from, in whole rollouts. Without a preset: 40000."""
+    num_passes: int
+    """Passes over the data of an epoch. Without a preset: 4."""
+    batch_size: int
+    """Steps of a gradient step, in whole rollouts. Without a preset: 1000."""
+    learning_rate: float
+    """Learning rate (Adam). Without a preset: 0.001."""
+    max_grad_norm: float | None
+    """Maximum norm of the gradient; None does not limit it. Without a preset: 1.0."""
+    max_steps: int | None
+    """Maximum number of steps of a rollout; None means the environment's time limit. Without a preset: None."""
+    tasks_per_epoch: int | None
+    """Variations drawn per epoch; None means as many as full-length rollouts are needed. Without a preset: None."""
+    scale_actions: bool
+    """Bring actions from [-1, 1] to the bounds of the action space, and clip them there. Without a preset: True."""
+    evaluate_every: int
+    """Evaluate the student after every so many epochs; 0 means never. Without a preset: 10."""
+
+class DistilledNetworks(TypedDict, total=False):
+    teacher: str | None
+    """Folder of the run of the teacher: PPO or EPOpt, which may be privileged. Without a preset: None."""
+    network: Literal["gru", "mlp"]
+    """Student with or without memory (gru or mlp; gru is as wide as the first of hidden_sizes). Without a preset:
+    'gru'."""
+    last_action: bool
+    """Whether a student with memory sees its last action, of a Box, beside each observation. Without a preset: True."""
+    hidden_nonlinearity: Literal["tanh", "relu"]
+    """Activation of the hidden layers of a student without memory. Without a preset: 'tanh'."""
+    init_std: float
+    """Standard deviation of the student's actions in training, where they lie in [-1, 1]. Without a preset: 0.1."""
+
+class TaughtDomains(DomainRanges, total=False):
+    randomize: Literal["teacher", "none", "default", "conservative"]
+    """Train in, and evaluate on, random domain parameters of a simulated system (teacher: as the teacher was trained).
+    Without a preset: 'teacher'."""
+    num_train_tasks: int | None
+    """Number of training tasks of a task family. Without a preset: None."""
+
+class DistillOptions(Folders, Run, Distillation, DistilledNetworks, TaughtDomains, Evaluation): ...
+
+class Search(TypedDict, total=False):
+    discount: float
+    """Discount factor of discounted_return in the log; the search maximizes undiscounted returns. Without a preset:
+    1.0."""
+    max_steps: int | None
+    """Maximum number of steps of a rollout; None means the environment's time limit. Without a preset: None."""
+
+class DiscountedSearch(Search, total=False):
+    discount: float
+    """Discount factor of discounted_return in the log; the search maximizes undiscounted returns. Without a preset:
+    0.99."""
+    max_steps: int | None
+    """Maximum number of steps of a rollout; None means the environment's time limit. Without a preset: 500."""
+
+class CMAES(TypedDict, total=False):
+    population: int | None
+    """cmaes: Number of candidates of an epoch; None means 4 + int(3 ln P) for P parameters. Set by the preset.
+    cem: Number of candidates of an epoch. Set by the preset.
+    es: Number of candidates K of an epoch. Without a preset: 16.
+    snes: Number of candidates of an epoch; None means 4 + int(3 ln P) for P parameters. Without a preset: None.
+    hill-climbing: Number of candidates of an epoch beside the mean; None means 4 + int(3 ln P) for P parameters.
+    Without a preset: None."""
+    init_sigma: float
+    """cmaes, cem: Standard deviation of the candidates at first. Without a preset: 1.0.
+    pgpe: Standard deviation of the candidates at first. Without a preset: 0.1.
+    snes: Standard deviation of the candidates at first. Without a preset: 0.5.
+    hill-climbing: Standard deviation of the noise, or radius of the sphere, at first. Without a preset: 0.5."""
+    separable: bool | None
+    """Learn the diagonal of the covariance only; None means above 500 parameters. Without a preset: None."""
+    active: bool
+    """Learn from the worse half of the candidates, too (not with bounds, but of a diagonal). Without a preset: True."""
+    mirrored: bool
+    """cmaes, cem, snes: Draw candidates in pairs on both sides of the mean. Without a preset: False.
+    es: Draw candidates in pairs on both sides of the mean. Without a preset: True."""
+    elitism: bool
+    """Try the best candidate so far again in each epoch. Without a preset: False."""
+    lower: float | None
+    """Lower bound of every parameter; None means none. Without a preset: None."""
+    upper: float | None
+    """Upper bound of every parameter; None means none. Without a preset: None."""
+    restarts: Literal["none", "ipop", "bipop"]
+    """Begin again where a search has ended: not (none), each time with twice as many candidates (ipop), or with many
+    and with few in turns (bipop). Without a preset: 'none'."""
+    max_restarts: int
+    """How many restarts (with more candidates) are made. Without a preset: 9."""
+    reevaluated: int
+    """How many candidates are tried twice, to measure how much chance is in their ranks. Without a preset: 0."""
+    max_repetitions: float
+    """How many times as many rollouts a candidate may get where chance decides. Without a preset: 1.0."""
+    target: float | None
+    """Return that ends the training; None means none. Without a preset: None."""
+
+class CMAESLearner(CMAES, DiscountedSearch): ...
+
+class Trials(TypedDict, total=False):
+    rollouts_per_candidate: int | None
+    """Number of rollouts of each candidate (in each task); None means as many as LocalRunner.train is told. Without a
+    preset: None."""
+    common_random_numbers: bool
+    """Try all candidates in the same initial states, so that their returns differ by less chance. It needs
+    rollouts_per_candidate, and is not for tasks. Without a preset: True."""
+    deterministic: bool
+    """Act without noise. Without a preset: True."""
+    tasks_per_epoch: int
+    """How many tasks each candidate is tried in, of training tasks or random domains; the same ones for all candidates
+    of an epoch. Without a preset: 1."""
+    epsilon: float
+    """Share of the worst returns of a candidate whose mean is its fitness (CVaR), in (0, 1]; 1 means all. Without a
+    preset: 1.0."""
+    normalize_observations: bool
+    """Normalize observations by the mean and deviation of all before this epoch. Without a preset: False."""
+    scale_actions: bool
+    """Bring actions from [-1, 1] to the bounds of the action space, and clip them there. Without a preset: True."""
+    mean_epochs: int
+    """Epochs over which the mean of the search is averaged; what acts is the average, and the search continues as
+    without. It helps where returns differ by chance; 1 means the last mean. Without a preset: 1."""
+    evaluate_every: int
+    """Evaluate after every so many epochs; 0 means never. Without a preset: 0."""
+
+class Starts(TypedDict, total=False):
+    starts: int
+    """Number of starts, all of which are tried in every epoch until the worse ones are given up. The first one begins
+    at the policy as it is. Without a preset: 1."""
+    round_length: int
+    """Epochs of the first round. The fewer starts are left, the longer a round is, so that all rounds take the same
+    number of candidates. Without a preset: 20."""
+    reduction: int
+    """One start of so many continues after each round, until one is left. Without a preset: 2."""
+    start_std: float | None
+    """Standard deviation of the other starts around the first one; None means that of its first candidates (or, where
+    all parameters have bounds, anywhere between them). Without a preset: None."""
+
+class CmaesOptions(Folders, Run, CMAESLearner, Trials, Starts, TanhNetworks, Domains, Evaluation): ...
+
+class CEM(TypedDict, total=False):
+    population: int
+    """Number of candidates of an epoch. Set by the preset."""
+    init_sigma: float
+    """Standard deviation of the candidates at first. Without a preset: 1.0."""
+    best_frac: float
+    """Share of the candidates that the distribution is fitted to; their number is rounded down. Without a preset:
+    0.05."""
+    extra_std: float
+    """Standard deviation of further noise, which fades. Without a preset: 1.0."""
+    extra_decay_time: float
+    """Epochs that this takes. Without a preset: 100.0."""
+    covariance: Literal["diagonal", "full"]
+    """Fit a deviation for each parameter (diagonal), or how they vary together (full). Without a preset: 'diagonal'."""
+    mirrored: bool
+    """Draw candidates in pairs on both sides of the mean. Without a preset: False."""
+    elitism: bool
+    """Try the best candidate so far again in each epoch. Without a preset: False."""
+
+class CEMLearner(CEM, DiscountedSearch): ...
+class CemOptions(Folders, Run, CEMLearner, Trials, Starts, TanhNetworks, Domains, Evaluation): ...
+
+class ARS(TypedDict, total=False):
+    num_directions: int
+    """ars: Number of directions N, half of the candidates. Without a preset: 8.
+    pgpe: Number of directions, half of the candidates. Without a preset: 8."""
+    num_best: int | None
+    """How many directions move the mean, b; None means all. Without a preset: None."""
+    learning_rate: float
+    """Size of the step, alpha. Without a preset: 0.02."""
+    sigma: float
+    """ars: Standard deviation of the candidates, nu. Without a preset: 0.03.
+    es: Standard deviation of the candidates. Without a preset: 0.05."""
+
+class ArsOptions(Folders, Run, ARS, Search, Trials, Starts, TanhNetworks, Domains, Evaluation): ...
+
+class OpenAIES(TypedDict, total=False):
+    population: int
+    """Number of candidates K of an epoch. Without a preset: 16."""
+    sigma: float
+    """Standard deviation of the candidates. Without a preset: 0.05."""
+    learning_rate: float
+    """Learning rate (Adam). Without a preset: 0.02."""
+    weight_decay: float
+    """Pulls the mean to 0. Without a preset: 0.0."""
+    mirrored: bool
+    """Draw candidates in pairs on both sides of the mean. Without a preset: True."""
+    shaping: Literal["ranks", "utilities", "standardized"]
+    """What is learned from in place of fitness. Without a preset: 'ranks'."""
+
+class EsOptions(Folders, Run, OpenAIES, Search, Trials, Starts, TanhNetworks, Domains, Evaluation): ...
+
+class PGPE(TypedDict, total=False):
+    num_directions: int
+    """Number of directions, half of the candidates. Without a preset: 8."""
+    init_sigma: float
+    """Standard deviation of the candidates at first. Without a preset: 0.1."""
+    learning_rate: float
+    """Learning rate of the mean (Adam). Without a preset: 0.02."""
+    sigma_learning_rate: float
+    """pgpe: Learning rate of the standard deviations. Without a preset: 0.1.
+    snes: Learning rate of the standard deviations; None means (3 + ln P) / (5 sqrt P). Without a preset: None."""
+    max_sigma_change: float
+    """The largest share by which a standard deviation changes at once. Without a preset: 0.2."""
+    shaping: Literal["ranks", "utilities", "standardized"]
+    """What is learned from in place of fitness. Without a preset: 'ranks'."""
+
+class PgpeOptions(Folders, Run, PGPE, Search, Trials, Starts, TanhNetworks, Domains, Evaluation): ...
+
+class SNES(TypedDict, total=False):
+    population: int | None
+    """Number of candidates of an epoch; None means 4 + int(3 ln P) for P parameters. Without a preset: None."""
+    init_sigma: float
+    """Standard deviation of the candidates at first. Without a preset: 0.5."""
+    learning_rate: float
+    """Learning rate of the mean. Without a preset: 1.0."""
+    sigma_learning_rate: float | None
+    """Learning rate of the standard deviations; None means (3 + ln P) / (5 sqrt P). Without a preset: None."""
+    mirrored: bool
+    """Draw candidates in pairs on both sides of the mean. Without a preset: False."""
+
+class SnesOptions(Folders, Run, SNES, Search, Trials, Starts, TanhNetworks, Domains, Evaluation): ...
+
+class OffPolicy(TypedDict, total=False):
+    discount: float
+    """Discount factor. Without a preset: 0.99."""
+    cycles_per_epoch: int
+    """Cycles of an epoch; each collects steps, and then takes gradient steps. Without a preset: 20."""
+    max_steps: int | None
+    """Maximum number of steps of a rollout; None means the environment's time limit. Without a preset: None."""
+    max_eval_steps: int | None
+    """The same in evaluations; None means max_steps. Without a preset: None."""
+    gradient_steps: int
+    """Gradient steps of each cycle. Without a preset: 50."""
+    batch_size: int
+    """Replayed steps of a gradient step. Without a preset: 64."""
+    warmup_steps: int
+    """Environment steps to collect before the first gradient step. Without a preset: 10000."""
+    num_envs: int
+    """Number of rollouts that go on side by side. Without a preset: 1."""
+    reward_scale: float
+    """What rewards are multiplied with as they enter an update; they are stored as they are. Without a preset: 1.0."""
+    smooth_return: bool
+    """Cycles tell the average return of all episodes, rather than of those of the epoch (which the log has). Without a
+    preset: True."""
+    update_to_data: float
+    """Gradient steps per environment step. Without a preset: 1.0."""
+    n_step: int
+    """Rewards to sum before the value of an observation counts. Without a preset: 1."""
+    replay_size: int
+    """Steps that the replay buffer keeps. Without a preset: 1000000."""
+    evaluate_every: int
+    """Evaluate after every so many epochs; 0 means never. Without a preset: 1."""
+
+class ValueUpdate(TypedDict, total=False):
+    learning_rate: float
+    """Learning rate (Adam). Without a preset: 0.0001."""
+    min_learning_rate: float
+    """What the learning rate falls to in lr_decay_steps. Without a preset: 0.0."""
+    lr_decay_steps: int | None
+    """Gradient steps in which the learning rate falls linearly, so that what is learned last is no worse than what was
+    learned before; None: it stays as it is. Without a preset: None."""
+    double: bool
+    """The network that is learned chooses the best next action, the target network says its value. Without a preset:
+    True."""
+    target_update_steps: int
+    """Gradient steps between copies into the target network. Without a preset: 1000."""
+    max_grad_norm: float | None
+    """Maximum norm of the gradient; None does not limit it. Without a preset: 10.0."""
+
+class Priorities(TypedDict, total=False):
+    priority_exponent: float | None
+    """Draw steps in proportion to this power of their last errors; None draws uniformly. Without a preset: None."""
+    importance_exponent: float
+    """How far weights make up for priorities, from 0 (not at all) to 1. Without a preset: 0.4."""
+
+class DQN(Priorities, ValueUpdate, OffPolicy, total=False):
+    dueling: bool
+    """Without a policy: make one whose network gives a value and advantages. Without a preset: False."""
+    max_epsilon: float
+    """Probability of a random action at first. Without a preset: 1.0."""
+    min_epsilon: float
+    """The same in the end. Without a preset: 0.05."""
+    epsilon_steps: int
+    """Environment steps in which it falls. Without a preset: 10000."""
+
+class ReluNetworks(TypedDict, total=False):
+    hidden_nonlinearity: Literal["tanh", "relu"]
+    """Activation of the hidden layers. Without a preset: 'relu'."""
+
+class Replay(TypedDict, total=False):
+    memory_limit: int | None
+    """Refuse a replay buffer that could outgrow so many bytes; None: more than this machine has. Without a preset:
+    None."""
+
+class GoalReplay(Replay, total=False):
+    hindsight_ratio: float
+    """Share of replayed steps that get a goal which was reached later in their episode (0.8, say), in an environment
+    with goals in its observations and compute_reward(achieved, desired, info). Without a preset: 0.0."""
+
+class DqnOptions(Folders, Run, DQN, ReluNetworks, Domains, GoalReplay, Evaluation): ...
+
+class DeterministicRates(TypedDict, total=False):
+    tau: float
+    """Target rate: how far target networks move in one gradient step. Without a preset: 0.005."""
+    policy_lr: float
+    """Learning rate of the policy (Adam). Without a preset: 0.001."""
+    qf_lr: float
+    """Learning rate of the critics (Adam). Without a preset: 0.001."""
+
+class RandomFirst(TypedDict, total=False):
+    random_steps: int
+    """Environment steps at first with uniformly random actions. Without a preset: 0."""
+
+class DDPG(RandomFirst, DeterministicRates, OffPolicy, total=False):
+    exploration_noise: Literal["gaussian", "ornstein-uhlenbeck"]
+    """ddpg: Noise without memory, or a process with memory. Without a preset: 'ornstein-uhlenbeck'.
+    td3: Noise without memory, or a process with memory. Without a preset: 'gaussian'."""
+    exploration_sigma: float
+    """ddpg: Size of that noise, where actions lie in [-1, 1]. Without a preset: 0.2.
+    td3: Size of that noise, where actions lie in [-1, 1]. Without a preset: 0.1."""
+
+class DdpgOptions(Folders, Run, DDPG, ReluNetworks, Domains, GoalReplay, Evaluation): ...
+
+class DeterministicUpdate(DeterministicRates, total=False):
+    policy_delay: int
+    """Gradient steps of the critics for each of the policy and the target networks. Without a preset: 2."""
+    smoothing_std: float
+    """Standard deviation of the noise in actions of the target policy, which lie in [-1, 1]. Without a preset: 0.2."""
+    smoothing_clip: float
+    """Bound of that noise. Without a preset: 0.5."""
+
+class TD3(RandomFirst, DeterministicUpdate, OffPolicy, total=False):
+    exploration_noise: Literal["gaussian", "ornstein-uhlenbeck"]
+    """Noise without memory, or a process with memory. Without a preset: 'gaussian'."""
+    exploration_sigma: float
+    """Size of that noise, where actions lie in [-1, 1]. Without a preset: 0.1."""
+
+class Td3Options(Folders, Run, TD3, ReluNetworks, Domains, GoalReplay, Evaluation): ...
+
+class SoftUpdate(TypedDict, total=False):
+    target_entropy: float | None
+    """The entropy that is aimed at, of actions in [-1, 1], or in nats of choices; None means minus the entries of an
+    action (0.7 ln n of n choices). Without a preset: None."""
+    temperature: float | None
+    """What entropy counts beside rewards, fixed; None means that it follows target_entropy. Without a preset: None."""
+    init_temperature: float
+    """What entropy counts at first. Without a preset: 1.0."""
+    tau: float
+    """Target rate: how far target networks move in one gradient step. Without a preset: 0.005."""
+    policy_lr: float
+    """Learning rate of the policy (Adam). Without a preset: 0.0003."""
+    qf_lr: float
+    """Learning rate of the critics (Adam). Without a preset: 0.0003."""
+    temperature_lr: float
+    """Learning rate of the temperature (Adam). Without a preset: 0.0003."""
+
+class SAC(Priorities, RandomFirst, SoftUpdate, OffPolicy): ...
+class SacOptions(Folders, Run, SAC, ReluNetworks, Domains, GoalReplay, Evaluation): ...
+
+class TQC(SAC, total=False):
+    num_critics: int
+    """Number of critics. Without a preset: 5."""
+    num_atoms: int
+    """Number of atoms of each. Without a preset: 25."""
+    dropped_atoms: int
+    """Atoms for each critic that are left out of targets, the largest of all. Without a preset: 2."""
+
+class TqcOptions(Folders, Run, TQC, ReluNetworks, Domains, GoalReplay, Evaluation): ...
+
+class RsacOptions(Folders, Run, RandomFirst, SoftUpdate, ReluNetworks, Domains, Replay, Evaluation, total=False):
+    discount: float
+    """Discount factor. Without a preset: 0.99."""
+    cycles_per_epoch: int
+    """Cycles of an epoch; each collects steps, and then takes gradient steps. Without a preset: 20."""
+    max_steps: int | None
+    """Maximum number of steps of a rollout; None means the environment's time limit. Without a preset: None."""
+    max_eval_steps: int | None
+    """The same in evaluations; None means max_steps. Without a preset: None."""
+    gradient_steps: int
+    """Gradient steps of each cycle. Without a preset: 50."""
+    batch_size: int
+    """Replayed steps of a gradient step. Without a preset: 64."""
+    warmup_steps: int
+    """Environment steps to collect before the first gradient step. Without a preset: 10000."""
+    num_envs: int
+    """Number of rollouts that go on side by side. Without a preset: 1."""
+    reward_scale: float
+    """What rewards are multiplied with as they enter an update; they are stored as they are. Without a preset: 1.0."""
+    smooth_return: bool
+    """Cycles tell the average return of all episodes, rather than of those of the epoch (which the log has). Without a
+    preset: True."""
+    update_to_data: float
+    """Gradient steps per environment step. Without a preset: 1.0."""
+    replay_size: int
+    """Steps that the replay buffer keeps. Without a preset: 1000000."""
+    evaluate_every: int
+    """Evaluate after every so many epochs; 0 means never. Without a preset: 1."""
+    hidden_size: int
+    """Width of the memories of a policy and of critics that are not given. Without a preset: 64."""
+    segment_length: int
+    """Steps of a segment; batch_size steps are so many segments. Without a preset: 32."""
+    burn_in: int
+    """Steps before these, which only bring memories up. Without a preset: 8."""
+
+class HillClimb(TypedDict, total=False):
+    noise: Literal["normal", "sphere"]
+    """How sets are drawn: normal (independent noise on each parameter) or sphere (all at one distance from the mean, in
+    any direction). Without a preset: 'normal'."""
+    population: int | None
+    """Number of candidates of an epoch beside the mean; None means 4 + int(3 ln P) for P parameters. Without a preset:
+    None."""
+    init_sigma: float
+    """Standard deviation of the noise, or radius of the sphere, at first. Without a preset: 0.5."""
+    min_sigma: float
+    """Lower bound of it; beyond, a radius begins anew. Without a preset: 0.01."""
+    max_sigma: float
+    """Upper bound of it; beyond, a radius begins anew. Without a preset: 2.0."""
+    sigma_factor: float
+    """After a success the standard deviation is divided by its square, otherwise multiplied by it. Without a preset:
+    1.05."""
+
+class HillClimbing(HillClimb, total=False):
+    num_domains: int
+    """Number of domains that each candidate acts in, of an environment that is randomized. Without a preset: 1."""
+    num_init_states_per_domain: int
+    """Number of initial states in each domain. Without a preset: 4."""
+    epsilon: float
+    """Share of the worst returns of a candidate whose mean is compared (CVaR), in (0, 1]; 1 means all of them. Without
+    a preset: 1.0."""
+    max_steps: int | None
+    """Maximum number of steps of a rollout; None means the environment's time limit. Without a preset: None."""
+    scale_actions: bool
+    """Bring actions from [-1, 1] to the bounds of the action space, and clip them there. Without a preset: True."""
+    stop_std: float | None
+    """End the training when the returns of the last stop_window means have a standard deviation below this; None never
+    does. Without a preset: None."""
+    stop_window: int
+    """Number of newest means that stop_std is about. Without a preset: 20."""
+    evaluate_every: int
+    """Evaluate after every so many epochs; 0 means never. Without a preset: 10."""
+
+class HillClimbingOptions(Folders, Run, HillClimbing, TanhNetworks, HeldOutDomains, Evaluation): ...
+
+@overload
+def agent(algo: Literal["pearl"], env: Any, **options: Unpack[PearlOptions]) -> Agent: ...
+@overload
+def agent(algo: Literal["rl2"], env: Any, **options: Unpack[Rl2Options]) -> Agent: ...
+@overload
+def agent(algo: Literal["maml"], env: Any, **options: Unpack[MamlOptions]) -> Agent: ...
+@overload
+def agent(algo: Literal["promp"], env: Any, **options: Unpack[PrompOptions]) -> Agent: ...
+@overload
+def agent(algo: Literal["dice"], env: Any, **options: Unpack[DiceOptions]) -> Agent: ...
+@overload
+def agent(algo: Literal["ppo"], env: Any, **options: Unpack[PpoOptions]) -> Agent: ...
+@overload
+def agent(algo: Literal["epopt"], env: Any, **options: Unpack[EpoptOptions]) -> Agent: ...
+@overload
+def agent(algo: Literal["distill"], env: Any, **options: Unpack[DistillOptions]) -> Agent: ...
+@overload
+def agent(algo: Literal["cmaes"], env: Any, **options: Unpack[CmaesOptions]) -> Agent: ...
+@overload
+def agent(algo: Literal["cem"], env: Any, **options: Unpack[CemOptions]) -> Agent: ...
+@overload
+def agent(algo: Literal["ars"], env: Any, **options: Unpack[ArsOptions]) -> Agent: ...
+@overload
+def agent(algo: Literal["es"], env: Any, **options: Unpack[EsOptions]) -> Agent: ...
+@overload
+def agent(algo: Literal["pgpe"], env: Any, **options: Unpack[PgpeOptions]) -> Agent: ...
+@overload
+def agent(algo: Literal["snes"], env: Any, **options: Unpack[SnesOptions]) -> Agent: ...
+@overload
+def agent(algo: Literal["dqn"], env: Any, **options: Unpack[DqnOptions]) -> Agent: ...
+@overload
+def agent(algo: Literal["ddpg"], env: Any, **options: Unpack[DdpgOptions]) -> Agent: ...
+@overload
+def agent(algo: Literal["td3"], env: Any, **options: Unpack[Td3Options]) -> Agent: ...
+@overload
+def agent(algo: Literal["sac"], env: Any, **options: Unpack[SacOptions]) -> Agent: ...
+@overload
+def agent(algo: Literal["tqc"], env: Any, **options: Unpack[TqcOptions]) -> Agent: ...
+@overload
+def agent(algo: Literal["rsac"], env: Any, **options: Unpack[RsacOptions]) -> Agent: ...
+@overload
+def agent(algo: Literal["hill-climbing"], env: Any, **options: Unpack[HillClimbingOptions]) -> Agent: ...
+@overload
+def agent(
+    algo: str,
+    env: Any,
+    *,
+    seed: int = 0,
+    run_dir: str | Path | None = None,
+    tasks: str | Path | None = None,
+    **options: Any,
+) -> Agent:
+    """An agent that can learn: networks and values come from the preset of the environment, as on the command line.
+
+    Args:
+        algo: Name of the algorithm, ``ppo`` or ``pearl`` say (``metaroll list`` shows all).
+        env: An id of Gymnasium or a name of ours, ``"module:attribute"``, a ``TaskFamily``, an environment (which is
+            copied), or a class or function that makes one.
+        seed: Seed of everything.
+        run_dir: Folder that ``learn`` writes the run to; by default ``runs/ALGO-ENV-SEED``, with a number behind it
+            where there is one already.
+        tasks: Folder of a posterior (``metaroll infer``, ``Posterior.save``): learn in the simulator ``env`` with
+            parameters that it has drawn.
+        options: Options of ``metaroll train ALGO ENV`` with underscores: ``hidden_sizes=(64, 64)``, ``size="small"``.
+
+    Raises:
+        UnknownNameError: There is no such algorithm, environment or option; the message lists the nearest ones, and
+            what stands for names of Stable-Baselines3.
+        TypeError: ``algo`` or ``run_dir`` is no text.
+        ValueError: An option has a value that makes no sense, or the algorithm cannot learn in the environment.
+    """
