@@ -231,7 +231,9 @@ class Option:
         right = _ACCEPTED.get(self.kind, self.kind)
         if self.many or not isinstance(value, right) or isinstance(value, bool) != (self.kind is bool):
             example = f", as in {shortened(_listed(self, value))}" if self.many and _is_one(value) else ""
-            got = shortened(value) + ("" if value is None else f" of type {type(value).__name__}")
+            got = shortened(value) + (
+                said(f" of type {type(value).__name__}", "") if typed and value is not None else ""
+            )
             raise TypeError(f"{name} must be {_expectation(self, typed)}{example}, got {got}")
         if self.choices and value not in self.choices:
             near = difflib.get_close_matches(str(value), map(str, self.choices), n=1)
@@ -368,7 +370,8 @@ def config_of(kind: type[C], given: C | None, keywords: Mapping[str, Any], besid
         UnknownNameError: There is no field of a name; says the nearest ones.
     """
     if given is not None and not isinstance(given, kind):
-        raise TypeError(f"config must be of type {kind.__name__}, got {type(given).__name__}: all else is given by keyword")
+        got = type(given).__name__
+        raise TypeError(f"config must be of type {kind.__name__}, got {got}: all else is given by keyword")
     if given is not None and not keywords:
         return given
     values, names = understood(keywords, options_of(kind))

@@ -64,16 +64,19 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "td3 own_spaces:Words --max-steps 5",
             "observation_space must be a Box, Discrete, MultiDiscrete or Multi",
         ),
-        ("ddpg Pendulum-v1 --replay-size 50", "batch_size=256 steps, got a capacity of 50 (--replay-size"),
+        (
+            "ddpg Pendulum-v1 --replay-size 50",
+            "--batch-size must be at most the 50 steps that the replay buffer holds (--replay-size), got 256",
+        ),
         (
             "dqn CartPole-v1 --replay-size 500",
-            "at most the capacity of the replay buffer, 500 (--replay-size, or that of replay_buffer), got 1000",
+            "--warmup-steps must be at most the 500 steps that the replay buffer holds (--replay-size), got 1000",
         ),
-        ("sac Pendulum-v1 --num-envs 3", "num_envs=3, got 10 / 1 = 10; try --gradient-steps 9"),
-        ("sac Pendulum-v1 --update-to-data 0", "update_to_data must lie in (0, inf), got 0.0"),
+        ("sac Pendulum-v1 --num-envs 3", "--num-envs 3, got 10 / 1 = 10; try --gradient-steps 9"),
+        ("sac Pendulum-v1 --update-to-data 0", "must lie in (0, inf), got 0.0"),
         ("sac Pendulum-v1 --hindsight-ratio 0.8", "which Pendulum-v1 has not: leave it out"),
-        ("td3 point-goal --hindsight-ratio 1.5", "hindsight_ratio must lie in [0, 1], got 1.5"),
-        ("td3 point-robot --randomize default", "randomize 'default' is not for point-robot"),
+        ("td3 point-goal --hindsight-ratio 1.5", "--hindsight-ratio must lie in [0, 1], got 1.5"),
+        ("td3 point-robot --randomize default", "--randomize default is not for point-robot"),
     ],
 )
 def test_what_cannot_be_trained_is_refused_before_anything_is_written(
@@ -157,7 +160,7 @@ def cut(run: Path, runs: Path) -> None:
         (told_by("hidden_sizes: [8]", "hidden_sizes: [16]"), "is [16], the snapshot was written with [8]"),
         (told_by("num_envs: 1", "num_envs: 2"), "is 2, the snapshot was written with 1"),
         (told_by("replay_size: 1000000", "replay_size: 30"), "is 30, the snapshot was written with 1000000"),
-        (told_by("update_to_data: 1.0", "update_to_data: 0.0"), "update_to_data must lie in (0, inf), got 0.0"),
+        (told_by("update_to_data: 1.0", "update_to_data: 0.0"), "must lie in (0, inf), got 0.0"),
         (cut, "buffers.safetensors: it has 100 bytes instead of"),
     ],
 )

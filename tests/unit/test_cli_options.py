@@ -59,7 +59,7 @@ def test_flags_of_other_libraries_and_former_ones_are_those_of_their_options(opt
     rates = [part for flag in ("--policy-lr", "--qf-lr", "--temperature-lr") for part in (flag, "1e-3")]
     flags, names = renamed_flags(typed, sac)
     assert flags == ["--replay-size=9", *rates, *typed[3:]]
-    assert names["--qf-lr"] == names["qf_lr"] == "--learning_rate"
+    assert names["policy_lr"] == names["qf_lr"] == "--learning_rate"
     with pytest.warns(DeprecationWarning, match=r"floor=\.\.\. is called low=\.\.\. now"):
         assert renamed_flags(["--floor", "2"], list(options.values()))[0] == ["--low", "2"]
     for twice in (["--gamma", "1", "--discount", "1"], ["--qf-lr", "1", "--learning-rate", "1"]):

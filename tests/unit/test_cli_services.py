@@ -63,7 +63,7 @@ def test_what_may_not_change_is_refused_and_nothing_is_touched(capsys: pytest.Ca
         (["--seed=3"], "--seed cannot change in a run that goes on, it is 0 in r/config.yaml"),
         (["--nonsense", "1"], "unknown option --nonsense"),
         (["--stop-at", "high"], "--stop-at must be a number, or none, got 'high'"),
-        (["--stop-mean-of", "0"], "stop_mean_of must be an integer of at least 1, got 0"),
+        (["--stop-mean-of", "0"], "--stop-mean-of must be an integer of at least 1, got 0"),
         (["--budget", "soon"], "budget must be a time above 0, as 90s, 10m, 1h30m or 2d, got 'soon'"),
         (["--keep-last", "3", "--snapshot-mode", "all"], "keep_last is for snapshot_mode 'last' or"),
         (["--keep-best", "return", "--evaluate-every", "0"], "keep_best 'return' is a number of evaluations"),
@@ -76,9 +76,9 @@ def test_what_may_not_change_is_refused_and_nothing_is_touched(capsys: pytest.Ca
 
 def test_an_algorithm_without_the_option_refuses_it(capsys: pytest.CaptureFixture[str]) -> None:
     status, _, err = run(capsys, "train", *TINY, "--keep-best", "return", "--snapshot-mode", "none", "--out", "r")
-    assert (status, "keep_best 'return' needs snapshots" in err) == (2, True)
+    assert (status, "--keep-best must be left out with --snapshot-mode none, got 'return'" in err) == (2, True)
     status, _, err = run(capsys, "train", *TINY, "--step-timeout", "nan", "--out", "r")
-    assert (status, "step_timeout must lie in (0, inf), got nan" in err) == (2, True)
+    assert (status, "--step-timeout must lie in (0, inf), got nan" in err) == (2, True)
     status, _, err = run(capsys, "train", "pearl", "point-robot", "--target", "3")
     assert status == 2 and "--stop-at" in err
     assert not Path("r").exists()

@@ -76,7 +76,11 @@ class LongWalkConfig(WalkConfig):
         ({"step_std": 0.0}, ValueError, r"^step_std must lie in \(0, inf\), got 0.0$"),
         ({"drift": -2.0}, ValueError, r"^drift must lie in \[-1, 1\], got -2.0$"),
         ({"first": -1}, ValueError, r"^first must be an integer of at least 0, got -1$"),
-        ({"sizes": 3}, TypeError, r"^sizes must be a list with each entry an integer of at least 1, as in \[3\], got 3 of type int$"),
+        (
+            {"sizes": 3},
+            TypeError,
+            r"^sizes must be a list with each entry an integer of at least 1, as in \[3\], got 3 of type int$",
+        ),
         ({"sizes": "34"}, TypeError, r"^sizes must be a list"),
         ({"sizes": (1, 0)}, ValueError, r"^sizes must be an integer of at least 1, got 0, in \[1, 0\]$"),
         ({"mirror": 1}, TypeError, r"^mirror must be True or False, got 1 of type int$"),

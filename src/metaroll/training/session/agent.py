@@ -71,7 +71,7 @@ def agent(
     Raises:
         UnknownNameError: There is no such algorithm, environment or option; the message lists the nearest ones, and
             what stands for names of Stable-Baselines3.
-        TypeError: ``algo`` or ``run_dir`` is no text.
+        TypeError: ``algo`` or ``run_dir`` is no text, or an option is of another type.
         ValueError: An option has a value that makes no sense, or the algorithm cannot learn in the environment.
     """
     if not isinstance(algo, str):

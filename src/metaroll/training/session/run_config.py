@@ -10,7 +10,7 @@ from typing import Any
 from metaroll.data.doors.yaml_files import read_yaml
 from metaroll.envs.lookup.posteriors import AT
 from metaroll.errors import SnapshotError, command_text, option_text
-from metaroll.training.settings.table import current_names
+from metaroll.training.settings.table import current_names, run_options
 from metaroll.training.store import run_folder
 from metaroll.training.store.ownership import SIGNATURE
 from metaroll.training.store.run_folder import CONFIG_FILE, CONFIG_FORMAT, CONFIG_SECTIONS, GROUP_FILE
@@ -136,13 +136,14 @@ def changed(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
     """``config`` with other values of options that may change when a run goes on; they stay in their sections.
 
     Raises:
-        ValueError: The algorithm has no such option.
+        TypeError, ValueError: The algorithm has no such option, or a value is none of it.
     """
     sections = {name: dict(config[name]) for name in CONFIG_SECTIONS}
+    options = {option.name: option for option in run_options(config["algo"])}
     for name, value in changes.items():
         if name in _CHANGEABLE and name not in sections["algorithm"]:
             raise ValueError(f"{option_text(name)} is no option of {config['algo']}: leave it out")
-        sections["algorithm" if name in _CHANGEABLE else "run"][name] = value
+        sections["algorithm" if name in _CHANGEABLE else "run"][name] = options[name].checked(value)
     return {**config, **sections}
 
 
