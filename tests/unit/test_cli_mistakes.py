@@ -149,8 +149,8 @@ ROWS = [
     Mistake(
         "train pearl point-robot --embedding-mini-batch-size 7",
         "--embedding-mini-batch-size",
-        "must be as --embedding-batch-size",
-        "got 7",
+        "--embedding-batch-size must be a multiple of",
+        "got 64",
     ),
     Mistake("train pearl my_envv:family", "my_envv", "no module", "run in the folder of your file"),
     Mistake("train pearl my_env:famly", "'famly'", "Known:", "did you mean 'family'"),

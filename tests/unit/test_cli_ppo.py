@@ -115,7 +115,7 @@ def test_an_environment_without_a_time_limit_is_given_one(tmp_path, capsys):
     ("arguments", "about"),
     [
         (["Pendulm-v1"], "Pendulum-v1"),
-        (["CartPole-v1", "--clip-range", "0"], "clip_range"),
+        (["CartPole-v1", "--clip-range", "0"], "--clip-range must lie in (0, inf)"),
         (["CartPole-v1", "--network", "gru", "--hidden-sizes"], "--hidden-sizes must name the width of the gru"),
         (["CliffWalking-v1"], "no time limit: give one, --max-steps 200"),
         (["point-robot", "--randomize", "conservative"], "--randomize none"),
@@ -123,7 +123,7 @@ def test_an_environment_without_a_time_limit_is_given_one(tmp_path, capsys):
         (["CartPole-v1", "--randomize", "default"], "--randomize-param length=0.3:0.7"),
         (["Pendulum-v1", "--randomize", "default"], "--randomize-param g=9:11"),
         (["Acrobot-v1", "--randomize", "default"], "--randomize-param NAME=LOW:HIGH"),
-        (["CartPole-v1", "--init-std", "-1"], "init_std"),
+        (["CartPole-v1", "--init-std", "-1"], "--init-std must lie in (0, inf)"),
     ],
 )
 def test_wrong_input_is_named_and_leaves_nothing(tmp_path, capsys, arguments, about):

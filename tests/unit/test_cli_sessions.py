@@ -275,7 +275,7 @@ def test_without_matplotlib_a_run_ends_with_a_message_instead_of_pictures(drawin
         (["--batch-sise", "3"], "unknown option --batch-sise; did you mean --batch-size"),
         (["--epochs", "many"], "--epochs must be a whole number, got 'many'"),
         (["--epochs", "-1"], "epochs"),
-        (["--num-workers", "0"], "num_workers"),
+        (["--num-workers", "0"], "--num-workers must be an integer of at least 1"),
         (["--transport", "pigeons"], "transport"),
         (
             ["--snapshot-mode", "seldom"],
