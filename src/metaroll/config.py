@@ -340,7 +340,7 @@ def config_of(kind: type[C], given: C | None, keywords: Mapping[str, Any]) -> C:
         TypeError: ``given`` is something else.
     """
     if given is None:
-        return kind(**keywords)
+        return kind(**keywords) if keywords else _defaults_of(kind)
     if not isinstance(given, kind):
         raise TypeError(f"config must be a {kind.__name__}, got {type(given).__name__}: networks are given by keyword")
     if not keywords:
@@ -349,6 +349,12 @@ def config_of(kind: type[C], given: C | None, keywords: Mapping[str, Any]) -> C:
     whole = {option.name: getattr(given, option.name) for option in options_of(type(given))}
     with named_as(names):
         return type(given)(**{**whole, **values})
+
+
+@functools.cache
+def _defaults_of(kind: type[C]) -> C:
+    """The config of the defaults: one for all, since nobody can change it."""
+    return kind()
 
 
 def parts_of(kind: type[C], values: Mapping[str, Any]) -> C:

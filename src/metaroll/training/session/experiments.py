@@ -28,8 +28,8 @@ from metaroll.envs.lookup.registry import (
 )
 from metaroll.envs.lookup.source import make_env
 from metaroll.errors import MetarollError, UsageError, named_as, option_text, said, unknown_name
+from metaroll.rollouts.configs import check_address
 from metaroll.rollouts.single.rollout import rollout
-from metaroll.rollouts.workers.cluster_probe import check_address
 from metaroll.rollouts.workers.pool import PoolTimeouts
 from metaroll.rollouts.workers.ray_session import check_cluster, require_ray
 from metaroll.seeding import derive_seed
