@@ -87,6 +87,9 @@ class RolloutEngine:
         record_extras: Record ``actions_applied``, and ``states``, ``time`` and domain parameters as far as the
             environment tells them (see ``rollout``).
         options: Settings by name, in place of those of ``config``: ``num_workers=4``, say.
+
+    Attributes:
+        config: The settings.
     """
 
     def __init__(
@@ -113,7 +116,7 @@ class RolloutEngine:
             pool = SamplerPool(config.num_workers, config=config, timeouts=timeouts)
         self._pool = pool
         self._key = f"{next(_numbers)}-{uuid.uuid4().hex[:8]}"
-        self._slots_per_unit = config.slots_per_unit
+        self.config = config
         self._settings: dict[str, Any] = {
             "on_invalid": config.on_invalid,
             "on_error": config.on_error,
@@ -498,8 +501,8 @@ class RolloutEngine:
         return [piece for part in (own, rest) if len(part) for piece in cut(part, size)]
 
     def _unit(self, number: int, plans: PlanTable, reduce: Reduction | None, fields: tuple[str, ...] | None) -> Unit:
-        num_slots = slots_of_unit(len(plans), self._kind_of_unit(fields), self._slots_per_unit)
-        wanted = {"fields": fields, "may_narrow": self._slots_per_unit is None}
+        num_slots = slots_of_unit(len(plans), self._kind_of_unit(fields), self.config.slots_per_unit)
+        wanted = {"fields": fields, "may_narrow": self.config.slots_per_unit is None}
         if fields is not None and not _EXTRAS.intersection(fields):
             wanted["record_extras"] = False
         return Unit(number, plans, num_slots, reduce=reduce, **{**self._settings, **wanted})

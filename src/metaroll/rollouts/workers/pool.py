@@ -63,7 +63,7 @@ class SamplerPool:
         max_retries: int = 3,
         **options: Any,
     ) -> None:
-        if config is None or options or config.num_workers != num_threads:
+        if options or not isinstance(config, WorkersConfig) or config.num_workers != num_threads:
             with named_as({"num_workers": "num_threads"}):
                 config = config_of(WorkersConfig, config, dict(num_workers=num_threads, **options))
         if config.transport == "ray":
