@@ -1,4 +1,4 @@
-"""Configs of engines, pools, samplers and runners: given whole, by keyword, or with parts replaced."""
+"""Configs of engines, pools and samplers: given whole, by keyword, or with parts replaced."""
 
 from __future__ import annotations
 
@@ -85,10 +85,6 @@ def real(config: Any = None, **options: Any) -> RealRolloutSamplerForSBI:
     return RealRolloutSamplerForSBI(ENV, idle(), Features(), config=config, seed=3, **options)
 
 
-def runner(config: Any = None, **options: Any) -> LocalRunner:
-    return LocalRunner(engine=config, **options)
-
-
 MAKERS: dict[Any, tuple[type[Config], dict[str, Any], dict[str, Any]]] = {
     pool: (WorkersConfig, {"transport": "process"}, {"transport": "serial"}),
     engine: (EngineConfig, {"on_error": "drop", "slots_per_unit": 3}, {"slots_per_unit": 2}),
@@ -96,19 +92,14 @@ MAKERS: dict[Any, tuple[type[Config], dict[str, Any], dict[str, Any]]] = {
     exploration: (ExplorationConfig, {"common_noise": True, "max_steps": 5}, {"max_steps": 4}),
     simulation: (SimulationConfig, {"num_segments": 2, "pad_mode": "last"}, {"num_segments": 1}),
     real: (FeaturesConfig, {"num_segments": 2, "stop_on_done": False}, {"num_segments": 1}),
-    runner: (EngineConfig, {"on_error": "drop", "num_workers": 2}, {"num_workers": 1}),
 }
-
-
-def config_in(made: Any) -> Any:
-    return made._engine if isinstance(made, LocalRunner) else made.config
 
 
 @pytest.mark.parametrize("make", list(MAKERS))
 def test_a_config_keywords_and_replaced_parts_are_one_config(make: Any) -> None:
     kind, given, replaced = MAKERS[make]
-    assert config_in(make(**given)) == config_in(make(kind(**given))) == kind(**given)
-    assert config_in(make(kind(**given), **replaced)) == kind(**{**given, **replaced})
+    assert make(**given).config == make(kind(**given)).config == kind(**given)
+    assert make(kind(**given), **replaced).config == kind(**{**given, **replaced})
 
 
 @pytest.mark.parametrize("make", list(MAKERS))
@@ -120,6 +111,9 @@ def test_unknown_keywords_are_answered_and_wrong_values_name_the_argument(make: 
             make(**{**whole, f"{name}z": 1})
         with pytest.raises((TypeError, ValueError), match=name):
             make(**{**whole, name: -0.5})
+    if issubclass(kind, EngineConfig):
+        with pytest.raises(UnknownNameError, match="'simulation_batch_size'; did you mean slots_per_unit="):
+            make(simulation_batch_size=3)
     wrong: Any = IdlePolicy(EnvSource.of(ENV).spec)
     with pytest.raises(TypeError, match=f"config must be a {kind.__name__}, got IdlePolicy"):
         make(wrong, **whole)
@@ -178,6 +172,14 @@ def test_a_shared_pool_has_workers_of_its_own() -> None:
             ParallelRolloutSampler(ENV, idle(), 2, min_rollouts=1, pool=shared)
         with engine(pool=shared) as one:
             assert one.pool is shared
+
+
+def test_a_runner_takes_a_config_of_its_engine() -> None:
+    given = EngineConfig(num_workers=2, on_error="drop")
+    for runner, count in ((LocalRunner(engine=given), 2), (LocalRunner(None, 4, engine=given, num_workers=3), 4)):
+        assert runner._engine == replace(given, num_workers=count)
+    with pytest.raises(TypeError, match="config must be a EngineConfig, got dict"):
+        LocalRunner(engine={"on_error": "drop"})  # type: ignore[arg-type]
 
 
 def test_samplers_keep_their_config_in_a_pickle() -> None:

@@ -113,7 +113,7 @@ class SamplerChoice:
         if self._sampler_args or arguments:
             raise ValueError(
                 f"sampler_args and worker_args need a sampler_cls or worker_class that takes them, got "
-                f"{self._sampler_args} and {arguments}; the rollout engine takes LocalRunner(on_error=...) and the like"
+                f"{self._sampler_args} and {arguments}; the rollout engine takes LocalRunner(engine=EngineConfig(...))"
             )
 
     def build(self, algo: RLAlgorithm, env: Any, agent: Any, seed: int, num_workers: int) -> Any:

@@ -55,9 +55,10 @@ class LocalRunner(RunnerServices):
 
     Args:
         snapshot_config: Where and when to write snapshots; ``None`` means mode ``last`` in ``run_dir``.
-        max_cpus: The documented name of ``num_workers``; the larger of the two counts.
+        max_cpus: The documented name of ``num_workers``.
         run_dir: Folder of the run; ``None`` (and no ``snapshot_config``) writes nothing.
         seed: Seed of all rollouts and evaluations; ``None`` means fresh entropy, recorded in ``seed``.
+        num_workers: Workers that collect rollouts; of this, ``max_cpus`` and that of ``engine`` the largest counts.
         evaluator: A ``MetaEvaluator`` (or arguments for one), or a ``PolicyEvaluator``; ``None`` means what suits the
             algorithm.
         exist_ok: Overwrite the run in ``run_dir``.
@@ -69,11 +70,10 @@ class LocalRunner(RunnerServices):
             ``None``), after the snapshot of that epoch. A ``RunCallback`` (``EvaluateEvery``, ``StopAt``,
             ``TimeBudget``, ``KeepBest``) is asked before the snapshot, which keeps what it remembers.
         config: Kept in snapshots and ``config.yaml``.
-        engine: How rollouts are run; ``on_invalid`` and ``on_error`` are for those of training. ``None`` means the
-            defaults.
+        engine: How rollouts are run (``EngineConfig(transport="ray", on_error="drop")``); ``None`` means the defaults.
+            What becomes of invalid rollouts, and of errors, counts for those of training alone.
         timeouts: When a silent worker is given up and replaced; ``None`` means those of ``PoolTimeouts``.
         loggers: Who is shown the numbers of the run, too (``TensorBoardLogger``, ``WandbLogger``).
-        options: Settings by name, in place of those of ``engine``: ``num_workers=4``, say.
     """
 
     def __init__(
@@ -83,6 +83,7 @@ class LocalRunner(RunnerServices):
         *,
         run_dir: str | Path | None = None,
         seed: int | None = None,
+        num_workers: int = 1,
         evaluator: Evaluator | Mapping[str, Any] | None = None,
         exist_ok: bool = False,
         callbacks: Sequence[Any] = (),
@@ -90,10 +91,10 @@ class LocalRunner(RunnerServices):
         engine: EngineConfig | None = None,
         timeouts: PoolTimeouts | None = None,
         loggers: Sequence[MetricLogger] = (),
-        **options: Any,
     ) -> None:
-        engine = config_of(EngineConfig, engine, options)
-        self._engine = replace(engine, num_workers=max(engine.num_workers, check_whole("max_cpus", max_cpus)))
+        engine = config_of(EngineConfig, engine, {})
+        given = (check_whole("num_workers", num_workers), check_whole("max_cpus", max_cpus), engine.num_workers)
+        self._engine = replace(engine, num_workers=max(given))
         seed = fresh_seed() if seed is None else int(seed)
         store = _make_store(snapshot_config, run_dir, loggers)
         super().__init__(store, seed, _make_evaluator(evaluator, seed), callbacks)
