@@ -39,8 +39,9 @@ class Run(TypedDict, total=False):
     """How rollouts are run: in this process, in processes, on a Ray cluster, or as the number of workers suggests.
     Without a preset: 'auto'."""
     ray_address: str | None
-    """HOST:PORT of the Ray cluster, or auto (None: that of RAY_ADDRESS, else one on this machine alone). Without a
-    preset: None."""
+    """HOST:PORT of the Ray cluster, auto for one that runs on this machine, or local for a new one (None: the one that
+    ray.init has connected, that of RAY_ADDRESS, or a new one on this machine alone, in this order). Without a preset:
+    None."""
     step_timeout: float
     """Seconds after which a worker process that is stuck in one step is replaced. Without a preset: 60.0."""
     reset_timeout: float

@@ -146,6 +146,11 @@ CONCEPTS: tuple[Concept, ...] = (
         others=("n_cpu", "workers", "num_procs", "n_jobs", "num_processes"),
         near=("n_envs", "num_envs"),
     ),
+    Concept(
+        "environments stepped together in a worker",
+        ("slots_per_unit",),
+        near=("simulation_batch_size", "num_envs", "n_envs", "envs_per_worker"),
+    ),
     Concept("tasks that an epoch collects in", ("tasks_per_epoch",), documented=("num_tasks_sample",)),
     Concept("tasks of a meta-gradient step", ("meta_batch_size",), others=("meta_bsz", "tasks_per_batch")),
     Concept(

@@ -372,8 +372,8 @@ def config_of(kind: type[C], given: C | None, keywords: Mapping[str, Any], besid
     if given is not None and not isinstance(given, kind):
         got = type(given).__name__
         raise TypeError(f"config must be of type {kind.__name__}, got {got}: all else is given by keyword")
-    if given is not None and not keywords:
-        return given
+    if not keywords:
+        return _defaults_of(kind) if given is None else given
     values, names = understood(keywords, options_of(kind))
     known = [option.name for option in options_of(kind)]
     if (wrong := unknown_options(values, [*known, *beside], GIVEN, absent=False)) is not None:
@@ -385,6 +385,12 @@ def config_of(kind: type[C], given: C | None, keywords: Mapping[str, Any], besid
         made = kind(**values)
     object.__setattr__(made, _NAMES, names)
     return made
+
+
+@functools.cache
+def _defaults_of(kind: type[C]) -> C:
+    """The config of the defaults: one for all, since nobody can change it."""
+    return kind()
 
 
 def parts_of(kind: type[C], values: Mapping[str, Any]) -> C:

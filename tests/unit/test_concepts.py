@@ -10,6 +10,7 @@ import pytest
 import metaroll
 from metaroll.concepts import CONCEPTS, concepts_named
 from metaroll.config import near_options, options_of, understood
+from metaroll.configs import EngineConfig
 from metaroll.errors import UnknownNameError
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES
 from metaroll.training.settings.table import CONFIGS, run_options
@@ -100,7 +101,8 @@ def test_a_concept_has_one_name_in_all_algorithms(algo: str) -> None:
 
 def test_every_field_of_a_concept_is_an_option_somewhere() -> None:
     of_commands = {"seeds", "out", "run_dir", "quiet", "from_epoch"}
-    assert {field for concept in CONCEPTS for field in concept.fields} <= {*ALL_NAMES, *of_commands}
+    of_engines = {option.name for option in options_of(EngineConfig)}
+    assert {field for concept in CONCEPTS for field in concept.fields} <= {*ALL_NAMES, *of_commands, *of_engines}
 
 
 def test_one_option_has_one_meaning() -> None:

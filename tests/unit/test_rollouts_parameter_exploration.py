@@ -330,8 +330,8 @@ def test_populations_of_batched_simulators_do_not_depend_on_workers():
         ({"workers": 0}, ValueError, "num_workers must be an integer of at least 1, got 0"),
         ({"seed": "seven"}, TypeError, "seed must be an integer"),
         ({"seed": -1}, ValueError, "seed must be an integer of at least 0"),
-        ({"common_noise": 1}, TypeError, "common_noise must be a bool"),
-        ({"max_steps": 0}, ValueError, "max_steps must be at least 1"),
+        ({"common_noise": 1}, TypeError, "common_noise must be True or False"),
+        ({"max_steps": 0}, ValueError, "max_steps must be an integer of at least 1"),
     ],
 )
 def test_wrong_arguments(arguments, error, text):

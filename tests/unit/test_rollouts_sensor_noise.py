@@ -109,7 +109,7 @@ def test_segments_that_are_chained_change_as_they_do_by_themselves(lengths):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"chained": 1}, "chained must be a bool, got 1"),
+        ({"chained": 1}, "chained must be True or False, got 1"),
         ({"embedding": Flat(2, 1, STEPS)}, "depend on where states are, .* as those of Flat do"),
         ({"rollouts_real": None}, "without rollouts_real"),
         ({"stop_on_done": True}, "filled up with zeros, .* pad_mode='last'"),
@@ -251,7 +251,7 @@ def test_where_starts_are_known_first_rows_are_as_noisy_as_others():
     torch.testing.assert_close(copied(np.ones((3, 1))), known(np.ones((3, 1))), rtol=0, atol=0)
     with pytest.raises(ValueError, match="exact_starts must be False without initial_state"):
         pend_sampler(exact_starts=True)
-    with pytest.raises(TypeError, match="exact_starts must be a bool, got 1"):
+    with pytest.raises(TypeError, match="exact_starts must be True or False, got 1"):
         pend_sampler(exact_starts=1, **given)
 
 

@@ -1,4 +1,4 @@
-"""All configs: what can be set of learners, searches, evaluations and runs. Importing them loads no torch."""
+"""All configs: what can be set of learners, searches, samplers, evaluations and runs. Importing them loads no torch."""
 
 from __future__ import annotations
 
@@ -29,6 +29,14 @@ from metaroll.learners.off_policy.configs import (
 )
 from metaroll.learners.on_policy.configs import EPOptConfig, PPOConfig, RL2Config
 from metaroll.learners.pearl_config import PEARLConfig
+from metaroll.rollouts.configs import (
+    EngineConfig,
+    ExplorationConfig,
+    FeaturesConfig,
+    SamplerConfig,
+    SimulationConfig,
+    WorkersConfig,
+)
 from metaroll.training.settings.evaluation import EvaluationConfig, MetaEvaluationConfig
 from metaroll.training.settings.run import RunConfig
 
@@ -41,7 +49,10 @@ __all__ = [
     "DQNConfig",
     "DistillationConfig",
     "EPOptConfig",
+    "EngineConfig",
     "EvaluationConfig",
+    "ExplorationConfig",
+    "FeaturesConfig",
     "HillClimbingConfig",
     "MAMLConfig",
     "MetaEvaluationConfig",
@@ -56,10 +67,13 @@ __all__ = [
     "RunConfig",
     "SACConfig",
     "SNESConfig",
+    "SamplerConfig",
     "SearchConfig",
+    "SimulationConfig",
     "Starts",
     "TD3Config",
     "TQCConfig",
     "Trials",
     "TrustRegionConfig",
+    "WorkersConfig",
 ]

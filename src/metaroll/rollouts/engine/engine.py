@@ -15,11 +15,13 @@ import numpy as np
 import torch
 
 from metaroll.checks import array_of, check_seed, check_whole, described
+from metaroll.config import config_of
 from metaroll.data.rollouts import Rollouts
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import RolloutError, ShapeError, WorkerLost
 from metaroll.policies.adapters import as_policy
 from metaroll.rollouts.collecting import enough, still_missing
+from metaroll.rollouts.configs import EngineConfig
 from metaroll.rollouts.engine.collection import Collection
 from metaroll.rollouts.engine.devices import check_env_on_device, check_policy_on_device, device_of
 from metaroll.rollouts.engine.live_shard import ShardResult, ShardWork, advance_shard, forget_shards, plan_by_number
@@ -49,7 +51,7 @@ from metaroll.rollouts.engine.unit_work import (
 from metaroll.rollouts.engine.units import cut, slots_of_unit, unit_size
 from metaroll.rollouts.failures import DroppedRollout, all_dropped
 from metaroll.rollouts.workers.messages import GlobalNamespace, encode_command
-from metaroll.rollouts.workers.pool import Job, PoolTimeouts, SamplerPool
+from metaroll.rollouts.workers.pool import Job, PoolTimeouts, SamplerPool, check_shared
 from metaroll.tasks.plan_table import NO_LIMIT, PlanTable, resolve_plans
 from metaroll.types import Context, EnvSpec, EnvUpdate, Policy, RolloutPlan, SlotsKind
 
@@ -76,19 +78,18 @@ class RolloutEngine:
     Args:
         env: Gymnasium id, name of a family of metaroll, constructor, or instance (copied, never stepped itself).
         policy: A ``Policy``, or anything that ``policies.adapters.as_policy`` understands.
-        num_workers: Number of workers, if ``pool`` is not given.
-        transport, address: See ``SamplerPool``.
-        slots_per_unit: Environments stepped together in a worker; the default suits the kind of environment.
-        on_invalid: ``"raise"`` or ``"drop"`` rollouts with NaN or Inf; what was dropped is in ``dropped``.
-        on_error: ``"raise"`` or ``"drop"`` rollouts in which the environment or the policy raises; ``dropped`` lists
-            them with what was said.
+        config: How rollouts are run; ``None`` means the defaults. ``dropped`` lists what was dropped.
         timeouts: When a silent worker is given up, if ``pool`` is not given.
-        pool: A pool to share; it is not stopped by ``close``.
+        pool: A pool to share, in place of workers of ``config``; it is not stopped by ``close``.
         device: ``None``: NumPy. ``"cuda"`` (or ``"cpu"``, to try it out): torch tensors, in this process, for batched
             simulators under metaroll's MLP and GRU policies (docs/sim_to_real.md).
         record_infos: Keep infos of environment and policy in the rollouts.
         record_extras: Record ``actions_applied``, and ``states``, ``time`` and domain parameters as far as the
             environment tells them (see ``rollout``).
+        options: Settings by name, in place of those of ``config``: ``num_workers=4``, say.
+
+    Attributes:
+        config: The settings.
     """
 
     def __init__(
@@ -96,43 +97,29 @@ class RolloutEngine:
         env: Any,
         policy: Any,
         *,
-        num_workers: int = 1,
-        transport: str = "auto",
-        address: str | None = None,
-        slots_per_unit: int | None = None,
-        on_invalid: str = "raise",
-        on_error: str = "raise",
+        config: EngineConfig | None = None,
         timeouts: PoolTimeouts | None = None,
         pool: SamplerPool | None = None,
         device: str | torch.device | None = None,
         record_infos: bool = True,
         record_extras: bool = False,
+        **options: Any,
     ) -> None:
-        if on_invalid not in ("raise", "drop"):
-            raise ValueError(f"on_invalid must be 'raise' or 'drop', got {on_invalid!r}")
-        if on_error not in ("raise", "drop"):
-            raise ValueError(f"on_error must be 'raise' or 'drop', got {on_error!r}")
-        if slots_per_unit is not None:
-            check_whole("slots_per_unit", slots_per_unit)
-        if pool is None:
-            check_whole("num_workers", num_workers)
-        elif not isinstance(pool, SamplerPool):
-            raise TypeError(f"pool must be a SamplerPool (how many workers: num_workers), got {pool!r}")
-        if pool is not None and timeouts is not None:
-            raise ValueError("timeouts belong to the pool: give them to the SamplerPool, not to the engine as well")
-        if pool is not None and address is not None:
+        config = config_of(EngineConfig, config, options)
+        check_shared(pool, timeouts)
+        if pool is not None and config.address not in (None, pool.config.address):
             raise ValueError("address belongs to the pool: give it to the SamplerPool, not to the engine as well")
-        self._device = device_of(device, num_workers, transport, pool)
+        self._device = device_of(device, config.num_workers, config.transport, pool)
         self.dropped: list[DroppedRollout] = []
         self._owns_pool = pool is None
         if pool is None:
-            pool = SamplerPool(num_workers, transport=transport, address=address, timeouts=timeouts)
+            pool = SamplerPool(config.num_workers, config=config, timeouts=timeouts)
         self._pool = pool
         self._key = f"{next(_numbers)}-{uuid.uuid4().hex[:8]}"
-        self._slots_per_unit = slots_per_unit
+        self.config = config
         self._settings: dict[str, Any] = {
-            "on_invalid": on_invalid,
-            "on_error": on_error,
+            "on_invalid": config.on_invalid,
+            "on_error": config.on_error,
             "record_infos": record_infos,
             "record_extras": record_extras,
         }
@@ -514,8 +501,8 @@ class RolloutEngine:
         return [piece for part in (own, rest) if len(part) for piece in cut(part, size)]
 
     def _unit(self, number: int, plans: PlanTable, reduce: Reduction | None, fields: tuple[str, ...] | None) -> Unit:
-        num_slots = slots_of_unit(len(plans), self._kind_of_unit(fields), self._slots_per_unit)
-        wanted = {"fields": fields, "may_narrow": self._slots_per_unit is None}
+        num_slots = slots_of_unit(len(plans), self._kind_of_unit(fields), self.config.slots_per_unit)
+        wanted = {"fields": fields, "may_narrow": self.config.slots_per_unit is None}
         if fields is not None and not _EXTRAS.intersection(fields):
             wanted["record_extras"] = False
         return Unit(number, plans, num_slots, reduce=reduce, **{**self._settings, **wanted})

@@ -372,9 +372,8 @@ def process_options(meta_batch_size: int, num_workers: int | None, pool: Sampler
     """Options of an engine with worker processes: one for each task, but no more than processors, if none are named."""
     if pool is not None:
         return {"pool": pool}
-    count = min(check_whole("meta_batch_size", meta_batch_size), num_processors())
-    count = count if num_workers is None else check_whole("num_workers", num_workers)
-    return {"num_workers": count, "transport": "process"}
+    most = min(check_whole("meta_batch_size", meta_batch_size), num_processors())
+    return {"num_workers": most if num_workers is None else num_workers, "transport": "process"}
 
 
 def _no_policy(observations: Any, contexts: Any) -> Any:

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from metaroll.config import config_of
 from metaroll.data.step_sequence import StepSequence
 from metaroll.rollouts.collecting import collect_at_least
+from metaroll.rollouts.configs import SamplerConfig
 from metaroll.rollouts.failures import all_dropped
 from metaroll.rollouts.samplers.domains import given_params, given_states
 from metaroll.rollouts.samplers.sampler import LAST_SEED, EngineSampler, SamplerBase, SeedOption, chosen_seed
@@ -32,18 +34,16 @@ class ParallelRolloutSampler(EngineSampler, SamplerBase):
     Args:
         env: As for ``RolloutEngine``; an instance is copied, and never stepped itself.
         policy: As for ``RolloutEngine``; may explore.
-        num_workers: Number of workers; one works in this process.
+        num_workers: Number of workers, in place of that of ``config``; one works in this process.
         min_rollouts: Minimum number of rollouts of a call.
         min_steps: Minimum number of steps of a call.
         show_progress_bar: Show a bar (tqdm) on the standard output.
         seed: Seed of all randomness; ``None`` draws fresh entropy for each call, which the rollouts record. Default:
             the seed that was given to ``metaroll.set_seed`` last.
-        transport, address: As for ``SamplerPool``.
+        config: How rollouts are run; ``None`` means the defaults. In place of dropped rollouts others are sampled.
         timeouts: When a silent worker is given up.
-        on_invalid: ``"raise"``, or ``"drop"`` rollouts with NaN or Inf, in whose place others are sampled.
-        slots_per_unit: See ``RolloutEngine``.
         pool: A pool to share, of ``num_workers`` workers, which ``close`` does not stop.
-        max_steps: Truncate rollouts after so many steps; ``None`` means the environment's own limit.
+        options: Settings by name, in place of those of ``config``: ``max_steps=200``, say.
 
     Workers end with ``close()``, at the end of a ``with`` block, or with the sampler. A pickled sampler starts workers
     of its own where it is unpickled, and goes on with the next call.
@@ -52,6 +52,7 @@ class ParallelRolloutSampler(EngineSampler, SamplerBase):
         env: The environment.
         policy: The policy.
         seed: The seed.
+        config: The settings.
         max_steps: The limit.
     """
 
@@ -65,32 +66,16 @@ class ParallelRolloutSampler(EngineSampler, SamplerBase):
         min_steps: int | None = None,
         show_progress_bar: bool = True,
         seed: SeedOption = LAST_SEED,
-        transport: str = "auto",
-        address: str | None = None,
+        config: SamplerConfig | None = None,
         timeouts: PoolTimeouts | None = None,
-        on_invalid: str = "raise",
-        slots_per_unit: int | None = None,
         pool: SamplerPool | None = None,
-        max_steps: int | None = None,
+        **options: Any,
     ) -> None:
         SamplerBase.__init__(self, min_rollouts=min_rollouts, min_steps=min_steps)
         self.seed = chosen_seed(seed)
         self.show_progress_bar = bool(show_progress_bar)
-        EngineSampler.__init__(
-            self,
-            env,
-            policy,
-            num_workers,
-            without_domains=False,
-            transport=transport,
-            address=address,
-            timeouts=timeouts,
-            on_invalid=on_invalid,
-            slots_per_unit=slots_per_unit,
-            pool=pool,
-            max_steps=max_steps,
-        )
-        self._on_invalid = on_invalid
+        config = config_of(SamplerConfig, config, {"num_workers": num_workers, **options})
+        EngineSampler.__init__(self, env, policy, config, without_domains=False, timeouts=timeouts, pool=pool)
 
     def sample(
         self,
@@ -139,7 +124,6 @@ class ParallelRolloutSampler(EngineSampler, SamplerBase):
             "min_steps": self.min_steps,
             "show_progress_bar": self.show_progress_bar,
             "seed": self.seed,
-            "on_invalid": self._on_invalid,
         }
 
     # -- collecting ------------------------------------------------------------------------------------------------

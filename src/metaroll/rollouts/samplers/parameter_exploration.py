@@ -10,9 +10,11 @@ import numpy as np
 import torch
 
 from metaroll.checks import check_whole
+from metaroll.config import config_of
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import ShapeError
+from metaroll.rollouts.configs import ExplorationConfig
 from metaroll.rollouts.samplers.domains import Domains, given_states
 from metaroll.rollouts.samplers.sampler import EngineSampler, chosen_seed
 from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
@@ -119,17 +121,16 @@ class ParameterExplorationSampler(EngineSampler):
         policy: A policy with flat parameters: one of metaroll, or a torch module.
         num_init_states_per_domain: Number of initial states in each domain.
         num_domains: Number of domains.
-        num_workers: Number of workers; one works in this process.
+        num_workers: Number of workers, in place of that of ``config``; one works in this process.
         seed: Seed of all randomness; ``None`` means the one that was given to ``metaroll.set_seed`` last, or fresh
             entropy for each call if there is none.
-        common_noise: Whether rollout ``j`` of every set has the same seed, so that returns differ by less chance.
-        transport, address: As for ``SamplerPool``.
+        config: How rollouts are run; ``None`` means the defaults.
         timeouts: When a silent worker is given up.
-        slots_per_unit: See ``RolloutEngine``.
         pool: A pool to share, of ``num_workers`` workers, which ``close`` does not stop.
-        max_steps: Truncate rollouts after so many steps; ``None`` means the environment's own limit.
+        options: Settings by name, in place of those of ``config``: ``common_noise=True``, say.
 
     Attributes:
+        config: The settings.
         env: The environment as it was given.
         policy: The policy. Its own parameters are not changed.
         seed: The seed.
@@ -144,32 +145,17 @@ class ParameterExplorationSampler(EngineSampler):
         num_workers: int,
         seed: int | None = None,
         *,
-        common_noise: bool = False,
-        transport: str = "auto",
-        address: str | None = None,
+        config: ExplorationConfig | None = None,
         timeouts: PoolTimeouts | None = None,
-        slots_per_unit: int | None = None,
         pool: SamplerPool | None = None,
-        max_steps: int | None = None,
+        **options: Any,
     ) -> None:
         self.num_init_states_per_domain = check_whole("num_init_states_per_domain", num_init_states_per_domain)
         self.num_domains = check_whole("num_domains", num_domains)
         self.seed = chosen_seed(get_base_seed() if seed is None else seed)
-        if not isinstance(common_noise, bool):
-            raise TypeError(f"common_noise must be a bool, got {common_noise!r}")
-        self.common_noise = common_noise
-        super().__init__(
-            env,
-            policy,
-            num_workers,
-            without_domains=True,
-            transport=transport,
-            address=address,
-            timeouts=timeouts,
-            slots_per_unit=slots_per_unit,
-            pool=pool,
-            max_steps=max_steps,
-        )
+        config = config_of(ExplorationConfig, config, {"num_workers": num_workers, **options})
+        super().__init__(env, policy, config, without_domains=True, timeouts=timeouts, pool=pool)
+        self.common_noise = config.common_noise
 
     @property
     def num_rollouts_per_param(self) -> int:
@@ -253,7 +239,6 @@ class ParameterExplorationSampler(EngineSampler):
             "num_init_states_per_domain": self.num_init_states_per_domain,
             "num_domains": self.num_domains,
             "seed": self.seed,
-            "common_noise": self.common_noise,
         }
 
     def _checked_sets(self, param_sets: Any) -> torch.Tensor:

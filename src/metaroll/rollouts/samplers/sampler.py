@@ -12,16 +12,17 @@ from typing import Any, Self
 from gymnasium.spaces.utils import flatdim
 
 from metaroll.checks import check_seed, check_whole
+from metaroll.config import parts_of
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import ShapeError
+from metaroll.rollouts.configs import EngineConfig, ExplorationConfig, SamplerConfig
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.engine.extras import module_mode
 from metaroll.rollouts.samplers.domains import Domains
-from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
+from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool, check_shared
 from metaroll.seeding import get_base_seed
-from metaroll.tasks.plan_table import check_limit
 from metaroll.types import EnvSpec, RolloutPlan
 
 __all__ = ["LAST_SEED", "Closable", "EngineSampler", "SamplerBase", "SeedOption", "chosen_seed"]
@@ -113,62 +114,36 @@ class EngineSampler(Closable):
     Args:
         env: As for ``RolloutEngine``.
         policy: As for ``RolloutEngine``.
-        num_workers: Number of workers; one works in this process.
+        config: How rollouts are run; one worker works in this process.
         without_domains: Take away what randomizes the environment.
-        transport, address: As for ``SamplerPool``.
         timeouts: When a silent worker is given up.
-        on_invalid, slots_per_unit: As for ``RolloutEngine``.
         pool: A pool to share, of ``num_workers`` workers, which ``close`` does not stop.
-        max_steps: Truncate rollouts after so many steps; ``None`` means the environment's own limit.
     """
 
     def __init__(
         self,
         env: Any,
         policy: Any,
-        num_workers: int,
+        config: SamplerConfig | ExplorationConfig,
         *,
         without_domains: bool,
-        transport: str,
-        address: str | None,
         timeouts: PoolTimeouts | None,
-        slots_per_unit: int | None,
         pool: SamplerPool | None,
-        max_steps: int | None,
-        on_invalid: str = "raise",
     ) -> None:
-        num_workers = check_whole("num_workers", num_workers)
-        if max_steps is not None:
-            check_limit(max_steps)
-        if pool is not None and timeouts is not None:
-            raise ValueError("timeouts belong to the pool; give them to SamplerPool, or leave pool out")
-        if pool is not None and pool.num_workers != num_workers:
-            raise ValueError(f"num_workers must be that of the pool ({pool.num_workers}), got {num_workers}")
-        self._options: dict[str, Any] = {
-            "num_workers": num_workers,
-            "transport": transport,
-            "address": address,
-            "timeouts": timeouts,
-            "slots_per_unit": slots_per_unit,
-            "max_steps": max_steps,
-        }
-        self._without_domains = without_domains
+        check_shared(pool, timeouts)
+        if pool is not None and pool.num_workers != config.num_workers:
+            raise ValueError(f"num_workers must be that of the pool ({pool.num_workers}), got {config.num_workers}")
+        self._timeouts, self._without_domains = timeouts, without_domains
         self._domains, self._source = self._taken(env)
         self._pool: SamplerPool | None = None
         if pool is None:
-            pool = self._pool = SamplerPool(num_workers, transport=transport, address=address, timeouts=timeouts)
-        self.num_workers, self.max_steps = num_workers, max_steps
+            pool = self._pool = SamplerPool(config.num_workers, config=config, timeouts=timeouts)
+        self.config, self.num_workers, self.max_steps = config, config.num_workers, config.max_steps
         self._count = -1
         self._mode = self._closed = False
         try:
-            self._engine = RolloutEngine(
-                self._source,
-                policy,
-                pool=pool,
-                on_invalid=on_invalid,
-                slots_per_unit=slots_per_unit,
-                record_extras=True,
-            )
+            engine = parts_of(EngineConfig, vars(config))
+            self._engine = RolloutEngine(self._source, policy, config=engine, pool=pool, record_extras=True)
             _ = self._engine.env_spec  # what makes no environment is refused here, not by workers later
         except BaseException:
             if self._pool is not None:
@@ -210,13 +185,14 @@ class EngineSampler(Closable):
             self._pool.stop()
 
     def __reduce__(self) -> Any:
-        return _rebuilt, (type(self), self.env, self.policy, {**self._options, **self._own_options()}, self._count)
+        arguments = {"num_workers": self.num_workers, "config": self.config, "timeouts": self._timeouts}
+        return _rebuilt, (type(self), self.env, self.policy, {**arguments, **self._own_options()}, self._count)
 
     # -- for samplers ----------------------------------------------------------------------------------------------
 
     @abstractmethod
     def _own_options(self) -> dict[str, Any]:
-        """Arguments of the constructor beside environment, policy and ``_options``."""
+        """Arguments of the constructor beside environment, policy, workers and ``config``."""
 
     def _check_open(self) -> None:
         if self._closed:

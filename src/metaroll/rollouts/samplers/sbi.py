@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, final
+from typing import Any, Self, TypeVar, final
 
 import numpy as np
 import torch
@@ -18,12 +18,14 @@ from gymnasium.spaces import Discrete
 from torch import Tensor
 
 from metaroll.checks import check_path, check_whole, described
+from metaroll.config import config_of, options_of, parts_of
 from metaroll.data.recordings import load_rollout, recordings_in
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.source import EnvSource, is_env_instance
 from metaroll.envs.wrappers.domain_rand import outermost_dr_wrapper
 from metaroll.errors import RecordingError
 from metaroll.policies.playback import PlaybackPolicy
+from metaroll.rollouts.configs import EngineConfig, FeaturesConfig, SimulationConfig
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.engine.extras import module_mode
 from metaroll.rollouts.engine.reduction import Reduction
@@ -44,17 +46,15 @@ from metaroll.rollouts.samplers.series_features import (
     applied_field,
     check_chained,
     check_embedding,
-    check_segments,
-    check_series,
     finite_limit,
     labeled_as,
     segment_lengths,
     series_of,
 )
-from metaroll.rollouts.samplers.simulated_noise import SimulatedNoise, check_noise, split_names
+from metaroll.rollouts.samplers.simulated_noise import Sensors, SimulatedNoise, split_names
 from metaroll.rollouts.samplers.target_recordings import TargetRecordings, checked_recordings
 from metaroll.rollouts.single.rollout import rollout
-from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
+from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool, check_shared
 from metaroll.seeding import derive_seed, fresh_seed
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.plan_table import PlanTable
@@ -67,6 +67,8 @@ __all__ = [
     "SimRolloutSamplerForSBI",
 ]
 
+C = TypeVar("C", bound=FeaturesConfig)
+
 
 class RolloutSamplerForSBI(ABC):
     """Makes features of rollouts, so that an environment looks like a simulator of ``sbi``.
@@ -77,19 +79,14 @@ class RolloutSamplerForSBI(ABC):
         env: Environment: the real one, or a simulation.
         policy: What acts.
         embedding: Makes features of time series (``metaroll.inference``).
-        num_segments: Number of segments into which rollouts are cut, of equal length or one step less. The simulation
-            starts anew from the recorded state with every segment. Give this or ``len_segments``; 1 leaves rollouts
-            whole.
-        len_segments: Steps of each segment; the last one may have fewer.
-        stop_on_done: End rollouts at the environment's own ending (and fill them up); False ignores it, which is
-            dangerous on a real system.
-        features_of: ``"rollouts"``: segments are put together again, and each rollout has features. ``"segments"``:
-            each segment has features of its own, one after the other; segments then need one length.
-        series: ``"states"`` or ``"observations"``: what features are made of, beside actions. ``None``: states where
-            ``env_spec.state_space`` says what they are.
-        pad_mode: ``"zeros"`` or ``"last"``: what rollouts that ended early are filled up with.
+        num_segments, len_segments, stop_on_done: Other values than the defaults stand in place of those of ``config``.
+        config: How rollouts become features; ``None`` means the defaults.
         seed: Seed of all randomness; ``None`` means fresh entropy. Default: the seed that was given to
             ``metaroll.set_seed`` last.
+        options: Settings by name, in place of those of ``config``: ``features_of="segments"``, say.
+
+    Attributes:
+        config: The settings.
 
     Raises:
         ValueError: Both or none of ``num_segments`` and ``len_segments`` are given, or an option has no such value.
@@ -104,19 +101,14 @@ class RolloutSamplerForSBI(ABC):
         len_segments: int | None = None,
         stop_on_done: bool = True,
         *,
-        features_of: Literal["rollouts", "segments"] = "rollouts",
-        series: Literal["states", "observations"] | None = None,
-        pad_mode: Literal["zeros", "last"] = "zeros",
+        config: FeaturesConfig | None = None,
         seed: SeedOption = LAST_SEED,
+        **options: Any,
     ) -> None:
         check_embedding(embedding)
-        check_segments(num_segments, len_segments)
-        if not isinstance(stop_on_done, bool):
-            raise TypeError(f"stop_on_done must be a bool, got {stop_on_done!r}")
-        check_series(features_of, series, pad_mode)
+        documented = {"num_segments": num_segments, "len_segments": len_segments, "stop_on_done": stop_on_done}
+        self.config = _config_of(FeaturesConfig, config, documented, options)
         self.env, self.policy, self.embedding = env, policy, embedding
-        self.num_segments, self.len_segments, self.stop_on_done = num_segments, len_segments, stop_on_done
-        self.features_of, self.series, self.pad_mode = features_of, series, pad_mode
         seed = chosen_seed(seed)
         self.seed = fresh_seed() if seed is None else seed
         self._calls = 0
@@ -135,13 +127,13 @@ class RolloutSamplerForSBI(ABC):
     # -- for samplers ----------------------------------------------------------------------------------------------
 
     def _state_field(self, spec: EnvSpec | None) -> str:
-        if self.series is not None:
-            return self.series
+        if self.config.series is not None:
+            return self.config.series
         return "states" if spec is None or spec.state_space is not None else "observations"
 
     def _cut(self, length: int) -> tuple[int, ...]:
         """Steps of the segments of a rollout of ``length`` steps."""
-        return segment_lengths(length, self.num_segments, self.len_segments)
+        return segment_lengths(length, self.config.num_segments, self.config.len_segments)
 
     def _features(
         self,
@@ -156,7 +148,7 @@ class RolloutSamplerForSBI(ABC):
     ) -> SeriesFeatures:
         """What makes features of sets of ``num_rollouts`` rollouts of ``length`` steps, simulated in ``segments``."""
         cut = self._cut(length)
-        pieces = len(cut) if self.features_of == "segments" else 1
+        pieces = len(cut) if self.config.features_of == "segments" else 1
         if pieces > 1 and len(set(cut)) > 1:
             raise ValueError(
                 f"features_of='segments' needs segments of one length, got lengths {sorted(set(cut))}; choose "
@@ -168,7 +160,7 @@ class RolloutSamplerForSBI(ABC):
             segments or (length,),
             *fields,
             pieces=pieces,
-            pad_mode=self.pad_mode,
+            pad_mode=self.config.pad_mode,
             target=target,
             entries=entries,
             chained=chained,
@@ -197,27 +189,15 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         embedding, num_segments, len_segments, stop_on_done: See ``RolloutSamplerForSBI``.
         rollouts_real: Rollouts recorded in the target domain, of one length. Where they have no ``states``, and there
             is no ``initial_state``, the environment must tell the state of an observation (``state_from_observation``).
-        use_rec_act: Play the recorded actions; False: let the policy act.
-        features_of, series, pad_mode, seed: See ``RolloutSamplerForSBI``.
+        use_rec_act: False stands in place of that of ``config``.
+        config: How sets of parameters are simulated, and rollouts become features; ``None`` means the defaults.
+        seed: See ``RolloutSamplerForSBI``.
         initial_state: From a segment of a recorded rollout to the state ``(S,)`` in which its simulation starts;
             ``None``: its first state.
-        exact_starts: Whether ``initial_state`` says where rollouts truly started. What simulations measure there has
-            noise of its own then, as in all other rows, so that one posterior can be asked of many recordings. False:
-            they have measured what was recorded there, which is why they start where they do.
-        entries: Which entries of a state (or observation) count, bool ``(n,)``; ``None``: all. The embedding is one of
-            these alone.
-        noise: Deviation of the noise of sensors in ``"states"`` and ``"observations"``, ``(n,)`` each, where there is
-            any; ``(R, n)`` where rollouts have other ones. It is added to what is simulated before features are made,
-            and simulations start as far beside the recorded states as these may be off. A column of ``dp_mapping``
-            called ``noise.LABEL`` is such a deviation, instead of a domain parameter.
-        assumed_noise: Deviation of noise, ``(C,)`` or ``(R, C)``, of the entries that count which recorded rollouts do
-            not have: it is added to their series as to what is simulated, and segments start where they do without it.
-        chained: The series of a simulation goes on where each segment has ended, instead of where the next one starts.
-            For features of changes alone, where starts are off by noise of sensors, which is no change. From exact
-            starts the jump says how far simulation and robot came apart in a segment.
-        clip_actions: Play recorded actions beyond the bounds of the environment, which clips them; else they are an
-            error.
-        num_workers, transport, address, timeouts, pool, slots_per_unit: As for ``RolloutEngine``.
+        timeouts, pool: As for ``RolloutEngine``.
+        options: Settings by name, in place of those of ``config``; and ``entries``, ``noise``, ``assumed_noise``: see
+            ``Sensors``. A column of ``dp_mapping`` called ``noise.LABEL`` is such a deviation of noise, instead of a
+            domain parameter.
 
     Attributes:
         names: Which domain parameter each column is: whoever has a prior goes by that, not by places.
@@ -243,36 +223,25 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         rollouts_real: list[StepSequence] | None = None,
         use_rec_act: bool = True,
         *,
-        features_of: Literal["rollouts", "segments"] = "rollouts",
-        series: Literal["states", "observations"] | None = None,
-        pad_mode: Literal["zeros", "last"] = "zeros",
+        config: SimulationConfig | None = None,
         seed: SeedOption = LAST_SEED,
         initial_state: Callable[[StepSequence], Any] | None = None,
-        exact_starts: bool = False,
-        entries: np.ndarray | None = None,
-        noise: Mapping[str, np.ndarray] | None = None,
-        assumed_noise: np.ndarray | None = None,
-        chained: bool = False,
-        clip_actions: bool = False,
-        num_workers: int = 1,
-        transport: str = "auto",
-        address: str | None = None,
         timeouts: PoolTimeouts | None = None,
         pool: SamplerPool | None = None,
-        slots_per_unit: int | None = None,
+        **options: Any,
     ) -> None:
-        options: dict[str, Any] = {"features_of": features_of, "series": series, "pad_mode": pad_mode, "seed": seed}
-        super().__init__(env, policy, embedding, num_segments, len_segments, stop_on_done, **options)
-        check_chained(chained, embedding, rollouts_real is not None, stop_on_done and pad_mode == "zeros")
-        flags = {"use_rec_act": use_rec_act, "clip_actions": clip_actions, "exact_starts": exact_starts}
-        for name, value in flags.items():
-            if not isinstance(value, bool):
-                raise TypeError(f"{name} must be a bool, got {value!r}")
-        if exact_starts and initial_state is None:
+        sensors = Sensors.taken_from(options)
+        documented = {"num_segments": num_segments, "len_segments": len_segments, "stop_on_done": stop_on_done}
+        config = _config_of(SimulationConfig, config, {**documented, "use_rec_act": use_rec_act}, options)
+        super().__init__(env, policy, embedding, config=config, seed=seed)
+        if config.chained:
+            check_chained(embedding, rollouts_real is not None)
+        if config.exact_starts and initial_state is None:
             raise ValueError("exact_starts must be False without initial_state, which says where rollouts start")
-        self._exact_starts = exact_starts
-        self.use_rec_act, self.failed = use_rec_act, []
-        check_noise(noise or {}, assumed_noise, len(rollouts_real or ()))
+        check_shared(pool, timeouts)
+        sensors.check(len(rollouts_real or ()))
+        self.failed: list[FailedSimulation] = []
+        self._exact_starts, self._plays = config.exact_starts, config.use_rec_act
         self.names = checked_names(dp_mapping)
         self._params, _ = split_names(self.names)
         self._source = EnvSource.of(env)
@@ -292,12 +261,14 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
                 initial_state,
                 functools.partial(observed_states, self._source),
                 as_given=self._changes_actions,
-                entries=entries,
-                noise=noise or {},
+                entries=sensors.entries,
+                noise=sensors.noise,
             )
-            if assumed_noise is not None:
+            if sensors.assumed_noise is not None:
                 # (Of other recordings another noise: those held out are to tell what those seen do not.)
-                target = target.with_noise(assumed_noise, derive_seed("assumed noise", self.seed, target.digest()))
+                target = target.with_noise(
+                    sensors.assumed_noise, derive_seed("assumed noise", self.seed, target.digest())
+                )
             self._target = target
             num_rollouts, length, _ = target.series.shape
             self._reduce = self._features(
@@ -306,18 +277,20 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
                 target.fields,
                 segments=target.segments,
                 target=target.series.astype(np.float32) if embedding.requires_target_domain_data else None,
-                entries=entries,
-                chained=chained,
+                entries=sensors.entries,
+                chained=config.chained,
             )
-            if use_rec_act and not clip_actions:
+            if config.use_rec_act and not config.clip_actions:
                 target.check_actions(spec)
-            self._acting = PlaybackPolicy(spec, target.actions) if use_rec_act else policy
+            self._acting = PlaybackPolicy(spec, target.actions) if config.use_rec_act else policy
         labeled = labeled_as(spec, rollouts_real or [])
-        self._noise = SimulatedNoise(self.names, labeled, self._reduce.state_field, entries, noise or {}, assumed_noise)
-        self._engine_options: dict[str, Any] = {"pool": pool, "slots_per_unit": slots_per_unit}
-        if pool is None:
-            parallel = {"num_workers": num_workers, "transport": transport, "address": address, "timeouts": timeouts}
-            self._engine_options |= parallel
+        self._noise = SimulatedNoise(self.names, labeled, self._reduce.state_field, sensors)
+        run = {**vars(config), "on_invalid": "drop", "on_error": "drop"}
+        self._engine_options: dict[str, Any] = {
+            "config": parts_of(EngineConfig, run),
+            "pool": pool,
+            "timeouts": timeouts,
+        }
         self._engine: RolloutEngine | None = None
         self._reached = False
 
@@ -399,8 +372,8 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy in a worker of joblib simulates there, instead of starting workers of its own.
-        options = {"pool": None, "slots_per_unit": self._engine_options["slots_per_unit"]}
-        return {**self.__dict__, "_engine": None, "_engine_options": options}
+        here = replace(self._engine_options["config"], num_workers=1, transport="auto", address=None)
+        return {**self.__dict__, "_engine": None, "_engine_options": {"config": here}}
 
     # -- helpers ---------------------------------------------------------------------------------------------------
 
@@ -429,10 +402,10 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
             updates=updates,
             update_of=np.repeat(np.arange(num_sets), each),
             max_steps=np.tile(lengths, num_sets),
-            contexts=target.contexts * num_sets if target is not None and self.use_rec_act else None,
+            contexts=target.contexts * num_sets if target is not None and self._plays else None,
             init_states=None if target is None else target.starts.of_simulations(flat),
             eval=True,
-            stop_on_done=self.stop_on_done,
+            stop_on_done=self.config.stop_on_done,
         )
 
     def _opened(self) -> RolloutEngine:
@@ -440,8 +413,6 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
             self._engine = RolloutEngine(
                 self._source,
                 self._acting,
-                on_invalid="drop",
-                on_error="drop",
                 record_extras=True,
                 **self._engine_options,
             )
@@ -477,7 +448,7 @@ class RealRolloutSamplerForSBI(RolloutSamplerForSBI):
         policy: What acts, without its noise.
         embedding, num_segments, len_segments, stop_on_done: See ``RolloutSamplerForSBI``; segments matter for
             ``features_of="segments"`` alone.
-        features_of, series, pad_mode, seed: See ``RolloutSamplerForSBI``.
+        config, seed, options: See ``RolloutSamplerForSBI``.
         accept: Called with each rollout; where it returns False, another one is made in its place (somebody touched the
             robot, say).
 
@@ -494,14 +465,13 @@ class RealRolloutSamplerForSBI(RolloutSamplerForSBI):
         len_segments: int | None = None,
         stop_on_done: bool = True,
         *,
-        features_of: Literal["rollouts", "segments"] = "rollouts",
-        series: Literal["states", "observations"] | None = None,
-        pad_mode: Literal["zeros", "last"] = "zeros",
+        config: FeaturesConfig | None = None,
         seed: SeedOption = LAST_SEED,
         accept: Callable[[StepSequence], bool] | None = None,
+        **options: Any,
     ) -> None:
-        options: dict[str, Any] = {"features_of": features_of, "series": series, "pad_mode": pad_mode, "seed": seed}
-        super().__init__(env, policy, embedding, num_segments, len_segments, stop_on_done, **options)
+        given = (num_segments, len_segments, stop_on_done)
+        super().__init__(env, policy, embedding, *given, config=config, seed=seed, **options)
         if accept is not None and not callable(accept):
             raise TypeError(f"accept must be a function of a rollout, got {described(accept)}")
         self._accept = accept
@@ -538,11 +508,11 @@ class RealRolloutSamplerForSBI(RolloutSamplerForSBI):
                 deterministic=True,
                 max_steps=self._length,
                 no_close=True,
-                stop_on_done=self.stop_on_done,
+                stop_on_done=self.config.stop_on_done,
                 seed=self.seed,
                 sub_seed=number,
             )
-            StepSequence.pad(found, self._length, mode="edge" if self.pad_mode == "last" else "constant")
+            StepSequence.pad(found, self._length, mode="edge" if self.config.pad_mode == "last" else "constant")
             if self._accept is None or self._accept(found):
                 return found, f"rollout {number}"
 
@@ -556,7 +526,7 @@ class RecRolloutSamplerForSBI(RealRolloutSamplerForSBI):
             ``rollout``, sorted by name.
         embedding, num_segments, len_segments: See ``RealRolloutSamplerForSBI``.
         rand_init_rollout: Begin with a random one, instead of the first.
-        features_of, series, pad_mode, seed: See ``RolloutSamplerForSBI``.
+        config, seed, options: See ``RolloutSamplerForSBI``.
 
     Raises:
         FileNotFoundError: There is no such folder.
@@ -572,13 +542,11 @@ class RecRolloutSamplerForSBI(RealRolloutSamplerForSBI):
         len_segments: int | None = None,
         rand_init_rollout: bool = True,
         *,
-        features_of: Literal["rollouts", "segments"] = "rollouts",
-        series: Literal["states", "observations"] | None = None,
-        pad_mode: Literal["zeros", "last"] = "zeros",
+        config: FeaturesConfig | None = None,
         seed: SeedOption = LAST_SEED,
+        **options: Any,
     ) -> None:
-        options: dict[str, Any] = {"features_of": features_of, "series": series, "pad_mode": pad_mode, "seed": seed}
-        super().__init__(None, None, embedding, num_segments, len_segments, **options)
+        super().__init__(None, None, embedding, num_segments, len_segments, config=config, seed=seed, **options)
         if not isinstance(rand_init_rollout, bool):
             raise TypeError(f"rand_init_rollout must be a bool, got {rand_init_rollout!r}")
         folder = check_path("rollouts_dir", rollouts_dir)
@@ -607,9 +575,16 @@ class RecRolloutSamplerForSBI(RealRolloutSamplerForSBI):
         self._ring_idx = check_whole("ring_idx", idx, 0, self.num_rollouts - 1)
 
     def _state_field_of(self, found: StepSequence) -> str:
-        return self.series or ("states" if "states" in found.data_names else "observations")
+        return self.config.series or ("states" if "states" in found.data_names else "observations")
 
     def _next_rollout(self) -> tuple[StepSequence, str]:
         number = self._ring_idx
         self._ring_idx = (number + 1) % self.num_rollouts
         return copy.deepcopy(self._rollouts[number]), self._paths[number].name
+
+
+def _config_of(kind: type[C], given: C | None, documented: Mapping[str, Any], options: Mapping[str, Any]) -> C:
+    """``config_of`` with ``documented`` parameters, too, which replace parts of a config unless at their defaults."""
+    defaults = {option.name: option.default for option in options_of(kind)}
+    changed = {name: value for name, value in documented.items() if value is not defaults[name]}
+    return config_of(kind, given, {**changed, **options})

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from metaroll.checks import check_whole
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import DataError, ShapeError
 from metaroll.functional.philox import normals, stream_keys
@@ -29,8 +28,6 @@ __all__ = [
     "channel_labels",
     "check_chained",
     "check_embedding",
-    "check_segments",
-    "check_series",
     "finite_limit",
     "segment_lengths",
     "series_of",
@@ -310,33 +307,8 @@ def _is_floating(values: Any) -> bool:
     return values.is_floating_point() if isinstance(values, Tensor) else np.asarray(values).dtype.kind == "f"
 
 
-def check_segments(num_segments: int | None, len_segments: int | None) -> None:
-    """``ValueError`` unless exactly one of the two is given."""
-    if (num_segments is None) == (len_segments is None):
-        both = "neither" if num_segments is None else f"num_segments={num_segments} and len_segments={len_segments}"
-        raise ValueError(f"give either num_segments or len_segments, got {both}; num_segments=1 leaves rollouts whole")
-    for name, value in (("num_segments", num_segments), ("len_segments", len_segments)):
-        if value is not None:
-            check_whole(name, value)
-
-
-def check_series(features_of: str, series: str | None, pad_mode: str) -> None:
-    """``ValueError`` unless these options of samplers have values that there are."""
-    for name, value, known in (
-        ("features_of", features_of, ("rollouts", "segments")),
-        ("series", series, ("states", "observations", None)),
-        ("pad_mode", pad_mode, ("zeros", "last")),
-    ):
-        if value not in known:
-            raise ValueError(f"{name} must be one of {known}, got {value!r}")
-
-
-def check_chained(chained: bool, embedding: Any, recorded: bool, filled_with_zeros: bool) -> None:
+def check_chained(embedding: Any, recorded: bool) -> None:
     """``ValueError`` where series of segments are to be ``chained`` whose features are not those of one motion."""
-    if not isinstance(chained, bool):
-        raise TypeError(f"chained must be a bool, got {chained!r}")
-    if not chained:
-        return
     if not isinstance(embedding, ChangesEmbedding) or not embedding.of_changes:
         raise ValueError(
             "chained must be False with features that depend on where states are, not on how they change alone "
@@ -344,11 +316,6 @@ def check_chained(chained: bool, embedding: Any, recorded: bool, filled_with_zer
         )
     if not recorded:
         raise ValueError("chained must be False without rollouts_real: nothing is cut into segments then, got True")
-    if filled_with_zeros:
-        raise ValueError(
-            "chained must be False where rollouts that end early are filled up with zeros, which are no motion; "
-            "stop_on_done=False, or pad_mode='last'"
-        )
 
 
 def finite_limit(spec: EnvSpec, what: str, hint: str = "") -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +14,7 @@ from metaroll.rollouts.samplers.series_features import channel_labels
 from metaroll.tasks.domain_params import NOISE
 from metaroll.types import EnvSpec
 
-__all__ = ["SimulatedNoise", "check_noise", "split_names"]
+__all__ = ["Sensors", "SimulatedNoise", "split_names"]
 
 
 def split_names(names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -21,15 +23,38 @@ def split_names(names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]
     return tuple(name for name in names if name not in noise), noise
 
 
-def check_noise(noise: Mapping[str, np.ndarray], assumed: np.ndarray | None, num_rollouts: int) -> None:
-    """``ShapeError`` where deviations are neither of all rollouts, ``(n,)``, nor of each, ``(R, n)``."""
-    given = {f"noise[{field!r}]": stds for field, stds in noise.items()}
-    for name, stds in {**given, "assumed_noise": assumed}.items():
-        if stds is not None and np.ndim(stds) != 1 and (np.ndim(stds) != 2 or len(stds) != num_rollouts):
-            raise ShapeError(
-                f"{name} must be deviations of all entries, (n,), or those of each of {num_rollouts} rollouts_real, "
-                f"({num_rollouts}, n), got shape {np.shape(stds)}"
-            )
+@dataclass(frozen=True, kw_only=True)
+class Sensors:
+    """What is seen of states and observations, and how noisily.
+
+    Attributes:
+        entries: Which entries of a state (or observation) count, bool ``(n,)``; ``None``: all.
+        noise: Deviation of the noise in ``"states"`` and ``"observations"``, ``(n,)`` each, where there is any; ``(R,
+            n)`` where rollouts have other ones. It is added to what is simulated before features are made, and
+            simulations start as far beside the recorded states as these may be off.
+        assumed_noise: Deviation of noise, ``(C,)`` or ``(R, C)``, of the entries that count which recorded rollouts do
+            not have: it is added to their series as to what is simulated, and segments start where they do without it.
+    """
+
+    entries: np.ndarray | None = None
+    noise: Mapping[str, np.ndarray] = field(default_factory=dict)
+    assumed_noise: np.ndarray | None = None
+
+    @classmethod
+    def taken_from(cls, options: dict[str, Any]) -> Sensors:
+        """Those among ``options``, which keep the others; ``None`` stands for the default."""
+        given = {name: options.pop(name, None) for name in cls.__dataclass_fields__}
+        return cls(**{name: value for name, value in given.items() if value is not None})
+
+    def check(self, num_rollouts: int) -> None:
+        """``ShapeError`` where deviations are neither of all rollouts, ``(n,)``, nor of each, ``(R, n)``."""
+        given = {f"noise[{name!r}]": stds for name, stds in self.noise.items()}
+        for name, stds in {**given, "assumed_noise": self.assumed_noise}.items():
+            if stds is not None and np.ndim(stds) != 1 and (np.ndim(stds) != 2 or len(stds) != num_rollouts):
+                raise ShapeError(
+                    f"{name} must be deviations of all entries, (n,), or those of each of {num_rollouts} "
+                    f"rollouts_real, ({num_rollouts}, n), got shape {np.shape(stds)}"
+                )
 
 
 class SimulatedNoise:
@@ -39,25 +64,16 @@ class SimulatedNoise:
         names: Of the columns of a set.
         spec: Of the simulation.
         field: ``"states"`` or ``"observations"``: what is measured.
-        entries: Which of its entries count, bool ``(n,)``; ``None``: all.
-        given: Deviations of all entries, by field, ``(n,)`` each, or ``(R, n)`` where rollouts have other ones.
-        assumed: Of further noise of the entries that count, ``(C,)`` or ``(R, C)``; ``None``: none.
+        sensors: What is seen of it.
 
     Raises:
         DataError: There is no channel of a name.
     """
 
-    def __init__(
-        self,
-        names: Sequence[str],
-        spec: EnvSpec,
-        field: str,
-        entries: np.ndarray | None,
-        given: Mapping[str, np.ndarray],
-        assumed: np.ndarray | None = None,
-    ) -> None:
+    def __init__(self, names: Sequence[str], spec: EnvSpec, field: str, sensors: Sensors) -> None:
         self._names = split_names(names)[1]
-        common, self._entry_of = given.get(field), dict[int, int]()
+        entries, assumed = sensors.entries, sensors.assumed_noise
+        common, self._entry_of = sensors.noise.get(field), dict[int, int]()
         self._common: np.ndarray | None = None
         if common is None and assumed is None and not self._names:
             return

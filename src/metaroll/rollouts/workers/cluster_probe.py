@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from typing import Any
 
 from metaroll.errors import ClusterError
+from metaroll.rollouts.configs import check_address
 
-__all__ = ["check_address", "check_answer"]
+__all__ = ["check_answer"]
 
 _ANSWER_S = 3.0
 """How long a cluster may take to answer."""
@@ -31,25 +31,6 @@ _UNAUTHENTICATED = b"\x0bgrpc-status\x0216"
 """The header of a server that wanted a token, in HPACK's code."""
 _LONGEST = 126
 """Bytes of a text whose length HPACK writes in one byte."""
-
-
-def check_address(address: Any) -> None:
-    """``TypeError`` or ``ValueError`` unless ``address`` can be that of a cluster (or is ``None``)."""
-    if address is None or address in ("auto", "local"):
-        return
-    if not isinstance(address, str):
-        raise TypeError(f"address must be 'HOST:PORT' of a Ray cluster, 'auto', 'local' or None, got {address!r}")
-    if "://" in address:
-        raise ValueError(
-            f"address must be 'HOST:PORT' of a Ray cluster, got {address!r}: Ray Client is not supported, run the "
-            "program on a node of the cluster"
-        )
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ValueError(
-            f"address must be 'HOST:PORT' of a Ray cluster (`ray start --head` prints it), 'auto' or 'local', got "
-            f"{address!r}"
-        )
 
 
 def check_answer(address: str, token: str | None = None) -> bool | None:

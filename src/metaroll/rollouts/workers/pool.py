@@ -11,8 +11,10 @@ from types import TracebackType
 from typing import Any
 
 from metaroll.checks import check_seed, check_whole, takes_arguments
+from metaroll.config import config_of
+from metaroll.errors import named_as
 from metaroll.rollouts.collecting import enough
-from metaroll.rollouts.workers.cluster_probe import check_address
+from metaroll.rollouts.configs import WorkersConfig
 from metaroll.rollouts.workers.messages import GlobalNamespace, call_numbered, encode_command, seed_worker
 from metaroll.rollouts.workers.ray_session import require_ray
 from metaroll.rollouts.workers.ray_transport import RayTransport
@@ -26,7 +28,7 @@ from metaroll.rollouts.workers.schedule import (
 )
 from metaroll.rollouts.workers.transports import ProcessTransport, SerialTransport, Transport
 
-__all__ = ["GlobalNamespace", "Job", "PoolTimeouts", "RemoteError", "SamplerPool"]
+__all__ = ["GlobalNamespace", "Job", "PoolTimeouts", "RemoteError", "SamplerPool", "check_shared"]
 
 
 class SamplerPool:
@@ -37,19 +39,18 @@ class SamplerPool:
 
     Args:
         num_threads: Number of workers (at least 1).
-        transport: ``"process"``, ``"serial"`` (in this process; ``num_threads`` must be 1), ``"ray"`` (processes on the
-            nodes of a Ray cluster), or ``"auto"``: serial for one worker, else processes.
-        address: For ``"ray"``: ``"HOST:PORT"`` of a cluster, ``"auto"`` for one that runs on this machine, ``"local"``
-            for a new one. By default the one that the program has connected with ``ray.init``, else that of
-            ``RAY_ADDRESS``, else a new one on this machine, which ends with the last pool.
+        config: Where they are; ``num_threads`` stands for its ``num_workers``. A cluster that is new ends with the last
+            pool.
         timeouts: When a silent worker is given up.
         max_retries: How often the work of a lost worker is tried again on a fresh one before ``WorkerLost`` is raised
             (so a function runs ``max_retries + 1`` times, if each time its worker dies or exceeds ``call_s``).
+        options: Settings by name, in place of those of ``config``: ``transport="ray"``, say.
 
     Workers start when they are first needed. The pool is a context manager; ``stop`` (also called when the pool is
     collected or the interpreter ends) leaves no process behind.
 
     Attributes:
+        config: The settings.
         is_serial: Whether functions run in this process.
     """
 
@@ -57,36 +58,29 @@ class SamplerPool:
         self,
         num_threads: int,
         *,
-        transport: str = "auto",
-        address: str | None = None,
+        config: WorkersConfig | None = None,
         timeouts: PoolTimeouts | None = None,
         max_retries: int = 3,
+        **options: Any,
     ) -> None:
-        num_threads = check_whole("num_threads", num_threads)
-        if transport not in ("auto", "serial", "process", "ray"):
-            raise ValueError(f"transport must be 'auto', 'serial', 'process' or 'ray', got {transport!r}")
-        if address is not None and transport != "ray":
-            raise ValueError(f"address={address!r} is for transport='ray', got transport={transport!r}")
-        if transport == "ray":
+        if options or not isinstance(config, WorkersConfig) or config.num_workers != num_threads:
+            with named_as({"num_workers": "num_threads"}):
+                config = config_of(WorkersConfig, config, dict(num_workers=num_threads, **options))
+        if config.transport == "ray":
             require_ray()
-        check_address(address)
-        if transport == "serial" and num_threads != 1:
-            raise ValueError(f"transport='serial' has exactly one worker, got num_threads={num_threads}")
-        max_retries = check_whole("max_retries", max_retries, low=0)
-        self.num_workers = num_threads
+        self.config, self.num_workers = config, config.num_workers
+        self.max_retries = check_whole("max_retries", max_retries, low=0)
         if timeouts is not None and not isinstance(timeouts, PoolTimeouts):
             raise TypeError(f"timeouts must be PoolTimeouts(step_s=..., ...) or None, got {timeouts!r}")
         self.timeouts = timeouts or PoolTimeouts()
-        self.max_retries = max_retries
-        self._transport_name, self._address = transport, address
-        self.is_serial = transport == "serial" or (transport == "auto" and num_threads == 1)
+        self.is_serial = config.transport == "serial" or (config.transport == "auto" and self.num_workers == 1)
         self._transport: Transport | None = None
         self._finalizer: weakref.finalize | None = None
         self._init_jobs: dict[str, tuple[bytes, str]] = {}
         """What every new worker runs first: key -> command and name."""
         self._fresh: set[int] = set()
         """Workers that have not run them."""
-        self._pending: list[deque[Job]] = [deque() for _ in range(num_threads)]
+        self._pending: list[deque[Job]] = [deque() for _ in range(self.num_workers)]
         """What each worker runs before its next job."""
         self._seed: int | None = None
         self._schedule: Schedule | None = None
@@ -265,8 +259,8 @@ class SamplerPool:
             )
         if self._transport is None:
             transport: Transport
-            if self._transport_name == "ray":
-                transport = RayTransport(self.num_workers, self._address)
+            if self.config.transport == "ray":
+                transport = RayTransport(self.num_workers, self.config.address)
             else:
                 transport = SerialTransport() if self.is_serial else ProcessTransport(self.num_workers)
             self._transport = transport
@@ -375,6 +369,16 @@ class _NumberedRuns:
         if length is None:
             raise schedule.first_failure()
         return [result for result, _ in runs[:length]], sum(count for _, count in runs[:length])
+
+
+def check_shared(pool: Any, timeouts: PoolTimeouts | None) -> None:
+    """``TypeError`` or ``ValueError`` unless ``pool`` can be shared by what would have workers of its own without."""
+    if pool is None:
+        return
+    if not isinstance(pool, SamplerPool):
+        raise TypeError(f"pool must be a SamplerPool (how many workers: num_workers), got {pool!r}")
+    if timeouts is not None:
+        raise ValueError("timeouts belong to the pool: give them to the SamplerPool, or leave pool out")
 
 
 def _as_list(arglist: Any) -> list[Any]:

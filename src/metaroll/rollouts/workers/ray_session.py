@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 
 from metaroll.errors import ClusterError, install_text
 from metaroll.processes.children import last_words
-from metaroll.rollouts.workers.cluster_probe import check_address, check_answer
+from metaroll.rollouts.configs import check_address
+from metaroll.rollouts.workers.cluster_probe import check_answer
 
 __all__ = ["RaySession", "check_cluster", "head_address", "join", "require_ray"]
 

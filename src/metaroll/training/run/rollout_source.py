@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -14,6 +14,7 @@ from metaroll.data.paths import TrajectoryBatch
 from metaroll.data.rollouts import Rollouts
 from metaroll.errors import RolloutError
 from metaroll.learners.base import RLAlgorithm
+from metaroll.rollouts.configs import EngineConfig
 from metaroll.rollouts.engine.collection import Collection
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.engine.unit_work import be_ready
@@ -112,7 +113,7 @@ class SamplerChoice:
         if self._sampler_args or arguments:
             raise ValueError(
                 f"sampler_args and worker_args need a sampler_cls or worker_class that takes them, got "
-                f"{self._sampler_args} and {arguments}; the rollout engine takes LocalRunner(engine_args=...)"
+                f"{self._sampler_args} and {arguments}; the rollout engine takes LocalRunner(engine=EngineConfig(...))"
             )
 
     def build(self, algo: RLAlgorithm, env: Any, agent: Any, seed: int, num_workers: int) -> Any:
@@ -145,11 +146,8 @@ class RolloutSource:
         algo: Its ``exploration_policy``, else ``policy``, acts.
         env: Instance, id, constructor or ``EnvUpdate``.
         choice: Sampler to use instead of the engine.
-        num_workers: Number of workers.
-        transport: See ``SamplerPool``.
-        engine_args: Further arguments of the training engine.
+        config: How rollouts are run.
         timeouts: When a silent worker is given up.
-        address: See ``SamplerPool``.
 
     Attributes:
         algo: The algorithm.
@@ -160,18 +158,15 @@ class RolloutSource:
         algo: RLAlgorithm,
         env: Any,
         choice: SamplerChoice,
-        num_workers: int,
-        transport: str,
-        engine_args: Mapping[str, Any],
+        config: EngineConfig,
         timeouts: PoolTimeouts | None = None,
-        address: str | None = None,
     ) -> None:
         self.algo = algo
         self._env = env
         self._choice = choice
-        self._num_workers = num_workers
-        self._transport, self._address, self._timeouts = transport, address, timeouts
-        self._engine_args = dict(engine_args)
+        here = {"num_workers": 1, "transport": "serial", "address": None}
+        self._config = replace(config, **here) if choice.in_process else config
+        self._timeouts = timeouts
         self._sampler: Any = None
         self._pool: SamplerPool | None = None
         self._engine: RolloutEngine | None = None
@@ -300,7 +295,7 @@ class RolloutSource:
 
     def _training_engine(self) -> RolloutEngine:
         if self._engine is None:
-            self._engine = RolloutEngine(self._env, self.agent, pool=self._shared_pool(), **self._engine_args)
+            self._engine = RolloutEngine(self._env, self.agent, config=self._config, pool=self._shared_pool())
         return self._engine
 
     def sample_parameters(
@@ -338,7 +333,7 @@ class RolloutSource:
             0,
             pool=pool,
             max_steps=self._choice.max_steps_of(self.algo),
-            slots_per_unit=self._engine_args.get("slots_per_unit"),
+            slots_per_unit=self._config.slots_per_unit,
         )
         return self._explorer
 
@@ -356,13 +351,7 @@ class RolloutSource:
 
     def _shared_pool(self) -> SamplerPool:
         if self._pool is None:
-            here = self._choice.in_process
-            self._pool = SamplerPool(
-                1 if here else self._num_workers,
-                transport="serial" if here else self._transport,
-                address=None if here else self._address,
-                timeouts=self._timeouts,
-            )
+            self._pool = SamplerPool(self._config.num_workers, config=self._config, timeouts=self._timeouts)
         return self._pool
 
     def _check_agent(self) -> None:
@@ -379,7 +368,7 @@ class RolloutSource:
         if self._sampler is None:
             # One that is built after a resume must not repeat its rollouts.
             seed = derive_seed("sampler", request.seed, request.counter)
-            self._sampler = self._choice.build(self.algo, self._env, self.agent, seed, self._num_workers)
+            self._sampler = self._choice.build(self.algo, self._env, self.agent, seed, self._config.num_workers)
         agent_update = request.agent_update
         if agent_update is None:
             give = getattr(self.agent, "get_param_values", None)  # foreign agents may lack it

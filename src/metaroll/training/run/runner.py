@@ -11,9 +11,11 @@ from types import TracebackType
 from typing import Any
 
 from metaroll.checks import check_whole
+from metaroll.config import config_of
 from metaroll.errors import NotSetupError
 from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.foreign import as_algorithm
+from metaroll.rollouts.configs import EngineConfig
 from metaroll.rollouts.workers.pool import PoolTimeouts
 from metaroll.seeding import derive_seed, fresh_seed
 from metaroll.training.evaluation.evaluator import Evaluator, PolicyEvaluator
@@ -56,11 +58,10 @@ class LocalRunner(RunnerServices):
 
     Args:
         snapshot_config: Where and when to write snapshots; ``None`` means mode ``last`` in ``run_dir``.
-        max_cpus: The documented name of ``num_workers``; the larger of the two counts.
+        max_cpus: The documented name of ``num_workers``.
         run_dir: Folder of the run; ``None`` (and no ``snapshot_config``) writes nothing.
         seed: Seed of all rollouts and evaluations; ``None`` means fresh entropy, recorded in ``seed``.
-        num_workers: Workers that collect rollouts; results do not depend on it.
-        transport, address: See ``SamplerPool``.
+        num_workers: Workers that collect rollouts; of this, ``max_cpus`` and that of ``engine`` the largest counts.
         evaluator: A ``MetaEvaluator`` or a ``PolicyEvaluator``, the config of one, or keywords of the former; ``None``
             means what suits the algorithm.
         exist_ok: Overwrite the run in ``run_dir``.
@@ -72,8 +73,8 @@ class LocalRunner(RunnerServices):
             ``None``), after the snapshot of that epoch. A ``RunCallback`` (``EvaluateEvery``, ``StopAt``,
             ``TimeBudget``, ``KeepBest``) is asked before the snapshot, which keeps what it remembers.
         config: Kept in snapshots and ``config.yaml``.
-        engine_args: Further arguments for the ``RolloutEngine`` of training (``slots_per_unit``,
-            ``on_invalid``, ``on_error``).
+        engine: How rollouts are run (``EngineConfig(transport="ray", on_error="drop")``); ``None`` means the defaults.
+            What becomes of invalid rollouts, and of errors, counts for those of training alone.
         timeouts: When a silent worker is given up and replaced; ``None`` means those of ``PoolTimeouts``.
         loggers: Who is shown the numbers of the run, too (``TensorBoardLogger``, ``WandbLogger``).
     """
@@ -86,25 +87,23 @@ class LocalRunner(RunnerServices):
         run_dir: str | Path | None = None,
         seed: int | None = None,
         num_workers: int = 1,
-        transport: str = "auto",
-        address: str | None = None,
         evaluator: _Evaluation = None,
         exist_ok: bool = False,
         callbacks: Sequence[Any] = (),
         config: Mapping[str, Any] | None = None,
-        engine_args: Mapping[str, Any] | None = None,
+        engine: EngineConfig | None = None,
         timeouts: PoolTimeouts | None = None,
         loggers: Sequence[MetricLogger] = (),
     ) -> None:
+        engine = config_of(EngineConfig, engine, {})
+        given = (check_whole("num_workers", num_workers), check_whole("max_cpus", max_cpus), engine.num_workers)
+        self._engine = replace(engine, num_workers=max(given))
         seed = fresh_seed() if seed is None else int(seed)
         store = _make_store(snapshot_config, run_dir, loggers)
         super().__init__(store, seed, _make_evaluator(evaluator, seed), callbacks)
         self._has_own_evaluator = evaluator is not None
-        self._num_workers = max(check_whole("num_workers", num_workers), check_whole("max_cpus", max_cpus))
-        self._transport, self._address, self._timeouts = transport, address, timeouts
         self._exist_ok = exist_ok
-        self._config = config
-        self._engine_args = dict(engine_args or {})
+        self._config, self._timeouts = config, timeouts
         self._fingerprint = ""
         self._loggers = tuple(loggers)
         self._restored: tuple[Snapshot, Path] | None = None
@@ -147,11 +146,8 @@ class LocalRunner(RunnerServices):
             algo,
             env,
             SamplerChoice(sampler_cls, sampler_args, worker_class, worker_args),
-            self._num_workers if n_workers is None else n_workers,
-            self._transport,
-            self._engine_args,
+            self._engine if n_workers is None else replace(self._engine, num_workers=n_workers),
             self._timeouts,
-            self._address,
         )
         self._env, self._fingerprint = env, fingerprint_of(algo)
         self._evaluator = self._evaluator_for(algo)

@@ -28,8 +28,8 @@ from metaroll.envs.lookup.registry import (
 )
 from metaroll.envs.lookup.source import make_env
 from metaroll.errors import MetarollError, UsageError, named_as, option_name, option_text, said, unknown_name
+from metaroll.rollouts.configs import EngineConfig, check_address
 from metaroll.rollouts.single.rollout import rollout
-from metaroll.rollouts.workers.cluster_probe import check_address
 from metaroll.rollouts.workers.pool import PoolTimeouts
 from metaroll.rollouts.workers.ray_session import check_cluster, require_ray
 from metaroll.seeding import derive_seed
@@ -345,9 +345,7 @@ def build(config: Mapping[str, Any], run_dir: Path | None = None, callbacks: Seq
     runner = LocalRunner(
         SnapshotConfig(run_dir, run["snapshot_mode"], run["snapshot_gap"], run["keep_last"]) if run_dir else None,
         seed=run["seed"],
-        num_workers=run["num_workers"],
-        transport=run["transport"],
-        address=run["ray_address"],
+        engine=EngineConfig(num_workers=run["num_workers"], transport=run["transport"], address=run["ray_address"]),
         evaluator=evaluator,
         callbacks=(*(services_of(run) if run_dir else ()), *callbacks),
         config=kept,

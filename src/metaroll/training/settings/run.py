@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from metaroll.config import Bounds, Config, Count, Number, Positive, UnusedWhere, Whole
 from metaroll.errors import MOST_THREADS, option_text
+from metaroll.rollouts.configs import Address, NumWorkers, TransportName, check_transport
 
 __all__ = ["RunConfig", "SnapshotMode"]
 
@@ -39,15 +40,9 @@ class RunConfig(Config):
         "How weights are initialized: xavier_uniform, oyster (that of the reference code of PEARL), orthogonal "
         "(usual for PPO) or fan_in (usual for off-policy learners).",
     ] = "xavier_uniform"
-    num_workers: Annotated[Whole, "Rollout worker processes; results do not depend on it."] = 1
-    transport: Annotated[
-        Literal["auto", "serial", "process", "ray"],
-        "How rollouts are run: in this process, in processes, on a Ray cluster, or as the number of workers suggests.",
-    ] = "auto"
-    ray_address: Annotated[
-        str | None,
-        "HOST:PORT of the Ray cluster, or auto (null: that of RAY_ADDRESS, else one on this machine alone).",
-    ] = None
+    num_workers: NumWorkers = 1
+    transport: TransportName = "auto"
+    ray_address: Address = None
     step_timeout: Annotated[Positive, "Seconds after which a worker process that is stuck in one step is replaced."] = (
         60.0
     )
@@ -98,12 +93,7 @@ class RunConfig(Config):
 
     def check(self) -> None:
         super().check()
-        if self.transport == "serial" and self.num_workers > 1:
-            hint = f"or use {option_text('transport', 'process')}"
-            raise self.wrong("num_workers", f"be 1 with {self.shown('transport')}, which is this process", hint)
-        if self.ray_address is not None and self.transport != "ray":
-            expected = f"be left out with {self.shown('transport')}"
-            raise self.wrong("ray_address", expected, f"or use {option_text('transport', 'ray')}")
+        check_transport(self.num_workers, self.transport, self.ray_address, "ray_address")
         if self.keep_best is not None and self.snapshot_mode == "none":
             expected = f"be left out with {self.shown('snapshot_mode')}"
             raise self.wrong("keep_best", expected, f"or use {option_text('snapshot_mode', 'last')}")
