@@ -365,8 +365,8 @@ def test_a_pool_at_an_address_without_a_cluster_stays_usable(closed):
         ({"address": "host:99999"}, ValueError, "got 'host:99999'"),
         ({"address": "ray://host:10001"}, ValueError, "Ray Client is not supported"),
         ({"address": 6379}, TypeError, "got 6379"),
-        ({"address": "host:1", "transport": "process"}, ValueError, "address must be left out with transport=.process., got 'host:1'"),
-        ({"transport": "rey"}, ValueError, "transport must be .* or .ray., got 'rey'; did you mean 'ray'"),
+        ({"address": "host:1", "transport": "process"}, ValueError, "got 'host:1': or use"),
+        ({"transport": "rey"}, ValueError, "got 'rey'; did you mean 'ray'"),
     ],
 )
 def test_wrong_arguments_are_refused_at_once(options, error, message):
