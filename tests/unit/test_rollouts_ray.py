@@ -502,5 +502,5 @@ def test_the_command_line_refuses_a_cluster_that_does_not_answer(closed, tmp_pat
     assert main(["train", "pearl", "point-robot", "--engine", "ray", "--ray-address", closed]) == 2
     assert f"the Ray cluster at {closed} does not answer" in " ".join(capsys.readouterr().err.split())
     assert main(["train", "pearl", "point-robot", "--ray-address", closed]) == 2
-    assert "add --engine ray" in " ".join(capsys.readouterr().err.split())
+    assert "or use --engine ray" in " ".join(capsys.readouterr().err.split())
     assert list(tmp_path.iterdir()) == []
