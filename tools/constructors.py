@@ -261,10 +261,11 @@ def _written(parameter: _Parameter) -> str:
 
 
 def _texts_of(base: Any) -> dict[str, str]:
-    """Name -> text of the ``Args`` of a docstring of ours, which has one entry per name or list of names."""
+    """Name -> text of the nearest ``Args`` of docstrings of ours, which have one entry per name or list of names."""
     texts: dict[str, str] = {}
     names: list[str] = []
-    section = inspect.cleandoc(base.__doc__).partition("\nArgs:\n")[2].partition("\n\n")[0]
+    sections = (inspect.cleandoc(kind.__doc__ or "").partition("\nArgs:\n")[2] for kind in base.__mro__)
+    section = next(filter(None, sections)).partition("\n\n")[0]
     for line in section.splitlines():
         if line.startswith("    ") and not line.startswith("     "):
             head, _, text = line.strip().partition(": ")

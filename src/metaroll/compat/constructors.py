@@ -232,7 +232,7 @@ class CEM(_CEM):
         mirrored: Draw candidates in pairs on both sides of the mean.
         elitism: Try the best candidate so far again in each epoch.
         trials: How candidates are tried; ``None`` means ``Trials()``.
-        starts: How often the search begins; ``None`` means once.
+        starts: How often the search begins, the best of which goes on; ``None`` means once.
         task_sampler: Variations to try candidates in: a list of ``EnvUpdate``, or a sampler; ``None`` means the nominal
             environment.
         test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
@@ -315,7 +315,7 @@ class CMAES(_CMAES):
         max_repetitions: How many times as many rollouts a candidate may get where chance decides.
         target: Return that ends the training; ``None`` means none.
         trials: How candidates are tried; ``None`` means ``Trials()``.
-        starts: How often the search begins; ``None`` means once.
+        starts: How often the search begins, the best of which goes on; ``None`` means once.
         task_sampler: Variations to try candidates in: a list of ``EnvUpdate``, or a sampler; ``None`` means the nominal
             environment.
         test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.

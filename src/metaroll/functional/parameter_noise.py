@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,19 +12,10 @@ from metaroll.errors import ShapeError, unknown_name
 from metaroll.functional.hyper_sphere import sample_from_hyper_sphere_surface
 from metaroll.seeding import as_generator
 
-__all__ = ["NOISES", "adapted_spread", "default_population", "noisy_sets"]
+__all__ = ["NOISES", "adapted_spread", "noisy_sets"]
 
 NOISES = ("normal", "sphere")
 """Kinds of noise that ``noisy_sets`` knows."""
-
-
-def default_population(num_params: int) -> int:
-    """``4 + int(3 ln P)``, the usual size of a population in P dimensions.
-
-    Raises:
-        ValueError: ``num_params`` is below 1.
-    """
-    return 4 + int(3.0 * math.log(check_whole("num_params", num_params)))
 
 
 def noisy_sets(

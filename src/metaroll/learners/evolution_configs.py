@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from metaroll.config import Bounds, Config, Count, Positive, Share, UnusedWhere, Was, Whole
 from metaroll.functional.search.configs import CEMConfig, CMAESConfig, HillClimbConfig
@@ -98,6 +98,8 @@ class CMAESLearnerConfig(CMAESConfig, DiscountedSearchConfig):
 @dataclass(frozen=True, kw_only=True)
 class HillClimbingConfig(HillClimbConfig):
     """Settings of ``HillClimbing``."""
+
+    discount: ClassVar[float] = 1.0
 
     num_domains: Annotated[
         Whole, "Number of domains that each candidate acts in, of an environment that is randomized."
