@@ -13,8 +13,8 @@ from pathlib import Path
 
 from metaroll.concepts import CONCEPTS, Concept
 from metaroll.config import MISSING, Option
+from metaroll.configs.table import CONFIGS, run_options
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, purpose
-from metaroll.training.settings.table import CONFIGS, run_options
 
 __all__ = ["PAGE", "page_text"]
 

@@ -10,9 +10,9 @@ import pytest
 import metaroll
 from metaroll.concepts import CONCEPTS, concepts_named
 from metaroll.config import near_options, options_of, understood
+from metaroll.configs.table import CONFIGS, run_options
 from metaroll.errors import UnknownNameError
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES
-from metaroll.training.settings.table import CONFIGS, run_options
 
 ALL_NAMES = sorted({option.name for algo in ALGORITHM_NAMES for option in run_options(algo)})
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from metaroll.configs.evaluation import EvaluationConfig, MetaEvaluationConfig
+from metaroll.configs.run import RunConfig
 from metaroll.functional.search.configs import (
     ARSConfig,
     OpenAIESConfig,
@@ -29,8 +31,6 @@ from metaroll.learners.off_policy.configs import (
 )
 from metaroll.learners.on_policy.configs import EPOptConfig, PPOConfig, RL2Config
 from metaroll.learners.pearl_config import PEARLConfig
-from metaroll.training.settings.evaluation import EvaluationConfig, MetaEvaluationConfig
-from metaroll.training.settings.run import RunConfig
 
 __all__ = [
     "ARSConfig",
