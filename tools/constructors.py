@@ -153,8 +153,9 @@ def module_text() -> str:
         '"""Documented constructors: their names and defaults, over configs; written by tools/constructors.py."""\n\n'
         "from __future__ import annotations\n\n"
         "from abc import abstractmethod\nfrom collections.abc import Callable, Mapping, Sequence\n"
-        "from dataclasses import replace\nfrom typing import Any, Literal\n\n"
-        f"import torch\nfrom torch import nn\n\nfrom metaroll.config import config_of\n{imports}\n"
+        "from typing import Any, Literal\n\n"
+        f"import torch\nfrom torch import nn\n\n"
+        f"from metaroll.compat.config_fields import ConfigField\nfrom metaroll.config import config_of\n{imports}\n"
         f"from metaroll.types import EnvSpec, EnvUpdate\n\n__all__ = [{names}]\n\n\n" + "\n\n".join(classes)
     )
     return _formatted(text)
@@ -195,7 +196,7 @@ def _class_text(constructor: Constructor, documented: dict[str, Any]) -> str:
         f"class {constructor.name}({parent}):\n{_docstring(constructor, base, [*positional, *keywords])}\n"
         f"    def __init__({signature}) -> None:\n{body}\n"
         + "".join(_abstract(base, name) for name in constructor.abstract)
-        + "".join(_property(p) for p in fields if not hasattr(base, p.name))
+        + "".join(_attribute(p) for p in fields if not hasattr(base, p.name))
     )
 
 
@@ -290,13 +291,8 @@ def _docstring(constructor: Constructor, base: Any, parameters: Sequence[_Parame
     return "\n".join([*lines, '    """', ""])
 
 
-def _property(parameter: _Parameter) -> str:
-    return (
-        f"    @property\n    def {parameter.name}(self) -> {parameter.annotation}:\n"
-        f'        """``config.{parameter.field}``."""\n        return self.config.{parameter.field}\n\n'
-        f"    @{parameter.name}.setter\n    def {parameter.name}(self, value: {parameter.annotation}) -> None:\n"
-        f"        self.config = replace(self.config, {parameter.field}=value)\n\n"
-    )
+def _attribute(parameter: _Parameter) -> str:
+    return f"    {parameter.name} = ConfigField[{parameter.annotation}]({parameter.field!r})\n"
 
 
 def _abstract(base: Any, name: str) -> str:

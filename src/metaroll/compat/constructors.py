@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal
 
 import torch
 from torch import nn
 
+from metaroll.compat.config_fields import ConfigField
 from metaroll.config import config_of
 from metaroll.functional.search.multi_start import Starts
 from metaroll.learners.evolution import CEM as _CEM
@@ -130,86 +130,15 @@ class OffPolicyRLAlgorithm(OffPolicyLearner[OffPolicyConfig]):
     def train_once(self, itr: int, paths: Sequence[Mapping[str, Any]]) -> float:
         """See ``OffPolicyLearner.train_once``."""
 
-    @property
-    def steps_per_epoch(self) -> int:
-        """``config.cycles_per_epoch``."""
-        return self.config.cycles_per_epoch
-
-    @steps_per_epoch.setter
-    def steps_per_epoch(self, value: int) -> None:
-        self.config = replace(self.config, cycles_per_epoch=value)
-
-    @property
-    def n_train_steps(self) -> int:
-        """``config.gradient_steps``."""
-        return self.config.gradient_steps
-
-    @n_train_steps.setter
-    def n_train_steps(self, value: int) -> None:
-        self.config = replace(self.config, gradient_steps=value)
-
-    @property
-    def buffer_batch_size(self) -> int:
-        """``config.batch_size``."""
-        return self.config.batch_size
-
-    @buffer_batch_size.setter
-    def buffer_batch_size(self, value: int) -> None:
-        self.config = replace(self.config, batch_size=value)
-
-    @property
-    def min_buffer_size(self) -> int:
-        """``config.warmup_steps``."""
-        return self.config.warmup_steps
-
-    @min_buffer_size.setter
-    def min_buffer_size(self, value: int) -> None:
-        self.config = replace(self.config, warmup_steps=value)
-
-    @property
-    def rollout_batch_size(self) -> int:
-        """``config.num_envs``."""
-        return self.config.num_envs
-
-    @rollout_batch_size.setter
-    def rollout_batch_size(self, value: int) -> None:
-        self.config = replace(self.config, num_envs=value)
-
-    @property
-    def reward_scale(self) -> float:
-        """``config.reward_scale``."""
-        return self.config.reward_scale
-
-    @reward_scale.setter
-    def reward_scale(self, value: float) -> None:
-        self.config = replace(self.config, reward_scale=value)
-
-    @property
-    def smooth_return(self) -> bool:
-        """``config.smooth_return``."""
-        return self.config.smooth_return
-
-    @smooth_return.setter
-    def smooth_return(self, value: bool) -> None:
-        self.config = replace(self.config, smooth_return=value)
-
-    @property
-    def update_to_data(self) -> float:
-        """``config.update_to_data``."""
-        return self.config.update_to_data
-
-    @update_to_data.setter
-    def update_to_data(self, value: float) -> None:
-        self.config = replace(self.config, update_to_data=value)
-
-    @property
-    def n_step(self) -> int:
-        """``config.n_step``."""
-        return self.config.n_step
-
-    @n_step.setter
-    def n_step(self, value: int) -> None:
-        self.config = replace(self.config, n_step=value)
+    steps_per_epoch = ConfigField[int]("cycles_per_epoch")
+    n_train_steps = ConfigField[int]("gradient_steps")
+    buffer_batch_size = ConfigField[int]("batch_size")
+    min_buffer_size = ConfigField[int]("warmup_steps")
+    rollout_batch_size = ConfigField[int]("num_envs")
+    reward_scale = ConfigField[float]("reward_scale")
+    smooth_return = ConfigField[bool]("smooth_return")
+    update_to_data = ConfigField[float]("update_to_data")
+    n_step = ConfigField[int]("n_step")
 
 
 class CEM(_CEM):
