@@ -264,6 +264,15 @@ class Config(metaclass=_NamesUnderstood):
         UnknownNameError: There is no field of a name; says the nearest ones.
     """
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        # ``name = default`` gives a field of a base another default, and leaves its type and its text.
+        inherited: dict[str, Any] = {}
+        for kind in cls.__mro__[:0:-1]:
+            again = vars(cls).keys() & inspect.get_annotations(kind).keys()
+            inherited |= {name: _hints_of(kind)[name] for name in again}
+        cls.__annotations__ = {**inherited, **inspect.get_annotations(cls)}
+
     def __post_init__(self) -> None:
         for option in options_of(type(self)):
             # Plain Python, so that equal configs have equal texts: 1 is 1.0 where a float is meant, lists are tuples.
@@ -282,11 +291,16 @@ class Config(metaclass=_NamesUnderstood):
 @functools.cache
 def options_of(kind: type[Config]) -> tuple[Option, ...]:
     """The fields of a config, in the order of the dataclass."""
-    hints = typing.get_type_hints(kind, include_extras=True)
+    hints = _hints_of(kind)
     return tuple(
         _option_of(field, hints[field.name])
         for field in dataclasses.fields(kind)  # type: ignore[arg-type]  # all configs are dataclasses
     )
+
+
+@functools.cache
+def _hints_of(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind, include_extras=True)
 
 
 def _option_of(field: dataclasses.Field[Any], hint: Any) -> Option:

@@ -57,7 +57,7 @@ class WalkConfig(Config):
 class LongWalkConfig(WalkConfig):
     """The same, with another default and a field more."""
 
-    num_walks: Annotated[Whole, "Walks of an epoch."] = 30
+    num_walks = 30
     rest: Annotated[float, "Seconds between them."] = 1.0
 
 
@@ -149,6 +149,10 @@ def test_a_subclass_has_the_fields_of_its_bases_with_its_own_defaults() -> None:
     names = [option.name for option in options_of(LongWalkConfig)]
     assert names == [*(option.name for option in options_of(WalkConfig)), "rest"]
     assert LongWalkConfig() == LongWalkConfig(num_walks=30, rest=1.0)
+    (first, *_), (longer, *_) = options_of(WalkConfig), options_of(LongWalkConfig)
+    assert longer == replace(first, default=30)
+    with pytest.raises(ValueError, match="num_walks"):
+        LongWalkConfig(num_walks=0)
 
 
 def test_a_field_without_a_text_or_of_another_type_is_the_author_s_mistake() -> None:

@@ -54,9 +54,9 @@ class OffPolicyRLAlgorithm(OffPolicyLearner[OffPolicyConfig]):
         smooth_return: Cycles tell the average return of all episodes, rather than of those of the epoch (which the log
             has).
         exploration_policy: What acts in training; ``None`` means the usual one.
+        evaluate_every: Evaluate after every so many epochs; 0 means never.
         update_to_data: Gradient steps per environment step.
         n_step: Rewards to sum before the value of an observation counts.
-        evaluate_every: Evaluate after every so many epochs; 0 means never.
         n_eval_trajs: Episodes of an evaluation, where the runner was given no evaluator.
         task_sampler: Variations of the environment to train in: a list of ``EnvUpdate``, or a sampler; ``None`` means
             the nominal environment.
@@ -84,9 +84,9 @@ class OffPolicyRLAlgorithm(OffPolicyLearner[OffPolicyConfig]):
         reward_scale: float = 1.0,
         smooth_return: bool = True,
         exploration_policy: Any = None,
+        evaluate_every: int = 1,
         update_to_data: float = 1.0,
         n_step: int = 1,
-        evaluate_every: int = 1,
         n_eval_trajs: int | None = None,
         task_sampler: Any = None,
         test_env_sampler: Any = None,
@@ -111,9 +111,9 @@ class OffPolicyRLAlgorithm(OffPolicyLearner[OffPolicyConfig]):
                     "rollout_batch_size": rollout_batch_size,
                     "reward_scale": reward_scale,
                     "smooth_return": smooth_return,
+                    "evaluate_every": evaluate_every,
                     "update_to_data": update_to_data,
                     "n_step": n_step,
-                    "evaluate_every": evaluate_every,
                 },
             ),
             policy=policy,
@@ -358,9 +358,9 @@ class PEARL(_PEARL):
         reward_scale: Factor of the rewards; acts as an inverse temperature.
         update_post_train: Episodes between two inferences of the posterior while collecting. The first of them are
             collected under the prior.
+        evaluate_every: Evaluate after every so many epochs; 0 means never.
         context_reward_key: Name of an env_info ('sparse_reward') that replaces the reward in the context; actor and
             critic keep the reward.
-        evaluate_every: Meta-test after every so many epochs; 0 means never.
         memory_limit: Refuse buffers that could outgrow so many bytes; ``None`` means no limit.
         env_spec: Spec of the nominal environment (not augmented); ``None`` builds ``env[0]()`` to read it.
         qf2: The second Q function; ``None`` means a copy of ``qf`` with weights of its own.
@@ -411,8 +411,8 @@ class PEARL(_PEARL):
         reward_scale: float = 1,
         update_post_train: int = 1,
         *,
-        context_reward_key: str | None = None,
         evaluate_every: int = 1,
+        context_reward_key: str | None = None,
         memory_limit: int | None = None,
         env_spec: EnvSpec | None = None,
         qf2: nn.Module | None = None,
@@ -456,8 +456,8 @@ class PEARL(_PEARL):
                     "replay_buffer_size": replay_buffer_size,
                     "reward_scale": reward_scale,
                     "update_post_train": update_post_train,
-                    "context_reward_key": context_reward_key,
                     "evaluate_every": evaluate_every,
+                    "context_reward_key": context_reward_key,
                     "memory_limit": memory_limit,
                 },
             ),
