@@ -609,8 +609,6 @@ def test_contenders_that_are_better_on_average_by_hand():
     later = after(later, 0.0, 1.0, 9.0)
     assert later.incumbent.tolist() == [1.0] and later.contenders.tolist() == [[2.0]]
     assert (later.gains.tolist(), later.counts.tolist()) == ([0.0], [0.0])
-    with pytest.raises(TypeError, match="search must be a search"):
-        Reviewed(search=None)
 
 
 def test_the_noise_of_ranks_by_hand():

@@ -74,6 +74,13 @@ class PPOConfig(PPOUpdate, ScaledActions, Evaluated):
         "By hand in NumPy, by autograd, or (auto) by hand where the networks allow it.",
     ] = "auto"
 
+    def check(self) -> None:
+        super().check()
+        if len(set(self.domain_params)) != len(self.domain_params):
+            raise ValueError(f"domain_params must differ from one another, got {list(self.domain_params)}")
+        if self.privileged and not self.domain_params:
+            raise ValueError("privileged policies observe domain_params: name them, as in domain_params=['pole_mass']")
+
 
 @dataclass(frozen=True, kw_only=True)
 class EPOptConfig(Config):
