@@ -73,6 +73,7 @@ __all__ = [
     "understood",
     "unknown_options",
     "unused",
+    "value_here",
 ]
 
 MISSING: Any = inspect.Parameter.empty
@@ -423,7 +424,7 @@ def understood(
                 raise ValueError(
                     f"{written(name)} is given twice, by {written(source[name])} and {written(given)}: keep one"
                 )
-            source[name], result[name] = given, value
+            source[name], result[name] = given, value_here(given, name, value, written)
     return result, {name: given for name, given in source.items() if name != given}
 
 
@@ -447,6 +448,22 @@ def names_here(given: str, options: Sequence[Option], written: Callable[[str], s
         )
         return [name]
     return [given]
+
+
+def value_here(given: str, name: str, value: Any, written: Callable[[str], str] = str) -> Any:
+    """What ``value`` behind the name ``given`` of another library is in the option ``name`` that it means.
+
+    Raises:
+        ValueError: There is more to it than one option can say.
+    """
+    for concept in concepts_named(given):
+        if name in concept.fields and given in concept.taken and isinstance(value, str):
+            if value in concept.values:
+                return concept.values[value]
+            if concept.more and value.startswith(tuple(concept.values)):
+                known = " or ".join(map(repr, concept.values))
+                raise ValueError(f"{written(given)} must be a number or {known}, got {value!r}: {concept.more}")
+    return value
 
 
 def _frames_of_ours() -> int:
@@ -545,6 +562,7 @@ def _unknown_there(name: str, known: Iterable[str]) -> str:
 # ------------------------------------------------------------------------------------------ values from flags and files
 def check_value(option: Option, value: Any, where: str) -> Any:
     """``value`` as the option's type, or an error that says where it stands and what was expected."""
+    value = value.item() if isinstance(value, np.generic) else value
     if value is None:
         if option.optional:
             return None

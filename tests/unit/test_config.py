@@ -10,10 +10,12 @@ import sys
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import metaroll
 from metaroll.config import (
     Bounds,
     Config,
@@ -106,6 +108,18 @@ def test_equal_values_make_equal_configs(count: int, share: float, sizes: list[i
         parts_of(WalkConfig, vars(config)),
     ):
         assert other == config and described(other) == described(config)
+
+
+def test_arrays_and_numbers_of_numpy_are_plain_python() -> None:
+    config = WalkConfig(sizes=np.array([64, 32]), num_walks=np.int64(4), discount=np.float64(0.5))  # type: ignore[arg-type]
+    assert config == WalkConfig(sizes=(64, 32), num_walks=4, discount=0.5)
+    assert described(config) == described(WalkConfig(sizes=(64, 32), num_walks=4, discount=0.5))
+    values = {"hidden_sizes": np.array([64, 32]), "num_passes": np.int64(3), "learning_rate": np.float64(0.1)}
+    agent = metaroll.agent("ppo", "CartPole-v1", **values)
+    plain = metaroll.agent("ppo", "CartPole-v1", hidden_sizes=(64, 32), num_passes=3, learning_rate=0.1)
+    assert repr(agent.config) == repr(plain.config)
+    with pytest.raises(ValueError, match=r"hidden_sizes in the options must be an integer, got 64\.0"):
+        metaroll.agent("ppo", "CartPole-v1", hidden_sizes=np.array([64, 0.5]))
 
 
 def test_a_config_and_keywords_are_one_config() -> None:
