@@ -64,7 +64,7 @@ def add_config(parts: Parts, folder: Path) -> None:
 def _first_names(algo: str) -> dict[str, str]:
     """Options that have had another name; none in a checkout without a table of them."""
     try:
-        from metaroll.training.settings.table import run_options
+        from metaroll.configs.table import run_options
     except ImportError:
         return {}
     return {option.name: option.was for option in run_options(algo) if option.was}

@@ -192,12 +192,21 @@ def restarts(parts: Parts, folder: Path) -> None:
         add_search(parts, rule, search, rastrigin, 400)
 
 
+def cross_entropy(population: int, num_best: int, **options: Any) -> Any:
+    """The search, of which one says the share of the best now, and once their number."""
+    cem = search_of("CEM", "cem")
+    try:
+        return cem(population=population, best_frac=num_best / population, **options)
+    except TypeError:
+        return cem(population=population, num_best=num_best, **options)
+
+
 @CASES.case("search others", quick=True)
 def other_searches(parts: Parts, folder: Path) -> None:
-    cem, climb = search_of("CEM", "cem"), search_of("HillClimb", "hill_climbing")
+    climb = search_of("HillClimb", "hill_climbing")
     for name, search in {
-        "CEM": cem(population=12, num_best=4, extra_std=0.2),
-        "CEM full": cem(population=20, num_best=8, covariance="full", mirrored=True, elitism=True),
+        "CEM": cross_entropy(12, 4, extra_std=0.2),
+        "CEM full": cross_entropy(20, 8, extra_std=0.0, covariance="full", mirrored=True, elitism=True),
         "hill climbing": climb(),
         "hill climbing sphere": climb(population=6, noise="sphere"),
         "ARS": m.ARS(num_best=3),

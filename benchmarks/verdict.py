@@ -50,6 +50,7 @@ from scipy import special
 
 from metaroll import MetaEvaluator
 from metaroll.config import former_names
+from metaroll.configs.evaluation import MetaEvaluationConfig
 from metaroll.envs.base.batched_env import BatchedEnv, SettableTask
 from metaroll.envs.base.simulator import Columns, NextState, TaskSimulator
 from metaroll.envs.lookup.registry import get_family
@@ -63,7 +64,6 @@ from metaroll.training.evaluation.adaptation_study import study_adaptation
 from metaroll.training.evaluation.evaluation_metrics import independent_means, intervals_of_means
 from metaroll.training.evaluation.verdict import FEWEST_TASKS, judge
 from metaroll.training.session.experiments import resolve
-from metaroll.training.settings.evaluation import MetaEvaluationConfig
 from metaroll.types import EnvSpec, Policy, PolicyInfo
 
 NAME = "verdict"

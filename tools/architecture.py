@@ -102,7 +102,6 @@ ALGORITHM_LISTS = (
     "compat/",
     "configs/",
     "training/algorithms/registry.py",
-    "training/settings/",
     "training/session/demo.py",
     "training/session/sim2real.py",
 )

@@ -132,7 +132,7 @@ CONSTRUCTORS: tuple[Constructor, ...] = (
     Constructor(
         name="MetaEvaluator",
         base="metaroll.training.evaluation.meta_evaluator:MetaEvaluator",
-        config="metaroll.training.settings.evaluation:MetaEvaluationConfig",
+        config="metaroll.configs.evaluation:MetaEvaluationConfig",
         documented=(
             "*, test_task_sampler=None, max_path_length=None, n_exploration_traj=10, n_test_tasks=None, "
             "n_test_rollouts=1, prefix='MetaTest', test_task_names=None, worker_class=DefaultWorker, worker_args=None"
@@ -198,8 +198,9 @@ def module_text() -> str:
         '"""Documented constructors: their names and defaults, over configs; written by tools/constructors.py."""\n\n'
         "from __future__ import annotations\n\n"
         "from abc import abstractmethod\nfrom collections.abc import Callable, Mapping, Sequence\n"
-        "from dataclasses import replace\nfrom typing import Any, ClassVar, Literal\n\n"
-        f"import torch\nfrom torch import nn\n\nfrom metaroll.config import config_of\n{imports}\n"
+        "from typing import Any, ClassVar, Literal\n\n"
+        f"import torch\nfrom torch import nn\n\n"
+        f"from metaroll.compat.config_fields import ConfigField\nfrom metaroll.config import config_of\n{imports}\n"
         f"from metaroll.types import EnvSpec, EnvUpdate\n\n__all__ = [{names}]\n\n\n" + "\n\n".join(classes)
     )
     return _formatted(text)
@@ -252,7 +253,9 @@ def _class_text(constructor: Constructor, documented: Sequence[dict[str, Any]]) 
         f"    def __init__({signature}) -> None:\n{body}\n"
         + "".join(_abstract(base, name) for name in constructor.abstract)
         + "".join(
-            _property(p) if p.field and not hasattr(base, p.field) else _reading(p) for p in read if p.name != p.keyword
+            _attribute(p) if p.field and not hasattr(base, p.field) else _reading(p)
+            for p in read
+            if p.name != p.keyword
         )
     )
 
@@ -357,13 +360,8 @@ def _docstring(constructor: Constructor, base: Any, parameters: Sequence[_Parame
     return "\n".join([*lines, '    """', ""])
 
 
-def _property(parameter: _Parameter) -> str:
-    return (
-        f"    @property\n    def {parameter.name}(self) -> {parameter.annotation}:\n"
-        f'        """``config.{parameter.field}``."""\n        return self.config.{parameter.field}\n\n'
-        f"    @{parameter.name}.setter\n    def {parameter.name}(self, value: {parameter.annotation}) -> None:\n"
-        f"        self.config = replace(self.config, {parameter.field}=value)\n\n"
-    )
+def _attribute(parameter: _Parameter) -> str:
+    return f"    {parameter.name} = ConfigField[{parameter.annotation}]({parameter.field!r})\n"
 
 
 def _reading(parameter: _Parameter) -> str:

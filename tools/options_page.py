@@ -16,10 +16,10 @@ from pathlib import Path
 from metaroll import configs
 from metaroll.concepts import CONCEPTS, Concept
 from metaroll.config import MISSING, Config, Option, options_of
+from metaroll.configs.evaluation import EvaluationConfig, MetaEvaluationConfig
+from metaroll.configs.run import RunConfig
+from metaroll.configs.table import CONFIGS, evaluation_config, run_options
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, purpose
-from metaroll.training.settings.evaluation import EvaluationConfig, MetaEvaluationConfig
-from metaroll.training.settings.run import RunConfig
-from metaroll.training.settings.table import CONFIGS, evaluation_config, run_options
 
 __all__ = ["PAGE", "page_text"]
 

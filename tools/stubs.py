@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from metaroll.config import MISSING, Config, Option, options_of
-from metaroll.training.settings.run import RunConfig
-from metaroll.training.settings.table import CONFIGS, evaluation_config, run_options
+from metaroll.configs.run import RunConfig
+from metaroll.configs.table import CONFIGS, evaluation_config, run_options
 
 __all__ = ["AGENT", "FAMILIES", "STUB", "agent_text", "families_text", "stub_text"]
 

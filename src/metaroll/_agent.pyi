@@ -77,6 +77,13 @@ class Run(TypedDict, total=False):
     """Send the numbers to this project of Weights & Biases, too (WANDB_MODE=offline keeps them here). Without a preset:
     None."""
 
+class Evaluated(TypedDict, total=False):
+    evaluate_every: int
+    """pearl, dqn, ddpg, td3, sac, tqc, rsac: Evaluate after every so many epochs; 0 means never. Without a preset: 1.
+    rl2, maml, promp, dice, ppo, epopt, distill, hill-climbing: Evaluate after every so many epochs; 0 means never.
+    Without a preset: 10.
+    cmaes, cem, ars, es, pgpe, snes: Evaluate after every so many epochs; 0 means never. Without a preset: 0."""
+
 class PEARLUpdate(TypedDict, total=False):
     policy_lr: float
     """pearl: Learning rate of the inner policy. Without a preset: 0.0003.
@@ -181,7 +188,9 @@ class PEARLUpdate(TypedDict, total=False):
     use_next_obs_in_context: bool
     """Whether next observations belong to the context (where dynamics differ by task). Without a preset: False."""
 
-class PEARL(PEARLUpdate, total=False):
+class PEARL(PEARLUpdate, Evaluated, total=False):
+    evaluate_every: int
+    """Evaluate after every so many epochs; 0 means never. Without a preset: 1."""
     num_test_tasks: int | None
     """pearl: Number of held-out tasks; None means all that there are. Set by the preset.
     rl2, maml, promp, dice: Number of held-out tasks. Without a preset: None.
@@ -189,13 +198,6 @@ class PEARL(PEARLUpdate, total=False):
     held-out tasks, or of held-out sets of domain parameters (None: 20 of them). Without a preset: None."""
     encoder_hidden_sizes: Sequence[int]
     """Hidden layers of the encoder. Set by the preset."""
-    evaluate_every: int
-    """pearl: Meta-test after every so many epochs; 0 means never. Without a preset: 1.
-    rl2, maml, promp, dice, ppo, epopt, hill-climbing: Evaluate after every so many epochs; 0 means never. Without a
-    preset: 10.
-    distill: Evaluate the student after every so many epochs; 0 means never. Without a preset: 10.
-    cmaes, cem, ars, es, pgpe, snes: Evaluate after every so many epochs; 0 means never. Without a preset: 0.
-    dqn, ddpg, td3, sac, tqc, rsac: Evaluate after every so many epochs; 0 means never. Without a preset: 1."""
     memory_limit: int | None
     """pearl: Refuse buffers that could outgrow so many bytes; None means no limit. Without a preset: None.
     dqn, ddpg, td3, sac, tqc, rsac: Refuse a replay buffer that could outgrow so many bytes; None: more than this
@@ -266,13 +268,7 @@ class TrialSizes(TypedDict, total=False):
     num_test_tasks: int | None
     """Number of held-out tasks. Without a preset: None."""
 
-class Rl2Options(Folders, Run, RL2, TrialSizes, MetaEvaluation, total=False):
-    num_passes: int
-    """rl2, ppo, epopt: Passes over the data of an epoch. Without a preset: 10.
-    distill: Passes over the data of an epoch. Without a preset: 4."""
-    batch_size: int
-    """Steps of a gradient step; of a recurrent policy whole rollouts with about so many steps together. Without a
-    preset: 64."""
+class AdamSteps(TypedDict, total=False):
     learning_rate: float
     """rl2, ppo, epopt: Learning rate (Adam). Without a preset: 0.0003.
     maml, promp, dice, distill: Learning rate (Adam). Without a preset: 0.001.
@@ -281,6 +277,35 @@ class Rl2Options(Folders, Run, RL2, TrialSizes, MetaEvaluation, total=False):
     pgpe: Learning rate of the mean (Adam). Without a preset: 0.02.
     snes: Learning rate of the mean. Without a preset: 1.0.
     dqn: Learning rate (Adam). Without a preset: 0.0001."""
+    max_grad_norm: float | None
+    """rl2, ppo, epopt: Maximum norm of the gradient, of all networks together; None does not limit it. Without a
+    preset: 0.5.
+    maml, promp, dice: Maximum norm of the gradient, of all networks together; None does not limit it. Without a preset:
+    None.
+    distill: Maximum norm of the gradient, of all networks together; None does not limit it. Without a preset: 1.0.
+    dqn: Maximum norm of the gradient; None does not limit it. Without a preset: 10.0."""
+
+class RolloutLimit(TypedDict, total=False):
+    max_steps: int | None
+    """Maximum number of steps of a rollout; None means the environment's time limit. Without a preset: None."""
+
+class ScaledActions(TypedDict, total=False):
+    scale_actions: bool
+    """Bring actions from [-1, 1] to the bounds of the action space, and clip them there. Without a preset: True."""
+
+class Rl2Options(
+    Folders, Run, RL2, TrialSizes, AdamSteps, RolloutLimit, ScaledActions, Evaluated, MetaEvaluation, total=False
+):
+    learning_rate: float
+    """Learning rate (Adam). Without a preset: 0.0003."""
+    max_grad_norm: float | None
+    """Maximum norm of the gradient, of all networks together; None does not limit it. Without a preset: 0.5."""
+    num_passes: int
+    """rl2, ppo, epopt: Passes over the data of an epoch. Without a preset: 10.
+    distill: Passes over the data of an epoch. Without a preset: 4."""
+    batch_size: int
+    """Steps of a gradient step; of a recurrent policy whole rollouts with about so many steps together. Without a
+    preset: 64."""
     lr_decay_epochs: int | None
     """Epochs over which the learning rate falls linearly to 0, after which nothing is learned; None keeps it. Without a
     preset: None."""
@@ -295,12 +320,6 @@ class Rl2Options(Folders, Run, RL2, TrialSizes, MetaEvaluation, total=False):
     """Weight of the squared error of the values. Without a preset: 0.5."""
     entropy_coeff: float
     """Weight of the entropy bonus. Without a preset: 0.0."""
-    max_grad_norm: float | None
-    """rl2, ppo, epopt: Maximum norm of the gradient of policy and critic together; None does not limit it. Without a
-    preset: 0.5.
-    maml, promp, dice: Maximum norm of the meta-gradient; None does not limit it. Without a preset: None.
-    distill: Maximum norm of the gradient; None does not limit it. Without a preset: 1.0.
-    dqn: Maximum norm of the gradient; None does not limit it. Without a preset: 10.0."""
     target_kl: float | None
     """rl2, ppo, epopt: The epoch ends early when the KL divergence from its first policy is over 1.5 times this.
     Without a preset: None.
@@ -327,10 +346,6 @@ class Rl2Options(Folders, Run, RL2, TrialSizes, MetaEvaluation, total=False):
     """Divide rewards by the standard deviation of their discounted sums. Without a preset: True."""
     adam_eps: float
     """Added to the root of Adam's second moment. Without a preset: 1e-05."""
-    scale_actions: bool
-    """Bring actions from [-1, 1] to the bounds of the action space, and clip them there. Without a preset: True."""
-    evaluate_every: int
-    """Evaluate after every so many epochs; 0 means never. Without a preset: 10."""
 
 class MAMLOuterChoice(TypedDict, total=False):
     outer: Literal["trpo", "vpg", "emaml"]
@@ -352,15 +367,11 @@ class TrustRegion(TypedDict, total=False):
     max_backtracks: int
     """Number of tries; after the last one nothing is changed. Without a preset: 15."""
 
-class Adam(TypedDict, total=False):
-    learning_rate: float
-    """Learning rate (Adam). Without a preset: 0.001."""
+class Adam(AdamSteps, total=False):
     gradient_steps: int
     """Gradient steps with the samples of one epoch. Without a preset: 1."""
-    max_grad_norm: float | None
-    """Maximum norm of the meta-gradient; None does not limit it. Without a preset: None."""
 
-class Inner(TypedDict, total=False):
+class Inner(RolloutLimit, total=False):
     inner: Literal["ratio", "log-likelihood", "magic-box"] | None
     """What inner steps maximize (see functional.gradients.meta_gradients); None means that of outer. Without a preset:
     None."""
@@ -389,20 +400,14 @@ class Inner(TypedDict, total=False):
     """Trade-off between bias (0) and variance (1) of the advantages. Without a preset: 1.0."""
     normalize_advantages: bool
     """Give the advantages of each task mean 0 and standard deviation 1. Without a preset: True."""
-    max_steps: int | None
-    """Maximum number of steps of a rollout; None means the environment's time limit. Without a preset: None."""
     normalize_observations: bool
     """Give observations mean 0 and standard deviation 1, over all tasks; the statistics are not adapted. Without a
     preset: False."""
 
-class MAML(Inner, total=False):
+class MAML(Inner, ScaledActions, Evaluated, total=False):
     context_reward_key: str | None
     """Name of an env_info ('sparse_reward') that replaces the reward in what inner steps adapt to; the outer update
     goes by the reward itself. Without a preset: None."""
-    scale_actions: bool
-    """Bring actions from [-1, 1] to the bounds of the action space, and clip them there. Without a preset: True."""
-    evaluate_every: int
-    """Evaluate after every so many epochs; 0 means never. Without a preset: 10."""
 
 class TanhNetworks(TypedDict, total=False):
     hidden_nonlinearity: Literal["tanh", "relu"]
@@ -434,13 +439,9 @@ class MamlOptions(
     Folders, Run, MAMLOuterChoice, TrustRegion, Adam, MAML, MetaNetworks, HeldOutTasks, MetaEvaluation
 ): ...
 
-class ProMP(TypedDict, total=False):
-    learning_rate: float
-    """Learning rate (Adam). Without a preset: 0.001."""
+class ProMP(Adam, total=False):
     gradient_steps: int
     """Gradient steps with the samples of one epoch. Without a preset: 5."""
-    max_grad_norm: float | None
-    """Maximum norm of the meta-gradient; None does not limit it. Without a preset: None."""
     clip_range: float
     """How far the probability ratio after adaptation may move from 1 before the objective is clipped. Without a preset:
     0.3."""
@@ -459,19 +460,30 @@ class DICEOuterChoice(TypedDict, total=False):
 
 class DiceOptions(Folders, Run, DICEOuterChoice, Adam, MAML, MetaNetworks, HeldOutTasks, MetaEvaluation): ...
 
-class PPOUpdate(TypedDict, total=False):
+class NewData(AdamSteps, RolloutLimit, total=False):
     steps_per_epoch: int
     """ppo: Minimum number of environment steps per epoch; rollouts are never cut, so there may be more. Without a
     preset: 2048.
     distill: Minimum number of environment steps per epoch; rollouts are never cut, so there may be more. Without a
     preset: 4000."""
+    tasks_per_epoch: int | None
+    """Variations drawn per epoch; None means as many as full-length rollouts are needed. Without a preset: None."""
+    num_passes: int
+    """Passes over the data of an epoch. Without a preset: 4."""
+
+class PPOUpdate(NewData, total=False):
+    learning_rate: float
+    """Learning rate (Adam). Without a preset: 0.0003."""
+    max_grad_norm: float | None
+    """Maximum norm of the gradient, of all networks together; None does not limit it. Without a preset: 0.5."""
+    steps_per_epoch: int
+    """Minimum number of environment steps per epoch; rollouts are never cut, so there may be more. Without a preset:
+    2048."""
     num_passes: int
     """Passes over the data of an epoch. Without a preset: 10."""
     batch_size: int
     """Steps of a gradient step; of a recurrent policy whole rollouts with about so many steps together. Without a
     preset: 64."""
-    learning_rate: float
-    """Learning rate (Adam). Without a preset: 0.0003."""
     lr_decay_epochs: int | None
     """Epochs over which the learning rate falls linearly to 0, after which nothing is learned; None keeps it. Without a
     preset: None."""
@@ -483,8 +495,6 @@ class PPOUpdate(TypedDict, total=False):
     """Weight of the squared error of the values. Without a preset: 0.5."""
     entropy_coeff: float
     """Weight of the entropy bonus. Without a preset: 0.0."""
-    max_grad_norm: float | None
-    """Maximum norm of the gradient of policy and critic together; None does not limit it. Without a preset: 0.5."""
     target_kl: float | None
     """The epoch ends early when the KL divergence from its first policy is over 1.5 times this. Without a preset:
     None."""
@@ -495,10 +505,6 @@ class PPOUpdate(TypedDict, total=False):
     bootstrap_truncated: bool
     """Count the value of the last observation of a rollout that was cut off, rather than nothing. Without a preset:
     True."""
-    max_steps: int | None
-    """Maximum number of steps of a rollout; None means the environment's time limit. Without a preset: None."""
-    tasks_per_epoch: int | None
-    """Variations drawn per epoch; None means as many as full-length rollouts are needed. Without a preset: None."""
     normalize_advantages: bool
     """Give the advantages of each minibatch mean 0 and standard deviation 1. Without a preset: True."""
     normalize_observations: bool
@@ -508,19 +514,15 @@ class PPOUpdate(TypedDict, total=False):
     adam_eps: float
     """Added to the root of Adam's second moment. Without a preset: 1e-05."""
 
-class PPO(PPOUpdate, total=False):
+class PPO(PPOUpdate, ScaledActions, Evaluated, total=False):
     domain_params: Sequence[str]
     """Names of domain parameters that the critic, but not the policy, observes (an asymmetric critic). Without a
     preset: []."""
     privileged: bool
     """The policy observes domain_params, too (a teacher for distillation); its network then is built for
     policies.normalized.widened_spec. Without a preset: False."""
-    scale_actions: bool
-    """Bring actions from [-1, 1] to the bounds of the action space, and clip them there. Without a preset: True."""
     gradients: Literal["auto", "numpy", "autograd"]
     """By hand in NumPy, by autograd, or (auto) by hand where the networks allow it. Without a preset: 'auto'."""
-    evaluate_every: int
-    """Evaluate after every so many epochs; 0 means never. Without a preset: 10."""
 
 class DomainRanges(TypedDict, total=False):
     randomize_param: Sequence[str]
@@ -565,14 +567,28 @@ class EPOpt(TypedDict, total=False):
     return_discount: float
     """Discount of the returns by which rollouts are compared, in [0, 1]. Without a preset: 1.0."""
 
-class EpoptOptions(Folders, Run, EPOpt, PolicyNetworks, Domains, Evaluation, total=False):
+class EpoptOptions(
+    Folders,
+    Run,
+    EPOpt,
+    AdamSteps,
+    RolloutLimit,
+    ScaledActions,
+    Evaluated,
+    PolicyNetworks,
+    Domains,
+    Evaluation,
+    total=False,
+):
+    learning_rate: float
+    """Learning rate (Adam). Without a preset: 0.0003."""
+    max_grad_norm: float | None
+    """Maximum norm of the gradient, of all networks together; None does not limit it. Without a preset: 0.5."""
     num_passes: int
     """Passes over the data of an epoch. Without a preset: 10."""
     batch_size: int
     """Steps of a gradient step; of a recurrent policy whole rollouts with about so many steps together. Without a
     preset: 64."""
-    learning_rate: float
-    """Learning rate (Adam). Without a preset: 0.0003."""
     lr_decay_epochs: int | None
     """Epochs over which the learning rate falls linearly to 0, after which nothing is learned; None keeps it. Without a
     preset: None."""
@@ -584,8 +600,6 @@ class EpoptOptions(Folders, Run, EPOpt, PolicyNetworks, Domains, Evaluation, tot
     """Weight of the squared error of the values. Without a preset: 0.5."""
     entropy_coeff: float
     """Weight of the entropy bonus. Without a preset: 0.0."""
-    max_grad_norm: float | None
-    """Maximum norm of the gradient of policy and critic together; None does not limit it. Without a preset: 0.5."""
     target_kl: float | None
     """The epoch ends early when the KL divergence from its first policy is over 1.5 times this. Without a preset:
     None."""
@@ -596,8 +610,6 @@ class EpoptOptions(Folders, Run, EPOpt, PolicyNetworks, Domains, Evaluation, tot
     bootstrap_truncated: bool
     """Count the value of the last observation of a rollout that was cut off, rather than nothing. Without a preset:
     True."""
-    max_steps: int | None
-    """Maximum number of steps of a rollout; None means the environment's time limit. Without a preset: None."""
     normalize_advantages: bool
     """Give the advantages of each minibatch mean 0 and standard deviation 1. Without a preset: True."""
     normalize_observations: bool
@@ -612,37 +624,18 @@ class EpoptOptions(Folders, Run, EPOpt, PolicyNetworks, Domains, Evaluation, tot
     privileged: bool
     """The policy observes domain_params, too (a teacher for distillation); its network then is built for
     policies.normalized.widened_spec. Without a preset: False."""
-    scale_actions: bool
-    """Bring actions from [-1, 1] to the bounds of the action space, and clip them there. Without a preset: True."""
     gradients: Literal["auto", "numpy", "autograd"]
     """By hand in NumPy, by autograd, or (auto) by hand where the networks allow it. Without a preset: 'auto'."""
-    evaluate_every: int
-    """Evaluate after every so many epochs; 0 means never. Without a preset: 10."""
 
-class Distillation(TypedDict, total=False):
-    steps_per_epoch: int
-    """Minimum number of environment steps per epoch; rollouts are never cut, so there may be more. Without a preset:
-    4000."""
+class Distillation(NewData, ScaledActions, Evaluated, total=False):
+    max_grad_norm: float | None
+    """Maximum norm of the gradient, of all networks together; None does not limit it. Without a preset: 1.0."""
     teacher_epochs: int
     """Number of first epochs in which the teacher acts. Without a preset: 1."""
     replay_size: int
     """How many of the newest steps are learned from, in whole rollouts. Without a preset: 40000."""
-    num_passes: int
-    """Passes over the data of an epoch. Without a preset: 4."""
     batch_size: int
     """Steps of a gradient step, in whole rollouts. Without a preset: 1000."""
-    learning_rate: float
-    """Learning rate (Adam). Without a preset: 0.001."""
-    max_grad_norm: float | None
-    """Maximum norm of the gradient; None does not limit it. Without a preset: 1.0."""
-    max_steps: int | None
-    """Maximum number of steps of a rollout; None means the environment's time limit. Without a preset: None."""
-    tasks_per_epoch: int | None
-    """Variations drawn per epoch; None means as many as full-length rollouts are needed. Without a preset: None."""
-    scale_actions: bool
-    """Bring actions from [-1, 1] to the bounds of the action space, and clip them there. Without a preset: True."""
-    evaluate_every: int
-    """Evaluate the student after every so many epochs; 0 means never. Without a preset: 10."""
 
 class DistilledNetworks(TypedDict, total=False):
     teacher: str | None
@@ -666,19 +659,17 @@ class TaughtDomains(DomainRanges, total=False):
 
 class DistillOptions(Folders, Run, Distillation, DistilledNetworks, TaughtDomains, Evaluation): ...
 
-class Search(TypedDict, total=False):
+class Search(RolloutLimit, total=False):
     discount: float
     """Discount factor of discounted_return in the log; the search maximizes undiscounted returns. Without a preset:
     1.0."""
-    max_steps: int | None
-    """Maximum number of steps of a rollout; None means the environment's time limit. Without a preset: None."""
 
 class DiscountedSearch(Search, total=False):
+    max_steps: int | None
+    """Maximum number of steps of a rollout; None means the environment's time limit. Without a preset: 500."""
     discount: float
     """Discount factor of discounted_return in the log; the search maximizes undiscounted returns. Without a preset:
     0.99."""
-    max_steps: int | None
-    """Maximum number of steps of a rollout; None means the environment's time limit. Without a preset: 500."""
 
 class CMAES(TypedDict, total=False):
     population: int | None
@@ -720,7 +711,9 @@ class CMAES(TypedDict, total=False):
 
 class CMAESLearner(CMAES, DiscountedSearch): ...
 
-class Trials(TypedDict, total=False):
+class Trials(ScaledActions, Evaluated, total=False):
+    evaluate_every: int
+    """Evaluate after every so many epochs; 0 means never. Without a preset: 0."""
     rollouts_per_candidate: int | None
     """Number of rollouts of each candidate (in each task); None means as many as LocalRunner.train is told. Without a
     preset: None."""
@@ -737,13 +730,9 @@ class Trials(TypedDict, total=False):
     preset: 1.0."""
     normalize_observations: bool
     """Normalize observations by the mean and deviation of all before this epoch. Without a preset: False."""
-    scale_actions: bool
-    """Bring actions from [-1, 1] to the bounds of the action space, and clip them there. Without a preset: True."""
     mean_epochs: int
     """Epochs over which the mean of the search is averaged; what acts is the average, and the search continues as
     without. It helps where returns differ by chance; 1 means the last mean. Without a preset: 1."""
-    evaluate_every: int
-    """Evaluate after every so many epochs; 0 means never. Without a preset: 0."""
 
 class Starts(TypedDict, total=False):
     starts: int
@@ -843,13 +832,13 @@ class SNES(TypedDict, total=False):
 
 class SnesOptions(Folders, Run, SNES, Search, Trials, Starts, TanhNetworks, Domains, Evaluation): ...
 
-class OffPolicy(TypedDict, total=False):
+class OffPolicy(RolloutLimit, Evaluated, total=False):
+    evaluate_every: int
+    """Evaluate after every so many epochs; 0 means never. Without a preset: 1."""
     discount: float
     """Discount factor. Without a preset: 0.99."""
     cycles_per_epoch: int
     """Cycles of an epoch; each collects steps, and then takes gradient steps. Without a preset: 20."""
-    max_steps: int | None
-    """Maximum number of steps of a rollout; None means the environment's time limit. Without a preset: None."""
     max_eval_steps: int | None
     """The same in evaluations; None means max_steps. Without a preset: None."""
     gradient_steps: int
@@ -871,8 +860,6 @@ class OffPolicy(TypedDict, total=False):
     """Rewards to sum before the value of an observation counts. Without a preset: 1."""
     replay_size: int
     """Steps that the replay buffer keeps. Without a preset: 1000000."""
-    evaluate_every: int
-    """Evaluate after every so many epochs; 0 means never. Without a preset: 1."""
 
 class ValueUpdate(TypedDict, total=False):
     learning_rate: float
@@ -922,7 +909,7 @@ class GoalReplay(Replay, total=False):
 
 class DqnOptions(Folders, Run, DQN, ReluNetworks, Domains, GoalReplay, Evaluation): ...
 
-class DeterministicRates(TypedDict, total=False):
+class ActorCriticRates(TypedDict, total=False):
     tau: float
     """Target rate: how far target networks move in one gradient step. Without a preset: 0.005."""
     policy_lr: float
@@ -934,7 +921,7 @@ class RandomFirst(TypedDict, total=False):
     random_steps: int
     """Environment steps at first with uniformly random actions. Without a preset: 0."""
 
-class DDPG(RandomFirst, DeterministicRates, OffPolicy, total=False):
+class AddedNoise(RandomFirst, total=False):
     exploration_noise: Literal["gaussian", "ornstein-uhlenbeck"]
     """ddpg: Noise without memory, or a process with memory. Without a preset: 'ornstein-uhlenbeck'.
     td3: Noise without memory, or a process with memory. Without a preset: 'gaussian'."""
@@ -942,9 +929,10 @@ class DDPG(RandomFirst, DeterministicRates, OffPolicy, total=False):
     """ddpg: Size of that noise, where actions lie in [-1, 1]. Without a preset: 0.2.
     td3: Size of that noise, where actions lie in [-1, 1]. Without a preset: 0.1."""
 
+class DDPG(AddedNoise, ActorCriticRates, OffPolicy): ...
 class DdpgOptions(Folders, Run, DDPG, ReluNetworks, Domains, GoalReplay, Evaluation): ...
 
-class DeterministicUpdate(DeterministicRates, total=False):
+class DeterministicUpdate(ActorCriticRates, total=False):
     policy_delay: int
     """Gradient steps of the critics for each of the policy and the target networks. Without a preset: 2."""
     smoothing_std: float
@@ -952,7 +940,7 @@ class DeterministicUpdate(DeterministicRates, total=False):
     smoothing_clip: float
     """Bound of that noise. Without a preset: 0.5."""
 
-class TD3(RandomFirst, DeterministicUpdate, OffPolicy, total=False):
+class TD3(AddedNoise, DeterministicUpdate, OffPolicy, total=False):
     exploration_noise: Literal["gaussian", "ornstein-uhlenbeck"]
     """Noise without memory, or a process with memory. Without a preset: 'gaussian'."""
     exploration_sigma: float
@@ -960,7 +948,11 @@ class TD3(RandomFirst, DeterministicUpdate, OffPolicy, total=False):
 
 class Td3Options(Folders, Run, TD3, ReluNetworks, Domains, GoalReplay, Evaluation): ...
 
-class SoftUpdate(TypedDict, total=False):
+class SoftUpdate(ActorCriticRates, total=False):
+    policy_lr: float
+    """Learning rate of the policy (Adam). Without a preset: 0.0003."""
+    qf_lr: float
+    """Learning rate of the critics (Adam). Without a preset: 0.0003."""
     target_entropy: float | None
     """The entropy that is aimed at, of actions in [-1, 1], or in nats of choices; None means minus the entries of an
     action (0.7 ln n of n choices). Without a preset: None."""
@@ -968,12 +960,6 @@ class SoftUpdate(TypedDict, total=False):
     """What entropy counts beside rewards, fixed; None means that it follows target_entropy. Without a preset: None."""
     init_temperature: float
     """What entropy counts at first. Without a preset: 1.0."""
-    tau: float
-    """Target rate: how far target networks move in one gradient step. Without a preset: 0.005."""
-    policy_lr: float
-    """Learning rate of the policy (Adam). Without a preset: 0.0003."""
-    qf_lr: float
-    """Learning rate of the critics (Adam). Without a preset: 0.0003."""
     temperature_lr: float
     """Learning rate of the temperature (Adam). Without a preset: 0.0003."""
 
@@ -990,13 +976,25 @@ class TQC(SAC, total=False):
 
 class TqcOptions(Folders, Run, TQC, ReluNetworks, Domains, GoalReplay, Evaluation): ...
 
-class RsacOptions(Folders, Run, RandomFirst, SoftUpdate, ReluNetworks, Domains, Replay, Evaluation, total=False):
+class RsacOptions(
+    Folders,
+    Run,
+    RandomFirst,
+    SoftUpdate,
+    RolloutLimit,
+    Evaluated,
+    ReluNetworks,
+    Domains,
+    Replay,
+    Evaluation,
+    total=False,
+):
+    evaluate_every: int
+    """Evaluate after every so many epochs; 0 means never. Without a preset: 1."""
     discount: float
     """Discount factor. Without a preset: 0.99."""
     cycles_per_epoch: int
     """Cycles of an epoch; each collects steps, and then takes gradient steps. Without a preset: 20."""
-    max_steps: int | None
-    """Maximum number of steps of a rollout; None means the environment's time limit. Without a preset: None."""
     max_eval_steps: int | None
     """The same in evaluations; None means max_steps. Without a preset: None."""
     gradient_steps: int
@@ -1016,8 +1014,6 @@ class RsacOptions(Folders, Run, RandomFirst, SoftUpdate, ReluNetworks, Domains, 
     """Gradient steps per environment step. Without a preset: 1.0."""
     replay_size: int
     """Steps that the replay buffer keeps. Without a preset: 1000000."""
-    evaluate_every: int
-    """Evaluate after every so many epochs; 0 means never. Without a preset: 1."""
     hidden_size: int
     """Width of the memories of a policy and of critics that are not given. Without a preset: 64."""
     segment_length: int
@@ -1042,7 +1038,7 @@ class HillClimb(TypedDict, total=False):
     """After a success the standard deviation is divided by its square, otherwise multiplied by it. Without a preset:
     1.05."""
 
-class HillClimbing(HillClimb, total=False):
+class HillClimbing(HillClimb, RolloutLimit, ScaledActions, Evaluated, total=False):
     num_domains: int
     """Number of domains that each candidate acts in, of an environment that is randomized. Without a preset: 1."""
     num_init_states_per_domain: int
@@ -1050,17 +1046,11 @@ class HillClimbing(HillClimb, total=False):
     epsilon: float
     """Share of the worst returns of a candidate whose mean is compared (CVaR), in (0, 1]; 1 means all of them. Without
     a preset: 1.0."""
-    max_steps: int | None
-    """Maximum number of steps of a rollout; None means the environment's time limit. Without a preset: None."""
-    scale_actions: bool
-    """Bring actions from [-1, 1] to the bounds of the action space, and clip them there. Without a preset: True."""
     stop_std: float | None
     """End the training when the returns of the last stop_window means have a standard deviation below this; None never
     does. Without a preset: None."""
     stop_window: int
     """Number of newest means that stop_std is about. Without a preset: 20."""
-    evaluate_every: int
-    """Evaluate after every so many epochs; 0 means never. Without a preset: 10."""
 
 class HillClimbingOptions(Folders, Run, HillClimbing, TanhNetworks, HeldOutDomains, Evaluation): ...
 

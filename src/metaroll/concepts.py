@@ -7,7 +7,9 @@ not.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 __all__ = ["CONCEPTS", "Concept", "concepts_named"]
 
@@ -25,6 +27,8 @@ class Concept(NamedTuple):
         others: Names in other libraries that mean the same (CleanRL, Tianshou, RLlib, learn2learn, pycma).
         near: Names that mean nearly this, or not for all algorithms: they are answered, not taken.
         unless: Fields beside which foreign names may mean those, so that they are answered, too.
+        values: Texts that may stand behind a foreign name, and what they are here.
+        more: What to say of a text that goes on behind one of these.
         note: How the field is used, behind an answer at the command line.
         in_python: The same in Python; where an algorithm has no such field, what stands for it.
         absent: What to say where an algorithm has no such field.
@@ -39,6 +43,8 @@ class Concept(NamedTuple):
     others: tuple[str, ...] = ()
     near: tuple[str, ...] = ()
     unless: tuple[str, ...] = ()
+    values: Mapping[str, Any] = MappingProxyType({})
+    more: str = ""
     note: str = ""
     in_python: str = ""
     absent: str = ""
@@ -280,10 +286,12 @@ CONCEPTS: tuple[Concept, ...] = (
         ("temperature",),
         sb3=("ent_coef",),
         garage=("fixed_alpha",),
+        values={"auto": None},
+        more="a temperature that is learned begins with init_temperature",
         near=("entropy", "entropy_coeff", "alpha"),
     ),
     Concept("temperature at first", ("init_temperature",), others=("init_alpha",), near=("initial_log_entropy",)),
-    Concept("entropy to aim at", ("target_entropy",)),
+    Concept("entropy to aim at", ("target_entropy",), sb3=("target_entropy",), values={"auto": None}),
     Concept("delay of the policy", ("policy_delay",), others=("policy_freq", "policy_frequency", "actor_update_freq")),
     Concept(
         "noise of target actions",

@@ -74,6 +74,7 @@ __all__ = [
     "understood",
     "unknown_options",
     "unused",
+    "value_here",
 ]
 
 MISSING: Any = inspect.Parameter.empty
@@ -156,8 +157,6 @@ Share = Annotated[float, Bounds(0.0, 1.0)]
 """A number in [0, 1]."""
 
 _SCALARS = (bool, int, float, str)
-_ACCEPTED = {int: int | np.integer, float: int | float | np.integer | np.floating}
-"""What is taken for numbers."""
 
 
 @dataclass(frozen=True)
@@ -215,6 +214,7 @@ class Option:
             TypeError: It is of another type.
             ValueError: It lies outside the bounds, or is none of the choices.
         """
+        value = value.item() if isinstance(value, np.generic) else value
         if value is None and self.optional:
             return None
         typed = where == GIVEN
@@ -228,8 +228,8 @@ class Option:
         if self.kind is float and isinstance(value, str) and not typed:
             with contextlib.suppress(ValueError):
                 value = float(value)  # YAML 1.1 reads 3e-4 as text
-        right = _ACCEPTED.get(self.kind, self.kind)
-        if self.many or not isinstance(value, right) or isinstance(value, bool) != (self.kind is bool):
+        right = isinstance(value, int | float if self.kind is float else self.kind)
+        if self.many or not right or isinstance(value, bool) != (self.kind is bool):
             example = f", as in {shortened(_listed(self, value))}" if self.many and _is_one(value) else ""
             got = shortened(value) + (
                 said(f" of type {type(value).__name__}", "") if typed and value is not None else ""
@@ -282,6 +282,15 @@ class Config(metaclass=_NamesUnderstood):
         UnknownNameError: There is no field of a name; says the nearest ones.
     """
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        # ``name = default`` gives a field of a base another default, and leaves its type and its text.
+        inherited: dict[str, Any] = {}
+        for kind in cls.__mro__[:0:-1]:
+            again = vars(cls).keys() & inspect.get_annotations(kind).keys()
+            inherited |= {name: _hints_of(kind)[name] for name in again}
+        cls.__annotations__ = {**inherited, **inspect.get_annotations(cls)}
+
     def __post_init__(self) -> None:
         for option in options_of(type(self)):
             # Plain Python, so that equal configs have equal texts: 1 is 1.0 where a float is meant, lists are tuples.
@@ -309,11 +318,16 @@ class Config(metaclass=_NamesUnderstood):
 @functools.cache
 def options_of(kind: type[Config]) -> tuple[Option, ...]:
     """The fields of a config, in the order of the dataclass."""
-    hints = typing.get_type_hints(kind, include_extras=True)
+    hints = _hints_of(kind)
     return tuple(
         _option_of(field, hints[field.name])
         for field in dataclasses.fields(kind)  # type: ignore[arg-type]  # all configs are dataclasses
     )
+
+
+@functools.cache
+def _hints_of(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind, include_extras=True)
 
 
 def _option_of(field: dataclasses.Field[Any], hint: Any) -> Option:
@@ -453,7 +467,7 @@ def understood(
                 raise ValueError(
                     f"{written(name)} is given twice, by {written(source[name])} and {written(given)}: keep one"
                 )
-            source[name], result[name] = given, value
+            source[name], result[name] = given, value_here(given, name, value, written)
     return result, {name: given for name, given in source.items() if name != given}
 
 
@@ -477,6 +491,22 @@ def names_here(given: str, options: Sequence[Option], written: Callable[[str], s
         )
         return [name]
     return [given]
+
+
+def value_here(given: str, name: str, value: Any, written: Callable[[str], str] = str) -> Any:
+    """What ``value`` behind the name ``given`` of another library is in the option ``name`` that it means.
+
+    Raises:
+        ValueError: There is more to it than one option can say.
+    """
+    for concept in concepts_named(given):
+        if name in concept.fields and given in concept.taken and isinstance(value, str):
+            if value in concept.values:
+                return concept.values[value]
+            if concept.more and value.startswith(tuple(concept.values)):
+                known = " or ".join(map(repr, concept.values))
+                raise ValueError(f"{written(given)} must be a number or {known}, got {value!r}: {concept.more}")
+    return value
 
 
 def _frames_of_ours() -> int:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from metaroll import configs
-from metaroll.training.settings.table import CONFIGS, run_options
+from metaroll.configs.table import CONFIGS, run_options
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "options.md").read_text("utf-8")

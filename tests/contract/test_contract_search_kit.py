@@ -31,9 +31,9 @@ CASES: dict[str, tuple[Callable[[], Search[Any]], dict[str, Any]]] = {
     "ARS": (ARS, {}),
     "ARS, the best": (lambda: ARS(num_directions=6, num_best=3), {}),
     "AveragedMean": (lambda: AveragedMean(search=CMA(), window=3), {}),
-    "CEM": (lambda: CEM(population=8, num_best=3), {}),
+    "CEM": (lambda: CEM(population=8, best_frac=0.375, extra_std=0.0), {}),
     "CEM, full": (
-        lambda: CEM(population=8, num_best=3, covariance="full", extra_std=0.2, mirrored=True, elitism=True),
+        lambda: CEM(population=8, best_frac=0.375, covariance="full", extra_std=0.2, mirrored=True, elitism=True),
         {},
     ),
     "CMA": (CMA, {}),

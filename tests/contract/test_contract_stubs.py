@@ -14,7 +14,7 @@ import pytest
 
 import metaroll
 from metaroll.config import MISSING
-from metaroll.training.settings.table import CONFIGS, run_options
+from metaroll.configs.table import CONFIGS, run_options
 
 ROOT = Path(__file__).parents[2]
 # What a user writes, and the type that pyright finds in `reveal_type` of it.

@@ -11,9 +11,9 @@ import yaml
 from corpus.archives import write_json
 from corpus.runs import write_teacher
 from metaroll.config import Option
+from metaroll.configs.table import run_options
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES
 from metaroll.training.session import experiments
-from metaroll.training.settings.table import run_options
 
 _ENVS = {
     "pearl": "point-robot",

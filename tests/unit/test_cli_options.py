@@ -9,9 +9,9 @@ import pytest
 
 from metaroll.cli.options import options_class, parse, renamed_flags
 from metaroll.config import MISSING, Config, Option, Was, Whole, merge_layers, options_of
+from metaroll.configs.table import run_options
 from metaroll.errors import UnknownNameError, UsageError
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES
-from metaroll.training.settings.table import run_options
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,13 +12,13 @@ import pytest
 
 import metaroll
 from metaroll.cli.main import main
+from metaroll.configs.table import run_options
 from metaroll.envs.base.task_family import registered_families
 from metaroll.envs.lookup.registry import family_names, get_family
 from metaroll.errors import UnknownNameError, UsageError
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm, preset, preset_names
 from metaroll.training.session.experiments import resolve
 from metaroll.training.session.sizes import size_text
-from metaroll.training.settings.table import run_options
 
 PAIRS = [(algo, env) for algo in ALGORITHM_NAMES for env in preset_names(algo)]
 
@@ -175,7 +175,7 @@ def test_only_descriptions_know_names_of_algorithms():
     sources = [*(package / "cli").rglob("*.py"), *(package / "training").rglob("*.py")]
     known = re.compile("|".join(f"[\"']{re.escape(name)}[\"']" for name in ALGORITHM_NAMES))
     found = {path.name for path in sources if known.search(path.read_text()) and path.parent.name != "algorithms"}
-    assert found == {"demo.py", "sim2real.py", "table.py", "algorithms.py"}  # demos of PEARL and PPO, and all settings
+    assert found == {"demo.py", "sim2real.py"}  # demos of PEARL and PPO
 
 
 def test_descriptions_wait_for_no_heavy_package_and_parse_no_arguments():

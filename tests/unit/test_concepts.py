@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 import metaroll
+from metaroll import configs
+from metaroll.cli.options import renamed_flags
 from metaroll.concepts import CONCEPTS, concepts_named
 from metaroll.config import near_options, options_of, understood
 from metaroll.configs import EngineConfig
-from metaroll.errors import UnknownNameError
+from metaroll.configs.table import CONFIGS, run_options
+from metaroll.errors import UnknownNameError, UsageError, in_shell
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES
-from metaroll.training.settings.table import CONFIGS, run_options
 
 ALL_NAMES = sorted({option.name for algo in ALGORITHM_NAMES for option in run_options(algo)})
 
@@ -168,7 +170,25 @@ def test_a_name_that_may_mean_two_things_is_answered_with_both() -> None:
 
 
 def test_options_have_no_name_twice_within_an_algorithm() -> None:
-    for algo, configs in CONFIGS.items():
-        for config in configs:
+    for algo, kinds in CONFIGS.items():
+        for config in kinds:
             names = [field.name for field in dataclasses.fields(config)]
             assert len(names) == len(set(names)) == len(options_of(config)), (algo, config)
+
+
+def test_auto_of_stable_baselines3_means_what_is_none_here() -> None:
+    learned = configs.SACConfig(ent_coef="auto", target_entropy="auto")
+    assert (learned.temperature, learned.target_entropy) == (None, None)
+    assert metaroll.agent("sac", "Pendulum-v1", ent_coef="auto").config["algorithm"]["temperature"] is None
+    assert renamed_flags(["--ent-coef=auto"], run_options("sac"))[0] == ["--temperature=None"]
+    assert renamed_flags(["--ent-coef", "auto", "--seed", "1"], run_options("sac"))[0][:2] == ["--temperature", "None"]
+    hint = "must be a number or 'auto', got 'auto_0.1': a temperature that is learned begins with init_temperature"
+    with pytest.raises(ValueError, match=f"^ent_coef {hint}"):
+        configs.SACConfig(ent_coef="auto_0.1")
+    with in_shell(), pytest.raises(UsageError, match=f"^--ent-coef {hint}"):
+        renamed_flags(["--ent-coef", "auto_0.1"], run_options("sac"))
+    for text in ("automatic", 1j):
+        with pytest.raises((TypeError, ValueError), match="ent_coef must be a number"):
+            configs.SACConfig(ent_coef=text)
+    with pytest.raises(TypeError, match="ent_coef must be a number, got 'auto'"):
+        configs.PPOConfig(ent_coef="auto")

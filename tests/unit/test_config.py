@@ -10,10 +10,12 @@ import sys
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import metaroll
 from metaroll.config import (
     Added,
     Bounds,
@@ -59,7 +61,7 @@ class WalkConfig(Config):
 class LongWalkConfig(WalkConfig):
     """The same, with another default and a field more."""
 
-    num_walks: Annotated[Whole, "Walks of an epoch."] = 30
+    num_walks = 30
     rest: Annotated[float, "Seconds between them."] = 1.0
 
 
@@ -114,6 +116,18 @@ def test_equal_values_make_equal_configs(count: int, share: float, sizes: list[i
         assert other == config and described(other) == described(config)
 
 
+def test_arrays_and_numbers_of_numpy_are_plain_python() -> None:
+    config = WalkConfig(sizes=np.array([64, 32]), num_walks=np.int64(4), discount=np.float64(0.5))  # type: ignore[arg-type]
+    assert config == WalkConfig(sizes=(64, 32), num_walks=4, discount=0.5)
+    assert described(config) == described(WalkConfig(sizes=(64, 32), num_walks=4, discount=0.5))
+    values = {"hidden_sizes": np.array([64, 32]), "num_passes": np.int64(3), "learning_rate": np.float64(0.1)}
+    agent = metaroll.agent("ppo", "CartPole-v1", **values)
+    plain = metaroll.agent("ppo", "CartPole-v1", hidden_sizes=(64, 32), num_passes=3, learning_rate=0.1)
+    assert repr(agent.config) == repr(plain.config)
+    with pytest.raises(ValueError, match=r"hidden_sizes in the options must be an integer, got 64\.0"):
+        metaroll.agent("ppo", "CartPole-v1", hidden_sizes=np.array([64, 0.5]))
+
+
 def test_a_config_and_keywords_are_one_config() -> None:
     given_one = WalkConfig(num_walks=5)
     assert config_of(WalkConfig, None, {}) == WalkConfig()
@@ -164,6 +178,10 @@ def test_a_subclass_has_the_fields_of_its_bases_with_its_own_defaults() -> None:
     names = [option.name for option in options_of(LongWalkConfig)]
     assert names == [*(option.name for option in options_of(WalkConfig)), "rest"]
     assert LongWalkConfig() == LongWalkConfig(num_walks=30, rest=1.0)
+    (first, *_), (longer, *_) = options_of(WalkConfig), options_of(LongWalkConfig)
+    assert longer == replace(first, default=30)
+    with pytest.raises(ValueError, match="num_walks"):
+        LongWalkConfig(num_walks=0)
 
 
 def test_a_field_without_a_text_or_of_another_type_is_the_author_s_mistake() -> None:
@@ -213,7 +231,5 @@ def test_names_that_were_given_hold_for_all_messages_inside_and_for_none_outside
 
 
 def test_modules_of_configs_need_no_torch() -> None:
-    code = (
-        "import sys, metaroll.training.settings.table; sys.exit('torch' in sys.modules or 'gymnasium' in sys.modules)"
-    )
+    code = "import sys, metaroll.configs.table; sys.exit('torch' in sys.modules or 'gymnasium' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -186,7 +186,12 @@ def test_a_target_ends_all_with_the_start_that_reached_it():
 # ------------------------------------------------------------------------------------------------------------ resuming
 @pytest.mark.parametrize(
     "search",
-    [STEADY, RestartedCMA(cma=CMA(population=4, tolfun=1.0), rule="bipop"), CEM(population=6, num_best=3), ARS()],
+    [
+        STEADY,
+        RestartedCMA(cma=CMA(population=4, tolfun=1.0), rule="bipop"),
+        CEM(population=6, best_frac=0.5, extra_std=0.0),
+        ARS(),
+    ],
     ids=["cma", "bipop", "cem", "ars"],
 )
 @pytest.mark.parametrize("moment", [0, 2, 3, 5, 9, 11])

@@ -12,7 +12,8 @@ import pytest
 from metaroll.cli.main import main
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import InvalidValueError, ShapeError, SnapshotError
-from metaroll.functional.parameter_noise import adapted_spread, default_population, noisy_sets
+from metaroll.functional.parameter_noise import adapted_spread, noisy_sets
+from metaroll.functional.search.base import default_population
 from metaroll.learners.hill_climbing import HillClimbing
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.rollouts.samplers.parameter_exploration import ParameterExplorationSampler

@@ -13,11 +13,11 @@ from gymnasium.spaces import Box
 
 import metaroll
 from metaroll.cli.main import main
+from metaroll.configs.evaluation import MetaEvaluationConfig
 from metaroll.tasks.domain_access import check_param_ranges, set_domain_params
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.session.experiments import resolve
-from metaroll.training.settings.evaluation import MetaEvaluationConfig
 
 IDLE: list[tuple[str, str, dict[str, Any], str]] = [
     ("ppo", "Pendulum-v1", {"num_train_tasks": 5}, r"num_train_tasks=5 has no effect: .* without tasks"),

@@ -16,6 +16,7 @@ import pytest
 from test_training_snapshots import Killed, die_after
 from training_fakes import HORIZON, GoalEnv, GoalLearner, GuessPolicy, goal_updates, make_learner
 
+from metaroll.configs.evaluation import MetaEvaluationConfig
 from metaroll.errors import NotSetupError, RunExistsError, ShapeError, SnapshotError, TaskOverlapError
 from metaroll.learners.base import RLAlgorithm
 from metaroll.rollouts.garage.local_sampler import LocalSampler
@@ -24,7 +25,6 @@ from metaroll.seeding import derive_seed
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.run.runner import LocalRunner
-from metaroll.training.settings.evaluation import MetaEvaluationConfig
 from metaroll.training.store.files import read_json
 from metaroll.training.store.metrics_log import FILE_NAME, read_metrics
 from metaroll.training.store.snapshots import Snapshot, SnapshotConfig, snapshots_of

@@ -19,9 +19,9 @@ from typing import Annotated, Any, TypeVar
 import tyro
 from rich.console import Console
 
-from metaroll.config import MISSING, Option, largest_integer, names_here, near_options
+from metaroll.config import MISSING, Option, largest_integer, names_here, near_options, value_here
 from metaroll.data.folders.links import refuse_link
-from metaroll.errors import UnknownNameError, UsageError, command_text, option_text, shortened
+from metaroll.errors import UnknownNameError, UsageError, blame_input, command_text, option_text, shortened
 from metaroll.training.display.consoles import HelpShown, make_console
 
 __all__ = [
@@ -137,8 +137,10 @@ def renamed_flags(arguments: Sequence[str], options: Sequence[Option]) -> tuple[
         for name in here:
             if typed.setdefault(name, plain) != plain and no == "" and not typed[name].startswith("--no-"):
                 raise UsageError(f"{option_text(name)} is given twice, by {typed[name]} and {plain}: keep one")
-        for written in flags:
-            result += [f"{written}{equals}{value}", *values]
+        for name, written in zip(here or [""], flags, strict=True):
+            with blame_input():
+                texts = [value_here(plain[2:].replace("-", "_"), name, text, option_text) for text in (value, *values)]
+            result += [f"{written}{equals}{texts[0]}", *map(str, texts[1:])]
     return result, names
 
 

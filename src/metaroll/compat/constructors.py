@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import nn
 
+from metaroll.compat.config_fields import ConfigField
 from metaroll.config import config_of
+from metaroll.configs.evaluation import MetaEvaluationConfig
 from metaroll.functional.search.multi_start import Starts
 from metaroll.learners.evolution import CEM as _CEM
 from metaroll.learners.evolution import CMAES as _CMAES
@@ -26,7 +27,6 @@ from metaroll.policies.networks import MLPEncoder
 from metaroll.rollouts.garage.workers import DefaultWorker, Worker, evaluates_deterministically
 from metaroll.tasks.task_sampler import TaskSampler
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator as _MetaEvaluator
-from metaroll.training.settings.evaluation import MetaEvaluationConfig
 from metaroll.types import EnvSpec, EnvUpdate
 
 __all__ = ["CEM", "CMAES", "PEARL", "MetaEvaluator", "OffPolicyRLAlgorithm"]
@@ -58,9 +58,9 @@ class OffPolicyRLAlgorithm(OffPolicyLearner[OffPolicyConfig]):
         smooth_return: Cycles tell the average return of all episodes, rather than of those of the epoch (which the log
             has).
         exploration_policy: What acts in training; ``None`` means the usual one.
+        evaluate_every: Evaluate after every so many epochs; 0 means never.
         update_to_data: Gradient steps per environment step.
         n_step: Rewards to sum before the value of an observation counts.
-        evaluate_every: Evaluate after every so many epochs; 0 means never.
         n_eval_trajs: Episodes of an evaluation, where the runner was given no evaluator.
         task_sampler: Variations of the environment to train in: a list of ``EnvUpdate``, or a sampler; ``None`` means
             the nominal environment.
@@ -88,9 +88,9 @@ class OffPolicyRLAlgorithm(OffPolicyLearner[OffPolicyConfig]):
         reward_scale: float = 1.0,
         smooth_return: bool = True,
         exploration_policy: Any = None,
+        evaluate_every: int = 1,
         update_to_data: float = 1.0,
         n_step: int = 1,
-        evaluate_every: int = 1,
         n_eval_trajs: int | None = None,
         task_sampler: Any = None,
         test_env_sampler: Any = None,
@@ -115,9 +115,9 @@ class OffPolicyRLAlgorithm(OffPolicyLearner[OffPolicyConfig]):
                     "rollout_batch_size": rollout_batch_size,
                     "reward_scale": reward_scale,
                     "smooth_return": smooth_return,
+                    "evaluate_every": evaluate_every,
                     "update_to_data": update_to_data,
                     "n_step": n_step,
-                    "evaluate_every": evaluate_every,
                 },
             ),
             policy=policy,
@@ -134,86 +134,15 @@ class OffPolicyRLAlgorithm(OffPolicyLearner[OffPolicyConfig]):
     def train_once(self, itr: int, paths: Sequence[Mapping[str, Any]]) -> float:
         """See ``OffPolicyLearner.train_once``."""
 
-    @property
-    def steps_per_epoch(self) -> int:
-        """``config.cycles_per_epoch``."""
-        return self.config.cycles_per_epoch
-
-    @steps_per_epoch.setter
-    def steps_per_epoch(self, value: int) -> None:
-        self.config = replace(self.config, cycles_per_epoch=value)
-
-    @property
-    def n_train_steps(self) -> int:
-        """``config.gradient_steps``."""
-        return self.config.gradient_steps
-
-    @n_train_steps.setter
-    def n_train_steps(self, value: int) -> None:
-        self.config = replace(self.config, gradient_steps=value)
-
-    @property
-    def buffer_batch_size(self) -> int:
-        """``config.batch_size``."""
-        return self.config.batch_size
-
-    @buffer_batch_size.setter
-    def buffer_batch_size(self, value: int) -> None:
-        self.config = replace(self.config, batch_size=value)
-
-    @property
-    def min_buffer_size(self) -> int:
-        """``config.warmup_steps``."""
-        return self.config.warmup_steps
-
-    @min_buffer_size.setter
-    def min_buffer_size(self, value: int) -> None:
-        self.config = replace(self.config, warmup_steps=value)
-
-    @property
-    def rollout_batch_size(self) -> int:
-        """``config.num_envs``."""
-        return self.config.num_envs
-
-    @rollout_batch_size.setter
-    def rollout_batch_size(self, value: int) -> None:
-        self.config = replace(self.config, num_envs=value)
-
-    @property
-    def reward_scale(self) -> float:
-        """``config.reward_scale``."""
-        return self.config.reward_scale
-
-    @reward_scale.setter
-    def reward_scale(self, value: float) -> None:
-        self.config = replace(self.config, reward_scale=value)
-
-    @property
-    def smooth_return(self) -> bool:
-        """``config.smooth_return``."""
-        return self.config.smooth_return
-
-    @smooth_return.setter
-    def smooth_return(self, value: bool) -> None:
-        self.config = replace(self.config, smooth_return=value)
-
-    @property
-    def update_to_data(self) -> float:
-        """``config.update_to_data``."""
-        return self.config.update_to_data
-
-    @update_to_data.setter
-    def update_to_data(self, value: float) -> None:
-        self.config = replace(self.config, update_to_data=value)
-
-    @property
-    def n_step(self) -> int:
-        """``config.n_step``."""
-        return self.config.n_step
-
-    @n_step.setter
-    def n_step(self, value: int) -> None:
-        self.config = replace(self.config, n_step=value)
+    steps_per_epoch = ConfigField[int]("cycles_per_epoch")
+    n_train_steps = ConfigField[int]("gradient_steps")
+    buffer_batch_size = ConfigField[int]("batch_size")
+    min_buffer_size = ConfigField[int]("warmup_steps")
+    rollout_batch_size = ConfigField[int]("num_envs")
+    reward_scale = ConfigField[float]("reward_scale")
+    smooth_return = ConfigField[bool]("smooth_return")
+    update_to_data = ConfigField[float]("update_to_data")
+    n_step = ConfigField[int]("n_step")
 
 
 class CEM(_CEM):
@@ -236,7 +165,7 @@ class CEM(_CEM):
         mirrored: Draw candidates in pairs on both sides of the mean.
         elitism: Try the best candidate so far again in each epoch.
         trials: How candidates are tried; ``None`` means ``Trials()``.
-        starts: How often the search begins; ``None`` means once.
+        starts: How often the search begins, the best of which goes on; ``None`` means once.
         task_sampler: Variations to try candidates in: a list of ``EnvUpdate``, or a sampler; ``None`` means the nominal
             environment.
         test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
@@ -319,7 +248,7 @@ class CMAES(_CMAES):
         max_repetitions: How many times as many rollouts a candidate may get where chance decides.
         target: Return that ends the training; ``None`` means none.
         trials: How candidates are tried; ``None`` means ``Trials()``.
-        starts: How often the search begins; ``None`` means once.
+        starts: How often the search begins, the best of which goes on; ``None`` means once.
         task_sampler: Variations to try candidates in: a list of ``EnvUpdate``, or a sampler; ``None`` means the nominal
             environment.
         test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
@@ -433,9 +362,9 @@ class PEARL(_PEARL):
         reward_scale: Factor of the rewards; acts as an inverse temperature.
         update_post_train: Episodes between two inferences of the posterior while collecting. The first of them are
             collected under the prior.
+        evaluate_every: Evaluate after every so many epochs; 0 means never.
         context_reward_key: Name of an env_info ('sparse_reward') that replaces the reward in the context; actor and
             critic keep the reward.
-        evaluate_every: Meta-test after every so many epochs; 0 means never.
         memory_limit: Refuse buffers that could outgrow so many bytes; ``None`` means no limit.
         env_spec: Spec of the nominal environment (not augmented); ``None`` builds ``env[0]()`` to read it.
         qf2: The second Q function; ``None`` means a copy of ``qf`` with weights of its own.
@@ -486,8 +415,8 @@ class PEARL(_PEARL):
         reward_scale: float = 1,
         update_post_train: int = 1,
         *,
-        context_reward_key: str | None = None,
         evaluate_every: int = 1,
+        context_reward_key: str | None = None,
         memory_limit: int | None = None,
         env_spec: EnvSpec | None = None,
         qf2: nn.Module | None = None,
@@ -531,8 +460,8 @@ class PEARL(_PEARL):
                     "replay_buffer_size": replay_buffer_size,
                     "reward_scale": reward_scale,
                     "update_post_train": update_post_train,
-                    "context_reward_key": context_reward_key,
                     "evaluate_every": evaluate_every,
+                    "context_reward_key": context_reward_key,
                     "memory_limit": memory_limit,
                 },
             ),
@@ -660,83 +589,12 @@ class MetaEvaluator(_MetaEvaluator):
         """``num_test_tasks``."""
         return self.num_test_tasks
 
-    @property
-    def n_test_rollouts(self) -> int:
-        """``config.num_episodes``."""
-        return self.config.num_episodes
-
-    @n_test_rollouts.setter
-    def n_test_rollouts(self, value: int) -> None:
-        self.config = replace(self.config, num_episodes=value)
-
-    @property
-    def deterministic(self) -> bool:
-        """``config.deterministic``."""
-        return self.config.deterministic
-
-    @deterministic.setter
-    def deterministic(self, value: bool) -> None:
-        self.config = replace(self.config, deterministic=value)
-
-    @property
-    def return_reward_key(self) -> str | None:
-        """``config.return_reward_key``."""
-        return self.config.return_reward_key
-
-    @return_reward_key.setter
-    def return_reward_key(self, value: str | None) -> None:
-        self.config = replace(self.config, return_reward_key=value)
-
-    @property
-    def posterior_sampling(self) -> bool:
-        """``config.posterior_sampling``."""
-        return self.config.posterior_sampling
-
-    @posterior_sampling.setter
-    def posterior_sampling(self, value: bool) -> None:
-        self.config = replace(self.config, posterior_sampling=value)
-
-    @property
-    def num_prior_episodes(self) -> int:
-        """``config.num_prior_episodes``."""
-        return self.config.num_prior_episodes
-
-    @num_prior_episodes.setter
-    def num_prior_episodes(self, value: int) -> None:
-        self.config = replace(self.config, num_prior_episodes=value)
-
-    @property
-    def deterministic_exploration(self) -> bool | None:
-        """``config.deterministic_exploration``."""
-        return self.config.deterministic_exploration
-
-    @deterministic_exploration.setter
-    def deterministic_exploration(self, value: bool | None) -> None:
-        self.config = replace(self.config, deterministic_exploration=value)
-
-    @property
-    def adaptation_rounds(self) -> int | None:
-        """``config.adaptation_rounds``."""
-        return self.config.adaptation_rounds
-
-    @adaptation_rounds.setter
-    def adaptation_rounds(self, value: int | None) -> None:
-        self.config = replace(self.config, adaptation_rounds=value)
-
-    @property
-    def episodes_per_round(self) -> int | None:
-        """``config.episodes_per_round``."""
-        return self.config.episodes_per_round
-
-    @episodes_per_round.setter
-    def episodes_per_round(self, value: int | None) -> None:
-        self.config = replace(self.config, episodes_per_round=value)
-
-    @property
-    def adapt_from(self) -> Literal["last", "all"]:
-        """``config.adapt_from``."""
-        return self.config.adapt_from
-
-    @adapt_from.setter
-    def adapt_from(self, value: Literal["last", "all"]) -> None:
-        self.config = replace(self.config, adapt_from=value)
+    n_test_rollouts = ConfigField[int]("num_episodes")
+    deterministic = ConfigField[bool]("deterministic")
+    return_reward_key = ConfigField[str | None]("return_reward_key")
+    posterior_sampling = ConfigField[bool]("posterior_sampling")
+    num_prior_episodes = ConfigField[int]("num_prior_episodes")
+    deterministic_exploration = ConfigField[bool | None]("deterministic_exploration")
+    adaptation_rounds = ConfigField[int | None]("adaptation_rounds")
+    episodes_per_round = ConfigField[int | None]("episodes_per_round")
+    adapt_from = ConfigField[Literal["last", "all"]]("adapt_from")

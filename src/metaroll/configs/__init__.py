@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from metaroll.configs.evaluation import EvaluationConfig, MetaEvaluationConfig
+from metaroll.configs.run import RunConfig
 from metaroll.functional.search.configs import (
     ARSConfig,
     OpenAIESConfig,
@@ -37,8 +39,6 @@ from metaroll.rollouts.configs import (
     SimulationConfig,
     WorkersConfig,
 )
-from metaroll.training.settings.evaluation import EvaluationConfig, MetaEvaluationConfig
-from metaroll.training.settings.run import RunConfig
 
 __all__ = [
     "ARSConfig",

@@ -2,64 +2,40 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from metaroll.checks import check_whole
-from metaroll.errors import ShapeError, unknown_name
 from metaroll.functional.hyper_sphere import sample_from_hyper_sphere_surface
 from metaroll.seeding import as_generator
 
-__all__ = ["NOISES", "adapted_spread", "default_population", "noisy_sets"]
-
-NOISES = ("normal", "sphere")
-"""Kinds of noise that ``noisy_sets`` knows."""
-
-
-def default_population(num_params: int) -> int:
-    """``4 + int(3 ln P)``, the usual size of a population in P dimensions.
-
-    Raises:
-        ValueError: ``num_params`` is below 1.
-    """
-    return 4 + int(3.0 * math.log(check_whole("num_params", num_params)))
+__all__ = ["adapted_spread", "noisy_sets"]
 
 
 def noisy_sets(
     mean: np.ndarray,
     spread: float,
     num_sets: int,
-    noise: str,
+    noise: Literal["normal", "sphere"],
     generator: np.random.Generator | int | Sequence[int] | None = None,
 ) -> np.ndarray:
     """``num_sets`` parameter vectors around ``mean``, float32 ``(num_sets, P)``.
 
     Args:
-        mean: Shape ``(P,)``.
+        mean: Shape ``(P,)``, float64.
         spread: Standard deviation of each parameter (normal), or the distance of every set from the mean (sphere).
         num_sets: How many.
         noise: ``"normal"``: independent normal noise on each parameter. ``"sphere"``: uniform on the surface of a
             hypersphere around the mean.
         generator: Source of randomness; ``None`` means fresh entropy.
-
-    Raises:
-        ShapeError: ``mean`` has another shape.
-        UnknownNameError: There is no such noise.
     """
-    center = np.asarray(mean, dtype=np.float64)
-    if center.ndim != 1 or not center.size:
-        raise ShapeError(f"mean must have shape (P,) with at least one parameter, got {center.shape}")
-    count, drawn = check_whole("num_sets", num_sets), as_generator(generator)
-    if noise not in NOISES:
-        raise unknown_name("noise", str(noise), NOISES)
+    drawn = as_generator(generator)
     if noise == "normal":
-        steps: Any = drawn.standard_normal((count, len(center)))
+        steps: Any = drawn.standard_normal((num_sets, len(mean)))
     else:
-        steps = sample_from_hyper_sphere_surface(len(center), "normal", num_samples=count, generator=drawn).numpy()
-    return (center + spread * steps).astype(np.float32)
+        steps = sample_from_hyper_sphere_surface(len(mean), "normal", num_samples=num_sets, generator=drawn).numpy()
+    return (mean + spread * steps).astype(np.float32)
 
 
 def adapted_spread(

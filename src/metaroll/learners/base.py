@@ -1,18 +1,29 @@
-"""What every learner offers: ``RLAlgorithm``, and ``MetaRLAlgorithm`` for those that adapt to a task."""
+"""What every learner offers: ``RLAlgorithm``, or ``MetaRLAlgorithm`` if it adapts to a task; and shared settings."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast, final
+from typing import TYPE_CHECKING, Annotated, Any, cast, final
 
-from metaroll.types import EnvSpec
+from metaroll.config import Config, Count, Positive, Was, Whole
 
 if TYPE_CHECKING:
     from metaroll.learners.runner import Runner
+    from metaroll.types import EnvSpec
 
-__all__ = ["NOP", "AlgorithmInfo", "MetaRLAlgorithm", "RLAlgorithm"]
+__all__ = [
+    "NOP",
+    "AdamSteps",
+    "AlgorithmInfo",
+    "Evaluated",
+    "MetaRLAlgorithm",
+    "NewData",
+    "RLAlgorithm",
+    "RolloutLimit",
+    "ScaledActions",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,3 +254,54 @@ class MetaRLAlgorithm(RLAlgorithm):
 
 def _has_state(kind: type[RLAlgorithm]) -> bool:
     return kind.state_dict is not RLAlgorithm.state_dict and kind.load_state_dict is not RLAlgorithm.load_state_dict
+
+
+# ------------------------------------------------------------------------------- settings that several learners have
+@dataclass(frozen=True, kw_only=True)
+class Evaluated(Config):
+    """How often a learner is evaluated."""
+
+    evaluate_every: Annotated[Count, "Evaluate after every so many epochs; 0 means never."] = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutLimit(Config):
+    """How long rollouts are."""
+
+    max_steps: Annotated[
+        Whole | None,
+        Was("max_path_length"),
+        "Maximum number of steps of a rollout; null means the environment's time limit.",
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaledActions(Config):
+    """What becomes of actions."""
+
+    scale_actions: Annotated[
+        bool, "Bring actions from [-1, 1] to the bounds of the action space, and clip them there."
+    ] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdamSteps(Config):
+    """Gradient steps of one learning rate."""
+
+    learning_rate: Annotated[Positive, "Learning rate (Adam)."] = 1e-3
+    max_grad_norm: Annotated[
+        Positive | None, "Maximum norm of the gradient, of all networks together; null does not limit it."
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewData(AdamSteps, RolloutLimit):
+    """Learning from what an epoch has collected."""
+
+    steps_per_epoch: Annotated[
+        Whole, "Minimum number of environment steps per epoch; rollouts are never cut, so there may be more."
+    ] = 4000
+    tasks_per_epoch: Annotated[
+        Whole | None, "Variations drawn per epoch; null means as many as full-length rollouts are needed."
+    ] = None
+    num_passes: Annotated[Whole, "Passes over the data of an epoch."] = 4

@@ -6,12 +6,12 @@ import logging
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, ClassVar, final
+from dataclasses import fields, replace
+from typing import Any, ClassVar, Generic, TypeVar, final
 
 import numpy as np
 
-from metaroll.config import config_of, described
+from metaroll.config import config_of, described, parts_of
 from metaroll.data.rollouts import Rollouts
 from metaroll.errors import InvalidValueError, ShapeError
 from metaroll.functional.cvar import conditional_value_at_risk
@@ -19,13 +19,17 @@ from metaroll.functional.running_moments import Moments, add_rows
 from metaroll.functional.search.averaging import AveragedMean
 from metaroll.functional.search.base import Search, restored, state_tree
 from metaroll.functional.search.cem import CEM as CEMSearch
-from metaroll.functional.search.cem import num_elites
 from metaroll.functional.search.cma import CMA
 from metaroll.functional.search.multi_start import MultiStart, Starts
 from metaroll.functional.search.restarts import RestartedCMA
 from metaroll.functional.search.reviewing import Reviewed
 from metaroll.learners.base import RLAlgorithm
-from metaroll.learners.evolution_configs import CEMLearnerConfig, CMAESLearnerConfig, SearchConfig
+from metaroll.learners.evolution_configs import (
+    CEMLearnerConfig,
+    CMAESLearnerConfig,
+    HillClimbingConfig,
+    SearchConfig,
+)
 from metaroll.learners.on_policy_training import Progress, TrainingTasks, horizon_of, train_epochs
 from metaroll.learners.runner import Runner
 from metaroll.learners.snapshots import fingerprint_of, load_or_keep
@@ -38,8 +42,10 @@ __all__ = ["CEM", "CMAES", "Evolution", "SearchLearner"]
 
 _LOG = logging.getLogger(__name__)
 
+C = TypeVar("C", bound=SearchConfig | HillClimbingConfig)
 
-class SearchLearner(RLAlgorithm):
+
+class SearchLearner(RLAlgorithm, Generic[C]):
     """Tries the candidates of a search as parameters of a policy, and tells it their returns.
 
     Only parameters that require a gradient are searched: statistics and scales are none. All candidates of an epoch
@@ -50,35 +56,42 @@ class SearchLearner(RLAlgorithm):
 
     Args:
         env_spec: Environment or spec.
-        policy: What is trained.
-        config: Length and weight of rollouts.
-        trials: How candidates are tried; ``None`` means the defaults.
+        config: Settings; ``None`` means the defaults.
+        policy: What is trained, with the parameters that require a gradient.
+        trials: How candidates are tried; ``None`` means ``Trials()``.
         starts: How often the search begins, the best of which goes on; ``None`` means once.
-        task_sampler: What candidates are tried in: a sampler or list of ``EnvUpdate``; ``None`` means the environment.
+        task_sampler: Variations to try candidates in: a list of ``EnvUpdate``, or a sampler; ``None`` means the nominal
+            environment.
         test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
         seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
+        options: Settings by name, in place of those of ``config``.
 
     Attributes:
+        config_class: Its settings.
+        config: The same, with their values.
         stream: Name of the random numbers of candidates, from which and the seed they are drawn.
     """
 
+    config_class: ClassVar[type[SearchConfig | HillClimbingConfig]] = SearchConfig
     stream: ClassVar[str] = "search"
 
     def __init__(
         self,
         env_spec: Any,
-        policy: ActingPolicy,
+        config: C | None = None,
         *,
-        config: SearchConfig,
+        policy: ActingPolicy,
         trials: Trials | None = None,
         starts: Starts | None = None,
         task_sampler: Any = None,
         test_env_sampler: Any = None,
         seed: int | None = None,
+        **options: Any,
     ) -> None:
+        self.config: C = config_of(self.config_class, config, options)  # type: ignore[arg-type]  # its own class
         self.env_spec = EnvSpec.from_env(env_spec)
-        self.max_path_length = horizon_of(config.max_steps, self.env_spec)
-        self.discount, self.test_env_sampler = config.discount, test_env_sampler
+        self.max_path_length = horizon_of(self.config.max_steps, self.env_spec)
+        self.discount, self.test_env_sampler = self.config.discount, test_env_sampler
         _check_kinds(trials, starts)
         self.trials = Trials() if trials is None else trials
         """How candidates are tried."""
@@ -94,7 +107,8 @@ class SearchLearner(RLAlgorithm):
         self._tasks = TrainingTasks(task_sampler, derive_seed("search tasks", self.seed))
         self._in_tasks = task_sampler is not None
         self._generator = np.random.default_rng(derive_seed(self.stream, self.seed))
-        self._search = _composed(self._make_search(), self.trials, self.starts)
+        self._plain = self._make_search()
+        self._search = _composed(self._plain, self.trials, self.starts)
         # The seed is in the state: a snapshot may go to a learner with another one.
         begun = self._search.start(self._parameters[self._places])
         self._state: Any = self._search.seeded(begun, derive_seed("restarts", self.seed))
@@ -104,7 +118,7 @@ class SearchLearner(RLAlgorithm):
 
     @abstractmethod
     def _make_search(self) -> Search[Any]:
-        """The search, from the arguments of the constructor."""
+        """The search, of ``config``."""
 
     # -- what was found ------------------------------------------------------------------------------------------------
 
@@ -299,18 +313,16 @@ class SearchLearner(RLAlgorithm):
     @property
     def arithmetic(self) -> int:
         """2 where ends of runs have been tried again since version 0.2 (``Reviewed``), else 1."""
-        return 2 if self._make_search().begins_again else 1
+        return 2 if self._plain.begins_again else 1
 
     def fingerprint(self) -> str:
         """Class, search, trials and policy as a short text; a snapshot fits a learner with the same one."""
         layout, tried = self.policy.parameter_layout(), replace(self.trials, evaluate_every=0)
         kinds = [type(self.policy.policy).__name__, *layout.names, *layout.shapes, self.policy.action_bounds]
         kinds += [self.max_path_length, self.discount]
-        search = self._make_search()
+        search = [type(self._plain).__name__, self._plain.described()]
         more = [] if self.starts.starts == 1 else [described(self.starts)]
-        return fingerprint_of(
-            self, type(search).__name__, described(search), described(tried), *map(repr, kinds), *more
-        )
+        return fingerprint_of(self, *search, described(tried), *map(repr, kinds), *more)
 
     def state_dict(self) -> dict[str, Any]:
         """State of the search, candidates that are being tried, parameters, moments of observations, and generators."""
@@ -348,7 +360,7 @@ class SearchLearner(RLAlgorithm):
 
 
 @final
-class Evolution(SearchLearner):
+class Evolution(SearchLearner[SearchConfig]):
     """Trains a policy by any search: ``ARS``, ``OpenAIES``, ``PGPE``, ``SNES`` or another one of ``functional.search``.
 
     Args:
@@ -376,84 +388,41 @@ class Evolution(SearchLearner):
     ) -> None:
         if not isinstance(search, Search):
             raise TypeError(f"search must be a search, ARS() or SNES() say, got {search!r}")
-        self._settings = search
+        self._given = search
         super().__init__(
             env_spec,
-            policy,
-            config=config_of(SearchConfig, config, options),
+            config,
+            policy=policy,
             trials=trials,
             starts=starts,
             task_sampler=task_sampler,
             test_env_sampler=test_env_sampler,
             seed=seed,
+            **options,
         )
 
     def _make_search(self) -> Search[Any]:
-        return self._settings
+        return self._given
 
 
-class CEM(SearchLearner):
+class CEM(SearchLearner[CEMLearnerConfig]):
     """Cross-entropy method: a normal distribution of policy parameters, fitted to the best of its samples.
 
     Each epoch tries ``population`` sets of parameters and fits mean and deviation to the ``n_best`` ones with the
     highest average return. Candidate 0 of the first epoch is the policy as it is.
-
-    Args:
-        env_spec: Environment or spec.
-        config: Settings.
-        policy: What is trained, with the parameters that require a gradient.
-        trials: How candidates are tried; ``None`` means ``Trials()``.
-        starts: How often the search begins; ``None`` means once.
-        task_sampler: Variations to try candidates in: a list of ``EnvUpdate``, or a sampler; ``None`` means the nominal
-            environment.
-        test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
-        seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
-        options: Settings by name, in place of those of ``config``.
-
-    Attributes:
-        n_best: Number of candidates that the distribution is fitted to.
     """
 
-    def __init__(
-        self,
-        env_spec: Any,
-        config: CEMLearnerConfig | None = None,
-        *,
-        policy: ActingPolicy,
-        trials: Trials | None = None,
-        starts: Starts | None = None,
-        task_sampler: Any = None,
-        test_env_sampler: Any = None,
-        seed: int | None = None,
-        **options: Any,
-    ) -> None:
-        self.config = config = config_of(CEMLearnerConfig, config, options)
-        self.n_best = num_elites(config.population, config.best_frac)
-        if self.n_best == 1:
-            _LOG.warning("one best candidate has no deviation: only the extra noise explores, and it fades")
-        self._settings = CEMSearch(
-            population=config.population,
-            num_best=self.n_best,
-            init_std=config.init_sigma,
-            extra_std=config.extra_std,
-            extra_decay_time=config.extra_decay_time,
-            covariance=config.covariance,
-            mirrored=config.mirrored,
-            elitism=config.elitism,
-        )
-        super().__init__(
-            env_spec,
-            policy,
-            config=config,
-            trials=trials,
-            starts=starts,
-            task_sampler=task_sampler,
-            test_env_sampler=test_env_sampler,
-            seed=seed,
-        )
+    config_class = CEMLearnerConfig
 
     def _make_search(self) -> Search[Any]:
-        return self._settings
+        if self.n_best == 1:
+            _LOG.warning("one best candidate has no deviation: only the extra noise explores, and it fades")
+        return parts_of(CEMSearch, vars(self.config))
+
+    @property
+    def n_best(self) -> int:
+        """Number of candidates that the distribution is fitted to."""
+        return self.config.num_best
 
     @property
     def cur_std(self) -> np.ndarray:
@@ -461,72 +430,25 @@ class CEM(SearchLearner):
         return self._search.leading(self._state).std.copy()
 
 
-class CMAES(SearchLearner):
-    """Covariance matrix adaptation evolution strategy over the parameters of a policy.
+class CMAES(SearchLearner[CMAESLearnerConfig]):
+    """Covariance matrix adaptation evolution strategy over the parameters of a policy."""
 
-    Args:
-        env_spec: Environment or spec.
-        config: Settings.
-        policy: What is trained, with the parameters that require a gradient.
-        trials: How candidates are tried; ``None`` means ``Trials()``.
-        starts: How often the search begins; ``None`` means once.
-        task_sampler: Variations to try candidates in: a list of ``EnvUpdate``, or a sampler; ``None`` means the nominal
-            environment.
-        test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
-        seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
-        options: Settings by name, in place of those of ``config``.
-    """
-
-    def __init__(
-        self,
-        env_spec: Any,
-        config: CMAESLearnerConfig | None = None,
-        *,
-        policy: ActingPolicy,
-        trials: Trials | None = None,
-        starts: Starts | None = None,
-        task_sampler: Any = None,
-        test_env_sampler: Any = None,
-        seed: int | None = None,
-        **options: Any,
-    ) -> None:
-        self.config = config = config_of(CMAESLearnerConfig, config, options)
-        self._settings = CMA(
-            sigma=config.init_sigma,
-            population=config.population,
-            separable=config.separable,
-            active=config.active,
-            mirrored=config.mirrored,
-            elitism=config.elitism,
-            lower=config.lower,
-            upper=config.upper,
-            reevaluated=config.reevaluated,
-            max_repetitions=config.max_repetitions,
-            target=config.target,
-        )
-        super().__init__(
-            env_spec,
-            policy,
-            config=config,
-            trials=trials,
-            starts=starts,
-            task_sampler=task_sampler,
-            test_env_sampler=test_env_sampler,
-            seed=seed,
-        )
-        if config.separable is None and self.is_separable:
-            _LOG.info("%d parameters: only the diagonal of their covariance is learned", len(self._places))
+    config_class = CMAESLearnerConfig
 
     def _make_search(self) -> Search[Any]:
-        rule = self.config.restarts
-        if rule == "none":
-            return self._settings
-        return RestartedCMA(cma=self._settings, rule=rule, max_restarts=self.config.max_restarts)
+        config, names = self.config, {field.name for field in fields(CMA)}
+        alike = {name: value for name, value in vars(config).items() if name in names}
+        search = CMA(sigma=config.init_sigma, **alike)
+        if config.separable is None and search.is_separable(len(self._places)):
+            _LOG.info("%d parameters: only the diagonal of their covariance is learned", len(self._places))
+        if config.restarts == "none":
+            return search
+        return RestartedCMA(cma=search, rule=config.restarts, max_restarts=config.max_restarts)
 
     @property
     def is_separable(self) -> bool:
         """Whether only the diagonal of the covariance is learned."""
-        return self._settings.is_separable(len(self._places))
+        return self._search.leading(self._state).covariance.ndim == 1
 
 
 def _composed(search: Search[Any], trials: Trials, starts: Starts) -> Search[Any]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from metaroll.config import Bounds, Config, Count, Positive, Share, UnusedWhere, Was, Whole
+from metaroll.config import Bounds, Positive, Share, UnusedWhere, Whole
 from metaroll.functional.search.configs import CEMConfig, CMAESConfig, HillClimbConfig
+from metaroll.learners.base import Evaluated, RolloutLimit, ScaledActions
 
 __all__ = [
     "CEMLearnerConfig",
@@ -21,7 +22,7 @@ _Worst = Annotated[float, Bounds(0.0, 1.0, above_low=True)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trials(Config):
+class Trials(ScaledActions, Evaluated):
     """How the candidates of a search are tried, and what of it acts."""
 
     rollouts_per_candidate: Annotated[
@@ -46,43 +47,29 @@ class Trials(Config):
     normalize_observations: Annotated[
         bool, "Normalize observations by the mean and deviation of all before this epoch."
     ] = False
-    scale_actions: Annotated[
-        bool, "Bring actions from [-1, 1] to the bounds of the action space, and clip them there."
-    ] = True
     mean_epochs: Annotated[
         Whole,
         "Epochs over which the mean of the search is averaged; what acts is the average, and the search continues as "
         "without. It helps where returns differ by chance; 1 means the last mean.",
     ] = 1
-    evaluate_every: Annotated[Count, "Evaluate after every so many epochs; 0 means never."] = 0
+    evaluate_every = 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchConfig(Config):
+class SearchConfig(RolloutLimit):
     """Length and weight of rollouts of learners that search."""
 
     discount: Annotated[
         Share, "Discount factor of discounted_return in the log; the search maximizes undiscounted returns."
     ] = 1.0
-    max_steps: Annotated[
-        Whole | None,
-        Was("max_path_length"),
-        "Maximum number of steps of a rollout; null means the environment's time limit.",
-    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class DiscountedSearchConfig(SearchConfig):
     """The same of CEM and CMA-ES, as they are documented."""
 
-    discount: Annotated[
-        Share, "Discount factor of discounted_return in the log; the search maximizes undiscounted returns."
-    ] = 0.99
-    max_steps: Annotated[
-        Whole | None,
-        Was("max_path_length"),
-        "Maximum number of steps of a rollout; null means the environment's time limit.",
-    ] = 500
+    discount = 0.99
+    max_steps = 500
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +83,10 @@ class CMAESLearnerConfig(CMAESConfig, DiscountedSearchConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HillClimbingConfig(HillClimbConfig):
+class HillClimbingConfig(HillClimbConfig, RolloutLimit, ScaledActions, Evaluated):
     """Settings of ``HillClimbing``."""
+
+    discount: ClassVar[float] = 1.0
 
     num_domains: Annotated[
         Whole, "Number of domains that each candidate acts in, of an environment that is randomized."
@@ -107,14 +96,6 @@ class HillClimbingConfig(HillClimbConfig):
         _Worst,
         "Share of the worst returns of a candidate whose mean is compared (CVaR), in (0, 1]; 1 means all of them.",
     ] = 1.0
-    max_steps: Annotated[
-        Whole | None,
-        Was("max_path_length"),
-        "Maximum number of steps of a rollout; null means the environment's time limit.",
-    ] = None
-    scale_actions: Annotated[
-        bool, "Bring actions from [-1, 1] to the bounds of the action space, and clip them there."
-    ] = True
     stop_std: Annotated[
         Positive | None,
         "End the training when the returns of the last stop_window means have a standard deviation below this; null "
@@ -123,4 +104,3 @@ class HillClimbingConfig(HillClimbConfig):
     stop_window: Annotated[
         int, Bounds(2), UnusedWhere("stop_std", None), "Number of newest means that stop_std is about."
     ] = 20
-    evaluate_every: Annotated[Count, "Evaluate after every so many epochs; 0 means never."] = 10

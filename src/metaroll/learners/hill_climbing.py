@@ -10,13 +10,13 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from metaroll.config import config_of
+from metaroll.config import config_of, parts_of
 from metaroll.data.rollouts import Rollouts
 from metaroll.errors import InvalidValueError, ShapeError
 from metaroll.functional.cvar import conditional_value_at_risk
 from metaroll.functional.search.hill_climbing import HillClimb
 from metaroll.learners.evolution import SearchLearner
-from metaroll.learners.evolution_configs import HillClimbingConfig, SearchConfig
+from metaroll.learners.evolution_configs import HillClimbingConfig
 from metaroll.learners.runner import Runner
 from metaroll.learners.snapshots import fingerprint_of
 from metaroll.learners.trials import Trials
@@ -28,7 +28,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @final
-class HillClimbing(SearchLearner):
+class HillClimbing(SearchLearner[HillClimbingConfig]):
     """Tries sets of policy parameters around a mean, and moves there if one of them is better than the mean itself.
 
     All sets of an epoch, the mean among them, are deterministic in the same domains and initial states, so that their
@@ -48,6 +48,7 @@ class HillClimbing(SearchLearner):
         options: Settings by name, in place of those of ``config``.
     """
 
+    config_class = HillClimbingConfig
     stream: ClassVar[str] = "hill climbing"
 
     def __init__(
@@ -60,18 +61,11 @@ class HillClimbing(SearchLearner):
         seed: int | None = None,
         **options: Any,
     ) -> None:
-        self.config = config = config_of(HillClimbingConfig, config, options)
-        self._settings = HillClimb(
-            population=config.population,
-            noise=config.noise,
-            reach=config.init_sigma,
-            bounds=(config.min_sigma, config.max_sigma),
-            factor=config.sigma_factor,
-        )
+        config = config_of(HillClimbingConfig, config, options)
         super().__init__(
             env_spec,
-            policy,
-            config=SearchConfig(discount=1.0, max_steps=config.max_steps),
+            config,
+            policy=policy,
             trials=Trials(
                 rollouts_per_candidate=config.num_init_states_per_domain,
                 epsilon=config.epsilon,
@@ -81,11 +75,11 @@ class HillClimbing(SearchLearner):
             test_env_sampler=test_env_sampler,
             seed=seed,
         )
-        self.pop_size = self._settings.num_candidates(self._state) - 1
+        self.pop_size = self.num_candidates - 1
         self._returns: list[float] = []
 
     def _make_search(self) -> HillClimb:
-        return self._settings
+        return parts_of(HillClimb, vars(self.config))
 
     @property
     def converged(self) -> bool:
@@ -144,9 +138,9 @@ class HillClimbing(SearchLearner):
 
     def fingerprint(self) -> str:
         """Class, policy and settings as a short text; a snapshot fits a learner with the same one."""
-        of = self._settings
-        settings = [of.noise, self.pop_size, of.reach, *of.bounds, of.factor, self.trials.epsilon]
-        settings += [self.config.num_domains, self.config.num_init_states_per_domain, self.max_path_length]
+        of = self.config
+        settings = [of.noise, self.pop_size, of.init_sigma, of.min_sigma, of.max_sigma, of.sigma_factor, of.epsilon]
+        settings += [of.num_domains, of.num_init_states_per_domain, self.max_path_length]
         layout = self.policy.parameter_layout()
         kinds = [type(self.policy.policy).__name__, *layout.names, *layout.shapes, self.policy.action_bounds]
         return fingerprint_of(self, *map(repr, [*settings, *kinds]))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from metaroll.config import Bounds, Config, Count, Positive, Share, UnusedWhere, Was, Weight, Whole
+from metaroll.learners.base import Evaluated
 
 __all__ = ["PEARLConfig", "PEARLUpdate"]
 
@@ -120,12 +121,12 @@ class PEARLUpdate(Config):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PEARLConfig(PEARLUpdate):
+class PEARLConfig(PEARLUpdate, Evaluated):
     """Settings of ``PEARL``."""
 
     num_test_tasks: Annotated[Whole | None, "Number of held-out tasks; null means all that there are."]
     encoder_hidden_sizes: Annotated[tuple[Whole, ...], "Hidden layers of the encoder."]
-    evaluate_every: Annotated[Count, "Meta-test after every so many epochs; 0 means never."] = 1
+    evaluate_every = 1
     memory_limit: Annotated[Whole | None, "Refuse buffers that could outgrow so many bytes; null means no limit."] = (
         None
     )

@@ -9,6 +9,7 @@ from typing import Any
 from metaroll.cli import options as cli
 from metaroll.cli.options import Output
 from metaroll.config import MISSING, Option, merge_layers
+from metaroll.configs.table import run_options
 from metaroll.errors import command_text
 from metaroll.training.algorithms.registry import (
     ALGORITHM_NAMES,
@@ -20,7 +21,6 @@ from metaroll.training.algorithms.registry import (
     require_known,
     size_values,
 )
-from metaroll.training.settings.table import run_options
 
 __all__ = ["SECTIONS", "USAGE", "arguments_class", "show_algorithm_help", "show_general_help"]
 

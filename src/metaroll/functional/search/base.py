@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 
 from metaroll.checks import array_of
+from metaroll.config import described
 from metaroll.errors import ShapeError
 
 __all__ = ["Search", "SearchState", "best_first", "checked_mean", "default_population", "restored", "state_tree"]
@@ -157,6 +158,10 @@ class Search(ABC, Generic[StateT]):
     def numbers(self, state: StateT) -> dict[str, float]:
         """What a log should tell beside ``spread``."""
         return {}
+
+    def described(self) -> str:
+        """Settings as one line of text, by which snapshots are compared."""
+        return described(self)
 
 
 def default_population(num_params: int) -> int:

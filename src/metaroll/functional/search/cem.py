@@ -4,34 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 
-from metaroll.checks import check_number, check_whole
-from metaroll.errors import unknown_name
+from metaroll.config import options_of
 from metaroll.functional.search.base import Search, SearchState, best_first, checked_mean
+from metaroll.functional.search.configs import CEMConfig
 from metaroll.functional.search.sampling import normal_rows
 
-__all__ = ["CEM", "COVARIANCES", "CEMState", "num_elites"]
-
-COVARIANCES = ("diagonal", "full")
-"""Kinds of covariance that ``CEM`` knows."""
-
-
-def num_elites(population: int, fraction: float) -> int:
-    """``floor(population * fraction)``, without what rounding in floating point takes away.
-
-    Raises:
-        ValueError: It is below 1 or above the population.
-    """
-    count = math.floor(population * check_number("best_frac", fraction, 0.0, 1.0) + 1e-9)
-    if count < 1:
-        raise ValueError(
-            f"best_frac must leave at least one of {population} candidates, got {fraction:g}: take "
-            f"{1.0 / population:.3g} or more, or a larger population"
-        )
-    return count
+__all__ = ["CEM", "CEMState"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,49 +34,20 @@ class CEMState(SearchState):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class CEM(Search[CEMState]):
+class CEM(CEMConfig, Search[CEMState]):
     """Cross-entropy method with extra noise that fades (Szita and Lorincz 2006).
 
     Candidates are normal with the mean and the covariance of the ``num_best`` best ones of the generation before, plus
     ``extra_std^2 max(0, 1 - e / extra_decay_time)`` of variance in generation e. The first candidate of the first
     generation is the mean itself.
 
-    Attributes:
-        population: Number of candidates.
-        num_best: How many of them the distribution is fitted to.
-        init_std: Standard deviation at first.
-        extra_std: Standard deviation of the extra noise in generation 0.
-        extra_decay_time: Generations that it takes to fade; 0 means that there is none.
-        covariance: ``"diagonal"``, or ``"full"``: that of rank ``num_best``, of which is drawn without it being formed.
-        mirrored: Draw candidates in pairs on both sides of the mean.
-        elitism: The best candidate so far is one of each generation.
+    A full covariance is of rank ``num_best``, and of it is drawn without it being formed.
     """
-
-    population: int
-    num_best: int
-    init_std: float = 1.0
-    extra_std: float = 0.0
-    extra_decay_time: float = 100.0
-    covariance: Literal["diagonal", "full"] = "diagonal"
-    mirrored: bool = False
-    elitism: bool = False
-
-    def __post_init__(self) -> None:
-        check_whole("population", self.population, 1)
-        if not 1 <= check_whole("num_best", self.num_best, 0) <= self.population:
-            raise ValueError(
-                f"num_best must lie between 1 and the population of {self.population}, got {self.num_best}"
-            )
-        check_number("init_std", self.init_std, 0.0)
-        check_number("extra_std", self.extra_std, 0.0)
-        check_number("extra_decay_time", self.extra_decay_time, 0.0)
-        if self.covariance not in COVARIANCES:
-            raise unknown_name("covariance", str(self.covariance), COVARIANCES)
 
     def start(self, mean: Any) -> CEMState:
         """See ``Search.start``."""
         center = checked_mean(mean)
-        std, none = np.full(len(center), float(self.init_std)), np.zeros((0, len(center)))
+        std, none = np.full(len(center), float(self.init_sigma)), np.zeros((0, len(center)))
         return CEMState(mean=center, best=center.copy(), std=std, directions=none)
 
     def num_candidates(self, state: CEMState) -> int:
@@ -134,3 +87,9 @@ class CEM(Search[CEMState]):
         mean = chosen.mean(axis=0)
         directions = chosen - mean if self.covariance == "full" else state.directions
         return replace(state, mean=mean, std=chosen.std(axis=0), directions=directions)
+
+    def described(self) -> str:
+        """See ``Search.described``; by the names of searches of before version 0.3."""
+        values = {option.name: getattr(self, option.name) for option in options_of(CEMConfig)}
+        values |= {"init_std": values.pop("init_sigma"), "num_best": self.num_best}
+        return ", ".join(f"{name}={value!r}" for name, value in sorted(values.items()) if name != "best_frac")

@@ -105,6 +105,19 @@ class CEMConfig(Config):
     mirrored: Annotated[bool, "Draw candidates in pairs on both sides of the mean."] = False
     elitism: Annotated[bool, "Try the best candidate so far again in each epoch."] = False
 
+    def check(self) -> None:
+        super().check()
+        if self.num_best < 1:
+            raise ValueError(
+                f"best_frac must leave at least one of {self.population} candidates, got {self.best_frac:g}: take "
+                f"{1.0 / self.population:.3g} or more, or a larger population"
+            )
+
+    @property
+    def num_best(self) -> int:
+        """Candidates that the distribution is fitted to, without what rounding in floating point takes away."""
+        return math.floor(self.population * self.best_frac + 1e-9)
+
 
 @dataclass(frozen=True, kw_only=True)
 class CMAESConfig(Config):

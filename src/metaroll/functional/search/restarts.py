@@ -8,15 +8,10 @@ from typing import Any, Literal, final
 
 import numpy as np
 
-from metaroll.checks import check_whole
-from metaroll.errors import unknown_name
 from metaroll.functional.search.base import Search, SearchState, checked_mean
 from metaroll.functional.search.cma import CMA, STOP_REASONS, CMAState
 
-__all__ = ["RESTARTS", "RestartState", "RestartedCMA"]
-
-RESTARTS = ("ipop", "bipop")
-"""Rules that ``RestartedCMA`` knows."""
+__all__ = ["RestartState", "RestartedCMA"]
 
 _ENDS = ("target", "maxiter", "maxfevals")
 
@@ -81,11 +76,6 @@ class RestartedCMA(Search[RestartState]):
     rule: Literal["ipop", "bipop"] = "ipop"
     max_restarts: int = 9
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.rule not in RESTARTS:
-            raise unknown_name("rule", str(self.rule), RESTARTS)
-        check_whole("max_restarts", self.max_restarts, 0)
 
     def start(self, mean: Any) -> RestartState:
         """See ``Search.start``."""

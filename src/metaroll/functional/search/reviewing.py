@@ -8,7 +8,6 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from metaroll.checks import check_whole
 from metaroll.functional.search.base import Search, SearchState
 
 __all__ = ["Reviewed", "ReviewedState"]
@@ -68,11 +67,6 @@ class Reviewed(Search[ReviewedState]):
 
     search: Search[Any]
     reviews: int = 5
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.search, Search):
-            raise TypeError(f"search must be a search, RestartedCMA(cma=CMA()) say, got {self.search!r}")
-        check_whole("reviews", self.reviews)
 
     def start(self, mean: Any) -> ReviewedState:
         """See ``Search.start``."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from metaroll.config import Bounds, Config, Count, Positive, Share, UnusedWhere, Was, Weight, Whole
+from metaroll.config import Bounds, Config, Positive, Share, UnusedWhere, Was, Weight, Whole
+from metaroll.learners.base import AdamSteps, Evaluated, RolloutLimit, ScaledActions
 
 __all__ = ["AdamConfig", "InnerConfig", "MAMLConfig", "ProMPConfig", "TrustRegionConfig"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class InnerConfig(Config):
+class InnerConfig(RolloutLimit):
     """How much is collected, and how inner steps are taken from it."""
 
     inner: Annotated[
@@ -44,18 +45,13 @@ class InnerConfig(Config):
     discount: Annotated[Share, "Discount factor in [0, 1]."] = 0.99
     gae_lambda: Annotated[Share, "Trade-off between bias (0) and variance (1) of the advantages."] = 1.0
     normalize_advantages: Annotated[bool, "Give the advantages of each task mean 0 and standard deviation 1."] = True
-    max_steps: Annotated[
-        Whole | None,
-        Was("max_path_length"),
-        "Maximum number of steps of a rollout; null means the environment's time limit.",
-    ] = None
     normalize_observations: Annotated[
         bool, "Give observations mean 0 and standard deviation 1, over all tasks; the statistics are not adapted."
     ] = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class MAMLConfig(InnerConfig):
+class MAMLConfig(InnerConfig, ScaledActions, Evaluated):
     """Settings of ``MAML``, beside those of its outer update."""
 
     context_reward_key: Annotated[
@@ -63,10 +59,6 @@ class MAMLConfig(InnerConfig):
         "Name of an env_info ('sparse_reward') that replaces the reward in what inner steps adapt to; the outer update "
         "goes by the reward itself.",
     ] = None
-    scale_actions: Annotated[
-        bool, "Bring actions from [-1, 1] to the bounds of the action space, and clip them there."
-    ] = True
-    evaluate_every: Annotated[Count, "Evaluate after every so many epochs; 0 means never."] = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,21 +77,17 @@ class TrustRegionConfig(Config):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdamConfig(Config):
+class AdamConfig(AdamSteps):
     """Settings of outer updates by gradient steps."""
 
-    learning_rate: Annotated[Positive, "Learning rate (Adam)."] = 1e-3
     gradient_steps: Annotated[Whole, Was("num_outer_steps"), "Gradient steps with the samples of one epoch."] = 1
-    max_grad_norm: Annotated[Positive | None, "Maximum norm of the meta-gradient; null does not limit it."] = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProMPConfig(Config):
+class ProMPConfig(AdamConfig):
     """Settings of ``ProMPOuter``."""
 
-    learning_rate: Annotated[Positive, "Learning rate (Adam)."] = 1e-3
-    gradient_steps: Annotated[Whole, Was("num_outer_steps"), "Gradient steps with the samples of one epoch."] = 5
-    max_grad_norm: Annotated[Positive | None, "Maximum norm of the meta-gradient; null does not limit it."] = None
+    gradient_steps = 5
     clip_range: Annotated[
         Positive, "How far the probability ratio after adaptation may move from 1 before the objective is clipped."
     ] = 0.3

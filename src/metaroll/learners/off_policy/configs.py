@@ -17,11 +17,12 @@ from metaroll.config import (
     Weight,
     Whole,
 )
+from metaroll.learners.base import Evaluated, RolloutLimit
 
 __all__ = [
+    "ActorCriticRates",
     "DDPGConfig",
     "DQNConfig",
-    "DeterministicRates",
     "DeterministicUpdate",
     "OffPolicyConfig",
     "PrioritiesConfig",
@@ -35,18 +36,13 @@ __all__ = [
 
 
 @dataclass(frozen=True, kw_only=True)
-class OffPolicyConfig(Config):
+class OffPolicyConfig(RolloutLimit, Evaluated):
     """How off-policy learners collect, and how much data a gradient step takes."""
 
     discount: Annotated[Share, "Discount factor."] = 0.99
     cycles_per_epoch: Annotated[
         Whole, Was("steps_per_epoch"), "Cycles of an epoch; each collects steps, and then takes gradient steps."
     ] = 20
-    max_steps: Annotated[
-        Whole | None,
-        Was("max_path_length"),
-        "Maximum number of steps of a rollout; null means the environment's time limit.",
-    ] = None
     max_eval_steps: Annotated[
         Whole | None, Was("max_eval_path_length"), "The same in evaluations; null means max_steps."
     ] = None
@@ -65,7 +61,7 @@ class OffPolicyConfig(Config):
     update_to_data: Annotated[Positive, "Gradient steps per environment step."] = 1.0
     n_step: Annotated[Whole, "Rewards to sum before the value of an observation counts."] = 1
     replay_size: Annotated[Whole, "Steps that the replay buffer keeps."] = 1_000_000
-    evaluate_every: Annotated[Count, "Evaluate after every so many epochs; 0 means never."] = 1
+    evaluate_every = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +71,16 @@ class RandomFirst(Config):
     random_steps: Annotated[
         Count, Was("uniform_steps"), "Environment steps at first with uniformly random actions."
     ] = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddedNoise(RandomFirst):
+    """Noise that is added to the actions of a deterministic policy."""
+
+    exploration_noise: Annotated[
+        Literal["gaussian", "ornstein-uhlenbeck"], "Noise without memory, or a process with memory."
+    ] = "ornstein-uhlenbeck"
+    exploration_sigma: Annotated[Weight, "Size of that noise, where actions lie in [-1, 1]."] = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +104,18 @@ class PrioritiesConfig(Config):
 
 # ----------------------------------------------------------------------------------------------------- gradient steps
 @dataclass(frozen=True, kw_only=True)
-class SoftUpdate(Config):
+class ActorCriticRates(Config):
+    """Rates of a policy, its critics and their targets."""
+
+    tau: Annotated[
+        Share, Was("target_update_tau"), "Target rate: how far target networks move in one gradient step."
+    ] = 0.005
+    policy_lr: Annotated[Positive, "Learning rate of the policy (Adam)."] = 1e-3
+    qf_lr: Annotated[Positive, "Learning rate of the critics (Adam)."] = 1e-3
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoftUpdate(ActorCriticRates):
     """The gradient steps of SAC and its kin (Haarnoja et al. 2018b, arXiv:1812.05905)."""
 
     target_entropy: Annotated[
@@ -111,29 +128,15 @@ class SoftUpdate(Config):
         Positive | None, "What entropy counts beside rewards, fixed; null means that it follows target_entropy."
     ] = None
     init_temperature: Annotated[Positive, UsedWhere("temperature", None), "What entropy counts at first."] = 1.0
-    tau: Annotated[
-        Share, Was("target_update_tau"), "Target rate: how far target networks move in one gradient step."
-    ] = 0.005
-    policy_lr: Annotated[Positive, "Learning rate of the policy (Adam)."] = 3e-4
-    qf_lr: Annotated[Positive, "Learning rate of the critics (Adam)."] = 3e-4
+    policy_lr = 3e-4
+    qf_lr = 3e-4
     temperature_lr: Annotated[Positive, UsedWhere("temperature", None), "Learning rate of the temperature (Adam)."] = (
         3e-4
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeterministicRates(Config):
-    """Rates of DDPG and TD3."""
-
-    tau: Annotated[
-        Share, Was("target_update_tau"), "Target rate: how far target networks move in one gradient step."
-    ] = 0.005
-    policy_lr: Annotated[Positive, "Learning rate of the policy (Adam)."] = 1e-3
-    qf_lr: Annotated[Positive, "Learning rate of the critics (Adam)."] = 1e-3
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeterministicUpdate(DeterministicRates):
+class DeterministicUpdate(ActorCriticRates):
     """The gradient steps of TD3 (Fujimoto et al. 2018, arXiv:1802.09477); those of DDPG delay and smooth nothing."""
 
     policy_delay: Annotated[Whole, "Gradient steps of the critics for each of the policy and the target networks."] = 2
@@ -217,23 +220,16 @@ class RecurrentSACConfig(RandomFirst, SoftUpdate, OffPolicyConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DDPGConfig(RandomFirst, DeterministicRates, OffPolicyConfig):
+class DDPGConfig(AddedNoise, ActorCriticRates, OffPolicyConfig):
     """Settings of ``DDPG``."""
-
-    exploration_noise: Annotated[
-        Literal["gaussian", "ornstein-uhlenbeck"], "Noise without memory, or a process with memory."
-    ] = "ornstein-uhlenbeck"
-    exploration_sigma: Annotated[Weight, "Size of that noise, where actions lie in [-1, 1]."] = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
-class TD3Config(RandomFirst, DeterministicUpdate, OffPolicyConfig):
+class TD3Config(AddedNoise, DeterministicUpdate, OffPolicyConfig):
     """Settings of ``TD3``."""
 
-    exploration_noise: Annotated[
-        Literal["gaussian", "ornstein-uhlenbeck"], "Noise without memory, or a process with memory."
-    ] = "gaussian"
-    exploration_sigma: Annotated[Weight, "Size of that noise, where actions lie in [-1, 1]."] = 0.1
+    exploration_noise = "gaussian"
+    exploration_sigma = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)

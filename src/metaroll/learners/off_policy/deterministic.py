@@ -14,8 +14,8 @@ from metaroll.functional.gradients.optimizers import Adam
 from metaroll.functional.gradients.perceptrons import Memory
 from metaroll.learners.off_policy.base import Made, OffPolicyLearner, require_box
 from metaroll.learners.off_policy.configs import (
+    ActorCriticRates,
     DDPGConfig,
-    DeterministicRates,
     DeterministicUpdate,
     OffPolicyConfig,
     TD3Config,
@@ -197,7 +197,7 @@ class DDPG(OffPolicyLearner[DDPGConfig]):
 
     def make(self, policy: Any, qf: Any, exploration_policy: Any) -> Made:
         """See ``OffPolicyLearner``."""
-        rates = {option.name: getattr(self.config, option.name) for option in options_of(DeterministicRates)}
+        rates = {option.name: getattr(self.config, option.name) for option in options_of(ActorCriticRates)}
         settings = DeterministicUpdate(**rates, policy_delay=1, smoothing_std=0.0)
         return _made(self, self.config, 1, settings, (policy, qf, exploration_policy))
 

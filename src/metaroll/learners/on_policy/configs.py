@@ -6,22 +6,21 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from metaroll.config import Added, Bounds, Config, Count, Positive, Share, Was, Weight, Whole
+from metaroll.learners.base import Evaluated, NewData, ScaledActions
 
 __all__ = ["EPOptConfig", "PPOConfig", "PPOUpdate", "RL2Config"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PPOUpdate(Config):
+class PPOUpdate(NewData):
     """All numbers of an update, and of what it is made from."""
 
-    steps_per_epoch: Annotated[
-        Whole, "Minimum number of environment steps per epoch; rollouts are never cut, so there may be more."
-    ] = 2048
-    num_passes: Annotated[Whole, "Passes over the data of an epoch."] = 10
+    steps_per_epoch = 2048
+    num_passes = 10
     batch_size: Annotated[
         Whole, "Steps of a gradient step; of a recurrent policy whole rollouts with about so many steps together."
     ] = 64
-    learning_rate: Annotated[Positive, "Learning rate (Adam)."] = 3e-4
+    learning_rate = 3e-4
     lr_decay_epochs: Annotated[
         Whole | None,
         "Epochs over which the learning rate falls linearly to 0, after which nothing is learned; null keeps it.",
@@ -34,9 +33,7 @@ class PPOUpdate(Config):
     ] = None
     value_coeff: Annotated[Weight, "Weight of the squared error of the values."] = 0.5
     entropy_coeff: Annotated[Weight, "Weight of the entropy bonus."] = 0.0
-    max_grad_norm: Annotated[
-        Positive | None, "Maximum norm of the gradient of policy and critic together; null does not limit it."
-    ] = 0.5
+    max_grad_norm = 0.5
     target_kl: Annotated[
         Positive | None, "The epoch ends early when the KL divergence from its first policy is over 1.5 times this."
     ] = None
@@ -45,14 +42,6 @@ class PPOUpdate(Config):
     bootstrap_truncated: Annotated[
         bool, Added(), "Count the value of the last observation of a rollout that was cut off, rather than nothing."
     ] = True
-    max_steps: Annotated[
-        Whole | None,
-        Was("max_path_length"),
-        "Maximum number of steps of a rollout; null means the environment's time limit.",
-    ] = None
-    tasks_per_epoch: Annotated[
-        Whole | None, "Variations drawn per epoch; null means as many as full-length rollouts are needed."
-    ] = None
     normalize_advantages: Annotated[bool, "Give the advantages of each minibatch mean 0 and standard deviation 1."] = (
         True
     )
@@ -68,7 +57,7 @@ class PPOUpdate(Config):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PPOConfig(PPOUpdate):
+class PPOConfig(PPOUpdate, ScaledActions, Evaluated):
     """Settings of ``PPO``."""
 
     domain_params: Annotated[
@@ -80,14 +69,17 @@ class PPOConfig(PPOUpdate):
         "The policy observes domain_params, too (a teacher for distillation); its network then is built for "
         "policies.normalized.widened_spec.",
     ] = False
-    scale_actions: Annotated[
-        bool, "Bring actions from [-1, 1] to the bounds of the action space, and clip them there."
-    ] = True
     gradients: Annotated[
         Literal["auto", "numpy", "autograd"],
         "By hand in NumPy, by autograd, or (auto) by hand where the networks allow it.",
     ] = "auto"
-    evaluate_every: Annotated[Count, "Evaluate after every so many epochs; 0 means never."] = 10
+
+    def check(self) -> None:
+        super().check()
+        if len(set(self.domain_params)) != len(self.domain_params):
+            raise ValueError(f"domain_params must differ from one another, got {list(self.domain_params)}")
+        if self.privileged and not self.domain_params:
+            raise ValueError("privileged policies observe domain_params: name them, as in domain_params=['pole_mass']")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -148,9 +148,11 @@ class PPO(EpochLearner):
         self.seed = fresh_seed() if seed is None else int(seed)
         self._tasks = TrainingTasks(task_sampler, derive_seed("ppo tasks", self.seed))
         self.task_sampler, self.test_env_sampler = self._tasks.source, test_env_sampler
-        self.domain_params = _names(given.domain_params, task_sampler)
+        self.domain_params = given.domain_params
+        if self.domain_params and task_sampler is None:
+            raise ValueError("domain_params need a task_sampler: otherwise every rollout has the same ones")
 
-        self._told = _privileges(given.privileged, self.domain_params)
+        self._told = self.domain_params if given.privileged else ()
         if policy is None:
             seen = widened_spec(self.env_spec, len(self._told)) if self._told else self.env_spec
             policy = _usual_policy(seen, torch_generator(derive_seed("ppo policy", self.seed)))
@@ -388,21 +390,6 @@ def _check_recurrent_critic(critic: nn.Module, width: int, device: torch.device)
 def _side_by_side(observations: np.ndarray, domain: np.ndarray | None) -> np.ndarray:
     """What the critic sees: ``observations (N, obs_dim)``, and the domain of each row ``(N, D)`` if it observes it."""
     return observations if domain is None else np.concatenate([observations, domain], axis=1)
-
-
-def _names(domain_params: tuple[str, ...], task_sampler: Any) -> tuple[str, ...]:
-    if len(set(domain_params)) != len(domain_params):
-        raise ValueError(f"domain_params must differ from one another, got {list(domain_params)}")
-    if domain_params and task_sampler is None:
-        raise ValueError("domain_params need a task_sampler: otherwise every rollout has the same ones")
-    return domain_params
-
-
-def _privileges(privileged: bool, domain_params: tuple[str, ...]) -> tuple[str, ...]:
-    """What the policy observes beside observations."""
-    if privileged and not domain_params:
-        raise ValueError("privileged policies observe domain_params: name them, as in domain_params=['pole_mass']")
-    return domain_params if privileged else ()
 
 
 def _wrapped(

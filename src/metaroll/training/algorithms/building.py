@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium
 import torch
 
+from metaroll.configs.table import current_names
 from metaroll.envs.base.constructors import make_env
 from metaroll.envs.lookup.randomization import conservative_randomizer, default_randomizer
 from metaroll.envs.lookup.registry import get_family, is_varied
@@ -22,7 +23,6 @@ from metaroll.tasks.domain_access import check_param_ranges
 from metaroll.tasks.domain_randomizer import DomainRandomizer, as_randomizer
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.training.evaluation.verdict import FEWEST_TASKS
-from metaroll.training.settings.table import current_names
 from metaroll.types import EnvSpec, EnvUpdate
 
 __all__ = [

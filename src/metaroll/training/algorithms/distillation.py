@@ -10,6 +10,7 @@ from typing import Any, ClassVar, final
 import gymnasium
 
 from metaroll.config import parts_of
+from metaroll.configs.algorithms import DistilledNetworks, TaughtDomains
 from metaroll.errors import option_name, option_text
 from metaroll.learners.distillation import Distillation
 from metaroll.learners.distillation_config import DistillationConfig
@@ -20,7 +21,6 @@ from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.description import AlgorithmDescription, Work
 from metaroll.training.algorithms.ppo import EPOptDescription, PPODescription
 from metaroll.training.run.run_state import fingerprint_of, load_algorithm
-from metaroll.training.settings.algorithms import DistilledNetworks, TaughtDomains
 from metaroll.training.store.snapshots import Snapshot, load_snapshot
 from metaroll.types import EnvSpec, EnvUpdate
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, final
 
 from metaroll.config import parts_of
+from metaroll.configs.algorithms import TanhNetworks
+from metaroll.configs.table import CONFIGS
 from metaroll.errors import option_name, option_text
 from metaroll.functional.search.finite_differences import ARS, PGPE, OpenAIES
 from metaroll.functional.search.multi_start import Starts
@@ -16,8 +18,6 @@ from metaroll.learners.evolution_configs import SearchConfig, Trials
 from metaroll.training.algorithms import building
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.description import AlgorithmDescription, Work
-from metaroll.training.settings.algorithms import TanhNetworks
-from metaroll.training.settings.table import CONFIGS
 from metaroll.types import EnvUpdate
 
 __all__ = ["SEARCHES"]

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, final
 
 from metaroll.config import parts_of
+from metaroll.configs.algorithms import TanhNetworks
 from metaroll.envs.base.constructors import make_env
 from metaroll.envs.lookup.registry import is_varied
 from metaroll.envs.wrappers.domain_rand import DomainRandWrapperLive
@@ -16,7 +17,6 @@ from metaroll.learners.hill_climbing import HillClimbing
 from metaroll.training.algorithms import building
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.description import AlgorithmDescription, Work
-from metaroll.training.settings.algorithms import TanhNetworks
 from metaroll.types import EnvUpdate
 
 __all__ = ["HillClimbingDescription"]

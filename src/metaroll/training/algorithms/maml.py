@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, final
 
 from metaroll.config import options_of, parts_of
+from metaroll.configs.algorithms import MetaNetworks
 from metaroll.envs.lookup.registry import get_family
 from metaroll.errors import option_text
 from metaroll.learners.maml.configs import AdamConfig, MAMLConfig, TrustRegionConfig
@@ -24,7 +25,6 @@ from metaroll.learners.maml.outer import (
 from metaroll.training.algorithms import building
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.description import AlgorithmDescription, Work
-from metaroll.training.settings.algorithms import MetaNetworks
 from metaroll.types import EnvSpec, EnvUpdate
 
 __all__ = ["DICEDescription", "MAMLDescription", "ProMPDescription"]

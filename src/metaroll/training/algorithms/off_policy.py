@@ -10,6 +10,7 @@ from typing import Any, ClassVar, final
 import torch
 
 from metaroll.config import parts_of
+from metaroll.configs.algorithms import ReluNetworks, Replay
 from metaroll.data.replay.replay_buffer import ReplayBuffer
 from metaroll.data.replay.streams import check_observations
 from metaroll.envs.base.constructors import make_env
@@ -36,7 +37,6 @@ from metaroll.tasks.updates import layer_with
 from metaroll.training.algorithms import building
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.description import AlgorithmDescription, Work
-from metaroll.training.settings.algorithms import ReluNetworks, Replay
 from metaroll.types import EnvSpec, EnvUpdate
 
 __all__ = ["OFF_POLICY"]

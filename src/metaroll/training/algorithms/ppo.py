@@ -11,6 +11,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from metaroll.config import parts_of
+from metaroll.configs.algorithms import Domains, PolicyNetworks
 from metaroll.envs.base.constructors import make_env
 from metaroll.envs.lookup.registry import is_varied
 from metaroll.errors import option_text
@@ -24,7 +25,6 @@ from metaroll.tasks.domain_access import check_param_names
 from metaroll.training.algorithms import building
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.description import AlgorithmDescription, Work
-from metaroll.training.settings.algorithms import Domains, PolicyNetworks
 from metaroll.types import EnvUpdate
 
 __all__ = ["EPOptDescription", "PPODescription", "PPOFamily", "ppo_work"]

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from metaroll.config import parts_of
+from metaroll.configs.algorithms import TrialSizes
 from metaroll.envs.lookup.registry import get_family
 from metaroll.envs.wrappers.base import typed_env
 from metaroll.envs.wrappers.trials import TrialUpdate, TrialWrapper
@@ -22,7 +23,6 @@ from metaroll.training.algorithms import building
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.description import Work
 from metaroll.training.algorithms.ppo import PPOFamily, ppo_work
-from metaroll.training.settings.algorithms import TrialSizes
 from metaroll.types import EnvSpec, EnvUpdate
 
 __all__ = ["FreshTrials", "RL2Description"]

@@ -13,6 +13,7 @@ import numpy as np
 
 from metaroll.checks import check_whole
 from metaroll.config import config_of
+from metaroll.configs.evaluation import EvaluationConfig, MetaEvaluationConfig
 from metaroll.data.rollouts import Rollouts
 from metaroll.errors import SnapshotError, TaskOverlapError
 from metaroll.learners.base import RLAlgorithm
@@ -25,7 +26,6 @@ from metaroll.tasks.updates import NewEnvUpdate, SetTaskUpdate
 from metaroll.training.evaluation.engine_policy import context_of, run_with_policies
 from metaroll.training.evaluation.evaluation_metrics import episode_returns, log_performance
 from metaroll.training.evaluation.evaluation_result import Cell, EvaluationResult, PolicyEvaluation
-from metaroll.training.settings.evaluation import EvaluationConfig, MetaEvaluationConfig
 from metaroll.training.store.files import is_tree
 from metaroll.types import Context, EnvUpdate, RolloutPlan
 

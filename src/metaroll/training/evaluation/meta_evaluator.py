@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from metaroll.checks import check_whole
+from metaroll.configs.evaluation import MetaEvaluationConfig
 from metaroll.data.paths import TrajectoryBatch
 from metaroll.data.rollouts import Rollouts
 from metaroll.learners.base import MetaRLAlgorithm
@@ -19,7 +20,6 @@ from metaroll.tasks.updates import ExistingEnvUpdate
 from metaroll.training.evaluation.evaluation_metrics import episode_outcomes
 from metaroll.training.evaluation.evaluation_result import EvaluationResult
 from metaroll.training.evaluation.evaluator import Evaluator, counted
-from metaroll.training.settings.evaluation import MetaEvaluationConfig
 from metaroll.types import Context, EnvSpec, EnvUpdate
 
 __all__ = ["MetaEvaluator", "adapt_policies", "as_meta_algorithm", "fresh_policies"]

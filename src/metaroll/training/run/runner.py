@@ -12,6 +12,7 @@ from typing import Any
 
 from metaroll.checks import check_whole
 from metaroll.config import config_of
+from metaroll.configs.evaluation import EvaluationConfig, MetaEvaluationConfig
 from metaroll.errors import NotSetupError
 from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.foreign import as_algorithm
@@ -35,7 +36,6 @@ from metaroll.training.run.run_state import (
     trees_of,
 )
 from metaroll.training.run.services import RunnerServices
-from metaroll.training.settings.evaluation import EvaluationConfig, MetaEvaluationConfig
 from metaroll.training.store.files import to_plain
 from metaroll.training.store.loggers import MetricLogger
 from metaroll.training.store.run_store import RunStore

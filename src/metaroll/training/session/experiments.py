@@ -16,6 +16,8 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from metaroll.config import GIVEN, MISSING, Option, merge_layers, options_of, parts_of, understood, unused
+from metaroll.configs.run import RunConfig
+from metaroll.configs.table import CONFIGS, evaluation_config, run_options
 from metaroll.envs.base.task_family import USUAL_TEST_TASKS, USUAL_TRAIN_TASKS
 from metaroll.envs.lookup.name_hints import refuse_misread
 from metaroll.envs.lookup.registry import (
@@ -49,8 +51,6 @@ from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.run.callbacks import EVALUATED, KeepBest, RunCallback, StopAt, TimeBudget
 from metaroll.training.run.runner import LocalRunner
 from metaroll.training.session.machine import memory
-from metaroll.training.settings.run import RunConfig
-from metaroll.training.settings.table import CONFIGS, evaluation_config, run_options
 from metaroll.training.store.loggers import (
     MetricLogger,
     TensorBoardLogger,

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from metaroll.configs.table import current_names, run_options
 from metaroll.data.doors.yaml_files import read_yaml
 from metaroll.envs.lookup.posteriors import AT
 from metaroll.errors import SnapshotError, command_text, option_text
-from metaroll.training.settings.table import current_names, run_options
 from metaroll.training.store import run_folder
 from metaroll.training.store.ownership import SIGNATURE
 from metaroll.training.store.run_folder import CONFIG_FILE, CONFIG_FORMAT, CONFIG_SECTIONS, GROUP_FILE

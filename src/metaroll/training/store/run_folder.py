@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from metaroll.configs.table import current_names
 from metaroll.data.doors.json_files import read_json_dict
 from metaroll.data.doors.yaml_files import read_yaml
 from metaroll.data.folders.contents import foreign_in, named_some, refuse_links, standing
@@ -29,7 +30,6 @@ from metaroll.data.folders.kinds import (
 )
 from metaroll.data.folders.taking import is_empty, kind_of, other_folder
 from metaroll.errors import DamagedFileError, RunExistsError, SnapshotError, command_text, said
-from metaroll.training.settings.table import current_names
 from metaroll.training.store.ownership import SIGNATURE, signed
 from metaroll.training.store.yaml_files import write_yaml
 

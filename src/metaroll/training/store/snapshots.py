@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from metaroll.checks import check_whole
+from metaroll.configs.run import SnapshotMode
+from metaroll.configs.table import current_names
 from metaroll.data.doors.plain_files import check_plain_name, damage, file_sum, open_plain, size_of
 from metaroll.data.folders.atomic_files import flush_folder
 from metaroll.data.folders.contents import free_name, move_folder, remove_folder
 from metaroll.data.folders.kinds import CONFIG_FILE, SNAPSHOT, SNAPSHOTS, SUMMARY_FILE
 from metaroll.data.folders.links import refuse_link, remove_file
 from metaroll.errors import DamagedFileError, SnapshotError, command_text, option_name, option_text, said
-from metaroll.training.settings.run import SnapshotMode
-from metaroll.training.settings.table import current_names
 from metaroll.training.store.files import load_tree, read_json, save_tree, to_plain, write_json
 from metaroll.training.store.metrics_log import FILE_NAME as METRICS_FILE
 from metaroll.training.store.row_files import RowFiles

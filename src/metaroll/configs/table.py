@@ -7,34 +7,9 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
+from metaroll import configs
 from metaroll.config import Config, Option, options_of
-from metaroll.functional.search.configs import (
-    ARSConfig,
-    OpenAIESConfig,
-    PGPEConfig,
-    SNESConfig,
-    Starts,
-)
-from metaroll.learners.distillation_config import DistillationConfig
-from metaroll.learners.evolution_configs import (
-    CEMLearnerConfig,
-    CMAESLearnerConfig,
-    HillClimbingConfig,
-    SearchConfig,
-    Trials,
-)
-from metaroll.learners.maml.configs import AdamConfig, MAMLConfig, ProMPConfig, TrustRegionConfig
-from metaroll.learners.off_policy.configs import (
-    DDPGConfig,
-    DQNConfig,
-    RecurrentSACConfig,
-    SACConfig,
-    TD3Config,
-    TQCConfig,
-)
-from metaroll.learners.on_policy.configs import EPOptConfig, PPOConfig, RL2Config
-from metaroll.learners.pearl_config import PEARLConfig
-from metaroll.training.settings.algorithms import (
+from metaroll.configs.algorithms import (
     DICEOuterChoice,
     DistilledNetworks,
     Domains,
@@ -50,39 +25,37 @@ from metaroll.training.settings.algorithms import (
     TaughtDomains,
     TrialSizes,
 )
-from metaroll.training.settings.evaluation import EvaluationConfig, MetaEvaluationConfig
-from metaroll.training.settings.run import RunConfig
 
 __all__ = ["ADAPTING", "CONFIGS", "current_names", "evaluation_config", "run_options"]
 
 Parts = tuple[type[Config], ...]
 
 _OFF_POLICY: Parts = (ReluNetworks, Domains, GoalReplay)
-_SEARCH: Parts = (SearchConfig, Trials, Starts, TanhNetworks, Domains)
-_META: Parts = (MAMLConfig, MetaNetworks, HeldOutTasks)
+_SEARCH: Parts = (configs.SearchConfig, configs.Trials, configs.Starts, TanhNetworks, Domains)
+_META: Parts = (configs.MAMLConfig, MetaNetworks, HeldOutTasks)
 
 CONFIGS: Mapping[str, Parts] = {
-    "pearl": (PEARLConfig,),
-    "rl2": (RL2Config, TrialSizes, PPOConfig),
-    "maml": (MAMLOuterChoice, TrustRegionConfig, AdamConfig, *_META),
-    "promp": (ProMPConfig, *_META),
-    "dice": (DICEOuterChoice, AdamConfig, *_META),
-    "ppo": (PPOConfig, PolicyNetworks, Domains),
-    "epopt": (EPOptConfig, PPOConfig, PolicyNetworks, Domains),
-    "distill": (DistillationConfig, DistilledNetworks, TaughtDomains),
-    "cmaes": (CMAESLearnerConfig, *_SEARCH),
-    "cem": (CEMLearnerConfig, *_SEARCH),
-    "ars": (ARSConfig, *_SEARCH),
-    "es": (OpenAIESConfig, *_SEARCH),
-    "pgpe": (PGPEConfig, *_SEARCH),
-    "snes": (SNESConfig, *_SEARCH),
-    "dqn": (DQNConfig, *_OFF_POLICY),
-    "ddpg": (DDPGConfig, *_OFF_POLICY),
-    "td3": (TD3Config, *_OFF_POLICY),
-    "sac": (SACConfig, *_OFF_POLICY),
-    "tqc": (TQCConfig, *_OFF_POLICY),
-    "rsac": (RecurrentSACConfig, ReluNetworks, Domains, Replay),
-    "hill-climbing": (HillClimbingConfig, TanhNetworks, HeldOutDomains),
+    "pearl": (configs.PEARLConfig,),
+    "rl2": (configs.RL2Config, TrialSizes, configs.PPOConfig),
+    "maml": (MAMLOuterChoice, configs.TrustRegionConfig, configs.AdamConfig, *_META),
+    "promp": (configs.ProMPConfig, *_META),
+    "dice": (DICEOuterChoice, configs.AdamConfig, *_META),
+    "ppo": (configs.PPOConfig, PolicyNetworks, Domains),
+    "epopt": (configs.EPOptConfig, configs.PPOConfig, PolicyNetworks, Domains),
+    "distill": (configs.DistillationConfig, DistilledNetworks, TaughtDomains),
+    "cmaes": (configs.CMAESLearnerConfig, *_SEARCH),
+    "cem": (configs.CEMLearnerConfig, *_SEARCH),
+    "ars": (configs.ARSConfig, *_SEARCH),
+    "es": (configs.OpenAIESConfig, *_SEARCH),
+    "pgpe": (configs.PGPEConfig, *_SEARCH),
+    "snes": (configs.SNESConfig, *_SEARCH),
+    "dqn": (configs.DQNConfig, *_OFF_POLICY),
+    "ddpg": (configs.DDPGConfig, *_OFF_POLICY),
+    "td3": (configs.TD3Config, *_OFF_POLICY),
+    "sac": (configs.SACConfig, *_OFF_POLICY),
+    "tqc": (configs.TQCConfig, *_OFF_POLICY),
+    "rsac": (configs.RecurrentSACConfig, ReluNetworks, Domains, Replay),
+    "hill-climbing": (configs.HillClimbingConfig, TanhNetworks, HeldOutDomains),
 }
 """Name of an algorithm -> configs of what can be set, of which the first counts where two have a field."""
 
@@ -98,19 +71,19 @@ _HIDDEN: Mapping[str, frozenset[str]] = {
 """Fields that an algorithm fills itself."""
 
 
-def evaluation_config(name: str) -> type[EvaluationConfig | MetaEvaluationConfig]:
+def evaluation_config(name: str) -> type[configs.EvaluationConfig | configs.MetaEvaluationConfig]:
     """Settings of the evaluations of an algorithm."""
-    return MetaEvaluationConfig if name in ADAPTING else EvaluationConfig
+    return configs.MetaEvaluationConfig if name in ADAPTING else configs.EvaluationConfig
 
 
 @functools.cache
 def run_options(name: str) -> tuple[Option, ...]:
     """All options of a run of an algorithm, in sections ``run``, ``algorithm`` and ``evaluation``."""
     evaluation = evaluation_config(name)
-    sections: dict[str, Parts] = {"run": (RunConfig,), "algorithm": CONFIGS[name], "evaluation": (evaluation,)}
+    sections: dict[str, Parts] = {"run": (configs.RunConfig,), "algorithm": CONFIGS[name], "evaluation": (evaluation,)}
     hidden, options = _HIDDEN.get(name, frozenset()), dict[str, Option]()
-    for section, configs in sections.items():
-        for option in (option for config in configs for option in options_of(config)):
+    for section, parts in sections.items():
+        for option in (option for config in parts for option in options_of(config)):
             if option.name not in hidden and option.name not in options:
                 options[option.name] = dataclasses.replace(option, section=section)
     return tuple(options.values())

@@ -56,7 +56,7 @@ class PolicyNetworks(TanhNetworks):
 class MetaNetworks(PolicyNetworks):
     """Networks of learners of the MAML family."""
 
-    init_std: Annotated[Positive, "Standard deviation of the actions at first, where they lie in [-1, 1]."] = 0.5
+    init_std = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
