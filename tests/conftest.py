@@ -239,13 +239,12 @@ def shared_pools() -> Iterator[SharedPools]:
 class _Lending(type):
     """Makes of a call for a pool one of the shared ones, where that is the same but for its life."""
 
-    def __call__(
-        cls, num_workers: int, *, transport: str = "auto", timeouts: Any = None, **options: Any
-    ) -> SamplerPool:
-        in_processes = transport == "process" or (transport == "auto" and num_workers > 1)
-        if in_processes and timeouts is None and not any(options.values()):
+    def __call__(cls, num_workers: int, *, timeouts: Any = None, **options: Any) -> SamplerPool:
+        asked = SamplerPool(num_workers, timeouts=timeouts, **options)  # its workers start with its first work
+        is_plain = asked.config.transport in ("auto", "process") and asked.config.address is None
+        if is_plain and not asked.is_serial and timeouts is None and not options.keys() - {"config", "transport"}:
             return SHARED_POOLS[num_workers]
-        return SamplerPool(num_workers, transport=transport, timeouts=timeouts, **options)  # type: ignore[arg-type]
+        return asked
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, SamplerPool)
