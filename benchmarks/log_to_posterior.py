@@ -321,9 +321,9 @@ def draw_params(robot: Robot, generator: np.random.Generator) -> dict[str, float
 
 def measure_amortized(name: str, label: str, args: argparse.Namespace) -> bool:
     """One posterior, asked about many logs with the same commands and starts."""
+    from metaroll.configs.inference import InferenceOptions
     from metaroll.inference.neural import NPDR
     from metaroll.inference.priors import as_prior
-    from metaroll.training.evaluation.inference_result import InferenceOptions
     from metaroll.training.session.inferring import infer_config, noise_of_sensors, segment_sampler
 
     robot, column = ROBOTS[name], COLUMNS[label]
@@ -398,7 +398,7 @@ def infer_one(
     delay: int = 0,
 ) -> None:
     """A log of a robot with parameters from the prior, and what ``infer`` says of it by default."""
-    from metaroll.training.evaluation.inference_result import InferenceOptions
+    from metaroll.configs.inference import InferenceOptions
     from metaroll.training.session.inferring import infer
 
     start, truth = time.perf_counter(), draw_params(robot, generator)

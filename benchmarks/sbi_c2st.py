@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from _reporting import report, versions
 
-from metaroll.inference.estimators import EstimatorConfig
+from metaroll.inference.configs import EstimatorConfig
 from metaroll.inference.neural import NPDR
 
 OBSERVATIONS = 10

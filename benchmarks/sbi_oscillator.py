@@ -82,7 +82,7 @@ def prior() -> dict[str, tuple[float, float]]:
 def ours(learner: str, seed: int, count: int, infer_defaults: bool = False) -> LogProb:
     """NPDR or BayesSim with their own defaults, or with those of ``metaroll infer``."""
     import metaroll
-    from metaroll.training.evaluation.inference_result import InferenceOptions
+    from metaroll.configs.inference import InferenceOptions
     from metaroll.training.session.inferring import infer_config
 
     config = {"config": infer_config(InferenceOptions())} if infer_defaults else {}

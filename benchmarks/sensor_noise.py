@@ -19,7 +19,7 @@ import numpy as np
 from _reporting import report, versions
 
 from metaroll import StepSequence
-from metaroll.training.evaluation.inference_result import InferenceOptions
+from metaroll.configs.inference import InferenceOptions
 from metaroll.training.session.inferring import infer
 
 ROBOT = {"m": 0.8, "l": 1.2, "g": 9.0}

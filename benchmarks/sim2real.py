@@ -25,11 +25,11 @@ import numpy as np
 import torch
 from _reporting import read_results, report, versions
 
+from metaroll.configs.inference import LoopOptions
 from metaroll.functional.bootstrap import bootstrap_ci
 from metaroll.training.session.inferring import infer
 from metaroll.training.session.sim2real import (
     ENV,
-    LoopOptions,
     Training,
     draw_robot,
     inference_options,

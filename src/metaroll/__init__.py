@@ -200,7 +200,7 @@ _MODULES = {
         "LastStepEmbedding",
         "RNNEmbedding",
     ],
-    "inference.estimators": ["EstimatorConfig"],
+    "inference.configs": ["EstimatorConfig"],
     "inference.identification": ["Identification", "identify"],
     "inference.neural": ["BayesSim", "NPDR"],
     "inference.posterior": ["Posterior"],

@@ -107,6 +107,7 @@ from metaroll.functional.sequences import (
 )
 from metaroll.inference.abc import ABCSMC
 from metaroll.inference.checks import check_posterior
+from metaroll.inference.configs import EstimatorConfig
 from metaroll.inference.embeddings import (
     AllStepsEmbedding,
     BayesSimEmbedding,
@@ -116,7 +117,6 @@ from metaroll.inference.embeddings import (
     LastStepEmbedding,
     RNNEmbedding,
 )
-from metaroll.inference.estimators import EstimatorConfig
 from metaroll.inference.identification import Identification, identify
 from metaroll.inference.neural import NPDR, BayesSim
 from metaroll.inference.posterior import Posterior

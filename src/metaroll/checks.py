@@ -89,8 +89,16 @@ def array_of(name: str, value: Any, expected: str) -> np.ndarray:
     return found
 
 
-def check_number(name: str, value: Any, low: float, high: float = math.inf, *, above_low: bool = False) -> float:
-    """``value`` as a float, if it is a finite number in [low, high], or (low, high] with ``above_low``.
+def check_number(
+    name: str,
+    value: Any,
+    low: float,
+    high: float = math.inf,
+    *,
+    above_low: bool = False,
+    below_high: bool = False,
+) -> float:
+    """``value`` as a float, if it is a finite number in [low, high], without the ends that it is above or below.
 
     Raises:
         TypeError: It is no number (booleans are none).
@@ -99,11 +107,16 @@ def check_number(name: str, value: Any, low: float, high: float = math.inf, *, a
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
         raise TypeError(f"{name} must be a number, got {shortened(value)} of type {type(value).__name__}")
     number = _as_float(value)
-    if not math.isfinite(number) or not low <= value <= high or (above_low and value == low):
+    if (
+        not math.isfinite(number)
+        or not low <= value <= high
+        or (above_low and value == low)
+        or (below_high and value == high)
+    ):
         if low == -math.inf and high == math.inf:
             raise ValueError(f"{name} must be a finite number, got {shortened(value)}")
         opening = "(" if above_low or low == -math.inf else "["
-        closing = ")" if high == math.inf else "]"
+        closing = ")" if below_high or high == math.inf else "]"
         got = shortened(value) if isinstance(value, int) else value
         raise ValueError(f"{name} must lie in {opening}{low:g}, {high:g}{closing}, got {got}")
     return number

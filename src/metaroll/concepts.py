@@ -68,11 +68,11 @@ CONCEPTS: tuple[Concept, ...] = (
         "epochs",
         ("epochs",),
         documented=("num_epochs",),
-        sbi=("max_num_epochs",),
         others=("n_itr",),
         near=(
             *(
                 "n_epochs",
+                "max_num_epochs",
                 "iterations",
                 "n_iter",
                 "num_iterations",
@@ -247,6 +247,11 @@ CONCEPTS: tuple[Concept, ...] = (
         absent=_NO_TARGETS,
     ),
     Concept("gradient steps between target copies", ("target_update_steps",), near=("target_update_interval", "tau")),
+    # ------------------------------------------------------------------------------------------------------- inference
+    Concept("most epochs of a round of inference", ("max_epochs",), sbi=("max_num_epochs",), near=("epochs",)),
+    Concept("rounds of inference", ("rounds",), others=("num_rounds", "n_rounds")),
+    Concept("density of a posterior", ("model",), near=("density_estimator",)),
+    Concept("estimators that are averaged", ("ensemble",), others=("num_ensembles", "ensemble_size")),
     # --------------------------------------------------------------------------------------------------------- returns
     Concept("discount factor", ("discount",), sb3=("gamma",), others=("discount_factor",)),
     Concept("GAE lambda", ("gae_lambda",), garage=("gae_lam",), others=("lam", "lambda", "lmbda"), near=("gae",)),

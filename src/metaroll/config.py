@@ -90,11 +90,12 @@ T = TypeVar("T")
 # ------------------------------------------------------------------------------------------------ what fields say
 @dataclass(frozen=True)
 class Bounds:
-    """Where a number lies: in [low, high], without ``low`` itself where it is ``above_low``."""
+    """Where a number lies: in [low, high], without ``low`` where it is ``above_low``, or ``high`` (``below_high``)."""
 
     low: float = -math.inf
     high: float = math.inf
     above_low: bool = False
+    below_high: bool = False
 
 
 @dataclass(frozen=True)
@@ -244,7 +245,8 @@ class Option:
             lowest = -LARGEST_COUNT if low == -math.inf else int(low)
             return check_whole(name, value, lowest, largest_integer(self.name) if high == math.inf else int(high))
         if self.kind is float:
-            return check_number(name, value, low, high, above_low=self.bounds.above_low)
+            ends = {"above_low": self.bounds.above_low, "below_high": self.bounds.below_high}
+            return check_number(name, value, low, high, **ends)
         return value
 
 

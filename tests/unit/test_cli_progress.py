@@ -15,6 +15,7 @@ import metaroll
 from metaroll.cli.commands.infer import told_progress
 from metaroll.cli.main import main
 from metaroll.cli.runs.group_display import GroupDisplay
+from metaroll.configs.inference import InferenceOptions
 from metaroll.inference.neural import InferenceProgress
 from metaroll.learners.on_policy.ppo import PPO
 from metaroll.policies.gaussian import GaussianMLPPolicy
@@ -23,7 +24,6 @@ from metaroll.training.display.consoles import make_console
 from metaroll.training.display.progress import EvaluationDisplay, TrainingDisplay, short
 from metaroll.training.display.timing import RunAmounts, about, duration, seconds_of
 from metaroll.training.evaluation.evaluation_result import EvaluationResult
-from metaroll.training.evaluation.inference_result import InferenceOptions
 from metaroll.training.run.progress import PhaseProgress
 from metaroll.training.run.runner import LocalRunner
 from metaroll.types import EnvSpec

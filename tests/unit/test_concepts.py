@@ -12,7 +12,7 @@ from metaroll import configs
 from metaroll.cli.options import renamed_flags
 from metaroll.concepts import CONCEPTS, concepts_named
 from metaroll.config import near_options, options_of, understood
-from metaroll.configs import EngineConfig
+from metaroll.configs import EngineConfig, EstimatorConfig, InferenceOptions
 from metaroll.configs.table import CONFIGS, run_options
 from metaroll.errors import UnknownNameError, UsageError, in_shell
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES
@@ -103,8 +103,24 @@ def test_a_concept_has_one_name_in_all_algorithms(algo: str) -> None:
 
 def test_every_field_of_a_concept_is_an_option_somewhere() -> None:
     of_commands = {"seeds", "out", "run_dir", "quiet", "from_epoch"}
-    of_engines = {option.name for option in options_of(EngineConfig)}
-    assert {field for concept in CONCEPTS for field in concept.fields} <= {*ALL_NAMES, *of_commands, *of_engines}
+    others = (EngineConfig, EstimatorConfig, InferenceOptions)
+    of_others = {option.name for kind in others for option in options_of(kind)}
+    assert {field for concept in CONCEPTS for field in concept.fields} <= {*ALL_NAMES, *of_commands, *of_others}
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [
+        ("training_batch_size", "batch_size"),
+        ("max_num_epochs", "max_epochs"),
+        ("learning_rate", "learning_rate"),
+        ("stop_after_epochs", "stop_after_epochs"),
+        ("validation_fraction", "validation_fraction"),
+    ],
+)
+def test_names_of_sbi_are_taken_where_posteriors_are_learned(name: str, field: str) -> None:
+    value = 0.3 if field == "validation_fraction" else 3
+    assert getattr(metaroll.EstimatorConfig(**{name: value}), field) == value
 
 
 def test_one_option_has_one_meaning() -> None:

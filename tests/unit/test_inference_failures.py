@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from metaroll.inference.checks import check_posterior
-from metaroll.inference.estimators import EstimatorConfig
+from metaroll.inference.configs import EstimatorConfig
 from metaroll.inference.neural import NPDR
 from metaroll.inference.posterior import Posterior
 from metaroll.inference.success import SuccessModel

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from metaroll.errors import PosteriorError
-from metaroll.inference.estimators import EstimatorConfig, NeuralEstimator
+from metaroll.inference.configs import EstimatorConfig
+from metaroll.inference.estimators import NeuralEstimator
 from metaroll.inference.neural import NPDR
 from metaroll.inference.posterior import Posterior
 

@@ -20,7 +20,8 @@ from metaroll.functional.posteriors.random_features import (
     random_fourier_features,
 )
 from metaroll.inference.checks import check_posterior
-from metaroll.inference.estimators import EstimatorConfig, NeuralEstimator
+from metaroll.inference.configs import EstimatorConfig
+from metaroll.inference.estimators import NeuralEstimator
 from metaroll.inference.feature_map import FeatureMap
 from metaroll.inference.neural import NPDR, BayesSim
 from metaroll.inference.posterior import Posterior

@@ -7,7 +7,7 @@ import pytest
 
 from metaroll.inference.abc import ABCSMC
 from metaroll.inference.checks import check_posterior
-from metaroll.inference.estimators import EstimatorConfig
+from metaroll.inference.configs import EstimatorConfig
 from metaroll.inference.identification import identify
 from metaroll.inference.neural import BayesSim
 from metaroll.inference.parameter_names import column_order, named

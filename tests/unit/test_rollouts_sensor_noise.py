@@ -13,6 +13,7 @@ import torch
 from series_embeddings import Flat
 
 from metaroll import DomainParamUpdate, DummyPolicy, IdlePolicy, PendulumEnv, RolloutEngine, RolloutPlan
+from metaroll.configs.inference import InferenceOptions, parsed_noise
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.base.env_state import state_from_observation, told_entries
 from metaroll.envs.lookup.source import EnvSource
@@ -23,11 +24,10 @@ from metaroll.rollouts.samplers.one_step import OneStep
 from metaroll.rollouts.samplers.param_sets import seed_of_values
 from metaroll.rollouts.samplers.sbi import SimRolloutSamplerForSBI
 from metaroll.rollouts.samplers.segment_starts import SegmentStarts
-from metaroll.rollouts.samplers.sensor_noise import estimated_noise, given_noise, parsed_noise
+from metaroll.rollouts.samplers.sensor_noise import estimated_noise, given_noise
 from metaroll.rollouts.samplers.series_features import SeriesFeatures
 from metaroll.tasks.plan_table import SENSOR_NOISE
 from metaroll.tasks.posterior_sampler import PosteriorTaskSampler
-from metaroll.training.evaluation.inference_result import InferenceOptions
 from metaroll.training.session.inferring import noise_of_sensors, segment_sampler
 
 STEPS = 12

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import metaroll
+from metaroll.configs.inference import InferenceOptions
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.sims.catalog import PendulumEnv
 from metaroll.inference.priors import Prior, as_prior
 from metaroll.rollouts.samplers.sensor_noise import SensorNoise, least_noise
 from metaroll.training.comparing.compared import Compared
-from metaroll.training.evaluation.inference_result import InferenceOptions
 from metaroll.training.session.inferring import noise_of_sensors, segment_sampler
 
 PRIOR = as_prior({"pole_mass": (0.5, 1.5)})

@@ -20,6 +20,7 @@ import pytest
 
 import metaroll
 from metaroll.cli.main import main
+from metaroll.configs.inference import InferenceOptions
 from metaroll.data.recordings import save_rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.posteriors import posterior_family, posterior_name
@@ -27,7 +28,7 @@ from metaroll.envs.lookup.registry import get_family, is_varied
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.sims.catalog import PendulumEnv
 from metaroll.errors import DataError, PosteriorError, RunExistsError, UnknownNameError
-from metaroll.inference.estimators import EstimatorConfig
+from metaroll.inference.configs import EstimatorConfig
 from metaroll.inference.neural import InferenceProgress
 from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import as_prior
@@ -36,7 +37,7 @@ from metaroll.inference.verdicts import Check, Verdict
 from metaroll.rollouts.samplers.sbi import SimRolloutSamplerForSBI
 from metaroll.tasks.posterior_sampler import PosteriorTaskSampler
 from metaroll.training.comparing.comparable import comparable
-from metaroll.training.evaluation.inference_result import PAGE, InferenceOptions
+from metaroll.training.evaluation.inference_result import PAGE
 from metaroll.training.report.inference_page import write_inference_page
 from metaroll.training.session import inferring
 from metaroll.training.session.inferring import infer, segment_sampler, usual_prior

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metaroll import PendulumEnv, load_log, load_rollouts, rollout, save_rollouts
+from metaroll.configs.inference import InferenceOptions
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import ShapeError
 from metaroll.training.comparing.pieces import even_pieces, made_up_steps
-from metaroll.training.evaluation.inference_result import InferenceOptions
 from metaroll.training.session.inferring import infer
 
 DT = 0.1

@@ -13,6 +13,7 @@ import pytest
 import metaroll
 from metaroll import DomainParamUpdate, DummyPolicy, RolloutEngine, RolloutPlan
 from metaroll.cli.main import main
+from metaroll.configs.inference import InferenceOptions
 from metaroll.data.recordings import save_rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.base.env_state import asked_state
@@ -24,7 +25,6 @@ from metaroll.training.comparing.compared import Compared
 from metaroll.training.comparing.following import Followed
 from metaroll.training.comparing.log_checks import doubts_about
 from metaroll.training.comparing.probing import probe
-from metaroll.training.evaluation.inference_result import InferenceOptions
 from metaroll.training.report.inference_page import write_inference_page
 from metaroll.training.session import inferring
 from metaroll.training.session.inferring import infer, segment_sampler

@@ -19,7 +19,7 @@ from typing import Annotated, Any, TypeVar
 import tyro
 from rich.console import Console
 
-from metaroll.config import MISSING, Option, largest_integer, names_here, near_options, value_here
+from metaroll.config import MISSING, Config, Option, largest_integer, names_here, near_options, options_of, value_here
 from metaroll.data.folders.links import refuse_link
 from metaroll.errors import UnknownNameError, UsageError, blame_input, command_text, option_text, shortened
 from metaroll.training.display.consoles import HelpShown, make_console
@@ -363,6 +363,14 @@ def _choices_of(kind: Any) -> dict[str, tuple[Any, ...]]:
 def flags_for(option: Option) -> set[str]:
     """All that a user may type to set the option."""
     return {option.flag, option.flag.replace("--", "--no-", 1), *_ALIASES.get(option.name, [])}
+
+
+def with_config(kind: type[T], name: str, config: type[Config]) -> type[Any]:
+    """The dataclass of options ``kind``, with a further group ``name`` that has the fields of a config."""
+    options = options_of(config)
+    group = options_class(config.__name__, options, {option.name: option.default for option in options})
+    fields = [(name, group, dataclasses.field(default_factory=group))]
+    return dataclasses.make_dataclass(kind.__name__, fields, bases=(kind,), frozen=True, kw_only=True)
 
 
 def options_class(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from metaroll.configs.evaluation import EvaluationConfig, MetaEvaluationConfig
+from metaroll.configs.inference import InferenceOptions, LoopOptions
 from metaroll.configs.run import RunConfig
 from metaroll.functional.search.configs import (
     ARSConfig,
@@ -11,6 +12,7 @@ from metaroll.functional.search.configs import (
     SNESConfig,
     Starts,
 )
+from metaroll.inference.configs import EstimatorConfig
 from metaroll.learners.distillation_config import DistillationConfig
 from metaroll.learners.evolution_configs import (
     CEMLearnerConfig,
@@ -50,10 +52,13 @@ __all__ = [
     "DistillationConfig",
     "EPOptConfig",
     "EngineConfig",
+    "EstimatorConfig",
     "EvaluationConfig",
     "ExplorationConfig",
     "FeaturesConfig",
     "HillClimbingConfig",
+    "InferenceOptions",
+    "LoopOptions",
     "MAMLConfig",
     "MetaEvaluationConfig",
     "OffPolicyConfig",

@@ -14,17 +14,17 @@ import io
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from metaroll.checks import check_fraction, check_number, check_whole, described
-from metaroll.errors import MissingPackageError, PosteriorError, install_text, unknown_name
+from metaroll.checks import described
+from metaroll.errors import MissingPackageError, PosteriorError, install_text
 from metaroll.functional.posteriors.calibration import latent_normal, mixture_factor
 from metaroll.functional.posteriors.flat_scale import EDGE, flat_of_normal, log_flat_slope, normal_of_flat
+from metaroll.inference.configs import EstimatorConfig
 from metaroll.inference.feature_map import FeatureMap
 from metaroll.inference.flow_bases import base_is_fitted, with_fitted_base, with_full_base_weights
 from metaroll.inference.success import SuccessModel
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from sbi.inference.trainers.npe.npe_base import PosteriorEstimatorTrainer
 
 __all__ = [
-    "METHODS",
-    "MODELS",
-    "EstimatorConfig",
     "Fit",
     "NeuralEstimator",
     "NeuralTrainer",
@@ -44,8 +41,7 @@ __all__ = [
 ]
 
 _NEEDS_SBI = "neural posteriors need sbi, which is not installed"
-METHODS = ("npe", "nle", "fmpe")
-MODELS = {"nsf": "nsf", "maf": "zuko_maf", "autoregressive_nsf": "zuko_nsf", "mdn": "mdn"}
+_MODELS = {"nsf": "nsf", "maf": "zuko_maf", "autoregressive_nsf": "zuko_nsf", "mdn": "mdn"}
 """Our names of densities, and sbi's. Its own ``maf`` is not among them: there the first parameter of each layer sees
 nothing of the observation, so that with few layers one parameter keeps its prior."""
 _ASKED = 100
@@ -54,82 +50,6 @@ _LEAST_JUDGED = 10
 """Simulations for validation below which they do not tell whether regressions are the better view."""
 _ROWS_AT_A_TIME = 50_000
 _BUILDING_ROWS = 16
-
-
-@dataclass(frozen=True)
-class EstimatorConfig:
-    """How a posterior is learned.
-
-    Attributes:
-        method: ``"npe"`` (the posterior itself), ``"nle"`` (the likelihood; sampled by slice sampling), ``"fmpe"``
-            (flow matching).
-        model: Density: ``"nsf"`` (neural spline flow with coupling layers), ``"autoregressive_nsf"``, ``"maf"`` (masked
-            autoregressive flow) or ``"mdn"`` (mixture of Gaussians); without effect on ``"fmpe"``.
-        hidden_features: Width of its networks.
-        num_transforms: Layers of a flow.
-        num_bins: Bins of a spline.
-        num_components: Gaussians of a mixture.
-        num_random_features: Frequencies of quasi-random Fourier features of the observation (BayesSim's quasi-RFF) that
-            the networks see instead of the features; 0 means the features.
-        regressions: With ``"npe"``, networks see linear regressions of the parameters on the features, one for each
-            parameter, in place of features, where the first network learns more from these, by its validation. Within a
-            narrow region it often does: of many features it learns single simulations by heart (Fearnhead and Prangle
-            2012 make such summaries for ABC). Without effect on proposals ``"posterior"`` in several rounds.
-        ensemble: Estimators that are trained and averaged.
-        batch_size: Simulations in a gradient step.
-        learning_rate: Of Adam.
-        validation_fraction: Share of the simulations that decides when to stop.
-        stop_after_epochs: Epochs without progress on those.
-        max_epochs: Most epochs of a round.
-    """
-
-    method: str = "npe"
-    model: str = "nsf"
-    hidden_features: int = 50
-    num_transforms: int = 5
-    num_bins: int = 10
-    num_components: int = 5
-    num_random_features: int = 0
-    regressions: bool = False
-    ensemble: int = 1
-    batch_size: int = 100
-    learning_rate: float = 5e-4
-    validation_fraction: float = 0.1
-    stop_after_epochs: int = 20
-    max_epochs: int = 500
-
-    def __post_init__(self) -> None:
-        if self.method not in METHODS:
-            raise unknown_name("method of inference", str(self.method), METHODS)
-        if self.model not in MODELS:
-            raise unknown_name("density model", str(self.model), MODELS)
-        for name in ("hidden_features", "num_transforms", "num_bins", "num_components", "ensemble"):
-            check_whole(name, getattr(self, name))
-        for name in ("batch_size", "stop_after_epochs", "max_epochs"):
-            check_whole(name, getattr(self, name))
-        check_whole("num_random_features", self.num_random_features, 0)
-        if not isinstance(self.regressions, bool):
-            raise TypeError(f"regressions must be a bool, got {described(self.regressions)}")
-        if self.regressions and (self.method != "npe" or self.num_random_features):
-            raise ValueError("regressions=True needs method 'npe' and num_random_features=0")
-        check_number("learning_rate", self.learning_rate, 0.0, above_low=True)
-        check_fraction("validation_fraction", self.validation_fraction)
-
-    def to_plain(self) -> dict[str, Any]:
-        """All settings as JSON types."""
-        return asdict(self)
-
-    @classmethod
-    def from_plain(cls, settings: Mapping[str, Any]) -> EstimatorConfig:
-        """The settings that ``to_plain`` gave.
-
-        Raises:
-            PosteriorError: There are others among them.
-        """
-        known = {entry.name for entry in fields(cls)}
-        if not isinstance(settings, Mapping) or not set(settings) <= known:
-            raise PosteriorError(f"the settings of an estimator must be some of {sorted(known)}, got {settings!r}")
-        return cls(**settings)
 
 
 class _Silent:
@@ -206,8 +126,8 @@ def _builder(config: EstimatorConfig, embedding_net: nn.Module | None) -> Any:
     if config.method == "fmpe":
         return posterior_flow_nn("mlp", **common)
     if config.method == "nle":
-        return likelihood_nn(MODELS[config.model], **{**common, "z_score_x": "independent"}, **flow)
-    return posterior_nn(MODELS[config.model], **common, **flow)
+        return likelihood_nn(_MODELS[config.model], **{**common, "z_score_x": "independent"}, **flow)
+    return posterior_nn(_MODELS[config.model], **common, **flow)
 
 
 def _sbi_trainer(config: EstimatorConfig, prior: _StandardNormal, embedding_net: nn.Module | None, device: str) -> Any:

@@ -14,8 +14,9 @@ import numpy as np
 from torch import nn
 
 from metaroll.checks import check_path, check_seed, check_whole, described
-from metaroll.errors import ShapeError, option_text
-from metaroll.inference.estimators import EstimatorConfig, Fit, NeuralEstimator, NeuralTrainer
+from metaroll.errors import ShapeError
+from metaroll.inference.configs import FEWEST_SIMULATIONS, EstimatorConfig, check_num_simulations
+from metaroll.inference.estimators import Fit, NeuralEstimator, NeuralTrainer
 from metaroll.inference.parameter_names import named
 from metaroll.inference.posterior import BORDER, Posterior
 from metaroll.inference.priors import Prior, as_prior
@@ -23,24 +24,13 @@ from metaroll.inference.regions import NUM_DRAWS, Estimator, Region, find_region
 from metaroll.inference.simulations import Simulate, Simulations, SimulationStore, fingerprint
 from metaroll.seeding import derive_seed
 
-__all__ = ["NPDR", "BayesSim", "InferenceProgress", "NeuralInference", "check_num_simulations"]
+__all__ = ["NPDR", "BayesSim", "InferenceProgress", "NeuralInference"]
 
-_FEWEST = 20
 """Usable simulations below which nothing can be trained."""
 _MIXTURE = EstimatorConfig(ensemble=3, batch_size=50, learning_rate=2e-3)
 """Mixtures of Gaussians that learn as flows do stop before they are half as good (benchmarks/README.md)."""
 _DRAWN_BY = "chains, from networks of the region whose bases are fitted, half of all in the last round"
 """How rounds are truncated: simulations of a round that was drawn in another way are not used again."""
-
-
-def check_num_simulations(num_simulations: int, rounds: int) -> int:
-    """``num_simulations`` of all rounds; ``ValueError`` where a round has too few of them to learn from."""
-    total, fewest = check_whole("num_simulations", num_simulations, 1), _FEWEST * max(1, 2 * (rounds - 1))
-    if total < fewest:
-        rest = f" in {rounds} rounds, of which the last has half and each at least {_FEWEST}" if rounds > 1 else ""
-        fewer = f", or {option_text('rounds', total // (2 * _FEWEST) + 1)}" if total >= _FEWEST else ""
-        raise ValueError(f"num_simulations must be at least {fewest}{rest}, got {total}: more of them{fewer}")
-    return total
 
 
 class InferenceProgress(NamedTuple):
@@ -129,7 +119,8 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
                 is of other parameters than the prior.
         """
         simulate = named(simulate, self.prior.names)
-        total = check_num_simulations(num_simulations, self._rounds)
+        total = check_whole("num_simulations", num_simulations)
+        check_num_simulations(total, self._rounds)
         if observed is None and self._rounds > 1:
             raise ValueError("observed must be given with rounds above 1, which are directed to it")
         target = None if observed is None else np.asarray(observed, dtype=np.float64)
@@ -154,7 +145,7 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
             within = min(number, self._rounds)  # one more round is as large as the last one
             share = self._simulations_until(within, total) - self._simulations_until(within - 1, total)
             made = self._simulated(store, simulate, number, share, total, estimator, target, region)
-            if made.num_usable < _FEWEST:
+            if made.num_usable < FEWEST_SIMULATIONS:
                 if posterior is not None:
                     posterior.description.update(num_failed=store.num_failed, num_unlearned=made.num_usable)
                     return posterior

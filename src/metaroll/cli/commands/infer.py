@@ -18,12 +18,12 @@ from rich.panel import Panel
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from metaroll.cli.options import Output, parse, parse_command, unset
+from metaroll.cli.options import Output, parse, parse_command, unset, with_config
+from metaroll.configs.inference import InferenceOptions, LoopOptions
 from metaroll.errors import UsageError, blame_input, command_text
 from metaroll.training.display.consoles import escape, show_line
 from metaroll.training.display.timing import about
-from metaroll.training.evaluation.inference_result import ONE_MORE_ROUND, PAGE, InferenceOptions
-from metaroll.training.session.sim2real import LoopOptions
+from metaroll.training.evaluation.inference_result import ONE_MORE_ROUND, PAGE
 
 if TYPE_CHECKING:
     from metaroll.inference.neural import InferenceProgress
@@ -44,7 +44,6 @@ class _InferArguments:
     param: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=LOW:HIGH")] = ()
     """A parameter that is not known, and its range; may be given several times. Without any: what the simulator usually
     varies, half to one and a half times of its value."""
-    inference: InferenceOptions = field(default_factory=InferenceOptions)
     output: Output = field(default_factory=Output)
 
 
@@ -52,7 +51,6 @@ class _InferArguments:
 class _LoopArguments:
     out: str = "runs/sim2real"
     """Folder of the loop; an earlier one in it is kept, in a folder beside it."""
-    loop: LoopOptions = field(default_factory=LoopOptions)
     output: Output = field(default_factory=Output)
 
 
@@ -63,7 +61,13 @@ def infer(arguments: Sequence[str]) -> None:
         "Recorded rollouts become a posterior over the parameters of SIM, with predictions of held-out rollouts and a "
         "page. Train on it: metaroll train ALGO SIM --tasks FOLDER. docs/inference.md"
     )
-    names, given = parse_command(_InferArguments, arguments, usage, about, "the name of the simulator is missing")
+    names, given = parse_command(
+        with_config(_InferArguments, "inference", InferenceOptions),
+        arguments,
+        usage,
+        about,
+        "the name of the simulator is missing",
+    )
     from metaroll.data.folders.kinds import INFER
     from metaroll.data.folders.taking import refuse_foreign, take
     from metaroll.data.recordings import load_rollouts
@@ -79,9 +83,9 @@ def infer(arguments: Sequence[str]) -> None:
 
     console = given.output.console()
     with blame_input():
+        options = InferenceOptions(**vars(given.inference))
         if given.data is None:
             raise UsageError(f"{usage}: --data FOLDER is missing, a folder of recorded rollouts (metaroll import-log)")
-        options = given.inference
         folder = default_run_dir("infer", names[0], options.seed) if given.out is None else Path(given.out).expanduser()
         data = Path(given.data).expanduser()
         if data.is_file():
@@ -129,13 +133,15 @@ def sim2real(arguments: Sequence[str]) -> None:
         rest.pop(0)
     elif rest and not rest[0].startswith("-"):
         raise UsageError(f"{usage}: there is only the demo, got {rest[0]!r}")
-    given = parse(_LoopArguments, rest, "metaroll sim2real demo", about)
+    given = parse(with_config(_LoopArguments, "loop", LoopOptions), rest, "metaroll sim2real demo", about)
     from metaroll.training.display.json_output import print_json
     from metaroll.training.session.sim2real import close_the_loop
 
     console = given.output.console()
     with blame_input():
-        result = close_the_loop(Path(given.out).expanduser(), given.loop, lambda text: console.print(escape(text)))
+        result = close_the_loop(
+            Path(given.out).expanduser(), LoopOptions(**vars(given.loop)), lambda text: console.print(escape(text))
+        )
         page = _write_loop_page(result)
     _show(console, result.inference, result.truth)
     console.print(_loop_panel(result))

@@ -19,7 +19,7 @@ from metaroll.functional.series.noise import (
 )
 from metaroll.rollouts.samplers.one_step import OneStep
 
-__all__ = ["EstimatedNoise", "SensorNoise", "estimated_noise", "given_noise", "least_noise", "parsed_noise", "typical"]
+__all__ = ["EstimatedNoise", "SensorNoise", "estimated_noise", "given_noise", "least_noise", "typical"]
 
 _NONE = 1e-5
 """Share of the range of a channel below which noise counts as none: numbers in single precision are rounded so."""
@@ -33,7 +33,6 @@ _FEWEST = 5
 """Rows that must be predicted, or predictions say nothing."""
 _FEWEST_OF_EACH = 10
 """Rows of a rollout from which noise of its own is told."""
-_FREE = ("estimate", "none")
 _CANNOT = (MetarollError, NotImplementedError, ValueError)
 """Of a simulator that does not predict single steps: it says so where they are needed."""
 
@@ -156,32 +155,6 @@ class EstimatedNoise(NamedTuple):
 def typical(stds: np.ndarray) -> np.ndarray:
     """Of deviations ``(C,)`` or ``(R, C)`` those that stand for all rollouts, ``(C,)``."""
     return np.sqrt(np.square(np.atleast_2d(stds)).mean(axis=0))
-
-
-def parsed_noise(text: str) -> str | float | dict[str, float]:
-    """``"estimate"``, ``"none"``, a number for all channels, or numbers by label (``"theta=0.01,theta_dot=0.1"``).
-
-    Raises:
-        ValueError: It is none of these.
-    """
-    if text in _FREE:
-        return text
-    parts = [part.strip() for part in text.split(",")]
-    try:
-        if len(parts) == 1 and "=" not in parts[0]:
-            found: float | dict[str, float] = float(parts[0])
-            wrong = not 0.0 <= found < np.inf
-        else:
-            found = {label.strip(): float(value) for label, _, value in (part.rpartition("=") for part in parts)}
-            wrong = len(found) < len(parts) or any(not name or not 0.0 <= s < np.inf for name, s in found.items())
-    except ValueError:
-        wrong, found = True, 0.0
-    if wrong:
-        raise ValueError(
-            "noise must be 'estimate', 'none', a deviation of at least 0 in the unit of each channel ('0.01'), or "
-            f"deviations by label ('theta=0.01,theta_dot=0.1'; others then have none), got {text!r}"
-        )
-    return found
 
 
 def given_noise(noise: float | Mapping[str, float], labels: Sequence[str]) -> np.ndarray:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
+from metaroll.configs.inference import InferenceOptions, parsed_noise
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.base.env_state import time_step_of, told_entries
 from metaroll.envs.lookup.source import EnvSource
@@ -18,20 +19,12 @@ from metaroll.errors import ShapeError
 from metaroll.inference.priors import Prior
 from metaroll.rollouts.samplers.one_step import OneStep
 from metaroll.rollouts.samplers.segment_starts import SegmentStarts, observed_states
-from metaroll.rollouts.samplers.sensor_noise import (
-    SensorNoise,
-    estimated_noise,
-    given_noise,
-    least_noise,
-    parsed_noise,
-    typical,
-)
+from metaroll.rollouts.samplers.sensor_noise import SensorNoise, estimated_noise, given_noise, least_noise, typical
 from metaroll.rollouts.samplers.series_features import applied_field, channel_labels, labeled_as, segment_lengths
 from metaroll.seeding import derive_seed
 from metaroll.tasks.domain_access import read_domain_params
 from metaroll.tasks.domain_params import NOISE
 from metaroll.training.comparing.comparable import compared_field, starting_field
-from metaroll.training.evaluation.inference_result import InferenceOptions
 from metaroll.types import EnvSpec, flat_dim
 
 __all__ = ["Compared", "check_columns"]

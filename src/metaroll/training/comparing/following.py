@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from metaroll.configs.inference import InferenceOptions
 from metaroll.data.step_sequence import StepSequence
 from metaroll.functional.series.noise import telling_spans
 from metaroll.inference.embeddings import (
@@ -27,7 +28,6 @@ from metaroll.rollouts.samplers.segment_starts import SegmentStarts
 from metaroll.rollouts.samplers.sensor_noise import typical
 from metaroll.seeding import derive_seed
 from metaroll.training.comparing.compared import Compared, check_columns
-from metaroll.training.evaluation.inference_result import InferenceOptions
 from metaroll.types import EnvSpec
 
 __all__ = ["Followed", "behavior"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.configs.inference import InferenceOptions
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import DataError, RolloutError
 from metaroll.inference.priors import Prior
@@ -21,7 +22,6 @@ from metaroll.tasks.domain_access import read_domain_params
 from metaroll.tasks.domain_params import NOISE, DomainParamUpdate
 from metaroll.training.comparing.compared import Compared
 from metaroll.training.comparing.following import Followed
-from metaroll.training.evaluation.inference_result import InferenceOptions
 from metaroll.types import RolloutPlan
 
 __all__ = ["probe"]

@@ -7,87 +7,21 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from metaroll.checks import check_seed, check_whole
-from metaroll.errors import MOST_THREADS
-from metaroll.inference.neural import check_num_simulations
+from metaroll.configs.inference import InferenceOptions
 from metaroll.inference.posterior import Posterior
-from metaroll.rollouts.samplers.sensor_noise import parsed_noise
 
-__all__ = ["FEATURES", "METHODS", "ONE_MORE_ROUND", "PAGE", "Inference", "InferenceOptions", "Traces"]
+__all__ = ["ONE_MORE_ROUND", "PAGE", "Inference", "Traces"]
 
-METHODS = ("npdr", "bayessim", "nle", "fmpe")
-FEATURES = ("bayessim", "all-steps", "delta-steps", "last-step", "dtw")
 PAGE = "report.html"
 """The page about an inference, in its folder."""
 ONE_MORE_ROUND = "the posterior fails tests that more simulations mend: one more round"
 """What is said when a round beyond ``InferenceOptions.rounds`` begins."""
 _IDENTIFIED = 0.5
 """Share of the prior's deviation below which data counts as telling something of a parameter."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class InferenceOptions:
-    """How ``infer`` works.
-
-    Args:
-        method: npdr (flows), bayessim (a mixture of Gaussians), nle (the likelihood) or fmpe (flow matching).
-        features: What recorded and simulated rollouts are compared by: bayessim (sums of products of actions and
-            changes, their mean and variance), all-steps, delta-steps, last-step, or dtw (distances by dynamic time
-            warping).
-        every: Features leave out steps: they use one in so many.
-        segment_length: Steps after which a simulation starts anew from the recorded state.
-        num_simulations: Sets of parameters that are simulated, in all rounds. Where checks find, after several rounds,
-            that too little was learned, one more round as large as the last follows, and other simulations judge it.
-        rounds: Rounds of simulation and learning; after the first one where the posterior lies. The last one has half
-            of the simulations.
-        hold_out: Rollouts (pieces, where they are cut into these) that inference does not see, on which its predictions
-            are judged: the last ones.
-        seed: Seed of everything.
-        num_workers: Processes that simulate; results do not depend on it.
-        torch_threads: Threads that learn the posterior; its networks are small, and wait for each other with more.
-        checks: Check the posterior: calibration, coverage, whether the simulator can be right at all.
-        noise: Noise of the sensors, which simulations then have as well: estimate (from the rollouts; where it is less
-            than a hundredth of what a segment shows, that much is added to rollouts and simulations), none, a standard
-            deviation in each column's own unit, or deviations by label: theta=0.01,theta_dot=0.1.
-    """
-
-    method: Literal["npdr", "bayessim", "nle", "fmpe"] = "npdr"
-    features: Literal["bayessim", "all-steps", "delta-steps", "last-step", "dtw"] = "bayessim"
-    every: int = 1
-    segment_length: int = 20
-    num_simulations: int = 2000
-    rounds: int = 4
-    hold_out: int = 1
-    seed: int = 0
-    num_workers: int = 1
-    torch_threads: int = 1
-    checks: bool = True
-    noise: str = "estimate"
-
-    def __post_init__(self) -> None:
-        for name, low in (("every", 1), ("segment_length", 2), ("rounds", 1)):
-            check_whole(name, getattr(self, name), low)
-        for name, low in (("hold_out", 0), ("num_workers", 1)):
-            check_whole(name, getattr(self, name), low)
-        check_num_simulations(self.num_simulations, self.rounds)
-        check_seed("seed", self.seed)
-        check_whole("torch_threads", self.torch_threads, 1, MOST_THREADS)
-        for name, known in (("method", METHODS), ("features", FEATURES)):
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
-        object.__setattr__(self, "noise", _as_text(self.noise))
-        parsed_noise(self.noise)
-
-
-def _as_text(noise: Any) -> str:
-    """A number, a dict or ``None`` as the text that says the same."""
-    if isinstance(noise, Mapping):
-        return ",".join(f"{label}={std}" for label, std in noise.items())
-    return "none" if noise is None else str(noise)
 
 
 class Traces(NamedTuple):

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.configs.inference import InferenceOptions
 from metaroll.data.folders.kinds import INFER
 from metaroll.data.folders.taking import take
 from metaroll.data.posteriors.folder import POSTERIOR, posterior_versions, read_description
@@ -22,7 +23,7 @@ from metaroll.envs.lookup.randomization import default_randomizer
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import MetarollError, ShapeError, option_text
 from metaroll.inference.checks import check_posterior
-from metaroll.inference.estimators import EstimatorConfig
+from metaroll.inference.configs import EstimatorConfig
 from metaroll.inference.neural import NPDR, BayesSim, InferenceProgress
 from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import Prior, as_prior
@@ -41,7 +42,7 @@ from metaroll.training.comparing.following import Followed, behavior
 from metaroll.training.comparing.log_checks import doubts_about
 from metaroll.training.comparing.pieces import Pieces, even_pieces
 from metaroll.training.comparing.probing import probe
-from metaroll.training.evaluation.inference_result import PAGE, Inference, InferenceOptions, Traces
+from metaroll.training.evaluation.inference_result import PAGE, Inference, Traces
 from metaroll.training.session.experiments import torch_threads
 from metaroll.training.store.files import read_json, to_plain, write_json
 from metaroll.types import RolloutPlan
@@ -396,12 +397,12 @@ def infer_config(options: InferenceOptions) -> EstimatorConfig:
 
     Three of them, where drawing is cheap: one alone is too narrow where parameters can stand in for one another.
     """
-    method, ensemble = ("npe", 3) if options.method == "npdr" else (options.method, 1)
+    method = options.method if options.method in ("nle", "fmpe") else "npe"
     return EstimatorConfig(
         method=method,
         model="maf",
         regressions=method == "npe",
-        ensemble=ensemble,
+        ensemble=3 if method == "npe" else 1,
         batch_size=50,
         learning_rate=1e-3,
         stop_after_epochs=15,

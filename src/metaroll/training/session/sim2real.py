@@ -10,11 +10,11 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from metaroll.checks import check_seed, check_whole
+from metaroll.configs.inference import InferenceOptions, LoopOptions
 from metaroll.data.doors.json_files import parse_json
 from metaroll.data.folders.contents import move_folder, remove_folder
 from metaroll.data.folders.kinds import CONFIG_FILE, OPTIONS_FILE, RUN, SIM2REAL, SUMMARY_FILE
@@ -32,7 +32,7 @@ from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.seeding import derive_seed
 from metaroll.training.display.consoles import make_console
-from metaroll.training.evaluation.inference_result import ONE_MORE_ROUND, PAGE, Inference, InferenceOptions
+from metaroll.training.evaluation.inference_result import ONE_MORE_ROUND, PAGE, Inference
 from metaroll.training.session import agent as agents
 from metaroll.training.session.inferring import infer, segment_sampler
 from metaroll.training.session.randomization_baselines import AutomaticRandomization, sim_opt
@@ -46,7 +46,6 @@ from metaroll.types import RolloutPlan
 __all__ = [
     "ENV",
     "UNKNOWN",
-    "LoopOptions",
     "LoopResult",
     "Training",
     "TrainingFailedError",
@@ -97,41 +96,6 @@ _ADR = {"low": _COPES, "high": 100.0, "step": 0.34, "num_episodes": 4}
 def swing_up(**options: Any) -> QQubeSwingUpEnv:
     """The Qube that swings up, 50 decisions per second, for 5 s."""
     return QQubeSwingUpEnv(**{"dt": _DT, "max_steps": _STEPS, **options})
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoopOptions:
-    """Sizes of the loop.
-
-    Args:
-        seed: Of everything, the hidden robot too.
-        rollouts: Logged rollouts.
-        simulations: Sets of parameters that are simulated.
-        epochs: Epochs of each training, of 5,000 steps.
-        trainings: Trainings of each policy, with seeds of their own; the one that earns most in what it is trained on
-            is kept.
-        episodes: Episodes on the robot by which policies are judged.
-        jobs: Trainings at a time, in a process each.
-        baselines: Further ways to randomize: simopt fits a normal distribution to the log, adr lets ranges grow while
-            the policy copes (automatic domain randomization).
-    """
-
-    seed: int = 0
-    rollouts: int = 5
-    simulations: int = 3000
-    epochs: int = 300
-    trainings: int = 1
-    episodes: int = 50
-    jobs: int = 2
-    baselines: tuple[Literal["simopt", "adr"], ...] = ()
-
-    def __post_init__(self) -> None:
-        check_seed("seed", self.seed)
-        least = {"rollouts": 2, "simulations": 80, "epochs": 1, "trainings": 1, "episodes": 2, "jobs": 1}
-        for name, low in least.items():
-            check_whole(name, getattr(self, name), low)
-        if unknown := set(self.baselines) - {"simopt", "adr"}:
-            raise ValueError(f"baselines must be simopt or adr, got {', '.join(sorted(unknown))}")
 
 
 @dataclass(frozen=True)
