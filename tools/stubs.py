@@ -148,10 +148,12 @@ def _options_name(algorithm: str) -> str:
 
 def _class(name: str, bases: Sequence[str], keys: str) -> str:
     """A ``TypedDict``, as ``make format`` leaves it."""
-    inside = ", ".join([*(bases or ["TypedDict"]), *(["total=False"] if keys else [])])
-    head = f"class {name}({inside}):"
+    parts = [*(bases or ["TypedDict"]), *(["total=False"] if keys else [])]
+    head = f"class {name}({', '.join(parts)}):"
     if len(f"{head} ...") > _WIDTH:
-        head = f"class {name}(\n    {inside}\n):"
+        inside = f"    {', '.join(parts)}\n"
+        inside = inside if len(inside) <= _WIDTH + 1 else "".join(f"    {part},\n" for part in parts)
+        head = f"class {name}(\n{inside}):"
     return f"\n{head}\n{keys}\n" if keys else f"{head} ...\n"
 
 

@@ -568,7 +568,17 @@ class EPOpt(TypedDict, total=False):
     """Discount of the returns by which rollouts are compared, in [0, 1]. Without a preset: 1.0."""
 
 class EpoptOptions(
-    Folders, Run, EPOpt, AdamSteps, RolloutLimit, ScaledActions, Evaluated, PolicyNetworks, Domains, Evaluation, total=False
+    Folders,
+    Run,
+    EPOpt,
+    AdamSteps,
+    RolloutLimit,
+    ScaledActions,
+    Evaluated,
+    PolicyNetworks,
+    Domains,
+    Evaluation,
+    total=False,
 ):
     learning_rate: float
     """Learning rate (Adam). Without a preset: 0.0003."""
@@ -967,7 +977,17 @@ class TQC(SAC, total=False):
 class TqcOptions(Folders, Run, TQC, ReluNetworks, Domains, GoalReplay, Evaluation): ...
 
 class RsacOptions(
-    Folders, Run, RandomFirst, SoftUpdate, RolloutLimit, Evaluated, ReluNetworks, Domains, Replay, Evaluation, total=False
+    Folders,
+    Run,
+    RandomFirst,
+    SoftUpdate,
+    RolloutLimit,
+    Evaluated,
+    ReluNetworks,
+    Domains,
+    Replay,
+    Evaluation,
+    total=False,
 ):
     evaluate_every: int
     """Evaluate after every so many epochs; 0 means never. Without a preset: 1."""
