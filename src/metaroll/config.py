@@ -372,14 +372,14 @@ def _members(hint: Any, extras: list[Any]) -> list[Any]:
     return [hint]
 
 
-def config_of(kind: type[C], given: C | None, keywords: Mapping[str, Any], beside: Iterable[str] = ()) -> C:
+def config_of(kind: type[C], given: C | None, keywords: Mapping[str, Any], owner: type | None = None) -> C:
     """The config of a learner that was given one, or keywords, or one and keywords that replace parts of it.
 
     Args:
         kind: Class of the config.
         given: A config; ``None`` for the defaults.
         keywords: Values by name; names of other libraries, and former ones, are understood.
-        beside: Names of further keywords, which may be meant by one that is unknown.
+        owner: Class whose constructor was given them: its own keywords may be meant by one that is unknown.
 
     Raises:
         TypeError: ``given`` is something else.
@@ -391,9 +391,11 @@ def config_of(kind: type[C], given: C | None, keywords: Mapping[str, Any], besid
     if not keywords:
         return _defaults_of(kind) if given is None else given
     values, names = understood(keywords, options_of(kind))
-    known = [option.name for option in options_of(kind)]
-    if (wrong := unknown_options(values, [*known, *beside], GIVEN, absent=False)) is not None:
-        raise wrong
+    known = {option.name for option in options_of(kind)}
+    if not values.keys() <= known:
+        wrong = unknown_options(values, sorted(known | _keywords_of(owner)), GIVEN, absent=False)
+        if wrong is not None:
+            raise wrong
     if given is not None:
         kind, names = type(given), {**given.names_given, **names}
         values = {option.name: getattr(given, option.name) for option in options_of(kind)} | values
@@ -401,6 +403,15 @@ def config_of(kind: type[C], given: C | None, keywords: Mapping[str, Any], besid
         made = kind(**values)
     object.__setattr__(made, _NAMES, names)
     return made
+
+
+def _keywords_of(owner: type | None) -> set[str]:
+    """What the constructor of a class takes by name, and those that it hands keywords on to."""
+    names: set[str] = set()
+    for kind in getattr(owner, "__mro__", ()):
+        if inspect.isfunction(constructor := vars(kind).get("__init__")):
+            names |= inspect.signature(constructor).parameters.keys()
+    return names - {"self", "config", "options"}
 
 
 @functools.cache

@@ -199,6 +199,27 @@ def test_a_field_without_a_text_or_of_another_type_is_the_author_s_mistake() -> 
         Odd()
 
 
+class Walk:
+    """A learner with keywords of its own."""
+
+    def __init__(self, config: WalkConfig | None = None, *, partner: str = "", **options: Any) -> None:
+        self.config = config_of(WalkConfig, config, options, type(self))
+
+
+class LongWalk(Walk):
+    """One that hands its keywords on."""
+
+    def __init__(self, *, shoes: int = 2, **options: Any) -> None:
+        super().__init__(**options)
+
+
+def test_an_unknown_keyword_may_mean_one_of_the_constructor() -> None:
+    for name, meant in (("partnr", "partner"), ("sheos", "shoes"), ("num_walk", "num_walks")):
+        with pytest.raises(UnknownNameError, match=f"unknown option '{name}'; did you mean {meant}="):
+            LongWalk(**{name: 1})
+    assert LongWalk(partner="x", num_walks=4).config == WalkConfig(num_walks=4)
+
+
 def test_an_error_of_a_field_speaks_to_whoever_reads_it() -> None:
     with pytest.raises(ValueError, match=r"^num_walks must be an integer of at least 1, got 0$"):
         WalkConfig(num_walks=0)

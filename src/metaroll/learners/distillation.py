@@ -80,7 +80,7 @@ class Distillation(EpochLearner):
         **options: Any,
     ) -> None:
         self.env_spec = EnvSpec.from_env(env_spec)
-        self.config = config = config_of(DistillationConfig, config, options)
+        self.config = config = config_of(DistillationConfig, config, options, type(self))
         self.max_path_length = horizon_of(config.max_steps, self.env_spec)
         self.evaluate_every, self.test_env_sampler = config.evaluate_every, test_env_sampler
         self.seed = fresh_seed() if seed is None else int(seed)

@@ -88,7 +88,7 @@ class SearchLearner(RLAlgorithm, Generic[C]):
         seed: int | None = None,
         **options: Any,
     ) -> None:
-        self.config: C = config_of(self.config_class, config, options)  # type: ignore[arg-type]  # its own class
+        self.config: C = config_of(self.config_class, config, options, type(self))  # type: ignore[arg-type]  # its own class
         self.env_spec = EnvSpec.from_env(env_spec)
         self.max_path_length = horizon_of(self.config.max_steps, self.env_spec)
         self.discount, self.test_env_sampler = self.config.discount, test_env_sampler

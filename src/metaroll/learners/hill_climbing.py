@@ -61,7 +61,7 @@ class HillClimbing(SearchLearner[HillClimbingConfig]):
         seed: int | None = None,
         **options: Any,
     ) -> None:
-        config = config_of(HillClimbingConfig, config, options)
+        config = config_of(HillClimbingConfig, config, options, type(self))
         super().__init__(
             env_spec,
             config,

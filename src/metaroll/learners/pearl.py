@@ -101,7 +101,7 @@ class PEARL(MetaRLAlgorithm):
     ) -> None:
         if num_epochs is not None:
             check_whole("num_epochs", num_epochs, 0)
-        self.config = config = config_of(PEARLConfig, config, options)
+        self.config = config = config_of(PEARLConfig, config, options, type(self))
         self.seed = fresh_seed() if seed is None else int(seed)
         self.test_env_sampler = test_env_sampler
         self.num_test_tasks = _count_test_tasks(config.num_test_tasks, test_env_sampler)

@@ -85,7 +85,7 @@ class MAML(MetaRLAlgorithm):
         self._outer: OuterUpdate = TRPOOuter() if outer is None else outer
         if not isinstance(self._outer, OuterUpdate):
             raise TypeError(f"outer must be an OuterUpdate, ProMPOuter() say, got {outer!r}")
-        given = config_of(MAMLConfig, config, options)
+        given = config_of(MAMLConfig, config, options, type(self))
         self.config = replace(
             given,
             inner=self._outer.inner if given.inner is None else given.inner,

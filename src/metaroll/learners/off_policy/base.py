@@ -111,7 +111,7 @@ class OffPolicyLearner(RLAlgorithm, ABC, Generic[C]):
         **options: Any,
     ) -> None:
         self.env_spec = EnvSpec.from_env(env_spec)
-        self.config: C = config_of(self.config_class, config, options)  # type: ignore[arg-type]  # its own class
+        self.config: C = config_of(self.config_class, config, options, type(self))  # type: ignore[arg-type]  # its own class
         self.seed = fresh_seed() if seed is None else int(seed)
         self.device = torch.device("cpu" if device is None else device)
         self.replay_buffer = self._usual_buffer() if replay_buffer is None else replay_buffer

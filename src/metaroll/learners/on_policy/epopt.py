@@ -71,7 +71,7 @@ class EPOpt(EpochLearner):
         self.discount, self.max_path_length = learner.discount, learner.max_path_length
         self.evaluate_every, self.test_env_sampler = learner.evaluate_every, learner.test_env_sampler
         self.gradients = learner.gradients
-        self.config = config_of(EPOptConfig, config, options)
+        self.config = config_of(EPOptConfig, config, options, type(self))
         self._num_epochs = 0
 
     @property

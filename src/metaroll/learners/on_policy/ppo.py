@@ -142,7 +142,7 @@ class PPO(EpochLearner):
         **options: Any,
     ) -> None:
         self.env_spec = EnvSpec.from_env(env_spec)
-        given = config_of(PPOConfig, config, options)
+        given = config_of(PPOConfig, config, options, type(self))
         self.config = replace(given, max_steps=horizon_of(given.max_steps, self.env_spec))
         self.evaluate_every, self.bootstrap_truncated = given.evaluate_every, given.bootstrap_truncated
         self.seed = fresh_seed() if seed is None else int(seed)

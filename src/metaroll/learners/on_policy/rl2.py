@@ -96,7 +96,7 @@ class RL2(EpochLearner, MetaRLAlgorithm):
         self.discount, self.max_path_length = learner.discount, learner.max_path_length
         self.evaluate_every, self.test_env_sampler = learner.evaluate_every, learner.test_env_sampler
         self.evaluation_env, self.train_tasks = evaluation_env, train_tasks
-        self.config = config_of(RL2Config, config, options)
+        self.config = config_of(RL2Config, config, options, type(self))
 
     @property
     def seed(self) -> int:

@@ -105,7 +105,7 @@ class RolloutEngine:
         record_extras: bool = False,
         **options: Any,
     ) -> None:
-        config = config_of(EngineConfig, config, options)
+        config = config_of(EngineConfig, config, options, type(self))
         check_shared(pool, timeouts)
         if pool is not None and config.address not in (None, pool.config.address):
             raise ValueError("address belongs to the pool: give it to the SamplerPool, not to the engine as well")

@@ -71,10 +71,10 @@ class ParallelRolloutSampler(EngineSampler, SamplerBase):
         pool: SamplerPool | None = None,
         **options: Any,
     ) -> None:
+        config = config_of(SamplerConfig, config, {"num_workers": num_workers, **options}, type(self))
         SamplerBase.__init__(self, min_rollouts=min_rollouts, min_steps=min_steps)
         self.seed = chosen_seed(seed)
         self.show_progress_bar = bool(show_progress_bar)
-        config = config_of(SamplerConfig, config, {"num_workers": num_workers, **options})
         EngineSampler.__init__(self, env, policy, config, without_domains=False, timeouts=timeouts, pool=pool)
 
     def sample(

@@ -153,7 +153,7 @@ class ParameterExplorationSampler(EngineSampler):
         self.num_init_states_per_domain = check_whole("num_init_states_per_domain", num_init_states_per_domain)
         self.num_domains = check_whole("num_domains", num_domains)
         self.seed = chosen_seed(get_base_seed() if seed is None else seed)
-        config = config_of(ExplorationConfig, config, {"num_workers": num_workers, **options})
+        config = config_of(ExplorationConfig, config, {"num_workers": num_workers, **options}, type(self))
         super().__init__(env, policy, config, without_domains=True, timeouts=timeouts, pool=pool)
         self.common_noise = config.common_noise
 

@@ -65,7 +65,7 @@ class SamplerPool:
     ) -> None:
         if options or not isinstance(config, WorkersConfig) or config.num_workers != num_threads:
             with named_as({"num_workers": "num_threads"}):
-                config = config_of(WorkersConfig, config, dict(num_workers=num_threads, **options))
+                config = config_of(WorkersConfig, config, dict(num_workers=num_threads, **options), type(self))
         if config.transport == "ray":
             require_ray()
         self.config, self.num_workers = config, config.num_workers

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -75,8 +74,7 @@ class Evaluator(ABC, Generic[C]):
         seed: int,
         allow_overlap: bool,
     ) -> None:
-        keywords = inspect.signature(type(self)).parameters if options else ()
-        self.config: C = config_of(self.config_class, config, options, beside=keywords)  # type: ignore[arg-type, assignment]  # its own class
+        self.config: C = config_of(self.config_class, config, options, type(self))  # type: ignore[arg-type, assignment]  # its own class
         self.test_task_sampler, self.max_steps, self.num_test_tasks = test_task_sampler, max_steps, num_test_tasks
         self.test_task_names: Sequence[str] | None = None
         self.prefix, self.seed, self.allow_overlap = prefix, seed, allow_overlap
