@@ -215,7 +215,8 @@ class Option:
             TypeError: It is of another type.
             ValueError: It lies outside the bounds, or is none of the choices.
         """
-        value = value.item() if isinstance(value, np.generic) else value
+        if isinstance(value, np.generic | np.ndarray):
+            value = value.tolist()
         if value is None and self.optional:
             return None
         typed = where == GIVEN
@@ -617,8 +618,7 @@ def _unknown_there(name: str, known: Iterable[str]) -> str:
 
 # ------------------------------------------------------------------------------------------ values from flags and files
 def _is_listed(value: Any) -> bool:
-    is_row = isinstance(value, np.ndarray) and value.ndim == 1
-    return is_row or (isinstance(value, Sequence) and not isinstance(value, str | bytes))
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 
 def _is_one(value: Any) -> bool:
