@@ -45,6 +45,18 @@ Former names of ours give a `DeprecationWarning`, and will be errors in version 
 """
 
 
+_OTHERS = {
+    "Workers": configs.WorkersConfig,
+    "Engine": configs.EngineConfig,
+    "Sampler": configs.SamplerConfig,
+    "Parameter exploration": configs.ExplorationConfig,
+    "Features of rollouts": configs.FeaturesConfig,
+    "Simulations for inference": configs.SimulationConfig,
+    "Estimator of a posterior": configs.EstimatorConfig,
+    "metaroll infer": configs.InferenceOptions,
+    "metaroll sim2real": configs.LoopOptions,
+}
+"""Sections of what is no run."""
 _SHARED = {
     "Every run": RunConfig,
     "Evaluation": EvaluationConfig,
@@ -66,6 +78,8 @@ def page_text() -> str:
         link = f"[{evaluation}](#{evaluation.lower().replace(' ', '-')})"
         text = f"{name} {purpose(name)}. Configs: {shown}; further options: {link}."
         parts.append(f"\n## {name}\n\n{textwrap.fill(text, 120, break_on_hyphens=False)}\n\n{table}")
+    for title, config in _OTHERS.items():
+        parts.append(f"\n## {title}\n\nConfig: {_name_of(config)}.\n\n{_options_table(options_of(config))}")
     return "".join(parts)
 
 

@@ -166,7 +166,9 @@ def _keys(options: Iterable[Option], texts: dict[str, dict[str, list[str]]]) -> 
     """
     rows: list[str] = []
     for option in options:
-        known = texts.pop(option.name, {})
+        # A config may redefine a field of its base: editors show the text that the first algorithm ends up with.
+        is_first = _text(option) == next(iter(texts.get(option.name, ())), "")
+        known = texts.pop(option.name) if is_first else {}
         shown = [f"{', '.join(names)}: {text}" for text, names in known.items()] if len(known) > 1 else [_text(option)]
         rows += [f"    {option.name}: {_type(option)}", *map(_wrapped, ('"""' + "\n".join(shown) + '"""').splitlines())]
     return "".join(f"{row}\n" for row in rows)

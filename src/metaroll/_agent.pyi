@@ -79,10 +79,7 @@ class Run(TypedDict, total=False):
 
 class Evaluated(TypedDict, total=False):
     evaluate_every: int
-    """pearl, dqn, ddpg, td3, sac, tqc, rsac: Evaluate after every so many epochs; 0 means never. Without a preset: 1.
-    rl2, maml, promp, dice, ppo, epopt, distill, hill-climbing: Evaluate after every so many epochs; 0 means never.
-    Without a preset: 10.
-    cmaes, cem, ars, es, pgpe, snes: Evaluate after every so many epochs; 0 means never. Without a preset: 0."""
+    """Evaluate after every so many epochs; 0 means never. Without a preset: 10."""
 
 class PEARLUpdate(TypedDict, total=False):
     policy_lr: float
@@ -190,7 +187,10 @@ class PEARLUpdate(TypedDict, total=False):
 
 class PEARL(PEARLUpdate, Evaluated, total=False):
     evaluate_every: int
-    """Evaluate after every so many epochs; 0 means never. Without a preset: 1."""
+    """pearl, dqn, ddpg, td3, sac, tqc, rsac: Evaluate after every so many epochs; 0 means never. Without a preset: 1.
+    rl2, maml, promp, dice, ppo, epopt, distill, hill-climbing: Evaluate after every so many epochs; 0 means never.
+    Without a preset: 10.
+    cmaes, cem, ars, es, pgpe, snes: Evaluate after every so many epochs; 0 means never. Without a preset: 0."""
     num_test_tasks: int | None
     """pearl: Number of held-out tasks; None means all that there are. Set by the preset.
     rl2, maml, promp, dice: Number of held-out tasks. Without a preset: None.
@@ -270,6 +270,22 @@ class TrialSizes(TypedDict, total=False):
 
 class AdamSteps(TypedDict, total=False):
     learning_rate: float
+    """Learning rate (Adam). Without a preset: 0.001."""
+    max_grad_norm: float | None
+    """Maximum norm of the gradient, of all networks together; None does not limit it. Without a preset: None."""
+
+class RolloutLimit(TypedDict, total=False):
+    max_steps: int | None
+    """Maximum number of steps of a rollout; None means the environment's time limit. Without a preset: None."""
+
+class ScaledActions(TypedDict, total=False):
+    scale_actions: bool
+    """Bring actions from [-1, 1] to the bounds of the action space, and clip them there. Without a preset: True."""
+
+class Rl2Options(
+    Folders, Run, RL2, TrialSizes, AdamSteps, RolloutLimit, ScaledActions, Evaluated, MetaEvaluation, total=False
+):
+    learning_rate: float
     """rl2, ppo, epopt: Learning rate (Adam). Without a preset: 0.0003.
     maml, promp, dice, distill: Learning rate (Adam). Without a preset: 0.001.
     ars: Size of the step, alpha. Without a preset: 0.02.
@@ -284,22 +300,6 @@ class AdamSteps(TypedDict, total=False):
     None.
     distill: Maximum norm of the gradient, of all networks together; None does not limit it. Without a preset: 1.0.
     dqn: Maximum norm of the gradient; None does not limit it. Without a preset: 10.0."""
-
-class RolloutLimit(TypedDict, total=False):
-    max_steps: int | None
-    """Maximum number of steps of a rollout; None means the environment's time limit. Without a preset: None."""
-
-class ScaledActions(TypedDict, total=False):
-    scale_actions: bool
-    """Bring actions from [-1, 1] to the bounds of the action space, and clip them there. Without a preset: True."""
-
-class Rl2Options(
-    Folders, Run, RL2, TrialSizes, AdamSteps, RolloutLimit, ScaledActions, Evaluated, MetaEvaluation, total=False
-):
-    learning_rate: float
-    """Learning rate (Adam). Without a preset: 0.0003."""
-    max_grad_norm: float | None
-    """Maximum norm of the gradient, of all networks together; None does not limit it. Without a preset: 0.5."""
     num_passes: int
     """rl2, ppo, epopt: Passes over the data of an epoch. Without a preset: 10.
     distill: Passes over the data of an epoch. Without a preset: 4."""
@@ -462,10 +462,8 @@ class DiceOptions(Folders, Run, DICEOuterChoice, Adam, MAML, MetaNetworks, HeldO
 
 class NewData(AdamSteps, RolloutLimit, total=False):
     steps_per_epoch: int
-    """ppo: Minimum number of environment steps per epoch; rollouts are never cut, so there may be more. Without a
-    preset: 2048.
-    distill: Minimum number of environment steps per epoch; rollouts are never cut, so there may be more. Without a
-    preset: 4000."""
+    """Minimum number of environment steps per epoch; rollouts are never cut, so there may be more. Without a preset:
+    4000."""
     tasks_per_epoch: int | None
     """Variations drawn per epoch; None means as many as full-length rollouts are needed. Without a preset: None."""
     num_passes: int
@@ -477,8 +475,10 @@ class PPOUpdate(NewData, total=False):
     max_grad_norm: float | None
     """Maximum norm of the gradient, of all networks together; None does not limit it. Without a preset: 0.5."""
     steps_per_epoch: int
-    """Minimum number of environment steps per epoch; rollouts are never cut, so there may be more. Without a preset:
-    2048."""
+    """ppo: Minimum number of environment steps per epoch; rollouts are never cut, so there may be more. Without a
+    preset: 2048.
+    distill: Minimum number of environment steps per epoch; rollouts are never cut, so there may be more. Without a
+    preset: 4000."""
     num_passes: int
     """Passes over the data of an epoch. Without a preset: 10."""
     batch_size: int

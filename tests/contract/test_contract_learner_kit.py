@@ -234,7 +234,7 @@ class Cohorts(Mover):
     """Its step depends on how many workers there are."""
 
     def train(self, runner: Any) -> None:
-        self.share = 1.0 / runner._num_workers
+        self.share = 1.0 / runner._engine.num_workers
         super().train(runner)
 
     def step(self, rewards: np.ndarray) -> np.float32:

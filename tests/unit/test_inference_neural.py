@@ -433,10 +433,10 @@ def test_random_features_estimate_the_matern_kernel():
 
 
 def test_bad_input():
-    with pytest.raises(TypeError, match="regressions must be a bool, got 1"):
+    with pytest.raises(TypeError, match="regressions must be True or False, got 1"):
         EstimatorConfig(regressions=1)
     for wrong in ({"method": "nle"}, {"num_random_features": 8}):
-        with pytest.raises(ValueError, match="regressions=True needs method 'npe' and num_random_features=0"):
+        with pytest.raises(ValueError, match="regressions must be False with method=.* and num_random_features="):
             EstimatorConfig(regressions=True, **wrong)
     with pytest.raises(ValueError, match="rounds above 1"):
         NPDR(PRIOR, QUICK, rounds=2).infer(Linear(), None, 100)

@@ -205,7 +205,7 @@ def test_a_state_that_does_not_fit_changes_nothing():
         ({"pop_size": 0}, ValueError, "pop_size"),
         ({"epsilon": 0.0}, ValueError, "epsilon"),
         ({"noise": "nromal"}, ValueError, "normal"),
-        ({"init_sigma": 5.0}, ValueError, r"init_sigma must lie in .* = \[0.01, 2\], got 5"),
+        ({"init_sigma": 5.0}, ValueError, "init_sigma must lie between min_sigma=0.01 and max_sigma=2.0, got 5"),
         ({"sigma_factor": 0.9}, ValueError, "sigma_factor"),
         ({"num_domains": 0}, ValueError, "num_domains"),
         ({"stop_window": 1}, ValueError, "stop_window"),

@@ -300,9 +300,9 @@ def test_a_path_buffer_serves_as_documented() -> None:
         (
             {"buffer_batch_size": 101, "min_buffer_size": 0},
             ValueError,
-            "the replay buffer must hold at least one batch",
+            "buffer_batch_size must be at most the .* steps that the replay buffer holds",
         ),
-        ({"min_buffer_size": 101}, ValueError, "min_buffer_size must be at most the capacity"),
+        ({"min_buffer_size": 101}, ValueError, "min_buffer_size must be at most the 100 steps"),
         ({"n_train_steps": 3}, ValueError, "must be a whole multiple of rollout_batch_size=2"),
         ({"update_to_data": 8.0}, ValueError, "must be a whole multiple of rollout_batch_size=2, got 4 / 8"),
         ({"replay_buffer": []}, TypeError, "replay_buffer must be a ReplayBuffer"),
@@ -662,7 +662,7 @@ def test_noise_of_another_kind_is_refused() -> None:
         ({"env_spec": EnvSpec.from_env(gymnasium.make("CartPole-v1"))}, TypeError, "learns actions that are a Box"),
         ({"env_spec": EnvSpec(gymnasium.spaces.Text(3), AIM.action_space, 4)}, ValueError, "observation_space must be"),
         ({"tau": 2.0}, ValueError, "tau must lie in"),
-        ({"replay_size": 4}, ValueError, "the replay buffer must hold at least one batch"),
+        ({"replay_size": 4}, ValueError, "buffer_batch_size must be at most the .* steps that the replay buffer holds"),
     ],
 )
 def test_bad_arguments(learner: Any, options: dict[str, Any], error: type[Exception], about: str) -> None:

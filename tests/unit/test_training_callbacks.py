@@ -270,7 +270,7 @@ def test_evaluations_come_every_n_epochs_and_not_twice(tmp_path: Path) -> None:
     ("make", "error", "message"),
     [
         (lambda: StopAt("high"), TypeError, "target must be a number, got 'high'"),
-        (lambda: StopAt(float("nan")), ValueError, "target must lie in"),
+        (lambda: StopAt(float("nan")), ValueError, "target must be a finite number"),
         (lambda: StopAt(1, window=0), ValueError, "window must be an integer of at least 1, got 0"),
         (lambda: StopAt(1, " "), ValueError, "metric must be the name of a number"),
         (lambda: KeepBest(3), TypeError, "metric must be the name of a number in the log, got 3"),

@@ -74,7 +74,7 @@ def test_a_schedule_of_chance_falls() -> None:
 def test_settings_of_evaluations_go_together_wherever_they_come_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = "adaptation_rounds must divide num_adaptation_episodes=3, got 2; give the other one as well"
+    said = "adaptation_rounds must divide num_adaptation_episodes=3, got 2: give the other one as well"
     values = {"num_adaptation_episodes": 3, "adaptation_rounds": 2}
     with pytest.raises(ValueError, match=said):
         MetaEvaluationConfig(**values)

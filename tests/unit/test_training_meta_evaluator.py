@@ -380,7 +380,7 @@ def test_garages_worker_arguments() -> None:
         ({"adaptation_rounds": 3}, "adaptation_rounds must divide n_exploration_traj=2, got 3"),
         ({"episodes_per_round": 4}, "episodes_per_round must divide"),
         ({"adaptation_rounds": 2, "episodes_per_round": 2}, "n_exploration_traj must be .* = 4"),
-        ({"adapt_from": "first"}, "unknown adapt_from 'first'. Known: all, last"),
+        ({"adapt_from": "first"}, "adapt_from must be 'last' or 'all', got 'first'"),
         (
             {"adaptation_rounds": 2, "posterior_sampling": True},
             "posterior_sampling=True adapts .*, or say posterior_sampling=False",

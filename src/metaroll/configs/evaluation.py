@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from metaroll.config import Bounds, Config, UnusedWhere, Was, Whole
+from metaroll.errors import option_name, option_text
 
 __all__ = ["EvaluationConfig", "MetaEvaluationConfig"]
 
@@ -75,14 +76,13 @@ class MetaEvaluationConfig(Config):
         if not self.posterior_sampling:
             return
         if self.num_prior_episodes > rounds * length:
-            raise ValueError(
-                f"num_prior_episodes must be at most num_adaptation_episodes={rounds * length}, got "
-                f"{self.num_prior_episodes}"
-            )
+            most = option_text("num_adaptation_episodes", rounds * length)
+            raise self.wrong("num_prior_episodes", f"be at most {most}")
         if rounds > 1 or self.adapt_from == "last":
+            others = [option_name(name) for name in ("adaptation_rounds", "episodes_per_round", "adapt_from")]
             raise ValueError(
-                "posterior_sampling=True adapts after every episode from all of them: leave adaptation_rounds, "
-                "episodes_per_round and adapt_from away, or say posterior_sampling=False"
+                f"{self.shown('posterior_sampling')} adapts after every episode from all of them: leave "
+                f"{', '.join(others)} out, or say {option_text('posterior_sampling', False)}"
             )
 
     def rounds(self, inner_steps: int = 1) -> tuple[int, int]:
@@ -97,15 +97,12 @@ class MetaEvaluationConfig(Config):
             return steps, -(-explore // steps)
         if rounds is not None and episodes is not None:
             if explore not in (_ADAPTATION_EPISODES, rounds * episodes):
-                raise ValueError(
-                    f"num_adaptation_episodes must be adaptation_rounds * episodes_per_round = {rounds * episodes} (or "
-                    f"left away), got {explore}"
-                )
+                product = f"{option_name('adaptation_rounds')} * {option_name('episodes_per_round')}"
+                raise self.wrong("num_adaptation_episodes", f"be {product} = {rounds * episodes}, or left out")
             return rounds, episodes
         name, number = ("adaptation_rounds", rounds) if episodes is None else ("episodes_per_round", episodes)
         assert number is not None
         if explore % number:
-            raise ValueError(
-                f"{name} must divide num_adaptation_episodes={explore}, got {number}; give the other one as well"
-            )
+            whole = option_text("num_adaptation_episodes", explore)
+            raise self.wrong(name, f"divide {whole}", "give the other one as well")
         return (number, explore // number) if episodes is None else (explore // number, number)
