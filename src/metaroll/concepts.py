@@ -7,6 +7,7 @@ not.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -505,8 +506,9 @@ CONCEPTS: tuple[Concept, ...] = (
 """All of them; where several know a name, the first that an algorithm has a field for counts."""
 
 
-def concepts_named(name: str) -> list[Concept]:
+@functools.cache
+def concepts_named(name: str) -> tuple[Concept, ...]:
     """The concepts that know a name: first those that take it, then those that answer it, or have a field of it."""
     takes = [concept for concept in CONCEPTS if name in concept.taken]
     knows = [concept for concept in CONCEPTS if name in (*concept.near, *concept.documented, *concept.fields)]
-    return takes + [concept for concept in knows if concept not in takes]
+    return (*takes, *(concept for concept in knows if concept not in takes))

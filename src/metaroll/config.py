@@ -513,8 +513,8 @@ def value_here(given: str, name: str, value: Any, written: Callable[[str], str] 
     Raises:
         ValueError: There is more to it than one option can say.
     """
-    for concept in concepts_named(given):
-        if name in concept.fields and given in concept.taken and isinstance(value, str):
+    for concept in concepts_named(given) if isinstance(value, str) else ():
+        if name in concept.fields and given in concept.taken:
             if value in concept.values:
                 return concept.values[value]
             if concept.more and value.startswith(tuple(concept.values)):
