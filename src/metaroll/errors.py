@@ -362,16 +362,20 @@ def _flag(name: str) -> str:
 
 
 def option_text(name: str, value: Any = None) -> str:
-    """How an option is set: ``--device cpu`` at the command line, ``device="cpu"`` in Python.
+    """How an option is set: ``device="cpu"`` in Python, ``--device cpu`` in a shell, ``device: cpu`` if a file set it.
 
     Args:
         name: Its name in Python.
         value: A value to show; ``None`` shows the option alone (``--device``, ``device=...``).
     """
-    called = _CALLED.get().get(name, name)
-    name, flag = (called, _flag(name)) if not called.startswith("--") else (name, called)
+    called = _CALLED.get().get(name)
+    flag = called if called is not None and called.startswith("--") else _flag(name)
+    if called is not None and called != flag:
+        if value is not None and _IN_SHELL.get():
+            return f"{called}: {value if isinstance(value, str) else json.dumps(value)}"
+        name = called
     if value is None:
-        return said(f"{name}=...", flag)
+        return said(f"{name}=...", option_name(name))
     if isinstance(value, bool):
         return said(f"{name}={value}", flag if value else f"--no-{flag[2:]}")
     many = isinstance(value, list | tuple)

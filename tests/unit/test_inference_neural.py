@@ -450,7 +450,7 @@ def test_bad_input():
         NPDR(PRIOR, QUICK).infer(lambda thetas: np.full((len(thetas), 3), np.nan), OBSERVED, 40)
     with pytest.raises(ValueError, match="num_simulations"):
         NPDR(PRIOR, QUICK).infer(Linear(), OBSERVED, 5)
-    with pytest.raises(ValueError, match="model must be 'nsf' or .*, got 'mfa'; did you mean 'maf'"):
+    with pytest.raises(ValueError, match=r"model must be 'nsf' or .*, got 'mfa'; did you mean 'maf'"):
         EstimatorConfig(model="mfa")
     with pytest.raises(ValueError, match="'truncated' or 'posterior'"):
         NPDR(PRIOR, proposal="prior")

@@ -84,9 +84,13 @@ def test_settings_of_evaluations_go_together_wherever_they_come_from(
         metaroll.MetaEvaluator(n_exploration_traj=3, adaptation_rounds=2)
     monkeypatch.chdir(tmp_path)
     Path("a.yaml").write_text("num_adaptation_episodes: 3\nadaptation_rounds: 2\n")
-    for given in (["--config", "a.yaml"], ["--num-adaptation-episodes", "3", "--adaptation-rounds", "2"]):
+    flags = ["--num-adaptation-episodes", "3", "--adaptation-rounds", "2"]
+    for given, told in (
+        (["--config", "a.yaml"], "adaptation_rounds must divide num_adaptation_episodes: 3, got 2: give the other one"),
+        (flags, "--adaptation-rounds must divide --num-adaptation-episodes 3, got 2: give the other one as well"),
+    ):
         assert main(["train", "pearl", "point-robot", *given, "--out", "r"]) == 2
-        assert said in " ".join(capsys.readouterr().err.split())
+        assert told in " ".join(capsys.readouterr().err.split())
 
 
 def notes(algo: str, **options: Any) -> list[str]:
@@ -237,5 +241,5 @@ def test_flags_may_add_what_an_option_of_a_file_waits_for(tmp_path: Path, capsys
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.yaml").write_text("stop_metric: train/return\nepochs: 1\nsteps_per_epoch: 200\n")
     command = ["train", "ppo", "Pendulum-v1", "--config", "a.yaml", "--out", "r"]
-    assert main(command) == 2 and "--stop-metric train/return has no effect" in capsys.readouterr().err
+    assert main(command) == 2 and "stop_metric: train/return has no effect" in capsys.readouterr().err
     assert main([*command, "--stop-at", "100", "--quiet"]) == 0
