@@ -215,12 +215,20 @@ class Option:
             TypeError: It is of another type.
             ValueError: It lies outside the bounds, or is none of the choices.
         """
+        try:
+            return self._checked(self.name, value, where)
+        except (TypeError, ValueError):
+            name = option_name(self.name) if where == GIVEN else f"{self.name} in {where}"
+            if name == self.name:
+                raise
+        return self._checked(name, value, where)  # which raises: what it is called is asked for errors alone
+
+    def _checked(self, name: str, value: Any, where: str) -> Any:
         if isinstance(value, np.generic | np.ndarray):
             value = value.tolist()
         if value is None and self.optional:
             return None
         typed = where == GIVEN
-        name = option_name(self.name) if typed else f"{self.name} in {where}"
         if self.many and value is not None and _is_listed(value):
             entry = dataclasses.replace(self, many=False, optional=False)
             try:
@@ -409,7 +417,7 @@ def config_of(kind: type[C], given: C | None, keywords: Mapping[str, Any], owner
 def _keywords_of(owner: type | None) -> set[str]:
     """What the constructor of a class takes by name, and those that it hands keywords on to."""
     names: set[str] = set()
-    for kind in getattr(owner, "__mro__", ()):
+    for kind in () if owner is None else owner.__mro__:
         if inspect.isfunction(constructor := vars(kind).get("__init__")):
             names |= inspect.signature(constructor).parameters.keys()
     return names - {"self", "config", "options"}
