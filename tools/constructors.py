@@ -100,6 +100,7 @@ CONSTRUCTORS: tuple[Constructor, ...] = (
         base="metaroll.learners.evolution:CEM",
         config="metaroll.learners.evolution_configs:CEMLearnerConfig",
         about="The constructor is that of metarl.",
+        attributes=True,
         kept={"baseline": ("Any", "", "Kept for code written for metarl; nothing is learned from it.")},
         imports=(
             "from metaroll.functional.search.multi_start import Starts",
@@ -112,6 +113,7 @@ CONSTRUCTORS: tuple[Constructor, ...] = (
         base="metaroll.learners.evolution:CMAES",
         config="metaroll.learners.evolution_configs:CMAESLearnerConfig",
         about="The constructor is that of metarl.",
+        attributes=True,
         kept={"baseline": ("Any", "", "Kept for code written for metarl; nothing is learned from it.")},
     ),
     Constructor(
@@ -247,10 +249,16 @@ def _class_text(constructor: Constructor, documented: Sequence[dict[str, Any]]) 
     read = [p for p in (*positional, *keywords) if p.read and not hasattr(base, p.name) and constructor.attributes]
     others = {p.keyword: p.name for p in handed if p.keyword != p.name}
     names = f"    names_given: ClassVar[Mapping[str, str]] = {others!r}\n\n" if others else ""
+    hook = (
+        "    @classmethod\n    def __subclasshook__(cls, kind: type) -> Any:\n"
+        '        """Learners of ours are of the documented class, whichever constructor has made them."""\n'
+        f"        is_known = {_as_base(base.__name__)} in kind.__mro__ and cls is {constructor.name}\n"
+        "        return True if is_known else NotImplemented\n\n"
+    )
     return (
         f"class {constructor.name}({parent}):\n{_docstring(constructor, base, [*positional, *keywords])}\n"
         f"{names}"
-        f"    def __init__({signature}) -> None:\n{body}\n"
+        f"    def __init__({signature}) -> None:\n{body}\n{hook}"
         + "".join(_abstract(base, name) for name in constructor.abstract)
         + "".join(
             _attribute(p) if p.field and not hasattr(base, p.field) else _reading(p)

@@ -61,7 +61,7 @@ _NETWORKS = "networks come from the preset, their widths from hidden_sizes=(64, 
 _NO_REPLAY = "there is no replay buffer: this algorithm learns from new episodes alone"
 _NO_TARGETS = "there are no target networks"
 _NO_GRADIENTS = "nothing is learned by gradient steps here"
-_NO_ENTROPY = "entropy does not count here"
+_NO_ENTROPY = "the entropy has no weight here (in PEARL it is 1, and reward_scale takes its part)"
 
 CONCEPTS: tuple[Concept, ...] = (
     # ---------------------------------------------------------------------------------------------- length of training
@@ -94,7 +94,7 @@ CONCEPTS: tuple[Concept, ...] = (
             *("n_steps", "num_steps", "rollout_length", "horizon_steps", "steps", "batch_steps", "train_batch_size"),
             "horizon",
         ),
-        absent="the length of an epoch follows from other options (trials_per_epoch, rollouts_per_epoch ...)",
+        absent="the length of an epoch follows from other options (docs/options.md)",
     ),
     Concept(
         "cycles of collection and updates in an epoch",
@@ -158,6 +158,7 @@ CONCEPTS: tuple[Concept, ...] = (
         ("slots_per_unit",),
         near=("simulation_batch_size", "num_envs", "n_envs", "envs_per_worker"),
     ),
+    Concept("how rollouts are run", ("transport",), others=("engine",)),
     Concept("tasks that an epoch collects in", ("tasks_per_epoch",), documented=("num_tasks_sample",)),
     Concept("tasks of a meta-gradient step", ("meta_batch_size",), others=("meta_bsz", "tasks_per_batch")),
     Concept(
@@ -185,7 +186,7 @@ CONCEPTS: tuple[Concept, ...] = (
         ("gradient_steps",),
         documented=("n_train_steps", "num_steps_per_epoch"),
         garage=("gradient_steps_per_itr",),
-        near=("updates", "num_updates"),
+        near=("updates", "num_updates", "n_train_steps", "num_steps_per_epoch"),  # of an epoch, or of a cycle
         absent=_NO_GRADIENTS,
     ),
     Concept(
@@ -218,7 +219,7 @@ CONCEPTS: tuple[Concept, ...] = (
         ("learning_rate",),
         garage=("optimizer_lr", "outer_lr"),
         others=("lr", "step_size", "meta_lr", "stepsize"),
-        near=("learning_rates", "alpha"),
+        near=("learning_rates", "alpha", "critic_lr", "q_lr", "qf_lr", "actor_lr", "pi_lr", "policy_lr", "vf_lr"),
         unless=("inner_lr",),
         absent=_NO_GRADIENTS,
     ),
@@ -227,7 +228,7 @@ CONCEPTS: tuple[Concept, ...] = (
         ("policy_lr", "qf_lr", "vf_lr", "context_lr", "temperature_lr"),
         sb3=("learning_rate",),
         others=("lr", "step_size"),
-        near=("learning_rates", "alpha"),
+        near=("learning_rates", "alpha", "meta_lr", "outer_lr", "optimizer_lr", "stepsize"),
         absent=_NO_GRADIENTS,
     ),
     Concept("learning rate of the policy", ("policy_lr",), others=("actor_lr", "pi_lr", "learning_rate_actor")),
@@ -247,7 +248,11 @@ CONCEPTS: tuple[Concept, ...] = (
         in_python="the share that is new: 1 - polyak",
         absent=_NO_TARGETS,
     ),
-    Concept("gradient steps between target copies", ("target_update_steps",), near=("target_update_interval", "tau")),
+    Concept(
+        "gradient steps between target copies",
+        ("target_update_steps",),
+        near=("target_update_interval", "tau", "polyak", "soft_target_tau", "target_update_tau", "target_tau"),
+    ),
     # ------------------------------------------------------------------------------------------------------- inference
     Concept("most epochs of a round of inference", ("max_epochs",), sbi=("max_num_epochs",), near=("epochs",)),
     Concept("rounds of inference", ("rounds",), others=("num_rounds", "n_rounds")),
@@ -294,7 +299,7 @@ CONCEPTS: tuple[Concept, ...] = (
         garage=("fixed_alpha",),
         values={"auto": None},
         more="a temperature that is learned begins with init_temperature",
-        near=("entropy", "entropy_coeff", "alpha"),
+        near=("entropy", "entropy_coeff", "alpha", "ent_coeff", "entropy_coef", "policy_ent_coeff"),
     ),
     Concept("temperature at first", ("init_temperature",), others=("init_alpha",), near=("initial_log_entropy",)),
     Concept("entropy to aim at", ("target_entropy",), sb3=("target_entropy",), values={"auto": None}),
@@ -329,7 +334,7 @@ CONCEPTS: tuple[Concept, ...] = (
         near=("exploration_fraction", "decay_ratio"),
         note="in environment steps, rather than as a share of all",
         in_python="in environment steps, rather than as a share of all",
-        absent="the policy itself explores",
+        absent="the share of random actions does not fall here",
     ),
     Concept(
         "atoms left out",
@@ -418,6 +423,7 @@ CONCEPTS: tuple[Concept, ...] = (
             *("output", "output_dir", "save_dir", "save_path", "logdir", "log_dir", "dir", "folder"),
             *("run_dir", "out"),
         ),
+        absent="it is run_dir=... of metaroll.agent",
     ),
     Concept(
         "TensorBoard",

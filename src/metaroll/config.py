@@ -32,7 +32,7 @@ from typing import Annotated, Any, TypeVar
 import numpy as np
 
 from metaroll.checks import check_number, check_whole
-from metaroll.concepts import Concept, concepts_named
+from metaroll.concepts import CONCEPTS, Concept, concepts_named
 from metaroll.errors import (
     LARGEST_COUNT,
     LARGEST_SEED,
@@ -218,7 +218,9 @@ class Option:
         try:
             return self._checked(self.name, value, where)
         except (TypeError, ValueError):
-            name = option_name(self.name) if where == GIVEN else f"{self.name} in {where}"
+            name = option_name(self.name)
+            if where != GIVEN and f" in {where}" not in name:
+                name = f"{self.name} in {where}"
             if name == self.name:
                 raise
         return self._checked(name, value, where)  # which raises: what it is called is asked for errors alone
@@ -268,10 +270,20 @@ def largest_integer(name: str) -> int:
 class _NamesUnderstood(ABCMeta):
     """Makes configs of names in other libraries and of former ones, too; errors call values as they were given."""
 
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        """What ``inspect`` and ``help`` show: the fields."""
+        signature = inspect.signature(cls.__init__)
+        return signature.replace(parameters=list(signature.parameters.values())[1:])
+
     def __call__(cls: type[T], *positional: Any, **values: Any) -> T:
         if positional:
             raise TypeError(f"{cls.__name__} takes keywords only, got {shortened(positional[0])}")
         options = options_of(cls)  # type: ignore[arg-type]  # a config
+        if "__dataclass_fields__" not in vars(cls) and (again := vars(cls).keys() & {o.name for o in options}):
+            raise TypeError(
+                f"{cls.__name__} sets {', '.join(again)}: decorate it, @dataclass(frozen=True, kw_only=True)"
+            )
         known, names = understood(values, options)
         if (wrong := unknown_options(known, [option.name for option in options], GIVEN, absent=False)) is not None:
             raise wrong
@@ -395,18 +407,20 @@ def config_of(kind: type[C], given: C | None, keywords: Mapping[str, Any], owner
         UnknownNameError: There is no field of a name; says the nearest ones.
     """
     if given is not None and not isinstance(given, kind):
-        got = type(given).__name__
+        got = f"the class {given.__name__}" if isinstance(given, type) else type(given).__name__
         raise TypeError(f"config must be of type {kind.__name__}, got {got}: all else is given by keyword")
     if not keywords:
         return _defaults_of(kind) if given is None else given
-    values, names = understood(keywords, options_of(kind))
-    known = {option.name for option in options_of(kind)}
+    options = options_of(kind if given is None else type(given))
+    values, names = understood(keywords, options)
+    known = {option.name for option in options}
     if not values.keys() <= known:
         wrong = unknown_options(values, sorted(known | _keywords_of(owner)), GIVEN, absent=False)
         if wrong is not None:
             raise wrong
     if given is not None:
-        kind, names = type(given), {**given.names_given, **names}
+        kept = {name: called for name, called in given.names_given.items() if name not in values}
+        kind, names = type(given), {**kept, **names}
         values = {option.name: getattr(given, option.name) for option in options_of(kind)} | values
     with named_as(names):
         made = kind(**values)
@@ -503,7 +517,8 @@ def names_here(given: str, options: Sequence[Option], written: Callable[[str], s
         return former  # a name of the documents, which are forever
     for concept in concepts_named(given):
         here = [field for field in concept.fields if field in names]
-        if here and given in concept.taken and names.isdisjoint(concept.unless):
+        means_it = given in concept.taken or (given in concept.documented and given not in concept.near)
+        if here and means_it and names.isdisjoint(concept.unless):
             return here
     for name in former:
         warnings.warn(
@@ -570,9 +585,13 @@ def near_options(
         fields = dict.fromkeys(field for concept in there for field in concept.fields if field in texts)
         note = said(there[0].in_python, there[0].note) if notes else ""
         return f"did you mean {' or '.join(map(written, fields))}?" + (f" ({note})" if note else "")
-    if absent and concepts:
+    if concepts:  # what is known is no misspelled name of something else
+        if not absent:
+            return ""
         return _answer_without_field(concepts, notes) or f"nothing here stands for it ({concepts[0].name})"
-    near = difflib.get_close_matches(plain, sorted(texts), n=3, cutoff=0.55)
+    here = [concept for concept in CONCEPTS if not texts.keys().isdisjoint(concept.fields)]
+    others = {other for concept in here if texts.keys().isdisjoint(concept.unless) for other in concept.taken}
+    near = difflib.get_close_matches(plain, sorted(texts.keys() | others), n=3, cutoff=0.55)
     return f"did you mean {' or '.join(written(match) for match in near)}?" if near else ""
 
 
@@ -606,6 +625,8 @@ def unknown_options(
     hints = {name: near_options(name, "", known, write, notes=typed, absent=absent) for name in wrong}
     place = "" if typed else f" (in {where})"
     if len(wrong) == 1:
+        if not hints[wrong[0]] and concepts_named(_plain(wrong[0])):  # nothing that is written like it is meant
+            return UnknownNameError(f"unknown option{place} {wrong[0]!r}. Known: {', '.join(sorted(known))}")
         if not hints[wrong[0]]:
             return unknown_name(f"option{place}", wrong[0], known)
         return UnknownNameError(f"unknown option{place} {wrong[0]!r}; {hints[wrong[0]]}")

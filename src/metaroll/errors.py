@@ -25,6 +25,7 @@ __all__ = [
     "DataError",
     "DeviceError",
     "DivergedError",
+    "FileKey",
     "InvalidValueError",
     "LinkError",
     "LogError",
@@ -49,6 +50,7 @@ __all__ = [
     "command_text",
     "in_shell",
     "install_text",
+    "name_given",
     "named_as",
     "option_name",
     "option_text",
@@ -317,6 +319,18 @@ def blame_input() -> Iterator[None]:
         raise UsageError(str(error)) from error
 
 
+class FileKey(str):
+    """An option as a file has it: ``discount in my.yaml``, of which ``key`` is the first word."""
+
+    key: str
+    __slots__ = ("key",)
+
+    def __new__(cls, key: str, file: str) -> Self:
+        made = super().__new__(cls, f"{key} in {file}")
+        made.key = key
+        return made
+
+
 @contextlib.contextmanager
 def named_as(names: Mapping[str, str]) -> Iterator[None]:
     """Inside, messages call an option as its user did: name here -> name, or flag, that was given."""
@@ -352,9 +366,14 @@ def shortened(value: Any) -> str:
         return f"{hex(value)[:20]}... of {value.bit_length()} bits"
 
 
+def name_given(name: str) -> str | None:
+    """What an option was given as, inside ``named_as``; ``None`` where that is not known."""
+    return _CALLED.get().get(name)
+
+
 def option_name(name: str) -> str:
     """How a message calls an option: ``batch_size`` in Python, ``--batch-size`` at the command line, or as given."""
-    return _CALLED.get().get(name) or said(name, _flag(name))
+    return name_given(name) or said(name, _flag(name))
 
 
 def _flag(name: str) -> str:
@@ -369,13 +388,14 @@ def option_text(name: str, value: Any = None) -> str:
         value: A value to show; ``None`` shows the option alone (``--device``, ``device=...``).
     """
     called = _CALLED.get().get(name)
+    if isinstance(called, FileKey):
+        return (
+            called.key if value is None else f"{called.key}: {value if isinstance(value, str) else json.dumps(value)}"
+        )
     flag = called if called is not None and called.startswith("--") else _flag(name)
-    if called is not None and called != flag:
-        if value is not None and _IN_SHELL.get():
-            return f"{called}: {value if isinstance(value, str) else json.dumps(value)}"
-        name = called
+    name = name if called is None or called == flag else called
     if value is None:
-        return said(f"{name}=...", option_name(name))
+        return said(f"{name}=...", flag)
     if isinstance(value, bool):
         return said(f"{name}={value}", flag if value else f"--no-{flag[2:]}")
     many = isinstance(value, list | tuple)

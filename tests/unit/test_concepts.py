@@ -161,7 +161,7 @@ def test_every_name_of_stable_baselines3_is_taken_or_answered(algo: str) -> None
         ("ppo", "n_steps", "did you mean steps_per_epoch="),
         ("ppo", "learning_starts", "learning starts with the first epoch"),
         ("hill-climbing", "learning_rate", "nothing is learned by gradient steps here"),
-        ("td3", "ent_coef", "entropy does not count here"),
+        ("td3", "ent_coef", "the entropy has no weight here"),
         ("dqn", "exploration_fraction", "did you mean epsilon_steps="),
         ("dqn", "target_update_interval", "did you mean target_update_steps="),
         ("td3", "action_noise", "did you mean exploration_noise="),
@@ -208,3 +208,44 @@ def test_auto_of_stable_baselines3_means_what_is_none_here() -> None:
             configs.SACConfig(ent_coef=text)
     with pytest.raises(TypeError, match="ent_coef must be a number, got 'auto'"):
         configs.PPOConfig(ent_coef="auto")
+
+
+def test_a_name_for_several_options_counts_where_one_of_them_does() -> None:
+    agent = metaroll.agent("sac", "Pendulum-v1", ent_coef=0.1, learning_rate=0.002)
+    values = agent.config["algorithm"]
+    assert (values["temperature"], values["policy_lr"], values["qf_lr"]) == (0.1, 0.002, 0.002)
+    with pytest.raises(ValueError, match=r"temperature_lr=0\.002 has no effect: temperature is 0\.1"):
+        metaroll.agent("sac", "Pendulum-v1", temperature=0.1, temperature_lr=0.002)
+
+
+@pytest.mark.parametrize(
+    ("algo", "name", "answer"),
+    [
+        ("sac", "optimizer_lr", "did you mean policy_lr="),
+        ("sac", "ent_coeff", "did you mean temperature="),
+        ("sac", "gama", "did you mean gamma="),
+        ("sac", "bufer_size", "did you mean buffer_size="),
+        ("pearl", "ent_coef", "reward_scale takes its part"),
+        ("dqn", "polyak", "did you mean target_update_steps="),
+        ("dqn", "critic_lr", "did you mean learning_rate="),
+        ("td3", "exploration_fraction", "does not fall here"),
+    ],
+)
+def test_answers_are_true_of_the_algorithm(algo: str, name: str, answer: str) -> None:
+    env = {"pearl": "point-robot", "dqn": "CartPole-v1"}.get(algo, "Pendulum-v1")
+    with pytest.raises(UnknownNameError, match=answer):
+        metaroll.agent(algo, env, **{name: 0.5})
+
+
+def test_what_is_known_is_no_misspelled_field_of_a_config() -> None:
+    for kind, name in ((configs.PPOConfig, "buffer_size"), (configs.SACConfig, "n_epochs"), (configs.RunConfig, "lr")):
+        with pytest.raises(UnknownNameError, match=f"^unknown option '{name}'. Known: "):
+            kind(**{name: 3})
+
+
+def test_learners_are_of_their_documented_classes() -> None:
+    assert isinstance(metaroll.agent("pearl", "point-robot", size="small").algo, metaroll.PEARL)
+    sac = metaroll.agent("sac", "Pendulum-v1").algo
+    assert isinstance(sac, metaroll.OffPolicyRLAlgorithm) and not isinstance(sac, metaroll.PEARL)
+    assert isinstance(metaroll.agent("cem", "CartPole-v1").algo, metaroll.CEM)
+    assert not issubclass(metaroll.CMAES, metaroll.CEM)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 import pickle
 import subprocess
@@ -237,6 +238,32 @@ def test_an_error_of_a_field_speaks_to_whoever_reads_it() -> None:
         WalkConfig(first=4)
     with pytest.raises(ValueError, match=r"^num_walks in walks\.yaml must be an integer of at least 1, got 0$"):
         merge_layers(options_of(WalkConfig), [("walks.yaml", {"num_walks": 0})])
+
+
+def test_a_replaced_part_of_a_config_is_called_as_it_is_now() -> None:
+    first = config_of(WalkConfig, None, {"gamma": 0.9, "buffer_size": 7})
+    assert first.names_given == {"discount": "gamma", "replay_size": "buffer_size"}
+    with pytest.raises(ValueError, match=r"^discount must lie in \[0, 1\], got 2$"):
+        config_of(WalkConfig, first, {"discount": 2})
+    assert config_of(WalkConfig, first, {"discount": 0.5}).names_given == {"replay_size": "buffer_size"}
+
+
+def test_a_subclass_that_is_no_dataclass_and_sets_a_field_is_an_error() -> None:
+    class Careless(WalkConfig):
+        discount = 0.5
+
+    class Same(WalkConfig):
+        """Nothing else."""
+
+    with pytest.raises(TypeError, match=r"^Careless sets discount: decorate it, @dataclass\("):
+        Careless()
+    assert Same(num_walks=4).num_walks == 4
+
+
+def test_inspect_shows_the_fields() -> None:
+    shown = inspect.signature(WalkConfig).parameters
+    assert list(shown) == [option.name for option in options_of(WalkConfig)]
+    assert shown["num_walks"].default == 3
 
 
 def test_names_that_were_given_hold_for_all_messages_inside_and_for_none_outside() -> None:

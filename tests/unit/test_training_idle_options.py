@@ -86,7 +86,10 @@ def test_settings_of_evaluations_go_together_wherever_they_come_from(
     Path("a.yaml").write_text("num_adaptation_episodes: 3\nadaptation_rounds: 2\n")
     flags = ["--num-adaptation-episodes", "3", "--adaptation-rounds", "2"]
     for given, told in (
-        (["--config", "a.yaml"], "adaptation_rounds must divide num_adaptation_episodes: 3, got 2: give the other one"),
+        (
+            ["--config", "a.yaml"],
+            "adaptation_rounds in a.yaml must divide num_adaptation_episodes: 3, got 2",
+        ),
         (flags, "--adaptation-rounds must divide --num-adaptation-episodes 3, got 2: give the other one as well"),
     ):
         assert main(["train", "pearl", "point-robot", *given, "--out", "r"]) == 2

@@ -21,7 +21,7 @@ from rich.console import Console
 
 from metaroll.config import MISSING, Config, Option, largest_integer, names_here, near_options, options_of, value_here
 from metaroll.data.folders.links import refuse_link
-from metaroll.errors import UnknownNameError, UsageError, blame_input, command_text, option_text, shortened
+from metaroll.errors import UnknownNameError, UsageError, blame_input, command_text, name_given, option_text, shortened
 from metaroll.training.display.consoles import HelpShown, make_console
 
 __all__ = [
@@ -173,6 +173,7 @@ def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str) 
         if leaving.code in (0, None):
             raise HelpShown from None
         message = _in_plain_words(_first_sentence(output.getvalue()), arguments, _choices_of(kind))
+        message = _FLAG.sub(lambda match: name_given(match[1].replace("-", "_")) or match[0], message)  # as typed
         raise UsageError(f"{message}; see {prog} --help") from None
     finally:
         random.setstate(random_state)  # the parser draws from Python's global generator while it runs under pytest
@@ -203,6 +204,7 @@ def _refuse_huge(options: Any) -> None:
                 raise UsageError(f"{flag} must be at most {most}, got {shortened(number)}")
 
 
+_FLAG = re.compile(r"(?<![\w-])--((?!no-)[a-z][a-z0-9-]*)")
 _NO_NUMBER = re.compile(
     r"Error parsing (?P<flag>--\S+): (?:no type matching \{None\}\|(?:INT|FLOAT) .*<class '(?:int|float)'>: )?"
     r"(?P<kind>invalid literal for int\(\)|could not convert string to float).*: (?P<text>.*)"

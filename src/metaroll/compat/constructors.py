@@ -130,6 +130,12 @@ class OffPolicyRLAlgorithm(OffPolicyLearner[OffPolicyConfig]):
             device=device,
         )
 
+    @classmethod
+    def __subclasshook__(cls, kind: type) -> Any:
+        """Learners of ours are of the documented class, whichever constructor has made them."""
+        is_known = OffPolicyLearner in kind.__mro__ and cls is OffPolicyRLAlgorithm
+        return True if is_known else NotImplemented
+
     @abstractmethod
     def train_once(self, itr: int, paths: Sequence[Mapping[str, Any]]) -> float:
         """See ``OffPolicyLearner.train_once``."""
@@ -220,6 +226,21 @@ class CEM(_CEM):
             test_env_sampler=test_env_sampler,
             seed=seed,
         )
+
+    @classmethod
+    def __subclasshook__(cls, kind: type) -> Any:
+        """Learners of ours are of the documented class, whichever constructor has made them."""
+        is_known = _CEM in kind.__mro__ and cls is CEM
+        return True if is_known else NotImplemented
+
+    n_samples = ConfigField[int]("population")
+    init_std = ConfigField[float]("init_sigma")
+    best_frac = ConfigField[float]("best_frac")
+    extra_std = ConfigField[float]("extra_std")
+    extra_decay_time = ConfigField[float]("extra_decay_time")
+    covariance = ConfigField[Literal["diagonal", "full"]]("covariance")
+    mirrored = ConfigField[bool]("mirrored")
+    elitism = ConfigField[bool]("elitism")
 
 
 class CMAES(_CMAES):
@@ -313,6 +334,26 @@ class CMAES(_CMAES):
             test_env_sampler=test_env_sampler,
             seed=seed,
         )
+
+    @classmethod
+    def __subclasshook__(cls, kind: type) -> Any:
+        """Learners of ours are of the documented class, whichever constructor has made them."""
+        is_known = _CMAES in kind.__mro__ and cls is CMAES
+        return True if is_known else NotImplemented
+
+    n_samples = ConfigField[int | None]("population")
+    sigma0 = ConfigField[float]("init_sigma")
+    separable = ConfigField[bool | None]("separable")
+    active = ConfigField[bool]("active")
+    mirrored = ConfigField[bool]("mirrored")
+    elitism = ConfigField[bool]("elitism")
+    lower = ConfigField[float | None]("lower")
+    upper = ConfigField[float | None]("upper")
+    restarts = ConfigField[Literal["none", "ipop", "bipop"]]("restarts")
+    max_restarts = ConfigField[int]("max_restarts")
+    reevaluated = ConfigField[int]("reevaluated")
+    max_repetitions = ConfigField[float]("max_repetitions")
+    target = ConfigField[float | None]("target")
 
 
 class PEARL(_PEARL):
@@ -479,6 +520,12 @@ class PEARL(_PEARL):
             num_epochs=num_epochs,
         )
 
+    @classmethod
+    def __subclasshook__(cls, kind: type) -> Any:
+        """Learners of ours are of the documented class, whichever constructor has made them."""
+        is_known = _PEARL in kind.__mro__ and cls is PEARL
+        return True if is_known else NotImplemented
+
 
 class MetaEvaluator(_MetaEvaluator):
     """Measures how well an algorithm adapts to tasks that it was not trained on.
@@ -573,6 +620,12 @@ class MetaEvaluator(_MetaEvaluator):
             allow_overlap=allow_overlap,
             all_tasks=all_tasks,
         )
+
+    @classmethod
+    def __subclasshook__(cls, kind: type) -> Any:
+        """Learners of ours are of the documented class, whichever constructor has made them."""
+        is_known = _MetaEvaluator in kind.__mro__ and cls is MetaEvaluator
+        return True if is_known else NotImplemented
 
     @property
     def max_path_length(self) -> float | None:

@@ -81,8 +81,8 @@ class MetaEvaluationConfig(Config):
         if rounds > 1 or self.adapt_from == "last":
             others = [option_name(name) for name in ("adaptation_rounds", "episodes_per_round", "adapt_from")]
             raise ValueError(
-                f"{self.shown('posterior_sampling')} adapts after every episode from all of them: leave "
-                f"{', '.join(others)} out, or say {option_text('posterior_sampling', False)}"
+                f"{option_name('posterior_sampling')} adapts after every episode from all of them: leave "
+                f"{', '.join(others)} out, or switch it off"
             )
 
     def rounds(self, inner_steps: int = 1) -> tuple[int, int]:

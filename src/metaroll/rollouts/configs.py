@@ -21,6 +21,7 @@ __all__ = [
     "UnitsConfig",
     "WorkersConfig",
     "check_address",
+    "check_num_workers",
     "check_transport",
 ]
 
@@ -48,6 +49,15 @@ def check_transport(num_workers: int, transport: str, address: str | None, name:
     if address is not None and transport != "ray":
         here, there = option_text("transport", transport), option_text("transport", "ray")
         raise ValueError(f"{option_name(name)} must be left out with {here}, got {address!r}: or use {there}")
+
+
+def check_num_workers(num_workers: int, config: WorkersConfig | None) -> None:
+    """``ValueError`` where a documented ``num_workers`` and that of a config are two."""
+    if isinstance(config, WorkersConfig) and config.num_workers not in (1, num_workers):
+        name = option_name("num_workers")
+        raise ValueError(
+            f"{name} must be that of config, {config.num_workers}, or config leave it out, got {num_workers}"
+        )
 
 
 def check_address(address: str | None) -> None:

@@ -18,7 +18,8 @@ from rich.panel import Panel
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from metaroll.cli.options import Output, parse, parse_command, unset, with_config
+from metaroll.cli.options import Output, parse, parse_command, renamed_flags, unset, with_config
+from metaroll.config import options_of
 from metaroll.configs.inference import InferenceOptions, LoopOptions
 from metaroll.errors import UsageError, blame_input, command_text
 from metaroll.training.display.consoles import escape, show_line
@@ -61,9 +62,10 @@ def infer(arguments: Sequence[str]) -> None:
         "Recorded rollouts become a posterior over the parameters of SIM, with predictions of held-out rollouts and a "
         "page. Train on it: metaroll train ALGO SIM --tasks FOLDER. docs/inference.md"
     )
+    renamed, _ = renamed_flags(arguments, options_of(InferenceOptions))
     names, given = parse_command(
         with_config(_InferArguments, "inference", InferenceOptions),
-        arguments,
+        renamed,
         usage,
         about,
         "the name of the simulator is missing",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -340,7 +339,7 @@ def _refuse_lasting(arguments: Sequence[str]) -> None:
     config = run_folder.read_config(folder, file)
     fixed = {flag: option for option in run_options(config["algo"]) for flag in cli.flags_for(option)}
     fixed = {flag: option for flag, option in fixed.items() if flag not in cli.flags_of(_ResumeArguments)}
-    rest, _ = cli.renamed_flags(rest, run_options(config["algo"]))
+    rest, given = cli.renamed_flags(rest, run_options(config["algo"]))
     typed = (argument.split("=")[0].replace("_", "-") for argument in rest)
     if (flag := next((flag for flag in typed if flag in fixed), None)) is not None:
         kept = config[fixed[flag].section].get(fixed[flag].name)
@@ -348,8 +347,8 @@ def _refuse_lasting(arguments: Sequence[str]) -> None:
             "train", config["algo"], config["env"], "--config", folder / file, flag, "...", "--out", "DIR"
         )
         raise UsageError(
-            f"{flag} cannot change in a run that goes on, it is {kept!r} in {folder / file}: `{anew}` trains another "
-            "run with it"
+            f"{given.get(fixed[flag].name, flag)} cannot change in a run that goes on, it is {kept!r} in "
+            f"{folder / file}: `{anew}` trains another run with it"
         )
 
 
@@ -374,7 +373,7 @@ def evaluate(arguments: Sequence[str]) -> None:
         out = folder if given.out is None else _folder(given.out)
         cli.file_to_write("--out", str(out / run_folder.EVALUATION_FILE), [".json"])
     changes |= {} if given.seed is None else {"seed": given.seed}
-    try:
+    with named_as(_evaluator_flags(adaptation, config["algo"] in ADAPTING)):
         summary = evaluate_run(
             config,
             folder,
@@ -385,8 +384,6 @@ def evaluate(arguments: Sequence[str]) -> None:
             out,
             trust=given.trust,
         )
-    except UsageError as error:
-        raise UsageError(_in_options(str(error), adaptation, config["algo"] in ADAPTING)) from error
     _print_json(summary, given.output)
 
 
@@ -407,16 +404,11 @@ def _evaluator_changes(config: Mapping[str, Any], episodes: int | None, given: M
     return changes
 
 
-def _in_options(message: str, given: Mapping[str, Any], adapts: bool) -> str:
-    """What the evaluator says of its arguments, said of options; ``given`` are those of ``_Adaptation``."""
-    names = {name: name for name in vars(_Adaptation())}
-    names |= {"num_adaptation_episodes": "episodes", "num_episodes": "adapted_episodes" if adapts else "episodes"}
-    for argument, option in names.items():
-        message = re.sub(rf"\b{argument}\b", "--" + option.replace("_", "-"), message)
+def _evaluator_flags(given: Mapping[str, Any], adapts: bool) -> dict[str, str]:
+    """Settings of the evaluator by their flags here; ``given`` are the options of ``_Adaptation``."""
+    flags = {"num_adaptation_episodes": "--episodes", "num_episodes": "--adapted-episodes" if adapts else "--episodes"}
     own = "posterior_sampling" in given
-    return (
-        message if own else message.replace("--posterior-sampling=True", "--posterior-sampling=True (as in training)")
-    )
+    return flags if own else {**flags, "posterior_sampling": "--posterior-sampling (as in training)"}
 
 
 def _print_json(summary: Mapping[str, Any], output: Output) -> None:

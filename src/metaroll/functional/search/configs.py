@@ -108,10 +108,8 @@ class CEMConfig(Config):
     def check(self) -> None:
         super().check()
         if self.num_best < 1:
-            raise ValueError(
-                f"best_frac must leave at least one of {self.population} candidates, got {self.best_frac:g}: take "
-                f"{1.0 / self.population:.3g} or more, or a larger population"
-            )
+            hint = f"take {1.0 / self.population:.3g} or more, or more of them"
+            raise self.wrong("best_frac", f"leave at least one of {self.shown('population')} candidates", hint)
 
     @property
     def num_best(self) -> int:

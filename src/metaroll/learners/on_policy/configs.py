@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from metaroll.config import Added, Bounds, Config, Count, Positive, Share, Was, Weight, Whole
+from metaroll.errors import option_name, option_text
 from metaroll.learners.base import Evaluated, NewData, ScaledActions
 
 __all__ = ["EPOptConfig", "PPOConfig", "PPOUpdate", "RL2Config"]
@@ -77,9 +78,12 @@ class PPOConfig(PPOUpdate, ScaledActions, Evaluated):
     def check(self) -> None:
         super().check()
         if len(set(self.domain_params)) != len(self.domain_params):
-            raise ValueError(f"domain_params must differ from one another, got {list(self.domain_params)}")
+            raise self.wrong("domain_params", "differ from one another")
         if self.privileged and not self.domain_params:
-            raise ValueError("privileged policies observe domain_params: name them, as in domain_params=['pole_mass']")
+            how = option_text("domain_params", ["pole_mass"])
+            raise self.wrong(
+                "privileged", f"be left out without {option_name('domain_params')}", f"or name them: {how}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from tqdm import tqdm
 from metaroll.config import config_of
 from metaroll.data.step_sequence import StepSequence
 from metaroll.rollouts.collecting import collect_at_least
-from metaroll.rollouts.configs import SamplerConfig
+from metaroll.rollouts.configs import SamplerConfig, check_num_workers
 from metaroll.rollouts.failures import all_dropped
 from metaroll.rollouts.samplers.domains import given_params, given_states
 from metaroll.rollouts.samplers.sampler import LAST_SEED, EngineSampler, SamplerBase, SeedOption, chosen_seed
@@ -71,6 +71,7 @@ class ParallelRolloutSampler(EngineSampler, SamplerBase):
         pool: SamplerPool | None = None,
         **options: Any,
     ) -> None:
+        check_num_workers(num_workers, config)
         config = config_of(SamplerConfig, config, {"num_workers": num_workers, **options}, type(self))
         SamplerBase.__init__(self, min_rollouts=min_rollouts, min_steps=min_steps)
         self.seed = chosen_seed(seed)

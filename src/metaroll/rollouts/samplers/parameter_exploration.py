@@ -14,7 +14,7 @@ from metaroll.config import config_of
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import ShapeError
-from metaroll.rollouts.configs import ExplorationConfig
+from metaroll.rollouts.configs import ExplorationConfig, check_num_workers
 from metaroll.rollouts.samplers.domains import Domains, given_states
 from metaroll.rollouts.samplers.sampler import EngineSampler, chosen_seed
 from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
@@ -153,6 +153,7 @@ class ParameterExplorationSampler(EngineSampler):
         self.num_init_states_per_domain = check_whole("num_init_states_per_domain", num_init_states_per_domain)
         self.num_domains = check_whole("num_domains", num_domains)
         self.seed = chosen_seed(get_base_seed() if seed is None else seed)
+        check_num_workers(num_workers, config)
         config = config_of(ExplorationConfig, config, {"num_workers": num_workers, **options}, type(self))
         super().__init__(env, policy, config, without_domains=True, timeouts=timeouts, pool=pool)
         self.common_noise = config.common_noise

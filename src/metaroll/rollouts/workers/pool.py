@@ -14,7 +14,7 @@ from metaroll.checks import check_seed, check_whole, takes_arguments
 from metaroll.config import config_of
 from metaroll.errors import named_as
 from metaroll.rollouts.collecting import enough
-from metaroll.rollouts.configs import WorkersConfig
+from metaroll.rollouts.configs import WorkersConfig, check_num_workers
 from metaroll.rollouts.workers.messages import GlobalNamespace, call_numbered, encode_command, seed_worker
 from metaroll.rollouts.workers.ray_session import require_ray
 from metaroll.rollouts.workers.ray_transport import RayTransport
@@ -63,6 +63,7 @@ class SamplerPool:
         max_retries: int = 3,
         **options: Any,
     ) -> None:
+        check_num_workers(num_threads, config)
         if options or not isinstance(config, WorkersConfig) or config.num_workers != num_threads:
             with named_as({"num_workers": "num_threads"}):
                 config = config_of(WorkersConfig, config, dict(num_workers=num_threads, **options), type(self))

@@ -29,7 +29,7 @@ from metaroll.envs.lookup.registry import (
     refuse_alike,
 )
 from metaroll.envs.lookup.source import make_env
-from metaroll.errors import MetarollError, UsageError, named_as, option_name, option_text, said, unknown_name
+from metaroll.errors import FileKey, MetarollError, UsageError, named_as, option_name, option_text, said, unknown_name
 from metaroll.rollouts.configs import EngineConfig, check_address
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.rollouts.workers.pool import PoolTimeouts
@@ -195,8 +195,9 @@ def resolve(
     layers = [(where, values) for where, values, _ in named]
     names: dict[str, str] = {}
     for where, given, others in named:  # what the strongest layer calls it
-        plain = {} if where == GIVEN else {name: name for name in given}  # as it stands in the file
-        names = {name: called for name, called in names.items() if name not in given} | plain | others
+        called = {name: others.get(name, name) for name in given} if where != GIVEN else others
+        here = called if where == GIVEN else {name: FileKey(key, where) for name, key in called.items()}
+        names = {name: key for name, key in names.items() if name not in given} | here
     known = {option.name for option in options}
     sizes = description.sizes(env)
     own = {name: value for name, value in sizes.items() if name in known and value is not None}
@@ -230,9 +231,12 @@ def _settled(
     values |= description.settled(values, {name for _, layer in layers for name in layer})
     idle = {**unused(options, values), **description.idle(env, values)}
     asked = set() if kept else {name for _, layer in layers for name in layer}
+    at_work = {option_name(option.name) for option in options if option.name not in idle}
     for option in options:
         name, why = option.name, idle.get(option.name)
-        if why is not None and name in asked and values[name] not in (option.default, usual[name]):
+        # One name may have set several options, of which some count: learning_rate, of a SAC with a fixed temperature.
+        is_idle = why is not None and option_name(name) not in at_work
+        if is_idle and name in asked and values[name] not in (option.default, usual[name]):
             raise ValueError(f"{option_text(name, values[name])} has no effect: {why}")
     missing = [option for option in options if values[option.name] is MISSING]
     if missing:
