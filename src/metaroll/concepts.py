@@ -61,7 +61,7 @@ _NETWORKS = "networks come from the preset, their widths from hidden_sizes=(64, 
 _NO_REPLAY = "there is no replay buffer: this algorithm learns from new episodes alone"
 _NO_TARGETS = "there are no target networks"
 _NO_GRADIENTS = "nothing is learned by gradient steps here"
-_NO_ENTROPY = "the entropy has no weight here (in PEARL it is 1, and reward_scale takes its part)"
+_NO_ENTROPY = "the entropy has no weight here (where it is 1, reward_scale takes its part)"
 
 CONCEPTS: tuple[Concept, ...] = (
     # ---------------------------------------------------------------------------------------------- length of training

@@ -280,7 +280,8 @@ class _NamesUnderstood(ABCMeta):
         if positional:
             raise TypeError(f"{cls.__name__} takes keywords only, got {shortened(positional[0])}")
         options = options_of(cls)  # type: ignore[arg-type]  # a config
-        if "__dataclass_fields__" not in vars(cls) and (again := vars(cls).keys() & {o.name for o in options}):
+        own = vars(cls)
+        if again := [o.name for o in options if o.name in own and own[o.name] is not o.default]:
             raise TypeError(
                 f"{cls.__name__} sets {', '.join(again)}: decorate it, @dataclass(frozen=True, kw_only=True)"
             )
