@@ -292,7 +292,7 @@ def test_errors_tell_what_the_workers_were_doing():
             os.kill(os.getpid(), signal.SIGSTOP)
         raise ArithmeticError("after all")
 
-    path = f"/tmp/metaroll-test-stop-{os.getpid()}"
+    path = f"/tmp/stop-of-metaroll-test-{os.getpid()}"
     with SamplerPool(2, timeouts=PoolTimeouts(step_s=0.6), max_retries=0) as pool:
         with pytest.raises(
             WorkerLost, match=r"(?s)was stopped.*worker +pid +phase.*\(stopped\).*stop_self, argument 0"

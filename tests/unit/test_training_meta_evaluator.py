@@ -383,7 +383,7 @@ def test_garages_worker_arguments() -> None:
         ({"adapt_from": "first"}, "adapt_from must be 'last' or 'all', got 'first'"),
         (
             {"adaptation_rounds": 2, "posterior_sampling": True},
-            "posterior_sampling=True adapts .*, or say posterior_sampling=False",
+            "posterior_sampling adapts .*, or switch it off",
         ),
         ({"deterministic_exploration": "no"}, "deterministic_exploration must be"),
     ],
