@@ -215,6 +215,8 @@ class Option:
             TypeError: It is of another type.
             ValueError: It lies outside the bounds, or is none of the choices.
         """
+        if value is self.default and (value is None or type(value) is self.kind):
+            return value  # which ``options_of`` has checked
         try:
             return self._checked(self.name, value, where)
         except (TypeError, ValueError):
@@ -285,11 +287,14 @@ class _NamesUnderstood(ABCMeta):
             raise TypeError(
                 f"{cls.__name__} sets {', '.join(again)}: decorate it, @dataclass(frozen=True, kw_only=True)"
             )
-        known, names = understood(values, options)
-        if (wrong := unknown_options(known, [option.name for option in options], GIVEN, absent=False)) is not None:
-            raise wrong
+        fields = {option.name for option in options}
+        names: dict[str, str] = {}
+        if not values.keys() <= fields:
+            values, names = understood(values, options)
+            if (wrong := unknown_options(values, fields, GIVEN, absent=False)) is not None:
+                raise wrong
         with named_as(names):
-            made: T = super().__call__(**known)  # pyright: ignore[reportAttributeAccessIssue]
+            made: T = super().__call__(**values)  # pyright: ignore[reportAttributeAccessIssue]
         object.__setattr__(made, _NAMES, names)
         return made
 
@@ -343,10 +348,14 @@ class Config(metaclass=_NamesUnderstood):
 def options_of(kind: type[Config]) -> tuple[Option, ...]:
     """The fields of a config, in the order of the dataclass."""
     hints = _hints_of(kind)
-    return tuple(
+    options = tuple(
         _option_of(field, hints[field.name])
         for field in dataclasses.fields(kind)  # type: ignore[arg-type]  # all configs are dataclasses
     )
+    for option in options:
+        if option.default is not MISSING:
+            option._checked(option.name, option.default, GIVEN)
+    return options
 
 
 @functools.cache
