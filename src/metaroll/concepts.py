@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-__all__ = ["CONCEPTS", "Concept", "concepts_named"]
+__all__ = ["CONCEPTS", "Concept", "concept_names", "concepts_named"]
 
 
 class Concept(NamedTuple):
@@ -61,7 +61,7 @@ _NETWORKS = "networks come from the preset, their widths from hidden_sizes=(64, 
 _NO_REPLAY = "there is no replay buffer: this algorithm learns from new episodes alone"
 _NO_TARGETS = "there are no target networks"
 _NO_GRADIENTS = "nothing is learned by gradient steps here"
-_NO_ENTROPY = "the entropy has no weight here (where it is 1, reward_scale takes its part)"
+_NO_ENTROPY = "there is no weight of the entropy here"
 
 CONCEPTS: tuple[Concept, ...] = (
     # ---------------------------------------------------------------------------------------------- length of training
@@ -510,6 +510,13 @@ CONCEPTS: tuple[Concept, ...] = (
     ),
 )
 """All of them; where several know a name, the first that an algorithm has a field for counts."""
+
+
+@functools.cache
+def concept_names() -> tuple[str, ...]:
+    """All names of all concepts, in order."""
+    names = ((*one.taken, *one.near, *one.documented, *one.fields) for one in CONCEPTS)
+    return tuple(sorted({name for some in names for name in some}))
 
 
 @functools.cache

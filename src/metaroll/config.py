@@ -32,7 +32,7 @@ from typing import Annotated, Any, TypeVar
 import numpy as np
 
 from metaroll.checks import check_number, check_whole
-from metaroll.concepts import CONCEPTS, Concept, concepts_named
+from metaroll.concepts import CONCEPTS, Concept, concept_names, concepts_named
 from metaroll.errors import (
     LARGEST_COUNT,
     LARGEST_SEED,
@@ -55,6 +55,7 @@ __all__ = [
     "Number",
     "Option",
     "Positive",
+    "RunFile",
     "Share",
     "UnusedWhere",
     "UsedWhere",
@@ -82,6 +83,13 @@ MISSING: Any = inspect.Parameter.empty
 
 GIVEN = "the options"
 """Where values come from that were typed, as flags or keywords, rather than written into a file."""
+
+
+class RunFile(str):
+    """Name of the file of a run, which holds all options: those that change nothing are no mistake in it."""
+
+    __slots__ = ()
+
 
 C = TypeVar("C", bound="Config")
 T = TypeVar("T")
@@ -572,6 +580,7 @@ def near_options(
     *,
     notes: bool = True,
     absent: bool = True,
+    foreign: bool = True,
 ) -> str:
     """What may be meant by an option that is not ``known``, as a sentence; empty where there is no guess.
 
@@ -582,7 +591,9 @@ def near_options(
         written: How an option of that name is written.
         notes: Say how it is used.
         absent: The options are all there are of an algorithm: what none is for can be said.
+        foreign: Names of other libraries are taken.
     """
+    known = list(known)
     plain = _plain(name)
     texts = {_plain(option): option for option in known}
     if plain in ("set", "override", "o", "opt", "option", "param", "hparam"):
@@ -601,7 +612,10 @@ def near_options(
         return _answer_without_field(concepts, notes) or f"nothing here stands for it ({concepts[0].name})"
     here = [concept for concept in CONCEPTS if not texts.keys().isdisjoint(concept.fields)]
     others = {other for concept in here if texts.keys().isdisjoint(concept.unless) for other in concept.taken}
-    near = difflib.get_close_matches(plain, sorted(texts.keys() | others), n=3, cutoff=0.55)
+    near = difflib.get_close_matches(plain, sorted(texts.keys() | (others if foreign else set())), n=3, cutoff=0.75)
+    if not near and absent and (known_name := difflib.get_close_matches(plain, concept_names(), n=1, cutoff=0.85)):
+        return near_options(known_name[0], value, known, written, notes=notes, foreign=foreign)
+    near = near or difflib.get_close_matches(plain, sorted(texts), n=3, cutoff=0.55)
     return f"did you mean {' or '.join(written(match) for match in near)}?" if near else ""
 
 

@@ -291,10 +291,10 @@ def make_run(folder: Path) -> list[Path]:
 
 
 def read_config_file(folder: Path) -> Any:
-    from metaroll.training.session.run_config import file_values
+    from metaroll.training.session.run_config import file_layer
     from metaroll.training.store.run_folder import read_config
 
-    values = file_values(folder / "config.yaml", "pearl", "point-robot")
+    values = file_layer(folder / "config.yaml", "pearl", "point-robot")
     return read_config(folder), values
 
 

@@ -112,7 +112,7 @@ def test_every_command_has_help(capsys, command):
         (["evaluate", "--json", "no/such/run", "--num_tasks", "3"], "no/such/run is not a metaroll run directory"),
         (["resume", "--epochs", "3"], "the folder of the run is missing"),
         (["resume", "--epochs", "3", "one", "two"], "unexpected argument 'two'"),
-        (["resume", "--epoch", "3", "one"], "unknown option --epoch; did you mean --epochs or"),
+        (["resume", "--epoch", "3", "one"], "unknown option --epoch; did you mean --epochs?"),
         (["list", "algorithms"], "unknown topic 'algorithms'; did you mean 'algos'?"),
         (["list", "algos", "envs"], "unexpected argument 'envs'"),
         (["list", "--runs", "no/such/folder"], "--runs must name an existing folder, got 'no/such/folder'"),

@@ -10,7 +10,7 @@ from metaroll.data.doors.yaml_files import read_yaml
 from metaroll.data.folders.kinds import RUN
 from metaroll.data.folders.taking import take
 from metaroll.errors import RunExistsError, SnapshotError, in_shell
-from metaroll.training.session.run_config import check_same_run, default_run_dir, file_values, flat_values
+from metaroll.training.session.run_config import check_same_run, default_run_dir, file_layer, flat_values
 from metaroll.training.store.run_folder import (
     check_results_folder,
     find_run,
@@ -148,15 +148,15 @@ def test_what_a_run_leaves_that_ended_before_it_began_is_nothing(tmp_path):
 def test_a_file_for_another_environment_or_version_is_refused(tmp_path):
     write_config(tmp_path, CONFIG)
     path = tmp_path / "config.yaml"
-    assert file_values(path, "pearl", "point-robot")["seed"] == 3
+    assert file_layer(path, "pearl", "point-robot")[1]["seed"] == 3
     with pytest.raises(ValueError, match=r"env in .* is 'point-robot', expected 'cheetah-vel'.*delete that line"):
-        file_values(path, "pearl", "cheetah-vel")
+        file_layer(path, "pearl", "cheetah-vel")
     path.write_text("metaroll_run: 99\n")
     with pytest.raises(ValueError, match=r"metaroll_run in .* is 99, expected 1"):
-        file_values(path, "pearl", "cheetah-vel")
+        file_layer(path, "pearl", "cheetah-vel")
     path.write_text("run: {seed: 1}\nseed: 2\n")
     with pytest.raises(ValueError, match=r"config.yaml: option seed is given twice, as 1 and 2"):
-        file_values(path, "pearl", "cheetah-vel")
+        file_layer(path, "pearl", "cheetah-vel")
 
 
 def test_what_may_not_change_within_a_run_is_compared_with_the_snapshot(tmp_path):
@@ -205,7 +205,7 @@ def test_yaml_that_no_configuration_needs_is_refused_at_once(tmp_path, text, mes
     with pytest.raises(SnapshotError, match=re.escape(message)):
         read_config(tmp_path)
     with pytest.raises(ValueError, match=re.escape(message)):
-        file_values(tmp_path / "config.yaml", "pearl", "point-robot")
+        file_layer(tmp_path / "config.yaml", "pearl", "point-robot")
 
 
 def test_aliases_and_merged_names_may_be_used(tmp_path):

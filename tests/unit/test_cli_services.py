@@ -105,3 +105,27 @@ def test_an_agent_is_loaded_from_its_best_snapshot_and_goes_on_from_there() -> N
     loaded.learn(epochs=1, progress=False)
     assert loaded.algo.num_epochs == best.iteration + 1
     assert max(snapshots_of("r")) == 4  # the folder stays as it is
+
+
+def test_the_configuration_of_a_run_trains_another_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """What changes nothing in it, since one name has set several options, is no mistake in a file of a run."""
+    small = [
+        "--epochs",
+        "1",
+        "--hidden-sizes",
+        "4",
+        "--cycles-per-epoch",
+        "1",
+        "--warmup-steps",
+        "10",
+        "--max-steps",
+        "10",
+    ]
+    small += ["--evaluate-every", "0", "--snapshot-mode", "none", "--batch-size", "4"]
+    both = ["--ent-coef", "0.1", "--learning-rate", "0.002"]
+    assert run(capsys, "train", "sac", "Pendulum-v1", *small, *both, "--out", "a")[0] == 0
+    assert (
+        run(capsys, "train", "sac", "Pendulum-v1", "--config", "a/config.yaml", "--gamma", "0.9", "--out", "b")[0] == 0
+    )
+    status, _, err = run(capsys, "train", "sac", "Pendulum-v1", "--config", "a/config.yaml", "--temperature-lr", "0.1")
+    assert (status, "--temperature-lr 0.1 has no effect" in err) == (2, True), err

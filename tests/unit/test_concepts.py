@@ -161,7 +161,7 @@ def test_every_name_of_stable_baselines3_is_taken_or_answered(algo: str) -> None
         ("ppo", "n_steps", "did you mean steps_per_epoch="),
         ("ppo", "learning_starts", "learning starts with the first epoch"),
         ("hill-climbing", "learning_rate", "nothing is learned by gradient steps here"),
-        ("td3", "ent_coef", "the entropy has no weight here"),
+        ("td3", "ent_coef", "there is no weight of the entropy here"),
         ("dqn", "exploration_fraction", "did you mean epsilon_steps="),
         ("dqn", "target_update_interval", "did you mean target_update_steps="),
         ("td3", "action_noise", "did you mean exploration_noise="),
@@ -225,14 +225,16 @@ def test_a_name_for_several_options_counts_where_one_of_them_does() -> None:
         ("sac", "ent_coeff", "did you mean temperature="),
         ("sac", "gama", "did you mean gamma="),
         ("sac", "bufer_size", "did you mean buffer_size="),
-        ("pearl", "ent_coef", "reward_scale takes its part"),
+        ("pearl", "ent_coef", "there is no weight of the entropy here"),
+        ("ppo", "bufer_size", "there is no replay buffer"),
+        ("cem", "learnin_rate", "nothing is learned by gradient steps here"),
         ("dqn", "polyak", "did you mean target_update_steps="),
         ("dqn", "critic_lr", "did you mean learning_rate="),
         ("td3", "exploration_fraction", "does not fall here"),
     ],
 )
 def test_answers_are_true_of_the_algorithm(algo: str, name: str, answer: str) -> None:
-    env = {"pearl": "point-robot", "dqn": "CartPole-v1"}.get(algo, "Pendulum-v1")
+    env = {"pearl": "point-robot", "dqn": "CartPole-v1", "cem": "CartPole-v1"}.get(algo, "Pendulum-v1")
     with pytest.raises(UnknownNameError, match=answer):
         metaroll.agent(algo, env, **{name: 0.5})
 

@@ -182,9 +182,8 @@ def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str) 
         if first.startswith("-"):
             value = " ".join(unknown[0].split("=", 1)[1:] or unknown[1:2])
             # Only commands that train have options of all kinds; elsewhere concepts have names of their own.
-            near = near_options(
-                first, value, [*flags_of(kind), "--help"], absent=prog.startswith(command_text("train"))
-            )
+            trains = prog.startswith(command_text("train"))
+            near = near_options(first, value, [*flags_of(kind), "--help"], absent=trains, foreign=trains)
             hint = f"; {near} See" if near.endswith(("?", ")")) else f"; {near}; see" if near else "; see"
             raise UnknownNameError(f"unknown option {first}{hint} {prog} --help")
         raise UsageError(f"unexpected argument {first!r}; see {prog} --help")

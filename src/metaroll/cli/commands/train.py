@@ -256,7 +256,7 @@ def _defaults(algo: str, env: str, rest: Sequence[str]) -> tuple[str, list[tuple
     file, size = cli.peek_option(rest, "--config"), cli.peek_option(rest, "--size")
     if (tasks := cli.peek_option(rest, "--tasks")) is not None:
         env = posterior_name(env, tasks)
-    layers = [] if file is None else [(file, run_config.file_values(Path(file).expanduser(), algo, env))]
+    layers = [] if file is None else [run_config.file_layer(Path(file).expanduser(), algo, env)]
     if size is not None and layers and layers[0][1].get("size", size) != size:
         raise UsageError(f"--size {size} does not fit {file}, which is of size {layers[0][1]['size']}: omit one")
     # What a file has no effect with, flags may add.

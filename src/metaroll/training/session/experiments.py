@@ -15,7 +15,7 @@ import gymnasium
 import torch
 from threadpoolctl import threadpool_limits
 
-from metaroll.config import GIVEN, MISSING, Option, merge_layers, options_of, parts_of, understood, unused
+from metaroll.config import GIVEN, MISSING, Option, RunFile, merge_layers, options_of, parts_of, understood, unused
 from metaroll.configs.run import RunConfig
 from metaroll.configs.table import CONFIGS, evaluation_config, run_options
 from metaroll.envs.base.task_family import USUAL_TEST_TASKS, USUAL_TRAIN_TASKS
@@ -230,7 +230,7 @@ def _settled(
             values[name] = values["epochs"]
     values |= description.settled(values, {name for _, layer in layers for name in layer})
     idle = {**unused(options, values), **description.idle(env, values)}
-    asked = set() if kept else {name for _, layer in layers for name in layer}
+    asked = set() if kept else {name for where, layer in layers if not isinstance(where, RunFile) for name in layer}
     at_work = {option_name(option.name) for option in options if option.name not in idle}
     for option in options:
         name, why = option.name, idle.get(option.name)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from metaroll.config import RunFile
 from metaroll.configs.table import current_names, run_options
 from metaroll.data.doors.yaml_files import read_yaml
 from metaroll.envs.lookup.posteriors import AT
@@ -20,7 +21,7 @@ __all__ = [
     "changed",
     "check_same_run",
     "default_run_dir",
-    "file_values",
+    "file_layer",
     "flat_values",
     "read_group",
     "same_request",
@@ -57,8 +58,12 @@ def flat_values(document: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def file_values(path: Path, algo: str, env: str) -> dict[str, Any]:
-    """Options of the file of ``--config``, which must be meant for ``algo`` in ``env`` if it says for what it is."""
+def file_layer(path: Path, algo: str, env: str) -> tuple[str, dict[str, Any]]:
+    """The file of ``--config`` (a ``RunFile``, if a run has written it), and its options.
+
+    Raises:
+        ValueError: It says that it is for another algorithm or environment, or an option stands in it twice.
+    """
     document = read_yaml(path)
     for key, wanted in (("metaroll_run", CONFIG_FORMAT), ("algo", algo), ("env", env)):
         if key in document and document[key] != wanted:
@@ -67,9 +72,10 @@ def file_values(path: Path, algo: str, env: str) -> dict[str, Any]:
                 f"`{command_text('train', algo, env)}`, or delete that line"
             )
     try:
+        file = str(path)
         if "metaroll_run" in document:  # written by some version of this library: nobody has typed its names
-            document = current_names({**document, "algo": algo})
-        return run_folder.found_paths(flat_values(document), path.parent)
+            file, document = RunFile(path), current_names({**document, "algo": algo})
+        return file, run_folder.found_paths(flat_values(document), path.parent)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
