@@ -61,13 +61,17 @@ def add_config(parts: Parts, folder: Path) -> None:
             )
 
 
+_NO_OPTIONS = ("use_next_obs",)
+"""Former names of fields that were called in runs as they are today."""
+
+
 def _first_names(algo: str) -> dict[str, str]:
     """Options that have had another name; none in a checkout without a table of them."""
     try:
         from metaroll.configs.table import run_options
     except ImportError:
         return {}
-    return {option.name: option.was for option in run_options(algo) if option.was}
+    return {option.name: option.was for option in run_options(algo) if option.was not in ("", *_NO_OPTIONS)}
 
 
 def keeping(name: str, env: str, quick: bool = False, adapts: bool = False, **options: Any) -> None:

@@ -249,7 +249,18 @@ class RL2(TypedDict, total=False):
     """Whether the return goes on after the end of an episode, with one discount for the whole trial. Without it every
     episode is worth what it earns itself, and exploration for later ones is worth nothing. Without a preset: True."""
 
-class TrialSizes(TypedDict, total=False):
+class TrainTasks(TypedDict, total=False):
+    num_train_tasks: int | None
+    """Number of training tasks of a task family. Without a preset: None."""
+
+class HeldOutTasks(TrainTasks, total=False):
+    num_test_tasks: int | None
+    """Number of held-out tasks. Without a preset: None."""
+
+class TrialSizes(HeldOutTasks, total=False):
+    num_train_tasks: int | None
+    """Number of training tasks of the family; None draws new ones in every epoch, where it can. Without a preset:
+    None."""
     episodes_per_trial: int
     """Episodes of one task that the memory goes over, and that are trained on together. Without a preset: 2."""
     max_steps: int | None
@@ -262,11 +273,6 @@ class TrialSizes(TypedDict, total=False):
     context_reward_key: str | None
     """Name of an env_info ('sparse_reward') that the memory sees as last reward; None means the reward itself, by which
     it is trained. Without a preset: None."""
-    num_train_tasks: int | None
-    """Number of training tasks of the family; None draws new ones in every epoch, where it can. Without a preset:
-    None."""
-    num_test_tasks: int | None
-    """Number of held-out tasks. Without a preset: None."""
 
 class AdamSteps(TypedDict, total=False):
     learning_rate: float
@@ -429,12 +435,6 @@ class MetaNetworks(PolicyNetworks, total=False):
     init_std: float
     """Standard deviation of the actions at first, where they lie in [-1, 1]. Without a preset: 0.5."""
 
-class HeldOutTasks(TypedDict, total=False):
-    num_train_tasks: int | None
-    """Number of training tasks of a task family. Without a preset: None."""
-    num_test_tasks: int | None
-    """Number of held-out tasks. Without a preset: None."""
-
 class MamlOptions(
     Folders, Run, MAMLOuterChoice, TrustRegion, Adam, MAML, MetaNetworks, HeldOutTasks, MetaEvaluation
 ): ...
@@ -539,9 +539,7 @@ class HeldOutDomains(DomainRanges, total=False):
     distill: Train in, and evaluate on, random domain parameters of a simulated system (teacher: as the teacher was
     trained). Without a preset: 'teacher'."""
 
-class Domains(HeldOutDomains, total=False):
-    num_train_tasks: int | None
-    """Number of training tasks of a task family. Without a preset: None."""
+class Domains(TrainTasks, HeldOutDomains): ...
 
 class Evaluation(TypedDict, total=False):
     deterministic: bool
@@ -650,12 +648,10 @@ class DistilledNetworks(TypedDict, total=False):
     init_std: float
     """Standard deviation of the student's actions in training, where they lie in [-1, 1]. Without a preset: 0.1."""
 
-class TaughtDomains(DomainRanges, total=False):
+class TaughtDomains(TrainTasks, DomainRanges, total=False):
     randomize: Literal["teacher", "none", "default", "conservative"]
     """Train in, and evaluate on, random domain parameters of a simulated system (teacher: as the teacher was trained).
     Without a preset: 'teacher'."""
-    num_train_tasks: int | None
-    """Number of training tasks of a task family. Without a preset: None."""
 
 class DistillOptions(Folders, Run, Distillation, DistilledNetworks, TaughtDomains, Evaluation): ...
 

@@ -22,6 +22,7 @@ __all__ = [
     "Replay",
     "TanhNetworks",
     "TaughtDomains",
+    "TrainTasks",
     "TrialSizes",
 ]
 
@@ -81,6 +82,13 @@ class DistilledNetworks(Config):
 
 # ---------------------------------------------------------------------------------------- environments to train in
 @dataclass(frozen=True, kw_only=True)
+class TrainTasks(Config):
+    """Tasks of a family to train in."""
+
+    num_train_tasks: Annotated[Whole | None, "Number of training tasks of a task family."] = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class DomainRanges(Config):
     """Which domain parameters vary, and how many sets of them are held out."""
 
@@ -106,14 +114,12 @@ class HeldOutDomains(DomainRanges):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Domains(HeldOutDomains):
+class Domains(TrainTasks, HeldOutDomains):
     """Random domain parameters, or tasks of a family, to train in."""
-
-    num_train_tasks: Annotated[Whole | None, "Number of training tasks of a task family."] = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaughtDomains(DomainRanges):
+class TaughtDomains(TrainTasks, DomainRanges):
     """The same of a distillation."""
 
     randomize: Annotated[
@@ -121,19 +127,17 @@ class TaughtDomains(DomainRanges):
         "Train in, and evaluate on, random domain parameters of a simulated system (teacher: as the teacher was "
         "trained).",
     ] = "teacher"
-    num_train_tasks: Annotated[Whole | None, "Number of training tasks of a task family."] = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldOutTasks(Config):
+class HeldOutTasks(TrainTasks):
     """Tasks of a family that learners adapt to."""
 
-    num_train_tasks: Annotated[Whole | None, "Number of training tasks of a task family."] = None
     num_test_tasks: Annotated[Whole | None, "Number of held-out tasks."] = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrialSizes(Config):
+class TrialSizes(HeldOutTasks):
     """Trials of several episodes of one task."""
 
     episodes_per_trial: Annotated[
@@ -149,7 +153,6 @@ class TrialSizes(Config):
     num_train_tasks: Annotated[
         Whole | None, "Number of training tasks of the family; null draws new ones in every epoch, where it can."
     ] = None
-    num_test_tasks: Annotated[Whole | None, "Number of held-out tasks."] = None
 
 
 @dataclass(frozen=True, kw_only=True)
