@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from metaroll.config import near_options, options_of, understood
 from metaroll.configs import EngineConfig, EstimatorConfig, InferenceOptions
 from metaroll.configs.table import CONFIGS, run_options
 from metaroll.errors import UnknownNameError, UsageError, in_shell
+from metaroll.learners.base import ConfigField
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES
 
 ALL_NAMES = sorted({option.name for algo in ALGORITHM_NAMES for option in run_options(algo)})
@@ -245,9 +247,27 @@ def test_what_is_known_is_no_misspelled_field_of_a_config() -> None:
             kind(**{name: 3})
 
 
-def test_learners_are_of_their_documented_classes() -> None:
-    assert isinstance(metaroll.agent("pearl", "point-robot", size="small").algo, metaroll.PEARL)
-    sac = metaroll.agent("sac", "Pendulum-v1").algo
-    assert isinstance(sac, metaroll.OffPolicyRLAlgorithm) and not isinstance(sac, metaroll.PEARL)
-    assert isinstance(metaroll.agent("cem", "CartPole-v1").algo, metaroll.CEM)
+@pytest.mark.parametrize(
+    ("algo", "env", "documented"),
+    [
+        ("pearl", "point-robot", metaroll.PEARL),
+        ("sac", "Pendulum-v1", metaroll.OffPolicyRLAlgorithm),
+        ("cem", "CartPole-v1", metaroll.CEM),
+        ("cmaes", "CartPole-v1", metaroll.CMAES),
+    ],
+)
+def test_learners_are_of_their_documented_class_and_have_its_attributes(algo: str, env: str, documented: type) -> None:
+    made = metaroll.agent(algo, env, size="small" if algo == "pearl" else None).algo
+    assert isinstance(made, documented)
+    for name in list(inspect.signature(documented).parameters):
+        value, kind = getattr(made, name), inspect.getattr_static(made, name, None)
+        if isinstance(kind, ConfigField) and kind.changes:
+            setattr(made, name, value)
+        elif isinstance(kind, ConfigField):
+            with pytest.raises(AttributeError, match=f"^{name} of a {type(made).__name__} stays"):
+                setattr(made, name, value)
+
+
+def test_classes_of_documents_are_no_subclasses_of_each_other() -> None:
     assert not issubclass(metaroll.CMAES, metaroll.CEM)
+    assert not isinstance(metaroll.agent("sac", "Pendulum-v1").algo, metaroll.PEARL)
