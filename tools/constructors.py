@@ -196,7 +196,7 @@ def module_text() -> str:
         "from abc import abstractmethod\nfrom collections.abc import Callable, Mapping, Sequence\n"
         "from typing import Any, ClassVar, Literal\n\n"
         f"import torch\nfrom torch import nn\n\n"
-        f"from metaroll.config import config_of\n{imports}\n"
+        f"from metaroll.config import config_of, understands\n{imports}\n"
         f"from metaroll.types import EnvSpec, EnvUpdate\n\n__all__ = [{names}]\n\n\n" + "\n\n".join(classes)
     )
     return _formatted(text)
@@ -241,6 +241,7 @@ def _class_text(constructor: Constructor, documented: Sequence[dict[str, Any]]) 
     before = "".join(f"        {line}\n" for line in constructor.before)
     body = f"{kept}{before}        super().__init__({first}{given}{rest})\n"
     others = {p.keyword: p.name for p in handed if p.keyword != p.name}
+    known = ", ".join([config.__name__, *(f"{name}={called!r}" for name, called in others.items())])
     names = f"    names_given: ClassVar[Mapping[str, str]] = {others!r}\n\n" if others else ""
     hook = (
         "    @classmethod\n    def __subclasshook__(cls, kind: type) -> Any:\n"
@@ -251,7 +252,7 @@ def _class_text(constructor: Constructor, documented: Sequence[dict[str, Any]]) 
     return (
         f"class {constructor.name}({parent}):\n{_docstring(constructor, base, [*positional, *keywords])}\n"
         f"{names}"
-        f"    def __init__({signature}) -> None:\n{body}\n{hook}"
+        f"    @understands({known})\n    def __init__({signature}) -> None:\n{body}\n{hook}"
         + "".join(_abstract(base, name) for name in constructor.abstract)
     )
 

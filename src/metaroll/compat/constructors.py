@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import nn
 
-from metaroll.config import config_of
+from metaroll.config import config_of, understands
 from metaroll.configs.evaluation import MetaEvaluationConfig
 from metaroll.functional.search.multi_start import Starts
 from metaroll.learners.evolution import CEM as _CEM
@@ -68,6 +68,7 @@ class OffPolicyRLAlgorithm(OffPolicyLearner[OffPolicyConfig]):
         device: Where the networks live; ``None`` means the CPU.
     """
 
+    @understands(OffPolicyConfig)
     def __init__(
         self,
         env_spec: Any,
@@ -167,6 +168,7 @@ class CEM(_CEM):
         seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
     """
 
+    @understands(CEMLearnerConfig)
     def __init__(
         self,
         env_spec: Any,
@@ -256,6 +258,7 @@ class CMAES(_CMAES):
         seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
     """
 
+    @understands(CMAESLearnerConfig)
     def __init__(
         self,
         env_spec: Any,
@@ -381,6 +384,7 @@ class PEARL(_PEARL):
             ``None`` counts with full buffers. Training does not depend on it.
     """
 
+    @understands(PEARLConfig)
     def __init__(
         self,
         env: Sequence[EnvUpdate],
@@ -531,6 +535,7 @@ class MetaEvaluator(_MetaEvaluator):
 
     names_given: ClassVar[Mapping[str, str]] = {"max_steps": "max_path_length", "num_test_tasks": "n_test_tasks"}
 
+    @understands(MetaEvaluationConfig, max_steps="max_path_length", num_test_tasks="n_test_tasks")
     def __init__(
         self,
         *,

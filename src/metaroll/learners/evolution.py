@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar, final
 
 import numpy as np
 
+from metaroll.checks import check_seed
 from metaroll.config import config_of, described, parts_of
 from metaroll.data.rollouts import Rollouts
 from metaroll.errors import InvalidValueError, ShapeError
@@ -98,7 +99,7 @@ class SearchLearner(RLAlgorithm, Generic[C]):
         self.starts = Starts() if starts is None else starts
         """How often the search begins."""
         self.evaluate_every = self.trials.evaluate_every
-        self.seed = fresh_seed() if seed is None else int(seed)
+        self.seed = fresh_seed() if seed is None else check_seed("seed", seed)
         self.policy = normalized_for(policy, self.trials)
         """What acts: with the parameters of the mean."""
         self._places = searched_places(self.policy)

@@ -12,6 +12,7 @@ import gymnasium
 import numpy as np
 import torch
 
+from metaroll.checks import check_seed
 from metaroll.config import config_of
 from metaroll.data.replay.replay_buffer import ReplayBatch, ReplayBuffer
 from metaroll.data.replay.streams import named_leaves
@@ -113,9 +114,9 @@ class OffPolicyLearner(RLAlgorithm, ABC, Generic[C]):
     ) -> None:
         self.env_spec = EnvSpec.from_env(env_spec)
         self.config: C = config_of(self.config_class, config, options, type(self))  # type: ignore[arg-type]  # its own class
-        self.seed = fresh_seed() if seed is None else int(seed)
+        self.seed = fresh_seed() if seed is None else check_seed("seed", seed)
         self.device = torch.device("cpu" if device is None else device)
-        self.replay_buffer = self._usual_buffer() if replay_buffer is None else replay_buffer
+        self.replay_buffer = _usual_buffer(self.env_spec, self.config) if replay_buffer is None else replay_buffer
         made = self.make(policy, qf, exploration_policy)
         self.policy, self.qf, self.exploration_policy, self.trainer, self.weight_exponent = made
         _warn_of_integers(self.env_spec)
@@ -138,17 +139,6 @@ class OffPolicyLearner(RLAlgorithm, ABC, Generic[C]):
         """
         return Made(policy, qf, exploration_policy)
 
-    def _usual_buffer(self) -> ReplayBuffer:
-        """A buffer for the rollouts that go on side by side."""
-        priority = self.config.priority_exponent if isinstance(self.config, PrioritiesConfig) else None
-        return ReplayBuffer(
-            self.env_spec.observation_space,
-            self.env_spec.action_space,
-            self.config.replay_size,
-            num_slots=self.config.num_envs,
-            priority_exponent=priority,
-        )
-
     # Settings by the names of the documents, where a cycle is one of ``steps_per_epoch``.
     discount = ConfigField[float](changes=True)
     max_eval_path_length = ConfigField[int | None]("max_eval_steps", changes=True)
@@ -166,11 +156,7 @@ class OffPolicyLearner(RLAlgorithm, ABC, Generic[C]):
     """Whether there are target networks, as the learners of this library have them."""
 
     def settle(self, config: C) -> None:
-        """Take ``config`` in place of the present one, and derive from it what else is needed.
-
-        Raises:
-            ValueError: The buffer is too small, or the steps of a cycle are no whole number.
-        """
+        """Take ``config`` in place of the present one; errors are those of the constructor, and change nothing."""
         horizon = horizon_of(config.max_steps, self.env_spec)
         replay = as_replay(self.replay_buffer, config.n_step)
         with named_as(config.names_given):
@@ -453,6 +439,17 @@ def _warn_unfilled(wanted: int, stored: int) -> None:
         f"({option_text('warmup_steps')}), and there are {stored}",
         RuntimeWarning,
         stacklevel=3,
+    )
+
+
+def _usual_buffer(env_spec: EnvSpec, config: OffPolicyConfig) -> ReplayBuffer:
+    """A buffer for the rollouts that go on side by side."""
+    return ReplayBuffer(
+        env_spec.observation_space,
+        env_spec.action_space,
+        config.replay_size,
+        num_slots=config.num_envs,
+        priority_exponent=config.priority_exponent if isinstance(config, PrioritiesConfig) else None,
     )
 
 
