@@ -11,10 +11,11 @@ import metaroll
 from metaroll import configs
 from metaroll.cli.options import renamed_flags
 from metaroll.concepts import CONCEPTS, concepts_named
-from metaroll.config import near_options, options_of, understood
+from metaroll.config import options_of
 from metaroll.configs import EngineConfig, EstimatorConfig, InferenceOptions
 from metaroll.configs.table import CONFIGS, run_options
 from metaroll.errors import UnknownNameError, UsageError, in_shell
+from metaroll.option_names import near_options, understood
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES
 
 ALL_NAMES = sorted({option.name for algo in ALGORITHM_NAMES for option in run_options(algo)})

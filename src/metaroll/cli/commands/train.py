@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from metaroll.cli import options as cli
 from metaroll.cli.commands.train_help import USAGE, arguments_class, show_algorithm_help, show_general_help
 from metaroll.cli.options import AsTrained, Newest, Output, Switch, parse_command, unset
-from metaroll.config import GIVEN
 from metaroll.configs.run import SnapshotMode
 from metaroll.configs.table import ADAPTING, run_options
 from metaroll.diagnostics.report import one_line
 from metaroll.errors import MetarollError, UnknownNameError, UsageError, blame_input, command_text, named_as
+from metaroll.option_names import GIVEN
 from metaroll.training.algorithms.other_names import swapped_names
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, example_envs, require_known
 from metaroll.training.store import run_folder

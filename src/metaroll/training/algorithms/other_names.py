@@ -8,8 +8,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
-from metaroll.config import near_options
 from metaroll.errors import command_text, said
+from metaroll.option_names import near_options
 
 __all__ = [
     "swapped_names",

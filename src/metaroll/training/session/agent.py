@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Never, final
 from packaging.version import InvalidVersion, Version
 
 from metaroll.checks import check_path, check_whole, described
-from metaroll.config import GIVEN
 from metaroll.data.folders.atomic_files import temporary_path
 from metaroll.data.folders.contents import copy_folder, move_folder, remove_folder, replace_folder
 from metaroll.data.folders.kinds import AGENT, RUN, SNAPSHOT
@@ -26,6 +25,7 @@ from metaroll.envs.lookup.registry import is_given, name_given
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import SnapshotError, UnknownNameError, named_as
 from metaroll.learners.base import MetaRLAlgorithm
+from metaroll.option_names import GIVEN
 from metaroll.policies.actor import Actor
 from metaroll.policies.adapters import as_policy
 from metaroll.seeding import derive_seed

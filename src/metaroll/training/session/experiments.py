@@ -15,7 +15,7 @@ import gymnasium
 import torch
 from threadpoolctl import threadpool_limits
 
-from metaroll.config import GIVEN, MISSING, Option, RunFile, merge_layers, options_of, parts_of, understood, unused
+from metaroll.config import MISSING, Option, RunFile, merge_layers, options_of, parts_of, unused
 from metaroll.configs.run import RunConfig
 from metaroll.configs.table import CONFIGS, evaluation_config, run_options
 from metaroll.envs.base.task_family import USUAL_TEST_TASKS, USUAL_TRAIN_TASKS
@@ -30,6 +30,7 @@ from metaroll.envs.lookup.registry import (
 )
 from metaroll.envs.lookup.source import make_env
 from metaroll.errors import FileKey, MetarollError, UsageError, named_as, option_name, option_text, said, unknown_name
+from metaroll.option_names import GIVEN, understood
 from metaroll.rollouts.configs import EngineConfig, check_address
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.rollouts.workers.pool import PoolTimeouts
