@@ -116,13 +116,13 @@ class UnusedWhere:
     other: str
     value: Any = None
 
-    def why(self, values: Mapping[str, Any]) -> str:
-        """Why it changes nothing; empty where it does."""
+    def why(self, name: str, values: Mapping[str, Any]) -> str:
+        """Why the field called ``name`` changes nothing; empty where it does."""
         value = values.get(self.other, MISSING)
         if value is MISSING or value != self.value:
             return ""
-        is_now = f"{option_name(self.other)} is {value!r}"
-        return is_now + (f": give {option_text(self.other)}, too" if value is None else "")
+        is_now = f"{option_name(self.other, name)} is {value!r}"
+        return is_now + (f": give {option_text(self.other, beside=name)}, too" if value is None else "")
 
 
 @dataclass(frozen=True)
@@ -132,12 +132,12 @@ class UsedWhere:
     other: str
     value: Any = None
 
-    def why(self, values: Mapping[str, Any]) -> str:
-        """Why it changes nothing; empty where it does."""
+    def why(self, name: str, values: Mapping[str, Any]) -> str:
+        """Why the field called ``name`` changes nothing; empty where it does."""
         value = values.get(self.other, MISSING)
         if value is MISSING or value == self.value:
             return ""
-        return f"{option_name(self.other)} is {value!r}; leave that out, and it counts"
+        return f"{option_name(self.other, name)} is {value!r}; leave that out, and it counts"
 
 
 Whole = Annotated[int, Bounds(1)]
@@ -530,4 +530,6 @@ def merge_layers(options: Iterable[Option], layers: Iterable[tuple[str, Mapping[
 
 def unused(options: Iterable[Option], values: Mapping[str, Any]) -> dict[str, str]:
     """Options that change nothing with these ``values``, as their fields say: name -> why."""
-    return {option.name: why for option in options for other in option.unused if (why := other.why(values))}
+    return {
+        option.name: why for option in options for other in option.unused if (why := other.why(option.name, values))
+    }

@@ -133,6 +133,8 @@ def near_options(
         other, equals, rest = value.partition("=")
         example = f"--{other.replace('_', '-')} {rest}" if equals and other else "--epochs 20"
         return f"every option is a flag of its own: {example}" + _unknown_there(other, known)
+    if plain in texts:  # but for its dashes
+        return f"did you mean {written(plain)}?"
     concepts = concepts_named(plain)
     there = [concept for concept in concepts if any(field in texts for field in concept.fields)]
     if there:

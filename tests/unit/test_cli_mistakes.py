@@ -137,6 +137,16 @@ ROWS = [
     Mistake("train pearl point-robot --config unknown.yaml", "'batch_sise'", "did you mean", "'batch_size'"),
     Mistake("train pearl point-robot --config text.yaml", "text.yaml", "must hold lines", "name: value"),
     Mistake("train pearl point-robot --config scalar.yaml", "64", "a list", "hidden_sizes in scalar.yaml"),
+    # -- what a file says, which learners and services refuse ----------------------------------------------------------
+    Mistake("train sac Pendulum-v1 --config big.yaml", "got 3000", "(buffer_size in big.yaml)", "batch_size in big"),
+    Mistake("train sac Pendulum-v1 --config big.yaml --seeds 2", "3000", "(buffer_size in big.yaml)", "batch_size in"),
+    Mistake(
+        "train sac Pendulum-v1 --config big.yaml --batch-size 2000", "got 2000", "buffer_size in big", "--batch-size"
+    ),
+    Mistake("train sac Pendulum-v1 --config twice.yaml", "gamma and discount", "given twice", "twice.yaml: discount"),
+    Mistake("train ppo qcp-st --config privileged.yaml", "privileged in", "got True", 'domain_params: ["pole_mass"]'),
+    Mistake("train sac Pendulum-v1 --config dashes.yaml", "'policy-lr'", "in dashes.yaml", "mean 'policy_lr'?"),
+    Mistake("train ppo Pendulum-v1 --config budget.yaml", "'soon'", "a time above 0", "budget in budget.yaml"),
     Mistake(
         "train ppo Pendulum-v1 --randomize default", "--randomize default", "no usual ranges", "--randomize-param g="
     ),
@@ -184,6 +194,11 @@ def place(tmp_path_factory) -> Path:
         "unknown.yaml": "batch_sise: 3",
         "text.yaml": "just words",
         "scalar.yaml": "hidden_sizes: 64",
+        "big.yaml": "{batch_size: 3000, buffer_size: 1000}",
+        "twice.yaml": "{gamma: 0.9, discount: 0.9}",
+        "privileged.yaml": "privileged: true",
+        "dashes.yaml": "policy-lr: 0.1",
+        "budget.yaml": "budget: soon",
     }
     for name, text in texts.items():
         (folder / name).write_text(text)

@@ -242,10 +242,11 @@ def _train(algo: str, env: str, rest: list[str]) -> None:
             seed_group.refuse_existing_group(group)
         else:
             run_folder.refuse_existing(folder)
-    if files.seeds > 1:
-        _show_group(group, seed_group.train_group(group, console), given.output)
-    else:
-        _print_json(start(config, folder, console), given.output)
+    with named_as(experiments.names_given(algo, [*layers, (GIVEN, values)])):
+        if files.seeds > 1:
+            _show_group(group, seed_group.train_group(group, console), given.output)
+        else:
+            _print_json(start(config, folder, console), given.output)
 
 
 def _defaults(algo: str, env: str, rest: Sequence[str]) -> tuple[str, list[tuple[str, dict[str, Any]]], dict[str, Any]]:

@@ -183,7 +183,7 @@ class Agent(Actor):
     @classmethod
     def _made(cls, algo: str, env: str, options: Mapping[str, Any], run_dir: str | Path | None) -> Agent:
         config = _resolved(algo, env, options)
-        names = experiments.names_given(algo, options)
+        names = experiments.names_given(algo, [(GIVEN, options)])
         with named_as(names):
             made = cls(config, experiments.build(config), options)
         made._wanted, made._names = None if run_dir is None else Path(run_dir), names
