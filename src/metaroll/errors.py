@@ -442,10 +442,14 @@ def command_text(command: str, *words: str | Path) -> str:
     return shlex.join(["metaroll", command, *map(str, words)])
 
 
-def unknown_name(what: str, name: str, known: Iterable[str]) -> UnknownNameError:
-    """Error for an unknown ``name``: ``unknown environment 'chetah-vel'; did you mean 'cheetah-vel'? Known: ...``."""
+def unknown_name(what: str, name: str, known: Iterable[str], *, guess: bool = True) -> UnknownNameError:
+    """Error for an unknown ``name``: ``unknown environment 'chetah-vel'; did you mean 'cheetah-vel'? Known: ...``.
+
+    Without ``guess`` it lists what is known, and no more.
+    """
     known = sorted(known)
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or [n for n in known if n.lower() == name.lower()]
+    near = near if guess else []
     hint = f"; did you mean {' or '.join(repr(n) for n in near)}?" if near else "."
     # A long list would hide what is meant, if that is known.
     listed = f"{len(known)} names" if near and len(known) > _MOST_LISTED else ", ".join(known)

@@ -136,9 +136,9 @@ def near_options(
     if plain in texts:  # but for its dashes
         return f"did you mean {written(plain)}?"
     concepts = concepts_named(plain)
-    there = [concept for concept in concepts if any(field in texts for field in concept.fields)]
+    there = [concept for concept in concepts if any(field in texts for field in concept.here)]
     if there:
-        fields = dict.fromkeys(field for concept in there for field in concept.fields if field in texts)
+        fields = dict.fromkeys(field for concept in there for field in concept.here if field in texts)
         note = said(there[0].in_python, there[0].note) if notes else ""
         return f"did you mean {' or '.join(map(written, fields))}?" + (f" ({note})" if note else "")
     if concepts:  # what is known is no misspelled name of something else
@@ -150,8 +150,15 @@ def near_options(
     near = difflib.get_close_matches(plain, sorted(texts.keys() | (others if foreign else set())), n=3, cutoff=0.75)
     if not near and absent and (known_name := difflib.get_close_matches(plain, concept_names(), n=1, cutoff=0.85)):
         return near_options(known_name[0], value, known, written, notes=notes, foreign=foreign)
-    near = near or difflib.get_close_matches(plain, sorted(texts), n=3, cutoff=0.55)
+    near = near or difflib.get_close_matches(plain, sorted(texts), n=3, cutoff=0.65)
+    meant = {match: {match} & texts.keys() or _fields_of(match, here) for match in near}
+    near = [match for match in near if meant[match] not in [meant[other] for other in near[: near.index(match)]]]
     return f"did you mean {' or '.join(written(match) for match in near)}?" if near else ""
+
+
+def _fields_of(name: str, concepts: Iterable[Concept]) -> set[str]:
+    """What a name of another library stands for."""
+    return {field for concept in concepts if name in concept.taken for field in concept.fields}
 
 
 def _answer_without_field(concepts: Sequence[Concept], notes: bool) -> str:
@@ -184,17 +191,15 @@ def unknown_options(
     hints = {name: near_options(name, "", known, write, notes=typed, absent=absent) for name in wrong}
     place = "" if typed else f" (in {where})"
     if len(wrong) == 1:
-        if not hints[wrong[0]] and concepts_named(_plain(wrong[0])):  # nothing that is written like it is meant
-            return UnknownNameError(f"unknown option{place} {wrong[0]!r}. Known: {', '.join(sorted(known))}")
         if not hints[wrong[0]]:
-            return unknown_name(f"option{place}", wrong[0], known)
+            return unknown_name(f"option{place}", wrong[0], known, guess=False)
         return UnknownNameError(f"unknown option{place} {wrong[0]!r}; {hints[wrong[0]]}")
     listed = [f"{name!r}: {hint or 'nothing here is like it'}" for name, hint in hints.items()]
     return UnknownNameError(f"unknown options{place} {'; '.join(listed)}")
 
 
 def _plain(name: str) -> str:
-    return name.lstrip("-").replace("-", "_")
+    return name.lstrip("-").replace("-", "_").lower()
 
 
 def _unknown_there(name: str, known: Iterable[str]) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Never, final
 from packaging.version import InvalidVersion, Version
 
 from metaroll.checks import check_path, check_whole, described
+from metaroll.configs.table import run_options
 from metaroll.data.folders.atomic_files import temporary_path
 from metaroll.data.folders.contents import copy_folder, move_folder, remove_folder, replace_folder
 from metaroll.data.folders.kinds import AGENT, RUN, SNAPSHOT
@@ -282,7 +283,8 @@ class Agent(Actor):
             ValueError: ``env_steps`` or ``epochs`` is below 1, or both are given.
         """
         if others:
-            raise TypeError(unknown_argument(next(iter(others)), ("env_steps", "epochs", "callbacks", "progress")))
+            known, options = ("env_steps", "epochs", "callbacks", "progress"), run_options(self.config["algo"])
+            raise TypeError(unknown_argument(next(iter(others)), known, options))
         if env_steps is not None and epochs is not None:
             raise ValueError(f"give env_steps or epochs, got both ({env_steps}, {epochs})")
         env_steps = int(env_steps) if isinstance(env_steps, float) and env_steps.is_integer() else env_steps  # 1e6
