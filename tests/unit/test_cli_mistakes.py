@@ -156,6 +156,9 @@ ROWS = [
     ),
     Mistake("train sac Pendulum-v1 --config twice.yaml", "gamma and discount", "given twice", "twice.yaml: discount"),
     Mistake("train ppo qcp-st --config privileged.yaml", "privileged in", "got True", 'domain_params: ["pole_mass"]'),
+    Mistake(
+        "train ppo qcp-st --config privileged.yaml --domain-params pole_mass --seeds 0", "got 0", "at least 1", "--s"
+    ),
     Mistake("train sac Pendulum-v1 --config dashes.yaml", "'policy-lr'", "in dashes.yaml", "mean 'policy_lr'?"),
     Mistake("train ppo Pendulum-v1 --config budget.yaml", "'soon'", "a time above 0", "budget in budget.yaml"),
     Mistake(

@@ -260,8 +260,8 @@ def _defaults(algo: str, env: str, rest: Sequence[str]) -> tuple[str, list[tuple
     layers = [] if file is None else [run_config.file_layer(Path(file).expanduser(), algo, env)]
     if size is not None and layers and layers[0][1].get("size", size) != size:
         raise UsageError(f"--size {size} does not fit {file}, which is of size {layers[0][1]['size']}: omit one")
-    # What a file has no effect with, flags may add.
-    return env, layers, experiments.resolve(algo, env, layers, size=size, kept=True)
+    # What a file has no effect with, or goes with, flags may add.
+    return env, layers, experiments.resolve(algo, env, layers, size=size, kept=True, final=False)
 
 
 def _algorithm_and_environment(arguments: Sequence[str]) -> tuple[tuple[str, str], list[str]]:

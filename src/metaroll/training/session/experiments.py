@@ -177,6 +177,7 @@ def resolve(
     command: str = "train",
     size: str | None = None,
     kept: bool = False,
+    final: bool = True,
 ) -> dict[str, Any]:
     """The complete configuration: constructor defaults < task family < preset < size < ``layers``, all written out.
 
@@ -189,6 +190,7 @@ def resolve(
         command: What the run is started by.
         size: One of ``SIZES``; ``None`` takes that of the layers, else ``default_size``.
         kept: The layers are what a run has kept, which is taken as it is: options without effect are no error.
+        final: Nothing is added to the layers: options that do not go together are an error.
     """
     check_names(algo, env)
     description, options = get_algorithm(algo), run_options(algo)
@@ -201,9 +203,10 @@ def resolve(
     ours = [("the environment", own), ("the preset", preset(algo, env)), ("the size", sized)]
     with named_as(names):
         values = _settled(algo, env, ours, layers, kept) | {"size": size}
-        check_machine(parts_of(RunConfig, values))
-        for kind in (*CONFIGS[algo], evaluation_config(algo)):
-            parts_of(kind, values)
+        if final:
+            check_machine(parts_of(RunConfig, values))
+            for kind in (*CONFIGS[algo], evaluation_config(algo)):
+                parts_of(kind, values)
     sections: dict[str, Any] = {"command": command, "algo": algo, "env": env}
     for option in options:
         sections.setdefault(option.section, {})[option.name] = values[option.name]
