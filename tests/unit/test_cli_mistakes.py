@@ -161,7 +161,9 @@ ROWS = [
     Mistake(
         "train sac Pendulum-v1 --config big.yaml --batch-size 2000", "got 2000", "buffer_size in big", "--batch-size"
     ),
-    Mistake("train sac Pendulum-v1 --config twice.yaml", "discount in twice.yaml", "given twice", "by gamma in twice.yaml"),
+    Mistake(
+        "train sac Pendulum-v1 --config twice.yaml", "discount in twice.yaml", "given twice", "by gamma in twice.yaml"
+    ),
     Mistake("train ppo qcp-st --config privileged.yaml", "privileged in", "got True", 'domain_params: ["pole_mass"]'),
     Mistake(
         "train ppo qcp-st --config privileged.yaml --domain-params pole_mass --seeds 0", "got 0", "at least 1", "--s"
