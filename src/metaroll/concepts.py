@@ -404,7 +404,7 @@ CONCEPTS: tuple[Concept, ...] = (
         "clip range",
         ("clip_range",),
         garage=("lr_clip_range", "clip_eps"),
-        others=("clip_coef", "clip_param", "eps_clip", "clip_ratio", "ppo_clip_ratio"),
+        others=("clip_coef", "clip_param", "eps_clip", "clip_ratio"),
         near=("clip",),
         absent="ratios are not clipped here",
     ),
@@ -566,6 +566,7 @@ CONCEPTS: tuple[Concept, ...] = (
         in_python="as in hidden_sizes=(64, 64)",
         outside=_GIVEN_NETWORKS,
     ),
+    Concept("width of memories", ("hidden_size",), near=("hidden_sizes",)),
     Concept(
         "width of an estimator's layers",
         ("hidden_features",),
@@ -592,16 +593,22 @@ CONCEPTS: tuple[Concept, ...] = (
     Concept("width of the latent variable", ("latent_dim",), others=("z_dim", "latent_size", "context_dim")),
     # ------------------------------------------------------------------------------------------------------------- run
     Concept("seed", ("seed",), others=("random_seed", "random_state")),
-    Concept("seeds", ("seeds",), near=("n_seeds", "num_seeds"), absent="an agent for each seed, and metaroll.compare"),
+    Concept(
+        "seeds",
+        (),
+        near=("n_seeds", "num_seeds"),
+        beside=("seeds",),
+        in_python="an agent for each seed, and metaroll.compare",
+    ),
     Concept(
         "folder of the run",
-        ("out", "run_dir"),
+        (),
         near=(
             *("output", "output_dir", "save_dir", "save_path", "logdir", "log_dir", "dir", "folder"),
             *("out_dir", "output_folder", "out_folder", "output_path"),
-            *("run_dir", "out"),
         ),
-        absent="it is run_dir=... of metaroll.agent",
+        beside=("out", "run_dir"),
+        in_python="it is run_dir=... of metaroll.agent",
     ),
     Concept(
         "TensorBoard",
@@ -618,10 +625,10 @@ CONCEPTS: tuple[Concept, ...] = (
     ),
     Concept(
         "no messages",
-        ("quiet",),
+        (),
         near=("verbose", "silent", "progress_bar", "show_progress"),
-        beside=("progress",),
-        absent="agent.learn(..., progress=False) shows nothing",
+        beside=("quiet", "progress"),
+        in_python="agent.learn(..., progress=False) shows nothing",
     ),
     Concept("callbacks", (), near=("callback", "callbacks"), in_python="agent.learn(..., callbacks=[mine])"),
     Concept(
@@ -719,10 +726,11 @@ CONCEPTS: tuple[Concept, ...] = (
         near=("replay_buffer_class",),
         absent=_NO_REPLAY,
         absent_beside={
+            "replay_buffer": "a buffer is given by {replay_buffer}",
             "priority_exponent": "priorities ({priority_exponent}) and goals in hindsight ({hindsight_ratio}) are "
             "options of one buffer",
             "hindsight_ratio": "goals in hindsight ({hindsight_ratio}) are an option of the one buffer",
-            "replay_size": "there is one kind of replay buffer, of {replay_size}",
+            "replay_size": "the class of the replay buffer is no option; {replay_size} is its size",
         },
     ),
     Concept(

@@ -14,6 +14,7 @@ from metaroll.errors import UnknownNameError, option_name, option_text, said, un
 
 __all__ = [
     "GIVEN",
+    "Absent",
     "Named",
     "frames_of_ours",
     "names_here",
@@ -24,6 +25,7 @@ __all__ = [
 ]
 
 Absent = bool | Literal["learner"]
+"""Whether options are all there are, so that what none is for can be said: of an algorithm, or of its learner."""
 
 GIVEN = "the options"
 """Where values come from that were typed, as flags or keywords, rather than written into a file."""
@@ -220,15 +222,15 @@ def _fields_of(name: str, concepts: Iterable[Concept], known: Iterable[str]) -> 
 def _answer_without_field(concepts: Sequence[Concept], known: Collection[str], absent: Absent) -> str:
     """What stands for concepts of which no option is ``known``; of a learner empty where nothing is sure."""
     outside = [concept.outside for concept in concepts if concept.outside and absent == "learner"]
-    for text in (*outside, *(_text_without_field(concept, known) for concept in concepts)):
+    for text in (*outside, *(_text_without_field(concept, known, absent) for concept in concepts)):
         if text:
             return _with_options(text)
     return "" if absent == "learner" else f"nothing here stands for it ({concepts[0].name})"
 
 
-def _text_without_field(concept: Concept, known: Collection[str]) -> str:
+def _text_without_field(concept: Concept, known: Collection[str], absent: Absent) -> str:
     """The first text that is true beside the options that are ``known``."""
-    if not concept.fields and (there := said(concept.in_python, "")):
+    if not concept.fields and absent != "learner" and (there := said(concept.in_python, "")):
         return there
     beside = [text for field, text in concept.absent_beside.items() if field in known]
     return next((text for text in (*beside, concept.absent) if set(_OPTION.findall(text)) <= set(known)), "")

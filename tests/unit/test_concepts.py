@@ -105,7 +105,7 @@ def test_a_concept_has_one_name_in_all_algorithms(algo: str) -> None:
 
 
 def test_every_field_of_a_concept_is_an_option_somewhere() -> None:
-    of_commands = {"seeds", "out", "run_dir", "quiet", "from_epoch"}
+    of_commands = {"from_epoch"}
     others = (EngineConfig, EstimatorConfig, InferenceOptions)
     of_others = {option.name for kind in others for option in options_of(kind)}
     assert {field for concept in CONCEPTS for field in concept.fields} <= {*ALL_NAMES, *of_commands, *of_others}
@@ -254,7 +254,7 @@ def test_a_name_for_several_options_counts_where_one_of_them_does() -> None:
         ("cem", "n_delta", "population counts all candidates, rather than pairs"),
         ("sac", "n_delta", "there are no candidates here"),
         ("td3", "replay_buffer_class", r"goals in hindsight \(hindsight_ratio\) are an option of the one buffer"),
-        ("pearl", "replay_buffer_class", "there is one kind of replay buffer"),
+        ("pearl", "replay_buffer_class", "the class of the replay buffer is no option; replay_size is its size"),
         ("ppo", "replay_buffer_class", "there is no replay buffer"),
         ("cem", "action_noise", "the search itself explores"),
         ("cem", "top_quantiles_to_drop_per_net", "there are no critics here"),
@@ -342,9 +342,36 @@ def test_no_guess_has_another_word_in_it(name: str) -> None:
 
 
 def test_what_is_known_is_no_misspelled_field_of_a_config() -> None:
-    for kind, name in ((configs.PPOConfig, "buffer_size"), (configs.SACConfig, "n_epochs"), (configs.RunConfig, "lr")):
+    for kind, name in ((configs.MAMLConfig, "learning_rate"), (configs.SACConfig, "epochs"), (configs.RunConfig, "lr")):
         with pytest.raises(UnknownNameError, match=f"^unknown option '{name}'. Known: "):
             kind(**{name: 3})
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "answer"),
+    [
+        (configs.PPOConfig, "buffer_size", "there is no replay buffer"),
+        (configs.PPOConfig, "context_lr", "no context is embedded"),
+        (configs.SACConfig, "n_epochs", "there are no passes over the data of an epoch"),
+        (configs.SACConfig, "hidden_sizes", r"a learner is given its networks \(policy=\.\.\.\); metaroll\.agent\("),
+        (configs.RecurrentSACConfig, "hidden_sizes", r"did you mean hidden_size=\.\.\.\?"),
+        (metaroll.CMAES, "buffer_size", "there is no replay buffer"),
+        (metaroll.EstimatorConfig, "clip_max_norm", "gradients are not clipped here"),
+    ],
+)
+def test_configs_of_learners_say_what_they_have_no_field_for(make: Any, name: str, answer: str) -> None:
+    with pytest.raises(UnknownNameError, match=f"^unknown option '{name}'; {answer}"):
+        make(**{name: 3})
+
+
+def test_a_learner_says_what_it_is_given_in_place_of_an_option() -> None:
+    learner = metaroll.agent("sac", "Pendulum-v1").algo
+    for name, answer in (
+        ("hidden_sizes", "a learner is given its networks"),
+        ("replay_buffer_class", "replay_buffer$"),
+    ):
+        with pytest.raises(UnknownNameError, match=answer):
+            type(learner)(learner.env_spec, **{name: 3})
 
 
 @pytest.mark.parametrize(

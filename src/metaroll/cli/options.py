@@ -19,7 +19,7 @@ from typing import Annotated, Any, TypeVar
 import tyro
 from rich.console import Console
 
-from metaroll.config import MISSING, Config, Option, largest_integer, options_of
+from metaroll.config import MISSING, Config, Option, largest_integer, options_of, whole_number_hint
 from metaroll.data.folders.links import refuse_link
 from metaroll.errors import UnknownNameError, UsageError, blame_input, command_text, name_given, option_text, shortened
 from metaroll.option_names import names_here, near_options, value_here
@@ -206,7 +206,8 @@ def _refuse_huge(options: Any) -> None:
 
 _FLAG = re.compile(r"(?<![\w-])--((?!no-)[a-z][a-z0-9-]*)")
 _NO_NUMBER = re.compile(
-    r"Error parsing (?P<flag>--\S+): (?:no type matching \{None\}\|(?:INT|FLOAT) .*<class '(?:int|float)'>: )?"
+    r"Error parsing (?P<flag>--\S+): "
+    r"(?P<optional>no type matching \{None\}\|(?:INT|FLOAT) .*<class '(?:int|float)'>: )?"
     r"(?P<kind>invalid literal for int\(\)|could not convert string to float).*: (?P<text>.*)"
 )
 
@@ -235,7 +236,8 @@ def _in_plain_words(sentence: str, arguments: Sequence[str], choices: Mapping[st
         flag = next((flag for flag in flags if flag in typed), flags[0])
         listed = sorted(choice.strip(" '") for choice in match["choices"].split(","))
         known = ", ".join(choice for choice in listed if choice not in ("", "None"))
-        return f"{flag} must be one of {known}, got {match['text']!r}"
+        nothing = " (or None)" if "None" in listed else ""
+        return f"{flag} must be one of {known}{nothing}, got {match['text']!r}"
     match = _NO_VALUE.fullmatch(sentence)
     if match is not None:
         known = ", ".join(str(choice) for choice in choices.get(match["flag"], ()))
@@ -250,8 +252,9 @@ def _in_plain_words(sentence: str, arguments: Sequence[str], choices: Mapping[st
     match = _NO_NUMBER.fullmatch(sentence)
     if match is None:
         return sentence
-    kind = "a whole number" if "int()" in match["kind"] else "a number"
-    return f"{match['flag']} must be {kind}, got {match['text']}"
+    whole, text = "int()" in match["kind"], match["text"]
+    kind = ("a whole number" if whole else "a number") + (" (or None)" if match["optional"] else "")
+    return f"{match['flag']} must be {kind}, got {text}{whole_number_hint(text.strip(chr(39))) if whole else ''}"
 
 
 def _first_sentence(box: str) -> str:
@@ -400,7 +403,7 @@ def options_class(
         annotated = Annotated[
             option.annotation if hint is None else option.annotation | None,
             tyro.conf.arg(
-                help=option.help or None,
+                help=re.sub(r"\bnull\b", "None", option.help) or None,  # which is what a flag takes
                 metavar=metavar,
                 aliases=_ALIASES.get(option.name),
                 help_behavior_hint=None if hint is None else f"(default: {hint})",
