@@ -153,6 +153,12 @@ ROWS = [
     Mistake(
         "train sac Pendulum-v1 --ent-coef auto_0.1", "'auto_0.1'", "--ent-coef must be a number", "--init-temperature"
     ),
+    Mistake("train sac Pendulum-v1 --ent-coef foo", "'foo'", "--ent-coef must be a number or 'auto'", "'auto'"),
+    Mistake(
+        "train sac Pendulum-v1 --temperature null", "'null'", "--temperature must be a number", "none is written None"
+    ),
+    Mistake("train sac Pendulum-v1 --buffer-size 1e4", "'1e4'", "--buffer-size must be a whole number", "write 10000"),
+    Mistake("train sac Pendulum-v1 --config exponent.yaml", "'1e4'", "replay_size in exponent.yaml", "write 10000"),
     Mistake("train ppo Pendulum-v1 --config out.yaml", "'out'", "no option of a run", "--out at the command line"),
     Mistake("train ppo Pendulum-v1 --config verbose.yaml", "'verbose'", "no option of a run", "--quiet at the"),
     Mistake("train ppo Pendulum-v1 --config posterior.yaml", "'tasks'", "no option of a run", "--tasks at the"),
@@ -222,6 +228,7 @@ def place(tmp_path_factory) -> Path:
         "dashes.yaml": "policy-lr: 0.1",
         "budget.yaml": "budget: soon",
         "out.yaml": "out: my_run",
+        "exponent.yaml": "replay_size: 1e4",
         "verbose.yaml": "verbose: 1",
         "posterior.yaml": "tasks: infer/1",
     }

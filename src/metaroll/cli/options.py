@@ -216,6 +216,8 @@ _OF_A_GROUP = re.compile(r"Error parsing \w+: (?P<name>\w+)(?P<text> .*)")
 _NO_NUMBERS = re.compile(r"Error parsing (?P<flag>--\S+): Could not find valid parse for arguments: \[(?P<texts>.*)\]")
 _NO_VALUE = re.compile(r"Missing value for argument '(?P<flag>--[\w-]+).*")
 
+_NOTHING = ("null", "none", "nil", "~", "")
+_NONE_HINT = ": none is written None"
 _NO_CHOICE = re.compile(
     r"invalid choice '(?P<text>.*)' for argument '(?P<flags>\S+)'\. Expected one of \((?P<choices>.*)\)"
 )
@@ -236,8 +238,8 @@ def _in_plain_words(sentence: str, arguments: Sequence[str], choices: Mapping[st
         flag = next((flag for flag in flags if flag in typed), flags[0])
         listed = sorted(choice.strip(" '") for choice in match["choices"].split(","))
         known = ", ".join(choice for choice in listed if choice not in ("", "None"))
-        nothing = " (or None)" if "None" in listed else ""
-        return f"{flag} must be one of {known}{nothing}, got {match['text']!r}"
+        hint = _NONE_HINT if "None" in listed and match["text"].lower() in _NOTHING else ""
+        return f"{flag} must be one of {known}, got {match['text']!r}{hint}"
     match = _NO_VALUE.fullmatch(sentence)
     if match is not None:
         known = ", ".join(str(choice) for choice in choices.get(match["flag"], ()))
@@ -252,9 +254,11 @@ def _in_plain_words(sentence: str, arguments: Sequence[str], choices: Mapping[st
     match = _NO_NUMBER.fullmatch(sentence)
     if match is None:
         return sentence
-    whole, text = "int()" in match["kind"], match["text"]
-    kind = ("a whole number" if whole else "a number") + (" (or None)" if match["optional"] else "")
-    return f"{match['flag']} must be {kind}, got {text}{whole_number_hint(text.strip(chr(39))) if whole else ''}"
+    kind, text = ("a whole number" if "int()" in match["kind"] else "a number"), match["text"].strip("'")
+    hint = whole_number_hint(text) if "int()" in match["kind"] else ""
+    if match["optional"] and text.lower() in _NOTHING:
+        hint = _NONE_HINT
+    return f"{match['flag']} must be {kind}, got {match['text']}{hint}"
 
 
 def _first_sentence(box: str) -> str:
