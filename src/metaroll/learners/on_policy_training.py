@@ -76,9 +76,10 @@ class EpochLearner(RLAlgorithm):
 class LearnsInEpochs(Protocol):
     """What ``train_epochs`` needs; see ``EpochLearner``."""
 
-    evaluate_every: int
     test_env_sampler: Any
 
+    @property
+    def evaluate_every(self) -> Any: ...
     @property
     def converged(self) -> bool: ...
     def collect(self, runner: Runner) -> Any: ...
