@@ -91,7 +91,7 @@ def test_settings_of_evaluations_go_together_wherever_they_come_from(
     for given, told in (
         (
             ["--config", "a.yaml"],
-            "adaptation_rounds in a.yaml must divide num_adaptation_episodes: 3, got 2",
+            "adaptation_rounds in a.yaml must divide num_adaptation_episodes: 3 in a.yaml, got 2",
         ),
         (flags, "--adaptation-rounds must divide --num-adaptation-episodes 3, got 2: give the other one as well"),
     ):
@@ -273,5 +273,5 @@ def test_flags_may_add_what_an_option_of_a_file_waits_for(tmp_path: Path, capsys
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.yaml").write_text("stop_metric: train/return\nepochs: 1\nsteps_per_epoch: 200\n")
     command = ["train", "ppo", "Pendulum-v1", "--config", "a.yaml", "--out", "r"]
-    assert main(command) == 2 and "stop_metric: train/return has no effect" in capsys.readouterr().err
+    assert main(command) == 2 and "stop_metric: train/return in a.yaml has no effect" in capsys.readouterr().err
     assert main([*command, "--stop-at", "100", "--quiet"]) == 0

@@ -319,7 +319,7 @@ def test_the_command_infers_and_says_what_comes_next(tmp_path, capsys) -> None:
         (["pend", "--data", "nowhere"], "nowhere"),
         (["pend", "--data", "LOG", "--param", "pole_mas=1:2"], "pole_mass"),
         (["pend", "--data", "LOG", "--param", "pole_mass=2:1"], "param must be NAME=LOW:HIGH"),
-        (["pend", "--data", "LOG", "--hold-out", "3"], "hold_out must leave a rollout"),
+        (["pend", "--data", "LOG", "--hold-out", "3"], "--hold-out must leave a rollout"),
         (["pend", "--data", "LOG", "--num-simulations", "5"], "error: --num-simulations must be at least 120 in 4"),
         (
             ["pend", "--data", "LOG", "--num-simulations", "60"],
