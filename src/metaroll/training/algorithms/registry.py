@@ -13,7 +13,7 @@ from metaroll.data.doors.yaml_files import parse_yaml
 from metaroll.errors import UnknownNameError, option_text, unknown_name
 
 if TYPE_CHECKING:
-    from metaroll.training.algorithms.description import AlgorithmDescription
+    from metaroll.training.algorithms.algorithm import Algorithm
 
 __all__ = [
     "ALGORITHM_NAMES",
@@ -48,8 +48,8 @@ FIRST_RUN, NEXT_RUN = "pearl point-robot", "pearl cheetah-vel"
 """What newcomers are shown: algorithm and environment of a run of minutes, and of a serious one."""
 
 
-def get_algorithm(name: str) -> AlgorithmDescription:
-    """The description of an algorithm.
+def get_algorithm(name: str) -> Algorithm:
+    """The row of an algorithm.
 
     Raises:
         UnknownNameError: There is none of this name; the message lists the nearest ones.
@@ -58,49 +58,22 @@ def get_algorithm(name: str) -> AlgorithmDescription:
     # Here, and each by itself: a learner is loaded when it is used, and names and presets can be listed at once.
     match name:
         case "pearl":
-            from metaroll.training.algorithms.pearl import PEARLDescription
-
-            return PEARLDescription()
+            from metaroll.training.algorithms import pearl as rows
         case "rl2":
-            from metaroll.training.algorithms.rl2 import RL2Description
-
-            return RL2Description()
-        case "maml":
-            from metaroll.training.algorithms.maml import MAMLDescription
-
-            return MAMLDescription()
-        case "promp":
-            from metaroll.training.algorithms.maml import ProMPDescription
-
-            return ProMPDescription()
-        case "dice":
-            from metaroll.training.algorithms.maml import DICEDescription
-
-            return DICEDescription()
-        case "ppo":
-            from metaroll.training.algorithms.ppo import PPODescription
-
-            return PPODescription()
-        case "epopt":
-            from metaroll.training.algorithms.ppo import EPOptDescription
-
-            return EPOptDescription()
+            from metaroll.training.algorithms import rl2 as rows
+        case "maml" | "promp" | "dice":
+            from metaroll.training.algorithms import maml as rows
+        case "ppo" | "epopt":
+            from metaroll.training.algorithms import ppo as rows
         case "distill":
-            from metaroll.training.algorithms.distillation import DistillationDescription
-
-            return DistillationDescription()
+            from metaroll.training.algorithms import distillation as rows
         case "cmaes" | "cem" | "ars" | "es" | "pgpe" | "snes":
-            from metaroll.training.algorithms.evolution import SEARCHES
-
-            return SEARCHES[name]()
+            from metaroll.training.algorithms import evolution as rows
         case "dqn" | "ddpg" | "td3" | "sac" | "tqc" | "rsac":
-            from metaroll.training.algorithms.off_policy import OFF_POLICY
-
-            return OFF_POLICY[name]()
+            from metaroll.training.algorithms import off_policy as rows
         case _:
-            from metaroll.training.algorithms.hill_climbing import HillClimbingDescription
-
-            return HillClimbingDescription()
+            from metaroll.training.algorithms import hill_climbing as rows
+    return rows.ROWS[name]
 
 
 def preset(name: str, env: str) -> dict[str, Any]:

@@ -36,8 +36,8 @@ from metaroll.rollouts.workers.pool import PoolTimeouts
 from metaroll.rollouts.workers.ray_session import check_cluster, require_ray
 from metaroll.seeding import derive_seed
 from metaroll.tasks.task_sampler import FixedTaskSampler
+from metaroll.training.algorithms.algorithm import Algorithm
 from metaroll.training.algorithms.building import BuildOptions
-from metaroll.training.algorithms.description import AlgorithmDescription
 from metaroll.training.algorithms.registry import (
     ALGORITHM_NAMES,
     SIZES,
@@ -374,7 +374,7 @@ def _check_evaluations(config: Mapping[str, Any]) -> None:
             )
 
 
-def _built(description: AlgorithmDescription, given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> Any:
+def _built(description: Algorithm, given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> Any:
     """The algorithm; networks, or gradient steps, that do not fit into memory are an error in their sizes."""
     sizes = {"hidden_sizes": given.hidden_sizes}
     sizes |= {name: value for name, value in given.values.items() if name.endswith("hidden_sizes")}
