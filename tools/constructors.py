@@ -49,7 +49,6 @@ class Constructor:
         kept: Parameters that only become attributes: name -> type, default and text.
         abstract: Methods of ``base`` that a subclass must write.
         generic: ``base`` is generic in its config.
-        attributes: The documents list the numbers as attributes, too.
         before: Statements before that of ``base`` is called.
         defaults: Defaults that are objects: name -> expression.
         imports: Statements that such expressions, and annotations, need.
@@ -65,7 +64,6 @@ class Constructor:
     kept: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     abstract: tuple[str, ...] = ()
     generic: bool = False
-    attributes: bool = False
     before: tuple[str, ...] = ()
     defaults: dict[str, str] = field(default_factory=dict)
     imports: tuple[str, ...] = ()
@@ -93,14 +91,12 @@ CONSTRUCTORS: tuple[Constructor, ...] = (
         },
         abstract=("train_once",),
         generic=True,
-        attributes=True,
     ),
     Constructor(
         name="CEM",
         base="metaroll.learners.evolution:CEM",
         config="metaroll.learners.evolution_configs:CEMLearnerConfig",
         about="The constructor is that of metarl.",
-        attributes=True,
         kept={"baseline": ("Any", "", "Kept for code written for metarl; nothing is learned from it.")},
         imports=(
             "from metaroll.functional.search.multi_start import Starts",
@@ -113,7 +109,6 @@ CONSTRUCTORS: tuple[Constructor, ...] = (
         base="metaroll.learners.evolution:CMAES",
         config="metaroll.learners.evolution_configs:CMAESLearnerConfig",
         about="The constructor is that of metarl.",
-        attributes=True,
         kept={"baseline": ("Any", "", "Kept for code written for metarl; nothing is learned from it.")},
     ),
     Constructor(
@@ -155,7 +150,6 @@ CONSTRUCTORS: tuple[Constructor, ...] = (
                 "Further arguments of the worker, of which ``deterministic`` replaces the one below.",
             ),
         },
-        attributes=True,
         before=("deterministic = evaluates_deterministically(worker_class, worker_args, deterministic)",),
         imports=(
             "from metaroll.rollouts.garage.workers import DefaultWorker, Worker, evaluates_deterministically",
@@ -202,7 +196,7 @@ def module_text() -> str:
         "from abc import abstractmethod\nfrom collections.abc import Callable, Mapping, Sequence\n"
         "from typing import Any, ClassVar, Literal\n\n"
         f"import torch\nfrom torch import nn\n\n"
-        f"from metaroll.compat.config_fields import ConfigField\nfrom metaroll.config import config_of\n{imports}\n"
+        f"from metaroll.config import config_of, understands\n{imports}\n"
         f"from metaroll.types import EnvSpec, EnvUpdate\n\n__all__ = [{names}]\n\n\n" + "\n\n".join(classes)
     )
     return _formatted(text)
@@ -246,8 +240,8 @@ def _class_text(constructor: Constructor, documented: Sequence[dict[str, Any]]) 
     given = f"config_of({config.__name__}, None, {{{of_config}}})"
     before = "".join(f"        {line}\n" for line in constructor.before)
     body = f"{kept}{before}        super().__init__({first}{given}{rest})\n"
-    read = [p for p in (*positional, *keywords) if p.read and not hasattr(base, p.name) and constructor.attributes]
     others = {p.keyword: p.name for p in handed if p.keyword != p.name}
+    known = ", ".join([config.__name__, *(f"{name}={called!r}" for name, called in others.items())])
     names = f"    names_given: ClassVar[Mapping[str, str]] = {others!r}\n\n" if others else ""
     hook = (
         "    @classmethod\n    def __subclasshook__(cls, kind: type) -> Any:\n"
@@ -258,13 +252,8 @@ def _class_text(constructor: Constructor, documented: Sequence[dict[str, Any]]) 
     return (
         f"class {constructor.name}({parent}):\n{_docstring(constructor, base, [*positional, *keywords])}\n"
         f"{names}"
-        f"    def __init__({signature}) -> None:\n{body}\n{hook}"
+        f"    @understands({known})\n    def __init__({signature}) -> None:\n{body}\n{hook}"
         + "".join(_abstract(base, name) for name in constructor.abstract)
-        + "".join(
-            _attribute(p) if p.field and not hasattr(base, p.field) else _reading(p)
-            for p in read
-            if p.name != p.keyword
-        )
     )
 
 
@@ -366,17 +355,6 @@ def _docstring(constructor: Constructor, base: Any, parameters: Sequence[_Parame
         text = f"{p.name}: {pattern.sub(lambda match: words[match[0]], p.text)}".replace("null", "``None``")
         lines += textwrap.wrap(text, _WIDTH, initial_indent=" " * 8, subsequent_indent=" " * 12)
     return "\n".join([*lines, '    """', ""])
-
-
-def _attribute(parameter: _Parameter) -> str:
-    return f"    {parameter.name} = ConfigField[{parameter.annotation}]({parameter.field!r})\n"
-
-
-def _reading(parameter: _Parameter) -> str:
-    return (
-        f"    @property\n    def {parameter.name}(self) -> {parameter.annotation}:\n"
-        f'        """``{parameter.read}``."""\n        return self.{parameter.read}\n\n'
-    )
 
 
 def _abstract(base: Any, name: str) -> str:

@@ -27,7 +27,7 @@ import warnings
 from abc import ABCMeta
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -66,12 +66,14 @@ __all__ = [
     "described",
     "described_values",
     "former_names",
+    "frames_of_ours",
     "largest_integer",
     "merge_layers",
     "names_here",
     "near_options",
     "options_of",
     "parts_of",
+    "understands",
     "understood",
     "unknown_options",
     "unused",
@@ -92,6 +94,7 @@ class RunFile(str):
 
 
 C = TypeVar("C", bound="Config")
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -298,6 +301,8 @@ class _NamesUnderstood(ABCMeta):
         fields = {option.name for option in options}
         names: dict[str, str] = {}
         if not values.keys() <= fields:
+            if fields <= values.keys():
+                _refuse_replaced(values.keys() - fields, options)
             values, names = understood(values, options)
             if (wrong := unknown_options(values, fields, GIVEN, absent=False)) is not None:
                 raise wrong
@@ -308,6 +313,16 @@ class _NamesUnderstood(ABCMeta):
 
 
 _NAMES = "_names_given"
+
+
+def _refuse_replaced(others: Iterable[str], options: Sequence[Option]) -> None:
+    """``ValueError`` where one of these names stands for fields, which ``dataclasses.replace`` has given already."""
+    for given in others:
+        if (names := names_here(given, options)) != [given]:
+            raise ValueError(
+                f"{given} stands for what is given already, since dataclasses.replace hands all fields on: write "
+                f"{', '.join(map(option_text, names))} there"
+            )
 
 
 class Config(metaclass=_NamesUnderstood):
@@ -426,7 +441,9 @@ def config_of(kind: type[C], given: C | None, keywords: Mapping[str, Any], owner
     """
     if given is not None and not isinstance(given, kind):
         got = f"the class {given.__name__}" if isinstance(given, type) else type(given).__name__
-        raise TypeError(f"config must be of type {kind.__name__}, got {got}: all else is given by keyword")
+        raise TypeError(
+            f"{option_name('config')} must be of type {kind.__name__}, got {got}: all else is given by keyword"
+        )
     if not keywords:
         return _defaults_of(kind) if given is None else given
     options = options_of(kind if given is None else type(given))
@@ -444,6 +461,59 @@ def config_of(kind: type[C], given: C | None, keywords: Mapping[str, Any], owner
         made = kind(**values)
     object.__setattr__(made, _NAMES, names)
     return made
+
+
+def understands(
+    *kinds: type[Config], former: Callable[[dict[str, Any]], dict[str, Any]] | None = None, **names: str
+) -> Callable[[Callable[P, None]], Callable[P, None]]:
+    """Decorator of a constructor that has parameters for fields of configs, and takes them by all of their names.
+
+    Names of fields, of other libraries and former ones are understood as in ``config_of``; a keyword that stands for no
+    parameter is an ``UnknownNameError``, which says the nearest.
+
+    Args:
+        kinds: Classes of the configs.
+        former: Gives keywords in place of those that there were in an earlier version.
+        names: Parameters that are called otherwise elsewhere: that name -> name of the parameter.
+    """
+
+    def decorated(constructor: Callable[P, None]) -> Callable[P, None]:
+        _, *kept = inspect.signature(constructor).parameters.values()
+        parameters = [parameter.name for parameter in kept]
+        has_options = any(parameter.kind is parameter.VAR_KEYWORD for parameter in kept)
+
+        @functools.wraps(constructor)
+        def checked(*args: Any, **given: Any) -> None:
+            called: Mapping[str, str] = {}
+            if not given.keys() <= set(parameters):
+                options = [option for kind in kinds for option in options_of(kind)]
+                meant = {here: name for name in parameters for here in names_here(name, options)} | names
+                options = [option for option in options if option.name in meant]
+                known = sorted({*parameters, *meant})
+                values, called = understood(given if former is None else former(given), options)
+                wrong = None if has_options else unknown_options(values, known, GIVEN, absent=False)
+                if wrong is not None:
+                    raise wrong
+                given = _renamed(values, meant, called, parameters[: len(args) - 1])
+            with named_as(called):
+                constructor(*args, **given)  # type: ignore[call-arg]  # as it was called
+
+        return checked
+
+    return decorated
+
+
+def _renamed(
+    values: Mapping[str, Any], names: Mapping[str, str], called: Mapping[str, str], placed: Sequence[str]
+) -> dict[str, Any]:
+    """``values`` by other ``names``; ``ValueError`` where two of them, or one that is ``placed``, are the same."""
+    renamed: dict[str, Any] = {}
+    for field, value in values.items():
+        name = names.get(field, field)
+        if name in renamed or name in placed:
+            raise ValueError(f"{name} is given twice, the second time as {called.get(field, field)}: keep one")
+        renamed[name] = value
+    return renamed
 
 
 def _keywords_of(owner: type | None) -> set[str]:
@@ -542,7 +612,7 @@ def names_here(given: str, options: Sequence[Option], written: Callable[[str], s
         warnings.warn(
             f"{written(given)} is called {written(name)} now; the old name will be an error in version 0.4",
             DeprecationWarning,
-            stacklevel=_frames_of_ours(),
+            stacklevel=frames_of_ours(),
         )
         return [name]
     return [given]
@@ -564,7 +634,7 @@ def value_here(given: str, name: str, value: Any, written: Callable[[str], str] 
     return value
 
 
-def _frames_of_ours() -> int:
+def frames_of_ours() -> int:
     """``stacklevel`` of a warning that is about the code of whoever calls this library."""
     frame, count = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "metaroll":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from metaroll.config import near_options, options_of, understood
 from metaroll.configs import EngineConfig, EstimatorConfig, InferenceOptions
 from metaroll.configs.table import CONFIGS, run_options
 from metaroll.errors import UnknownNameError, UsageError, in_shell
+from metaroll.learners.base import ConfigField
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES
 
 ALL_NAMES = sorted({option.name for algo in ALGORITHM_NAMES for option in run_options(algo)})
@@ -245,9 +247,55 @@ def test_what_is_known_is_no_misspelled_field_of_a_config() -> None:
             kind(**{name: 3})
 
 
-def test_learners_are_of_their_documented_classes() -> None:
-    assert isinstance(metaroll.agent("pearl", "point-robot", size="small").algo, metaroll.PEARL)
-    sac = metaroll.agent("sac", "Pendulum-v1").algo
-    assert isinstance(sac, metaroll.OffPolicyRLAlgorithm) and not isinstance(sac, metaroll.PEARL)
-    assert isinstance(metaroll.agent("cem", "CartPole-v1").algo, metaroll.CEM)
+@pytest.mark.parametrize(
+    ("algo", "env", "documented"),
+    [
+        ("pearl", "point-robot", metaroll.PEARL),
+        ("sac", "Pendulum-v1", metaroll.OffPolicyRLAlgorithm),
+        ("cem", "CartPole-v1", metaroll.CEM),
+        ("cmaes", "CartPole-v1", metaroll.CMAES),
+    ],
+)
+def test_learners_are_of_their_documented_class_and_have_its_attributes(algo: str, env: str, documented: type) -> None:
+    made = metaroll.agent(algo, env, size="small" if algo == "pearl" else None).algo
+    assert isinstance(made, documented)
+    for name in list(inspect.signature(documented).parameters):
+        value, kind = getattr(made, name), inspect.getattr_static(made, name, None)
+        if isinstance(kind, ConfigField) and kind.changes:
+            setattr(made, name, value)
+        elif isinstance(kind, ConfigField):
+            with pytest.raises(AttributeError, match=f"^{name} of a {type(made).__name__} stays"):
+                setattr(made, name, value)
+
+
+def test_classes_of_documents_are_no_subclasses_of_each_other() -> None:
     assert not issubclass(metaroll.CMAES, metaroll.CEM)
+    assert not isinstance(metaroll.agent("sac", "Pendulum-v1").algo, metaroll.PEARL)
+
+
+def test_documented_constructors_take_all_names_of_their_parameters_and_answer_others() -> None:
+    given = metaroll.agent("cem", "CartPole-v1").algo
+    made = metaroll.CEM(given.env_spec, given.policy, None, population=40, gamma=0.9)  # type: ignore[call-arg]
+    assert (made.n_samples, made.discount) == (40, 0.9)
+    held_out = metaroll.MetaEvaluator(max_steps=7, n_test_tasks=3, num_adaptation_episodes=5)  # type: ignore[call-arg]
+    assert (held_out.max_path_length, held_out.num_test_tasks, held_out.n_exploration_traj) == (7, 3, 5)
+    networks = dict.fromkeys(("env", "inner_policy", "qf", "vf", "test_env_sampler"))
+    numbers = {"num_train_tasks": 1, "num_test_tasks": 1, "latent_dim": 1, "encoder_hidden_sizes": (4,)}
+    for make, keywords, answer in (
+        (metaroll.CEM, {"gama": 0.9}, "unknown option 'gama'; did you mean gamma="),
+        (metaroll.CEM, {"n_sample": 40}, "unknown option 'n_sample'; did you mean n_samples="),
+        (metaroll.PEARL, {**networks, **numbers, "lerning_rate": 0.1}, "did you mean learning_rate="),
+        (metaroll.MetaEvaluator, {"n_exploraton_traj": 3}, "did you mean n_exploration_traj="),
+        (metaroll.LocalRunner, {"num_worker": 2}, "did you mean num_workers="),
+        (metaroll.LocalRunner, {"evaluator": {"bogus": 1}}, "unknown option 'bogus'"),
+    ):
+        with pytest.raises(UnknownNameError, match=answer):
+            make(**keywords)
+    for keywords, message in (
+        ({"soft_target_tau": 0.1, "tau": 0.1}, "tau is given twice, by soft_target_tau and tau"),
+        ({"learning_rate": -1}, "learning_rate must lie in"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            metaroll.PEARL(**networks, **numbers, **keywords)
+    with pytest.raises(ValueError, match="discount is given twice, the second time as gamma"):
+        metaroll.CEM(given.env_spec, given.policy, None, 40, 0.9, gamma=0.9)  # type: ignore[call-arg]

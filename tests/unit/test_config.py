@@ -248,6 +248,15 @@ def test_a_replaced_part_of_a_config_is_called_as_it_is_now() -> None:
     assert config_of(WalkConfig, first, {"discount": 0.5}).names_given == {"replay_size": "buffer_size"}
 
 
+def test_replace_takes_names_of_fields_alone_and_says_so() -> None:
+    config = metaroll.configs.SACConfig(gamma=0.5)  # type: ignore[call-arg]
+    assert replace(config, discount=0.6).discount == 0.6
+    with pytest.raises(ValueError, match=r"gamma stands for .* dataclasses.replace .*: write discount=... there"):
+        replace(config, gamma=0.6)  # type: ignore[call-arg]
+    with pytest.raises(UnknownNameError, match="did you mean discount="):
+        replace(config, discuont=0.6)  # type: ignore[call-arg]
+
+
 def test_a_subclass_that_is_no_dataclass_and_sets_a_field_is_an_error() -> None:
     class Careless(WalkConfig):
         discount = 0.5

@@ -177,6 +177,21 @@ def test_cycles_collect_and_are_numbered() -> None:
     assert algo.average_return == 25.0 and algo.told == len(algo.calls[2][1]) + len(algo.calls[5][1])
 
 
+def test_documented_attributes_may_be_set_and_count_from_then_on() -> None:
+    algo = Plain(fixed_policy())
+    algo.n_train_steps, algo.steps_per_epoch, algo.discount, algo.n_step = 6, 2, 0.5, 2
+    algo.max_path_length, algo.max_eval_path_length = 3, 2
+    assert (algo.config.discount, algo.evaluation_limit) == (0.5, 2)
+    runner = trained(algo, Counting, 1)
+    assert runner.total_env_steps == 2 * 6 and {
+        path["running_length"] for _, paths in algo.calls for path in paths
+    } == {3}
+    for name, value in (("buffer_batch_size", 101), ("n_train_steps", 3), ("max_path_length", 0), ("discount", 2)):
+        with pytest.raises(ValueError, match=name):
+            setattr(algo, name, value)
+    assert (algo.buffer_batch_size, algo.n_train_steps, algo.max_path_length, algo.discount) == (8, 6, 3, 0.5)
+
+
 def test_paths_hold_each_entry_of_a_dict_observation() -> None:
     """What train_once is given: a step's next observation is the observation of the step after it"""
     spec = EnvSpec.from_env(PointGoalEnv())

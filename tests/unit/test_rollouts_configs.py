@@ -181,8 +181,24 @@ def test_a_runner_takes_a_config_of_its_engine() -> None:
     given = EngineConfig(num_workers=2, on_error="drop")
     for runner, count in ((LocalRunner(engine=given), 2), (LocalRunner(None, 4, engine=given, num_workers=3), 4)):
         assert runner._engine == replace(given, num_workers=count)
-    with pytest.raises(TypeError, match="config must be of type EngineConfig, got dict"):
+    with pytest.raises(TypeError, match="engine must be of type EngineConfig, got dict"):
         LocalRunner(engine={"on_error": "drop"})  # type: ignore[arg-type]
+    with pytest.warns(DeprecationWarning, match=r"transport, engine_args of LocalRunner: write engine=") as warned:
+        former = LocalRunner(transport="process", engine_args={"on_error": "drop"})  # type: ignore[call-arg]
+    assert former._engine == EngineConfig(transport="process", on_error="drop")
+    assert warned[0].filename == __file__
+
+
+def test_workers_of_a_pool_are_called_threads() -> None:
+    for keywords, message in (
+        ({"num_threads": 0}, "num_threads must be an integer of at least 1"),
+        ({"num_threads": 2, "num_workers": 3}, "num_threads is given twice"),
+        ({"num_threads": 2, "config": WorkersConfig(num_workers=3)}, "num_threads must be that of config, 3"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            SamplerPool(**keywords)
+    with pytest.raises(ValueError, match="num_threads is given twice"):
+        SamplerPool(2, num_workers=3)
 
 
 def test_samplers_keep_their_config_in_a_pickle() -> None:

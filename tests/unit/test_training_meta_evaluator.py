@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
+import math
 import pickle
 from typing import Any
 
@@ -451,3 +452,21 @@ def test_evaluators_take_configs_and_keywords() -> None:
 def test_unknown_keywords_of_evaluators_are_answered(kind: Any, name: str, meant: str) -> None:
     with pytest.raises(UnknownNameError, match=f"unknown option '{name}'; did you mean {meant}="):
         kind(**{name: 3})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        ("max_steps", math.nan, ValueError),
+        ("max_steps", 0, ValueError),
+        ("max_steps", "7", TypeError),
+        ("seed", "a", TypeError),
+        ("seed", -1, ValueError),
+        ("num_test_tasks", 0, ValueError),
+    ],
+)
+def test_values_of_evaluators_are_checked_where_they_are_given(name: str, value: Any, error: type[Exception]) -> None:
+    for kind in (PolicyEvaluator, meta_evaluator.MetaEvaluator):
+        with pytest.raises(error, match=f"^{name} must be"):
+            kind(**{name: value})
+    assert PolicyEvaluator(max_steps=math.inf).max_steps == math.inf

@@ -9,8 +9,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import nn
 
-from metaroll.compat.config_fields import ConfigField
-from metaroll.config import config_of
+from metaroll.config import config_of, understands
 from metaroll.configs.evaluation import MetaEvaluationConfig
 from metaroll.functional.search.multi_start import Starts
 from metaroll.learners.evolution import CEM as _CEM
@@ -69,6 +68,7 @@ class OffPolicyRLAlgorithm(OffPolicyLearner[OffPolicyConfig]):
         device: Where the networks live; ``None`` means the CPU.
     """
 
+    @understands(OffPolicyConfig)
     def __init__(
         self,
         env_spec: Any,
@@ -140,16 +140,6 @@ class OffPolicyRLAlgorithm(OffPolicyLearner[OffPolicyConfig]):
     def train_once(self, itr: int, paths: Sequence[Mapping[str, Any]]) -> float:
         """See ``OffPolicyLearner.train_once``."""
 
-    steps_per_epoch = ConfigField[int]("cycles_per_epoch")
-    n_train_steps = ConfigField[int]("gradient_steps")
-    buffer_batch_size = ConfigField[int]("batch_size")
-    min_buffer_size = ConfigField[int]("warmup_steps")
-    rollout_batch_size = ConfigField[int]("num_envs")
-    reward_scale = ConfigField[float]("reward_scale")
-    smooth_return = ConfigField[bool]("smooth_return")
-    update_to_data = ConfigField[float]("update_to_data")
-    n_step = ConfigField[int]("n_step")
-
 
 class CEM(_CEM):
     """Cross-entropy method: a normal distribution of policy parameters, fitted to the best of its samples.
@@ -178,6 +168,7 @@ class CEM(_CEM):
         seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
     """
 
+    @understands(CEMLearnerConfig)
     def __init__(
         self,
         env_spec: Any,
@@ -233,15 +224,6 @@ class CEM(_CEM):
         is_known = _CEM in kind.__mro__ and cls is CEM
         return True if is_known else NotImplemented
 
-    n_samples = ConfigField[int]("population")
-    init_std = ConfigField[float]("init_sigma")
-    best_frac = ConfigField[float]("best_frac")
-    extra_std = ConfigField[float]("extra_std")
-    extra_decay_time = ConfigField[float]("extra_decay_time")
-    covariance = ConfigField[Literal["diagonal", "full"]]("covariance")
-    mirrored = ConfigField[bool]("mirrored")
-    elitism = ConfigField[bool]("elitism")
-
 
 class CMAES(_CMAES):
     """Covariance matrix adaptation evolution strategy over the parameters of a policy.
@@ -276,6 +258,7 @@ class CMAES(_CMAES):
         seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
     """
 
+    @understands(CMAESLearnerConfig)
     def __init__(
         self,
         env_spec: Any,
@@ -341,20 +324,6 @@ class CMAES(_CMAES):
         is_known = _CMAES in kind.__mro__ and cls is CMAES
         return True if is_known else NotImplemented
 
-    n_samples = ConfigField[int | None]("population")
-    sigma0 = ConfigField[float]("init_sigma")
-    separable = ConfigField[bool | None]("separable")
-    active = ConfigField[bool]("active")
-    mirrored = ConfigField[bool]("mirrored")
-    elitism = ConfigField[bool]("elitism")
-    lower = ConfigField[float | None]("lower")
-    upper = ConfigField[float | None]("upper")
-    restarts = ConfigField[Literal["none", "ipop", "bipop"]]("restarts")
-    max_restarts = ConfigField[int]("max_restarts")
-    reevaluated = ConfigField[int]("reevaluated")
-    max_repetitions = ConfigField[float]("max_repetitions")
-    target = ConfigField[float | None]("target")
-
 
 class PEARL(_PEARL):
     """Probabilistic embeddings for actor-critic reinforcement learning (Rakelly et al. 2019, arXiv:1903.08254).
@@ -415,6 +384,7 @@ class PEARL(_PEARL):
             ``None`` counts with full buffers. Training does not depend on it.
     """
 
+    @understands(PEARLConfig)
     def __init__(
         self,
         env: Sequence[EnvUpdate],
@@ -565,6 +535,7 @@ class MetaEvaluator(_MetaEvaluator):
 
     names_given: ClassVar[Mapping[str, str]] = {"max_steps": "max_path_length", "num_test_tasks": "n_test_tasks"}
 
+    @understands(MetaEvaluationConfig, max_steps="max_path_length", num_test_tasks="n_test_tasks")
     def __init__(
         self,
         *,
@@ -626,28 +597,3 @@ class MetaEvaluator(_MetaEvaluator):
         """Learners of ours are of the documented class, whichever constructor has made them."""
         is_known = _MetaEvaluator in kind.__mro__ and cls is MetaEvaluator
         return True if is_known else NotImplemented
-
-    @property
-    def max_path_length(self) -> float | None:
-        """``max_steps``."""
-        return self.max_steps
-
-    @property
-    def n_exploration_traj(self) -> int:
-        """``num_adaptation_episodes``."""
-        return self.num_adaptation_episodes
-
-    @property
-    def n_test_tasks(self) -> int | None:
-        """``num_test_tasks``."""
-        return self.num_test_tasks
-
-    n_test_rollouts = ConfigField[int]("num_episodes")
-    deterministic = ConfigField[bool]("deterministic")
-    return_reward_key = ConfigField[str | None]("return_reward_key")
-    posterior_sampling = ConfigField[bool]("posterior_sampling")
-    num_prior_episodes = ConfigField[int]("num_prior_episodes")
-    deterministic_exploration = ConfigField[bool | None]("deterministic_exploration")
-    adaptation_rounds = ConfigField[int | None]("adaptation_rounds")
-    episodes_per_round = ConfigField[int | None]("episodes_per_round")
-    adapt_from = ConfigField[Literal["last", "all"]]("adapt_from")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, cast, final
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Self, TypeVar, cast, final, overload
 
-from metaroll.config import Config, Count, Positive, Was, Whole
+from metaroll.config import Config, Count, Positive, Was, Whole, config_of
+from metaroll.errors import option_text
 
 if TYPE_CHECKING:
     from metaroll.learners.runner import Runner
@@ -17,6 +18,7 @@ __all__ = [
     "NOP",
     "AdamSteps",
     "AlgorithmInfo",
+    "ConfigField",
     "Evaluated",
     "MetaRLAlgorithm",
     "NewData",
@@ -24,6 +26,8 @@ __all__ = [
     "RolloutLimit",
     "ScaledActions",
 ]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,6 +277,41 @@ class MetaRLAlgorithm(RLAlgorithm):
 
 def _has_state(kind: type[RLAlgorithm]) -> bool:
     return kind.state_dict is not RLAlgorithm.state_dict and kind.load_state_dict is not RLAlgorithm.load_state_dict
+
+
+@final
+class ConfigField(Generic[T]):
+    """Attribute of what has a ``config``: one of its fields, by the name that the documents have for it.
+
+    Args:
+        field: Name of the field; empty: that of the attribute.
+        changes: It may be set, which makes another config, for ``settle``.
+    """
+
+    def __init__(self, field: str = "", *, changes: bool = False) -> None:
+        self.field, self.changes = field, changes
+        self.name = field
+        """Name of the attribute."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+        self.field = self.field or name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: Any, owner: type) -> T: ...
+
+    def __get__(self, instance: Any, owner: type) -> Self | T:
+        return self if instance is None else getattr(instance.config, self.field)
+
+    def __set__(self, instance: Any, value: T) -> None:
+        if not self.changes:
+            raise AttributeError(
+                f"{self.name} of a {type(instance).__name__} stays as it was made: make another one, with "
+                f"{option_text(self.name, value)}"
+            )
+        instance.settle(config_of(type(instance.config), instance.config, {self.name: value}))
 
 
 # ------------------------------------------------------------------------------- settings that several learners have

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from metaroll.checks import check_seed
 from metaroll.config import config_of
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
@@ -83,7 +84,7 @@ class Distillation(EpochLearner):
         self.config = config = config_of(DistillationConfig, config, options, type(self))
         self.max_path_length = horizon_of(config.max_steps, self.env_spec)
         self.evaluate_every, self.test_env_sampler = config.evaluate_every, test_env_sampler
-        self.seed = fresh_seed() if seed is None else int(seed)
+        self.seed = fresh_seed() if seed is None else check_seed("seed", seed)
         self._tasks = TrainingTasks(task_sampler, derive_seed("distillation tasks", self.seed))
 
         self.teacher = _checked_teacher(teacher, self.env_spec)

@@ -7,10 +7,11 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, ClassVar, Generic, TypeVar, final
+from typing import Any, ClassVar, Generic, Literal, TypeVar, final
 
 import numpy as np
 
+from metaroll.checks import check_seed
 from metaroll.config import config_of, described, parts_of
 from metaroll.data.rollouts import Rollouts
 from metaroll.errors import InvalidValueError, ShapeError
@@ -23,7 +24,7 @@ from metaroll.functional.search.cma import CMA
 from metaroll.functional.search.multi_start import MultiStart, Starts
 from metaroll.functional.search.restarts import RestartedCMA
 from metaroll.functional.search.reviewing import Reviewed
-from metaroll.learners.base import RLAlgorithm
+from metaroll.learners.base import ConfigField, RLAlgorithm
 from metaroll.learners.evolution_configs import (
     CEMLearnerConfig,
     CMAESLearnerConfig,
@@ -98,7 +99,7 @@ class SearchLearner(RLAlgorithm, Generic[C]):
         self.starts = Starts() if starts is None else starts
         """How often the search begins."""
         self.evaluate_every = self.trials.evaluate_every
-        self.seed = fresh_seed() if seed is None else int(seed)
+        self.seed = fresh_seed() if seed is None else check_seed("seed", seed)
         self.policy = normalized_for(policy, self.trials)
         """What acts: with the parameters of the mean."""
         self._places = searched_places(self.policy)
@@ -121,6 +122,11 @@ class SearchLearner(RLAlgorithm, Generic[C]):
         """The search, of ``config``."""
 
     # -- what was found ------------------------------------------------------------------------------------------------
+
+    @property
+    def task_sampler(self) -> Any:
+        """Variations that candidates are tried in: a list of ``EnvUpdate``, a sampler, or ``None``."""
+        return self._tasks.source
 
     @property
     def num_candidates(self) -> int:
@@ -406,9 +412,21 @@ class CEM(SearchLearner[CEMLearnerConfig]):
 
     Each epoch tries ``population`` sets of parameters and fits mean and deviation to the ``n_best`` ones with the
     highest average return. Candidate 0 of the first epoch is the policy as it is.
+
+    Attributes:
+        baseline: What the documented constructor was given, which learns nothing from it.
     """
 
     config_class = CEMLearnerConfig
+    baseline: Any = None
+    n_samples = ConfigField[int]("population")
+    init_std = ConfigField[float]("init_sigma")
+    best_frac = ConfigField[float]()
+    extra_std = ConfigField[float]()
+    extra_decay_time = ConfigField[float]()
+    covariance = ConfigField[Literal["diagonal", "full"]]()
+    mirrored = ConfigField[bool]()
+    elitism = ConfigField[bool]()
 
     def _make_search(self) -> Search[Any]:
         if self.n_best == 1:
@@ -427,9 +445,27 @@ class CEM(SearchLearner[CEMLearnerConfig]):
 
 
 class CMAES(SearchLearner[CMAESLearnerConfig]):
-    """Covariance matrix adaptation evolution strategy over the parameters of a policy."""
+    """Covariance matrix adaptation evolution strategy over the parameters of a policy.
+
+    Attributes:
+        baseline: What the documented constructor was given, which learns nothing from it.
+    """
 
     config_class = CMAESLearnerConfig
+    baseline: Any = None
+    n_samples = ConfigField[int | None]("population")
+    sigma0 = ConfigField[float]("init_sigma")
+    separable = ConfigField[bool | None]()
+    active = ConfigField[bool]()
+    mirrored = ConfigField[bool]()
+    elitism = ConfigField[bool]()
+    lower = ConfigField[float | None]()
+    upper = ConfigField[float | None]()
+    restarts = ConfigField[Literal["none", "ipop", "bipop"]]()
+    max_restarts = ConfigField[int]()
+    reevaluated = ConfigField[int]()
+    max_repetitions = ConfigField[float]()
+    target = ConfigField[float | None]()
 
     def _make_search(self) -> Search[Any]:
         config, names = self.config, {field.name for field in fields(CMA)}

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from metaroll.checks import check_whole
+from metaroll.checks import check_seed, check_whole
 from metaroll.config import config_of, described
 from metaroll.errors import unknown_name
 from metaroll.functional.distributions import gaussian_kl
-from metaroll.learners.base import MetaRLAlgorithm
+from metaroll.learners.base import ConfigField, MetaRLAlgorithm
 from metaroll.learners.pearl_config import PEARLConfig, PEARLUpdate
 from metaroll.learners.pearl_data import (
     PEARLCollector,
@@ -80,6 +80,40 @@ class PEARL(MetaRLAlgorithm):
 
     adapts_again = True
 
+    # Settings by the names of the documents.
+    num_train_tasks = ConfigField[int]()
+    latent_dim = ConfigField[int]()
+    encoder_hidden_sizes = ConfigField[tuple[int, ...]]()
+    policy_lr = ConfigField[float]()
+    qf_lr = ConfigField[float]()
+    vf_lr = ConfigField[float]()
+    context_lr = ConfigField[float]()
+    policy_mean_reg_coeff = ConfigField[float]()
+    policy_std_reg_coeff = ConfigField[float]()
+    policy_pre_activation_coeff = ConfigField[float]()
+    soft_target_tau = ConfigField[float]("tau")
+    kl_lambda = ConfigField[float]()
+    use_information_bottleneck = ConfigField[bool]()
+    use_next_obs_in_context = ConfigField[bool]()
+    meta_batch_size = ConfigField[int]()
+    num_steps_per_epoch = ConfigField[int]("gradient_steps")
+    num_initial_steps = ConfigField[int]("warmup_steps")
+    num_tasks_sample = ConfigField[int]("tasks_per_epoch")
+    num_steps_prior = ConfigField[int]()
+    num_steps_posterior = ConfigField[int]()
+    num_extra_rl_steps_posterior = ConfigField[int]()
+    batch_size = ConfigField[int]()
+    embedding_batch_size = ConfigField[int]()
+    embedding_mini_batch_size = ConfigField[int]()
+    max_path_length = ConfigField[int]("max_steps")
+    discount = ConfigField[float]()
+    replay_buffer_size = ConfigField[int]("replay_size")
+    reward_scale = ConfigField[float]()
+    update_post_train = ConfigField[int]()
+    evaluate_every = ConfigField[int]()
+    context_reward_key = ConfigField[str | None]()
+    memory_limit = ConfigField[int | None]()
+
     def __init__(
         self,
         env: Sequence[EnvUpdate],
@@ -102,8 +136,8 @@ class PEARL(MetaRLAlgorithm):
         if num_epochs is not None:
             check_whole("num_epochs", num_epochs, 0)
         self.config = config = config_of(PEARLConfig, config, options, type(self))
-        self.seed = fresh_seed() if seed is None else int(seed)
-        self.test_env_sampler = test_env_sampler
+        self.seed = fresh_seed() if seed is None else check_seed("seed", seed)
+        self.test_env_sampler, self.num_epochs = test_env_sampler, num_epochs
         self.num_test_tasks = _count_test_tasks(config.num_test_tasks, test_env_sampler)
         self._updates = _checked_updates(env, config.num_train_tasks)
         self._num_gradient_steps = 0
@@ -182,6 +216,46 @@ class PEARL(MetaRLAlgorithm):
     def policy(self) -> Any:
         """The context-conditioned policy in training."""
         return self._networks.policy
+
+    @property
+    def env(self) -> list[EnvUpdate]:
+        """One ``EnvUpdate`` per train task."""
+        return list(self._updates)
+
+    @property
+    def inner_policy(self) -> nn.Module:
+        """What acts on observation and latent."""
+        return self._networks.inner_policy
+
+    @property
+    def qf(self) -> nn.Module:
+        """The first Q function."""
+        return self._networks.qf1
+
+    @property
+    def qf2(self) -> nn.Module:
+        """The second one."""
+        return self._networks.qf2
+
+    @property
+    def vf(self) -> nn.Module:
+        """The value function."""
+        return self._networks.vf
+
+    @property
+    def policy_class(self) -> Callable[..., Any]:
+        """Class of the context-conditioned policy."""
+        return self._policy_class
+
+    @property
+    def encoder_class(self) -> type[nn.Module]:
+        """Class of the encoder."""
+        return type(self._networks.encoder)
+
+    @property
+    def optimizer_class(self) -> type[torch.optim.Optimizer]:
+        """Class of the optimizers."""
+        return type(self._optimizers.policy)
 
     @property
     def networks(self) -> list[nn.Module]:
@@ -285,29 +359,9 @@ class PEARL(MetaRLAlgorithm):
         return seconds_of_step(self._networks, self._optimizers, self._layout, self.config, self._device)
 
     @property
-    def evaluate_every(self) -> int:
-        """Epochs between evaluations; 0 means that there are none."""
-        return self.config.evaluate_every
-
-    @property
-    def discount(self) -> float:
-        """Discount factor."""
-        return self.config.discount
-
-    @property
-    def max_path_length(self) -> int:
-        """Maximum number of steps of a rollout."""
-        return self.config.max_steps
-
-    @property
     def train_tasks(self) -> list[Any]:
         """Tasks of the train updates, in order."""
         return [update.task for update in self._updates]
-
-    @property
-    def context_reward_key(self) -> str | None:
-        """Name of the env_info that is the reward in contexts, or ``None``."""
-        return self.config.context_reward_key
 
     @property
     def device(self) -> torch.device:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from metaroll.checks import check_seed
 from metaroll.config import config_of, described, described_values
 from metaroll.data.paths import TrajectoryBatch
 from metaroll.data.rollouts import Rollouts
@@ -95,7 +96,7 @@ class MAML(MetaRLAlgorithm):
         if task_sampler is None:
             raise ValueError("task_sampler is missing: there is nothing to adapt to in a single task")
         self.evaluate_every = given.evaluate_every
-        self.seed = fresh_seed() if seed is None else int(seed)
+        self.seed = fresh_seed() if seed is None else check_seed("seed", seed)
         self._tasks = TrainingTasks(task_sampler, derive_seed("meta-training tasks", self.seed))
         self.test_env_sampler = test_env_sampler
         self._policy = _wrapped(policy, given.normalize_observations, given.scale_actions, self.env_spec)

@@ -12,12 +12,13 @@ import gymnasium
 import numpy as np
 import torch
 
+from metaroll.checks import check_seed
 from metaroll.config import config_of
 from metaroll.data.replay.replay_buffer import ReplayBatch, ReplayBuffer
 from metaroll.data.replay.streams import named_leaves
 from metaroll.data.rollouts import Rollouts
 from metaroll.errors import named_as, option_name, option_text
-from metaroll.learners.base import RLAlgorithm
+from metaroll.learners.base import ConfigField, RLAlgorithm
 from metaroll.learners.off_policy.configs import OffPolicyConfig, PrioritiesConfig
 from metaroll.learners.off_policy.episodes import Counts, RunningEpisodes
 from metaroll.learners.off_policy.replay import TransitionBatch, as_replay, tensors_of
@@ -71,6 +72,7 @@ class OffPolicyLearner(RLAlgorithm, ABC, Generic[C]):
         config_class: Its settings.
         config: The same, with their values.
         device: Where the networks live.
+        env_steps_per_cycle: Environment steps of each cycle, all rollouts together.
 
     Args:
         env_spec: Environment or spec.
@@ -111,22 +113,16 @@ class OffPolicyLearner(RLAlgorithm, ABC, Generic[C]):
     ) -> None:
         self.env_spec = EnvSpec.from_env(env_spec)
         self.config: C = config_of(self.config_class, config, options, type(self))  # type: ignore[arg-type]  # its own class
-        self.seed = fresh_seed() if seed is None else int(seed)
+        self.seed = fresh_seed() if seed is None else check_seed("seed", seed)
         self.device = torch.device("cpu" if device is None else device)
-        self.replay_buffer = self._usual_buffer() if replay_buffer is None else replay_buffer
+        self.replay_buffer = _usual_buffer(self.env_spec, self.config) if replay_buffer is None else replay_buffer
         made = self.make(policy, qf, exploration_policy)
         self.policy, self.qf, self.exploration_policy, self.trainer, self.weight_exponent = made
         _warn_of_integers(self.env_spec)
-        settings = self.config
-        self._max_steps = horizon_of(settings.max_steps, self.env_spec)
         self.test_env_sampler = test_env_sampler
         self._tasks = TrainingTasks(task_sampler, derive_seed("off-policy tasks", self.seed))
-        self._replay = as_replay(self.replay_buffer, settings.n_step)
-        with named_as(settings.names_given):
-            _check_sizes(self._replay.capacity, settings)
-            self.env_steps_per_cycle = _steps_of_cycle(settings)
-        """Environment steps of each cycle, all rollouts together."""
-        self._episodes = RunningEpisodes(settings.num_envs)
+        self.settle(self.config)
+        self._episodes = RunningEpisodes(self.config.num_envs)
         self._generator = np.random.default_rng(derive_seed("off-policy batches", self.seed))
         self._counts = Counts()
         self.init_opt()
@@ -142,36 +138,44 @@ class OffPolicyLearner(RLAlgorithm, ABC, Generic[C]):
         """
         return Made(policy, qf, exploration_policy)
 
-    def _usual_buffer(self) -> ReplayBuffer:
-        """A buffer for the rollouts that go on side by side."""
-        priority = self.config.priority_exponent if isinstance(self.config, PrioritiesConfig) else None
-        return ReplayBuffer(
-            self.env_spec.observation_space,
-            self.env_spec.action_space,
-            self.config.replay_size,
-            num_slots=self.config.num_envs,
-            priority_exponent=priority,
-        )
+    # Settings by the names of the documents, where a cycle is one of ``steps_per_epoch``.
+    discount = ConfigField[float](changes=True)
+    max_eval_path_length = ConfigField[int | None]("max_eval_steps", changes=True)
+    evaluate_every = ConfigField[int](changes=True)
+    steps_per_epoch = ConfigField[int]("cycles_per_epoch", changes=True)
+    n_train_steps = ConfigField[int]("gradient_steps", changes=True)
+    buffer_batch_size = ConfigField[int]("batch_size", changes=True)
+    min_buffer_size = ConfigField[int]("warmup_steps", changes=True)
+    rollout_batch_size = ConfigField[int]("num_envs")
+    reward_scale = ConfigField[float](changes=True)
+    smooth_return = ConfigField[bool](changes=True)
+    update_to_data = ConfigField[float](changes=True)
+    n_step = ConfigField[int](changes=True)
+    use_target = True
+    """Whether there are target networks, as the learners of this library have them."""
 
-    @property
-    def discount(self) -> float:
-        """Discount factor."""
-        return self.config.discount
+    def settle(self, config: C) -> None:
+        """Take ``config`` in place of the present one; errors are those of the constructor, and change nothing."""
+        horizon = horizon_of(config.max_steps, self.env_spec)
+        replay = as_replay(self.replay_buffer, config.n_step)
+        with named_as(config.names_given):
+            _check_sizes(replay.capacity, config)
+            steps = _steps_of_cycle(config)
+        self.config, self._max_steps, self._replay, self.env_steps_per_cycle = config, horizon, replay, steps
 
     @property
     def max_path_length(self) -> int:
         """Maximum number of steps of a rollout."""
         return self._max_steps
 
-    @property
-    def max_eval_path_length(self) -> int | None:
-        """Maximum number of steps of a rollout in evaluations; ``None`` means ``max_path_length``."""
-        return self.config.max_eval_steps
+    @max_path_length.setter
+    def max_path_length(self, value: int | None) -> None:
+        self.settle(config_of(type(self.config), self.config, {"max_path_length": value}))
 
     @property
-    def evaluate_every(self) -> int:
-        """Epochs between evaluations; 0 means that there are none."""
-        return self.config.evaluate_every
+    def task_sampler(self) -> Any:
+        """Variations to train in: a list of ``EnvUpdate``, a sampler, or ``None``."""
+        return self._tasks.source
 
     @property
     def cycles_per_epoch(self) -> int:
@@ -454,6 +458,17 @@ def _warn_unfilled(wanted: int, stored: int) -> None:
         f"({option_text('warmup_steps')}), and there are {stored}",
         RuntimeWarning,
         stacklevel=3,
+    )
+
+
+def _usual_buffer(env_spec: EnvSpec, config: OffPolicyConfig) -> ReplayBuffer:
+    """A buffer for the rollouts that go on side by side."""
+    return ReplayBuffer(
+        env_spec.observation_space,
+        env_spec.action_space,
+        config.replay_size,
+        num_slots=config.num_envs,
+        priority_exponent=config.priority_exponent if isinstance(config, PrioritiesConfig) else None,
     )
 
 

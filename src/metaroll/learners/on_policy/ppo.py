@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from metaroll.checks import check_seed
 from metaroll.config import config_of, described
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
@@ -145,7 +146,7 @@ class PPO(EpochLearner):
         given = config_of(PPOConfig, config, options, type(self))
         self.config = replace(given, max_steps=horizon_of(given.max_steps, self.env_spec))
         self.evaluate_every, self.bootstrap_truncated = given.evaluate_every, given.bootstrap_truncated
-        self.seed = fresh_seed() if seed is None else int(seed)
+        self.seed = fresh_seed() if seed is None else check_seed("seed", seed)
         self._tasks = TrainingTasks(task_sampler, derive_seed("ppo tasks", self.seed))
         self.task_sampler, self.test_env_sampler = self._tasks.source, test_env_sampler
         self.domain_params = given.domain_params

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from metaroll.checks import check_seed, check_whole, takes_arguments
-from metaroll.config import config_of
+from metaroll.config import config_of, understands
 from metaroll.errors import named_as
 from metaroll.rollouts.collecting import enough
 from metaroll.rollouts.configs import WorkersConfig, check_num_workers
@@ -54,6 +54,7 @@ class SamplerPool:
         is_serial: Whether functions run in this process.
     """
 
+    @understands(num_workers="num_threads")
     def __init__(
         self,
         num_threads: int,
@@ -63,9 +64,9 @@ class SamplerPool:
         max_retries: int = 3,
         **options: Any,
     ) -> None:
-        check_num_workers(num_threads, config)
-        if options or not isinstance(config, WorkersConfig) or config.num_workers != num_threads:
-            with named_as({"num_workers": "num_threads"}):
+        with named_as({"num_workers": "num_threads"}):
+            check_num_workers(num_threads, config)
+            if options or not isinstance(config, WorkersConfig) or config.num_workers != num_threads:
                 config = config_of(WorkersConfig, config, dict(num_workers=num_threads, **options), type(self))
         if config.transport == "ray":
             require_ray()

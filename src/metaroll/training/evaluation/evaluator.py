@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, final
 
 import numpy as np
 
-from metaroll.checks import check_whole
+from metaroll.checks import check_seed, check_whole, plain_number
 from metaroll.config import config_of
 from metaroll.configs.evaluation import EvaluationConfig, MetaEvaluationConfig
 from metaroll.data.rollouts import Rollouts
@@ -77,7 +77,9 @@ class Evaluator(ABC, Generic[C]):
         self.config: C = config_of(self.config_class, config, options, type(self))  # type: ignore[arg-type, assignment]  # its own class
         self.test_task_sampler, self.max_steps, self.num_test_tasks = test_task_sampler, max_steps, num_test_tasks
         self.test_task_names: Sequence[str] | None = None
-        self.prefix, self.seed, self.allow_overlap = prefix, seed, allow_overlap
+        self.prefix, self.seed, self.allow_overlap = prefix, check_seed("seed", seed), allow_overlap
+        if max_steps is not None and plain_number(self._called("max_steps"), max_steps, finite=False) < 1:
+            raise ValueError(f"{self._called('max_steps')} must be at least 1, got {max_steps}")
         if num_test_tasks is not None:
             check_whole(self._called("num_test_tasks"), num_test_tasks)
         self._updates: list[EnvUpdate] | None = None

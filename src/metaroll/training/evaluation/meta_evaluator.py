@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from metaroll.checks import check_whole
 from metaroll.configs.evaluation import MetaEvaluationConfig
 from metaroll.data.paths import TrajectoryBatch
 from metaroll.data.rollouts import Rollouts
-from metaroll.learners.base import MetaRLAlgorithm
+from metaroll.learners.base import ConfigField, MetaRLAlgorithm
 from metaroll.learners.foreign import as_algorithm
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.seeding import derive_seed, isolated_rng
@@ -48,6 +48,7 @@ class MetaEvaluator(Evaluator[MetaEvaluationConfig]):
         num_rounds: How often exploration episodes are followed by an adaptation, once an algorithm is known.
         round_length: Exploration episodes of each round.
         goes_on: Whether a round adapts the policy of the last one.
+        worker_class, worker_args: What the documented constructor was given.
 
     Args:
         config: Settings; ``None`` means the defaults.
@@ -87,6 +88,34 @@ class MetaEvaluator(Evaluator[MetaEvaluationConfig]):
         self.test_task_names, self.all_tasks = test_task_names, all_tasks
         self._follow(1)
 
+    # Settings by the names of the documents.
+    n_test_rollouts = ConfigField[int]("num_episodes", changes=True)
+    deterministic = ConfigField[bool](changes=True)
+    return_reward_key = ConfigField[str | None](changes=True)
+    posterior_sampling = ConfigField[bool](changes=True)
+    num_prior_episodes = ConfigField[int](changes=True)
+    deterministic_exploration = ConfigField[bool | None](changes=True)
+    adaptation_rounds = ConfigField[int | None](changes=True)
+    episodes_per_round = ConfigField[int | None](changes=True)
+    adapt_from = ConfigField[Literal["last", "all"]](changes=True)
+    worker_class: Any = None
+    worker_args: Mapping[str, Any] | None = None
+
+    def settle(self, config: MetaEvaluationConfig) -> None:
+        """Take ``config`` in place of the present one."""
+        self.config = config
+        self._follow(1)
+
+    @property
+    def max_path_length(self) -> float | None:
+        """``max_steps``."""
+        return self.max_steps
+
+    @property
+    def n_test_tasks(self) -> int | None:
+        """``num_test_tasks``."""
+        return self.num_test_tasks
+
     @property
     def repetitions(self) -> int:
         """Cells per task."""
@@ -96,6 +125,8 @@ class MetaEvaluator(Evaluator[MetaEvaluationConfig]):
     def num_adaptation_episodes(self) -> int:
         """Exploration episodes per task, in all rounds."""
         return self.num_rounds * self.round_length
+
+    n_exploration_traj = num_adaptation_episodes
 
     def protocol(self, algo: Any) -> dict[str, Any]:
         """How ``algo`` is evaluated: arguments as they are used, by name (plain data, for files).

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import copy
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from metaroll.checks import check_whole
-from metaroll.config import config_of
+from metaroll.checks import check_seed, check_whole, described
+from metaroll.config import config_of, frames_of_ours, understands
 from metaroll.configs.evaluation import EvaluationConfig, MetaEvaluationConfig
-from metaroll.errors import NotSetupError
+from metaroll.errors import NotSetupError, named_as
 from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.foreign import as_algorithm
 from metaroll.rollouts.configs import EngineConfig
@@ -50,6 +51,22 @@ _SNAPSHOT_SHARE = 30.0
 """Between snapshots within an epoch (of a warm-up): at least so many seconds, and times what the last one took."""
 
 
+def _with_engine(given: dict[str, Any]) -> dict[str, Any]:
+    """Keywords of a ``LocalRunner`` with ``engine`` for those that it stands for since version 0.2."""
+    former = {name: given[name] for name in ("transport", "address", "engine_args") if name in given}
+    if not former:
+        return given
+    warnings.warn(
+        f"{', '.join(former)} of LocalRunner: write engine=EngineConfig(transport=..., on_error=...) instead; the old "
+        "names will be an error in version 0.4",
+        DeprecationWarning,
+        stacklevel=frames_of_ours(),
+    )
+    options = {**(former.pop("engine_args", None) or {}), **former}
+    others = {name: value for name, value in given.items() if name not in former and name != "engine_args"}
+    return {**others, "engine": config_of(EngineConfig, given.get("engine"), options)}
+
+
 class LocalRunner(RunnerServices):
     """Drives one algorithm on this machine.
 
@@ -79,6 +96,7 @@ class LocalRunner(RunnerServices):
         loggers: Who is shown the numbers of the run, too (``TensorBoardLogger``, ``WandbLogger``).
     """
 
+    @understands(former=_with_engine)
     def __init__(
         self,
         snapshot_config: SnapshotConfig | None = None,
@@ -95,10 +113,11 @@ class LocalRunner(RunnerServices):
         timeouts: PoolTimeouts | None = None,
         loggers: Sequence[MetricLogger] = (),
     ) -> None:
-        engine = config_of(EngineConfig, engine, {})
+        with named_as({"config": "engine"}):
+            engine = config_of(EngineConfig, engine, {})
         given = (check_whole("num_workers", num_workers), check_whole("max_cpus", max_cpus), engine.num_workers)
         self._engine = replace(engine, num_workers=max(given))
-        seed = fresh_seed() if seed is None else int(seed)
+        seed = fresh_seed() if seed is None else check_seed("seed", seed)
         store = _make_store(snapshot_config, run_dir, loggers)
         super().__init__(store, seed, _make_evaluator(evaluator, seed), callbacks)
         self._has_own_evaluator = evaluator is not None
@@ -453,4 +472,9 @@ def _make_evaluator(given: _Evaluation, seed: int) -> Evaluator[Any]:
         return PolicyEvaluator(given, seed=seed)
     if isinstance(given, MetaEvaluationConfig):
         return MetaEvaluator(given, seed=seed)
+    if not isinstance(given, Mapping | None):
+        raise TypeError(
+            "evaluator must be an evaluator, the config of one, keywords of a MetaEvaluator or None, got "
+            f"{described(given)}"
+        )
     return MetaEvaluator(**{"seed": seed, **(given or {})})
