@@ -27,6 +27,7 @@ class Concept(NamedTuple):
         sbi: Names in sbi.
         others: Names in other libraries that mean the same (CleanRL, Tianshou, RLlib, learn2learn, pycma).
         near: Names that mean nearly this, or not for all algorithms: they are answered, not taken.
+        beside: Its names in commands and methods that have words of their own.
         unless: Fields beside which foreign names may mean those, so that they are answered, too.
         values: Texts that may stand behind a foreign name, and what they are here.
         more: What to say of a text that goes on behind one of these.
@@ -43,6 +44,7 @@ class Concept(NamedTuple):
     sbi: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     near: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
     unless: tuple[str, ...] = ()
     values: Mapping[str, Any] = MappingProxyType({})
     more: str = ""
@@ -51,13 +53,18 @@ class Concept(NamedTuple):
     absent: str = ""
 
     @property
+    def here(self) -> tuple[str, ...]:
+        """All of its names here."""
+        return self.fields + self.beside
+
+    @property
     def taken(self) -> frozenset[str]:
         """Foreign names that mean the same; documented ones belong to the algorithms whose fields were called so."""
         return frozenset(self.sb3 + self.garage + self.sbi + self.others)
 
 
 _LENGTH = "agent.learn(100_000) takes that many environment steps, agent.learn(epochs=20) so many epochs"
-_NETWORKS = "networks come from the preset, their widths from hidden_sizes=(64, 64)"
+_NETWORKS = "networks come from the preset, their widths from hidden_sizes"
 _NO_REPLAY = "there is no replay buffer: this algorithm learns from new episodes alone"
 _NO_TARGETS = "there are no target networks"
 _NO_GRADIENTS = "nothing is learned by gradient steps here"
@@ -75,6 +82,8 @@ CONCEPTS: tuple[Concept, ...] = (
                 "n_epochs",
                 "max_num_epochs",
                 "iterations",
+                "generations",
+                "n_generations",
                 "n_iter",
                 "num_iterations",
                 "total_timesteps",
@@ -85,6 +94,13 @@ CONCEPTS: tuple[Concept, ...] = (
             *("num_env_steps", "num_timesteps", "max_timesteps"),
         ),
         note="an epoch has a fixed number of environment steps, which is shown at the start",
+        in_python=_LENGTH,
+    ),
+    Concept(
+        "environment steps of training",
+        (),
+        near=("total_timesteps", "timesteps", "total_steps", "num_env_steps", "num_timesteps", "steps", "num_steps"),
+        beside=("env_steps",),
         in_python=_LENGTH,
     ),
     Concept(
@@ -109,7 +125,7 @@ CONCEPTS: tuple[Concept, ...] = (
         documented=("max_path_length",),
         garage=("max_episode_length",),
         others=("max_episode_steps", "time_limit", "episode_length"),
-        near=("horizon",),
+        near=("horizon", "max_episode_len"),
     ),
     Concept(
         "longest rollout of an evaluation",
@@ -151,7 +167,7 @@ CONCEPTS: tuple[Concept, ...] = (
         ("num_workers",),
         documented=("n_parallel", "n_workers"),
         others=("n_cpu", "workers", "num_procs", "n_jobs", "num_processes"),
-        near=("n_envs", "num_envs"),
+        near=("n_envs", "num_envs", "cpus", "num_cpus", "nproc"),
     ),
     Concept(
         "environments stepped together in a worker",
@@ -169,8 +185,14 @@ CONCEPTS: tuple[Concept, ...] = (
         others=("adapt_batch_size", "fast_batch_size"),
         near=("shots", "k_shot"),
     ),
-    Concept("training tasks", ("num_train_tasks",), near=("n_train_tasks", "num_tasks")),
-    Concept("held-out tasks", ("num_test_tasks",), documented=("n_test_tasks",), near=("n_eval_tasks",)),
+    Concept("training tasks", ("num_train_tasks",), near=("n_train_tasks", "num_tasks", "n_tasks")),
+    Concept(
+        "held-out tasks",
+        ("num_test_tasks",),
+        documented=("n_test_tasks",),
+        near=("n_eval_tasks", "num_eval_tasks", "n_tasks"),
+        beside=("num_tasks",),
+    ),
     Concept(
         "replay size",
         ("replay_size",),
@@ -178,6 +200,7 @@ CONCEPTS: tuple[Concept, ...] = (
         sb3=("buffer_size",),
         garage=("capacity_in_transitions", "buffer_capacity"),
         others=("replay_capacity", "memory_size", "replay_memory_size"),
+        near=("buffer", "replay", "replay_buffer"),
         absent=_NO_REPLAY,
     ),
     # --------------------------------------------------------------------------------------------------- gradient steps
@@ -186,8 +209,14 @@ CONCEPTS: tuple[Concept, ...] = (
         ("gradient_steps",),
         documented=("n_train_steps", "num_steps_per_epoch"),
         garage=("gradient_steps_per_itr",),
-        near=("updates", "num_updates", "n_train_steps", "num_steps_per_epoch"),  # of an epoch, or of a cycle
-        absent=_NO_GRADIENTS,
+        near=(
+            "updates",
+            "num_updates",
+            "n_train_steps",
+            "num_train_steps",
+            "num_steps_per_epoch",
+        ),  # of an epoch, or of a cycle
+        absent="the number of gradient steps is no option here",
     ),
     Concept(
         "passes over the data of an epoch",
@@ -195,14 +224,14 @@ CONCEPTS: tuple[Concept, ...] = (
         sb3=("n_epochs",),
         garage=("optimization_epochs", "max_optimization_epochs"),
         others=("update_epochs", "k_epochs", "num_sgd_iter", "n_epochs_per_batch"),
-        near=("gradient_steps", "updates", "max_epochs", "train_pi_iters"),
+        near=("gradient_steps", "updates", "num_updates", "num_train_steps", "max_epochs", "train_pi_iters"),
         absent="there are no passes over the data of an epoch",
     ),
     Concept(
         "gradient steps per environment step",
         ("update_to_data",),
         others=("utd", "utd_ratio", "update_per_step"),
-        near=("train_freq",),
+        near=("train_freq", "train_every", "update_every", "update_freq", "updates_per_step"),
     ),
     Concept(
         "batch size",
@@ -211,8 +240,18 @@ CONCEPTS: tuple[Concept, ...] = (
         garage=("minibatch_size", "optimization_mini_batch_size"),
         sbi=("training_batch_size",),
         others=("mini_batch", "sgd_minibatch_size"),
-        near=("minibatches", "num_minibatches", "nminibatches"),
-        absent="all data of an epoch are one batch",
+        near=("minibatches", "num_minibatches", "nminibatches", "minibatch", "mini_batch_size"),
+        absent="there are no minibatches",
+    ),
+    Concept(
+        "temperature",
+        ("temperature",),
+        sb3=("ent_coef",),
+        garage=("fixed_alpha",),
+        values={"auto": None},
+        more="a temperature that is learned begins with init_temperature",
+        near=("entropy", "entropy_coeff", "alpha", "ent_coeff", "entropy_coef", "policy_ent_coeff"),
+        absent=_NO_ENTROPY,
     ),
     Concept(
         "learning rate",
@@ -228,14 +267,25 @@ CONCEPTS: tuple[Concept, ...] = (
         ("policy_lr", "qf_lr", "vf_lr", "context_lr", "temperature_lr"),
         sb3=("learning_rate",),
         others=("lr", "step_size"),
-        near=("learning_rates", "alpha", "meta_lr", "outer_lr", "optimizer_lr", "stepsize"),
+        near=("learning_rates", "meta_lr", "outer_lr", "optimizer_lr", "stepsize"),
         absent=_NO_GRADIENTS,
     ),
     Concept("learning rate of the policy", ("policy_lr",), others=("actor_lr", "pi_lr", "learning_rate_actor")),
     Concept("learning rate of the critics", ("qf_lr",), others=("critic_lr", "q_lr", "learning_rate_critic")),
     Concept("learning rate of the temperature", ("temperature_lr",), others=("alpha_lr", "ent_coef_lr")),
-    Concept("learning rate of adaptation", ("inner_lr",), others=("adapt_lr", "fast_lr"), near=("lr", "step_size")),
-    Concept("steps of adaptation", ("num_inner_steps",), garage=("num_grad_updates",), others=("adapt_steps",)),
+    Concept(
+        "learning rate of adaptation",
+        ("inner_lr",),
+        others=("adapt_lr", "fast_lr"),
+        near=("lr", "step_size", "alpha", "inner_learning_rate"),
+    ),
+    Concept(
+        "steps of adaptation",
+        ("num_inner_steps",),
+        garage=("num_grad_updates",),
+        others=("adapt_steps",),
+        near=("inner_steps", "adaptation_steps", "fast_adaptation_steps"),
+    ),
     Concept("limit of the gradient's norm", ("max_grad_norm",), sbi=("clip_max_norm",), others=("grad_clip",)),
     Concept(
         "target rate",
@@ -243,7 +293,7 @@ CONCEPTS: tuple[Concept, ...] = (
         documented=("soft_target_tau",),
         garage=("target_update_tau",),
         others=("target_tau", "soft_update_rate"),
-        near=("polyak",),
+        near=("polyak", "polyak_tau", "target_update"),
         note="the share that is new: 1 - polyak",
         in_python="the share that is new: 1 - polyak",
         absent=_NO_TARGETS,
@@ -251,7 +301,17 @@ CONCEPTS: tuple[Concept, ...] = (
     Concept(
         "gradient steps between target copies",
         ("target_update_steps",),
-        near=("target_update_interval", "tau", "polyak", "soft_target_tau", "target_update_tau", "target_tau"),
+        near=(
+            "target_update_interval",
+            "target_update",
+            "polyak_tau",
+            "target_network_update_freq",
+            "tau",
+            "polyak",
+            "soft_target_tau",
+            "target_update_tau",
+            "target_tau",
+        ),
     ),
     # ------------------------------------------------------------------------------------------------------- inference
     Concept("most epochs of a round of inference", ("max_epochs",), sbi=("max_num_epochs",), near=("epochs",)),
@@ -292,15 +352,6 @@ CONCEPTS: tuple[Concept, ...] = (
     Concept("weight of the value loss", ("value_coeff",), sb3=("vf_coef",), others=("vf_loss_coeff", "value_coef")),
     Concept("KL divergence that ends an epoch", ("target_kl",)),
     # -------------------------------------------------------------------------------------------------- SAC, TD3, DQN
-    Concept(
-        "temperature",
-        ("temperature",),
-        sb3=("ent_coef",),
-        garage=("fixed_alpha",),
-        values={"auto": None},
-        more="a temperature that is learned begins with init_temperature",
-        near=("entropy", "entropy_coeff", "alpha", "ent_coeff", "entropy_coef", "policy_ent_coeff"),
-    ),
     Concept("temperature at first", ("init_temperature",), others=("init_alpha",), near=("initial_log_entropy",)),
     Concept("entropy to aim at", ("target_entropy",), sb3=("target_entropy",), values={"auto": None}),
     Concept("delay of the policy", ("policy_delay",), others=("policy_freq", "policy_frequency", "actor_update_freq")),
@@ -321,17 +372,23 @@ CONCEPTS: tuple[Concept, ...] = (
     Concept(
         "noise of exploration",
         ("exploration_noise",),
-        near=("action_noise",),
+        near=("action_noise", "exploration", "action_noise_std"),
         note="gaussian or ornstein-uhlenbeck, of size exploration_sigma",
         in_python="'gaussian' or 'ornstein-uhlenbeck', of size exploration_sigma",
         absent="the policy itself explores",
     ),
-    Concept("random actions at first", ("max_epsilon",), sb3=("exploration_initial_eps",), others=("start_e",)),
+    Concept(
+        "random actions at first",
+        ("max_epsilon",),
+        sb3=("exploration_initial_eps",),
+        others=("start_e",),
+        near=("epsilon_start", "exploration", "action_noise", "action_noise_std"),
+    ),
     Concept("random actions in the end", ("min_epsilon",), sb3=("exploration_final_eps",), others=("end_e",)),
     Concept(
         "fall of random actions",
         ("epsilon_steps",),
-        near=("exploration_fraction", "decay_ratio"),
+        near=("exploration_fraction", "decay_ratio", "epsilon_decay"),
         note="in environment steps, rather than as a share of all",
         in_python="in environment steps, rather than as a share of all",
         absent="the share of random actions does not fall here",
@@ -348,8 +405,17 @@ CONCEPTS: tuple[Concept, ...] = (
         ("population",),
         documented=("n_samples", "pop_size"),
         others=("popsize", "population_size", "num_candidates"),
+        absent="there are no candidates here",
     ),
-    Concept("pairs of candidates", ("num_directions",), sb3=("n_delta",), others=("num_pairs",)),
+    Concept(
+        "pairs of candidates",
+        ("num_directions",),
+        sb3=("n_delta",),
+        others=("num_pairs",),
+        near=("population", "n_samples", "pop_size", "popsize", "population_size", "num_candidates"),
+        note="pairs: half of the candidates",
+        in_python="pairs: half of the candidates",
+    ),
     Concept("best directions", ("num_best",), sb3=("n_top",)),
     Concept(
         "standard deviation of candidates at first",
@@ -360,7 +426,12 @@ CONCEPTS: tuple[Concept, ...] = (
     ),
     Concept("standard deviation of candidates", ("sigma",), sb3=("delta_std",), others=("noise_std",), near=("noise",)),
     Concept(
-        "second derivatives", ("second_order",), near=("first_order",), note="the opposite", in_python="the opposite"
+        "second derivatives",
+        ("second_order",),
+        near=("first_order",),
+        note="the opposite",
+        in_python="the opposite",
+        absent="nothing adapts by gradient steps here",
     ),
     # ------------------------------------------------------------------------------------------------------ evaluation
     Concept("epochs between evaluations", ("evaluate_every",), near=("eval_freq", "eval_every", "eval_interval")),
@@ -370,7 +441,7 @@ CONCEPTS: tuple[Concept, ...] = (
         documented=("n_test_rollouts", "n_eval_trajs"),
         garage=("n_eval_episodes", "n_test_episodes"),
         others=("eval_episodes",),
-        near=("episodes",),
+        beside=("episodes", "adapted_episodes"),
     ),
     Concept(
         "episodes before adaptation",
@@ -378,6 +449,7 @@ CONCEPTS: tuple[Concept, ...] = (
         documented=("n_exploration_traj",),
         garage=("n_exploration_eps",),
         near=("n_eval_episodes", "eval_episodes"),
+        beside=("episodes",),
     ),
     # -------------------------------------------------------------------------------------------------------- networks
     Concept(
@@ -408,7 +480,8 @@ CONCEPTS: tuple[Concept, ...] = (
         ("network",),
         near=("policy", "policy_class", "policy_type"),
         note="mlp or gru",
-        in_python=_NETWORKS,
+        in_python=f"'mlp' or 'gru'; {_NETWORKS}=(64, 64)",
+        absent=_NETWORKS,
     ),
     Concept("width of the latent variable", ("latent_dim",), others=("z_dim", "latent_size", "context_dim")),
     # ------------------------------------------------------------------------------------------------------------- run
@@ -441,7 +514,8 @@ CONCEPTS: tuple[Concept, ...] = (
     Concept(
         "no messages",
         ("quiet",),
-        near=("verbose", "silent"),
+        near=("verbose", "silent", "progress_bar", "show_progress"),
+        beside=("progress",),
         in_python="agent.learn(..., progress=False) shows nothing",
     ),
     Concept("callbacks", (), near=("callback", "callbacks"), in_python="agent.learn(..., callbacks=[mine])"),
@@ -453,6 +527,13 @@ CONCEPTS: tuple[Concept, ...] = (
         absent="every option is a flag of its own",
     ),
     Concept("snapshot to load", ("from_epoch",), near=("checkpoint", "step", "epoch_to_load")),
+    Concept(
+        "epochs between snapshots",
+        ("snapshot_gap",),
+        near=("save_every", "save_freq", "save_interval", "checkpoint_every", "checkpoint_freq"),
+        note="with --snapshot-mode gap",
+        in_python="with snapshot_mode='gap'",
+    ),
     Concept("snapshots that are kept", ("keep_last",), others=("save_total_limit", "max_to_keep", "keep_checkpoints")),
     Concept(
         "best snapshot",
@@ -481,7 +562,33 @@ CONCEPTS: tuple[Concept, ...] = (
         note="with the name of a project",
         in_python="with the name of a project",
     ),
+    Concept(
+        "domain randomization",
+        ("randomize",),
+        near=("dr", "domain_rand", "domain_randomization", "randomization", "randomisation"),
+        absent="tasks are drawn by the family",
+    ),
     # --------------------------------------------------------------------------------------- what there is no field for
+    Concept(
+        "pictures",
+        (),
+        near=("render", "render_mode", "video", "record_video"),
+        absent="`metaroll watch RUN` films what was learned",
+    ),
+    Concept(
+        "arguments of the environment",
+        (),
+        near=("env_kwargs", "env_args"),
+        in_python="env may be a function: metaroll.agent(algo, lambda: gymnasium.make(env_id, ...))",
+        absent="a function in a file of yours can make the environment: metaroll train ALGO my_env:make",
+    ),
+    Concept(
+        "what was learned before",
+        (),
+        near=("resume", "load", "pretrained", "load_path"),
+        in_python="metaroll.load(folder).learn() goes on",
+        absent="`metaroll resume RUN` goes on",
+    ),
     Concept(
         "state-dependent exploration",
         (),
@@ -515,13 +622,13 @@ CONCEPTS: tuple[Concept, ...] = (
 @functools.cache
 def concept_names() -> tuple[str, ...]:
     """All names of all concepts, in order."""
-    names = ((*one.taken, *one.near, *one.documented, *one.fields) for one in CONCEPTS)
+    names = ((*one.taken, *one.near, *one.documented, *one.here) for one in CONCEPTS)
     return tuple(sorted({name for some in names for name in some}))
 
 
 @functools.cache
 def concepts_named(name: str) -> tuple[Concept, ...]:
-    """The concepts that know a name: first those that take it, then those that answer it, or have a field of it."""
+    """The concepts that know a name: first those that take it, then those that answer it, or are called so."""
     takes = [concept for concept in CONCEPTS if name in concept.taken]
-    knows = [concept for concept in CONCEPTS if name in (*concept.near, *concept.documented, *concept.fields)]
+    knows = [concept for concept in CONCEPTS if name in (*concept.near, *concept.documented, *concept.here)]
     return (*takes, *(concept for concept in knows if concept not in takes))

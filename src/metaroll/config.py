@@ -20,10 +20,8 @@ import functools
 import inspect
 import math
 import re
-import sys
 import types
 import typing
-import warnings
 from abc import ABCMeta
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +30,6 @@ from typing import Annotated, Any, ParamSpec, TypeVar
 import numpy as np
 
 from metaroll.checks import check_number, check_whole
-from metaroll.concepts import CONCEPTS, Concept, concept_names, concepts_named
 from metaroll.errors import (
     LARGEST_COUNT,
     LARGEST_SEED,
@@ -42,11 +39,10 @@ from metaroll.errors import (
     option_text,
     said,
     shortened,
-    unknown_name,
 )
+from metaroll.option_names import GIVEN, names_here, understood, unknown_options
 
 __all__ = [
-    "GIVEN",
     "MISSING",
     "Added",
     "Bounds",
@@ -66,25 +62,16 @@ __all__ = [
     "described",
     "described_values",
     "former_names",
-    "frames_of_ours",
     "largest_integer",
     "merge_layers",
-    "names_here",
-    "near_options",
     "options_of",
     "parts_of",
     "understands",
-    "understood",
-    "unknown_options",
     "unused",
-    "value_here",
 ]
 
 MISSING: Any = inspect.Parameter.empty
 """Default of an option that has none."""
-
-GIVEN = "the options"
-"""Where values come from that were typed, as flags or keywords, rather than written into a file."""
 
 
 class RunFile(str):
@@ -131,13 +118,13 @@ class UnusedWhere:
     other: str
     value: Any = None
 
-    def why(self, values: Mapping[str, Any]) -> str:
-        """Why it changes nothing; empty where it does."""
+    def why(self, name: str, values: Mapping[str, Any]) -> str:
+        """Why the field called ``name`` changes nothing; empty where it does."""
         value = values.get(self.other, MISSING)
         if value is MISSING or value != self.value:
             return ""
-        is_now = f"{option_name(self.other)} is {value!r}"
-        return is_now + (f": give {option_text(self.other)}, too" if value is None else "")
+        is_now = f"{option_name(self.other, name)} is {value!r}"
+        return is_now + (f": give {option_text(self.other, beside=name)}, too" if value is None else "")
 
 
 @dataclass(frozen=True)
@@ -147,12 +134,12 @@ class UsedWhere:
     other: str
     value: Any = None
 
-    def why(self, values: Mapping[str, Any]) -> str:
-        """Why it changes nothing; empty where it does."""
+    def why(self, name: str, values: Mapping[str, Any]) -> str:
+        """Why the field called ``name`` changes nothing; empty where it does."""
         value = values.get(self.other, MISSING)
         if value is MISSING or value == self.value:
             return ""
-        return f"{option_name(self.other)} is {value!r}; leave that out, and it counts"
+        return f"{option_name(self.other, name)} is {value!r}; leave that out, and it counts"
 
 
 Whole = Annotated[int, Bounds(1)]
@@ -563,182 +550,6 @@ def described(config: Any, kind: type[Config] | None = None) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in sorted(values.items()))
 
 
-# ----------------------------------------------------------------------------------------------------- names of others
-def understood(
-    values: Mapping[str, Any], options: Iterable[Option], written: Callable[[str], str] = str
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """``values`` with the names of their options, instead of those of other libraries or of former versions.
-
-    What is no option under any name stays as it is, for ``unknown_options``.
-
-    Args:
-        values: Name -> value.
-        options: All options there are.
-        written: How an option of that name is written, for messages.
-
-    Returns:
-        The values, and for options that were given by another name: name here -> that name (for ``named_as``).
-
-    Raises:
-        ValueError: One option is given twice, by two names.
-    """
-    options = list(options)
-    result: dict[str, Any] = {}
-    source: dict[str, str] = {}
-    for given, value in values.items():
-        for name in names_here(given, options, written):
-            if name in source:
-                raise ValueError(
-                    f"{written(name)} is given twice, by {written(source[name])} and {written(given)}: keep one"
-                )
-            source[name], result[name] = given, value_here(given, name, value, written)
-    return result, {name: given for name, given in source.items() if name != given}
-
-
-def names_here(given: str, options: Sequence[Option], written: Callable[[str], str] = str) -> list[str]:
-    """The options that ``given`` means; itself, if that is not known. Of a former name is warned."""
-    names = {option.name for option in options}
-    if given in names:
-        return [given]
-    former = [option.name for option in options if option.was == given]
-    if former and any(given in concept.documented for concept in concepts_named(given)):
-        return former  # a name of the documents, which are forever
-    for concept in concepts_named(given):
-        here = [field for field in concept.fields if field in names]
-        means_it = given in concept.taken or (given in concept.documented and given not in concept.near)
-        if here and means_it and names.isdisjoint(concept.unless):
-            return here
-    for name in former:
-        warnings.warn(
-            f"{written(given)} is called {written(name)} now; the old name will be an error in version 0.4",
-            DeprecationWarning,
-            stacklevel=frames_of_ours(),
-        )
-        return [name]
-    return [given]
-
-
-def value_here(given: str, name: str, value: Any, written: Callable[[str], str] = str) -> Any:
-    """What ``value`` behind the name ``given`` of another library is in the option ``name`` that it means.
-
-    Raises:
-        ValueError: There is more to it than one option can say.
-    """
-    for concept in concepts_named(given) if isinstance(value, str) else ():
-        if name in concept.fields and given in concept.taken:
-            if value in concept.values:
-                return concept.values[value]
-            if concept.more and value.startswith(tuple(concept.values)):
-                known = " or ".join(map(repr, concept.values))
-                raise ValueError(f"{written(given)} must be a number or {known}, got {value!r}: {concept.more}")
-    return value
-
-
-def frames_of_ours() -> int:
-    """``stacklevel`` of a warning that is about the code of whoever calls this library."""
-    frame, count = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "metaroll":
-        frame, count = frame.f_back, count + 1
-    return count
-
-
-def near_options(
-    name: str,
-    value: str,
-    known: Iterable[str],
-    written: Callable[[str], str] = option_text,
-    *,
-    notes: bool = True,
-    absent: bool = True,
-    foreign: bool = True,
-) -> str:
-    """What may be meant by an option that is not ``known``, as a sentence; empty where there is no guess.
-
-    Args:
-        name: What the user typed, dashes or underscores.
-        value: What stands behind it at the command line; empty for nothing.
-        known: Names of all options there are, dashes or underscores.
-        written: How an option of that name is written.
-        notes: Say how it is used.
-        absent: The options are all there are of an algorithm: what none is for can be said.
-        foreign: Names of other libraries are taken.
-    """
-    known = list(known)
-    plain = _plain(name)
-    texts = {_plain(option): option for option in known}
-    if plain in ("set", "override", "o", "opt", "option", "param", "hparam"):
-        other, equals, rest = value.partition("=")
-        example = f"--{other.replace('_', '-')} {rest}" if equals and other else "--epochs 20"
-        return f"every option is a flag of its own: {example}" + _unknown_there(other, known)
-    concepts = concepts_named(plain)
-    there = [concept for concept in concepts if any(field in texts for field in concept.fields)]
-    if there:
-        fields = dict.fromkeys(field for concept in there for field in concept.fields if field in texts)
-        note = said(there[0].in_python, there[0].note) if notes else ""
-        return f"did you mean {' or '.join(map(written, fields))}?" + (f" ({note})" if note else "")
-    if concepts:  # what is known is no misspelled name of something else
-        if not absent:
-            return ""
-        return _answer_without_field(concepts, notes) or f"nothing here stands for it ({concepts[0].name})"
-    here = [concept for concept in CONCEPTS if not texts.keys().isdisjoint(concept.fields)]
-    others = {other for concept in here if texts.keys().isdisjoint(concept.unless) for other in concept.taken}
-    near = difflib.get_close_matches(plain, sorted(texts.keys() | (others if foreign else set())), n=3, cutoff=0.75)
-    if not near and absent and (known_name := difflib.get_close_matches(plain, concept_names(), n=1, cutoff=0.85)):
-        return near_options(known_name[0], value, known, written, notes=notes, foreign=foreign)
-    near = near or difflib.get_close_matches(plain, sorted(texts), n=3, cutoff=0.55)
-    return f"did you mean {' or '.join(written(match) for match in near)}?" if near else ""
-
-
-def _answer_without_field(concepts: Sequence[Concept], notes: bool) -> str:
-    """What stands for concepts of which no option is there; empty where nothing is known of them."""
-    for concept in concepts:
-        note = said(concept.in_python, "") if notes else ""
-        for answer in (concept.absent, note) if concept.fields else (note, concept.absent):
-            if answer:
-                return answer
-    return ""
-
-
-def unknown_options(
-    values: Iterable[str], known: Iterable[str], where: str, *, absent: bool = True
-) -> UnknownNameError | None:
-    """Error for the names in ``values`` that are no options, all at once; ``None`` where there are none.
-
-    Args:
-        values: Names that were given.
-        known: Names of all options there are.
-        where: What gave them.
-        absent: See ``near_options``.
-    """
-    known = list(known)
-    wrong = [str(name) for name in values if name not in known]
-    if not wrong:
-        return None
-    typed = where == GIVEN
-    write = option_text if typed else repr
-    hints = {name: near_options(name, "", known, write, notes=typed, absent=absent) for name in wrong}
-    place = "" if typed else f" (in {where})"
-    if len(wrong) == 1:
-        if not hints[wrong[0]] and concepts_named(_plain(wrong[0])):  # nothing that is written like it is meant
-            return UnknownNameError(f"unknown option{place} {wrong[0]!r}. Known: {', '.join(sorted(known))}")
-        if not hints[wrong[0]]:
-            return unknown_name(f"option{place}", wrong[0], known)
-        return UnknownNameError(f"unknown option{place} {wrong[0]!r}; {hints[wrong[0]]}")
-    listed = [f"{name!r}: {hint or 'nothing here is like it'}" for name, hint in hints.items()]
-    return UnknownNameError(f"unknown options{place} {'; '.join(listed)}")
-
-
-def _plain(name: str) -> str:
-    return name.lstrip("-").replace("-", "_")
-
-
-def _unknown_there(name: str, known: Iterable[str]) -> str:
-    """A further guess, if ``name`` is no option, either."""
-    missing = name and _plain(name) not in map(_plain, known)
-    guess = near_options(name, "", known) if missing else ""
-    return f"; of --{name.replace('_', '-')}, {guess}" if guess else ""
-
-
 # ------------------------------------------------------------------------------------------ values from flags and files
 def _is_listed(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes)
@@ -788,4 +599,6 @@ def merge_layers(options: Iterable[Option], layers: Iterable[tuple[str, Mapping[
 
 def unused(options: Iterable[Option], values: Mapping[str, Any]) -> dict[str, str]:
     """Options that change nothing with these ``values``, as their fields say: name -> why."""
-    return {option.name: why for option in options for other in option.unused if (why := other.why(values))}
+    return {
+        option.name: why for option in options for other in option.unused if (why := other.why(option.name, values))
+    }

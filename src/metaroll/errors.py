@@ -371,27 +371,35 @@ def name_given(name: str) -> str | None:
     return _CALLED.get().get(name)
 
 
-def option_name(name: str) -> str:
-    """How a message calls an option: ``batch_size`` in Python, ``--batch-size`` at the command line, or as given."""
-    return name_given(name) or said(name, _flag(name))
+def option_name(name: str, beside: str = "") -> str:
+    """How a message calls an option: ``batch_size`` in Python, ``--batch-size`` at the command line, or as given.
+
+    ``beside`` is that of ``option_text``.
+    """
+    return name_given(name) or (name if _in_file(beside) else said(name, _flag(name)))
+
+
+def _in_file(name: str) -> bool:
+    """Whether a file has set an option."""
+    return isinstance(name_given(name), FileKey)
 
 
 def _flag(name: str) -> str:
     return _FLAGS.get(name, "--" + name.replace("_", "-"))
 
 
-def option_text(name: str, value: Any = None) -> str:
+def option_text(name: str, value: Any = None, beside: str = "") -> str:
     """How an option is set: ``device="cpu"`` in Python, ``--device cpu`` in a shell, ``device: cpu`` if a file set it.
 
     Args:
         name: Its name in Python.
         value: A value to show; ``None`` shows the option alone (``--device``, ``device=...``).
+        beside: Another option that it goes with: where a file set that, this one belongs there, too.
     """
-    called = _CALLED.get().get(name)
-    if isinstance(called, FileKey):
-        return (
-            called.key if value is None else f"{called.key}: {value if isinstance(value, str) else json.dumps(value)}"
-        )
+    called = name_given(name)
+    key = called.key if isinstance(called, FileKey) else name if called is None and _in_file(beside) else ""
+    if key:
+        return key if value is None else f"{key}: {value if isinstance(value, str) else json.dumps(value)}"
     flag = called if called is not None and called.startswith("--") else _flag(name)
     name = name if called is None or called == flag else called
     if value is None:
@@ -434,10 +442,14 @@ def command_text(command: str, *words: str | Path) -> str:
     return shlex.join(["metaroll", command, *map(str, words)])
 
 
-def unknown_name(what: str, name: str, known: Iterable[str]) -> UnknownNameError:
-    """Error for an unknown ``name``: ``unknown environment 'chetah-vel'; did you mean 'cheetah-vel'? Known: ...``."""
+def unknown_name(what: str, name: str, known: Iterable[str], *, guess: bool = True) -> UnknownNameError:
+    """Error for an unknown ``name``: ``unknown environment 'chetah-vel'; did you mean 'cheetah-vel'? Known: ...``.
+
+    Without ``guess`` it lists what is known, and no more.
+    """
     known = sorted(known)
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or [n for n in known if n.lower() == name.lower()]
+    near = near if guess else []
     hint = f"; did you mean {' or '.join(repr(n) for n in near)}?" if near else "."
     # A long list would hide what is meant, if that is known.
     listed = f"{len(known)} names" if near and len(known) > _MOST_LISTED else ", ".join(known)

@@ -52,7 +52,7 @@ def test_commands_name_benchmarks_that_exist_and_options_that_there_are(tmp_path
         assert program == "metaroll"
         if arguments[0] == "train":  # refused for the number of workers alone, after all else has been looked at
             assert main([*arguments, "--num-workers", "100000"]) == 2
-            assert "num_workers must be at most" in capsys.readouterr().err
+            assert "--num-workers must be at most" in capsys.readouterr().err
         else:
             assert main(arguments) == 2
             assert "is not a metaroll run directory" in capsys.readouterr().err

@@ -100,7 +100,7 @@ def test_every_command_has_help(capsys, command):
         (["demo", "--epoch", "3"], "unknown option --epoch; did you mean --epochs? See metaroll demo --help"),
         (["demo", "--xyz", "3"], "unknown option --xyz; see metaroll demo --help"),
         (["demo", "--out", ""], "--out must name a folder"),
-        (["demo", "--num-workers", "100000"], "num_workers must be at most"),
+        (["demo", "--num-workers", "100000"], "--num-workers must be at most"),
         (["demo", "--seed", "one"], "--seed must be a whole number, got 'one'"),
         (["demo", "one"], "unexpected argument 'one'"),
         (["resume"], "the folder of the run is missing"),

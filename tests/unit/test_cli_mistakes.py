@@ -137,6 +137,30 @@ ROWS = [
     Mistake("train pearl point-robot --config unknown.yaml", "'batch_sise'", "did you mean", "'batch_size'"),
     Mistake("train pearl point-robot --config text.yaml", "text.yaml", "must hold lines", "name: value"),
     Mistake("train pearl point-robot --config scalar.yaml", "64", "a list", "hidden_sizes in scalar.yaml"),
+    # -- words of other commands and libraries -------------------------------------------------------------------------
+    Mistake("infer qcp-st --num-rounds x", "'x'", "a whole number", "--num-rounds must"),
+    Mistake("infer qcp-st --density-estimator maf", "--density-estimator", "--method", "EstimatorConfig(model=...)"),
+    Mistake("infer qcp-st --training-batch-size 3", "--training-batch-size", "--method", "Config(batch_size=...)"),
+    Mistake("evaluate runs/ppo --num-episodes 3", "--num-episodes", "did you mean", "--episodes"),
+    Mistake("evaluate runs/pearl --n-test-tasks 3", "--n-test-tasks", "did you mean", "--num-tasks"),
+    Mistake("resume runs/pearl --learning-rate 1", "--learning-rate cannot", "(--qf-lr)", "--learning-rate ... --out"),
+    Mistake("resume runs/ppo --gama 1", "--gama", "did you mean --gamma?", "cannot change in a run"),
+    Mistake("resume runs/ppo --budget soon", "'soon'", "a time above 0", "--budget must"),
+    Mistake("train cem Pendulum-v1 --batchsize 3", "--batchsize", "there are no minibatches", "--help"),
+    Mistake("train ppo Pendulum-v1 --save-every 3", "--save-every", "did you mean --snapshot-gap", "--snapshot-mode"),
+    # -- what a file says, which learners and services refuse ----------------------------------------------------------
+    Mistake("train sac Pendulum-v1 --config big.yaml", "got 3000", "(buffer_size in big.yaml)", "batch_size in big"),
+    Mistake("train sac Pendulum-v1 --config big.yaml --seeds 2", "3000", "(buffer_size in big.yaml)", "batch_size in"),
+    Mistake(
+        "train sac Pendulum-v1 --config big.yaml --batch-size 2000", "got 2000", "buffer_size in big", "--batch-size"
+    ),
+    Mistake("train sac Pendulum-v1 --config twice.yaml", "gamma and discount", "given twice", "twice.yaml: discount"),
+    Mistake("train ppo qcp-st --config privileged.yaml", "privileged in", "got True", 'domain_params: ["pole_mass"]'),
+    Mistake(
+        "train ppo qcp-st --config privileged.yaml --domain-params pole_mass --seeds 0", "got 0", "at least 1", "--s"
+    ),
+    Mistake("train sac Pendulum-v1 --config dashes.yaml", "'policy-lr'", "in dashes.yaml", "mean 'policy_lr'?"),
+    Mistake("train ppo Pendulum-v1 --config budget.yaml", "'soon'", "a time above 0", "budget in budget.yaml"),
     Mistake(
         "train ppo Pendulum-v1 --randomize default", "--randomize default", "no usual ranges", "--randomize-param g="
     ),
@@ -184,6 +208,11 @@ def place(tmp_path_factory) -> Path:
         "unknown.yaml": "batch_sise: 3",
         "text.yaml": "just words",
         "scalar.yaml": "hidden_sizes: 64",
+        "big.yaml": "{batch_size: 3000, buffer_size: 1000}",
+        "twice.yaml": "{gamma: 0.9, discount: 0.9}",
+        "privileged.yaml": "privileged: true",
+        "dashes.yaml": "policy-lr: 0.1",
+        "budget.yaml": "budget: soon",
     }
     for name, text in texts.items():
         (folder / name).write_text(text)

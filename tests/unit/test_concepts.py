@@ -12,11 +12,12 @@ import metaroll
 from metaroll import configs
 from metaroll.cli.options import renamed_flags
 from metaroll.concepts import CONCEPTS, concepts_named
-from metaroll.config import near_options, options_of, understood
+from metaroll.config import options_of
 from metaroll.configs import EngineConfig, EstimatorConfig, InferenceOptions
 from metaroll.configs.table import CONFIGS, run_options
 from metaroll.errors import UnknownNameError, UsageError, in_shell
 from metaroll.learners.base import ConfigField
+from metaroll.option_names import near_options, understood
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES
 
 ALL_NAMES = sorted({option.name for algo in ALGORITHM_NAMES for option in run_options(algo)})
@@ -187,6 +188,20 @@ def test_a_name_that_may_mean_two_things_is_answered_with_both() -> None:
         metaroll.agent("maml", "point-navigation", lr=0.1)
 
 
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("verbose", "did you mean progress="),
+        ("num_steps", "did you mean env_steps="),
+        ("population", r"it is an option of metaroll\.agent\(algo, env, population="),
+        ("nonsense", "there are env_steps, epochs, callbacks, progress"),
+    ],
+)
+def test_what_is_no_argument_of_learn_is_answered(name: str, answer: str) -> None:
+    with pytest.raises(TypeError, match=f"^learn has no argument '{name}': {answer}"):
+        metaroll.agent("cem", "CartPole-v1").learn(**{name: 3})  # pyright: ignore[reportArgumentType]
+
+
 def test_options_have_no_name_twice_within_an_algorithm() -> None:
     for algo, kinds in CONFIGS.items():
         for config in kinds:
@@ -233,6 +248,18 @@ def test_a_name_for_several_options_counts_where_one_of_them_does() -> None:
         ("dqn", "polyak", "did you mean target_update_steps="),
         ("dqn", "critic_lr", "did you mean learning_rate="),
         ("td3", "exploration_fraction", "does not fall here"),
+        ("td3", "alpha", "there is no weight of the entropy here"),
+        ("pearl", "alpha", "there is no weight of the entropy here"),
+        ("sac", "alpha", r"did you mean temperature=\.\.\.\?$"),
+        ("ppo", "alpha", "did you mean learning_rate="),
+        ("ars", "n_samples", r"did you mean num_directions=\.\.\.\? \(pairs: half of the candidates\)"),
+        ("ppo", "batchsize", r"did you mean batch_size=\.\.\.\?$"),
+        ("cem", "batchsize", "there are no minibatches"),
+        ("dqn", "polcy", "networks come from the preset"),
+        ("ppo", "progress", r"agent\.learn\(\.\.\., progress=False\) shows nothing"),
+        ("ppo", "num_train_steps", "did you mean num_passes="),
+        ("sac", "pretrained", r"metaroll\.load\(folder\)"),
+        ("sac", "pretrainings", "Known: batch_size, "),
     ],
 )
 def test_answers_are_true_of_the_algorithm(algo: str, name: str, answer: str) -> None:

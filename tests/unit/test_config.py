@@ -33,10 +33,10 @@ from metaroll.config import (
     merge_layers,
     options_of,
     parts_of,
-    understood,
     unused,
 )
 from metaroll.errors import UnknownNameError, in_shell, named_as, option_name, option_text
+from metaroll.option_names import understood
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,9 +19,10 @@ from typing import Annotated, Any, TypeVar
 import tyro
 from rich.console import Console
 
-from metaroll.config import MISSING, Config, Option, largest_integer, names_here, near_options, options_of, value_here
+from metaroll.config import MISSING, Config, Option, largest_integer, options_of
 from metaroll.data.folders.links import refuse_link
 from metaroll.errors import UnknownNameError, UsageError, blame_input, command_text, name_given, option_text, shortened
+from metaroll.option_names import names_here, near_options, value_here
 from metaroll.training.display.consoles import HelpShown, make_console
 
 __all__ = [

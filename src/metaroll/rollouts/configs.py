@@ -60,19 +60,19 @@ def check_num_workers(num_workers: int, config: WorkersConfig | None) -> None:
         )
 
 
-def check_address(address: str | None) -> None:
-    """``ValueError`` unless ``address`` can be that of a cluster (or is ``None``)."""
+def check_address(address: str | None, name: str = "address") -> None:
+    """``ValueError`` unless ``address``, an option called ``name``, can be that of a cluster (or is ``None``)."""
     if address is None or address in ("auto", "local"):
         return
     if "://" in address:
         raise ValueError(
-            f"address must be 'HOST:PORT' of a Ray cluster, got {address!r}: Ray Client is not supported, run the "
+            f"{name} must be 'HOST:PORT' of a Ray cluster, got {address!r}: Ray Client is not supported, run the "
             "program on a node of the cluster"
         )
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ValueError(
-            f"address must be 'HOST:PORT' of a Ray cluster (`ray start --head` prints it), 'auto' or 'local', got "
+            f"{name} must be 'HOST:PORT' of a Ray cluster (`ray start --head` prints it), 'auto' or 'local', got "
             f"{address!r}"
         )
 

@@ -19,9 +19,11 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from metaroll.cli.options import Output, parse, parse_command, renamed_flags, unset, with_config
+from metaroll.concepts import concepts_named
 from metaroll.config import options_of
 from metaroll.configs.inference import InferenceOptions, LoopOptions
-from metaroll.errors import UsageError, blame_input, command_text
+from metaroll.errors import UnknownNameError, UsageError, blame_input, command_text, named_as
+from metaroll.inference.configs import EstimatorConfig
 from metaroll.training.display.consoles import escape, show_line
 from metaroll.training.display.timing import about
 from metaroll.training.evaluation.inference_result import ONE_MORE_ROUND, PAGE
@@ -62,14 +64,33 @@ def infer(arguments: Sequence[str]) -> None:
         "Recorded rollouts become a posterior over the parameters of SIM, with predictions of held-out rollouts and a "
         "page. Train on it: metaroll train ALGO SIM --tasks FOLDER. docs/inference.md"
     )
-    renamed, _ = renamed_flags(arguments, options_of(InferenceOptions))
-    names, given = parse_command(
-        with_config(_InferArguments, "inference", InferenceOptions),
-        renamed,
-        usage,
-        about,
-        "the name of the simulator is missing",
-    )
+    kind = with_config(_InferArguments, "inference", InferenceOptions)
+    renamed, called = renamed_flags(arguments, options_of(InferenceOptions))
+    with named_as(called):
+        try:
+            names, given = parse_command(kind, renamed, usage, about, "the name of the simulator is missing")
+        except UnknownNameError:
+            _refuse_settings_of_networks(arguments)
+            raise
+        _infer(arguments, names, given, usage)
+
+
+def _refuse_settings_of_networks(arguments: Sequence[str]) -> None:
+    """Error if an option is one of the estimator, which the method sets here."""
+    known = {option.name for option in options_of(EstimatorConfig)} - {
+        option.name for option in options_of(InferenceOptions)
+    }
+    for flag in (argument.split("=")[0] for argument in arguments if argument.startswith("--")):
+        name = flag[2:].replace("-", "_")
+        meant = [name, *(field for concept in concepts_named(name) for field in concept.fields)]
+        if field := next((field for field in meant if field in known), ""):
+            raise UnknownNameError(
+                f"unknown option {flag}; --method sets how networks learn, EstimatorConfig({field}=...) in Python "
+                "(docs/inference.md)"
+            )
+
+
+def _infer(arguments: Sequence[str], names: Sequence[str], given: Any, usage: str) -> None:
     from metaroll.data.folders.kinds import INFER
     from metaroll.data.folders.taking import refuse_foreign, take
     from metaroll.data.recordings import load_rollouts
@@ -115,7 +136,7 @@ def infer(arguments: Sequence[str]) -> None:
     console.print(f"page {escape(str(page))}", soft_wrap=True)
     words = ["train", "ALGO", names[0], "--tasks", folder]
     if EnvSource.of(names[0]).spec.max_episode_length is None:
-        words += ["--max-path-length", str(max(map(len, rollouts)))]
+        words += ["--max-steps", str(max(map(len, rollouts)))]
     when = "train on it" if found.trusted else "once the checks pass"
     when = when if found.checks else "nothing was checked (--no-checks); if it is right"
     console.print(f"{when}: {escape(command_text(*words))}", soft_wrap=True)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from metaroll.cli import options as cli
 from metaroll.cli.commands.train_help import USAGE, arguments_class, show_algorithm_help, show_general_help
 from metaroll.cli.options import AsTrained, Newest, Output, Switch, parse_command, unset
-from metaroll.config import GIVEN
 from metaroll.configs.run import SnapshotMode
 from metaroll.configs.table import ADAPTING, run_options
 from metaroll.diagnostics.report import one_line
 from metaroll.errors import MetarollError, UnknownNameError, UsageError, blame_input, command_text, named_as
+from metaroll.option_names import GIVEN, near_options
 from metaroll.training.algorithms.other_names import swapped_names
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, example_envs, require_known
 from metaroll.training.store import run_folder
@@ -242,10 +242,11 @@ def _train(algo: str, env: str, rest: list[str]) -> None:
             seed_group.refuse_existing_group(group)
         else:
             run_folder.refuse_existing(folder)
-    if files.seeds > 1:
-        _show_group(group, seed_group.train_group(group, console), given.output)
-    else:
-        _print_json(start(config, folder, console), given.output)
+    with named_as(experiments.names_given(algo, [*layers, (GIVEN, values)])):
+        if files.seeds > 1:
+            _show_group(group, seed_group.train_group(group, console), given.output)
+        else:
+            _print_json(start(config, folder, console), given.output)
 
 
 def _defaults(algo: str, env: str, rest: Sequence[str]) -> tuple[str, list[tuple[str, dict[str, Any]]], dict[str, Any]]:
@@ -259,8 +260,8 @@ def _defaults(algo: str, env: str, rest: Sequence[str]) -> tuple[str, list[tuple
     layers = [] if file is None else [run_config.file_layer(Path(file).expanduser(), algo, env)]
     if size is not None and layers and layers[0][1].get("size", size) != size:
         raise UsageError(f"--size {size} does not fit {file}, which is of size {layers[0][1]['size']}: omit one")
-    # What a file has no effect with, flags may add.
-    return env, layers, experiments.resolve(algo, env, layers, size=size, kept=True)
+    # What a file has no effect with, or goes with, flags may add.
+    return env, layers, experiments.resolve(algo, env, layers, size=size, kept=True, final=False)
 
 
 def _algorithm_and_environment(arguments: Sequence[str]) -> tuple[tuple[str, str], list[str]]:
@@ -336,20 +337,26 @@ def _refuse_lasting(arguments: Sequence[str]) -> None:
     file = run_folder.GROUP_FILE if (folder / run_folder.GROUP_FILE).is_file() else run_folder.CONFIG_FILE
     if not (folder / file).is_file():
         return
-    config = run_folder.read_config(folder, file)
+    config, changeable = run_folder.read_config(folder, file), cli.flags_of(_ResumeArguments)
     fixed = {flag: option for option in run_options(config["algo"]) for flag in cli.flags_for(option)}
-    fixed = {flag: option for flag, option in fixed.items() if flag not in cli.flags_of(_ResumeArguments)}
-    rest, given = cli.renamed_flags(rest, run_options(config["algo"]))
-    typed = (argument.split("=")[0].replace("_", "-") for argument in rest)
-    if (flag := next((flag for flag in typed if flag in fixed), None)) is not None:
-        kept = config[fixed[flag].section].get(fixed[flag].name)
-        anew = command_text(
-            "train", config["algo"], config["env"], "--config", folder / file, flag, "...", "--out", "DIR"
-        )
-        raise UsageError(
-            f"{given.get(fixed[flag].name, flag)} cannot change in a run that goes on, it is {kept!r} in "
-            f"{folder / file}: `{anew}` trains another run with it"
-        )
+    fixed = {flag: option for flag, option in fixed.items() if flag not in changeable}
+    for typed in (argument.split("=")[0].replace("_", "-") for argument in rest if argument.startswith("--")):
+        flags = [flag for flag in cli.renamed_flags([typed], run_options(config["algo"]))[0] if flag in fixed]
+        if flags:
+            kept = {flag: config[fixed[flag].section].get(fixed[flag].name) for flag in flags}
+            values = ", ".join(f"{value!r} ({flag})" for flag, value in kept.items())
+            values = values if len(flags) > 1 else repr(kept[flags[0]])
+            anew = command_text(
+                "train", config["algo"], config["env"], "--config", folder / file, typed, "...", "--out", "DIR"
+            )
+            raise UsageError(
+                f"{typed} cannot change in a run that goes on, it is {values} in {folder / file}: `{anew}` trains "
+                "another run with it"
+            )
+        if typed not in changeable and not near_options(typed, "", changeable, absent=False, foreign=False):
+            near = near_options(typed, "", [one.name for one in fixed.values()], notes=False, absent=False)
+            if near:
+                raise UnknownNameError(f"unknown option {typed}; {near} That cannot change in a run that goes on")
 
 
 def evaluate(arguments: Sequence[str]) -> None:

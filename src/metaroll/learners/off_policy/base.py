@@ -26,6 +26,7 @@ from metaroll.learners.off_policy.trainer import ReplayTrainer
 from metaroll.learners.runner import Runner
 from metaroll.learners.snapshots import fingerprint_of, load_or_keep
 from metaroll.learners.training import Progress, TrainingTasks, horizon_of, train
+from metaroll.option_names import frames_of_ours
 from metaroll.policies.encoders import is_image
 from metaroll.seeding import derive_seed, fresh_seed
 from metaroll.types import EnvSpec
@@ -510,5 +511,5 @@ def _warn_of_integers(spec: EnvSpec) -> None:
                 warnings.warn(
                     f"{name} holds integers up to {most}, which enter networks as they are: scale them, to [0, 1] say "
                     "(gymnasium.wrappers.TransformObservation)",
-                    stacklevel=4,
+                    stacklevel=frames_of_ours(),
                 )

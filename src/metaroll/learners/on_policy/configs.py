@@ -80,10 +80,11 @@ class PPOConfig(PPOUpdate, ScaledActions, Evaluated):
         if len(set(self.domain_params)) != len(self.domain_params):
             raise self.wrong("domain_params", "differ from one another")
         if self.privileged and not self.domain_params:
-            how = option_text("domain_params", ["pole_mass"])
-            raise self.wrong(
-                "privileged", f"be left out without {option_name('domain_params')}", f"or name them: {how}"
+            name, how = (
+                option_name("domain_params", "privileged"),
+                option_text("domain_params", ["pole_mass"], "privileged"),
             )
+            raise self.wrong("privileged", f"be left out without {name}", f"or name them: {how}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -180,7 +180,7 @@ def _randomizer(env: str, randomize: str, texts: Sequence[str], generator: int) 
     try:
         return _RANDOMIZERS[randomize](env, generator=generator)
     except ValueError as error:
-        example = option_text("randomize_param", [_EXAMPLES.get(env, "NAME=LOW:HIGH")])
+        example = option_text("randomize_param", [_EXAMPLES.get(env, "NAME=LOW:HIGH")], beside="randomize")
         raise ValueError(
             f"{option_text('randomize', randomize)} cannot be used in {env}, for which no usual ranges are known: say "
             f"what varies, as in {example}, or train in the nominal environment with "

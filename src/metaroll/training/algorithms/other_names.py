@@ -6,10 +6,10 @@ For options that is ``metaroll.concepts``.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from metaroll.config import near_options
 from metaroll.errors import command_text, said
+from metaroll.option_names import Named, names_here, near_options
 
 __all__ = [
     "swapped_names",
@@ -73,9 +73,12 @@ def swapped_names(names: Sequence[str], algorithms: Sequence[str]) -> str:
     return ""
 
 
-def unknown_argument(name: str, known: Sequence[str]) -> str:
-    """What to say of an argument of ``Agent.learn`` that is not ``known``."""
-    hint = _ARGUMENTS.get(name) or near_options(name, "", known, absent=False) or f"there are {', '.join(known)}"
+def unknown_argument(name: str, known: Sequence[str], options: Iterable[Named]) -> str:
+    """What to say of an argument of ``Agent.learn`` that is not ``known``; ``options`` are those of the algorithm."""
+    hint = _ARGUMENTS.get(name) or near_options(name, "", known, absent=False)
+    if not hint and not {option.name for option in options}.isdisjoint(names_here(name, list(options))):
+        hint = f"it is an option of metaroll.agent(algo, env, {name}=...)"
+    hint = hint or f"there are {', '.join(known)}"
     return f"learn has no argument {name!r}: {hint}"
 
 

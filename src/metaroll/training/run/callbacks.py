@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol, final
 
 from metaroll.checks import check_number, check_whole, described
-from metaroll.errors import UnknownNameError
+from metaroll.errors import UnknownNameError, option_name
 from metaroll.learners.foreign import as_algorithm
 
 __all__ = [
@@ -168,7 +168,7 @@ class TimeBudget(RunCallback):
     """
 
     def __init__(self, budget: float | str) -> None:
-        self._text, self._seconds = str(budget), parse_duration("budget", budget)
+        self._text, self._seconds = str(budget), parse_duration(option_name("budget"), budget)
 
     def before_save(self, runner: RunInProgress, epoch: int, metrics: Mapping[str, float]) -> None:
         """Nothing: the runner knows the time."""

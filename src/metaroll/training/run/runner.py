@@ -12,11 +12,12 @@ from types import TracebackType
 from typing import Any
 
 from metaroll.checks import check_seed, check_whole, described
-from metaroll.config import config_of, frames_of_ours, understands
+from metaroll.config import config_of, understands
 from metaroll.configs.evaluation import EvaluationConfig, MetaEvaluationConfig
 from metaroll.errors import NotSetupError, named_as
 from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.foreign import as_algorithm
+from metaroll.option_names import frames_of_ours
 from metaroll.rollouts.configs import EngineConfig
 from metaroll.rollouts.workers.pool import PoolTimeouts
 from metaroll.seeding import derive_seed, fresh_seed

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Never, final
 from packaging.version import InvalidVersion, Version
 
 from metaroll.checks import check_path, check_whole, described
-from metaroll.config import GIVEN
+from metaroll.configs.table import run_options
 from metaroll.data.folders.atomic_files import temporary_path
 from metaroll.data.folders.contents import copy_folder, move_folder, remove_folder, replace_folder
 from metaroll.data.folders.kinds import AGENT, RUN, SNAPSHOT
@@ -26,6 +26,7 @@ from metaroll.envs.lookup.registry import is_given, name_given
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import SnapshotError, UnknownNameError, named_as
 from metaroll.learners.base import MetaRLAlgorithm
+from metaroll.option_names import GIVEN
 from metaroll.policies.actor import Actor
 from metaroll.policies.adapters import as_policy
 from metaroll.seeding import derive_seed
@@ -183,7 +184,7 @@ class Agent(Actor):
     @classmethod
     def _made(cls, algo: str, env: str, options: Mapping[str, Any], run_dir: str | Path | None) -> Agent:
         config = _resolved(algo, env, options)
-        names = experiments.names_given(algo, options)
+        names = experiments.names_given(algo, [(GIVEN, options)])
         with named_as(names):
             made = cls(config, experiments.build(config), options)
         made._wanted, made._names = None if run_dir is None else Path(run_dir), names
@@ -282,7 +283,8 @@ class Agent(Actor):
             ValueError: ``env_steps`` or ``epochs`` is below 1, or both are given.
         """
         if others:
-            raise TypeError(unknown_argument(next(iter(others)), ("env_steps", "epochs", "callbacks", "progress")))
+            known, options = ("env_steps", "epochs", "callbacks", "progress"), run_options(self.config["algo"])
+            raise TypeError(unknown_argument(next(iter(others)), known, options))
         if env_steps is not None and epochs is not None:
             raise ValueError(f"give env_steps or epochs, got both ({env_steps}, {epochs})")
         env_steps = int(env_steps) if isinstance(env_steps, float) and env_steps.is_integer() else env_steps  # 1e6

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from metaroll.config import GIVEN
 from metaroll.envs.point.point_robot import go_to
+from metaroll.option_names import GIVEN
 from metaroll.policies.adapters import ScriptedPolicy
 from metaroll.seeding import derive_seed
 from metaroll.training.algorithms.registry import size_values

@@ -15,7 +15,7 @@ import gymnasium
 import torch
 from threadpoolctl import threadpool_limits
 
-from metaroll.config import GIVEN, MISSING, Option, RunFile, merge_layers, options_of, parts_of, understood, unused
+from metaroll.config import MISSING, Option, RunFile, merge_layers, options_of, parts_of, unused
 from metaroll.configs.run import RunConfig
 from metaroll.configs.table import CONFIGS, evaluation_config, run_options
 from metaroll.envs.base.task_family import USUAL_TEST_TASKS, USUAL_TRAIN_TASKS
@@ -30,6 +30,7 @@ from metaroll.envs.lookup.registry import (
 )
 from metaroll.envs.lookup.source import make_env
 from metaroll.errors import FileKey, MetarollError, UsageError, named_as, option_name, option_text, said, unknown_name
+from metaroll.option_names import GIVEN, understood
 from metaroll.rollouts.configs import EngineConfig, check_address
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.rollouts.workers.pool import PoolTimeouts
@@ -88,10 +89,10 @@ def check_machine(run: RunConfig) -> None:
     most = max(16, 4 * (os.cpu_count() or 1))
     if run.num_workers > most and run.transport != "ray":
         raise ValueError(
-            f"num_workers must be at most {most} on this machine, got {run.num_workers}: more of them than "
-            f"processors ({os.cpu_count()}) only take memory"
+            f"{option_name('num_workers')} must be at most {most} on this machine, got {run.num_workers}: more of them "
+            f"than processors ({os.cpu_count()}) only take memory"
         )
-    check_address(run.ray_address)
+    check_address(run.ray_address, option_name("ray_address"))
     if run.transport == "ray":
         require_ray()
     if run.tensorboard:
@@ -176,6 +177,7 @@ def resolve(
     command: str = "train",
     size: str | None = None,
     kept: bool = False,
+    final: bool = True,
 ) -> dict[str, Any]:
     """The complete configuration: constructor defaults < task family < preset < size < ``layers``, all written out.
 
@@ -188,16 +190,11 @@ def resolve(
         command: What the run is started by.
         size: One of ``SIZES``; ``None`` takes that of the layers, else ``default_size``.
         kept: The layers are what a run has kept, which is taken as it is: options without effect are no error.
+        final: Nothing is added to the layers: options that do not go together are an error.
     """
     check_names(algo, env)
     description, options = get_algorithm(algo), run_options(algo)
-    named = [(where, *_named(values, options, kept)) for where, values in layers]
-    layers = [(where, values) for where, values, _ in named]
-    names: dict[str, str] = {}
-    for where, given, others in named:  # what the strongest layer calls it
-        called = {name: others.get(name, name) for name in given} if where != GIVEN else others
-        here = called if where == GIVEN else {name: FileKey(key, where) for name, key in called.items()}
-        names = {name: key for name, key in names.items() if name not in given} | here
+    layers, names = _named(layers, options, kept)
     known = {option.name for option in options}
     sizes = description.sizes(env)
     own = {name: value for name, value in sizes.items() if name in known and value is not None}
@@ -206,9 +203,10 @@ def resolve(
     ours = [("the environment", own), ("the preset", preset(algo, env)), ("the size", sized)]
     with named_as(names):
         values = _settled(algo, env, ours, layers, kept) | {"size": size}
-        check_machine(parts_of(RunConfig, values))
-        for kind in (*CONFIGS[algo], evaluation_config(algo)):
-            parts_of(kind, values)
+        if final:
+            check_machine(parts_of(RunConfig, values))
+            for kind in (*CONFIGS[algo], evaluation_config(algo)):
+                parts_of(kind, values)
     sections: dict[str, Any] = {"command": command, "algo": algo, "env": env}
     for option in options:
         sections.setdefault(option.section, {})[option.name] = values[option.name]
@@ -250,17 +248,33 @@ def _settled(
     return values
 
 
-def names_given(algo: str, values: Mapping[str, Any]) -> dict[str, str]:
-    """What options of an algorithm were given as, where that is another name (see ``named_as``)."""
-    return _named(values, run_options(algo), kept=True)[1]
+def names_given(algo: str, layers: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, str]:
+    """What options of an algorithm are called in what ``resolve`` is given, for errors later on (see ``named_as``)."""
+    return _named(layers, run_options(algo), kept=True)[1]
 
 
-def _named(values: Mapping[str, Any], options: Sequence[Option], kept: bool) -> tuple[dict[str, Any], dict[str, str]]:
-    """See ``understood``; of former names is warned, unless a run has ``kept`` them."""
-    with warnings.catch_warnings():
-        if kept:
-            warnings.simplefilter("ignore", DeprecationWarning)
-        return understood(values, options)
+def _named(
+    layers: Iterable[tuple[str, Mapping[str, Any]]], options: Sequence[Option], kept: bool
+) -> tuple[list[tuple[str, dict[str, Any]]], dict[str, str]]:
+    """``layers`` with the names here, and what options are called in the strongest of them that gives them.
+
+    Of former names is warned, unless a run has ``kept`` them.
+    """
+    known: list[tuple[str, dict[str, Any]]] = []
+    names: dict[str, str] = {}
+    for where, given in layers:
+        with warnings.catch_warnings():
+            if kept:
+                warnings.simplefilter("ignore", DeprecationWarning)
+            try:
+                values, others = understood(given, options)
+            except ValueError as error:
+                raise error if where == GIVEN else ValueError(f"{where}: {error}") from error
+        if where != GIVEN:
+            others = {name: FileKey(others.get(name, name), where) for name in values}
+        names = {name: called for name, called in names.items() if name not in values} | others
+        known.append((where, values))
+    return known, names
 
 
 def _size_of(algo: str, env: str, layers: Sequence[tuple[str, Mapping[str, Any]]]) -> str | None:

@@ -32,6 +32,7 @@ from metaroll.errors import (
     option_name,
     said,
 )
+from metaroll.option_names import GIVEN
 from metaroll.rollouts.failures import without_advice
 from metaroll.rollouts.workers.ray_session import head_address
 from metaroll.tasks.leak_guard import SplitReport, check_split
@@ -325,7 +326,9 @@ def _checked(config: Mapping[str, Any], folder: Path, from_epoch: int | str | No
         check_run(config, folder, trust, from_epoch)
         # Runs of older versions name no size: they were of none that has a name now. Nor how tasks were held out.
         older = {"size": None, "held_out": "after_training"}
-        layers = [(str(folder / run_folder.CONFIG_FILE), {**older, **flat_values(config)})]
+        values, kept = flat_values(config), flat_values(run_folder.read_config(folder))
+        changes = {name: value for name, value in values.items() if name not in kept or kept[name] != value}
+        layers = [(str(folder / run_folder.CONFIG_FILE), {**older, **values}), (GIVEN, changes)]
         return experiments.resolve(config["algo"], config["env"], layers, config.get("command", "train"), kept=True)
 
 

@@ -276,14 +276,18 @@ class Snapshotter:
             raise ValueError(f"snapshot_mode must be one of {known}, got {snapshot_mode!r}")
         check_whole("snapshot_gap", snapshot_gap)
         if snapshot_mode == "last" and snapshot_gap != 1:
-            raise ValueError(f"snapshot_mode 'last' needs snapshot_gap=1, got {snapshot_gap}; use 'gap_overwrite'")
+            one = option_text("snapshot_gap", 1)
+            raise ValueError(
+                f"{option_name('snapshot_mode')} 'last' needs {one}, got {snapshot_gap}; use 'gap_overwrite'"
+            )
         if snapshot_mode == "gap_overwrite" and snapshot_gap == 1:
-            raise ValueError("snapshot_mode 'gap_overwrite' needs a snapshot_gap above 1, got 1; use 'last'")
+            mode, gap = option_name("snapshot_mode"), option_name("snapshot_gap")
+            raise ValueError(f"{mode} 'gap_overwrite' needs {gap} above 1, got 1; use 'last'")
         if check_whole("keep_last", keep_last) > 1 and snapshot_mode not in _REPLACING:
             what = "writes none" if snapshot_mode == "none" else "keeps all that it writes"
             raise ValueError(
-                f"keep_last is for snapshot_mode {' or '.join(map(repr, _REPLACING))}, got {keep_last} with "
-                f"{snapshot_mode!r}, which {what}"
+                f"{option_name('keep_last')} is for {option_name('snapshot_mode')} "
+                f"{' or '.join(map(repr, _REPLACING))}, got {keep_last} with {snapshot_mode!r}, which {what}"
             )
         self.snapshot_dir = Path(snapshot_dir)
         self.snapshot_mode = snapshot_mode

@@ -1,0 +1,218 @@
+"""Names of options: what a name of another library, a former one or a misspelled one means among those there are."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from metaroll.concepts import CONCEPTS, Concept, concept_names, concepts_named
+from metaroll.errors import UnknownNameError, option_text, said, unknown_name
+
+__all__ = [
+    "GIVEN",
+    "Named",
+    "frames_of_ours",
+    "names_here",
+    "near_options",
+    "understood",
+    "unknown_options",
+    "value_here",
+]
+
+GIVEN = "the options"
+"""Where values come from that were typed, as flags or keywords, rather than written into a file."""
+
+
+class Named(Protocol):
+    """What is asked of an option here: its name, and the one before (empty for none)."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def was(self) -> str: ...
+
+
+def understood(
+    values: Mapping[str, Any], options: Iterable[Named], written: Callable[[str], str] = str
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """``values`` with the names of their options, instead of those of other libraries or of former versions.
+
+    What is no option under any name stays as it is, for ``unknown_options``.
+
+    Args:
+        values: Name -> value.
+        options: All options there are.
+        written: How an option of that name is written, for messages.
+
+    Returns:
+        The values, and for options that were given by another name: name here -> that name (for ``named_as``).
+
+    Raises:
+        ValueError: One option is given twice, by two names.
+    """
+    options = list(options)
+    result: dict[str, Any] = {}
+    source: dict[str, str] = {}
+    for given, value in values.items():
+        for name in names_here(given, options, written):
+            if name in source:
+                raise ValueError(
+                    f"{written(name)} is given twice, by {written(source[name])} and {written(given)}: keep one"
+                )
+            source[name], result[name] = given, value_here(given, name, value, written)
+    return result, {name: given for name, given in source.items() if name != given}
+
+
+def names_here(given: str, options: Sequence[Named], written: Callable[[str], str] = str) -> list[str]:
+    """The options that ``given`` means; itself, if that is not known. Of a former name is warned."""
+    names = {option.name for option in options}
+    if given in names:
+        return [given]
+    former = [option.name for option in options if option.was == given]
+    if former and any(given in concept.documented for concept in concepts_named(given)):
+        return former  # a name of the documents, which are forever
+    for concept in concepts_named(given):
+        here = [field for field in concept.fields if field in names]
+        means_it = given in concept.taken or (given in concept.documented and given not in concept.near)
+        if here and means_it and names.isdisjoint(concept.unless):
+            return here
+    for name in former:
+        warnings.warn(
+            f"{written(given)} is called {written(name)} now; the old name will be an error in version 0.4",
+            DeprecationWarning,
+            stacklevel=frames_of_ours(),
+        )
+        return [name]
+    return [given]
+
+
+def value_here(given: str, name: str, value: Any, written: Callable[[str], str] = str) -> Any:
+    """What ``value`` behind the name ``given`` of another library is in the option ``name`` that it means.
+
+    Raises:
+        ValueError: There is more to it than one option can say.
+    """
+    for concept in concepts_named(given) if isinstance(value, str) else ():
+        if name in concept.fields and given in concept.taken:
+            if value in concept.values:
+                return concept.values[value]
+            if concept.more and value.startswith(tuple(concept.values)):
+                known = " or ".join(map(repr, concept.values))
+                raise ValueError(f"{written(given)} must be a number or {known}, got {value!r}: {concept.more}")
+    return value
+
+
+def frames_of_ours() -> int:
+    """``stacklevel`` of a warning that is about the code of whoever calls this library."""
+    frame, count = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "metaroll":
+        frame, count = frame.f_back, count + 1
+    return count
+
+
+def near_options(
+    name: str,
+    value: str,
+    known: Iterable[str],
+    written: Callable[[str], str] = option_text,
+    *,
+    notes: bool = True,
+    absent: bool = True,
+    foreign: bool = True,
+) -> str:
+    """What may be meant by an option that is not ``known``, as a sentence; empty where there is no guess.
+
+    Args:
+        name: What the user typed, dashes or underscores.
+        value: What stands behind it at the command line; empty for nothing.
+        known: Names of all options there are, dashes or underscores.
+        written: How an option of that name is written.
+        notes: Say how it is used.
+        absent: The options are all there are of an algorithm: what none is for can be said.
+        foreign: Names of other libraries are taken.
+    """
+    known = list(known)
+    plain = _plain(name)
+    texts = {_plain(option): option for option in known}
+    if plain in ("set", "override", "o", "opt", "option", "param", "hparam"):
+        other, equals, rest = value.partition("=")
+        example = f"--{other.replace('_', '-')} {rest}" if equals and other else "--epochs 20"
+        return f"every option is a flag of its own: {example}" + _unknown_there(other, known)
+    if plain in texts:  # but for its dashes
+        return f"did you mean {written(plain)}?"
+    concepts = concepts_named(plain)
+    there = [concept for concept in concepts if any(field in texts for field in concept.here)]
+    if there:
+        fields = dict.fromkeys(field for concept in there for field in concept.here if field in texts)
+        note = said(there[0].in_python, there[0].note) if notes else ""
+        return f"did you mean {' or '.join(map(written, fields))}?" + (f" ({note})" if note else "")
+    if concepts:  # what is known is no misspelled name of something else
+        if not absent:
+            return ""
+        return _answer_without_field(concepts, notes) or f"nothing here stands for it ({concepts[0].name})"
+    here = [concept for concept in CONCEPTS if not texts.keys().isdisjoint(concept.fields)]
+    others = {other for concept in here if texts.keys().isdisjoint(concept.unless) for other in concept.taken}
+    near = difflib.get_close_matches(plain, sorted(texts.keys() | (others if foreign else set())), n=3, cutoff=0.75)
+    if not near and absent and (known_name := difflib.get_close_matches(plain, concept_names(), n=1, cutoff=0.85)):
+        return near_options(known_name[0], value, known, written, notes=notes, foreign=foreign)
+    near = near or difflib.get_close_matches(plain, sorted(texts), n=3, cutoff=0.65)
+    meant = {match: {match} & texts.keys() or _fields_of(match, here) for match in near}
+    near = [match for match in near if meant[match] not in [meant[other] for other in near[: near.index(match)]]]
+    return f"did you mean {' or '.join(written(match) for match in near)}?" if near else ""
+
+
+def _fields_of(name: str, concepts: Iterable[Concept]) -> set[str]:
+    """What a name of another library stands for."""
+    return {field for concept in concepts if name in concept.taken for field in concept.fields}
+
+
+def _answer_without_field(concepts: Sequence[Concept], notes: bool) -> str:
+    """What stands for concepts of which no option is there; empty where nothing is known of them."""
+    for concept in concepts:
+        note = said(concept.in_python, "") if notes else ""
+        for answer in (concept.absent, note) if concept.fields else (note, concept.absent):
+            if answer:
+                return answer
+    return ""
+
+
+def unknown_options(
+    values: Iterable[str], known: Iterable[str], where: str, *, absent: bool = True
+) -> UnknownNameError | None:
+    """Error for the names in ``values`` that are no options, all at once; ``None`` where there are none.
+
+    Args:
+        values: Names that were given.
+        known: Names of all options there are.
+        where: What gave them.
+        absent: See ``near_options``.
+    """
+    known = list(known)
+    wrong = [str(name) for name in values if name not in known]
+    if not wrong:
+        return None
+    typed = where == GIVEN
+    write = option_text if typed else repr
+    hints = {name: near_options(name, "", known, write, notes=typed, absent=absent) for name in wrong}
+    place = "" if typed else f" (in {where})"
+    if len(wrong) == 1:
+        if not hints[wrong[0]]:
+            return unknown_name(f"option{place}", wrong[0], known, guess=False)
+        return UnknownNameError(f"unknown option{place} {wrong[0]!r}; {hints[wrong[0]]}")
+    listed = [f"{name!r}: {hint or 'nothing here is like it'}" for name, hint in hints.items()]
+    return UnknownNameError(f"unknown options{place} {'; '.join(listed)}")
+
+
+def _plain(name: str) -> str:
+    return name.lstrip("-").replace("-", "_").lower()
+
+
+def _unknown_there(name: str, known: Iterable[str]) -> str:
+    """A further guess, if ``name`` is no option, either."""
+    missing = name and _plain(name) not in map(_plain, known)
+    guess = near_options(name, "", known) if missing else ""
+    return f"; of --{name.replace('_', '-')}, {guess}" if guess else ""
