@@ -7,16 +7,58 @@ that would execute.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.machinery
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-__all__ = ["add_code_folder", "forbid", "lies_in", "look_in", "module_files"]
+from metaroll.errors import MetarollError, UnknownNameError, unknown_name
+
+__all__ = ["OwnCodeError", "add_code_folder", "attribute_of", "forbid", "lies_in", "look_in", "module_files"]
 
 _folders: list[str] = []
 """Folders of the user's modules that are not on the path yet (see ``look_in``)."""
+
+
+class OwnCodeError(MetarollError, ImportError):
+    """A module of yours cannot be imported, or what it holds cannot be used."""
+
+
+def attribute_of(name: str, what: str, explained: Callable[[Exception], str | None] | None = None) -> Any:
+    """What ``module:attribute`` stands for; imports the module.
+
+    Args:
+        name: The module and the attribute, both perhaps with dots.
+        what: What it is meant to be, in messages: ``"environment"``.
+        explained: Says, of an error while the module is imported, what the user can do, if that is known.
+
+    Raises:
+        UnknownNameError: There is no such module, or nothing of this name in it.
+        OwnCodeError: The module cannot be imported.
+    """
+    module_name, _, attribute = name.partition(":")
+    add_code_folder()
+    try:
+        value = importlib.import_module(module_name)
+    except Exception as error:
+        missing = getattr(error, "name", None)
+        if isinstance(error, ModuleNotFoundError) and missing and f"{module_name}.".startswith(f"{missing}."):
+            raise UnknownNameError(
+                f"unknown {what} {name!r}: there is no module {missing!r} in the current folder, or among what is "
+                "installed; run in the folder of your file, and leave its .py out"
+            ) from error
+        reason = f"{type(error).__name__}: {error}; the same happens in python -c 'import {module_name}'"
+        advice = None if explained is None else explained(error)
+        raise OwnCodeError(f"{module_name} cannot be imported for {name!r}: {advice or reason}") from error
+    where = module_name
+    for part in attribute.split("."):
+        if not hasattr(value, part):
+            raise unknown_name(f"name in {where}", part, [n for n in vars(value) if not n.startswith("_")])
+        value, where = getattr(value, part), f"{where}.{part}"
+    return value
 
 
 def look_in(folder: str) -> None:
