@@ -1094,7 +1094,7 @@ def agent(algo: Literal["rsac"], env: Any, **options: Unpack[RsacOptions]) -> Ag
 def agent(algo: Literal["hill-climbing"], env: Any, **options: Unpack[HillClimbingOptions]) -> Agent: ...
 @overload
 def agent(
-    algo: str,
+    algo: str | Algorithm,
     env: Any,
     *,
     seed: int = 0,
@@ -1105,7 +1105,8 @@ def agent(
     """An agent that can learn: networks and values come from the preset of the environment, as on the command line.
 
     Args:
-        algo: Name of the algorithm, ``ppo`` or ``pearl`` say (``metaroll list`` shows all).
+        algo: Name of the algorithm, ``ppo`` or ``pearl`` say (``metaroll list`` shows all), ``"module:attribute"`` of
+            one of yours, or its ``Algorithm`` itself.
         env: An id of Gymnasium or a name of ours, ``"module:attribute"``, a ``TaskFamily``, an environment (which is
             copied), or a class or function that makes one.
         seed: Seed of everything.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,10 @@ from metaroll.training.evaluation.evaluator import PolicyEvaluator
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.types import EnvUpdate
 
-__all__ = ["Algorithm", "Values", "Work"]
+__all__ = ["API", "Algorithm", "Values", "Work"]
+
+API = 1
+"""Version of this interface: another number where a row that was written before does not work any more."""
 
 Values = Mapping[str, Any]
 """A value for each option of a run, or of an algorithm, by name."""
@@ -88,6 +91,10 @@ class Algorithm:
             its randomness comes from the seed.
         work: What a run does with these values of the algorithm's options.
         amount: What one epoch of a learner takes, or what the run needs, in a few words.
+        api: Version of the interface that the row was written for (``API``); ours need not say it.
+        purpose: What the algorithm does, in a few words that go on behind its name.
+        common: Option name -> value, where a config has no, or another, default.
+        presets: Name of an environment -> values that are known to work there, instead of ``common``.
         adapts: Whether it adapts to each task, and is evaluated before and after that.
         sizes: Values of options that follow from an environment; ``ValueError`` where the algorithm cannot learn there.
         tasks: What to train in (``None``: the nominal environment), and held-out tasks (none: as it is); the second
@@ -111,6 +118,10 @@ class Algorithm:
     build: Callable[[BuildOptions, Any, Sequence[EnvUpdate]], Any]
     work: Callable[[Values], Work]
     amount: Callable[[Any, Values], str]
+    api: int | None = None
+    purpose: str = ""
+    common: Values = field(default_factory=dict)
+    presets: Mapping[str, Values] = field(default_factory=dict)
     adapts: bool = False
     sizes: Callable[[str], Values] = env_sizes
     tasks: Callable[[BuildOptions, int | None], tuple[Any, list[EnvUpdate]]] = training_tasks
