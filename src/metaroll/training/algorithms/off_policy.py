@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from metaroll.config import parts_of
-from metaroll.configs.algorithms import ReluNetworks, Replay
+from metaroll.configs.algorithms import Domains, GoalReplay, ReluNetworks, Replay
 from metaroll.configs.table import CONFIGS
 from metaroll.data.replay.replay_buffer import ReplayBuffer
 from metaroll.data.replay.streams import check_observations
@@ -40,7 +40,7 @@ from metaroll.training.algorithms.algorithm import Algorithm, Values, Work
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.types import EnvSpec, EnvUpdate
 
-__all__ = ["ROWS"]
+__all__ = ["ROWS", "off_policy_row"]
 
 Networks = tuple[ActingPolicy | None, torch.nn.Module | None]
 """A policy and its Q function; ``None``: the learner's own, or it says what is wrong with the spaces."""
@@ -176,35 +176,37 @@ def _greedy(spec: EnvSpec, given: BuildOptions) -> Networks:
     return GreedyQPolicy(spec, sizes, activation, dueling=given.values["dueling"], **options), None
 
 
-def _row(name: str, learner: Kind, networks: MakesNetworks, kind: Callable[[EnvSpec], Kind] | None = None) -> Algorithm:
-    """An off-policy algorithm.
+def off_policy_row(
+    name: str,
+    learner: Kind,
+    networks: MakesNetworks,
+    kind: Callable[[EnvSpec], Kind] | None = None,
+    **more: Any,
+) -> Algorithm:
+    """The row of an off-policy learner, which collects and replays as ours do.
 
     Args:
         name: Its name.
-        learner: What learns.
-        networks: Its policy and Q function.
+        learner: What learns; its ``config_class`` has its options, beside those of networks, replay and domains.
+        networks: Policy and Q function of the spaces and the options; ``None`` for the learner's own.
         kind: What learns the actions of a spec, where there are several.
+        more: Other members of the row.
     """
-    return Algorithm(
-        name=name,
-        configs=CONFIGS[name],
-        learner=learner,
-        build=functools.partial(_build, kind or (lambda _: learner), networks),
-        work=_work,
-        amount=_amount,
-        largest_batch=_batch_size,
-    )
+    configs = CONFIGS.get(name, (learner.config_class, ReluNetworks, Domains, GoalReplay))
+    usual = {"work": _work, "amount": _amount, "largest_batch": _batch_size}
+    build = functools.partial(_build, kind or (lambda _: learner), networks)
+    return Algorithm(**{"name": name, "configs": configs, "learner": learner, "build": build, **usual, **more})
 
 
 ROWS = {
     row.name: row
     for row in (
-        _row("dqn", DQN, _greedy),
-        _row("ddpg", DDPG, functools.partial(_deterministic, 1)),
-        _row("td3", TD3, functools.partial(_deterministic, 2)),
-        _row("sac", SAC, _soft, _soft_learner),
-        _row("tqc", TQC, _quantiles),
-        _row("rsac", RecurrentSAC, _recurrent),
+        off_policy_row("dqn", DQN, _greedy),
+        off_policy_row("ddpg", DDPG, functools.partial(_deterministic, 1)),
+        off_policy_row("td3", TD3, functools.partial(_deterministic, 2)),
+        off_policy_row("sac", SAC, _soft, _soft_learner),
+        off_policy_row("tqc", TQC, _quantiles),
+        off_policy_row("rsac", RecurrentSAC, _recurrent),
     )
 }
 """The algorithms by name."""

@@ -29,6 +29,7 @@ __all__ = [
     "GROUP",
     "Installed",
     "PluginError",
+    "differs",
     "installed",
     "is_named",
     "is_other",
@@ -211,3 +212,21 @@ def origin(name: str) -> dict[str, str]:
     if files and files[-1].is_file():
         found["sha256"] = hashlib.sha256(read_bytes(files[-1].resolve(), _MOST_BYTES)).hexdigest()
     return found
+
+
+def differs(name: str, kept: Any) -> str:
+    """What is another thing now than ``origin`` was when a run began; empty where nothing is, or it was not kept.
+
+    Args:
+        name: Name of the algorithm.
+        kept: The entry of the run.
+    """
+    if not isinstance(kept, Mapping):
+        return ""
+    here = origin(name)
+    if "version" in kept and kept["version"] != here.get("version", ""):
+        now = here.get("version", "not installed")
+        return f"the run began with {kept.get('distribution')} {kept['version']} for {name}, which is {now} here"
+    if "sha256" in kept and kept["sha256"] != here.get("sha256"):
+        return f"the file of {name} has been changed since the run began, which goes on with what it holds now"
+    return ""
