@@ -837,7 +837,7 @@ class OffPolicy(RolloutLimit, Evaluated, total=False):
     cycles_per_epoch: int
     """Cycles of an epoch; each collects steps, and then takes gradient steps. Without a preset: 20."""
     max_eval_steps: int | None
-    """The same in evaluations; None means max_steps. Without a preset: None."""
+    """Maximum number of steps of a rollout in evaluations; None means max_steps. Without a preset: None."""
     gradient_steps: int
     """Gradient steps of each cycle. Without a preset: 50."""
     batch_size: int
@@ -993,7 +993,7 @@ class RsacOptions(
     cycles_per_epoch: int
     """Cycles of an epoch; each collects steps, and then takes gradient steps. Without a preset: 20."""
     max_eval_steps: int | None
-    """The same in evaluations; None means max_steps. Without a preset: None."""
+    """Maximum number of steps of a rollout in evaluations; None means max_steps. Without a preset: None."""
     gradient_steps: int
     """Gradient steps of each cycle. Without a preset: 50."""
     batch_size: int

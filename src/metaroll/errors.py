@@ -38,6 +38,7 @@ __all__ = [
     "ReplayError",
     "RolloutError",
     "RunExistsError",
+    "RunWarning",
     "ShapeError",
     "SlotError",
     "SnapshotError",
@@ -46,6 +47,7 @@ __all__ = [
     "UntrustedRunError",
     "UsageError",
     "WorkerLost",
+    "about_option",
     "blame_input",
     "command_text",
     "in_shell",
@@ -304,6 +306,10 @@ class SlotError(MetarollError, RuntimeError):
         return f"{self.where or 'the environment'} failed in {place}{cause}"
 
 
+class RunWarning(RuntimeWarning):
+    """Something about a run that its user should know, and can mend."""
+
+
 class UsageError(MetarollError, ValueError):
     """The command line (or a configuration file) asks for something that makes no sense."""
 
@@ -371,6 +377,15 @@ def name_given(name: str) -> str | None:
     return _CALLED.get().get(name)
 
 
+@contextlib.contextmanager
+def about_option(name: str) -> Iterator[None]:
+    """Built-in errors inside are about the value of an option, which they do not know: its name goes before."""
+    try:
+        yield
+    except (ValueError, KeyError) as error:
+        raise type(error)(f"{option_name(name)}: {error}") from error
+
+
 def option_name(name: str, beside: str = "") -> str:
     """How a message calls an option: ``batch_size`` in Python, ``--batch-size`` at the command line, or as given.
 
@@ -389,7 +404,7 @@ def _flag(name: str) -> str:
 
 
 def option_text(name: str, value: Any = None, beside: str = "") -> str:
-    """How an option is set: ``device="cpu"`` in Python, ``--device cpu`` in a shell, ``device: cpu`` if a file set it.
+    """How an option is set: ``device="cpu"``, ``--device cpu`` in a shell, ``device: cpu in my.yaml`` if a file set it.
 
     Args:
         name: Its name in Python.
@@ -399,7 +414,8 @@ def option_text(name: str, value: Any = None, beside: str = "") -> str:
     called = name_given(name)
     key = called.key if isinstance(called, FileKey) else name if called is None and _in_file(beside) else ""
     if key:
-        return key if value is None else f"{key}: {value if isinstance(value, str) else json.dumps(value)}"
+        place = called.removeprefix(key) if isinstance(called, FileKey) else ""
+        return key if value is None else f"{key}: {value if isinstance(value, str) else json.dumps(value)}{place}"
     flag = called if called is not None and called.startswith("--") else _flag(name)
     name = name if called is None or called == flag else called
     if value is None:

@@ -141,7 +141,14 @@ ROWS = [
     Mistake("infer qcp-st --num-rounds x", "'x'", "a whole number", "--num-rounds must"),
     Mistake("infer qcp-st --density-estimator maf", "--density-estimator", "--method", "EstimatorConfig(model=...)"),
     Mistake("infer qcp-st --training-batch-size 3", "--training-batch-size", "--method", "Config(batch_size=...)"),
-    Mistake("evaluate runs/ppo --num-episodes 3", "--num-episodes", "did you mean", "--episodes"),
+    Mistake("evaluate runs/ppo --num-episodes 0", "--num-episodes must", "at least 1", "got 0"),
+    Mistake("evaluate runs/ppo --no-posterior-sampling", "--no-posterior-sampling", "that adapt", "--episodes N"),
+    Mistake("evaluate runs/ppo --num-test-tasks 3", "--num-test-tasks is for", "held-out tasks", "--episodes N"),
+    Mistake("train ppo Pendulum-v1 --transport serial --num-workers 2", "--num-workers", "got 2", "--transport pr"),
+    Mistake("train ppo Pendulum-v1 --randomize-param mm=1:2", "--randomize-param", "'mm'", "did you mean 'm'"),
+    Mistake("train ppo Pendulum-v1 --config vary.yaml", "randomize_param in vary.yaml", "'mm'", "did you mean 'm'"),
+    Mistake("train sac Pendulum-v1 --config seeds.yaml", "seeds in seeds.yaml", "a group of runs", "--seeds 3"),
+    Mistake("train sac Pendulum-v1 --config command.yaml", "(in command.yaml)", "'command'", "Known"),
     Mistake("evaluate runs/pearl --n-test-tasks 3", "--n-test-tasks", "did you mean", "--num-tasks"),
     Mistake("resume runs/pearl --learning-rate 1", "--learning-rate cannot", "(--qf-lr)", "--learning-rate ... --out"),
     Mistake("resume runs/ppo --gama 1", "--gama", "did you mean --gamma?", "cannot change in a run"),
@@ -154,7 +161,9 @@ ROWS = [
     Mistake(
         "train sac Pendulum-v1 --config big.yaml --batch-size 2000", "got 2000", "buffer_size in big", "--batch-size"
     ),
-    Mistake("train sac Pendulum-v1 --config twice.yaml", "gamma and discount", "given twice", "twice.yaml: discount"),
+    Mistake(
+        "train sac Pendulum-v1 --config twice.yaml", "discount in twice.yaml", "given twice", "by gamma in twice.yaml"
+    ),
     Mistake("train ppo qcp-st --config privileged.yaml", "privileged in", "got True", 'domain_params: ["pole_mass"]'),
     Mistake(
         "train ppo qcp-st --config privileged.yaml --domain-params pole_mass --seeds 0", "got 0", "at least 1", "--s"
@@ -213,6 +222,9 @@ def place(tmp_path_factory) -> Path:
         "privileged.yaml": "privileged: true",
         "dashes.yaml": "policy-lr: 0.1",
         "budget.yaml": "budget: soon",
+        "vary.yaml": "randomize_param: [mm=1:2]",
+        "seeds.yaml": "seeds: 3",
+        "command.yaml": "command: train",
     }
     for name, text in texts.items():
         (folder / name).write_text(text)

@@ -285,7 +285,7 @@ def test_without_matplotlib_a_run_ends_with_a_message_instead_of_pictures(drawin
         (["--device", "abacus"], "device"),
         (["--device", "meta"], "--device meta cannot be used here"),
         (["--num-workers", "100000"], "--num-workers must be at most"),
-        (["--num-workers", "2", "--transport", "serial"], "--num-workers must be 1 with --engine serial"),
+        (["--num-workers", "2", "--transport", "serial"], "--num-workers must be 1 with --transport serial"),
         (["--num-train-tasks", "0"], "--num-train-tasks must be an integer of at least 1, got 0"),
         (["--num-test-tasks", "0"], "--num-test-tasks must be an integer of at least 1, got 0"),
         (["--hidden-sizes", "8", "10000000", "10000000"], "more than this machine has"),

@@ -667,7 +667,7 @@ def test_names_of_other_libraries_get_ours_all_at_once() -> None:
             "ppo",
             {"transport": "serial", "num_workers": 2},
             'num_workers must be 1 with transport="serial"',
-            "--num-workers must be 1 with --engine serial",
+            "--num-workers must be 1 with --transport serial",
         ),
         ("ppo", {"randomize": "default"}, 'randomize_param=["g=', "--randomize-param g="),
         ("pearl", {}, "metaroll.agent('pearl', family)", "my_env:family"),

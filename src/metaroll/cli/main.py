@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
-from metaroll.errors import MetarollError, command_text, in_shell, unknown_name
+from metaroll.errors import MetarollError, RunWarning, command_text, in_shell, unknown_name
 from metaroll.own_code import look_in
 from metaroll.own_frames import frames_of_user, innermost
 from metaroll.processes.children import guard_program
@@ -184,7 +184,7 @@ def _warning_text(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
     """What concerns the user is one line, as errors are; what concerns code says where."""
-    if category is UserWarning or (category is DeprecationWarning and " is called --" in str(message)):
+    if category in (UserWarning, RunWarning) or (category is DeprecationWarning and " is called " in str(message)):
         return warning_line(str(message))
     return f"{filename}:{lineno}: {category.__name__}: {message}\n"
 

@@ -135,6 +135,8 @@ def renamed_flags(arguments: Sequence[str], options: Sequence[Option]) -> tuple[
             names |= dict.fromkeys(here, flag)
         else:
             flags = [flag]
+            if here and not no and plain != option_text(here[0]):
+                names[here[0]] = plain
         for name in here:
             if typed.setdefault(name, plain) != plain and no == "" and not typed[name].startswith("--no-"):
                 raise UsageError(f"{option_text(name)} is given twice, by {typed[name]} and {plain}: keep one")

@@ -48,7 +48,7 @@ class OffPolicyRLAlgorithm(OffPolicyLearner[OffPolicyConfig]):
         discount: Discount factor.
         steps_per_epoch: Cycles of an epoch; each collects steps, and then takes gradient steps.
         max_path_length: Maximum number of steps of a rollout; ``None`` means the environment's time limit.
-        max_eval_path_length: The same in evaluations; ``None`` means max_path_length.
+        max_eval_path_length: Maximum number of steps of a rollout in evaluations; ``None`` means max_path_length.
         n_train_steps: Gradient steps of each cycle.
         buffer_batch_size: Replayed steps of a gradient step.
         min_buffer_size: Environment steps to collect before the first gradient step.

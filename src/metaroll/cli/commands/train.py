@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,16 @@ from metaroll.cli.options import AsTrained, Newest, Output, Switch, parse_comman
 from metaroll.configs.run import SnapshotMode
 from metaroll.configs.table import is_known, run_options
 from metaroll.diagnostics.report import one_line
-from metaroll.errors import MetarollError, UnknownNameError, UsageError, blame_input, command_text, named_as
+from metaroll.errors import (
+    MetarollError,
+    UnknownNameError,
+    UsageError,
+    blame_input,
+    command_text,
+    named_as,
+    option_name,
+    option_text,
+)
 from metaroll.option_names import GIVEN, near_options
 from metaroll.training.algorithms.other_names import swapped_names
 from metaroll.training.algorithms.registry import (
@@ -372,7 +382,38 @@ def _refuse_lasting(arguments: Sequence[str]) -> None:
 def evaluate(arguments: Sequence[str]) -> None:
     """Adapt the newest snapshot of a run to held-out tasks."""
     about = "Adapts the newest snapshot to tasks that it was not trained on."
-    names, given = parse_command(_EvaluateArguments, arguments, "metaroll evaluate RUN [options]", about, _MISSING)
+    words, called = _words_of_evaluate(arguments)
+    with named_as(called):
+        names, given = parse_command(_EvaluateArguments, words, "metaroll evaluate RUN [options]", about, _MISSING)
+        _evaluate(names, given)
+
+
+def _words_of_evaluate(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """The flags of this command where those of ``train`` were typed; and these, by the names of what they set here."""
+    names, _ = cli.take_positionals(arguments, 1, cli.flags_of(_EvaluateArguments, valued_only=True))
+    adapts = False
+    with contextlib.suppress(MetarollError, OSError):  # which are told later on
+        adapts = bool(names) and _adapts(run_folder.read_config(run_folder.find_run(names[0])))
+    here = {
+        "--num-test-tasks": "--num-tasks",
+        "--num-adaptation-episodes": "--episodes",
+        "--num-episodes": "--adapted-episodes" if adapts else "--episodes",
+    }
+    words: list[str] = []
+    called: dict[str, str] = {}
+    for word in arguments:
+        typed, equals, value = word.partition("=")
+        flag = here.get(typed.replace("_", "-"), typed)
+        if flag != typed:
+            called[flag[2:].replace("-", "_")] = typed
+        no = typed.startswith("--no-") and f"--{typed[5:]}" in ("--posterior-sampling", "--deterministic-exploration")
+        if no:
+            called[typed[5:].replace("-", "_")] = typed
+        words += [f"--{typed[5:]}", "False"] if no else [f"{flag}{equals}{value}"]
+    return words, called
+
+
+def _evaluate(names: Sequence[str], given: Any) -> None:
     with blame_input():
         folder = run_folder.find_run(names[0])
         config = run_folder.read_config(folder)
@@ -384,8 +425,8 @@ def evaluate(arguments: Sequence[str]) -> None:
     counts = {"episodes": given.episodes, "num_tasks": given.num_tasks}
     counts |= {name: value for name, value in adaptation.items() if type(value) is int}
     with blame_input():
-        require_at_least({"--" + name.replace("_", "-"): value for name, value in counts.items()}, 1)
-        require_at_least({"--seed": given.seed}, 0)
+        require_at_least({option_name(name): value for name, value in counts.items()}, 1)
+        require_at_least({option_name("seed"): given.seed}, 0)
         changes = _evaluator_changes(config, given.episodes, adaptation)
         out = folder if given.out is None else _folder(given.out)
         cli.file_to_write("--out", str(out / run_folder.EVALUATION_FILE), [".json"])
@@ -413,8 +454,8 @@ def _evaluator_changes(config: Mapping[str, Any], episodes: int | None, given: M
     """Arguments of the evaluator that differ from those of the run; ``given`` are the options of ``_Adaptation``."""
     if not _adapts(config):
         for name in given:
-            flag = "--" + name.replace("_", "-")
-            raise UsageError(f"{flag} is for algorithms that adapt; ask for more episodes with --episodes N")
+            more = option_text("episodes", "N")
+            raise UsageError(f"{option_name(name)} is for algorithms that adapt; ask for more episodes with {more}")
         return {} if episodes is None else {"num_episodes": episodes}
     changes = {"num_episodes" if name == "adapted_episodes" else name: value for name, value in given.items()}
     values = {**config["evaluation"], **changes}
@@ -428,7 +469,8 @@ def _evaluator_changes(config: Mapping[str, Any], episodes: int | None, given: M
 
 def _evaluator_flags(given: Mapping[str, Any], adapts: bool) -> dict[str, str]:
     """Settings of the evaluator by their flags here; ``given`` are the options of ``_Adaptation``."""
-    flags = {"num_adaptation_episodes": "--episodes", "num_episodes": "--adapted-episodes" if adapts else "--episodes"}
+    names = {"num_adaptation_episodes": "episodes", "num_episodes": "adapted_episodes" if adapts else "episodes"}
+    flags = {name: option_name(here) for name, here in names.items()}
     own = "posterior_sampling" in given
     return flags if own else {**flags, "posterior_sampling": "--posterior-sampling (as in training)"}
 

@@ -17,7 +17,7 @@ from metaroll.config import config_of
 from metaroll.data.replay.replay_buffer import ReplayBatch, ReplayBuffer
 from metaroll.data.replay.streams import named_leaves
 from metaroll.data.rollouts import Rollouts
-from metaroll.errors import named_as, option_name, option_text
+from metaroll.errors import RunWarning, named_as, option_name, option_text
 from metaroll.learners.base import ConfigField, RLAlgorithm
 from metaroll.learners.off_policy.configs import OffPolicyConfig, PrioritiesConfig
 from metaroll.learners.off_policy.episodes import Counts, RunningEpisodes
@@ -457,8 +457,8 @@ def _warn_unfilled(wanted: int, stored: int) -> None:
     warnings.warn(
         f"nothing was learned: gradient steps begin when {wanted} steps are stored "
         f"({option_text('warmup_steps')}), and there are {stored}",
-        RuntimeWarning,
-        stacklevel=3,
+        RunWarning,
+        stacklevel=frames_of_ours(),
     )
 
 

@@ -44,7 +44,9 @@ class OffPolicyConfig(RolloutLimit, Evaluated):
         Whole, Was("steps_per_epoch"), "Cycles of an epoch; each collects steps, and then takes gradient steps."
     ] = 20
     max_eval_steps: Annotated[
-        Whole | None, Was("max_eval_path_length"), "The same in evaluations; null means max_steps."
+        Whole | None,
+        Was("max_eval_path_length"),
+        "Maximum number of steps of a rollout in evaluations; null means max_steps.",
     ] = None
     gradient_steps: Annotated[Whole, Was("n_train_steps"), "Gradient steps of each cycle."] = 50
     batch_size: Annotated[Whole, Was("buffer_batch_size"), "Replayed steps of a gradient step."] = 64

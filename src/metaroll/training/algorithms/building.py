@@ -15,7 +15,7 @@ from metaroll.configs.table import current_names
 from metaroll.envs.base.constructors import make_env
 from metaroll.envs.lookup.randomization import conservative_randomizer, default_randomizer
 from metaroll.envs.lookup.registry import get_family, is_varied
-from metaroll.errors import option_name, option_text
+from metaroll.errors import about_option, option_name, option_text
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
 from metaroll.seeding import derive_seed, torch_generator
@@ -174,7 +174,7 @@ def _randomizer(env: str, randomize: str, texts: Sequence[str], generator: int) 
     """The usual ranges of ``env``, or those of ``texts``, both ends of which ``env`` has accepted."""
     if texts:
         ranges = parse_ranges(texts)
-        with contextlib.closing(make_env(env)) as made:
+        with contextlib.closing(make_env(env)) as made, about_option("randomize_param"):
             check_param_ranges(made, ranges)
         return DomainRandomizer(*as_randomizer(ranges).domain_params, generator=generator)
     try:

@@ -15,7 +15,7 @@ from metaroll.configs.algorithms import Domains, PolicyNetworks
 from metaroll.configs.table import CONFIGS
 from metaroll.envs.base.constructors import make_env
 from metaroll.envs.lookup.registry import is_varied
-from metaroll.errors import option_text
+from metaroll.errors import about_option, option_text
 from metaroll.functional.cvar import conditional_value_at_risk
 from metaroll.learners.on_policy.configs import EPOptConfig, PPOConfig
 from metaroll.learners.on_policy.epopt import EPOpt
@@ -41,7 +41,7 @@ def _build(given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> PPO:
     config = parts_of(PPOConfig, given.values)
     names = config.domain_params
     if names and not is_varied(given.env):
-        with contextlib.closing(make_env(given.env)) as made:
+        with contextlib.closing(make_env(given.env)) as made, about_option("domain_params"):
             check_param_names(made, names)
     generator, activation = building.network_generator(given), networks.hidden_nonlinearity
     seen = widened_spec(spec, len(names)) if config.privileged else spec

@@ -15,7 +15,7 @@ from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.base.env_state import time_step_of, told_entries
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.wrappers.base import changes_actions
-from metaroll.errors import ShapeError
+from metaroll.errors import ShapeError, about_option
 from metaroll.inference.priors import Prior
 from metaroll.rollouts.samplers.one_step import OneStep
 from metaroll.rollouts.samplers.segment_starts import SegmentStarts, observed_states
@@ -163,7 +163,8 @@ class Compared:
         if isinstance(wanted, str):
             stds[self.field] = self._estimated(rollouts, self.field, prior, options)
         else:
-            stds[self.field] = given_noise(wanted, self.channels)
+            with about_option("noise"):
+                stds[self.field] = given_noise(wanted, self.channels)
         if wanted == "none":  # but in channels whose noise is inferred: segments start as far off as it seems to be
             told = np.array([label in inferred for label in self.channels])
             stds[self.field] = np.where(told, stds[self.field], 0.0)

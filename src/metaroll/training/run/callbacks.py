@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol, final
 
 from metaroll.checks import check_number, check_whole, described
-from metaroll.errors import UnknownNameError, option_name
+from metaroll.errors import RunWarning, UnknownNameError, option_name
 from metaroll.learners.foreign import as_algorithm
 
 __all__ = [
@@ -360,7 +360,7 @@ class _MetricMean:
         if not self._newest:
             hint = "evaluate (evaluate_every, or EvaluateEvery before it among the callbacks), or name"
             hint = f"{hint} a number of training, train/return say"
-            warnings.warn(f"{who} never saw {self} in this run: {hint}", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"{who} never saw {self} in this run: {hint}", RunWarning, stacklevel=2)
 
     def state_dict(self) -> dict[str, Any]:
         return {"metric": self._name, "newest": list(self._newest)}

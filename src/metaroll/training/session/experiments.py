@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import textwrap
@@ -269,15 +270,17 @@ def _named(
         with warnings.catch_warnings():
             if kept:
                 warnings.simplefilter("ignore", DeprecationWarning)
-            try:
-                values, others = understood(given, options)
-            except ValueError as error:
-                raise error if where == GIVEN else ValueError(f"{where}: {error}") from error
+            values, others = understood(given, options, functools.partial(_as_given, where, given))
         if where != GIVEN:
             others = {name: FileKey(others.get(name, name), where) for name in values}
         names = {name: called for name, called in names.items() if name not in values} | others
         known.append((where, values))
     return known, names
+
+
+def _as_given(where: str, given: Mapping[str, Any], name: str) -> str:
+    """How a name is written that one of the layers, or nobody, has given."""
+    return FileKey(name, where) if name in given and where != GIVEN else name
 
 
 def _size_of(algo: str, env: str, layers: Sequence[tuple[str, Mapping[str, Any]]]) -> str | None:

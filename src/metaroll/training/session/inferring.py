@@ -21,7 +21,7 @@ from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.posteriors import INFERENCE
 from metaroll.envs.lookup.randomization import default_randomizer
 from metaroll.envs.lookup.source import EnvSource
-from metaroll.errors import MetarollError, ShapeError, option_text
+from metaroll.errors import MetarollError, ShapeError, about_option, option_name, option_text
 from metaroll.inference.checks import check_posterior
 from metaroll.inference.configs import EstimatorConfig
 from metaroll.inference.neural import NPDR, BayesSim, InferenceProgress
@@ -61,10 +61,11 @@ def usual_prior(env: Any, params: Sequence[str] = ()) -> Prior:
     """
     source = EnvSource.of(env)
     if params:
-        ranges: dict[str, tuple[float, float]] = parse_ranges(params, "param")
+        ranges: dict[str, tuple[float, float]] = parse_ranges(params, option_name("param"))
         made = source.make()
         try:
-            check_param_ranges(made, {name: span for name, span in ranges.items() if not name.startswith(NOISE)})
+            with about_option("param"):
+                check_param_ranges(made, {name: span for name, span in ranges.items() if not name.startswith(NOISE)})
         finally:
             source.close(made)
         return as_prior(ranges)
@@ -366,7 +367,7 @@ def _split(
     count = len(cut.rollouts)
     if hold_out >= count:
         raise ValueError(
-            f"hold_out must leave a rollout to learn from, got {hold_out} of {count}"
+            f"{option_name('hold_out')} must leave a rollout to learn from, got {hold_out} of {count}"
             + (f" ({cut.text})" if cut.text else "")
             + f": {option_text('hold_out', count - 1)}"
         )

@@ -29,6 +29,8 @@ __all__ = [
 ]
 
 _NOT_OPTIONS = ("metaroll_run", "command", "versions", "algo", "env", "seeds", "jobs", PLUGIN, SIGNATURE)
+_OF_RUNS = ("command", "versions", PLUGIN, SIGNATURE)
+"""Entries that a run writes, and nobody else."""
 # What a run may change when it goes on; all else of these sections decides what its snapshots hold.
 _CHANGEABLE = ("evaluate_every", "memory_limit", "lr_decay_epochs")
 _LASTING_RUN_OPTIONS = ("seed", "task_seed", "held_out", "hidden_sizes", "init")
@@ -72,11 +74,17 @@ def file_layer(path: Path, algo: str, env: str) -> tuple[str, dict[str, Any]]:
                 f"{key} in {path} is {document[key]!r}, expected {wanted!r}: use a file that was made for "
                 f"`{command_text('train', algo, env)}`, or delete that line"
             )
+    written = "metaroll_run" in document
+    for key in () if written else ("seeds", "jobs"):
+        if key in document:
+            flags = " ".join(option_text(name, document.get(name)) for name in ("seeds", "jobs") if name in document)
+            raise ValueError(f"{key} in {path} is about a group of runs, which a file is not for: give {flags}")
     try:
         file = str(path)
-        if "metaroll_run" in document:  # written by some version of this library: nobody has typed its names
+        if written:  # written by some version of this library: nobody has typed its names
             file, document = RunFile(path), current_names({**document, "algo": algo})
-        return file, run_folder.found_paths(flat_values(document), path.parent)
+        values = flat_values(document) | {key: document[key] for key in _OF_RUNS if key in document and not written}
+        return file, run_folder.found_paths(values, path.parent)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 

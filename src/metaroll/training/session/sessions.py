@@ -225,8 +225,8 @@ def evaluate_run(
             _, test_tasks = experiments.split_tasks(config, num_tasks)
             if num_tasks is not None and not test_tasks:
                 raise UsageError(
-                    f"--num-tasks is for runs with held-out tasks; this one has none, only {config['env']} itself: "
-                    "ask for more episodes with --episodes N instead"
+                    f"{option_name('num_tasks')} is for runs with held-out tasks; this one has none, only "
+                    f"{config['env']} itself: ask for more episodes with --episodes N instead"
                 )
             evaluator = stack.enter_context(
                 contextlib.closing(experiments.build_evaluator(config, test_tasks, **changes))

@@ -13,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from metaroll.errors import SnapshotError, install_text
+from metaroll.errors import RunWarning, SnapshotError, install_text
 from metaroll.training.store.files import read_json, to_plain, write_json
 
 __all__ = [
@@ -100,7 +100,7 @@ class LoggerGroup:
                 warnings.warn(
                     f"{type(logger).__name__} failed and gets no more numbers ({type(error).__name__}: {error}); "
                     "metrics.jsonl has them all",
-                    RuntimeWarning,
+                    RunWarning,
                     stacklevel=2,
                 )
 
@@ -112,7 +112,7 @@ class LoggerGroup:
                 logger.close()
             except Exception as error:
                 message = f"{type(logger).__name__} could not be closed ({type(error).__name__}: {error})"
-                warnings.warn(message, RuntimeWarning, stacklevel=2)
+                warnings.warn(message, RunWarning, stacklevel=2)
 
 
 def require_tensorboard() -> None:
