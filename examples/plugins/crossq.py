@@ -85,11 +85,18 @@ class BatchRenorm(nn.Module):
 
     def forward(self, x: Tensor, train: bool) -> Tensor:
         """Rows ``(B, D)``; with ``train`` by moments of the batch, and the running ones follow these."""
-        mean, var = self._batch_moments(x) if train else (self.mean, self.var)
-        return (x - mean) * torch.rsqrt(var + self.eps) * self.weight + self.bias
+        scale, shift = self.affine(x if train else None)
+        return torch.addcmul(shift, x, scale)
+
+    def affine(self, x: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Scale and shift ``(D,)`` of a batch ``(B, D)``, in training, or those by the running moments."""
+        mean, var = (self.mean, self.var) if x is None else self._batch_moments(x)
+        scale = self.weight * torch.rsqrt(var + self.eps)
+        return scale, self.bias - mean * scale
 
     def _batch_moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        mean, var = x.mean(dim=0), x.var(dim=0, unbiased=False)
+        mean = x.mean(dim=0)
+        var = (x.square().mean(dim=0) - mean.square()).clamp_min(0.0)
         with torch.no_grad():
             running_std = torch.sqrt(self.var + self.eps)
             # Ioffe 2017, algorithm 1: r corrects the scale, d the shift, both bounded, and constants to the gradient.
@@ -97,9 +104,8 @@ class BatchRenorm(nn.Module):
             d = ((mean - self.mean) / running_std).clamp(-self.d_max, self.d_max)
             is_warm = self.steps >= self.warmup_steps
             r, d = torch.where(is_warm, r, 1.0), torch.where(is_warm, d, 0.0)
-            old_mean, old_var = self.decay * self.mean, self.decay * self.var
-            self.mean.copy_(old_mean + (1 - self.decay) * mean)
-            self.var.copy_(old_var + (1 - self.decay) * var)
+            self.mean.lerp_(mean, 1 - self.decay)
+            self.var.lerp_(var, 1 - self.decay)
             self.steps += 1
         # (x - mean) / std r + d, written as a normalization by other moments, as SBX has it.
         return mean - d * torch.sqrt(var) / r, var / r**2
@@ -128,24 +134,24 @@ class Network(nn.Module):
     def forward(self, x: Tensor, train: bool) -> Tensor:
         """Outputs ``(B, out)`` of rows ``(B, in)``."""
         for k, (norm, layer) in enumerate(self._parts()):
-            x = layer(norm(F.relu(x) if k else x, train))
+            x = F.relu(x) if k else x
+            x = F.linear(x, *self._folded(norm, layer, x if train else None))
         return x
+
+    @torch.no_grad()
+    def folded(self) -> Tensor:
+        """Flat weights and biases of a perceptron without normalization, which acts alike by the running moments."""
+        parts = [self._folded(norm, layer, None) for norm, layer in self._parts()]
+        return torch.cat([value.flatten() for pair in parts for value in pair])
 
     def _parts(self) -> Any:
         return zip(self.norms, self.layers, strict=True)
 
-    @torch.no_grad()
-    def folded(self) -> Tensor:
-        """Flat weights and biases of a perceptron without normalization, which acts alike by the running moments.
-
-        ``W ((x - m) s g + c) + b = (W s g) x + (b + W (c - m s g))`` with ``s = (v + eps)^-1/2``. It holds since each
-        normalization is followed by a linear layer.
-        """
-        parts: list[Tensor] = []
-        for norm, layer in self._parts():
-            scale = norm.weight * torch.rsqrt(norm.var + norm.eps)
-            parts += [(layer.weight * scale).flatten(), layer.bias + layer.weight @ (norm.bias - norm.mean * scale)]
-        return torch.cat(parts)
+    @staticmethod
+    def _folded(norm: BatchRenorm, layer: nn.Linear, x: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Weight and bias of a layer behind a normalization: ``W (x s + c) + b = (W s) x + (b + W c)``."""
+        scale, shift = norm.affine(x)
+        return layer.weight * scale, torch.addmv(layer.bias, layer.weight, shift)
 
 
 def sample(heads: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
@@ -287,5 +293,5 @@ CROSSQ = off_policy_row(
     networks,
     api=API,
     purpose="SAC without target networks, with batch renormalization",
-    common={"hidden_sizes": (256, 256), "gradient_steps": 1, "cycles_per_epoch": 1000, "init": "fan_in"},
+    common={"hidden_sizes": (256, 256), "gradient_steps": 10, "cycles_per_epoch": 100, "init": "fan_in"},
 )
