@@ -1095,7 +1095,7 @@ def agent(algo: Literal["rsac"], env: Any, **options: Unpack[RsacOptions]) -> Ag
 def agent(algo: Literal["hill-climbing"], env: Any, **options: Unpack[HillClimbingOptions]) -> Agent: ...
 @overload
 def agent(
-    algo: str | Algorithm,
+    algo: str | Algorithm | type[Any],
     env: Any,
     *,
     seed: int = 0,
@@ -1107,7 +1107,7 @@ def agent(
 
     Args:
         algo: Name of the algorithm, ``ppo`` or ``pearl`` say (``metaroll list`` shows all), ``"module:attribute"`` of
-            one of yours, or its ``Algorithm`` itself.
+            one of yours, its ``Algorithm`` itself, or a class of searches.
         env: An id of Gymnasium or a name of ours, ``"module:attribute"``, a ``TaskFamily``, an environment (which is
             copied), or a class or function that makes one.
         seed: Seed of everything.

@@ -7,24 +7,92 @@ that would execute.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import importlib.machinery
 import os
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
+from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from metaroll.errors import MetarollError, UnknownNameError, unknown_name
 
-__all__ = ["OwnCodeError", "add_code_folder", "attribute_of", "forbid", "lies_in", "look_in", "module_files"]
+__all__ = [
+    "Declared",
+    "OwnCodeError",
+    "add_code_folder",
+    "attribute_of",
+    "declared",
+    "forbid",
+    "lies_in",
+    "look_in",
+    "module_files",
+    "usable",
+]
 
+NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+"""Names of what is declared."""
 _folders: list[str] = []
 """Folders of the user's modules that are not on the path yet (see ``look_in``)."""
 
 
 class OwnCodeError(MetarollError, ImportError):
     """A module of yours cannot be imported, or what it holds cannot be used."""
+
+
+class Declared(NamedTuple):
+    """What a distribution declares as an entry point.
+
+    Attributes:
+        name: Its name.
+        target: ``module:attribute``.
+        distribution, version: What declares it.
+    """
+
+    name: str
+    target: str
+    distribution: str
+    version: str
+
+    @property
+    def of(self) -> str:
+        """Where it is from, for messages."""
+        return f"{self.target} of {self.distribution} {self.version}"
+
+
+@functools.cache
+def declared(group: str) -> tuple[Declared, ...]:
+    """All that installed distributions declare under an entry point, by name; nothing is imported."""
+    found = [
+        Declared(point.name, point.value, point.dist.name, point.dist.version)
+        for point in metadata.entry_points(group=group)
+        if point.dist is not None
+    ]
+    return tuple(sorted(found))
+
+
+def usable(group: str, ours: Container[str]) -> tuple[dict[str, Declared], list[str]]:
+    """Name -> what is declared under names that are free, and why all others are not used.
+
+    Args:
+        group: The entry point.
+        ours: Names that are taken.
+    """
+    found: dict[str, Declared] = {}
+    refused: list[str] = []
+    for one in declared(group):
+        if one.name in ours:
+            refused.append(f"{one.name!r} ({one.of}) is not used: metaroll has that name itself")
+        elif not NAME.fullmatch(one.name):
+            refused.append(f"{one.name!r} ({one.of}) is not used: a name is lowercase words with dashes between them")
+        elif one.name in found:
+            refused.append(f"{one.name!r} ({one.of}) is not used: {found[one.name].of} has that name, too")
+        else:
+            found[one.name] = one
+    return found, refused
 
 
 def attribute_of(name: str, what: str, explained: Callable[[Exception], str | None] | None = None) -> Any:

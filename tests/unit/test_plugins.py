@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import metaroll
+from metaroll import own_code
 from metaroll.cli.doctor import plugins_check
 from metaroll.cli.main import main
 from metaroll.errors import UnknownNameError, UntrustedRunError
@@ -37,18 +38,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delitem(sys.modules, "half_file", raising=False)
     yield tmp_path
     sys.modules.pop("half_file", None)
-    for cached in (others._declared, others.installed):
-        cached.cache_clear()
+    own_code.declared.cache_clear()
 
 
-def declare(folder: Path, name: str, target: str, distribution: str = "half-plugin") -> None:
+def declare(
+    folder: Path, name: str, target: str, distribution: str = "half-plugin", group: str = "metaroll.algorithms"
+) -> None:
     """A distribution in ``folder`` that declares an algorithm, as an installer leaves it."""
     info = folder / f"{distribution.replace('-', '_')}-1.2.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.2\n", "utf-8")
-    (info / "entry_points.txt").write_text(f"[metaroll.algorithms]\n{name} = {target}\n", "utf-8")
-    for cached in (others._declared, others.installed):
-        cached.cache_clear()
+    (info / "entry_points.txt").write_text(f"[{group}]\n{name} = {target}\n", "utf-8")
+    own_code.declared.cache_clear()
 
 
 def weights(agent: Any) -> np.ndarray:
@@ -161,6 +162,69 @@ def test_what_is_wrong_with_a_plugin_is_said_of_it_alone(
     assert metaroll.agent("ppo", "CartPole-v1").config["algo"] == "ppo"
 
 
+SEARCH = """
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+
+from metaroll.plugins import Config, Positive, Search, SearchState, Whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomSteps(Config, Search[SearchState]):
+    \"\"\"Goes to the best of some steps at random.\"\"\"
+
+    walkers: Annotated[Whole, "Candidates of a generation."] = 3
+    reach: Annotated[Positive, "How far they go."] = 0.1
+
+    def start(self, mean):
+        return SearchState(mean=np.array(mean, dtype=float), best=np.array(mean, dtype=float))
+
+    def num_candidates(self, state):
+        return self.walkers
+
+    def ask(self, state, generator):
+        return state.mean + self.reach * generator.standard_normal((self.walkers, len(state.mean)))
+
+    def spread(self, state):
+        return self.reach
+
+    def _learned(self, state, candidates, fitness):
+        import dataclasses
+
+        return dataclasses.replace(state, mean=candidates[np.nanargmax(fitness)])
+
+
+def make_env():
+    import gymnasium
+
+    return gymnasium.make("CartPole-v1", max_episode_steps=20)
+"""
+
+
+def test_a_search_is_an_algorithm(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "half_file.py").write_text(SEARCH, "utf-8")
+    declare(folder, "random-steps", "half_file:RandomSteps", group="metaroll.searches")
+    agent = metaroll.agent("random-steps", "CartPole-v1", walkers=5, max_steps=10, num_episodes=1)
+    assert agent.learn(epochs=2, progress=False).algo.num_candidates == 5
+    assert metaroll.load(agent.run_dir).algo.num_epochs == 2
+    with pytest.raises(ValueError, match="reach must lie in"):
+        metaroll.agent("random-steps", "CartPole-v1", reach=-1)
+    kind = sys.modules["half_file"].RandomSteps
+    assert metaroll.agent(kind, "CartPole-v1").config["algo"] == "random-steps"
+    assert main(["list", "algos"]) == 0 and "half_file:RandomSteps" in capsys.readouterr().out
+
+
+def test_an_environment_is_named_by_a_distribution(folder: Path) -> None:
+    (folder / "half_file.py").write_text(SEARCH, "utf-8")
+    declare(folder, "short-pole", "half_file:make_env", group="metaroll.environments")
+    assert "half_file" not in sys.modules
+    agent = metaroll.agent("cmaes", "short-pole", num_episodes=1).learn(epochs=1, progress=False)
+    assert agent.config["env"] == "short-pole" and agent.algo.max_path_length == 20
+    assert metaroll.load(agent.run_dir).config["env"] == "short-pole"
+
+
 def test_names_of_ours_and_names_twice_are_not_taken(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     declare(folder, "sac", "half_file:HALF")
     declare(folder, "half", "half_file:HALF", "a-first")
@@ -168,7 +232,7 @@ def test_names_of_ours_and_names_twice_are_not_taken(folder: Path, capsys: pytes
     assert [one.distribution for one in others.installed().values()] == ["a-first"]
     assert main(["list", "algos"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "'sac' (half_file:HALF of half-plugin 1.2) is not used: an algorithm of metaroll has that name" in shown
+    assert "'sac' (half_file:HALF of half-plugin 1.2) is not used: metaroll has that name itself" in shown
     assert "'half' (half_file:HALF of b-second 1.2) is not used" in shown
     assert type(metaroll.agent("sac", "Pendulum-v1").algo) is metaroll.SAC
 

@@ -29,6 +29,7 @@ from metaroll.configs.algorithms import (
 __all__ = [
     "ADAPTING",
     "CONFIGS",
+    "SEARCH",
     "adapts",
     "add_algorithm",
     "current_names",
@@ -41,7 +42,8 @@ __all__ = [
 Parts = tuple[type[Config], ...]
 
 _OFF_POLICY: Parts = (ReluNetworks, Domains, GoalReplay)
-_SEARCH: Parts = (configs.SearchConfig, configs.Trials, configs.Starts, TanhNetworks, Domains)
+SEARCH: Parts = (configs.SearchConfig, configs.Trials, configs.Starts, TanhNetworks, Domains)
+"""Of searches: how candidates are tried, and what acts."""
 _META: Parts = (configs.MAMLConfig, MetaNetworks, HeldOutTasks)
 
 CONFIGS: Mapping[str, Parts] = {
@@ -53,12 +55,12 @@ CONFIGS: Mapping[str, Parts] = {
     "ppo": (configs.PPOConfig, PolicyNetworks, Domains),
     "epopt": (configs.EPOptConfig, configs.PPOConfig, PolicyNetworks, Domains),
     "distill": (configs.DistillationConfig, DistilledNetworks, TaughtDomains),
-    "cmaes": (configs.CMAESLearnerConfig, *_SEARCH),
-    "cem": (configs.CEMLearnerConfig, *_SEARCH),
-    "ars": (configs.ARSConfig, *_SEARCH),
-    "es": (configs.OpenAIESConfig, *_SEARCH),
-    "pgpe": (configs.PGPEConfig, *_SEARCH),
-    "snes": (configs.SNESConfig, *_SEARCH),
+    "cmaes": (configs.CMAESLearnerConfig, *SEARCH),
+    "cem": (configs.CEMLearnerConfig, *SEARCH),
+    "ars": (configs.ARSConfig, *SEARCH),
+    "es": (configs.OpenAIESConfig, *SEARCH),
+    "pgpe": (configs.PGPEConfig, *SEARCH),
+    "snes": (configs.SNESConfig, *SEARCH),
     "dqn": (configs.DQNConfig, *_OFF_POLICY),
     "ddpg": (configs.DDPGConfig, *_OFF_POLICY),
     "td3": (configs.TD3Config, *_OFF_POLICY),

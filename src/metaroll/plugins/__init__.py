@@ -29,6 +29,7 @@ from metaroll.configs.algorithms import (
     Replay,
     TanhNetworks,
 )
+from metaroll.functional.search.base import Search, SearchState
 from metaroll.learners.off_policy.base import Made, OffPolicyLearner
 from metaroll.learners.off_policy.exploring import BoxExploration, Exploration
 from metaroll.learners.off_policy.replay import TransitionBatch
@@ -48,6 +49,7 @@ from metaroll.training.algorithms.building import (
     spec_of,
     training_tasks,
 )
+from metaroll.training.algorithms.evolution import search_row
 from metaroll.training.algorithms.off_policy import off_policy_row
 from metaroll.training.algorithms.others import PluginError
 
@@ -76,6 +78,8 @@ __all__ = [
     "ReluNetworks",
     "Replay",
     "ReplayTrainer",
+    "Search",
+    "SearchState",
     "Share",
     "TanhNetworks",
     "Trained",
@@ -97,6 +101,7 @@ __all__ = [
     "network_generator",
     "off_policy_row",
     "parts_of",
+    "search_row",
     "spec_of",
     "train",
     "training_tasks",

@@ -35,16 +35,18 @@ from metaroll.envs.metaworld.families import PREFIX, benchmark_family, meant_nam
 from metaroll.envs.mujoco.library import graphics_trouble
 from metaroll.envs.sims.catalog import sim_constructor
 from metaroll.errors import MetarollError, UnknownNameError, unknown_name
-from metaroll.own_code import OwnCodeError, attribute_of
+from metaroll.own_code import Declared, OwnCodeError, attribute_of, declared, usable
 from metaroll.tasks.updates import layer_with
 
 __all__ = [
+    "GROUP",
     "TaskFamily",
     "family_names",
     "family_of",
     "get_family",
     "has_family",
     "id_of_given",
+    "installed",
     "is_entry_point",
     "is_given",
     "is_varied",
@@ -54,6 +56,8 @@ __all__ = [
     "refuse_alike",
 ]
 
+GROUP = "metaroll.environments"
+"""Entry point of environments and families."""
 _GIVEN = "given"
 """In place of the module in names of environments that only the running script has."""
 
@@ -69,12 +73,21 @@ _own: dict[str, tuple[Any, TaskFamily | None]] = {}
 def is_entry_point(name: str) -> bool:
     """Whether ``name`` has the form ``module:attribute``; ids of Gymnasium such as ``module:Env-v0`` have not.
 
-    ``metaworld:`` is reserved for benchmarks.
+    ``metaworld:`` is reserved for benchmarks. So has one that a distribution declares by a name of its own.
     """
+    if name in installed():
+        return True
     module, _, attribute = name.partition(":")
     return not name.startswith(PREFIX) and all(
         part.isidentifier() for part in [*module.split("."), *attribute.split(".")]
     )
+
+
+def installed() -> Mapping[str, Declared]:
+    """Name -> environment or family that a distribution declares under a free name; nothing is imported."""
+    if not declared(GROUP):
+        return {}
+    return usable(GROUP, {*registered_families(), *gymnasium.registry})[0]
 
 
 def load_entry_point(name: str) -> Any:
@@ -92,8 +105,9 @@ def load_entry_point(name: str) -> Any:
                 "with the same spaces; or put it into a module and train in module:attribute"
             )
         return _given[name]
+    one = installed().get(name)
     try:
-        return attribute_of(name, "environment", graphics_trouble)
+        return attribute_of(name if one is None else one.target, "environment", graphics_trouble)
     except UnknownNameError as error:
         if isinstance(error.__cause__, ModuleNotFoundError):
             refuse_misread(name)

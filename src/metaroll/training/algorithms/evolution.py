@@ -6,9 +6,11 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from metaroll.config import parts_of
 from metaroll.configs.algorithms import TanhNetworks
-from metaroll.configs.table import CONFIGS
+from metaroll.configs.table import CONFIGS, SEARCH
 from metaroll.errors import option_name, option_text
 from metaroll.functional.search.finite_differences import ARS, PGPE, OpenAIES
 from metaroll.functional.search.multi_start import Starts
@@ -16,14 +18,16 @@ from metaroll.functional.search.snes import SNES
 from metaroll.learners.evolution import CEM, CMAES, Evolution, SearchLearner
 from metaroll.learners.evolution_configs import SearchConfig, Trials
 from metaroll.training.algorithms import building
-from metaroll.training.algorithms.algorithm import Algorithm, Values, Work
+from metaroll.training.algorithms.algorithm import API, Algorithm, Values, Work
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.types import EnvUpdate
 
-__all__ = ["ROWS"]
+__all__ = ["ROWS", "search_row"]
 
 _USUAL_CANDIDATES = 12
 """Candidates of an epoch, where their number follows from the policy's: 4 + 3 ln P of a few parameters."""
+_USUAL_PARAMETERS = 100
+"""Parameters of a policy, where candidates of a search of somebody else are counted before there is one."""
 Kind = type[SearchLearner[Any]]
 
 
@@ -109,6 +113,36 @@ def _row(
         work=functools.partial(_work, num_candidates),
         amount=amount,
         ended_early=_ended_early,
+    )
+
+
+def search_row(name: str, search: type[Any], **more: Any) -> Algorithm:
+    """The row of a search of somebody else: an ``Evolution`` by it.
+
+    Args:
+        name: Its name.
+        search: Its class, a config and a ``Search``.
+        more: Other members of the row.
+    """
+
+    def num_candidates(values: Values) -> int:
+        made = parts_of(search, values)
+        return made.num_candidates(made.start(np.zeros(_USUAL_PARAMETERS)))
+
+    return Algorithm(
+        **{
+            "name": name,
+            "api": API,
+            "configs": (search, *SEARCH),
+            "learner": Evolution,
+            "build": functools.partial(_build, name, Evolution, search),
+            "work": functools.partial(_work, num_candidates),
+            "amount": _amount,
+            "ended_early": _ended_early,
+            "purpose": f"searches by {search.__name__}",
+            "common": {"rollouts_per_candidate": 1},
+            **more,
+        }
     )
 
 

@@ -4,35 +4,37 @@ A distribution declares its rows under the entry point ``metaroll.algorithms``, 
 
     [project.entry-points."metaroll.algorithms"]
     crossq = "crossq:CROSSQ"
+
+A class of searches stands under ``metaroll.searches``, and becomes the algorithm that searches by it.
 """
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import re
 import sys
 from collections.abc import Mapping
-from importlib import metadata
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from metaroll.config import options_of
 from metaroll.configs import table
 from metaroll.data.doors.plain_files import read_bytes
 from metaroll.errors import MetarollError, UnknownNameError, said
-from metaroll.own_code import OwnCodeError, attribute_of, module_files
+from metaroll.functional.search.base import Search
+from metaroll.own_code import NAME, Declared, OwnCodeError, attribute_of, module_files, usable
 
 if TYPE_CHECKING:
     from metaroll.training.algorithms.algorithm import Algorithm
 
 __all__ = [
     "GROUP",
-    "Installed",
+    "SEARCHES",
     "PluginError",
     "differs",
     "installed",
     "is_named",
     "is_other",
+    "is_row",
     "load_row",
     "name_of",
     "origin",
@@ -41,11 +43,12 @@ __all__ = [
 
 GROUP = "metaroll.algorithms"
 """Entry point of algorithms."""
+SEARCHES = "metaroll.searches"
+"""Entry point of searches, which become algorithms."""
 _GIVEN = "given"
 """In place of the module in names of rows that only the running script has."""
 _SCRIPTS = ("__main__", "__mp_main__")
 """Modules that are another thing in every process."""
-_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _MOST_BYTES = 2**24
 
 _given: dict[str, Algorithm] = {}
@@ -55,54 +58,15 @@ class PluginError(OwnCodeError):
     """An algorithm of somebody else cannot be used; says which, where it is from, and what is missing."""
 
 
-class Installed(NamedTuple):
-    """An algorithm that a distribution declares.
-
-    Attributes:
-        name: Its name.
-        target: ``module:attribute`` of its row.
-        distribution, version: What declares it.
-    """
-
-    name: str
-    target: str
-    distribution: str
-    version: str
-
-    @property
-    def of(self) -> str:
-        """Where it is from, for messages."""
-        return f"{self.target} of {self.distribution} {self.version}"
-
-
-@functools.cache
-def installed() -> Mapping[str, Installed]:
-    """Name -> algorithm, of those that distributions declare under names that are free; nothing is imported."""
-    return {one.name: one for one in _declared() if not _why_refused(one)}
+def installed() -> Mapping[str, Declared]:
+    """Name -> algorithm or search, of those that distributions declare under free names; nothing is imported."""
+    searches = usable(SEARCHES, table.CONFIGS)[0]
+    return {**searches, **usable(GROUP, table.CONFIGS)[0]}
 
 
 def refused() -> list[str]:
-    """Why algorithms that are declared cannot be used, as far as their names tell."""
-    return [why for one in _declared() if (why := _why_refused(one))]
-
-
-@functools.cache
-def _declared() -> tuple[Installed, ...]:
-    found = [
-        Installed(point.name, point.value, point.dist.name, point.dist.version)
-        for point in metadata.entry_points(group=GROUP)
-        if point.dist is not None
-    ]
-    return tuple(sorted(found))
-
-
-def _why_refused(one: Installed) -> str:
-    if one.name in table.CONFIGS:
-        return f"{one.name!r} ({one.of}) is not used: an algorithm of metaroll has that name"
-    if not _NAME.fullmatch(one.name):
-        return f"{one.name!r} ({one.of}) is not used: a name is lowercase words with dashes between them"
-    first = next(other for other in _declared() if other.name == one.name)
-    return "" if first is one else f"{one.name!r} ({one.of}) is not used: {first.of} has that name, too"
+    """Why algorithms and searches that are declared cannot be used, as far as their names tell."""
+    return [why for group in (GROUP, SEARCHES) for why in usable(group, table.CONFIGS)[1]]
 
 
 def is_other(name: str) -> bool:
@@ -143,7 +107,7 @@ def load_row(name: str) -> Algorithm:
         if one is None:  # what it says is about what was typed
             raise
         raise PluginError(f"{of} cannot be loaded: {error}") from error
-    checked = _checked(row, of + _file_of(where))
+    checked = _checked(_row_of(row, "" if one is None else one.name), of + _file_of(where))
     if one is not None and checked.name != one.name:
         raise PluginError(f"{of}: its row must be called {one.name!r}, as it is declared, got name={checked.name!r}")
     table.add_algorithm(name, checked.configs, checked.adapts)
@@ -160,7 +124,7 @@ def _checked(row: Any, of: str) -> Algorithm:
             f"{of} must be written for version {API} of the interface, got api={row.api!r}: "
             + ("say it, api=1" if row.api is None else "install a version of it that fits this metaroll")
         )
-    if not _NAME.fullmatch(row.name):
+    if not NAME.fullmatch(row.name):
         raise PluginError(f"{of}: name must be lowercase words with dashes between them, got {row.name!r}")
     try:
         for kind in row.configs:
@@ -170,38 +134,54 @@ def _checked(row: Any, of: str) -> Algorithm:
     return row
 
 
+def _row_of(given: Any, name: str = "") -> Any:
+    """The row of a search, if that is given, called so or as its class; anything else as it is."""
+    if not (isinstance(given, type) and issubclass(given, Search)):
+        return given
+    from metaroll.training.algorithms.evolution import search_row
+
+    words = re.findall(r"[A-Z]*[a-z0-9]+|[A-Z]+", given.__name__)
+    return search_row(name or "-".join(words).lower(), given)
+
+
 def _file_of(where: str) -> str:
     files = module_files(where.partition(":")[0])
     return f" in {files[-1]}" if files else ""
 
 
-def name_of(row: Any) -> str:
-    """The name under which all functions of this process know a row: as others do, where they can.
+def is_row(given: Any) -> bool:
+    """Whether ``name_of`` takes an object: an ``Algorithm``, or a class of searches."""
+    from metaroll.training.algorithms.algorithm import Algorithm
+
+    return isinstance(given, Algorithm) or (isinstance(given, type) and issubclass(given, Search))
+
+
+def name_of(given: Any) -> str:
+    """The name under which all functions of this process know a row or search: as others do, where they can.
 
     Raises:
-        PluginError: It is no row that can be used.
+        PluginError: It cannot be used.
     """
-    checked = _checked(row, "algo")
+    row = _checked(_row_of(given), "algo")
     for one in installed().values():
-        if one.name == checked.name and _is_there(one.target, checked):
+        if _is_there(one.target, given):
             return one.name
-    places = dict.fromkeys([checked.learner.__module__, *list(sys.modules)])
-    for module in places:
+    for module in dict.fromkeys([row.learner.__module__, *list(sys.modules)]):
         members = vars(sys.modules[module]) if module in sys.modules and module not in _SCRIPTS else {}
-        names = [name for name, value in list(members.items()) if value is checked and not name.startswith("_")]
-        for name in names:
-            if is_named(f"{module}:{name}"):
-                table.add_algorithm(f"{module}:{name}", checked.configs, checked.adapts)
-                return f"{module}:{name}"
-    given = f"{_GIVEN}:{checked.name}"
-    _given[given] = checked
-    table.add_algorithm(given, checked.configs, checked.adapts)
-    return given
+        for attribute, value in list(members.items()):
+            name = f"{module}:{attribute}"
+            if value is given and not attribute.startswith("_") and is_named(name):
+                table.add_algorithm(name, row.configs, row.adapts)
+                return name
+    name = f"{_GIVEN}:{row.name}"
+    _given[name] = row
+    table.add_algorithm(name, row.configs, row.adapts)
+    return name
 
 
-def _is_there(target: str, row: Algorithm) -> bool:
+def _is_there(target: str, given: Any) -> bool:
     module, _, attribute = target.partition(":")
-    return module in sys.modules and vars(sys.modules[module]).get(attribute) is row
+    return module in sys.modules and vars(sys.modules[module]).get(attribute) is given
 
 
 def origin(name: str) -> dict[str, str]:

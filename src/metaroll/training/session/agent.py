@@ -32,7 +32,7 @@ from metaroll.policies.adapters import as_policy
 from metaroll.seeding import derive_seed
 from metaroll.training.algorithms.algorithm import Algorithm
 from metaroll.training.algorithms.other_names import swapped_names, unknown_argument, unknown_attribute
-from metaroll.training.algorithms.others import name_of
+from metaroll.training.algorithms.others import is_row, name_of
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm, require_known
 from metaroll.training.display.consoles import make_console
 from metaroll.training.display.progress import tell_of_many
@@ -50,7 +50,7 @@ _EVENTS = ("on_epoch_end", "on_evaluation", "on_progress", "on_train_end", "befo
 
 
 def agent(
-    algo: str | Algorithm,
+    algo: str | Algorithm | type[Any],
     env: Any,
     *,
     seed: int = 0,
@@ -62,7 +62,7 @@ def agent(
 
     Args:
         algo: Name of the algorithm, ``ppo`` or ``pearl`` say (``metaroll list`` shows all), ``"module:attribute"`` of
-            one of yours, or its ``Algorithm`` itself.
+            one of yours, its ``Algorithm`` itself, or a class of searches.
         env: An id of Gymnasium or a name of ours, ``"module:attribute"``, a ``TaskFamily``, an environment (which is
             copied), or a class or function that makes one.
         seed: Seed of everything.
@@ -78,8 +78,7 @@ def agent(
         TypeError: ``algo`` or ``run_dir`` is no text, or an option is of another type.
         ValueError: An option has a value that makes no sense, or the algorithm cannot learn in the environment.
     """
-    if isinstance(algo, Algorithm):
-        algo = name_of(algo)
+    algo = name_of(algo) if is_row(algo) else algo
     if not isinstance(algo, str):
         raise TypeError(
             f"algo must be the name of an algorithm, or an Algorithm, got {described(algo)}: metaroll.agent(algo, env)"
@@ -99,7 +98,7 @@ def load(
     path: str | Path,
     env: Any = None,
     *,
-    algo: str | Algorithm | None = None,
+    algo: str | Algorithm | type[Any] | None = None,
     from_epoch: int | str | None = None,
     trust: bool = False,
 ) -> Agent:
@@ -136,8 +135,8 @@ def load(
             raise SnapshotError(
                 f"{folder} was written by metaroll {written}, and this is {here}: install the newer one"
             )
-    algo = name_of(algo) if isinstance(algo, Algorithm) else algo
-    if algo is not None and config["algo"] != require_known(algo):
+    algo = name_of(algo) if is_row(algo) else algo
+    if algo is not None and config["algo"] != require_known(str(algo)):
         raise ValueError(f"{folder} holds an agent of {config['algo']!r}, expected {algo!r}: load it without algo")
     if env is not None:
         saved = config["env"]
