@@ -31,9 +31,11 @@ class Concept(NamedTuple):
         unless: Fields beside which foreign names may mean those, so that they are answered, too.
         values: Texts that may stand behind a foreign name, and what they are here.
         more: What to say of a text that goes on behind one of these.
-        note: How the field is used, behind an answer at the command line.
-        in_python: The same in Python; where an algorithm has no such field, what stands for it.
-        absent: What to say where an algorithm has no such field.
+        note: How the field is used, behind an answer.
+        in_python: The same in Python, if that is another text; of a concept without fields, what stands for it there.
+        absent: What to say where an algorithm has no such field. Fields in braces are written as its user writes them.
+        absent_beside: The same where it has another field: that field -> what to say; the first counts.
+        outside: What to say where a learner has no such field, since whoever makes and runs it has it.
     """
 
     name: str
@@ -51,6 +53,8 @@ class Concept(NamedTuple):
     note: str = ""
     in_python: str = ""
     absent: str = ""
+    absent_beside: Mapping[str, str] = MappingProxyType({})
+    outside: str = ""
 
     @property
     def here(self) -> tuple[str, ...]:
@@ -69,6 +73,17 @@ _NO_REPLAY = "there is no replay buffer: this algorithm learns from new episodes
 _NO_TARGETS = "there are no target networks"
 _NO_GRADIENTS = "nothing is learned by gradient steps here"
 _NO_ENTROPY = "there is no weight of the entropy here"
+_NO_TEMPERATURE = "there is no temperature that is learned here"
+_NO_CONTEXT = "no context is embedded in a latent variable here"
+_NO_CANDIDATES = "there are no candidates here"
+_SEARCHES: Mapping[str, str] = dict.fromkeys(
+    ("population", "num_directions"), "the search itself explores, by candidates that differ"
+)
+_ONCE = "observations are stored once, and time limits are never endings, anyway"
+_GIVEN_NETWORKS = (
+    "a learner is given its networks (policy=...); metaroll.agent(algo, env, hidden_sizes=(64, 64)) makes them"
+)
+_OF_AGENTS = "it is an option of metaroll.agent(algo, env, ...)"
 
 CONCEPTS: tuple[Concept, ...] = (
     # ---------------------------------------------------------------------------------------------- length of training
@@ -140,7 +155,7 @@ CONCEPTS: tuple[Concept, ...] = (
         documented=("min_buffer_size", "num_initial_steps"),
         garage=("min_buffer_size",),
         others=("num_steps_sampled_before_learning_starts",),
-        near=("learning_starts", "start_steps"),
+        near=("learning_starts", "start_steps", "random_steps"),
         absent="learning starts with the first epoch",
     ),
     Concept(
@@ -224,7 +239,10 @@ CONCEPTS: tuple[Concept, ...] = (
         sb3=("n_epochs",),
         garage=("optimization_epochs", "max_optimization_epochs"),
         others=("update_epochs", "k_epochs", "num_sgd_iter", "n_epochs_per_batch"),
-        near=("gradient_steps", "updates", "num_updates", "num_train_steps", "max_epochs", "train_pi_iters"),
+        near=(
+            *("gradient_steps", "gradient_steps_per_itr", "updates", "num_updates", "num_train_steps", "max_epochs"),
+            "train_pi_iters",
+        ),
         absent="there are no passes over the data of an epoch",
     ),
     Concept(
@@ -232,6 +250,7 @@ CONCEPTS: tuple[Concept, ...] = (
         ("update_to_data",),
         others=("utd", "utd_ratio", "update_per_step"),
         near=("train_freq", "train_every", "update_every", "update_freq", "updates_per_step"),
+        note="a ratio: 0.25 is one gradient step for 4 environment steps",
     ),
     Concept(
         "batch size",
@@ -240,16 +259,27 @@ CONCEPTS: tuple[Concept, ...] = (
         garage=("minibatch_size", "optimization_mini_batch_size"),
         sbi=("training_batch_size",),
         others=("mini_batch", "sgd_minibatch_size"),
-        near=("minibatches", "num_minibatches", "nminibatches", "minibatch", "mini_batch_size"),
+        near=("minibatch", "mini_batch_size"),
         absent="there are no minibatches",
     ),
+    Concept(
+        "number of minibatches",
+        ("batch_size",),
+        near=(
+            *("minibatches", "num_minibatches", "nminibatches", "n_minibatches", "num_mini_batches"),
+            "optimization_n_minibatches",
+        ),
+        note="the size of one, rather than their number",
+        absent="there are no minibatches",
+    ),
+    Concept("batch size of the context", ("embedding_batch_size",), absent=_NO_CONTEXT),
     Concept(
         "temperature",
         ("temperature",),
         sb3=("ent_coef",),
         garage=("fixed_alpha",),
         values={"auto": None},
-        more="a temperature that is learned begins with init_temperature",
+        more="a temperature that is learned begins with {init_temperature}",
         near=("entropy", "entropy_coeff", "alpha", "ent_coeff", "entropy_coef", "policy_ent_coeff"),
         absent=_NO_ENTROPY,
     ),
@@ -258,7 +288,10 @@ CONCEPTS: tuple[Concept, ...] = (
         ("learning_rate",),
         garage=("optimizer_lr", "outer_lr"),
         others=("lr", "step_size", "meta_lr", "stepsize"),
-        near=("learning_rates", "alpha", "critic_lr", "q_lr", "qf_lr", "actor_lr", "pi_lr", "policy_lr", "vf_lr"),
+        near=(
+            *("learning_rates", "alpha", "critic_lr", "q_lr", "qf_lr", "actor_lr", "pi_lr", "policy_lr", "vf_lr"),
+            *("learning_rate_actor", "learning_rate_critic"),
+        ),
         unless=("inner_lr",),
         absent=_NO_GRADIENTS,
     ),
@@ -272,7 +305,36 @@ CONCEPTS: tuple[Concept, ...] = (
     ),
     Concept("learning rate of the policy", ("policy_lr",), others=("actor_lr", "pi_lr", "learning_rate_actor")),
     Concept("learning rate of the critics", ("qf_lr",), others=("critic_lr", "q_lr", "learning_rate_critic")),
-    Concept("learning rate of the temperature", ("temperature_lr",), others=("alpha_lr", "ent_coef_lr")),
+    Concept(
+        "learning rate of the temperature",
+        ("temperature_lr",),
+        others=("alpha_lr", "ent_coef_lr"),
+        absent=_NO_TEMPERATURE,
+    ),
+    Concept(
+        "learning rate of the context",
+        ("context_lr",),
+        others=("encoder_lr", "context_encoder_lr"),
+        absent=_NO_CONTEXT,
+    ),
+    Concept(
+        "optimizer",
+        (),
+        near=("optimizer", "optimizer_class", "optimizer_kwargs", "optim", "policy_optimizer", "vf_optimizer"),
+        absent="the optimizer belongs to the algorithm, and is no option",
+    ),
+    Concept(
+        "decay of weights",
+        ("weight_decay",),
+        near=("policy_weight_decay", "l2_reg", "weight_decay_coeff"),
+        absent="weights do not decay here",
+    ),
+    Concept(
+        "penalties of the policy's outputs",
+        ("policy_mean_reg_coeff", "policy_std_reg_coeff", "policy_pre_activation_coeff"),
+        absent="outputs of the policy are not penalized here",
+    ),
+    Concept("weight of the KL divergence of the latent variable", ("kl_lambda",), absent=_NO_CONTEXT),
     Concept(
         "learning rate of adaptation",
         ("inner_lr",),
@@ -286,7 +348,13 @@ CONCEPTS: tuple[Concept, ...] = (
         others=("adapt_steps",),
         near=("inner_steps", "adaptation_steps", "fast_adaptation_steps"),
     ),
-    Concept("limit of the gradient's norm", ("max_grad_norm",), sbi=("clip_max_norm",), others=("grad_clip",)),
+    Concept(
+        "limit of the gradient's norm",
+        ("max_grad_norm",),
+        sbi=("clip_max_norm",),
+        others=("grad_clip",),
+        absent="gradients are not clipped here",
+    ),
     Concept(
         "target rate",
         ("tau",),
@@ -295,7 +363,6 @@ CONCEPTS: tuple[Concept, ...] = (
         others=("target_tau", "soft_update_rate"),
         near=("polyak", "polyak_tau", "target_update"),
         note="the share that is new: 1 - polyak",
-        in_python="the share that is new: 1 - polyak",
         absent=_NO_TARGETS,
     ),
     Concept(
@@ -311,7 +378,10 @@ CONCEPTS: tuple[Concept, ...] = (
             "soft_target_tau",
             "target_update_tau",
             "target_tau",
+            "soft_update_rate",
         ),
+        absent=_NO_TARGETS,
+        absent_beside={"tau": "targets move at every gradient step, by {tau}"},
     ),
     # ------------------------------------------------------------------------------------------------------- inference
     Concept("most epochs of a round of inference", ("max_epochs",), sbi=("max_num_epochs",), near=("epochs",)),
@@ -346,14 +416,36 @@ CONCEPTS: tuple[Concept, ...] = (
         sb3=("ent_coef",),
         garage=("policy_ent_coeff",),
         others=("ent_coeff", "entropy_coef"),
-        near=("entropy",),
+        near=("entropy", "temperature", "fixed_alpha"),
         absent=_NO_ENTROPY,
+    ),
+    Concept(
+        "how entropy counts",
+        (),
+        near=("entropy_method", "stop_entropy_gradient", "use_softplus_entropy"),
+        absent=_NO_ENTROPY,
+        absent_beside={
+            "entropy_coeff": "entropy is part of the loss, with the weight {entropy_coeff}",
+            "temperature": "entropy counts beside rewards, with the weight {temperature}",
+        },
     ),
     Concept("weight of the value loss", ("value_coeff",), sb3=("vf_coef",), others=("vf_loss_coeff", "value_coef")),
     Concept("KL divergence that ends an epoch", ("target_kl",)),
     # -------------------------------------------------------------------------------------------------- SAC, TD3, DQN
-    Concept("temperature at first", ("init_temperature",), others=("init_alpha",), near=("initial_log_entropy",)),
-    Concept("entropy to aim at", ("target_entropy",), sb3=("target_entropy",), values={"auto": None}),
+    Concept(
+        "temperature at first",
+        ("init_temperature",),
+        others=("init_alpha",),
+        near=("initial_log_entropy",),
+        absent=_NO_TEMPERATURE,
+    ),
+    Concept(
+        "entropy to aim at",
+        ("target_entropy",),
+        sb3=("target_entropy",),
+        values={"auto": None},
+        absent=_NO_TEMPERATURE,
+    ),
     Concept("delay of the policy", ("policy_delay",), others=("policy_freq", "policy_frequency", "actor_update_freq")),
     Concept(
         "noise of target actions",
@@ -376,13 +468,14 @@ CONCEPTS: tuple[Concept, ...] = (
         note="gaussian or ornstein-uhlenbeck, of size exploration_sigma",
         in_python="'gaussian' or 'ornstein-uhlenbeck', of size exploration_sigma",
         absent="the policy itself explores",
+        absent_beside=_SEARCHES,
     ),
     Concept(
         "random actions at first",
         ("max_epsilon",),
         sb3=("exploration_initial_eps",),
         others=("start_e",),
-        near=("epsilon_start", "exploration", "action_noise", "action_noise_std"),
+        near=("epsilon_start", "exploration", "action_noise", "action_noise_std", "exploration_noise"),
     ),
     Concept("random actions in the end", ("min_epsilon",), sb3=("exploration_final_eps",), others=("end_e",)),
     Concept(
@@ -390,14 +483,16 @@ CONCEPTS: tuple[Concept, ...] = (
         ("epsilon_steps",),
         near=("exploration_fraction", "decay_ratio", "epsilon_decay"),
         note="in environment steps, rather than as a share of all",
-        in_python="in environment steps, rather than as a share of all",
-        absent="the share of random actions does not fall here",
+        absent="there is no share of random actions here that falls",
     ),
     Concept(
         "atoms left out",
         ("dropped_atoms",),
         sb3=("top_quantiles_to_drop_per_net",),
-        absent="critics say one value, rather than quantiles",
+        absent="there are no critics here",
+        absent_beside=dict.fromkeys(
+            ("qf_lr", "value_coeff", "double"), "values are single numbers here, rather than quantiles"
+        ),
     ),
     # ------------------------------------------------------------------------------------------------------- evolution
     Concept(
@@ -405,7 +500,7 @@ CONCEPTS: tuple[Concept, ...] = (
         ("population",),
         documented=("n_samples", "pop_size"),
         others=("popsize", "population_size", "num_candidates"),
-        absent="there are no candidates here",
+        absent=_NO_CANDIDATES,
     ),
     Concept(
         "pairs of candidates",
@@ -414,7 +509,8 @@ CONCEPTS: tuple[Concept, ...] = (
         others=("num_pairs",),
         near=("population", "n_samples", "pop_size", "popsize", "population_size", "num_candidates"),
         note="pairs: half of the candidates",
-        in_python="pairs: half of the candidates",
+        absent=_NO_CANDIDATES,
+        absent_beside={"population": "{population} counts all candidates, rather than pairs"},
     ),
     Concept("best directions", ("num_best",), sb3=("n_top",)),
     Concept(
@@ -430,7 +526,6 @@ CONCEPTS: tuple[Concept, ...] = (
         ("second_order",),
         near=("first_order",),
         note="the opposite",
-        in_python="the opposite",
         absent="nothing adapts by gradient steps here",
     ),
     # ------------------------------------------------------------------------------------------------------ evaluation
@@ -441,6 +536,7 @@ CONCEPTS: tuple[Concept, ...] = (
         documented=("n_test_rollouts", "n_eval_trajs"),
         garage=("n_eval_episodes", "n_test_episodes"),
         others=("eval_episodes",),
+        near=("num_evaluation_episodes", "num_eval_episodes", "n_evaluation_episodes", "evaluation_episodes"),
         beside=("episodes", "adapted_episodes"),
     ),
     Concept(
@@ -464,9 +560,17 @@ CONCEPTS: tuple[Concept, ...] = (
             "hidden_dim",
             "network_size",
             "policy_kwargs",
+            *("num_layers", "n_layers", "num_hidden_layers", "hidden_layers", "layer_sizes", "policy_hidden_sizes"),
         ),
         note="widths are separated by spaces, as in --hidden-sizes 64 64",
         in_python="as in hidden_sizes=(64, 64)",
+        outside=_GIVEN_NETWORKS,
+    ),
+    Concept("width of memories", ("hidden_size",), near=("hidden_sizes",)),
+    Concept(
+        "width of an estimator's layers",
+        ("hidden_features",),
+        near=("hidden_sizes", "hidden_size", "hidden_dim", "hidden", "net_arch"),
     ),
     Concept(
         "activation",
@@ -474,6 +578,8 @@ CONCEPTS: tuple[Concept, ...] = (
         near=("activation_fn", "activation", "nonlinearity"),
         note="tanh, relu",
         in_python="'tanh', 'relu'",
+        absent="the activation of these networks is no option",
+        outside=_GIVEN_NETWORKS,
     ),
     Concept(
         "kind of network",
@@ -482,21 +588,27 @@ CONCEPTS: tuple[Concept, ...] = (
         note="mlp or gru",
         in_python=f"'mlp' or 'gru'; {_NETWORKS}=(64, 64)",
         absent=_NETWORKS,
+        outside=_GIVEN_NETWORKS,
     ),
     Concept("width of the latent variable", ("latent_dim",), others=("z_dim", "latent_size", "context_dim")),
     # ------------------------------------------------------------------------------------------------------------- run
     Concept("seed", ("seed",), others=("random_seed", "random_state")),
     Concept(
-        "seeds", ("seeds",), near=("n_seeds", "num_seeds"), in_python="an agent for each seed, and metaroll.compare"
+        "seeds",
+        (),
+        near=("n_seeds", "num_seeds"),
+        beside=("seeds",),
+        in_python="an agent for each seed, and metaroll.compare",
     ),
     Concept(
         "folder of the run",
-        ("out", "run_dir"),
+        (),
         near=(
             *("output", "output_dir", "save_dir", "save_path", "logdir", "log_dir", "dir", "folder"),
-            *("run_dir", "out"),
+            *("out_dir", "output_folder", "out_folder", "output_path"),
         ),
-        absent="it is run_dir=... of metaroll.agent",
+        beside=("out", "run_dir"),
+        in_python="it is run_dir=... of metaroll.agent",
     ),
     Concept(
         "TensorBoard",
@@ -513,9 +625,9 @@ CONCEPTS: tuple[Concept, ...] = (
     ),
     Concept(
         "no messages",
-        ("quiet",),
+        (),
         near=("verbose", "silent", "progress_bar", "show_progress"),
-        beside=("progress",),
+        beside=("quiet", "progress"),
         in_python="agent.learn(..., progress=False) shows nothing",
     ),
     Concept("callbacks", (), near=("callback", "callbacks"), in_python="agent.learn(..., callbacks=[mine])"),
@@ -560,13 +672,13 @@ CONCEPTS: tuple[Concept, ...] = (
         ("wandb",),
         near=("track", "use_wandb", "wandb_project"),
         note="with the name of a project",
-        in_python="with the name of a project",
     ),
     Concept(
         "domain randomization",
         ("randomize",),
         near=("dr", "domain_rand", "domain_randomization", "randomization", "randomisation"),
         absent="tasks are drawn by the family",
+        outside=_OF_AGENTS,
     ),
     # --------------------------------------------------------------------------------------- what there is no field for
     Concept(
@@ -596,18 +708,45 @@ CONCEPTS: tuple[Concept, ...] = (
         absent="noise of the policy is independent from step to step; there is no gSDE",
     ),
     Concept(
-        "class of a buffer",
+        "beginning anew",
         (),
-        near=("replay_buffer_class", "rollout_buffer_class"),
-        absent="priorities (priority_exponent) and goals in hindsight (hindsight_ratio) are options of one buffer",
+        near=("reset_num_timesteps",),
+        in_python="agent.learn again goes on; metaroll.agent(...) begins anew",
+        absent="metaroll train begins anew, metaroll resume RUN goes on",
+    ),
+    Concept(
+        "epochs without progress",
+        ("stop_after_epochs",),
+        near=("patience",),
+        absent_beside={"stop_at": "{stop_at} and {budget} end a training early"},
+    ),
+    Concept(
+        "class of a replay buffer",
+        (),
+        near=("replay_buffer_class",),
+        absent=_NO_REPLAY,
+        absent_beside={
+            "replay_buffer": "a buffer is given by {replay_buffer}",
+            "priority_exponent": "priorities ({priority_exponent}) and goals in hindsight ({hindsight_ratio}) are "
+            "options of one buffer",
+            "hindsight_ratio": "goals in hindsight ({hindsight_ratio}) are an option of the one buffer",
+            "replay_size": "the class of the replay buffer is no option; {replay_size} is its size",
+        },
+    ),
+    Concept(
+        "class of a rollout buffer",
+        (),
+        near=("rollout_buffer_class",),
+        absent="there is no class of a buffer to choose: the rollouts of an epoch are its data",
+        absent_beside={"replay_size": "there is no rollout buffer: steps are replayed, {replay_size} of them"},
     ),
     Concept(
         "memory of a buffer",
         ("memory_limit",),
         near=("optimize_memory_usage", "handle_timeout_termination"),
-        note="observations are stored once, and time limits are never endings, anyway",
-        in_python="observations are stored once, and time limits are never endings, anyway",
-        absent="observations are stored once, and time limits are never endings, anyway",
+        note=_ONCE,
+        absent=_NO_REPLAY,
+        absent_beside={"replay_size": _ONCE},
     ),
     Concept(
         "statistics window",
@@ -630,5 +769,11 @@ def concept_names() -> tuple[str, ...]:
 def concepts_named(name: str) -> tuple[Concept, ...]:
     """The concepts that know a name: first those that take it, then those that answer it, or are called so."""
     takes = [concept for concept in CONCEPTS if name in concept.taken]
-    knows = [concept for concept in CONCEPTS if name in (*concept.near, *concept.documented, *concept.here)]
+    alone = any(concept.fields == (name,) for concept in CONCEPTS)  # then others have it as one of their parts
+    knows = [
+        concept
+        for concept in CONCEPTS
+        if name in (*concept.near, *concept.documented, *concept.beside)
+        or (name in concept.fields and (len(concept.fields) == 1 or not alone))
+    ]
     return (*takes, *(concept for concept in knows if concept not in takes))

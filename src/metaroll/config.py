@@ -25,7 +25,7 @@ import typing
 from abc import ABCMeta
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ParamSpec, TypeVar
+from typing import Annotated, Any, ClassVar, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -40,7 +40,7 @@ from metaroll.errors import (
     said,
     shortened,
 )
-from metaroll.option_names import GIVEN, names_here, understood, unknown_options
+from metaroll.option_names import GIVEN, Absent, names_here, understood, unknown_options
 
 __all__ = [
     "MISSING",
@@ -68,6 +68,7 @@ __all__ = [
     "parts_of",
     "understands",
     "unused",
+    "whole_number_hint",
 ]
 
 MISSING: Any = inspect.Parameter.empty
@@ -234,7 +235,7 @@ class Option:
         if self.many and value is not None and _is_listed(value):
             entry = dataclasses.replace(self, many=False, optional=False)
             try:
-                return tuple(entry.checked(item, where) for item in value)
+                return tuple(entry._checked(f"each entry of {name}", item, where) for item in value)
             except (TypeError, ValueError) as error:
                 raise type(error)(f"{error}, in {shortened(list(value))}") from error
         if self.kind is float and isinstance(value, str) and not typed:
@@ -246,7 +247,8 @@ class Option:
             got = shortened(value) + (
                 said(f" of type {type(value).__name__}", "") if typed and value is not None else ""
             )
-            raise TypeError(f"{name} must be {_expectation(self, typed)}{example}, got {got}")
+            hint = whole_number_hint(value, self.bounds.low) if self.kind is int and not self.many else ""
+            raise TypeError(f"{name} must be {_expectation(self, typed)}{example}, got {got}{hint}")
         if self.choices and value not in self.choices:
             near = difflib.get_close_matches(str(value), map(str, self.choices), n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -259,6 +261,17 @@ class Option:
             ends = {"above_low": self.bounds.above_low, "below_high": self.bounds.below_high}
             return check_number(name, value, low, high, **ends)
         return value
+
+
+def whole_number_hint(value: Any, low: float = -math.inf) -> str:
+    """How to write a whole number of at least ``low`` that came with a point, an exponent, or as a text."""
+    if isinstance(value, bool) or not isinstance(value, float | str):
+        return ""
+    try:
+        number = float(value)
+    except ValueError:
+        return ""
+    return f": write {int(number)}" if number.is_integer() and low <= number <= LARGEST_COUNT else ""
 
 
 def largest_integer(name: str) -> int:
@@ -280,18 +293,21 @@ class _NamesUnderstood(ABCMeta):
         if positional:
             raise TypeError(f"{cls.__name__} takes keywords only, got {shortened(positional[0])}")
         options = options_of(cls)  # type: ignore[arg-type]  # a config
+        fields = {option.name for option in options}
         own = vars(cls)
-        if again := [o.name for o in options if o.name in own and own[o.name] is not o.default]:
+        again = [o.name for o in options if o.name in own and own[o.name] is not o.default]
+        if "__dataclass_fields__" not in own:
+            again += [name for name in inspect.get_annotations(cls) if name not in fields | _class_variables(cls)]
+        if again:
             raise TypeError(
                 f"{cls.__name__} sets {', '.join(again)}: decorate it, @dataclass(frozen=True, kw_only=True)"
             )
-        fields = {option.name for option in options}
         names: dict[str, str] = {}
         if not values.keys() <= fields:
             if fields <= values.keys():
                 _refuse_replaced(values.keys() - fields, options)
             values, names = understood(values, options)
-            if (wrong := unknown_options(values, fields, GIVEN, absent=False)) is not None:
+            if (wrong := unknown_options(values, fields, GIVEN, absent=_absent_of(cls))) is not None:  # type: ignore[attr-defined]
                 raise wrong
         with named_as(names):
             made: T = super().__call__(**values)  # pyright: ignore[reportAttributeAccessIssue]
@@ -320,6 +336,9 @@ class Config(metaclass=_NamesUnderstood):
         ValueError: A value lies outside the bounds of its field, or does not go with another.
         UnknownNameError: There is no field of a name; says the nearest ones.
     """
+
+    complete: ClassVar[bool] = False
+    """Whether these are all settings of a learner, so that an error can say what it has none for."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -366,6 +385,16 @@ def options_of(kind: type[Config]) -> tuple[Option, ...]:
         if option.default is not MISSING:
             option._checked(option.name, option.default, GIVEN)
     return options
+
+
+@functools.cache
+def _class_variables(kind: type) -> set[str]:
+    """Names that are annotated, and belong to the class rather than to its instances."""
+    return {
+        name
+        for name, hint in _hints_of(kind).items()
+        if hint is typing.ClassVar or typing.get_origin(hint) is typing.ClassVar
+    }
 
 
 @functools.cache
@@ -437,7 +466,7 @@ def config_of(kind: type[C], given: C | None, keywords: Mapping[str, Any], owner
     values, names = understood(keywords, options)
     known = {option.name for option in options}
     if not values.keys() <= known:
-        wrong = unknown_options(values, sorted(known | _keywords_of(owner)), GIVEN, absent=False)
+        wrong = unknown_options(values, sorted(known | _keywords_of(owner)), GIVEN, absent=_absent_of(kind))
         if wrong is not None:
             raise wrong
     if given is not None:
@@ -478,7 +507,8 @@ def understands(
                 options = [option for option in options if option.name in meant]
                 known = sorted({*parameters, *meant})
                 values, called = understood(given if former is None else former(given), options)
-                wrong = None if has_options else unknown_options(values, known, GIVEN, absent=False)
+                absent = _absent_of(*kinds)
+                wrong = None if has_options else unknown_options(values, known, GIVEN, absent=absent)
                 if wrong is not None:
                     raise wrong
                 given = _renamed(values, meant, called, parameters[: len(args) - 1])
@@ -501,6 +531,11 @@ def _renamed(
             raise ValueError(f"{name} is given twice, the second time as {called.get(field, field)}: keep one")
         renamed[name] = value
     return renamed
+
+
+def _absent_of(*kinds: type[Config]) -> Absent:
+    """What ``near_options`` can say of options that none of these configs has."""
+    return "learner" if any(kind.complete for kind in kinds) else False
 
 
 def _keywords_of(owner: type | None) -> set[str]:
@@ -566,9 +601,9 @@ def _listed(option: Option, value: Any) -> list[Any]:
 
 
 def _expectation(option: Option, typed: bool) -> str:
-    yes_or_no, nothing = (
-        (said("True or False", "true or false"), said("None", "null")) if typed else ("true or false", "null")
-    )
+    # A file has its own words for these; a flag, as Python does, takes None.
+    yes_or_no = said("True or False", "true or false") if typed else "true or false"
+    nothing = "None" if typed else "null"
     one = " or ".join(repr(c) for c in option.choices) or {
         bool: yes_or_no,
         int: "an integer" + (f" of at least {option.bounds.low:g}" if option.bounds.low > -math.inf else ""),

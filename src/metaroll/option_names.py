@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import difflib
+import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Literal, Protocol
 
 from metaroll.concepts import CONCEPTS, Concept, concept_names, concepts_named
-from metaroll.errors import UnknownNameError, option_text, said, unknown_name
+from metaroll.errors import UnknownNameError, option_name, option_text, said, unknown_name
 
 __all__ = [
     "GIVEN",
+    "Absent",
     "Named",
     "frames_of_ours",
     "names_here",
@@ -21,6 +23,9 @@ __all__ = [
     "unknown_options",
     "value_here",
 ]
+
+Absent = bool | Literal["learner"]
+"""Whether options are all there are, so that what none is for can be said: of an algorithm, or of its learner."""
 
 GIVEN = "the options"
 """Where values come from that were typed, as flags or keywords, rather than written into a file."""
@@ -100,10 +105,16 @@ def value_here(given: str, name: str, value: Any, written: Callable[[str], str] 
         if name in concept.fields and given in concept.taken:
             if value in concept.values:
                 return concept.values[value]
-            if concept.more and value.startswith(tuple(concept.values)):
+            if concept.values and not _NUMBER.fullmatch(value):
+                texts = [text for text in concept.values if value.startswith(f"{text}_")]
+                hint = f": {_with_options(concept.more)}" if texts and concept.more else ""
                 known = " or ".join(map(repr, concept.values))
-                raise ValueError(f"{written(given)} must be a number or {known}, got {value!r}: {concept.more}")
+                raise ValueError(f"{written(given)} must be a number or {known}, got {value!r}{hint}")
     return value
+
+
+_NUMBER = re.compile(r"[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)([eE][-+]?\d+)?|None|nan|[-+]?inf|")
+"""What stands for a number, or for none, in files and behind flags; those that none is made of come to the option."""
 
 
 def frames_of_ours() -> int:
@@ -121,7 +132,7 @@ def near_options(
     written: Callable[[str], str] = option_text,
     *,
     notes: bool = True,
-    absent: bool = True,
+    absent: Absent = True,
     foreign: bool = True,
 ) -> str:
     """What may be meant by an option that is not ``known``, as a sentence; empty where there is no guess.
@@ -132,7 +143,8 @@ def near_options(
         known: Names of all options there are, dashes or underscores.
         written: How an option of that name is written.
         notes: Say how it is used.
-        absent: The options are all there are of an algorithm: what none is for can be said.
+        absent: The options are all there are of an algorithm (of a ``"learner"``: but for what it is made of and run
+            with), so that what none is for can be said.
         foreign: Names of other libraries are taken.
     """
     known = list(known)
@@ -148,40 +160,104 @@ def near_options(
     there = [concept for concept in concepts if any(field in texts for field in concept.here)]
     if there:
         fields = dict.fromkeys(field for concept in there for field in concept.here if field in texts)
-        note = said(there[0].in_python, there[0].note) if notes else ""
+        note = said(there[0].in_python or there[0].note, there[0].note) if notes else ""
         return f"did you mean {' or '.join(map(written, fields))}?" + (f" ({note})" if note else "")
     if concepts:  # what is known is no misspelled name of something else
-        if not absent:
-            return ""
-        return _answer_without_field(concepts, notes) or f"nothing here stands for it ({concepts[0].name})"
+        return _answer_without_field(concepts, texts, absent) if absent else ""
     here = [concept for concept in CONCEPTS if not texts.keys().isdisjoint(concept.fields)]
-    others = {other for concept in here if texts.keys().isdisjoint(concept.unless) for other in concept.taken}
-    near = difflib.get_close_matches(plain, sorted(texts.keys() | (others if foreign else set())), n=3, cutoff=0.75)
-    if not near and absent and (known_name := difflib.get_close_matches(plain, concept_names(), n=1, cutoff=0.85)):
-        return near_options(known_name[0], value, known, written, notes=notes, foreign=foreign)
-    near = near or difflib.get_close_matches(plain, sorted(texts), n=3, cutoff=0.65)
-    meant = {match: {match} & texts.keys() or _fields_of(match, here) for match in near}
+    taken = {other for concept in here if texts.keys().isdisjoint(concept.unless) for other in concept.taken}
+    near = _alike(plain, texts.keys() | (taken if foreign else set()), cutoff=0.75)
+    if not near and absent and (known_name := _alike(plain, concept_names(), cutoff=0.85)):
+        return near_options(known_name[0], value, known, written, notes=notes, absent=absent, foreign=foreign)
+    near = near or _alike(plain, texts.keys(), cutoff=0.65) or _longer(plain, texts.keys())
+    meant = {match: [match] if match in texts else _fields_of(match, here, texts) for match in near}
     near = [match for match in near if meant[match] not in [meant[other] for other in near[: near.index(match)]]]
-    return f"did you mean {' or '.join(written(match) for match in near)}?" if near else ""
+    if not near:
+        return ""
+    others = [", ".join(map(_bare(written), meant[match])) for match in near if match not in texts]
+    names = f" ({'; '.join(others)} here)" if others else ""
+    return f"did you mean {' or '.join(written(match) for match in near)}?{names}"
 
 
-def _fields_of(name: str, concepts: Iterable[Concept]) -> set[str]:
-    """What a name of another library stands for."""
-    return {field for concept in concepts if name in concept.taken for field in concept.fields}
+def _bare(written: Callable[[str], str]) -> Callable[[str], str]:
+    """How the name of an option is written without a value."""
+    return option_name if written is option_text else written
 
 
-def _answer_without_field(concepts: Sequence[Concept], notes: bool) -> str:
-    """What stands for concepts of which no option is there; empty where nothing is known of them."""
-    for concept in concepts:
-        note = said(concept.in_python, "") if notes else ""
-        for answer in (concept.absent, note) if concept.fields else (note, concept.absent):
-            if answer:
-                return answer
-    return ""
+def _alike(name: str, known: Iterable[str], cutoff: float) -> list[str]:
+    """Up to 3 of the ``known`` names that ``name`` may be a misspelling of, the nearest first.
+
+    Each word must be like the one in its place: ``num_layers`` is no misspelled ``num_workers``.
+    """
+    joined, words = name.replace("_", ""), name.split("_")
+    others = [
+        other for other in sorted(known) if other.replace("_", "") == joined or _words_alike(words, other.split("_"))
+    ]
+    return difflib.get_close_matches(name, others, n=3, cutoff=cutoff)
+
+
+def _words_alike(words: Sequence[str], others: Sequence[str]) -> bool:
+    return len(words) == len(others) and all(
+        difflib.SequenceMatcher(None, word, other).ratio() >= (0.6 if len(other) < _SHORT_WORD else 0.7)
+        for word, other in zip(words, others, strict=True)
+    )
+
+
+_SHORT_WORD = 5
+"""Characters of a word in which one misspelled letter is a large share."""
+
+
+def _longer(name: str, known: Iterable[str]) -> list[str]:
+    """Up to 3 of the ``known`` names that have all words of ``name``, and more: a name with words left out."""
+    words = set(name.split("_"))
+    return difflib.get_close_matches(name, [n for n in sorted(known) if words <= set(n.split("_"))], n=3, cutoff=0.65)
+
+
+def _fields_of(name: str, concepts: Iterable[Concept], known: Iterable[str]) -> list[str]:
+    """What a name of another library stands for, among the options that are known."""
+    fields = (field for concept in concepts if name in concept.taken for field in concept.fields if field in known)
+    return list(dict.fromkeys(fields))
+
+
+def _answer_without_field(concepts: Sequence[Concept], known: Collection[str], absent: Absent) -> str:
+    """What stands for concepts of which no option is ``known``; of a learner empty where nothing is sure."""
+    outside = [concept.outside for concept in concepts if concept.outside and absent == "learner"]
+    for text in (*outside, *(_text_without_field(concept, known, absent) for concept in concepts)):
+        if text:
+            return _with_options(text)
+    return "" if absent == "learner" else f"nothing here stands for it ({concepts[0].name})"
+
+
+def _text_without_field(concept: Concept, known: Collection[str], absent: Absent) -> str:
+    """The first text that is true beside the options that are ``known``."""
+    if not concept.fields and absent != "learner" and (there := said(concept.in_python, "")):
+        return there
+    beside = [text for field, text in concept.absent_beside.items() if field in known]
+    return next((text for text in (*beside, concept.absent) if set(_OPTION.findall(text)) <= set(known)), "")
+
+
+_OPTION = re.compile(r"\{(\w+)\}")
+"""An option in a text of a concept, written as ``{temperature}``."""
+
+
+def _with_options(text: str) -> str:
+    """A text of a concept, with its options as their user writes them."""
+    return _OPTION.sub(lambda match: option_name(match[1]), text)
+
+
+_FLAGS_ALONE = ("out", "quiet", "tasks", "jobs", "json", "traceback", "config")
+"""Flags of commands that no file holds."""
+
+
+def _of_the_command_line(name: str) -> str:
+    """What to say of a name in a file that means one of the flags; empty for others, and in Python."""
+    names = {_plain(name)} | {here for concept in concepts_named(_plain(name)) for here in concept.here}
+    flags = [f"--{flag}" for flag in _FLAGS_ALONE if flag in names]
+    return said("", f"it is no option of a run: give {flags[0]} at the command line") if flags else ""
 
 
 def unknown_options(
-    values: Iterable[str], known: Iterable[str], where: str, *, absent: bool = True
+    values: Iterable[str], known: Iterable[str], where: str, *, absent: Absent = True
 ) -> UnknownNameError | None:
     """Error for the names in ``values`` that are no options, all at once; ``None`` where there are none.
 
@@ -197,7 +273,11 @@ def unknown_options(
         return None
     typed = where == GIVEN
     write = option_text if typed else repr
-    hints = {name: near_options(name, "", known, write, notes=typed, absent=absent) for name in wrong}
+    hints = {
+        name: (not typed and _of_the_command_line(name))
+        or near_options(name, "", known, write, notes=typed, absent=absent)
+        for name in wrong
+    }
     place = "" if typed else f" (in {where})"
     if len(wrong) == 1:
         if not hints[wrong[0]]:

@@ -155,6 +155,20 @@ ROWS = [
     Mistake("resume runs/ppo --budget soon", "'soon'", "a time above 0", "--budget must"),
     Mistake("train cem Pendulum-v1 --batchsize 3", "--batchsize", "there are no minibatches", "--help"),
     Mistake("train ppo Pendulum-v1 --save-every 3", "--save-every", "did you mean --snapshot-gap", "--snapshot-mode"),
+    Mistake("train ppo Pendulum-v1 --out-dir x", "--out-dir", "did you mean", "--out?"),
+    Mistake("train sac Pendulum-v1 --train-freq 4", "--train-freq", "--update-to-data?", "0.25 is one gradient step"),
+    Mistake(
+        "train sac Pendulum-v1 --ent-coef auto_0.1", "'auto_0.1'", "--ent-coef must be a number", "--init-temperature"
+    ),
+    Mistake("train sac Pendulum-v1 --ent-coef foo", "'foo'", "--ent-coef must be a number or 'auto'", "'auto'"),
+    Mistake(
+        "train sac Pendulum-v1 --temperature null", "'null'", "--temperature must be a number", "none is written None"
+    ),
+    Mistake("train sac Pendulum-v1 --buffer-size 1e4", "'1e4'", "--buffer-size must be a whole number", "write 10000"),
+    Mistake("train sac Pendulum-v1 --config exponent.yaml", "'1e4'", "replay_size in exponent.yaml", "write 10000"),
+    Mistake("train ppo Pendulum-v1 --config out.yaml", "'out'", "no option of a run", "--out at the command line"),
+    Mistake("train ppo Pendulum-v1 --config verbose.yaml", "'verbose'", "no option of a run", "--quiet at the"),
+    Mistake("train ppo Pendulum-v1 --config posterior.yaml", "'tasks'", "no option of a run", "--tasks at the"),
     # -- what a file says, which learners and services refuse ----------------------------------------------------------
     Mistake("train sac Pendulum-v1 --config big.yaml", "got 3000", "(buffer_size in big.yaml)", "batch_size in big"),
     Mistake("train sac Pendulum-v1 --config big.yaml --seeds 2", "3000", "(buffer_size in big.yaml)", "batch_size in"),
@@ -225,6 +239,10 @@ def place(tmp_path_factory) -> Path:
         "vary.yaml": "randomize_param: [mm=1:2]",
         "seeds.yaml": "seeds: 3",
         "command.yaml": "command: train",
+        "out.yaml": "out: my_run",
+        "exponent.yaml": "replay_size: 1e4",
+        "verbose.yaml": "verbose: 1",
+        "posterior.yaml": "tasks: infer/1",
     }
     for name, text in texts.items():
         (folder / name).write_text(text)

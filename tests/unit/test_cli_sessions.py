@@ -290,7 +290,10 @@ def test_without_matplotlib_a_run_ends_with_a_message_instead_of_pictures(drawin
         (["--num-test-tasks", "0"], "--num-test-tasks must be an integer of at least 1, got 0"),
         (["--hidden-sizes", "8", "10000000", "10000000"], "more than this machine has"),
         (["--encoder-hidden-sizes", "100000000000000"], "the networks do not fit into memory"),
-        (["--hidden-sizes", "8", "0"], "--hidden-sizes must be an integer of at least 1, got 0, in [8, 0]"),
+        (
+            ["--hidden-sizes", "8", "0"],
+            "each entry of --hidden-sizes must be an integer of at least 1, got 0, in [8, 0]",
+        ),
         (["--context-reward-key", "sparse"], "context_reward_key 'sparse' is not among the infos of point-robot"),
         (["--return-reward-key", "sparse"], "return_reward_key 'sparse' is not among the infos of point-robot"),
         (["--out", ""], "--out must name a folder"),

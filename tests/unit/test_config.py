@@ -9,7 +9,7 @@ import pickle
 import subprocess
 import sys
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pytest
@@ -70,7 +70,11 @@ class LongWalkConfig(WalkConfig):
     ("values", "error", "message"),
     [
         ({"num_walks": 0}, ValueError, r"^num_walks must be an integer of at least 1, got 0$"),
-        ({"num_walks": 2.0}, TypeError, r"^num_walks must be an integer of at least 1, got 2.0 of type float$"),
+        (
+            {"num_walks": 2.0},
+            TypeError,
+            r"^num_walks must be an integer of at least 1, got 2.0 of type float: write 2$",
+        ),
         ({"num_walks": True}, TypeError, r"^num_walks must be an integer"),
         ({"num_walks": 10**400}, ValueError, r"^num_walks must be at most 9223372036854775807, got 10+\.\.\.0+$"),
         ({"discount": 1.5}, ValueError, r"^discount must lie in \[0, 1\], got 1.5$"),
@@ -85,7 +89,9 @@ class LongWalkConfig(WalkConfig):
             r"^sizes must be a list with each entry an integer of at least 1, as in \[3\], got 3 of type int$",
         ),
         ({"sizes": "34"}, TypeError, r"^sizes must be a list"),
-        ({"sizes": (1, 0)}, ValueError, r"^sizes must be an integer of at least 1, got 0, in \[1, 0\]$"),
+        ({"sizes": (1, 0)}, ValueError, r"^each entry of sizes must be an integer of at least 1, got 0, in \[1, 0\]$"),
+        ({"sizes": [1, "2"]}, TypeError, r"^each entry of sizes must be an integer .* of type str: write 2, in "),
+        ({"num_walks": "1e4"}, TypeError, r"got '1e4' of type str: write 10000$"),
         ({"mirror": 1}, TypeError, r"^mirror must be True or False, got 1 of type int$"),
         ({"first": 4}, ValueError, r"^first must be at most num_walks=3, got 4$"),
         ({"num_walk": 1}, UnknownNameError, r"^unknown option 'num_walk'; did you mean num_walks=\.\.\.\?$"),
@@ -126,7 +132,7 @@ def test_arrays_and_numbers_of_numpy_are_plain_python() -> None:
     plain = metaroll.agent("ppo", "CartPole-v1", hidden_sizes=(64, 32), num_passes=3, learning_rate=0.1)
     assert repr(agent.config) == repr(plain.config)
     with pytest.raises(
-        TypeError, match=r"hidden_sizes must be an integer .*, got 64\.0 of type float, in \[64\.0, 0\.5\]"
+        TypeError, match=r"each entry of hidden_sizes must be an integer .*, got 64\.0 .* write 64, in \[64\.0, 0\.5\]"
     ):
         metaroll.agent("ppo", "CartPole-v1", hidden_sizes=np.array([64, 0.5]))
 
@@ -261,11 +267,19 @@ def test_a_subclass_that_is_no_dataclass_and_sets_a_field_is_an_error() -> None:
     class Careless(WalkConfig):
         discount = 0.5
 
+    class Forgotten(WalkConfig):
+        bonus: Annotated[float, "What is added."] = 0.1
+
     class Same(WalkConfig):
         """Nothing else."""
 
+        version: ClassVar[int] = 3
+
     with pytest.raises(TypeError, match=r"^Careless sets discount: decorate it, @dataclass\("):
         Careless()
+    for values in ({}, {"bonus": 0.2}):
+        with pytest.raises(TypeError, match=r"^Forgotten sets bonus: decorate it, @dataclass\("):
+            Forgotten(**values)
     assert Same(num_walks=4).num_walks == 4
 
 

@@ -19,7 +19,7 @@ from typing import Annotated, Any, TypeVar
 import tyro
 from rich.console import Console
 
-from metaroll.config import MISSING, Config, Option, largest_integer, options_of
+from metaroll.config import MISSING, Config, Option, largest_integer, options_of, whole_number_hint
 from metaroll.data.folders.links import refuse_link
 from metaroll.errors import UnknownNameError, UsageError, blame_input, command_text, name_given, option_text, shortened
 from metaroll.option_names import names_here, near_options, value_here
@@ -208,7 +208,8 @@ def _refuse_huge(options: Any) -> None:
 
 _FLAG = re.compile(r"(?<![\w-])--((?!no-)[a-z][a-z0-9-]*)")
 _NO_NUMBER = re.compile(
-    r"Error parsing (?P<flag>--\S+): (?:no type matching \{None\}\|(?:INT|FLOAT) .*<class '(?:int|float)'>: )?"
+    r"Error parsing (?P<flag>--\S+): "
+    r"(?P<optional>no type matching \{None\}\|(?:INT|FLOAT) .*<class '(?:int|float)'>: )?"
     r"(?P<kind>invalid literal for int\(\)|could not convert string to float).*: (?P<text>.*)"
 )
 
@@ -217,6 +218,8 @@ _OF_A_GROUP = re.compile(r"Error parsing \w+: (?P<name>\w+)(?P<text> .*)")
 _NO_NUMBERS = re.compile(r"Error parsing (?P<flag>--\S+): Could not find valid parse for arguments: \[(?P<texts>.*)\]")
 _NO_VALUE = re.compile(r"Missing value for argument '(?P<flag>--[\w-]+).*")
 
+_NOTHING = ("null", "none", "nil", "~", "")
+_NONE_HINT = ": none is written None"
 _NO_CHOICE = re.compile(
     r"invalid choice '(?P<text>.*)' for argument '(?P<flags>\S+)'\. Expected one of \((?P<choices>.*)\)"
 )
@@ -237,7 +240,8 @@ def _in_plain_words(sentence: str, arguments: Sequence[str], choices: Mapping[st
         flag = next((flag for flag in flags if flag in typed), flags[0])
         listed = sorted(choice.strip(" '") for choice in match["choices"].split(","))
         known = ", ".join(choice for choice in listed if choice not in ("", "None"))
-        return f"{flag} must be one of {known}, got {match['text']!r}"
+        hint = _NONE_HINT if "None" in listed and match["text"].lower() in _NOTHING else ""
+        return f"{flag} must be one of {known}, got {match['text']!r}{hint}"
     match = _NO_VALUE.fullmatch(sentence)
     if match is not None:
         known = ", ".join(str(choice) for choice in choices.get(match["flag"], ()))
@@ -252,8 +256,11 @@ def _in_plain_words(sentence: str, arguments: Sequence[str], choices: Mapping[st
     match = _NO_NUMBER.fullmatch(sentence)
     if match is None:
         return sentence
-    kind = "a whole number" if "int()" in match["kind"] else "a number"
-    return f"{match['flag']} must be {kind}, got {match['text']}"
+    kind, text = ("a whole number" if "int()" in match["kind"] else "a number"), match["text"].strip("'")
+    hint = whole_number_hint(text) if "int()" in match["kind"] else ""
+    if match["optional"] and text.lower() in _NOTHING:
+        hint = _NONE_HINT
+    return f"{match['flag']} must be {kind}, got {match['text']}{hint}"
 
 
 def _first_sentence(box: str) -> str:
@@ -402,7 +409,7 @@ def options_class(
         annotated = Annotated[
             option.annotation if hint is None else option.annotation | None,
             tyro.conf.arg(
-                help=option.help or None,
+                help=re.sub(r"\bnull\b", "None", option.help) or None,  # which is what a flag takes
                 metavar=metavar,
                 aliases=_ALIASES.get(option.name),
                 help_behavior_hint=None if hint is None else f"(default: {hint})",

@@ -31,6 +31,8 @@ def check_num_simulations(num_simulations: int, rounds: int) -> None:
 class EstimatorConfig(Config):
     """How a posterior is learned."""
 
+    complete = True
+
     method: Annotated[
         Literal["npe", "nle", "fmpe"],
         "The posterior itself (npe), the likelihood, sampled by slice sampling (nle), or flow matching (fmpe).",

@@ -15,6 +15,8 @@ __all__ = ["DistillationConfig"]
 class DistillationConfig(NewData, ScaledActions, Evaluated):
     """Settings of ``Distillation``."""
 
+    complete = True
+
     teacher_epochs: Annotated[Count, "Number of first epochs in which the teacher acts."] = 1
     replay_size: Annotated[
         Whole, Was("memory_steps"), "How many of the newest steps are learned from, in whole rollouts."

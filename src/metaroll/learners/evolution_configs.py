@@ -76,15 +76,21 @@ class DiscountedSearchConfig(SearchConfig):
 class CEMLearnerConfig(CEMConfig, DiscountedSearchConfig):
     """Settings of ``CEM``."""
 
+    complete = True
+
 
 @dataclass(frozen=True, kw_only=True)
 class CMAESLearnerConfig(CMAESConfig, DiscountedSearchConfig):
     """Settings of ``CMAES``."""
 
+    complete = True
+
 
 @dataclass(frozen=True, kw_only=True)
 class HillClimbingConfig(HillClimbConfig, RolloutLimit, ScaledActions, Evaluated):
     """Settings of ``HillClimbing``."""
+
+    complete = True
 
     discount: ClassVar[float] = 1.0
 

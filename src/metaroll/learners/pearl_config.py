@@ -124,6 +124,8 @@ class PEARLUpdate(Config):
 class PEARLConfig(PEARLUpdate, Evaluated):
     """Settings of ``PEARL``."""
 
+    complete = True
+
     num_test_tasks: Annotated[Whole | None, "Number of held-out tasks; null means all that there are."]
     encoder_hidden_sizes: Annotated[tuple[Whole, ...], "Hidden layers of the encoder."]
     evaluate_every = 1

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from metaroll.checks import check_number, check_whole
-from metaroll.errors import ShapeError
+from metaroll.errors import ShapeError, option_name
 from metaroll.functional.search.base import Search, SearchState, best_first, checked_mean, default_population
 from metaroll.functional.search.cma_constants import CMAConstants, cma_constants
 from metaroll.functional.search.rank_noise import rank_noise
@@ -321,7 +321,9 @@ class CMA(Search[CMAState]):
     def _check_bounds(self, mean: np.ndarray) -> None:
         lower, upper = self.bounds(len(mean))
         if not (lower < upper).all():
-            raise ValueError(f"lower must lie below upper, got {self.lower!r} and {self.upper!r}")
+            raise ValueError(
+                f"{option_name('lower')} must lie below {option_name('upper')}, got {self.lower!r} and {self.upper!r}"
+            )
         outside = (mean < lower) | (mean > upper)
         if outside.any():
             place = int(np.flatnonzero(outside)[0])

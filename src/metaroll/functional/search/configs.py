@@ -185,6 +185,8 @@ class HillClimbConfig(Config):
 
     def check(self) -> None:
         super().check()
+        if self.min_sigma > self.max_sigma:
+            raise self.wrong("min_sigma", f"be at most {self.shown('max_sigma')}")
         if not self.min_sigma <= self.init_sigma <= self.max_sigma:
             raise self.wrong("init_sigma", f"lie between {self.shown('min_sigma')} and {self.shown('max_sigma')}")
 

@@ -189,6 +189,8 @@ class ValueUpdate(Config):
 class SACConfig(PrioritiesConfig, RandomFirst, SoftUpdate, OffPolicyConfig):
     """Settings of ``SAC`` and ``DiscreteSAC``."""
 
+    complete = True
+
 
 @dataclass(frozen=True, kw_only=True)
 class TQCConfig(SACConfig):
@@ -208,6 +210,8 @@ class TQCConfig(SACConfig):
 class RecurrentSACConfig(RandomFirst, SoftUpdate, OffPolicyConfig):
     """Settings of ``RecurrentSAC``."""
 
+    complete = True
+
     hidden_size: Annotated[Whole, "Width of the memories of a policy and of critics that are not given."] = 64
     segment_length: Annotated[Whole, "Steps of a segment; batch_size steps are so many segments."] = 32
     burn_in: Annotated[Count, "Steps before these, which only bring memories up."] = 8
@@ -225,10 +229,14 @@ class RecurrentSACConfig(RandomFirst, SoftUpdate, OffPolicyConfig):
 class DDPGConfig(AddedNoise, ActorCriticRates, OffPolicyConfig):
     """Settings of ``DDPG``."""
 
+    complete = True
+
 
 @dataclass(frozen=True, kw_only=True)
 class TD3Config(AddedNoise, DeterministicUpdate, OffPolicyConfig):
     """Settings of ``TD3``."""
+
+    complete = True
 
     exploration_noise = "gaussian"
     exploration_sigma = 0.1
@@ -237,6 +245,8 @@ class TD3Config(AddedNoise, DeterministicUpdate, OffPolicyConfig):
 @dataclass(frozen=True, kw_only=True)
 class DQNConfig(PrioritiesConfig, ValueUpdate, OffPolicyConfig):
     """Settings of ``DQN``."""
+
+    complete = True
 
     dueling: Annotated[bool, "Without a policy: make one whose network gives a value and advantages."] = False
     max_epsilon: Annotated[Share, "Probability of a random action at first."] = 1.0

@@ -61,6 +61,8 @@ class PPOUpdate(NewData):
 class PPOConfig(PPOUpdate, ScaledActions, Evaluated):
     """Settings of ``PPO``."""
 
+    complete = True
+
     domain_params: Annotated[
         tuple[str, ...],
         "Names of domain parameters that the critic, but not the policy, observes (an asymmetric critic).",
