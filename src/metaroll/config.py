@@ -23,7 +23,7 @@ import re
 import types
 import typing
 from abc import ABCMeta
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, ParamSpec, TypeVar
 
@@ -34,6 +34,7 @@ from metaroll.errors import (
     LARGEST_COUNT,
     LARGEST_SEED,
     UnknownNameError,
+    name_given,
     named_as,
     option_name,
     option_text,
@@ -307,8 +308,16 @@ class _NamesUnderstood(ABCMeta):
             if fields <= values.keys():
                 _refuse_replaced(values.keys() - fields, options)
             values, names = understood(values, options)
+            names = _as_typed(names)
             if (wrong := unknown_options(values, fields, GIVEN, absent=_absent_of(cls))) is not None:  # type: ignore[attr-defined]
                 raise wrong
+        values |= cls.settled(values, values)  # type: ignore[attr-defined]
+        if missing := [option.name for option in options if option.default is MISSING and option.name not in values]:
+            with named_as(names):
+                for option in options:
+                    if option.name in values:
+                        option.checked(values[option.name])
+            raise TypeError(f"{cls.__name__} has no default for {', '.join(map(option_text, missing))}: give a value")
         with named_as(names):
             made: T = super().__call__(**values)  # pyright: ignore[reportAttributeAccessIssue]
         object.__setattr__(made, _NAMES, names)
@@ -354,6 +363,16 @@ class Config(metaclass=_NamesUnderstood):
             # Plain Python, so that equal configs have equal texts: 1 is 1.0 where a float is meant, lists are tuples.
             object.__setattr__(self, option.name, option.checked(getattr(self, option.name)))
         self.check()
+
+    @classmethod
+    def settled(cls, values: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
+        """Values that follow from those of other fields, unless they are ``given``; by default none.
+
+        Args:
+            values: Values of fields, which are not checked yet.
+            given: Names of the fields that somebody gave a value for.
+        """
+        return {}
 
     def check(self) -> None:
         """Raise ``wrong`` where values of several fields do not go together; a subclass calls this one, too."""
@@ -464,6 +483,7 @@ def config_of(kind: type[C], given: C | None, keywords: Mapping[str, Any], owner
         return _defaults_of(kind) if given is None else given
     options = options_of(kind if given is None else type(given))
     values, names = understood(keywords, options)
+    names = _as_typed(names)
     known = {option.name for option in options}
     if not values.keys() <= known:
         wrong = unknown_options(values, sorted(known | _keywords_of(owner)), GIVEN, absent=_absent_of(kind))
@@ -472,7 +492,8 @@ def config_of(kind: type[C], given: C | None, keywords: Mapping[str, Any], owner
     if given is not None:
         kept = {name: called for name, called in given.names_given.items() if name not in values}
         kind, names = type(given), {**kept, **names}
-        values = {option.name: getattr(given, option.name) for option in options_of(kind)} | values
+        whole = {option.name: getattr(given, option.name) for option in options} | values
+        values = whole | kind.settled(whole, values)
     with named_as(names):
         made = kind(**values)
     object.__setattr__(made, _NAMES, names)
@@ -480,44 +501,74 @@ def config_of(kind: type[C], given: C | None, keywords: Mapping[str, Any], owner
 
 
 def understands(
-    *kinds: type[Config], former: Callable[[dict[str, Any]], dict[str, Any]] | None = None, **names: str
-) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """Decorator of a constructor that has parameters for fields of configs, and takes them by all of their names.
+    *kinds: type[Config],
+    former: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    own: Collection[str] = (),
+    **names: str,
+) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Decorator of a constructor, or a function, with parameters for fields of configs: it takes all of their names.
 
-    Names of fields, of other libraries and former ones are understood as in ``config_of``; a keyword that stands for no
-    parameter is an ``UnknownNameError``, which says the nearest.
+    Names of fields, of other libraries and former ones are understood as in ``config_of``, those of its other
+    parameters, too; a keyword that stands for no parameter is an ``UnknownNameError``, which says the nearest, and more
+    values than have a place are a ``TypeError``. Errors call a parameter as it was given.
 
     Args:
         kinds: Classes of the configs.
         former: Gives keywords in place of those that there were in an earlier version.
-        names: Parameters that are called otherwise elsewhere: that name -> name of the parameter.
+        own: Parameters that mean something else than the field of the name: no other name stands for them.
+        names: Parameters that are called otherwise inside: that name -> name of the parameter.
     """
 
-    def decorated(constructor: Callable[P, None]) -> Callable[P, None]:
-        _, *kept = inspect.signature(constructor).parameters.values()
-        parameters = [parameter.name for parameter in kept]
+    def decorated(function: Callable[P, T]) -> Callable[P, T]:
+        kept = list(inspect.signature(function).parameters.values())
+        places = [parameter.name for parameter in kept if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+        parameters = [p.name for p in kept if p.kind is not p.VAR_KEYWORD and p.name != "self"]
         has_options = any(parameter.kind is parameter.VAR_KEYWORD for parameter in kept)
+        keywords = functools.cache(lambda: _keywords_of_parameters(kinds, parameters, own, names))
 
-        @functools.wraps(constructor)
-        def checked(*args: Any, **given: Any) -> None:
-            called: Mapping[str, str] = {}
-            if not given.keys() <= set(parameters):
-                options = [option for kind in kinds for option in options_of(kind)]
-                meant = {here: name for name in parameters for here in names_here(name, options)} | names
-                options = [option for option in options if option.name in meant]
+        @functools.wraps(function)
+        def checked(*args: Any, **given: Any) -> T:
+            called = dict(names)
+            if len(args) > len(places):
+                owner = type(args[0]).__name__ if places[0] == "self" else function.__name__
+                placed = " and ".join(name for name in places if name != "self") or "nothing"
+                got = type(args[len(places)]).__name__
+                raise TypeError(f"{owner} takes {placed} by position, and all else by keyword: got a further {got}")
+            if given:
+                options, meant = keywords()
+                values, typed = understood(given if former is None else former(given), options)
                 known = sorted({*parameters, *meant})
-                values, called = understood(given if former is None else former(given), options)
-                absent = _absent_of(*kinds)
-                wrong = None if has_options else unknown_options(values, known, GIVEN, absent=absent)
+                wrong = None if has_options else unknown_options(values, known, GIVEN, absent=_absent_of(*kinds))
                 if wrong is not None:
                     raise wrong
-                given = _renamed(values, meant, called, parameters[: len(args) - 1])
-            with named_as(called):
-                constructor(*args, **given)  # type: ignore[call-arg]  # as it was called
+                for kind in kinds:
+                    values |= kind.settled(values, values)
+                given = _renamed(values, meant, typed, places[: len(args)])
+                called |= {
+                    name: typed.get(field, field) for field in values for name in (field, meant.get(field, field))
+                }
+            with named_as({name: other for name, other in called.items() if name != other}):
+                return function(*args, **given)  # type: ignore[call-arg]  # as it was called
 
         return checked
 
     return decorated
+
+
+def _keywords_of_parameters(
+    kinds: Iterable[type[Config]], parameters: Iterable[str], own: Collection[str], names: Mapping[str, str]
+) -> tuple[list[Option], dict[str, str]]:
+    """What ``parameters`` stand for, as options (those that are no field have only a name), and name -> parameter."""
+    fields = {option.name: option for kind in kinds for option in options_of(kind)}
+    meant = {here: name for name in parameters for here in names_here(name, [*fields.values()])}
+    meant |= names
+    return [fields.get(name, Option(name, str)) for name in meant if name not in own], meant
+
+
+def _as_typed(names: Mapping[str, str]) -> dict[str, str]:
+    """``names`` of fields, as the constructor was given that has handed them on (see ``understands``)."""
+    typed = {name: name_given(given) or given for name, given in names.items()}
+    return {name: given for name, given in typed.items() if name != given}
 
 
 def _renamed(

@@ -203,7 +203,7 @@ def _words_alike(words: Sequence[str], others: Sequence[str]) -> bool:
     )
 
 
-_SHORT_WORD = 5
+_SHORT_WORD = 6
 """Characters of a word in which one misspelled letter is a large share."""
 
 

@@ -544,7 +544,7 @@ def test_walks_note_what_is_entered(tool: ModuleType) -> None:
     package = ROOT / "src" / "metaroll"
     learn, step = tool.walks.learn_walk(package), tool.walks.step_walk(package)
 
-    assert learn.entries[0] == ("training/session/agent.py", "agent")
+    assert ("training/session/agent.py", "agent") in learn.entries[:10]  # after its keywords were understood
     assert ("rollouts/engine/slot_loop.py", "advance") in learn.entries
     assert not {"step", "<lambda>", "<genexpr>"} & {name for _, name in learn.entries}
     assert 20 < learn.files <= learn.functions <= learn.calls and learn.files <= learn.moves < learn.calls

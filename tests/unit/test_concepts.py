@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from metaroll import configs
 from metaroll.cli.options import renamed_flags
 from metaroll.concepts import CONCEPTS, concept_names, concepts_named
 from metaroll.config import options_of
-from metaroll.configs import EngineConfig, EstimatorConfig, InferenceOptions
+from metaroll.configs import EngineConfig, EstimatorConfig, InferenceOptions, PEARLConfig
 from metaroll.configs.table import CONFIGS, run_options
 from metaroll.errors import UnknownNameError, UsageError, in_shell
 from metaroll.learners.base import ConfigField
@@ -398,6 +399,38 @@ def test_learners_are_of_their_documented_class_and_have_its_attributes(algo: st
 def test_classes_of_documents_are_no_subclasses_of_each_other() -> None:
     assert not issubclass(metaroll.CMAES, metaroll.CEM)
     assert not isinstance(metaroll.agent("sac", "Pendulum-v1").algo, metaroll.PEARL)
+
+
+def test_errors_of_documented_constructors_name_what_was_typed() -> None:
+    given = metaroll.agent("cem", "CartPole-v1").algo
+    networks = dict.fromkeys(("env", "inner_policy", "qf", "vf", "test_env_sampler"))
+    numbers = {"num_train_tasks": 1, "num_test_tasks": 1, "latent_dim": 1, "encoder_hidden_sizes": (4,)}
+    spec, policy = given.env_spec, given.policy
+    for make, names, value in (
+        (lambda **options: metaroll.CEM(spec, policy, None, **options), ("n_samples", "population", "popsize"), 0),
+        (lambda **options: metaroll.CEM(spec, policy, None, 40, **options), ("max_path_length", "max_steps"), 0),
+        (lambda **options: metaroll.CEM(spec, policy, None, 40, **options), ("seed", "random_seed"), -1),
+        (lambda **options: metaroll.PEARL(**networks, **numbers, **options), ("soft_target_tau", "tau"), 3),
+        (metaroll.MetaEvaluator, ("n_exploration_traj", "num_adaptation_episodes", "n_exploration_eps"), 0),
+        (metaroll.SamplerPool, ("num_threads", "num_workers", "n_jobs"), 0),
+    ):
+        for name in names:
+            with pytest.raises(ValueError, match=f"^{name} must "):
+                make(**{name: value})
+    for name in ("discount", "max_path_length", "evaluate_every", "seed", "n_samples"):
+        with pytest.raises(AttributeError, match=f"^{name} of a CEM stays as it was made"):
+            setattr(given, name, 1)
+
+
+def test_configs_say_what_they_need_and_functions_what_is_a_keyword(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^meta_batch_size must"):
+        PEARLConfig(meta_batch_size=0)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"^PEARLConfig has no default for latent_dim=\.\.\., num_train_tasks"):
+        PEARLConfig()  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"^agent takes algo and env by position"):
+        metaroll.agent("sac", "Pendulum-v1", PEARLConfig)  # type: ignore[call-arg]
+    with pytest.raises(UnknownNameError, match="unknown option 'from_epok'; did you mean from_epoch="):
+        metaroll.load(tmp_path, from_epok=3)  # type: ignore[call-arg]
 
 
 def test_documented_constructors_take_all_names_of_their_parameters_and_answer_others() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from gymnasium.spaces import Box
 
 import metaroll
 from metaroll.cli.main import main
+from metaroll.config import RunFile
 from metaroll.configs.evaluation import MetaEvaluationConfig
+from metaroll.configs.table import current_names
 from metaroll.tasks.domain_access import check_param_ranges, set_domain_params
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.registry import get_algorithm
@@ -94,6 +97,32 @@ def test_settings_of_evaluations_go_together_wherever_they_come_from(
     ):
         assert main(["train", "pearl", "point-robot", *given, "--out", "r"]) == 2
         assert told in " ".join(capsys.readouterr().err.split())
+
+
+def test_exploration_episodes_of_a_run_follow_its_rounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rounds = {"adaptation_rounds": 3, "episodes_per_round": 2, "posterior_sampling": False}
+    assert metaroll.agent("pearl", "point-robot", **rounds).config["evaluation"]["num_adaptation_episodes"] == 6
+    with pytest.raises(ValueError, match=r"^num_adaptation_episodes must be .* = 6, or left out, got 10"):
+        metaroll.agent("pearl", "point-robot", num_adaptation_episodes=10, **rounds)
+    monkeypatch.chdir(tmp_path)
+    written = {"num_adaptation_episodes": 10, **rounds}
+    Path("a.yaml").write_text(json.dumps(written))
+    flags = ["--adaptation-rounds", "3", "--episodes-per-round", "2", "--no-posterior-sampling"]
+    for given, name in (
+        (["--config", "a.yaml"], "num_adaptation_episodes in a.yaml"),
+        ([*flags, "--num-adaptation-episodes", "10"], "--num-adaptation-episodes"),
+    ):
+        assert main(["train", "pearl", "point-robot", *given, "--out", "r"]) == 2
+        assert f"{name} must be" in " ".join(capsys.readouterr().err.split())
+    # A run of before had the number that was usual there, which meant the product.
+    kept = resolve("pearl", "point-robot", [("run/config.yaml", written)], kept=True)
+    layers = [(RunFile("run/config.yaml"), written), ("the options", {"episodes_per_round": 4})]
+    again = resolve("pearl", "point-robot", layers)
+    assert [one["evaluation"]["num_adaptation_episodes"] for one in (kept, again)] == [6, 12]
+    read = current_names({"algo": "pearl", "evaluation": {"n_exploration_traj": 10, **rounds}})
+    assert read["evaluation"] == {"num_adaptation_episodes": 6, **rounds}
 
 
 def notes(algo: str, **options: Any) -> list[str]:

@@ -406,7 +406,7 @@ def test_missing_parts() -> None:
 
 
 def test_documented_keywords_are_numbers_of_a_config() -> None:
-    """specs/meta.md 5.5: names and defaults of garage; a product of rounds is known at once, and changes no config."""
+    """specs/meta.md 5.5: names and defaults of garage; a product of rounds is known at once."""
     usual = inspect.signature(MetaEvaluator).parameters
     assert [*usual][:9] == [
         *("test_task_sampler", "max_path_length", "n_exploration_traj", "n_test_tasks", "n_test_rollouts", "prefix"),
@@ -418,7 +418,7 @@ def test_documented_keywords_are_numbers_of_a_config() -> None:
     )
     assert checked.config == MetaEvaluationConfig(num_episodes=4, adaptation_rounds=2, episodes_per_round=3)
     assert (checked.max_path_length, checked.n_test_tasks, checked.n_test_rollouts) == (3, 2, 4)
-    assert (checked.n_exploration_traj, checked.config.num_adaptation_episodes) == (6, 10)
+    assert (checked.n_exploration_traj, checked.config.num_adaptation_episodes) == (6, 6)
     with pytest.raises(ValueError, match=r"^max_path_length is missing"):
         evaluator().run_reference(GuessPolicy())
 
@@ -442,9 +442,7 @@ def test_evaluators_take_configs_and_keywords() -> None:
     ("kind", "name", "meant"),
     [
         (PolicyEvaluator, "num_episods", "num_episodes"),
-        (PolicyEvaluator, "max_path_length", "max_steps"),
-        (PolicyEvaluator, "max_episode_steps", "max_steps"),
-        (meta_evaluator.MetaEvaluator, "n_test_tasks", "num_test_tasks"),
+        (PolicyEvaluator, "num_test_task", "num_test_tasks"),
         (meta_evaluator.MetaEvaluator, "test_task_sampler_", "test_task_sampler"),
         (meta_evaluator.MetaEvaluator, "repetition", "repetitions"),
     ],
@@ -454,10 +452,44 @@ def test_unknown_keywords_of_evaluators_are_answered(kind: Any, name: str, meant
         kind(**{name: 3})
 
 
+def test_exploration_episodes_follow_rounds_unless_they_are_given() -> None:
+    rounds = {"adaptation_rounds": 3, "episodes_per_round": 2}
+    for number in (10, 11):  # whether it is the default or not
+        for make in (MetaEvaluationConfig, MetaEvaluator, meta_evaluator.MetaEvaluator):
+            with pytest.raises(ValueError, match=f"^num_adaptation_episodes must be .* = 6, or left out, got {number}"):
+                make(num_adaptation_episodes=number, **rounds)
+    checked = MetaEvaluator(**rounds)
+    checked.episodes_per_round = 4
+    assert checked.config.num_adaptation_episodes == checked.n_exploration_traj == 12
+    for name in ("n_exploration_traj", "num_adaptation_episodes"):
+        with pytest.raises(ValueError, match=f"^{name} must be .* = 12"):
+            setattr(checked, name, 10)
+        fresh = MetaEvaluator()
+        setattr(fresh, name, 5)
+        assert fresh.n_exploration_traj == fresh.config.num_adaptation_episodes == 5
+
+
+def test_attributes_of_evaluators_are_checked_by_all_their_names() -> None:
+    checked = MetaEvaluator(max_path_length=9)
+    for name, field in (("max_path_length", "max_steps"), ("n_test_tasks", "num_test_tasks")):
+        for other in (name, field):
+            setattr(checked, other, 4)
+            assert getattr(checked, name) == getattr(checked, field) == 4
+            with pytest.raises(ValueError, match=f"^{other} must be an integer of at least 1"):
+                setattr(checked, other, 0)
+            with pytest.raises(ValueError, match=f"^{other} must be an integer of at least 1"):
+                MetaEvaluator(**{other: 0})
+    with pytest.raises(ValueError, match=r"^num_episodes must"):
+        PolicyEvaluator().num_episodes = 0
+
+
 @pytest.mark.parametrize(
     ("name", "value", "error"),
     [
         ("max_steps", math.nan, ValueError),
+        ("max_steps", 2.5, ValueError),
+        ("prefix", 3, TypeError),
+        ("allow_overlap", 3, TypeError),
         ("max_steps", 0, ValueError),
         ("max_steps", "7", TypeError),
         ("seed", "a", TypeError),

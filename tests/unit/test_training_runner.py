@@ -154,11 +154,38 @@ def test_callbacks_are_told() -> None:
             self.events.append("end")
 
     listener = Listener()
-    runner = make_runner(None, callbacks=(object(), listener))
+    runner = make_runner(None, callbacks=(listener,))
     runner.train(2)
     assert [e[0] if isinstance(e, tuple) else e for e in listener.events] == ["evaluation", "epoch"] * 2 + ["end"]
     names = listener.events[1][2]
     assert {"weight", "MetaTest/return_after", "MetaTest/change_ci_low", "time/epoch_seconds"} <= set(names)
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"snapshot_config": 3}, "snapshot_config must be a SnapshotConfig"),
+        ({"run_dir": 3}, "run_dir must be the name of a folder"),
+        ({"callbacks": 3}, "callbacks must be a list"),
+        ({"callbacks": [3]}, "callbacks must hold objects with any of on_epoch_end"),
+        ({"loggers": [3]}, "loggers must be a list of objects with open"),
+        ({"config": 3}, "config must be a dict"),
+        ({"timeouts": 3}, "timeouts must be PoolTimeouts"),
+        ({"exist_ok": 3}, "exist_ok must be True or False"),
+        ({"n_jobs": "2"}, "n_jobs must be an integer"),
+        ({"random_seed": "2"}, "random_seed must be an integer"),
+        ({"evaluator": {"max_path_length": "2"}}, "max_path_length must be a number"),
+    ],
+)
+def test_a_runner_says_what_its_arguments_are(given: dict[str, Any], named: str) -> None:
+    with pytest.raises(TypeError, match=f"^{named}"):
+        LocalRunner(**given)
+
+
+def test_a_runner_takes_names_of_others() -> None:
+    for name in ("n_workers", "n_parallel", "n_cpu", "n_jobs", "workers"):
+        assert LocalRunner(**{name: 2})._engine.num_workers == 2
+    assert LocalRunner(random_seed=3).seed == LocalRunner(seed=3).seed == 3  # type: ignore[call-arg]
 
 
 def test_an_epochs_snapshot_stands_before_callbacks_run(tmp_path: Path) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
+
+import numpy as np
 
 from metaroll.config import Bounds, Config, UnusedWhere, Was, Whole
 from metaroll.errors import option_name, option_text
 
 __all__ = ["EvaluationConfig", "MetaEvaluationConfig"]
 
-_ADAPTATION_EPISODES = 10
 _MOST_EPISODES = 10**6
 
 _RewardKey = Annotated[str | None, "Name of an env_info to sum instead of the reward."]
@@ -32,9 +35,7 @@ class MetaEvaluationConfig(Config):
     repetitions: Annotated[Whole, "Independent repetitions of the whole procedure per task."] = 1
     deterministic: Annotated[bool, "Act with the mean action (a latent z still is sampled)."] = True
     return_reward_key: _RewardKey = None
-    num_adaptation_episodes: Annotated[Whole, Was("n_exploration_traj"), "Episodes per task that are adapted to."] = (
-        _ADAPTATION_EPISODES
-    )
+    num_adaptation_episodes: Annotated[Whole, Was("n_exploration_traj"), "Episodes per task that are adapted to."] = 10
     num_episodes: Annotated[
         Whole, Was("n_test_rollouts"), "Adapted episodes per task (episodes are counted, not steps)."
     ] = 1
@@ -69,6 +70,15 @@ class MetaEvaluationConfig(Config):
         "adapts the policy that made the last round's episodes, from these alone (the next gradient step).",
     ] = "all"
 
+    @classmethod
+    def settled(cls, values: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
+        """See ``Config``: where rounds and their episodes are known, so are all episodes."""
+        numbers = [values.get(name) for name in ("adaptation_rounds", "episodes_per_round")]
+        known = [int(number) for number in numbers if isinstance(number, int | np.integer) and number >= 1]
+        if "num_adaptation_episodes" in given or len(known) < len(numbers):
+            return {}
+        return {"num_adaptation_episodes": math.prod(known)}
+
     def check(self) -> None:
         """See ``Config``: rounds, exploration episodes and ``posterior_sampling`` go together."""
         super().check()
@@ -96,7 +106,7 @@ class MetaEvaluationConfig(Config):
             steps = 1 if self.posterior_sampling else inner_steps
             return steps, -(-explore // steps)
         if rounds is not None and episodes is not None:
-            if explore not in (_ADAPTATION_EPISODES, rounds * episodes):
+            if explore != rounds * episodes:
                 product = f"{option_name('adaptation_rounds')} * {option_name('episodes_per_round')}"
                 raise self.wrong("num_adaptation_episodes", f"be {product} = {rounds * episodes}, or left out")
             return rounds, episodes

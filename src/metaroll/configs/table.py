@@ -144,4 +144,6 @@ def current_names(config: Mapping[str, Any]) -> dict[str, Any]:
             current[section] = {
                 name if name in kept else names.get(name, name): value for name, value in values.items()
             }
+    if isinstance(values := current.get("evaluation"), Mapping):
+        current["evaluation"] = {**values, **evaluation_config(config["algo"]).settled(values, ())}
     return current

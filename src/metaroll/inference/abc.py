@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from metaroll.checks import array_of, check_fraction, check_number, check_path, check_seed, check_whole, described
-from metaroll.errors import ShapeError, unknown_name
+from metaroll.config import understands
+from metaroll.errors import ShapeError, option_name, unknown_name
 from metaroll.functional.posteriors.populations import (
     Kernel,
     effective_sample_size,
@@ -87,6 +88,7 @@ class ABCSMC:
         ValueError: It lies outside of what is allowed.
     """
 
+    @understands(own=["batch_size"])
     def __init__(
         self,
         prior: Any,
@@ -116,7 +118,7 @@ class ABCSMC:
         self._min_tolerance = check_number("min_tolerance", min_tolerance, 0.0)
         self._least_accepted = check_number("least_accepted", least_accepted, 0.0, 1.0)
         self._regression = bool(regression)
-        self._seed, self._batch_size = check_seed("seed", seed), check_whole("batch_size", batch_size)
+        self._seed, self._batch_size = check_seed(option_name("seed"), seed), check_whole("batch_size", batch_size)
         self._run_dir = None if run_dir is None else check_path("run_dir", run_dir)
         self._simulator = dict(simulator) if isinstance(simulator, Mapping) else str(simulator)
         self._progress = progress

@@ -6,7 +6,6 @@ import functools
 import math
 from abc import ABC
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, final
 
@@ -14,7 +13,8 @@ import numpy as np
 from torch import nn
 
 from metaroll.checks import check_path, check_seed, check_whole, described
-from metaroll.errors import ShapeError
+from metaroll.config import config_of, understands
+from metaroll.errors import ShapeError, option_name
 from metaroll.inference.configs import FEWEST_SIMULATIONS, EstimatorConfig, check_num_simulations
 from metaroll.inference.estimators import Fit, NeuralEstimator, NeuralTrainer
 from metaroll.inference.parameter_names import named
@@ -81,8 +81,8 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
             raise ValueError(f"proposal 'posterior' needs method 'npe', got {config.method!r}; take 'truncated'")
         if progress is not None and not callable(progress):
             raise TypeError(f"progress must be a function of an InferenceProgress, got {described(progress)}")
-        self._rounds, self._proposal = check_whole("rounds", rounds), proposal
-        self._seed, self._batch_size = check_seed("seed", seed), check_whole("batch_size", batch_size)
+        self._rounds, self._proposal = check_whole(option_name("rounds"), rounds), proposal
+        self._seed, self._batch_size = check_seed(option_name("seed"), seed), check_whole("batch_size", batch_size)
         self._run_dir = None if run_dir is None else check_path("run_dir", run_dir)
         self._simulator = dict(simulator) if isinstance(simulator, Mapping) else str(simulator)
         self._embedding_net, self._device = embedding_net, device
@@ -318,8 +318,10 @@ class NPDR(NeuralInference):
         embedding_net: Network trained with the density, which makes features of what the simulator returns.
         device: ``"cpu"`` or ``"cuda"``, where networks are trained.
         progress: Told of every batch of simulations and every training.
+        options: Settings by name, in place of those of ``config``.
     """
 
+    @understands(own=["batch_size"])
     def __init__(
         self,
         prior: Any,
@@ -334,10 +336,11 @@ class NPDR(NeuralInference):
         embedding_net: nn.Module | None = None,
         device: str = "cpu",
         progress: Callable[[InferenceProgress], None] | None = None,
+        **options: Any,
     ) -> None:
         super().__init__(
             prior,
-            EstimatorConfig() if config is None else config,
+            config_of(EstimatorConfig, config, options, type(self)),
             rounds=rounds,
             proposal=proposal,
             seed=seed,
@@ -369,8 +372,10 @@ class BayesSim(NeuralInference):
         simulator: As of ``NPDR``.
         device: As of ``NPDR``.
         progress: As of ``NPDR``.
+        options: As of ``NPDR``.
     """
 
+    @understands(EstimatorConfig, own=["batch_size"])
     def __init__(
         self,
         prior: Any,
@@ -386,11 +391,15 @@ class BayesSim(NeuralInference):
         simulator: Mapping[str, Any] | str = "",
         device: str = "cpu",
         progress: Callable[[InferenceProgress], None] | None = None,
+        **options: Any,
     ) -> None:
+        config = config_of(EstimatorConfig, _MIXTURE if config is None else config, options, type(self))
+        if own := options.keys() & {"method", "model"}:
+            raise ValueError(f"{' and '.join(sorted(own))} of BayesSim cannot be chosen: take NPDR")
         changed = {"num_components": num_components, "num_random_features": num_random_features}
         super().__init__(
             prior,
-            replace(_MIXTURE if config is None else config, method="npe", model="mdn", **changed),
+            config_of(EstimatorConfig, config, {"method": "npe", "model": "mdn", **changed}),
             rounds=rounds,
             proposal=proposal,
             seed=seed,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Self, TypeVar, cast, final, overload
 
 from metaroll.config import Config, Count, Positive, Was, Whole, config_of
-from metaroll.errors import option_text
+from metaroll.errors import option_name, option_text
 
 if TYPE_CHECKING:
     from metaroll.learners.runner import Runner
@@ -18,6 +18,7 @@ __all__ = [
     "NOP",
     "AdamSteps",
     "AlgorithmInfo",
+    "Checked",
     "ConfigField",
     "Evaluated",
     "MetaRLAlgorithm",
@@ -286,10 +287,11 @@ class ConfigField(Generic[T]):
     Args:
         field: Name of the field; empty: that of the attribute.
         changes: It may be set, which makes another config, for ``settle``.
+        shown: Gives what it is now, of its owner, where that is not the value of the field.
     """
 
-    def __init__(self, field: str = "", *, changes: bool = False) -> None:
-        self.field, self.changes = field, changes
+    def __init__(self, field: str = "", *, changes: bool = False, shown: Callable[[Any], T] | None = None) -> None:
+        self.field, self.changes, self.shown = field, changes, shown
         self.name = field
         """Name of the attribute."""
 
@@ -303,7 +305,9 @@ class ConfigField(Generic[T]):
     def __get__(self, instance: Any, owner: type) -> T: ...
 
     def __get__(self, instance: Any, owner: type) -> Self | T:
-        return self if instance is None else getattr(instance.config, self.field)
+        if instance is None:
+            return self
+        return getattr(instance.config, self.field) if self.shown is None else self.shown(instance)
 
     def __set__(self, instance: Any, value: T) -> None:
         if not self.changes:
@@ -312,6 +316,36 @@ class ConfigField(Generic[T]):
                 f"{option_text(self.name, value)}"
             )
         instance.settle(config_of(type(instance.config), instance.config, {self.name: value}))
+
+
+@final
+class Checked(Generic[T]):
+    """Attribute that is checked whenever it is set, by the constructor, too; errors call it as it was given.
+
+    Args:
+        check: Gives the value of what it is set to, or raises; the first argument is the name, for errors.
+        field: Attribute that it is another name of; empty: none.
+    """
+
+    def __init__(self, check: Callable[[str, Any], T], field: str = "") -> None:
+        self.check, self.field = check, field
+        self.name = field
+        """Name of the attribute."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+        self.field = self.field or name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: Any, owner: type) -> T: ...
+
+    def __get__(self, instance: Any, owner: type) -> Self | T:
+        return self if instance is None else vars(instance)[self.field]
+
+    def __set__(self, instance: Any, value: T) -> None:
+        vars(instance)[self.field] = self.check(option_name(self.name), value)
 
 
 # ------------------------------------------------------------------------------- settings that several learners have

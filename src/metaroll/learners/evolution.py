@@ -14,7 +14,7 @@ import numpy as np
 from metaroll.checks import check_seed
 from metaroll.config import config_of, described, parts_of
 from metaroll.data.rollouts import Rollouts
-from metaroll.errors import InvalidValueError, ShapeError
+from metaroll.errors import InvalidValueError, ShapeError, option_name
 from metaroll.functional.cvar import conditional_value_at_risk
 from metaroll.functional.running_moments import Moments, add_rows
 from metaroll.functional.search.averaging import AveragedMean
@@ -91,15 +91,13 @@ class SearchLearner(RLAlgorithm, Generic[C]):
     ) -> None:
         self.config: C = config_of(self.config_class, config, options, type(self))  # type: ignore[arg-type]  # its own class
         self.env_spec = EnvSpec.from_env(env_spec)
-        self.max_path_length = horizon_of(self.config.max_steps, self.env_spec)
-        self.discount, self.test_env_sampler = self.config.discount, test_env_sampler
+        self._horizon, self.test_env_sampler = horizon_of(self.config.max_steps, self.env_spec), test_env_sampler
         _check_kinds(trials, starts)
         self.trials = Trials() if trials is None else trials
         """How candidates are tried."""
         self.starts = Starts() if starts is None else starts
         """How often the search begins."""
-        self.evaluate_every = self.trials.evaluate_every
-        self.seed = fresh_seed() if seed is None else check_seed("seed", seed)
+        self._seed = fresh_seed() if seed is None else check_seed(option_name("seed"), seed)
         self.policy = normalized_for(policy, self.trials)
         """What acts: with the parameters of the mean."""
         self._places = searched_places(self.policy)
@@ -116,6 +114,11 @@ class SearchLearner(RLAlgorithm, Generic[C]):
         self._asked = np.zeros((0, len(self._places)))
         self._scores: list[float] = []
         self._metrics: dict[str, float] = {}
+
+    discount = ConfigField[float]()
+    max_path_length = ConfigField[int]("max_steps", shown=lambda learner: learner._horizon)
+    evaluate_every = ConfigField[int](shown=lambda learner: learner.trials.evaluate_every)
+    seed = ConfigField[int](shown=lambda learner: learner._seed)
 
     @abstractmethod
     def _make_search(self) -> Search[Any]:
@@ -357,7 +360,7 @@ class SearchLearner(RLAlgorithm, Generic[C]):
         self._moments = Moments.from_dict(tree["moments"], len(self._moments.mean))
         self._tasks.load_state_dict(tree["tasks"])
         self._generator.bit_generator.state = tree["generator"]
-        self.seed = int(tree["seed"])
+        self._seed = int(tree["seed"])
         self.policy.parameter_layout().assign(self.policy, self._parameters)
 
 

@@ -182,7 +182,7 @@ class HillClimbing(SearchLearner[HillClimbingConfig]):
         self.policy.parameter_layout().assign(self.policy, mean)
         self._returns = [float(value) for value in tree["returns"]]
         self._generator.bit_generator.state = tree["generator"]
-        self.seed = int(tree["counters"]["seed"])
+        self._seed = int(tree["counters"]["seed"])
 
     def _checked_set(self, values: Any) -> np.ndarray:
         found = np.array(values, dtype=np.float32)

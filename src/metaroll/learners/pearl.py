@@ -13,7 +13,7 @@ from torch import nn
 
 from metaroll.checks import check_seed, check_whole
 from metaroll.config import config_of, described
-from metaroll.errors import unknown_name
+from metaroll.errors import option_name, unknown_name
 from metaroll.functional.distributions import gaussian_kl
 from metaroll.learners.base import ConfigField, MetaRLAlgorithm
 from metaroll.learners.pearl_config import PEARLConfig, PEARLUpdate
@@ -136,7 +136,7 @@ class PEARL(MetaRLAlgorithm):
         if num_epochs is not None:
             check_whole("num_epochs", num_epochs, 0)
         self.config = config = config_of(PEARLConfig, config, options, type(self))
-        self.seed = fresh_seed() if seed is None else check_seed("seed", seed)
+        self.seed = fresh_seed() if seed is None else check_seed(option_name("seed"), seed)
         self.test_env_sampler, self.num_epochs = test_env_sampler, num_epochs
         self.num_test_tasks = _count_test_tasks(config.num_test_tasks, test_env_sampler)
         self._updates = _checked_updates(env, config.num_train_tasks)

@@ -45,10 +45,11 @@ class Learner(Protocol):
 
     test_env_sampler: Any
     training_return: str
-    evaluate_every: Any  # a number, perhaps a field of the config
 
     @property
     def cycles_per_epoch(self) -> int: ...
+    @property
+    def evaluate_every(self) -> Any: ...
     @property
     def converged(self) -> bool: ...
     @property

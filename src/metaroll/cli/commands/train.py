@@ -458,13 +458,7 @@ def _evaluator_changes(config: Mapping[str, Any], episodes: int | None, given: M
             raise UsageError(f"{option_name(name)} is for algorithms that adapt; ask for more episodes with {more}")
         return {} if episodes is None else {"num_episodes": episodes}
     changes = {"num_episodes" if name == "adapted_episodes" else name: value for name, value in given.items()}
-    values = {**config["evaluation"], **changes}
-    rounds, per_round = values.get("adaptation_rounds"), values.get("episodes_per_round")
-    if episodes is not None:
-        changes["num_adaptation_episodes"] = episodes
-    elif rounds is not None and per_round is not None:
-        changes["num_adaptation_episodes"] = rounds * per_round  # the number of the run is that of its own rounds
-    return changes
+    return changes if episodes is None else {**changes, "num_adaptation_episodes": episodes}
 
 
 def _evaluator_flags(given: Mapping[str, Any], adapts: bool) -> dict[str, str]:

@@ -114,7 +114,7 @@ class OffPolicyLearner(RLAlgorithm, ABC, Generic[C]):
     ) -> None:
         self.env_spec = EnvSpec.from_env(env_spec)
         self.config: C = config_of(self.config_class, config, options, type(self))  # type: ignore[arg-type]  # its own class
-        self.seed = fresh_seed() if seed is None else check_seed("seed", seed)
+        self.seed = fresh_seed() if seed is None else check_seed(option_name("seed"), seed)
         self.device = torch.device("cpu" if device is None else device)
         self.replay_buffer = _usual_buffer(self.env_spec, self.config) if replay_buffer is None else replay_buffer
         made = self.make(policy, qf, exploration_policy)

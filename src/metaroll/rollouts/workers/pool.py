@@ -12,7 +12,6 @@ from typing import Any
 
 from metaroll.checks import check_seed, check_whole, takes_arguments
 from metaroll.config import config_of, understands
-from metaroll.errors import named_as
 from metaroll.rollouts.collecting import enough
 from metaroll.rollouts.configs import WorkersConfig, check_num_workers
 from metaroll.rollouts.workers.messages import GlobalNamespace, call_numbered, encode_command, seed_worker
@@ -28,7 +27,14 @@ from metaroll.rollouts.workers.schedule import (
 )
 from metaroll.rollouts.workers.transports import ProcessTransport, SerialTransport, Transport
 
-__all__ = ["GlobalNamespace", "Job", "PoolTimeouts", "RemoteError", "SamplerPool", "check_shared"]
+__all__ = ["GlobalNamespace", "Job", "PoolTimeouts", "RemoteError", "SamplerPool", "check_shared", "checked_timeouts"]
+
+
+def checked_timeouts(value: Any) -> PoolTimeouts | None:
+    """``value``, if it says when workers are given up, or is ``None``; else a ``TypeError``."""
+    if value is not None and not isinstance(value, PoolTimeouts):
+        raise TypeError(f"timeouts must be PoolTimeouts(step_s=..., ...) or None, got {value!r}")
+    return value
 
 
 class SamplerPool:
@@ -64,17 +70,14 @@ class SamplerPool:
         max_retries: int = 3,
         **options: Any,
     ) -> None:
-        with named_as({"num_workers": "num_threads"}):
-            check_num_workers(num_threads, config)
-            if options or not isinstance(config, WorkersConfig) or config.num_workers != num_threads:
-                config = config_of(WorkersConfig, config, dict(num_workers=num_threads, **options), type(self))
+        check_num_workers(num_threads, config)
+        if options or not isinstance(config, WorkersConfig) or config.num_workers != num_threads:
+            config = config_of(WorkersConfig, config, dict(num_workers=num_threads, **options), type(self))
         if config.transport == "ray":
             require_ray()
         self.config, self.num_workers = config, config.num_workers
         self.max_retries = check_whole("max_retries", max_retries, low=0)
-        if timeouts is not None and not isinstance(timeouts, PoolTimeouts):
-            raise TypeError(f"timeouts must be PoolTimeouts(step_s=..., ...) or None, got {timeouts!r}")
-        self.timeouts = timeouts or PoolTimeouts()
+        self.timeouts = checked_timeouts(timeouts) or PoolTimeouts()
         self.is_serial = config.transport == "serial" or (config.transport == "auto" and self.num_workers == 1)
         self._transport: Transport | None = None
         self._finalizer: weakref.finalize | None = None

@@ -11,11 +11,11 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, final
 import numpy as np
 
 from metaroll.checks import check_seed, check_whole, plain_number
-from metaroll.config import config_of
+from metaroll.config import Option, config_of, understands
 from metaroll.configs.evaluation import EvaluationConfig, MetaEvaluationConfig
 from metaroll.data.rollouts import Rollouts
 from metaroll.errors import SnapshotError, TaskOverlapError
-from metaroll.learners.base import RLAlgorithm
+from metaroll.learners.base import Checked, ConfigField, RLAlgorithm
 from metaroll.learners.foreign import as_algorithm
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.tasks.leak_guard import find_overlaps
@@ -28,11 +28,31 @@ from metaroll.training.evaluation.evaluation_result import Cell, EvaluationResul
 from metaroll.training.store.files import is_tree
 from metaroll.types import Context, EnvUpdate, RolloutPlan
 
-__all__ = ["Evaluator", "PolicyEvaluator", "counted"]
+__all__ = ["Evaluator", "PolicyEvaluator", "checked_flag", "checked_limit", "checked_number", "counted"]
 
 _EPISODES_PER_REPETITION = 1 << 16  # seeds of one repetition never meet those of the next
 
 C = TypeVar("C", EvaluationConfig, MetaEvaluationConfig)
+
+
+def checked_limit(name: str, value: Any) -> float | None:
+    """``value``, if it is a number of steps, infinity or ``None``."""
+    if value is None:
+        return None
+    limit = plain_number(name, value, finite=False)
+    if limit < 1 or (limit != math.inf and limit % 1):
+        raise ValueError(f"{name} must be an integer of at least 1 (or infinity), got {value}")
+    return value
+
+
+def checked_number(name: str, value: Any) -> int | None:
+    """``value``, if it is a number of what there is at least one of, or ``None``."""
+    return None if value is None else check_whole(name, value)
+
+
+def checked_flag(name: str, value: Any) -> bool:
+    """``value``, if it is true or false."""
+    return Option(name, bool).checked(value)
 
 
 class Evaluator(ABC, Generic[C]):
@@ -77,15 +97,21 @@ class Evaluator(ABC, Generic[C]):
         self.config: C = config_of(self.config_class, config, options, type(self))  # type: ignore[arg-type, assignment]  # its own class
         self.test_task_sampler, self.max_steps, self.num_test_tasks = test_task_sampler, max_steps, num_test_tasks
         self.test_task_names: Sequence[str] | None = None
-        self.prefix, self.seed, self.allow_overlap = prefix, check_seed("seed", seed), allow_overlap
-        if max_steps is not None and plain_number(self._called("max_steps"), max_steps, finite=False) < 1:
-            raise ValueError(f"{self._called('max_steps')} must be at least 1, got {max_steps}")
-        if num_test_tasks is not None:
-            check_whole(self._called("num_test_tasks"), num_test_tasks)
+        self.prefix, self.seed, self.allow_overlap = prefix, seed, allow_overlap
         self._updates: list[EnvUpdate] | None = None
         self._num_evaluations = 0
         self._algorithms_limit: float | None = None
         self._engine: RolloutEngine | None = None
+
+    max_steps = Checked[float | None](checked_limit)
+    num_test_tasks = Checked[int | None](checked_number)
+    prefix = Checked[str](lambda name, value: Option(name, str).checked(value))
+    seed = Checked[int](check_seed)
+    allow_overlap = Checked[bool](checked_flag)
+
+    def settle(self, config: C) -> None:
+        """Take ``config`` in place of the present one."""
+        self.config = config
 
     @property
     def repetitions(self) -> int:
@@ -300,6 +326,7 @@ class PolicyEvaluator(Evaluator[EvaluationConfig]):
     config_class = EvaluationConfig
     _needs_tasks: ClassVar[bool] = False
 
+    @understands()
     def __init__(
         self,
         config: EvaluationConfig | None = None,
@@ -324,6 +351,10 @@ class PolicyEvaluator(Evaluator[EvaluationConfig]):
             allow_overlap=allow_overlap,
         )
         self.env = env
+
+    num_episodes = ConfigField[int](changes=True)
+    deterministic = ConfigField[bool](changes=True)
+    return_reward_key = ConfigField[str | None](changes=True)
 
     def protocol(self, algo: Any) -> dict[str, Any]:
         """How ``algo`` is evaluated: arguments as they are used, by name (plain data, for files)."""

@@ -8,10 +8,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from metaroll.checks import check_whole
+from metaroll.config import config_of, understands
 from metaroll.configs.evaluation import MetaEvaluationConfig
 from metaroll.data.paths import TrajectoryBatch
 from metaroll.data.rollouts import Rollouts
-from metaroll.learners.base import ConfigField, MetaRLAlgorithm
+from metaroll.learners.base import Checked, ConfigField, MetaRLAlgorithm
 from metaroll.learners.foreign import as_algorithm
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.seeding import derive_seed, isolated_rng
@@ -19,10 +20,15 @@ from metaroll.tasks.task_sampler import TaskSampler
 from metaroll.tasks.updates import ExistingEnvUpdate
 from metaroll.training.evaluation.evaluation_metrics import episode_outcomes
 from metaroll.training.evaluation.evaluation_result import EvaluationResult
-from metaroll.training.evaluation.evaluator import Evaluator, counted
+from metaroll.training.evaluation.evaluator import Evaluator, checked_flag, checked_limit, checked_number, counted
 from metaroll.types import Context, EnvSpec, EnvUpdate
 
 __all__ = ["MetaEvaluator", "adapt_policies", "as_meta_algorithm", "fresh_policies"]
+
+
+def _episodes_of(evaluator: MetaEvaluator) -> int:
+    """Exploration episodes per task, in all rounds that there are for an algorithm."""
+    return evaluator.num_rounds * evaluator.round_length
 
 
 class MetaEvaluator(Evaluator[MetaEvaluationConfig]):
@@ -61,6 +67,7 @@ class MetaEvaluator(Evaluator[MetaEvaluationConfig]):
     config_class = MetaEvaluationConfig
     _needs_tasks: ClassVar[bool] = True
 
+    @understands()
     def __init__(
         self,
         config: MetaEvaluationConfig | None = None,
@@ -88,8 +95,11 @@ class MetaEvaluator(Evaluator[MetaEvaluationConfig]):
         self.test_task_names, self.all_tasks = test_task_names, all_tasks
         self._follow(1)
 
-    # Settings by the names of the documents.
+    # Settings, by the names of the documents, too.
+    num_episodes = ConfigField[int](changes=True)
     n_test_rollouts = ConfigField[int]("num_episodes", changes=True)
+    num_adaptation_episodes = ConfigField[int](changes=True, shown=_episodes_of)
+    n_exploration_traj = ConfigField[int]("num_adaptation_episodes", changes=True, shown=_episodes_of)
     deterministic = ConfigField[bool](changes=True)
     return_reward_key = ConfigField[str | None](changes=True)
     posterior_sampling = ConfigField[bool](changes=True)
@@ -98,35 +108,25 @@ class MetaEvaluator(Evaluator[MetaEvaluationConfig]):
     adaptation_rounds = ConfigField[int | None](changes=True)
     episodes_per_round = ConfigField[int | None](changes=True)
     adapt_from = ConfigField[Literal["last", "all"]](changes=True)
+    max_path_length = Checked[float | None](checked_limit, "max_steps")
+    n_test_tasks = Checked[int | None](checked_number, "num_test_tasks")
+    all_tasks = Checked[bool](checked_flag)
     worker_class: Any = None
     worker_args: Mapping[str, Any] | None = None
 
     def settle(self, config: MetaEvaluationConfig) -> None:
-        """Take ``config`` in place of the present one."""
-        self.config = config
+        """See ``Evaluator``."""
+        super().settle(config)
         self._follow(1)
-
-    @property
-    def max_path_length(self) -> float | None:
-        """``max_steps``."""
-        return self.max_steps
-
-    @property
-    def n_test_tasks(self) -> int | None:
-        """``num_test_tasks``."""
-        return self.num_test_tasks
 
     @property
     def repetitions(self) -> int:
         """Cells per task."""
         return self.config.repetitions
 
-    @property
-    def num_adaptation_episodes(self) -> int:
-        """Exploration episodes per task, in all rounds."""
-        return self.num_rounds * self.round_length
-
-    n_exploration_traj = num_adaptation_episodes
+    @repetitions.setter
+    def repetitions(self, value: int) -> None:
+        self.settle(config_of(MetaEvaluationConfig, self.config, {"repetitions": value}))
 
     def protocol(self, algo: Any) -> dict[str, Any]:
         """How ``algo`` is evaluated: arguments as they are used, by name (plain data, for files).

@@ -28,6 +28,8 @@ __all__ = [
 EVALUATED = {"return": ("return_after", "return_mean"), "success": ("SuccessRate",)}
 """Names for numbers of evaluations, whatever their phase -> what they are called in the log."""
 
+_EVENTS = ("on_epoch_end", "on_evaluation", "on_train_end", "on_progress")
+"""Methods of callbacks."""
 _UNITS = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
 _PARTS = re.compile(r"(\d+(?:\.\d+)?)\s*([dhms])")
 
@@ -233,10 +235,17 @@ class CallbackGroup:
         callbacks: ``RunCallback``s, and objects with any of the methods that ``LocalRunner`` names.
 
     Raises:
+        TypeError: One of them has none of these methods, or ``callbacks`` is no list.
         ValueError: Two of them keep a best snapshot.
     """
 
     def __init__(self, callbacks: Sequence[Any]) -> None:
+        known = f"objects with any of {', '.join(_EVENTS)}"
+        if not isinstance(callbacks, Sequence):
+            raise TypeError(f"callbacks must be a list of {known}, got {described(callbacks)}")
+        for callback in callbacks:
+            if not isinstance(callback, RunCallback) and not any(hasattr(callback, event) for event in _EVENTS):
+                raise TypeError(f"callbacks must hold {known}, got {described(callback)}")
         self._all = tuple(callbacks)
         self._services: dict[str, RunCallback] = {}
         for callback in self._all:

@@ -11,17 +11,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from metaroll.checks import check_seed, check_whole, described
+from metaroll.checks import check_path, check_seed, check_whole, described
 from metaroll.config import config_of, understands
 from metaroll.configs.evaluation import EvaluationConfig, MetaEvaluationConfig
-from metaroll.errors import NotSetupError, named_as
+from metaroll.errors import NotSetupError, named_as, option_name
 from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.foreign import as_algorithm
 from metaroll.option_names import frames_of_ours
 from metaroll.rollouts.configs import EngineConfig
-from metaroll.rollouts.workers.pool import PoolTimeouts
+from metaroll.rollouts.workers.pool import PoolTimeouts, checked_timeouts
 from metaroll.seeding import derive_seed, fresh_seed
-from metaroll.training.evaluation.evaluator import Evaluator, PolicyEvaluator
+from metaroll.training.evaluation.evaluator import Evaluator, PolicyEvaluator, checked_flag
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.figures.plots import plot_learning_curve, require_matplotlib
 from metaroll.training.run.rollout_source import RolloutSource, SamplerChoice
@@ -116,14 +116,16 @@ class LocalRunner(RunnerServices):
     ) -> None:
         with named_as({"config": "engine"}):
             engine = config_of(EngineConfig, engine, {})
-        given = (check_whole("num_workers", num_workers), check_whole("max_cpus", max_cpus), engine.num_workers)
-        self._engine = replace(engine, num_workers=max(given))
-        seed = fresh_seed() if seed is None else check_seed("seed", seed)
+        given = [check_whole(option_name("num_workers"), num_workers), check_whole(option_name("max_cpus"), max_cpus)]
+        self._engine = replace(engine, num_workers=max(*given, engine.num_workers))
+        seed = fresh_seed() if seed is None else check_seed(option_name("seed"), seed)
+        if config is not None and not isinstance(config, Mapping):
+            raise TypeError(f"config must be a dict to keep with the run, or None, got {described(config)}")
         store = _make_store(snapshot_config, run_dir, loggers)
         super().__init__(store, seed, _make_evaluator(evaluator, seed), callbacks)
         self._has_own_evaluator = evaluator is not None
-        self._exist_ok = exist_ok
-        self._config, self._timeouts = config, timeouts
+        self._exist_ok = checked_flag("exist_ok", exist_ok)
+        self._config, self._timeouts = config, checked_timeouts(timeouts)
         self._fingerprint = ""
         self._loggers = tuple(loggers)
         self._restored: tuple[Snapshot, Path] | None = None
@@ -455,10 +457,15 @@ class LocalRunner(RunnerServices):
 def _make_store(
     snapshot_config: SnapshotConfig | None, run_dir: str | Path | None, loggers: Sequence[MetricLogger]
 ) -> RunStore:
+    run_dir = None if run_dir is None else check_path("run_dir", run_dir)
     if snapshot_config is None:
         return RunStore(run_dir, loggers=loggers)
+    if not isinstance(snapshot_config, tuple):
+        raise TypeError(
+            f"snapshot_config must be a SnapshotConfig(snapshot_dir, ...) or None, got {described(snapshot_config)}"
+        )
     config = SnapshotConfig(*snapshot_config)
-    if run_dir is not None and Path(run_dir).resolve() != Path(config.snapshot_dir).resolve():
+    if run_dir is not None and run_dir.resolve() != Path(config.snapshot_dir).resolve():
         raise ValueError(
             f"run_dir and snapshot_config.snapshot_dir must be the same folder, got {run_dir} and {config.snapshot_dir}"
         )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Never, final
 from packaging.version import InvalidVersion, Version
 
 from metaroll.checks import check_path, check_whole, described
+from metaroll.config import understands
 from metaroll.configs.table import run_options
 from metaroll.data.folders.atomic_files import temporary_path
 from metaroll.data.folders.contents import copy_folder, move_folder, remove_folder, replace_folder
@@ -49,6 +50,7 @@ __all__ = ["Agent", "agent", "load"]
 _EVENTS = ("on_epoch_end", "on_evaluation", "on_progress", "on_train_end", "before_save")
 
 
+@understands()
 def agent(
     algo: str | Algorithm | type[Any],
     env: Any,
@@ -94,6 +96,7 @@ def agent(
     return Agent._made(algo, name, given, run_dir)
 
 
+@understands()
 def load(
     path: str | Path,
     env: Any = None,

@@ -231,8 +231,9 @@ def _settled(
         if name in tuned and not any(name in layer for _, layer in layers):
             values[name] = values["epochs"]
     values |= description.settled(values, {name for _, layer in layers for name in layer})
-    idle = {**unused(options, values), **description.idle(env, values)}
     asked = set() if kept else {name for where, layer in layers if not isinstance(where, RunFile) for name in layer}
+    values |= evaluation_config(algo).settled(values, asked)
+    idle = {**unused(options, values), **description.idle(env, values)}
     at_work = {option_name(option.name) for option in options if option.name not in idle}
     for option in options:
         name, why = option.name, idle.get(option.name)
@@ -328,7 +329,10 @@ def episodes_of_evaluation(config: Mapping[str, Any], num_tasks: int | None, cha
 
     0 where a number is none: that the evaluator says.
     """
-    told = {**config["evaluation"], **understood(changes, options_of(evaluation_config(config["algo"])))[0]}
+    kind = evaluation_config(config["algo"])
+    changes, _ = understood(changes, options_of(kind))
+    told = {**config["evaluation"], **changes}
+    told |= kind.settled(told, changes)
     tasks = config["algorithm"].get("num_test_tasks") if num_tasks is None else num_tasks
     each = [told[name] for name in ("num_episodes", "num_adaptation_episodes") if name in told]
     numbers = [tasks or 1, told.get("repetitions", 1), *each]

@@ -11,8 +11,9 @@ import warnings
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from metaroll.checks import described
 from metaroll.errors import RunWarning, SnapshotError, install_text
 from metaroll.training.store.files import read_json, to_plain, write_json
 
@@ -42,6 +43,7 @@ class MetricRow(NamedTuple):
     value: float
 
 
+@runtime_checkable
 class MetricLogger(Protocol):
     """Shows the numbers of a run elsewhere, over its environment steps."""
 
@@ -76,6 +78,11 @@ class LoggerGroup:
     """
 
     def __init__(self, loggers: Sequence[MetricLogger] = ()) -> None:
+        for logger in loggers if isinstance(loggers, Sequence) else (loggers,):
+            if not isinstance(loggers, Sequence) or not isinstance(logger, MetricLogger):
+                raise TypeError(
+                    f"loggers must be a list of objects with open, write and close, got {described(loggers)}"
+                )
         self.all = tuple(loggers)
         self._opened: list[MetricLogger] = []
 
