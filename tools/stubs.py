@@ -47,6 +47,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, overload
 
+from metaroll.training.algorithms.algorithm import Algorithm
 from metaroll.training.session.agent import Agent
 
 '''

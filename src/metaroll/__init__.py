@@ -235,8 +235,8 @@ _MODULES = {
     "training.figures.video": ["record_video", "write_video"],
     "training.report.report": ["write_report"],
 }
-_ROOMS = ("configs", "testing")
-"""Packages that are attributes, too, without an import of their own: ``metaroll.testing.check_policy``."""
+_ROOMS = ("configs", "plugins", "testing")
+"""Modules that are attributes, too, without an import of their own: ``metaroll.testing.check_policy``."""
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = ["__version__", *sorted(_HOME)]  # pyright: ignore[reportUnsupportedDunderAll]

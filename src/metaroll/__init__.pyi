@@ -1,6 +1,7 @@
 """The public names of metaroll, and where they are defined; written by tools/stubs.py."""
 
 from metaroll import configs as configs
+from metaroll import plugins as plugins
 from metaroll import testing as testing
 from metaroll._agent import agent
 from metaroll.compat.constructors import CEM, CMAES, PEARL, MetaEvaluator, OffPolicyRLAlgorithm

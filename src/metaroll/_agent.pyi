@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, overload
 
+from metaroll.training.algorithms.algorithm import Algorithm
 from metaroll.training.session.agent import Agent
 
 class Folders(TypedDict, total=False):
@@ -1094,7 +1095,7 @@ def agent(algo: Literal["rsac"], env: Any, **options: Unpack[RsacOptions]) -> Ag
 def agent(algo: Literal["hill-climbing"], env: Any, **options: Unpack[HillClimbingOptions]) -> Agent: ...
 @overload
 def agent(
-    algo: str,
+    algo: str | Algorithm | type[Any],
     env: Any,
     *,
     seed: int = 0,
@@ -1105,7 +1106,8 @@ def agent(
     """An agent that can learn: networks and values come from the preset of the environment, as on the command line.
 
     Args:
-        algo: Name of the algorithm, ``ppo`` or ``pearl`` say (``metaroll list`` shows all).
+        algo: Name of the algorithm, ``ppo`` or ``pearl`` say (``metaroll list`` shows all), ``"module:attribute"`` of
+            one of yours, its ``Algorithm`` itself, or a class of searches.
         env: An id of Gymnasium or a name of ours, ``"module:attribute"``, a ``TaskFamily``, an environment (which is
             copied), or a class or function that makes one.
         seed: Seed of everything.

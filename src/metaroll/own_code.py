@@ -7,16 +7,126 @@ that would execute.
 from __future__ import annotations
 
 import contextlib
+import functools
+import importlib
 import importlib.machinery
 import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Sequence
+from importlib import metadata
 from pathlib import Path
+from typing import Any, NamedTuple
 
-__all__ = ["add_code_folder", "forbid", "lies_in", "look_in", "module_files"]
+from metaroll.errors import MetarollError, UnknownNameError, unknown_name
 
+__all__ = [
+    "Declared",
+    "OwnCodeError",
+    "add_code_folder",
+    "attribute_of",
+    "declared",
+    "forbid",
+    "lies_in",
+    "look_in",
+    "module_files",
+    "usable",
+]
+
+NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+"""Names of what is declared."""
 _folders: list[str] = []
 """Folders of the user's modules that are not on the path yet (see ``look_in``)."""
+
+
+class OwnCodeError(MetarollError, ImportError):
+    """A module of yours cannot be imported, or what it holds cannot be used."""
+
+
+class Declared(NamedTuple):
+    """What a distribution declares as an entry point.
+
+    Attributes:
+        name: Its name.
+        target: ``module:attribute``.
+        distribution, version: What declares it.
+    """
+
+    name: str
+    target: str
+    distribution: str
+    version: str
+
+    @property
+    def of(self) -> str:
+        """Where it is from, for messages."""
+        return f"{self.target} of {self.distribution} {self.version}"
+
+
+@functools.cache
+def declared(group: str) -> tuple[Declared, ...]:
+    """All that installed distributions declare under an entry point, by name; nothing is imported."""
+    found = [
+        Declared(point.name, point.value, point.dist.name, point.dist.version)
+        for point in metadata.entry_points(group=group)
+        if point.dist is not None
+    ]
+    return tuple(sorted(found))
+
+
+def usable(group: str, ours: Container[str]) -> tuple[dict[str, Declared], list[str]]:
+    """Name -> what is declared under names that are free, and why all others are not used.
+
+    Args:
+        group: The entry point.
+        ours: Names that are taken.
+    """
+    found: dict[str, Declared] = {}
+    refused: list[str] = []
+    for one in declared(group):
+        if one.name in ours:
+            refused.append(f"{one.name!r} ({one.of}) is not used: metaroll has that name itself")
+        elif not NAME.fullmatch(one.name):
+            refused.append(f"{one.name!r} ({one.of}) is not used: a name is lowercase words with dashes between them")
+        elif one.name in found:
+            refused.append(f"{one.name!r} ({one.of}) is not used: {found[one.name].of} has that name, too")
+        else:
+            found[one.name] = one
+    return found, refused
+
+
+def attribute_of(name: str, what: str, explained: Callable[[Exception], str | None] | None = None) -> Any:
+    """What ``module:attribute`` stands for; imports the module.
+
+    Args:
+        name: The module and the attribute, both perhaps with dots.
+        what: What it is meant to be, in messages: ``"environment"``.
+        explained: Says, of an error while the module is imported, what the user can do, if that is known.
+
+    Raises:
+        UnknownNameError: There is no such module, or nothing of this name in it.
+        OwnCodeError: The module cannot be imported.
+    """
+    module_name, _, attribute = name.partition(":")
+    add_code_folder()
+    try:
+        value = importlib.import_module(module_name)
+    except Exception as error:
+        missing = getattr(error, "name", None)
+        if isinstance(error, ModuleNotFoundError) and missing and f"{module_name}.".startswith(f"{missing}."):
+            raise UnknownNameError(
+                f"unknown {what} {name!r}: there is no module {missing!r} in the current folder, or among what is "
+                "installed; run in the folder of your file, and leave its .py out"
+            ) from error
+        reason = f"{type(error).__name__}: {error}; the same happens in python -c 'import {module_name}'"
+        advice = None if explained is None else explained(error)
+        raise OwnCodeError(f"{module_name} cannot be imported for {name!r}: {advice or reason}") from error
+    where = module_name
+    for part in attribute.split("."):
+        if not hasattr(value, part):
+            raise unknown_name(f"name in {where}", part, [n for n in vars(value) if not n.startswith("_")])
+        value, where = getattr(value, part), f"{where}.{part}"
+    return value
 
 
 def look_in(folder: str) -> None:

@@ -12,18 +12,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "metaroll"
 MODULES = sorted(PACKAGE.rglob("*.py"))
-CLASS_LINES = 320
-# A documented surface that large, and the one loop that steps environments with what surrounds it.
-LONG_CLASSES = {
-    "Agent",
-    "ContextConditionedPolicy",
-    "LocalRunner",
-    "PEARL",
-    "RolloutEngine",
-    "SlotLoop",
-    "StepSequence",
-    "StepStorage",
-}
+ROOMS = (PACKAGE, PACKAGE / "configs", PACKAGE / "plugins", PACKAGE / "testing")
+"""Packages whose ``__init__`` lists public names."""
 
 
 def test_imports_go_downwards_only() -> None:
@@ -52,13 +42,11 @@ def flaws_of(path: Path) -> Iterator[str]:
     tree = ast.parse(text)
     if not ast.get_docstring(tree):
         yield "has no docstring"
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef) and node.name not in LONG_CLASSES:
-            lines = (node.end_lineno or 0) - node.lineno + 1
-            if lines > CLASS_LINES:
-                yield f"class {node.name} has {lines} lines, at most {CLASS_LINES}: take it apart"
     if path.name == "__init__.py":
-        if path.parent not in (PACKAGE, PACKAGE / "configs", PACKAGE / "testing") and len(tree.body) != 1:
+        if (
+            path.parent not in (PACKAGE, PACKAGE / "configs", PACKAGE / "plugins", PACKAGE / "testing")
+            and len(tree.body) != 1
+        ):
             yield "is more than one docstring, which is all that a sub-package says in its __init__"
         return
     names = exported(tree)

@@ -8,9 +8,10 @@ import pytest
 from task_envs import Line, ToldByReset
 
 from metaroll import RolloutEngine, RolloutPlan, TaskFamily, get_family, make_slots
-from metaroll.envs.lookup.registry import EntryPointError, family_names, has_family, is_entry_point, is_varied
+from metaroll.envs.lookup.registry import family_names, has_family, is_entry_point, is_varied
 from metaroll.envs.lookup.source import make_env
 from metaroll.errors import UnknownNameError
+from metaroll.own_code import OwnCodeError
 from metaroll.policies.playback import DummyPolicy
 from metaroll.types import EnvSpec
 
@@ -66,7 +67,7 @@ def test_mistakes_are_told():
         get_family("no_such_file:Line")
     with pytest.raises(UnknownNameError, match="unknown name in task_envs 'Lime'; did you mean 'Line'"):
         get_family("task_envs:Lime")
-    with pytest.raises(EntryPointError, match="environment cannot be made: RuntimeError: no license"):
+    with pytest.raises(OwnCodeError, match="environment cannot be made: RuntimeError: no license"):
         get_family("task_envs:no_license")
     with pytest.raises(TypeError, match="must be a TaskFamily, a class or function"):
         get_family("math:pi")
@@ -78,9 +79,9 @@ def test_a_module_that_fails_says_how(tmp_path, monkeypatch):
     (tmp_path / "broken_module.py").write_text("import no_such_package\n")
     (tmp_path / "crashing_module.py").write_text("1 / 0\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(EntryPointError, match=r"broken_module cannot be imported.*No module named 'no_such_package'"):
+    with pytest.raises(OwnCodeError, match=r"broken_module cannot be imported.*No module named 'no_such_package'"):
         get_family("broken_module:Env")
-    with pytest.raises(EntryPointError, match="ZeroDivisionError: division by zero"):
+    with pytest.raises(OwnCodeError, match="ZeroDivisionError: division by zero"):
         get_family("crashing_module:Env")
 
 
@@ -94,12 +95,12 @@ def test_drawing_that_does_not_work_is_not_blamed_on_the_module(tmp_path, monkey
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setenv("MUJOCO_GL", "osmesa")
     with pytest.raises(
-        EntryPointError, match=r"MUJOCO_GL=osmesa asks for .* \(AttributeError: .*unset MUJOCO_GL"
+        OwnCodeError, match=r"MUJOCO_GL=osmesa asks for .* \(AttributeError: .*unset MUJOCO_GL"
     ) as caught:
         get_family("draws:Env")
     assert "the same happens" not in str(caught.value)
     monkeypatch.delenv("MUJOCO_GL")
-    with pytest.raises(EntryPointError, match=r"draws cannot be imported .* ImportError: a; the same happens in"):
+    with pytest.raises(OwnCodeError, match=r"draws cannot be imported .* ImportError: a; the same happens in"):
         get_family("draws:Env")
     sys.modules.pop("draws", None)
 

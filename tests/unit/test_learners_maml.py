@@ -230,7 +230,7 @@ def samples_of(learner):
     class Stop(Exception):
         """Nothing is learned."""
 
-    def update(samples):
+    def update(samples, progress=None):
         found.append(samples)
         raise Stop
 
@@ -560,7 +560,7 @@ def test_an_outer_update_that_is_not_finite_is_told_with_its_tasks(name, tmp_pat
 
     before, logged = learner.state_dict(), []
     learner.collect = spoiled
-    learner.update = lambda found: logged.append(found.tasks) or update(found)
+    learner.update = lambda found, progress=None: logged.append(found.tasks) or update(found)
     with (
         runner_of(learner, run_dir=tmp_path / "run") as runner,
         pytest.raises(

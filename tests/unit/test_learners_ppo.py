@@ -17,7 +17,7 @@ from metaroll.functional.distributions import gaussian_log_prob
 from metaroll.learners.off_policy.soft import SAC
 from metaroll.learners.on_policy.ppo import PPO
 from metaroll.learners.on_policy.ppo_trainer import PPOData
-from metaroll.learners.on_policy_training import TrainingTasks
+from metaroll.learners.training import TrainingTasks
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy, TanhGaussianMLPPolicy
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
 from metaroll.policies.networks import MLP

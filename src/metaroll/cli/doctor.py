@@ -26,6 +26,7 @@ from metaroll.cli.options import Output, Switch, parse
 from metaroll.diagnostics.report import TaskCheck as Check
 from metaroll.diagnostics.report import one_line
 from metaroll.errors import install_text
+from metaroll.training.algorithms.others import installed, load_row, refused
 from metaroll.training.display.consoles import show_findings
 from metaroll.training.display.json_output import write_document
 from metaroll.training.session.machine import (
@@ -137,6 +138,7 @@ def examine(quick: bool = False, tell: Callable[[str], None] = lambda name: None
         with contextlib.suppress(ImportError):  # the line of the packages says why
             checks += [made(f"extra {extra}", functools.partial(extra_check, extra)) for extra in extras_in_use()]
         checks += [
+            made("plug-ins", plugins_check),
             made("processors", processors_check),
             made("memory", memory_check),
             made("threads", threads_check),
@@ -230,6 +232,20 @@ def extra_check(extra: str) -> Check:
 
 
 # -------------------------------------------------------------------------------------------------------------- machine
+def plugins_check() -> Check:
+    """Whether all algorithms of others that are installed can be loaded."""
+    problems = refused()
+    for name in installed():
+        try:
+            load_row(name)
+        except Exception as error:
+            problems.append(one_line(error))
+    if problems:
+        hint = "all else works; install versions that fit, or uninstall what is not needed"
+        return _finding("plug-ins", "; ".join(problems), hint)
+    return Check("plug-ins", "ok", ", ".join(installed()) or "none are installed")
+
+
 def processors_check() -> Check:
     """Processors that this process may use, and how busy they are."""
     found, load = processors(), os.getloadavg()[0]

@@ -26,12 +26,24 @@ from metaroll.configs.algorithms import (
     TrialSizes,
 )
 
-__all__ = ["ADAPTING", "CONFIGS", "current_names", "evaluation_config", "run_options"]
+__all__ = [
+    "ADAPTING",
+    "CONFIGS",
+    "SEARCH",
+    "adapts",
+    "add_algorithm",
+    "current_names",
+    "evaluation_config",
+    "is_known",
+    "parts_of_algorithm",
+    "run_options",
+]
 
 Parts = tuple[type[Config], ...]
 
 _OFF_POLICY: Parts = (ReluNetworks, Domains, GoalReplay)
-_SEARCH: Parts = (configs.SearchConfig, configs.Trials, configs.Starts, TanhNetworks, Domains)
+SEARCH: Parts = (configs.SearchConfig, configs.Trials, configs.Starts, TanhNetworks, Domains)
+"""Of searches: how candidates are tried, and what acts."""
 _META: Parts = (configs.MAMLConfig, MetaNetworks, HeldOutTasks)
 
 CONFIGS: Mapping[str, Parts] = {
@@ -43,12 +55,12 @@ CONFIGS: Mapping[str, Parts] = {
     "ppo": (configs.PPOConfig, PolicyNetworks, Domains),
     "epopt": (configs.EPOptConfig, configs.PPOConfig, PolicyNetworks, Domains),
     "distill": (configs.DistillationConfig, DistilledNetworks, TaughtDomains),
-    "cmaes": (configs.CMAESLearnerConfig, *_SEARCH),
-    "cem": (configs.CEMLearnerConfig, *_SEARCH),
-    "ars": (configs.ARSConfig, *_SEARCH),
-    "es": (configs.OpenAIESConfig, *_SEARCH),
-    "pgpe": (configs.PGPEConfig, *_SEARCH),
-    "snes": (configs.SNESConfig, *_SEARCH),
+    "cmaes": (configs.CMAESLearnerConfig, *SEARCH),
+    "cem": (configs.CEMLearnerConfig, *SEARCH),
+    "ars": (configs.ARSConfig, *SEARCH),
+    "es": (configs.OpenAIESConfig, *SEARCH),
+    "pgpe": (configs.PGPEConfig, *SEARCH),
+    "snes": (configs.SNESConfig, *SEARCH),
     "dqn": (configs.DQNConfig, *_OFF_POLICY),
     "ddpg": (configs.DDPGConfig, *_OFF_POLICY),
     "td3": (configs.TD3Config, *_OFF_POLICY),
@@ -71,16 +83,46 @@ _HIDDEN: Mapping[str, frozenset[str]] = {
 """Fields that an algorithm fills itself."""
 
 
+_others: dict[str, tuple[Parts, bool]] = {}
+"""The same of algorithms of others that have been loaded: name -> configs, and whether it adapts."""
+
+
+def add_algorithm(name: str, parts: Parts, adapting: bool) -> None:
+    """Know an algorithm of somebody else."""
+    if _others.get(name) != (parts, adapting):
+        _others[name] = parts, adapting
+        run_options.cache_clear()
+
+
+def is_known(name: str) -> bool:
+    """Whether the options of an algorithm are known: it is ours, or has been loaded."""
+    return name in CONFIGS or name in _others
+
+
+def adapts(name: str) -> bool:
+    """Whether an algorithm adapts to tasks."""
+    return name in ADAPTING if name in CONFIGS else _others[name][1]
+
+
+def parts_of_algorithm(name: str) -> Parts:
+    """Configs of what can be set of an algorithm, of which the first counts where two have a field."""
+    return CONFIGS[name] if name in CONFIGS else _others[name][0]
+
+
 def evaluation_config(name: str) -> type[configs.EvaluationConfig | configs.MetaEvaluationConfig]:
     """Settings of the evaluations of an algorithm."""
-    return configs.MetaEvaluationConfig if name in ADAPTING else configs.EvaluationConfig
+    return configs.MetaEvaluationConfig if adapts(name) else configs.EvaluationConfig
 
 
 @functools.cache
 def run_options(name: str) -> tuple[Option, ...]:
     """All options of a run of an algorithm, in sections ``run``, ``algorithm`` and ``evaluation``."""
     evaluation = evaluation_config(name)
-    sections: dict[str, Parts] = {"run": (configs.RunConfig,), "algorithm": CONFIGS[name], "evaluation": (evaluation,)}
+    sections: dict[str, Parts] = {
+        "run": (configs.RunConfig,),
+        "algorithm": parts_of_algorithm(name),
+        "evaluation": (evaluation,),
+    }
     hidden, options = _HIDDEN.get(name, frozenset()), dict[str, Option]()
     for section, parts in sections.items():
         for option in (option for config in parts for option in options_of(config)):
@@ -91,7 +133,7 @@ def run_options(name: str) -> tuple[Option, ...]:
 
 def current_names(config: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration of a run with the names that options have now, whatever version has written it."""
-    if config.get("algo") not in CONFIGS:
+    if not is_known(str(config.get("algo"))):
         return dict(config)
     current = dict(config)
     options = run_options(config["algo"])

@@ -77,6 +77,10 @@ class RLAlgorithm(ABC):
         arithmetic: Which arithmetic its updates have: larger in a version in which the same update rounds otherwise
             (or takes another step), so that training does not go on across it.
         log_is_complete: Whether the last numbers that it logged are all that it ever logs: others are unknown then.
+        cycles_per_epoch: How often an epoch collects and updates (for ``metaroll.learners.training.train``).
+        evaluate_every: Evaluate after every so many epochs; 0 means never.
+        warming_up: Whether it still collects what its first gradient step needs: nothing is evaluated meanwhile.
+        training_return: Name of the return of training rollouts in its log.
     """
 
     policy: Any = None
@@ -95,6 +99,10 @@ class RLAlgorithm(ABC):
     num_test_tasks = cast("int | None", None)
     converged = False
     log_is_complete = cast("bool", True)
+    cycles_per_epoch = cast("int", 1)
+    evaluate_every = cast("int", 0)
+    warming_up = cast("bool", False)
+    training_return = "return"
 
     @property
     def info(self) -> AlgorithmInfo:
@@ -109,6 +117,17 @@ class RLAlgorithm(ABC):
             runner: Gives epochs, rollouts, evaluation and logging: ``for epoch in runner.step_epochs(): ...
                 runner.obtain_samples(runner.step_itr, ...)``. Its counters belong to it; nobody assigns them.
         """
+
+    def begin_epoch(self) -> None:  # noqa: B027 (most keep nothing)
+        """Begin an epoch of ``metaroll.learners.training.train``."""
+
+    def end_epoch(self, numbers: Mapping[str, float]) -> Mapping[str, float]:
+        """End an epoch of ``metaroll.learners.training.train``; its numbers for the log.
+
+        Args:
+            numbers: Those of the last update.
+        """
+        return numbers
 
     def state_dict(self) -> dict[str, Any]:
         """Everything learned, as nested dicts of arrays, tensors and plain values; buffers apart.

@@ -16,15 +16,6 @@ from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import SnapshotError
 from metaroll.functional.running_moments import Moments, add_rows
 from metaroll.learners.distillation_config import DistillationConfig
-from metaroll.learners.on_policy_training import (
-    KNOWN_EPOCHS,
-    EpochLearner,
-    Progress,
-    TrainingTasks,
-    episode_metrics,
-    horizon_of,
-    refuse_non_finite,
-)
 from metaroll.learners.runner import Runner
 from metaroll.learners.snapshots import (
     fingerprint_of,
@@ -33,6 +24,15 @@ from metaroll.learners.snapshots import (
     optimizer_tree,
     shapes_of,
     weights_of,
+)
+from metaroll.learners.training import (
+    KNOWN_EPOCHS,
+    EpochLearner,
+    Progress,
+    TrainingTasks,
+    episode_metrics,
+    horizon_of,
+    refuse_non_finite,
 )
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.last_action import LastActionPolicy

@@ -31,9 +31,9 @@ from metaroll.learners.evolution_configs import (
     HillClimbingConfig,
     SearchConfig,
 )
-from metaroll.learners.on_policy_training import Progress, TrainingTasks, horizon_of, train_epochs
 from metaroll.learners.runner import Runner
 from metaroll.learners.snapshots import fingerprint_of, load_or_keep
+from metaroll.learners.training import Progress, TrainingTasks, horizon_of, train
 from metaroll.learners.trials import Trials, normalized_for, searched_places
 from metaroll.policies.acting import ActingPolicy
 from metaroll.seeding import derive_seed, fresh_seed
@@ -174,12 +174,8 @@ class SearchLearner(RLAlgorithm, Generic[C]):
     # -- training ------------------------------------------------------------------------------------------------------
 
     def train(self, runner: Runner) -> float | None:
-        """Try, learn and evaluate for each epoch of ``runner``, or until ``converged``.
-
-        Returns:
-            Average return of the last evaluation; where there was none that of the best candidate of the last epoch.
-        """
-        return train_epochs(self, runner)
+        """See ``metaroll.learners.training.train``; the return of training is that of the best candidate."""
+        return train(self, runner)
 
     def collect(self, runner: Runner) -> list[Sequence[Any]]:
         """Rollouts of each candidate of a new ``ask``.

@@ -1,16 +1,16 @@
-"""Algorithms and runners written elsewhere, for garage's API say, with our contracts: the one place to probe them."""
+"""Algorithms written elsewhere, for garage's API say, with our contract: the one place to probe them."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol, cast, final
+from collections.abc import Mapping, Sequence
+from typing import Any, final
 
 from metaroll.learners.base import AlgorithmInfo, MetaRLAlgorithm, RLAlgorithm
 from metaroll.learners.runner import Runner
-from metaroll.types import Context, EnvSpec, EnvUpdate
+from metaroll.types import EnvSpec
 
-__all__ = ["ForeignAlgorithm", "ForeignRunner", "PartsRunner", "as_algorithm", "as_runner"]
+__all__ = ["ForeignAlgorithm", "as_algorithm"]
 
 
 def as_algorithm(algo: Any, *, trains: bool = False) -> RLAlgorithm:
@@ -130,71 +130,3 @@ class ForeignAlgorithm(MetaRLAlgorithm):
 
     def _can(self, name: str) -> bool:
         return callable(self._ask(name))
-
-
-class PartsRunner(Runner, Protocol):
-    """A runner that also collects in parts, between which it can save what there is."""
-
-    def obtain_in_parts(
-        self,
-        itr: int,
-        batch_size: int,
-        env_updates: Sequence[EnvUpdate],
-        *,
-        contexts: Sequence[Context | None] | None = None,
-        missing: Sequence[int] | None = None,
-    ) -> Iterator[tuple[Sequence[int], Sequence[Any]]]:
-        """What one call of ``obtain_samples`` would give, some variations at a time: positions, and a list for each.
-
-        How they are divided changes no bit. Between two parts the runner may save a snapshot: the algorithm stores each
-        part before it asks for the next, and after a resume it asks for what it still lacks.
-
-        Args:
-            itr, batch_size, contexts: As for ``obtain_samples``.
-            env_updates: All M variations.
-            missing: Positions of those that are wanted; ``None`` means all.
-        """
-        ...
-
-
-def as_runner(runner: Any) -> PartsRunner:
-    """``runner`` with the contract of ``PartsRunner``: itself, or a view of one that lacks what came later."""
-    whole = all(callable(getattr(runner, name, None)) for name in ("progress", "obtain_in_parts"))
-    return cast("PartsRunner", runner if whole else ForeignRunner(runner))
-
-
-@final
-class ForeignRunner:
-    """A view of a driver that knows epochs, rollouts, evaluation and log; it is told no progress unless it can.
-
-    Args:
-        runner: The driver.
-    """
-
-    def __init__(self, runner: Any) -> None:
-        self._runner = runner
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "_runner":  # a copy that is being made
-            raise AttributeError(name)
-        return getattr(self._runner, name)
-
-    def progress(self, phase: str, done: int, total: int) -> None:
-        tell = getattr(self._runner, "progress", None)
-        if callable(tell):
-            tell(phase, done, total)
-
-    def obtain_in_parts(
-        self,
-        itr: int,
-        batch_size: int,
-        env_updates: Sequence[EnvUpdate],
-        *,
-        contexts: Sequence[Context | None] | None = None,
-        missing: Sequence[int] | None = None,
-    ) -> Iterator[tuple[Sequence[int], Sequence[Any]]]:
-        """All that is missing in one part, by ``obtain_samples``."""
-        wanted = range(len(env_updates)) if missing is None else missing
-        told = None if contexts is None else [contexts[m] for m in wanted]
-        updates = [env_updates[m] for m in wanted]
-        yield wanted, self._runner.obtain_samples(itr, batch_size, env_update=updates, contexts=told)

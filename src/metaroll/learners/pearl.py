@@ -16,7 +16,6 @@ from metaroll.config import config_of, described
 from metaroll.errors import option_name, unknown_name
 from metaroll.functional.distributions import gaussian_kl
 from metaroll.learners.base import ConfigField, MetaRLAlgorithm
-from metaroll.learners.foreign import as_runner
 from metaroll.learners.pearl_config import PEARLConfig, PEARLUpdate
 from metaroll.learners.pearl_data import (
     PEARLCollector,
@@ -35,8 +34,9 @@ from metaroll.learners.pearl_networks import (
     reinitialized_copy,
 )
 from metaroll.learners.pearl_update import METRICS, check_finite, gradient_step, mean_metrics, seconds_of_step
-from metaroll.learners.runner import Runner
+from metaroll.learners.runner import PartsRunner, Runner
 from metaroll.learners.snapshots import check_entries, fingerprint_of
+from metaroll.learners.training import Progress, train
 from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.networks import MLPEncoder
 from metaroll.policies.scaling import ActionScaling
@@ -317,21 +317,42 @@ class PEARL(MetaRLAlgorithm):
             return float(gaussian_kl(policy.z_means, policy.z_vars, other.z_means, other.z_vars))
 
     def train(self, runner: Runner) -> float | None:
-        """Obtain samples, train and evaluate, for each epoch of ``runner``.
+        """See ``metaroll.learners.training.train``.
 
         Returns:
             Average return of the last meta-test after adaptation; ``None`` where there was none.
         """
-        average_return: float | None = None
-        runner = as_runner(runner)
-        for epoch in runner.step_epochs():
-            self._collector.collect_initial(runner)  # which has nothing to do later on
-            self._collector.collect_visits(runner, self._draw_tasks())
-            runner.log(self._train_networks(runner))
-            self._reset_belief()
-            if self.config.evaluate_every and (epoch + 1) % self.config.evaluate_every == 0:
-                average_return = runner.evaluate(self, self.test_env_sampler)
-        return average_return
+        return train(self, runner)
+
+    def collect(self, runner: PartsRunner) -> None:
+        """Visit the training tasks of an epoch, after the first data of all tasks; the data go into the buffers."""
+        self._collector.collect_initial(runner)  # which has nothing to do later on
+        self._collector.collect_visits(runner, self._draw_tasks())
+
+    def update(self, collected: None = None, progress: Progress | None = None) -> dict[str, float]:
+        """The gradient steps of one epoch; averages of their losses.
+
+        Args:
+            collected: Nothing: data are in the buffers.
+            progress: Called as ``progress(done, total)``, in gradient steps.
+
+        Raises:
+            DivergedError: Weights or losses are not finite any more.
+        """
+        steps = self.config.gradient_steps
+        total = torch.zeros(len(METRICS), device=self._device)
+        for step in range(steps):
+            if progress is not None:
+                progress(step, steps)
+            tasks = self._random.batches.integers(len(self._updates), size=self.config.meta_batch_size).tolist()
+            total += self._gradient_step(tasks)
+        if progress is not None:
+            progress(steps, steps)
+        self._num_gradient_steps += steps
+        means = mean_metrics(total, steps)
+        check_finite(self._networks, means, self._num_gradient_steps, self.config.reward_scale)
+        self._reset_belief()
+        return means
 
     def update_seconds(self) -> float | None:
         """See ``RLAlgorithm``: on copies of the networks, with made-up data of the right shape."""
@@ -453,20 +474,6 @@ class PEARL(MetaRLAlgorithm):
     def _draw_tasks(self) -> list[int]:
         count = self.config.tasks_per_epoch
         return self._random.tasks.integers(len(self._updates), size=count).tolist()
-
-    def _train_networks(self, runner: Runner) -> dict[str, float]:
-        """The gradient steps of one epoch; averages of their losses."""
-        batches = self.config
-        total = torch.zeros(len(METRICS), device=self._device)
-        runner.progress("updates", 0, batches.gradient_steps)
-        for step in range(batches.gradient_steps):
-            tasks = self._random.batches.integers(len(self._updates), size=batches.meta_batch_size).tolist()
-            total += self._gradient_step(tasks)
-            runner.progress("updates", step + 1, batches.gradient_steps)
-        self._num_gradient_steps += batches.gradient_steps
-        means = mean_metrics(total, batches.gradient_steps)
-        check_finite(self._networks, means, self._num_gradient_steps, self.config.reward_scale)
-        return means
 
     def _gradient_step(self, tasks: Sequence[int]) -> torch.Tensor:
         """Train all networks once on ``tasks``."""

@@ -24,9 +24,8 @@ from metaroll.data.rollouts import Rollouts
 from metaroll.data.space_batches import flatten_batch
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import DataError, ShapeError
-from metaroll.learners.foreign import PartsRunner
 from metaroll.learners.pearl_config import PEARLConfig
-from metaroll.learners.runner import Runner
+from metaroll.learners.runner import PartsRunner, Runner
 from metaroll.policies.scaling import ActionScaling
 from metaroll.processing.on_policy import info_rewards, rollout_groups
 from metaroll.types import Context, EnvSpec, EnvUpdate

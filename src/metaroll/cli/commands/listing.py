@@ -18,10 +18,12 @@ import metaroll
 from metaroll.cli.options import Output, parse_command, unset
 from metaroll.envs.lookup.family_names import FAMILY_NAMES
 from metaroll.errors import UsageError, command_text, unknown_name
+from metaroll.training.algorithms.others import installed, refused
 from metaroll.training.algorithms.registry import (
     ALGORITHM_NAMES,
     OWN_ENV,
     SIZES,
+    algorithm_names,
     get_algorithm,
     preset,
     preset_names,
@@ -83,7 +85,9 @@ def list_command(arguments: Sequence[str]) -> None:
 # ---------------------------------------------------------------------------------------------------------- entries
 def _algorithms(folder: Path) -> Entries:
     classes = {name: get_algorithm(name).learner for name in ALGORITHM_NAMES}
-    return [{"name": name, "class": c.__name__, "summary": _first_line(c)} for name, c in classes.items()]
+    ours = [{"name": name, "class": c.__name__, "summary": _first_line(c)} for name, c in classes.items()]
+    plugins = [{"name": one.name, "class": "", "summary": f"plug-in: {one.of}"} for one in installed().values()]
+    return [*ours, *plugins, *({"name": "", "class": "", "summary": why} for why in refused())]
 
 
 def _environments(folder: Path) -> Entries:
@@ -251,7 +255,7 @@ def _show_overview(console: Console, folder: Path) -> None:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    table.add_row("algorithms", ", ".join(ALGORITHM_NAMES))
+    table.add_row("algorithms", ", ".join(algorithm_names()))
     table.add_row("families of tasks", ", ".join(FAMILY_NAMES))
     table.add_row("other environments", "any Gymnasium id; your own, as my_env:family; Meta-World (docs/metaworld.md)")
     tuned = {env for algo in ALGORITHM_NAMES for env in preset_names(algo)}

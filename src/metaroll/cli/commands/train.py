@@ -13,7 +13,7 @@ from metaroll.cli import options as cli
 from metaroll.cli.commands.train_help import USAGE, arguments_class, show_algorithm_help, show_general_help
 from metaroll.cli.options import AsTrained, Newest, Output, Switch, parse_command, unset
 from metaroll.configs.run import SnapshotMode
-from metaroll.configs.table import ADAPTING, run_options
+from metaroll.configs.table import is_known, run_options
 from metaroll.diagnostics.report import one_line
 from metaroll.errors import (
     MetarollError,
@@ -27,7 +27,13 @@ from metaroll.errors import (
 )
 from metaroll.option_names import GIVEN, near_options
 from metaroll.training.algorithms.other_names import swapped_names
-from metaroll.training.algorithms.registry import ALGORITHM_NAMES, example_envs, require_known
+from metaroll.training.algorithms.registry import (
+    ALGORITHM_NAMES,
+    algorithm_names,
+    example_envs,
+    get_algorithm,
+    require_known,
+)
 from metaroll.training.store import run_folder
 
 if TYPE_CHECKING:
@@ -284,10 +290,12 @@ def _algorithm_and_environment(arguments: Sequence[str]) -> tuple[tuple[str, str
     if swapped := swapped_names(names, ALGORITHM_NAMES):
         raise UsageError(f"{names[0]!r} is no algorithm; {swapped}")
     algo = require_known(names[0] if names else ALGORITHM_NAMES[0])
+    if not is_known(algo):
+        get_algorithm(algo)
     if helps and len(names) < 2:
         show_algorithm_help(_Files, algo)
     if len(names) < 2:
-        known = f"algorithms: {', '.join(ALGORITHM_NAMES)}; environments: {', '.join(example_envs(algo))}"
+        known = f"algorithms: {', '.join(algorithm_names())}; environments: {', '.join(example_envs(algo))}"
         missing = "the environment is" if names else "both names are"
         raise UsageError(f"{USAGE}: {missing} missing (before all options). Known {known}")
     return (algo, names[1]), rest
@@ -348,6 +356,8 @@ def _refuse_lasting(arguments: Sequence[str]) -> None:
     if not (folder / file).is_file():
         return
     config, changeable = run_folder.read_config(folder, file), cli.flags_of(_ResumeArguments)
+    if not is_known(config["algo"]):
+        return
     fixed = {flag: option for option in run_options(config["algo"]) for flag in cli.flags_for(option)}
     fixed = {flag: option for flag, option in fixed.items() if flag not in changeable}
     for typed in (argument.split("=")[0].replace("_", "-") for argument in rest if argument.startswith("--")):
@@ -436,8 +446,8 @@ def _evaluate(names: Sequence[str], given: Any) -> None:
 
 
 def _adapts(config: Mapping[str, Any]) -> bool:
-    """Whether a run is of an algorithm that adapts."""
-    return config["algo"] in ADAPTING
+    """Whether a run is of an algorithm that adapts, which is not loaded for that."""
+    return "posterior_sampling" in config["evaluation"]
 
 
 def _evaluator_changes(config: Mapping[str, Any], episodes: int | None, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import re
 import sys
@@ -36,17 +35,18 @@ from metaroll.envs.metaworld.families import PREFIX, benchmark_family, meant_nam
 from metaroll.envs.mujoco.library import graphics_trouble
 from metaroll.envs.sims.catalog import sim_constructor
 from metaroll.errors import MetarollError, UnknownNameError, unknown_name
-from metaroll.own_code import add_code_folder
+from metaroll.own_code import Declared, OwnCodeError, attribute_of, declared, usable
 from metaroll.tasks.updates import layer_with
 
 __all__ = [
-    "EntryPointError",
+    "GROUP",
     "TaskFamily",
     "family_names",
     "family_of",
     "get_family",
     "has_family",
     "id_of_given",
+    "installed",
     "is_entry_point",
     "is_given",
     "is_varied",
@@ -56,6 +56,8 @@ __all__ = [
     "refuse_alike",
 ]
 
+GROUP = "metaroll.environments"
+"""Entry point of environments and families."""
 _GIVEN = "given"
 """In place of the module in names of environments that only the running script has."""
 
@@ -68,19 +70,24 @@ _own: dict[str, tuple[Any, TaskFamily | None]] = {}
 """``module:attribute`` -> what it was when it was asked for last, and its family, if it has tasks."""
 
 
-class EntryPointError(MetarollError, ImportError):
-    """The module of an environment of yours cannot be imported."""
-
-
 def is_entry_point(name: str) -> bool:
     """Whether ``name`` has the form ``module:attribute``; ids of Gymnasium such as ``module:Env-v0`` have not.
 
-    ``metaworld:`` is reserved for benchmarks.
+    ``metaworld:`` is reserved for benchmarks. So has one that a distribution declares by a name of its own.
     """
+    if name in installed():
+        return True
     module, _, attribute = name.partition(":")
     return not name.startswith(PREFIX) and all(
         part.isidentifier() for part in [*module.split("."), *attribute.split(".")]
     )
+
+
+def installed() -> Mapping[str, Declared]:
+    """Name -> environment or family that a distribution declares under a free name; nothing is imported."""
+    if not declared(GROUP):
+        return {}
+    return usable(GROUP, {*registered_families(), *gymnasium.registry})[0]
 
 
 def load_entry_point(name: str) -> Any:
@@ -88,10 +95,9 @@ def load_entry_point(name: str) -> Any:
 
     Raises:
         UnknownNameError: There is no such module, or nothing of this name in it.
-        EntryPointError: The module cannot be imported.
+        OwnCodeError: The module cannot be imported.
     """
-    module_name, _, attribute = name.partition(":")
-    if module_name == _GIVEN:
+    if is_given(name):
         if name not in _given:
             raise UnknownNameError(
                 f"environment {name!r} is one that a script has given to metaroll.agent, and is known there only: use "
@@ -99,26 +105,13 @@ def load_entry_point(name: str) -> Any:
                 "with the same spaces; or put it into a module and train in module:attribute"
             )
         return _given[name]
-    add_code_folder()
+    one = installed().get(name)
     try:
-        value = importlib.import_module(module_name)
-    except Exception as error:
-        missing = getattr(error, "name", None)
-        if isinstance(error, ModuleNotFoundError) and missing and f"{module_name}.".startswith(f"{missing}."):
+        return attribute_of(name if one is None else one.target, "environment", graphics_trouble)
+    except UnknownNameError as error:
+        if isinstance(error.__cause__, ModuleNotFoundError):
             refuse_misread(name)
-            raise UnknownNameError(
-                f"unknown environment {name!r}: there is no module {missing!r} in the current folder, or among what is "
-                "installed; run in the folder of your file, and leave its .py out"
-            ) from error
-        graphics = graphics_trouble(error)
-        reason = f"{type(error).__name__}: {error}; the same happens in python -c 'import {module_name}'"
-        raise EntryPointError(f"{module_name} cannot be imported for {name!r}: {graphics or reason}") from error
-    where = module_name
-    for part in attribute.split("."):
-        if not hasattr(value, part):
-            raise unknown_name(f"name in {where}", part, [n for n in vars(value) if not n.startswith("_")])
-        value, where = getattr(value, part), f"{where}.{part}"
-    return value
+        raise
 
 
 def is_given(name: str) -> bool:
@@ -327,7 +320,7 @@ def _own_family(name: str) -> tuple[Any, TaskFamily | None]:
         except (MetarollError, TypeError, ValueError):
             raise
         except Exception as error:
-            raise EntryPointError(
+            raise OwnCodeError(
                 f"{name} cannot be used, since its environment cannot be made: "
                 f"{graphics_trouble(error) or f'{type(error).__name__}: {error}'}"
             ) from error

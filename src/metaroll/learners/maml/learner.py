@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -21,15 +20,14 @@ from metaroll.data.step_sequence import StepSequence
 from metaroll.functional.distributions import ActionDistribution
 from metaroll.functional.running_moments import Moments, add_rows
 from metaroll.learners.base import MetaRLAlgorithm
-from metaroll.learners.foreign import as_runner
 from metaroll.learners.maml.collecting import Adapter, MetaSamples, collect
 from metaroll.learners.maml.configs import InnerConfig, MAMLConfig
 from metaroll.learners.maml.outer import MetaProblem, OuterState, OuterUpdate, TRPOOuter, first_state
 from metaroll.learners.maml.samples import SampleSettings
 from metaroll.learners.maml.tasks import BatchedTasks
-from metaroll.learners.on_policy_training import KNOWN_EPOCHS, TrainingTasks, horizon_of
 from metaroll.learners.runner import Runner
 from metaroll.learners.snapshots import fingerprint_of, load_or_keep, shapes_of, weights_of
+from metaroll.learners.training import KNOWN_EPOCHS, Progress, TrainingTasks, horizon_of, train
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.normalized import NormalizedPolicy
 from metaroll.seeding import derive_seed, fresh_seed
@@ -67,6 +65,7 @@ class MAML(MetaRLAlgorithm):
     """
 
     deterministic_exploration = False
+    training_return = "return_after"
 
     def __init__(
         self,
@@ -148,29 +147,12 @@ class MAML(MetaRLAlgorithm):
     # -- training ------------------------------------------------------------------------------------------------------
 
     def train(self, runner: Runner) -> float | None:
-        """Collect, update and evaluate, for each epoch of ``runner``.
-
-        Returns:
-            Average return after adaptation: of the last evaluation; of the last training rollouts where there was none.
+        """See ``metaroll.learners.training.train``; returns are those after adaptation.
 
         Raises:
             DivergedError: Inner steps, or the update, lead to parameters that are not finite.
         """
-        average_return: float | None = None
-        evaluated = False
-        runner = as_runner(runner)
-        progress = functools.partial(runner.progress, "updates")
-        for epoch in runner.step_epochs():
-            found = self.collect(runner)
-            progress(0, 1)
-            metrics = self.update(found)
-            progress(1, 1)
-            runner.log(metrics)
-            if self.evaluate_every and (epoch + 1) % self.evaluate_every == 0:
-                average_return, evaluated = runner.evaluate(self, self.test_env_sampler), True
-            elif not evaluated:
-                average_return = metrics["return_after"]
-        return average_return
+        return train(self, runner)
 
     def collect(self, runner: Runner) -> MetaSamples:
         """Rollouts of one epoch: in each task before every inner step, and after the last.
@@ -181,12 +163,18 @@ class MAML(MetaRLAlgorithm):
         tasks = self._tasks.draw(self.config.meta_batch_size)
         return collect(runner, tasks, self._adapter, self._meta_parameters(), self.config)
 
-    def update(self, found: MetaSamples) -> dict[str, float]:
+    def update(self, found: MetaSamples, progress: Progress | None = None) -> dict[str, float]:
         """Improve the initial parameters with what ``collect`` returned; numbers for the log (``MetaSamples.metrics``).
+
+        Args:
+            found: Rollouts of the tasks.
+            progress: Called as ``progress(done, total)``: of one step.
 
         Raises:
             DivergedError: Parameters, losses or gradients are not finite any more; nothing was changed.
         """
+        if progress is not None:
+            progress(0, 1)
         tasks = BatchedTasks(self._problem, self._outer, found.steps)
         before = self._meta_parameters(), self._state
         meta, state, numbers = self._outer.update(tasks, *before)
@@ -197,6 +185,8 @@ class MAML(MetaRLAlgorithm):
             self._moments = add_rows(self._moments, found.observations)
             self._policy.set_observation_moments(self._moments.mean, self._moments.std)
         self._num_epochs += 1
+        if progress is not None:
+            progress(1, 1)
         return {**found.metrics(), **numbers}
 
     # -- adaptation ----------------------------------------------------------------------------------------------------

@@ -19,14 +19,13 @@ from metaroll.data.replay.streams import named_leaves
 from metaroll.data.rollouts import Rollouts
 from metaroll.errors import RunWarning, named_as, option_name, option_text
 from metaroll.learners.base import ConfigField, RLAlgorithm
-from metaroll.learners.foreign import as_runner
 from metaroll.learners.off_policy.configs import OffPolicyConfig, PrioritiesConfig
 from metaroll.learners.off_policy.episodes import Counts, RunningEpisodes
 from metaroll.learners.off_policy.replay import TransitionBatch, as_replay, tensors_of
 from metaroll.learners.off_policy.trainer import ReplayTrainer
-from metaroll.learners.on_policy_training import TrainingTasks, horizon_of
 from metaroll.learners.runner import Runner
 from metaroll.learners.snapshots import fingerprint_of, load_or_keep
+from metaroll.learners.training import Progress, TrainingTasks, horizon_of, train
 from metaroll.option_names import frames_of_ours
 from metaroll.policies.encoders import is_image
 from metaroll.seeding import derive_seed, fresh_seed
@@ -179,6 +178,16 @@ class OffPolicyLearner(RLAlgorithm, ABC, Generic[C]):
         """Variations to train in: a list of ``EnvUpdate``, a sampler, or ``None``."""
         return self._tasks.source
 
+    @property
+    def cycles_per_epoch(self) -> int:
+        """How often an epoch collects and updates."""
+        return self.config.cycles_per_epoch
+
+    @property
+    def warming_up(self) -> bool:
+        """Whether there is too little in the buffer for gradient steps."""
+        return not self.is_filled
+
     def train_once(self, itr: int, paths: Sequence[Mapping[str, Any]]) -> float:
         """Learn from the buffer, which holds ``paths`` already; by default ``improve``.
 
@@ -247,26 +256,16 @@ class OffPolicyLearner(RLAlgorithm, ABC, Generic[C]):
         return self._counts.has_ended and (self.trainer is None or self._counts.steps_before > 0)
 
     def train(self, runner: Runner) -> float | None:
-        """Collect, store and learn, for each epoch of ``runner``.
+        """See ``metaroll.learners.training.train``.
 
         Returns:
-            The average return in the last cycle.
+            What ``train_once`` gave in the last cycle.
         """
-        runner, average, paths = as_runner(runner), None, []
-        for epoch in runner.step_epochs():
-            self._counts.begin_epoch()
-            for cycle in range(self.config.cycles_per_epoch):
-                paths = self.collect(runner)
-                average = self.train_once(self._counts.cycles, paths)
-                self._counts.cycles += 1
-                runner.progress("updates" if self.is_filled else "warm-up", cycle + 1, self.config.cycles_per_epoch)
-            self.log_diagnostics(paths)
-            runner.log(self._numbers_of_epoch())
-            if self.is_filled and self.evaluate_every and (epoch + 1) % self.evaluate_every == 0:
-                runner.evaluate(self, self.test_env_sampler)
+        self._average: float | None = None
+        train(self, runner)
         if self.trainer is not None and not self.is_filled:
             _warn_unfilled(self.config.warmup_steps, self._replay.n_transitions_stored)
-        return average
+        return self._average
 
     def collect(self, runner: Runner) -> list[dict[str, Any]]:
         """Take the environment steps of a cycle, and store them; the paths of ``train_once``."""
@@ -286,6 +285,21 @@ class OffPolicyLearner(RLAlgorithm, ABC, Generic[C]):
         paths = self._episodes.paths(pieces)
         self._counts.note(paths, self.process_samples(self._counts.cycles, paths)["complete"])
         return paths
+
+    def update(self, collected: Sequence[Mapping[str, Any]], progress: Progress | None = None) -> dict[str, float]:
+        """``train_once``, after each ``collect``; its numbers are those of ``end_epoch``.
+
+        Args:
+            collected: The paths.
+            progress: Called as ``progress(done, total)``, in cycles.
+        """
+        self._average = self.train_once(self._counts.cycles, collected)
+        self._counts.end_cycle()
+        if progress is not None:
+            progress(self._counts.cycle, self.cycles_per_epoch)
+        if self._counts.cycle == self.cycles_per_epoch:
+            self.log_diagnostics(collected)
+        return {}
 
     def process_samples(self, itr: int, paths: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
         """What paths say of their episodes so far.
@@ -309,8 +323,13 @@ class OffPolicyLearner(RLAlgorithm, ABC, Generic[C]):
             if callable(tell):
                 tell(paths)
 
-    def _numbers_of_epoch(self) -> dict[str, float]:
-        numbers = {**self._counts.numbers(), "replay_steps": float(self._replay.n_transitions_stored)}
+    def begin_epoch(self) -> None:
+        """Forget the episodes of the epoch before."""
+        self._counts.begin_epoch()
+
+    def end_epoch(self, numbers: Mapping[str, float]) -> dict[str, float]:
+        """Numbers of the episodes of the epoch, of the buffer, and of ``trainer``."""
+        numbers = {**numbers, **self._counts.numbers(), "replay_steps": float(self._replay.n_transitions_stored)}
         if self.trainer is not None:
             losses = self.trainer.means.take()
             self.trainer.trained.check_finite(losses, self.config.reward_scale)

@@ -78,17 +78,22 @@ class Counts:
 
     Attributes:
         cycles, env_steps, gradient_steps: So far.
+        cycle: Cycles of this epoch that are over.
         steps_before: Gradient steps before this epoch.
     """
 
     def __init__(self) -> None:
-        self.cycles = self.env_steps = self.gradient_steps = self.steps_before = 0
+        self.cycles = self.cycle = self.env_steps = self.gradient_steps = self.steps_before = 0
         self._all = (0, 0.0)  # episodes that have ended: number and sum of returns
         self._ended: list[tuple[float, int]] = []  # of this epoch: return and length
 
     def begin_epoch(self) -> None:
         """Forget the episodes of the epoch before."""
-        self._ended, self.steps_before = [], self.gradient_steps
+        self._ended, self.steps_before, self.cycle = [], self.gradient_steps, 0
+
+    def end_cycle(self) -> None:
+        """Count a cycle."""
+        self.cycles, self.cycle = self.cycles + 1, self.cycle + 1
 
     def note(self, paths: Sequence[Mapping[str, Any]], complete: Sequence[bool]) -> None:
         """Count the episodes that ended with ``paths``."""

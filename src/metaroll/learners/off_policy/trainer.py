@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -98,10 +99,15 @@ class Trained:
             learned with the first of them. Parameters that require no gradient now stay as they are; what is frozen
             (or replaced by other tensors) later on is not noticed.
         device: Where the networks go.
+        betas: By name of a network: decay of both moments of Adam, where it is not (0.9, 0.999).
     """
 
     def __init__(
-        self, networks: Mapping[str, nn.Module], learning_rates: Mapping[str, float], device: torch.device
+        self,
+        networks: Mapping[str, nn.Module],
+        learning_rates: Mapping[str, float],
+        device: torch.device,
+        betas: Mapping[str, tuple[float, float]] = MappingProxyType({}),
     ) -> None:
         self._networks = dict(networks)
         for network in self._networks.values():
@@ -117,7 +123,7 @@ class Trained:
                     "requires_grad=True"
                 )
             taken.update(map(id, own))
-            self.optimizers[name] = Adam(own, lr)
+            self.optimizers[name] = Adam(own, lr, betas.get(name, (0.9, 0.999)))
 
     def step(self, name: str, loss: Tensor) -> None:
         """One step of the optimizer of a network down ``loss``."""

@@ -21,7 +21,9 @@ from metaroll.functional.running_moments import Moments, add_rows, no_moments
 from metaroll.learners.on_policy.configs import PPOConfig, PPOUpdate
 from metaroll.learners.on_policy.ppo_nets import AutogradNets, KernelNets, can_train
 from metaroll.learners.on_policy.ppo_trainer import PPOData, PPONets, Trainer, run_passes
-from metaroll.learners.on_policy_training import (
+from metaroll.learners.runner import Runner
+from metaroll.learners.snapshots import fingerprint_of, load_or_keep, shapes_of, weights_of
+from metaroll.learners.training import (
     KNOWN_EPOCHS,
     EpochLearner,
     Progress,
@@ -30,8 +32,6 @@ from metaroll.learners.on_policy_training import (
     horizon_of,
     refuse_non_finite,
 )
-from metaroll.learners.runner import Runner
-from metaroll.learners.snapshots import fingerprint_of, load_or_keep, shapes_of, weights_of
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.policies.gru import RecurrentCritic

@@ -17,9 +17,9 @@ from metaroll.errors import ShapeError, option_text
 from metaroll.learners.base import MetaRLAlgorithm
 from metaroll.learners.on_policy.configs import RL2Config
 from metaroll.learners.on_policy.ppo import PPO
-from metaroll.learners.on_policy_training import EpochLearner, Progress
 from metaroll.learners.runner import Runner
 from metaroll.learners.snapshots import check_entries, fingerprint_of
+from metaroll.learners.training import EpochLearner, Progress
 from metaroll.policies.gru import RecurrentCritic
 from metaroll.policies.trial_memory import TrialMemoryPolicy
 from metaroll.processing.trial_rows import trial_rows

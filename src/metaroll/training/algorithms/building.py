@@ -1,4 +1,4 @@
-"""What descriptions of algorithms build with: options, spaces and sizes of an environment, tasks, policies."""
+"""What algorithms are built with: options, spaces and sizes of an environment, tasks, policies."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ __all__ = [
     "common_arguments",
     "env_sizes",
     "family_sizes",
+    "family_tasks",
     "is_continuous",
     "is_discrete",
     "make_policy",
@@ -156,6 +157,13 @@ def training_tasks(given: BuildOptions, num_test: int | None = None) -> tuple[An
         return None, []
     randomizer = _randomizer(env, randomize, ranges, derive_seed("training domains", seed))
     return randomizer, randomizer.sample(held_out or _HELD_OUT, generator=derive_seed("held-out domains", seed))
+
+
+def family_tasks(given: BuildOptions, num_test: int | None = None) -> tuple[list[EnvUpdate], list[EnvUpdate]]:
+    """Training and held-out tasks of a family; see ``training_tasks``."""
+    return given.split(
+        given.values["num_train_tasks"], given.values["num_test_tasks"] if num_test is None else num_test
+    )
 
 
 _EXAMPLES = {"CartPole-v1": "length=0.3:0.7", "Pendulum-v1": "g=9:11", "MountainCar-v0": "gravity=0.002:0.003"}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, ClassVar, final
+import functools
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 from metaroll.config import options_of, parts_of
 from metaroll.configs.algorithms import MetaNetworks
+from metaroll.configs.table import CONFIGS
 from metaroll.envs.lookup.registry import get_family
 from metaroll.errors import option_text
 from metaroll.learners.maml.configs import AdamConfig, MAMLConfig, TrustRegionConfig
@@ -23,11 +24,11 @@ from metaroll.learners.maml.outer import (
     VPGOuter,
 )
 from metaroll.training.algorithms import building
+from metaroll.training.algorithms.algorithm import Algorithm, Values, Work
 from metaroll.training.algorithms.building import BuildOptions
-from metaroll.training.algorithms.description import AlgorithmDescription, Work
 from metaroll.types import EnvSpec, EnvUpdate
 
-__all__ = ["DICEDescription", "MAMLDescription", "ProMPDescription"]
+__all__ = ["ROWS"]
 
 
 _OUTERS: dict[str, type[Any]] = {
@@ -39,81 +40,66 @@ _OUTERS: dict[str, type[Any]] = {
 }
 
 
-class _MetaDescription(AlgorithmDescription, ABC):
-    """What all share: they learn in families of tasks."""
-
-    learner: ClassVar[type] = MAML
-    adapts: ClassVar[bool] = True
-
-    @abstractmethod
-    def outer(self, values: Mapping[str, Any]) -> OuterUpdate:
-        """How initial parameters improve."""
-
-    def sizes(self, env: str) -> Mapping[str, Any]:
-        return building.family_sizes(env)
-
-    def settled(self, values: Mapping[str, Any], given: Collection[str]) -> Mapping[str, Any]:
-        """Evaluations take all inner steps that are learned for."""
-        rounds, steps = values["adaptation_rounds"], values["num_inner_steps"]
-        return {} if "adaptation_rounds" in given or rounds is None else {"adaptation_rounds": max(rounds, steps)}
-
-    def tasks(self, given: BuildOptions, num_test: int | None = None) -> tuple[list[EnvUpdate], list[EnvUpdate]]:
-        held_out = given.values["num_test_tasks"] if num_test is None else num_test
-        return given.split(given.values["num_train_tasks"], held_out)
-
-    def notes(self, given: BuildOptions, epochs: int) -> list[str]:
-        known, drawn = given.values["num_train_tasks"], given.values["meta_batch_size"]
-        if known is None or drawn <= known:
-            return []
-        family = get_family(given.env)
-        if family.all_tasks or family.same_tasks:  # there are no more
-            return []
-        more = option_text("num_train_tasks", drawn)
-        return [f"every epoch draws {drawn} tasks (meta_batch_size) of {known}: some repeat; {more} has as many"]
-
-    def build(self, given: BuildOptions, train: Sequence[EnvUpdate], test: Sequence[EnvUpdate]) -> MAML:
-        networks = parts_of(MetaNetworks, given.values)
-        with contextlib.closing(train[0]()) as environment:
-            spec = EnvSpec.from_env(environment)
-        generator = building.network_generator(given)
-        return MAML(
-            spec,
-            parts_of(MAMLConfig, given.values),
-            policy=building.make_policy(
-                spec, given, networks.network, networks.hidden_nonlinearity, generator, init_std=networks.init_std
-            ),
-            outer=self.outer(given.values),
-            task_sampler=list(train),
-            device=given.device,
-            **building.common_arguments(given, test),
-        )
-
-    def work(self, values: Mapping[str, Any]) -> Work:
-        return Work(0, self.largest_batch(values) * (values["num_inner_steps"] + 1), values.get("gradient_steps", 1))
-
-    def largest_batch(self, values: Mapping[str, Any]) -> int:
-        return values["meta_batch_size"] * values["rollouts_per_task"] * values["max_steps"]
-
-    def amount(self, algo: MAML, values: Mapping[str, Any]) -> str:
-        moments = values["num_inner_steps"] + 1
-        return (
-            f"{values['meta_batch_size']} tasks per epoch, {moments} x {values['rollouts_per_task']} rollouts in each"
-        )
+def _settled(values: Values, given: Collection[str]) -> Values:
+    """Evaluations take all inner steps that are learned for."""
+    rounds, steps = values["adaptation_rounds"], values["num_inner_steps"]
+    return {} if "adaptation_rounds" in given or rounds is None else {"adaptation_rounds": max(rounds, steps)}
 
 
-@final
-class MAMLDescription(_MetaDescription):
-    """MAML with its trust region, or with plain policy gradients."""
+def _notes(given: BuildOptions, epochs: int) -> list[str]:
+    known, drawn = given.values["num_train_tasks"], given.values["meta_batch_size"]
+    if known is None or drawn <= known:
+        return []
+    family = get_family(given.env)
+    if family.all_tasks or family.same_tasks:  # there are no more
+        return []
+    more = option_text("num_train_tasks", drawn)
+    return [f"every epoch draws {drawn} tasks (meta_batch_size) of {known}: some repeat; {more} has as many"]
 
-    name: ClassVar[str] = "maml"
 
-    def outer(self, values: Mapping[str, Any]) -> OuterUpdate:
-        kind = _OUTERS[values["outer"]]
-        _refuse_options_of_others(kind, values)
-        return parts_of(kind, values)
+def _build(
+    outer: Callable[[Values], OuterUpdate], given: BuildOptions, train: Sequence[EnvUpdate], test: Sequence[EnvUpdate]
+) -> MAML:
+    networks = parts_of(MetaNetworks, given.values)
+    with contextlib.closing(train[0]()) as environment:
+        spec = EnvSpec.from_env(environment)
+    generator = building.network_generator(given)
+    return MAML(
+        spec,
+        parts_of(MAMLConfig, given.values),
+        policy=building.make_policy(
+            spec, given, networks.network, networks.hidden_nonlinearity, generator, init_std=networks.init_std
+        ),
+        outer=outer(given.values),
+        task_sampler=list(train),
+        device=given.device,
+        **building.common_arguments(given, test),
+    )
 
 
-def _refuse_options_of_others(kind: type[OuterUpdate], values: Mapping[str, Any]) -> None:
+def _work(values: Values) -> Work:
+    return Work(0, _batch(values) * (values["num_inner_steps"] + 1), values.get("gradient_steps", 1))
+
+
+def _batch(values: Values) -> int:
+    return values["meta_batch_size"] * values["rollouts_per_task"] * values["max_steps"]
+
+
+def _amount(algo: MAML, values: Values) -> str:
+    moments = values["num_inner_steps"] + 1
+    return f"{values['meta_batch_size']} tasks per epoch, {moments} x {values['rollouts_per_task']} rollouts in each"
+
+
+def _chosen(values: Values) -> OuterUpdate:
+    return parts_of(_OUTERS[values["outer"]], values)
+
+
+def _only_chosen(values: Values) -> OuterUpdate:
+    _refuse_options_of_others(_OUTERS[values["outer"]], values)
+    return _chosen(values)
+
+
+def _refuse_options_of_others(kind: type[OuterUpdate], values: Values) -> None:
     """Error if somebody gave an option that another way to improve has, which would change nothing."""
     own = {option.name for option in options_of(kind)}
     for other, use in ((TrustRegionConfig, "trpo"), (AdamConfig, "vpg")):
@@ -124,22 +110,30 @@ def _refuse_options_of_others(kind: type[OuterUpdate], values: Mapping[str, Any]
                 raise ValueError(f"{option_text(name, values[name])} is not for {here}: leave it out, or take {there}")
 
 
-@final
-class ProMPDescription(_MetaDescription):
-    """ProMP."""
+def _row(name: str, outer: Callable[[Values], OuterUpdate]) -> Algorithm:
+    """An algorithm of the family, by how its initial parameters improve."""
+    return Algorithm(
+        name=name,
+        configs=CONFIGS[name],
+        learner=MAML,
+        adapts=True,
+        build=functools.partial(_build, outer),
+        work=_work,
+        amount=_amount,
+        sizes=building.family_sizes,
+        tasks=building.family_tasks,
+        settled=_settled,
+        largest_batch=_batch,
+        notes=_notes,
+    )
 
-    name: ClassVar[str] = "promp"
 
-    def outer(self, values: Mapping[str, Any]) -> OuterUpdate:
-        return parts_of(ProMPOuter, values)
-
-
-@final
-class DICEDescription(_MetaDescription):
-    """DICE, with its estimator inside and out, or inside alone."""
-
-    name: ClassVar[str] = "dice"
-
-    def outer(self, values: Mapping[str, Any]) -> OuterUpdate:
-        kind = _OUTERS[values["outer"]]
-        return parts_of(kind, values)
+ROWS = {
+    row.name: row
+    for row in (
+        _row("maml", _only_chosen),
+        _row("promp", functools.partial(parts_of, ProMPOuter)),
+        _row("dice", _chosen),
+    )
+}
+"""The algorithms by name."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, final
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
 from metaroll.config import parts_of
-from metaroll.configs.algorithms import ReluNetworks, Replay
+from metaroll.configs.algorithms import Domains, GoalReplay, ReluNetworks, Replay
+from metaroll.configs.table import CONFIGS
 from metaroll.data.replay.replay_buffer import ReplayBuffer
 from metaroll.data.replay.streams import check_observations
 from metaroll.envs.base.constructors import make_env
@@ -35,75 +36,76 @@ from metaroll.policies.last_action import LastActionPolicy
 from metaroll.policies.normalized import widened_spec
 from metaroll.tasks.updates import layer_with
 from metaroll.training.algorithms import building
+from metaroll.training.algorithms.algorithm import Algorithm, Values, Work
 from metaroll.training.algorithms.building import BuildOptions
-from metaroll.training.algorithms.description import AlgorithmDescription, Work
 from metaroll.types import EnvSpec, EnvUpdate
 
-__all__ = ["OFF_POLICY"]
+__all__ = ["ROWS", "off_policy_row"]
 
 Networks = tuple[ActingPolicy | None, torch.nn.Module | None]
-"""A policy and its Q function."""
+"""A policy and its Q function; ``None``: the learner's own, or it says what is wrong with the spaces."""
+MakesNetworks = Callable[[EnvSpec, BuildOptions], Networks]
+Kind = type[OffPolicyLearner[Any]]
 
 
-class _OffPolicyDescription(AlgorithmDescription, ABC):
-    """What they share: how they collect, and that all networks are alike."""
+def _build(
+    kind: Callable[[EnvSpec], Kind],
+    networks: MakesNetworks,
+    given: BuildOptions,
+    train: Any,
+    test: Sequence[EnvUpdate],
+) -> OffPolicyLearner[Any]:
+    spec = building.spec_of(given.env)
+    check_observations(spec.observation_space)
+    learner = kind(spec)
+    config = parts_of(learner.config_class, given.values)
+    policy, qf = networks(spec, given)
+    return learner(
+        spec,
+        config,
+        policy=policy,
+        qf=qf,
+        replay_buffer=_buffer(given, spec, config),
+        task_sampler=train,
+        device=given.device,
+        **building.common_arguments(given, test),
+    )
 
-    def build(self, given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> OffPolicyLearner[Any]:
-        spec = building.spec_of(given.env)
-        check_observations(spec.observation_space)
-        learner = self._learner(spec)
-        config = parts_of(learner.config_class, given.values)
-        policy, qf = self._networks(spec, given)
-        return learner(
-            spec,
-            config,
-            policy=policy,
-            qf=qf,
-            replay_buffer=self._buffer(given, spec, config),
-            task_sampler=train,
-            device=given.device,
-            **building.common_arguments(given, test),
-        )
 
-    def _learner(self, spec: EnvSpec) -> type[OffPolicyLearner[Any]]:
-        """What learns these actions."""
-        return self.learner
+def _buffer(given: BuildOptions, spec: EnvSpec, config: OffPolicyConfig) -> ReplayBuffer:
+    """As large as it will be filled, if it is known how long training lasts."""
+    hindsight = given.values.get("hindsight_ratio", 0.0)
+    reward, ends = _goal_functions(given.env) if hindsight else (None, None)
+    planned = None if given.epochs is None else given.epochs * _work(given.values).epoch_steps
+    return ReplayBuffer(
+        spec.observation_space,
+        spec.action_space,
+        config.replay_size,
+        num_slots=config.num_envs,
+        planned_steps=planned,
+        memory_limit=parts_of(Replay, given.values).memory_limit,
+        priority_exponent=config.priority_exponent if isinstance(config, PrioritiesConfig) else None,
+        compute_reward=reward,
+        hindsight_ratio=hindsight,
+        compute_terminated=ends,
+    )
 
-    def _buffer(self, given: BuildOptions, spec: EnvSpec, config: OffPolicyConfig) -> ReplayBuffer:
-        """As large as it will be filled, if it is known how long training lasts."""
-        hindsight = given.values.get("hindsight_ratio", 0.0)
-        reward, ends = _goal_functions(given.env) if hindsight else (None, None)
-        planned = None if given.epochs is None else given.epochs * self.work(given.values).epoch_steps
-        return ReplayBuffer(
-            spec.observation_space,
-            spec.action_space,
-            config.replay_size,
-            num_slots=config.num_envs,
-            planned_steps=planned,
-            memory_limit=parts_of(Replay, given.values).memory_limit,
-            priority_exponent=config.priority_exponent if isinstance(config, PrioritiesConfig) else None,
-            compute_reward=reward,
-            hindsight_ratio=hindsight,
-            compute_terminated=ends,
-        )
 
-    @abstractmethod
-    def _networks(self, spec: EnvSpec, given: BuildOptions) -> Networks:
-        """Policy and Q function; ``None``: the learner's own, or it says what is wrong with the spaces."""
+def _work(values: Values) -> Work:
+    updates = values["cycles_per_epoch"] * values["gradient_steps"]
+    return Work(0, max(1, round(updates / values["update_to_data"])), updates)
 
-    def work(self, values: Mapping[str, Any]) -> Work:
-        updates = values["cycles_per_epoch"] * values["gradient_steps"]
-        return Work(0, max(1, round(updates / values["update_to_data"])), updates)
 
-    def largest_batch(self, values: Mapping[str, Any]) -> int:
-        return values["batch_size"]
+def _batch_size(values: Values) -> int:
+    return values["batch_size"]
 
-    def amount(self, algo: OffPolicyLearner[Any], values: Mapping[str, Any]) -> str:
-        work = self.work(values)
-        return (
-            f"{work.epoch_steps} steps and {work.epoch_updates} gradient steps per epoch, "
-            f"from step {algo.config.warmup_steps} on"
-        )
+
+def _amount(algo: OffPolicyLearner[Any], values: Values) -> str:
+    work = _work(values)
+    return (
+        f"{work.epoch_steps} steps and {work.epoch_updates} gradient steps per epoch, "
+        f"from step {algo.config.warmup_steps} on"
+    )
 
 
 def _how(given: BuildOptions) -> tuple[tuple[int, ...], str, dict[str, Any]]:
@@ -112,7 +114,7 @@ def _how(given: BuildOptions) -> tuple[tuple[int, ...], str, dict[str, Any]]:
     return given.hidden_sizes, activation, {"init": given.init, "generator": building.network_generator(given)}
 
 
-def _networks(
+def _critics_and(
     policy: type[DeterministicMLPPolicy | TanhGaussianMLPPolicy | CategoricalMLPPolicy],
     num_critics: int,
     spec: EnvSpec,
@@ -140,93 +142,71 @@ def _goal_functions(env: str) -> tuple[Callable[..., Any], Callable[..., Any] | 
     return layer.compute_reward, None if ends is None else ends.compute_terminated
 
 
-@final
-class DDPGDescription(_OffPolicyDescription):
-    """DDPG, in one environment, in random domains of it, or in the tasks of a family."""
-
-    name: ClassVar[str] = "ddpg"
-    learner: ClassVar[type] = DDPG
-
-    def _networks(self, spec: EnvSpec, given: BuildOptions) -> Networks:
-        return _networks(DeterministicMLPPolicy, 1, spec, given)
+def _deterministic(num_critics: int, spec: EnvSpec, given: BuildOptions) -> Networks:
+    return _critics_and(DeterministicMLPPolicy, num_critics, spec, given)
 
 
-@final
-class TD3Description(_OffPolicyDescription):
-    """TD3, in one environment, in random domains of it, or in the tasks of a family."""
-
-    name: ClassVar[str] = "td3"
-    learner: ClassVar[type] = TD3
-
-    def _networks(self, spec: EnvSpec, given: BuildOptions) -> Networks:
-        return _networks(DeterministicMLPPolicy, 2, spec, given)
+def _soft(spec: EnvSpec, given: BuildOptions) -> Networks:
+    chooses = building.is_discrete(spec)
+    return _critics_and(CategoricalMLPPolicy if chooses else TanhGaussianMLPPolicy, 2, spec, given)
 
 
-@final
-class SACDescription(_OffPolicyDescription):
-    """SAC, in one environment, in random domains of it, or in the tasks of a family; Discrete SAC for such actions."""
-
-    name: ClassVar[str] = "sac"
-    learner: ClassVar[type] = SAC
-
-    def _learner(self, spec: EnvSpec) -> type[OffPolicyLearner[Any]]:
-        return DiscreteSAC if building.is_discrete(spec) else SAC
-
-    def _networks(self, spec: EnvSpec, given: BuildOptions) -> Networks:
-        return _networks(CategoricalMLPPolicy if building.is_discrete(spec) else TanhGaussianMLPPolicy, 2, spec, given)
+def _soft_learner(spec: EnvSpec) -> Kind:
+    return DiscreteSAC if building.is_discrete(spec) else SAC
 
 
-@final
-class TQCDescription(_OffPolicyDescription):
-    """TQC, in one environment, in random domains of it, or in the tasks of a family."""
-
-    name: ClassVar[str] = "tqc"
-    learner: ClassVar[type] = TQC
-
-    def _networks(self, spec: EnvSpec, given: BuildOptions) -> Networks:
-        values = given.values
-        return _networks(TanhGaussianMLPPolicy, values["num_critics"], spec, given, values["num_atoms"])
+def _quantiles(spec: EnvSpec, given: BuildOptions) -> Networks:
+    values = given.values
+    return _critics_and(TanhGaussianMLPPolicy, values["num_critics"], spec, given, values["num_atoms"])
 
 
-@final
-class RecurrentSACDescription(_OffPolicyDescription):
-    """SAC with a memory, in one environment, in random domains of it, or in the tasks of a family."""
-
-    name: ClassVar[str] = "rsac"
-    learner: ClassVar[type] = RecurrentSAC
-
-    def _networks(self, spec: EnvSpec, given: BuildOptions) -> Networks:
-        if not building.is_continuous(spec) or holds_images(spec.observation_space):
-            return None, None
-        sizes, activation, options = _how(given)
-        width = given.values["hidden_size"]
-        acting = TanhGaussianGRUPolicy(widened_spec(spec, spec.act_dim), width, sizes, activation, **options)
-        return LastActionPolicy(acting, spec), RecurrentCritics(spec, 2, width, sizes, activation, **options)
+def _recurrent(spec: EnvSpec, given: BuildOptions) -> Networks:
+    if not building.is_continuous(spec) or holds_images(spec.observation_space):
+        return None, None
+    sizes, activation, options = _how(given)
+    width = given.values["hidden_size"]
+    acting = TanhGaussianGRUPolicy(widened_spec(spec, spec.act_dim), width, sizes, activation, **options)
+    return LastActionPolicy(acting, spec), RecurrentCritics(spec, 2, width, sizes, activation, **options)
 
 
-@final
-class DQNDescription(_OffPolicyDescription):
-    """DQN, in one environment, in random domains of it, or in the tasks of a family."""
-
-    name: ClassVar[str] = "dqn"
-    learner: ClassVar[type] = DQN
-
-    def _networks(self, spec: EnvSpec, given: BuildOptions) -> Networks:
-        if not building.is_discrete(spec) or holds_images(spec.observation_space):
-            return None, None
-        sizes, activation, options = _how(given)
-        return GreedyQPolicy(spec, sizes, activation, dueling=given.values["dueling"], **options), None
+def _greedy(spec: EnvSpec, given: BuildOptions) -> Networks:
+    if not building.is_discrete(spec) or holds_images(spec.observation_space):
+        return None, None
+    sizes, activation, options = _how(given)
+    return GreedyQPolicy(spec, sizes, activation, dueling=given.values["dueling"], **options), None
 
 
-OFF_POLICY: dict[str, type[AlgorithmDescription]] = {
-    kind.name: kind
-    for kind in (
-        DQNDescription,
-        DDPGDescription,
-        TD3Description,
-        SACDescription,
-        TQCDescription,
-        RecurrentSACDescription,
+def off_policy_row(
+    name: str,
+    learner: Kind,
+    networks: MakesNetworks,
+    kind: Callable[[EnvSpec], Kind] | None = None,
+    **more: Any,
+) -> Algorithm:
+    """The row of an off-policy learner, which collects and replays as ours do.
+
+    Args:
+        name: Its name.
+        learner: What learns; its ``config_class`` has its options, beside those of networks, replay and domains.
+        networks: Policy and Q function of the spaces and the options; ``None`` for the learner's own.
+        kind: What learns the actions of a spec, where there are several.
+        more: Other members of the row.
+    """
+    configs = CONFIGS.get(name, (learner.config_class, ReluNetworks, Domains, GoalReplay))
+    usual = {"work": _work, "amount": _amount, "largest_batch": _batch_size}
+    build = functools.partial(_build, kind or (lambda _: learner), networks)
+    return Algorithm(**{"name": name, "configs": configs, "learner": learner, "build": build, **usual, **more})
+
+
+ROWS = {
+    row.name: row
+    for row in (
+        off_policy_row("dqn", DQN, _greedy),
+        off_policy_row("ddpg", DDPG, functools.partial(_deterministic, 1)),
+        off_policy_row("td3", TD3, functools.partial(_deterministic, 2)),
+        off_policy_row("sac", SAC, _soft, _soft_learner),
+        off_policy_row("tqc", TQC, _quantiles),
+        off_policy_row("rsac", RecurrentSAC, _recurrent),
     )
 }
-"""Descriptions by name."""
+"""The algorithms by name."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from abc import ABC
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, final
+from typing import Any
 
 import numpy as np
 
 from metaroll.config import parts_of
 from metaroll.configs.algorithms import Domains, PolicyNetworks
+from metaroll.configs.table import CONFIGS
 from metaroll.envs.base.constructors import make_env
 from metaroll.envs.lookup.registry import is_varied
 from metaroll.errors import about_option, option_text
@@ -23,93 +24,19 @@ from metaroll.policies.networks import MLP
 from metaroll.policies.normalized import widened_spec
 from metaroll.tasks.domain_access import check_param_names
 from metaroll.training.algorithms import building
+from metaroll.training.algorithms.algorithm import Algorithm, Values, Work
 from metaroll.training.algorithms.building import BuildOptions
-from metaroll.training.algorithms.description import AlgorithmDescription, Work
 from metaroll.types import EnvUpdate
 
-__all__ = ["EPOptDescription", "PPODescription", "PPOFamily", "ppo_work"]
+__all__ = ["FOLLOWS", "ROWS", "ppo_batch", "ppo_notes", "ppo_work"]
 
 
-class PPOFamily(AlgorithmDescription, ABC):
-    """What PPO and the learners around it share: a schedule of the learning rate."""
-
-    follows_epochs: ClassVar[tuple[str, ...]] = ("lr_decay_epochs",)
-
-    def largest_batch(self, values: Mapping[str, Any]) -> int:
-        return min(values["batch_size"], self.work(values).epoch_steps)
-
-    def notes(self, given: BuildOptions, epochs: int) -> list[str]:
-        decay, batch, steps = given.values["lr_decay_epochs"], given.values["batch_size"], 0
-        notes = []
-        with contextlib.suppress(TypeError):  # no length of episodes is known
-            steps = self.work(given.values).epoch_steps
-        if 0 < steps < batch:
-            notes.append(
-                f"batch_size {batch:,} is more than the {steps:,} steps of an epoch: each gradient step takes them all"
-            )
-        if decay is None or epochs <= decay:
-            return notes
-        anew = option_text("lr_decay_epochs", epochs)
-        return [
-            *notes,
-            f"the learning rate is 0 after epoch {decay} (lr_decay_epochs), and nothing is learned in the "
-            f"{epochs - decay} epochs after it; train anew with {anew}, or with fewer epochs",
-        ]
+FOLLOWS = ("lr_decay_epochs",)
+"""Options of PPO, and of learners around it, that follow the epochs of a run."""
+Works = Callable[[Values], Work]
 
 
-@final
-class PPODescription(PPOFamily):
-    """PPO, in one environment, in random domains of it, or in the tasks of a family."""
-
-    name: ClassVar[str] = "ppo"
-    learner: ClassVar[type] = PPO
-
-    def build(self, given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> PPO:
-        return _build_ppo(given, train, test)
-
-    def work(self, values: Mapping[str, Any]) -> Work:
-        return ppo_work(values, values["steps_per_epoch"])
-
-    def amount(self, algo: PPO, values: Mapping[str, Any]) -> str:
-        return f"{values['steps_per_epoch']} steps per epoch, gradients by {algo.gradients}"
-
-
-@final
-class EPOptDescription(PPOFamily):
-    """EPOpt around PPO, which collects a number of rollouts per epoch rather than of steps."""
-
-    name: ClassVar[str] = "epopt"
-    learner: ClassVar[type] = EPOpt
-
-    def build(self, given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> EPOpt:
-        return EPOpt(_build_ppo(given, train, test), parts_of(EPOptConfig, given.values))
-
-    def work(self, values: Mapping[str, Any]) -> Work:
-        return replace(ppo_work(values, values["rollouts_per_epoch"] * values["max_steps"]), at_most=True)
-
-    def amount(self, algo: EPOpt, values: Mapping[str, Any]) -> str:
-        return f"{values['rollouts_per_epoch']} rollouts per epoch, gradients by {algo.gradients}"
-
-    def notes(self, given: BuildOptions, epochs: int) -> list[str]:
-        notes, domains = super().notes(given, epochs), parts_of(Domains, given.values)
-        if domains.randomize == "none" and not domains.randomize_param and domains.num_test_tasks is None:
-            notes.append(
-                "nothing is drawn: all rollouts are of the nominal environment, of which EPOpt then prefers the "
-                f"unlucky ones; say what varies: {option_text('randomize_param', ['NAME=LOW:HIGH'])}"
-            )
-        return notes
-
-    def summary_values(self, returns: np.ndarray, values: Mapping[str, Any]) -> dict[str, Any]:
-        epsilon = float(values["epsilon"])
-        return {"return_cvar": conditional_value_at_risk(returns.ravel(), epsilon), "cvar_epsilon": epsilon}
-
-
-def ppo_work(values: Mapping[str, Any], steps: int) -> Work:
-    """What a run does whose epochs have ``steps`` environment steps."""
-    return Work(0, steps, values["num_passes"] * -(-steps // values["batch_size"]))
-
-
-def _build_ppo(given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> PPO:
+def _build(given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> PPO:
     networks, spec = parts_of(PolicyNetworks, given.values), building.spec_of(given.env)
     config = parts_of(PPOConfig, given.values)
     names = config.domain_params
@@ -129,3 +56,99 @@ def _build_ppo(given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> PP
         device=given.device,
         **building.common_arguments(given, test),
     )
+
+
+def ppo_work(values: Values, steps: int) -> Work:
+    """What a run does whose epochs have ``steps`` environment steps."""
+    return Work(0, steps, values["num_passes"] * -(-steps // values["batch_size"]))
+
+
+def ppo_batch(work: Works, values: Values) -> int:
+    """Rows of a gradient step of a run that does ``work``."""
+    return min(values["batch_size"], work(values).epoch_steps)
+
+
+def ppo_notes(work: Works, given: BuildOptions, epochs: int) -> list[str]:
+    """What a user should know of the batches, and of the schedule of the learning rate."""
+    decay, batch, steps = given.values["lr_decay_epochs"], given.values["batch_size"], 0
+    notes = []
+    with contextlib.suppress(TypeError):  # no length of episodes is known
+        steps = work(given.values).epoch_steps
+    if 0 < steps < batch:
+        notes.append(
+            f"batch_size {batch:,} is more than the {steps:,} steps of an epoch: each gradient step takes them all"
+        )
+    if decay is None or epochs <= decay:
+        return notes
+    anew = option_text("lr_decay_epochs", epochs)
+    return [
+        *notes,
+        f"the learning rate is 0 after epoch {decay} (lr_decay_epochs), and nothing is learned in the "
+        f"{epochs - decay} epochs after it; train anew with {anew}, or with fewer epochs",
+    ]
+
+
+def _work(values: Values) -> Work:
+    return ppo_work(values, values["steps_per_epoch"])
+
+
+def _amount(algo: PPO, values: Values) -> str:
+    return f"{values['steps_per_epoch']} steps per epoch, gradients by {algo.gradients}"
+
+
+def _build_epopt(given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> EPOpt:
+    return EPOpt(_build(given, train, test), parts_of(EPOptConfig, given.values))
+
+
+def _epopt_work(values: Values) -> Work:
+    return replace(ppo_work(values, values["rollouts_per_epoch"] * values["max_steps"]), at_most=True)
+
+
+def _epopt_amount(algo: EPOpt, values: Values) -> str:
+    return f"{values['rollouts_per_epoch']} rollouts per epoch, gradients by {algo.gradients}"
+
+
+def _epopt_notes(given: BuildOptions, epochs: int) -> list[str]:
+    notes, domains = ppo_notes(_epopt_work, given, epochs), parts_of(Domains, given.values)
+    if domains.randomize == "none" and not domains.randomize_param and domains.num_test_tasks is None:
+        notes.append(
+            "nothing is drawn: all rollouts are of the nominal environment, of which EPOpt then prefers the "
+            f"unlucky ones; say what varies: {option_text('randomize_param', ['NAME=LOW:HIGH'])}"
+        )
+    return notes
+
+
+def _cvar(returns: np.ndarray, values: Values) -> dict[str, Any]:
+    epsilon = float(values["epsilon"])
+    return {"return_cvar": conditional_value_at_risk(returns.ravel(), epsilon), "cvar_epsilon": epsilon}
+
+
+ROWS = {
+    row.name: row
+    for row in (
+        Algorithm(
+            name="ppo",
+            configs=CONFIGS["ppo"],
+            learner=PPO,
+            build=_build,
+            work=_work,
+            amount=_amount,
+            follows_epochs=FOLLOWS,
+            largest_batch=functools.partial(ppo_batch, _work),
+            notes=functools.partial(ppo_notes, _work),
+        ),
+        Algorithm(
+            name="epopt",
+            configs=CONFIGS["epopt"],
+            learner=EPOpt,
+            build=_build_epopt,
+            work=_epopt_work,
+            amount=_epopt_amount,
+            follows_epochs=FOLLOWS,
+            largest_batch=functools.partial(ppo_batch, _epopt_work),
+            notes=_epopt_notes,
+            summary_values=_cvar,
+        ),
+    )
+}
+"""The algorithms by name."""

@@ -6,14 +6,16 @@ A new one is a module beside this one, a line in ``get_algorithm``, and an entry
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from metaroll.data.doors.yaml_files import parse_yaml
 from metaroll.errors import UnknownNameError, option_text, unknown_name
+from metaroll.training.algorithms import others
 
 if TYPE_CHECKING:
-    from metaroll.training.algorithms.description import AlgorithmDescription
+    from metaroll.training.algorithms.algorithm import Algorithm
 
 __all__ = [
     "ALGORITHM_NAMES",
@@ -21,6 +23,7 @@ __all__ = [
     "NEXT_RUN",
     "OWN_ENV",
     "SIZES",
+    "algorithm_names",
     "default_size",
     "example_envs",
     "get_algorithm",
@@ -36,7 +39,7 @@ __all__ = [
 _TUNED: dict[str, Any] = parse_yaml(Path(__file__).with_name("presets.yaml").read_text("utf-8"))
 
 ALGORITHM_NAMES = tuple(_TUNED)
-"""Names of all algorithms."""
+"""Names of our algorithms."""
 
 SIZES = ("small", "medium", "paper")
 """Sizes of a run: minutes on two cores, hours, and as it was published."""
@@ -48,64 +51,51 @@ FIRST_RUN, NEXT_RUN = "pearl point-robot", "pearl cheetah-vel"
 """What newcomers are shown: algorithm and environment of a run of minutes, and of a serious one."""
 
 
-def get_algorithm(name: str) -> AlgorithmDescription:
-    """The description of an algorithm.
+def algorithm_names() -> list[str]:
+    """Names of all algorithms, those of installed plug-ins last."""
+    return [*ALGORITHM_NAMES, *others.installed()]
+
+
+def get_algorithm(name: str) -> Algorithm:
+    """The row of an algorithm.
 
     Raises:
         UnknownNameError: There is none of this name; the message lists the nearest ones.
     """
-    require_known(name)
+    if require_known(name) not in _TUNED:
+        return others.load_row(name)
     # Here, and each by itself: a learner is loaded when it is used, and names and presets can be listed at once.
     match name:
         case "pearl":
-            from metaroll.training.algorithms.pearl import PEARLDescription
-
-            return PEARLDescription()
+            from metaroll.training.algorithms import pearl as rows
         case "rl2":
-            from metaroll.training.algorithms.rl2 import RL2Description
-
-            return RL2Description()
-        case "maml":
-            from metaroll.training.algorithms.maml import MAMLDescription
-
-            return MAMLDescription()
-        case "promp":
-            from metaroll.training.algorithms.maml import ProMPDescription
-
-            return ProMPDescription()
-        case "dice":
-            from metaroll.training.algorithms.maml import DICEDescription
-
-            return DICEDescription()
-        case "ppo":
-            from metaroll.training.algorithms.ppo import PPODescription
-
-            return PPODescription()
-        case "epopt":
-            from metaroll.training.algorithms.ppo import EPOptDescription
-
-            return EPOptDescription()
+            from metaroll.training.algorithms import rl2 as rows
+        case "maml" | "promp" | "dice":
+            from metaroll.training.algorithms import maml as rows
+        case "ppo" | "epopt":
+            from metaroll.training.algorithms import ppo as rows
         case "distill":
-            from metaroll.training.algorithms.distillation import DistillationDescription
-
-            return DistillationDescription()
+            from metaroll.training.algorithms import distillation as rows
         case "cmaes" | "cem" | "ars" | "es" | "pgpe" | "snes":
-            from metaroll.training.algorithms.evolution import SEARCHES
-
-            return SEARCHES[name]()
+            from metaroll.training.algorithms import evolution as rows
         case "dqn" | "ddpg" | "td3" | "sac" | "tqc" | "rsac":
-            from metaroll.training.algorithms.off_policy import OFF_POLICY
-
-            return OFF_POLICY[name]()
+            from metaroll.training.algorithms import off_policy as rows
         case _:
-            from metaroll.training.algorithms.hill_climbing import HillClimbingDescription
+            from metaroll.training.algorithms import hill_climbing as rows
+    return rows.ROWS[name]
 
-            return HillClimbingDescription()
+
+def _tuned_of(name: str) -> Mapping[str, Any]:
+    """The entry of ``presets.yaml``, or the same of an algorithm of somebody else, which has no sizes."""
+    if name in _TUNED:
+        return _TUNED[name]
+    row = get_algorithm(name)
+    return {"purpose": row.purpose, "common": row.common, "presets": row.presets, "sizes": {}, "default_size": None}
 
 
 def preset(name: str, env: str) -> dict[str, Any]:
     """Option name -> value of the algorithm in ``env``; without a preset for it those that it has everywhere."""
-    tuned = _TUNED[name]
+    tuned = _tuned_of(name)
     return _with_tuples(tuned.get("presets", {}).get(_tuned_as(env), tuned["common"]))
 
 
@@ -125,7 +115,8 @@ def default_size(name: str, env: str, own: bool = False) -> str | None:
     """
     if _tuned_as(env) in preset_names(name):
         return "paper" if publication(name) else None
-    return "small" if own else _TUNED[name]["default_size"]
+    usual = _tuned_of(name)["default_size"]
+    return usual if usual is None or not own else "small"
 
 
 def size_values(name: str, env: str, size: str | None) -> dict[str, Any]:
@@ -149,7 +140,12 @@ def size_values(name: str, env: str, size: str | None) -> dict[str, Any]:
                 f"{option_text('size', 'small')} or medium"
             )
         return {}  # its preset
-    values = _TUNED[name]["sizes"][size]
+    sizes = _tuned_of(name)["sizes"]
+    if size not in sizes:
+        raise ValueError(
+            f"{option_text('size', size)} is for the algorithms of metaroll, and {name} is none: leave it out"
+        )
+    values = sizes[size]
     tuned = env in preset_names(name)
     return _with_tuples({**values["everywhere"], **values.get(env, {} if tuned else values.get("untuned", {}))})
 
@@ -157,7 +153,8 @@ def size_values(name: str, env: str, size: str | None) -> dict[str, Any]:
 def publication(name: str, env: str = "") -> str:
     """Where the presets of the algorithm (that of ``env``) were published; empty if they are ours."""
     require_known(name)
-    return _TUNED[name].get("published_elsewhere", {}).get(_tuned_as(env), _TUNED[name].get("published", ""))
+    tuned = _tuned_of(name)
+    return tuned.get("published_elsewhere", {}).get(_tuned_as(env), tuned.get("published", ""))
 
 
 def _with_tuples(values: dict[str, Any]) -> dict[str, Any]:
@@ -167,7 +164,7 @@ def _with_tuples(values: dict[str, Any]) -> dict[str, Any]:
 def preset_names(name: str) -> list[str]:
     """Environments that have a preset for the algorithm."""
     require_known(name)
-    return sorted(_TUNED[name].get("presets", ()))
+    return sorted(_tuned_of(name).get("presets", ()))
 
 
 def preset_options() -> set[str]:
@@ -182,7 +179,7 @@ def preset_options() -> set[str]:
 def purpose(name: str) -> str:
     """What the algorithm does, in a few words that go on behind its name."""
     require_known(name)
-    return _TUNED[name]["purpose"]
+    return _tuned_of(name)["purpose"]
 
 
 def example_envs(name: str) -> list[str]:
@@ -191,18 +188,18 @@ def example_envs(name: str) -> list[str]:
 
 
 def require_known(name: str) -> str:
-    """``name``, if there is an algorithm of that name.
+    """``name``, if there is an algorithm of that name, ours or (nothing is imported for that) of others.
 
     Raises:
         UnknownNameError: There is none; the message lists the nearest ones.
     """
-    if name in _TUNED:
+    if name in _TUNED or others.is_other(name):
         return name
     plain = name.lower().replace("_", "-")
     for known, tuned in _TUNED.items():
         if plain in tuned["elsewhere"]:
             raise UnknownNameError(
                 f"unknown algorithm {name!r}: {known} may be what you want, it {tuned['purpose']}. "
-                f"Known: {', '.join(ALGORITHM_NAMES)}"
+                f"Known: {', '.join(algorithm_names())}"
             )
-    raise unknown_name("algorithm", name, ALGORITHM_NAMES)
+    raise unknown_name("algorithm", name, algorithm_names())

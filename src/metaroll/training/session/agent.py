@@ -31,8 +31,10 @@ from metaroll.option_names import GIVEN
 from metaroll.policies.actor import Actor
 from metaroll.policies.adapters import as_policy
 from metaroll.seeding import derive_seed
+from metaroll.training.algorithms.algorithm import Algorithm
 from metaroll.training.algorithms.other_names import swapped_names, unknown_argument, unknown_attribute
-from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm
+from metaroll.training.algorithms.others import is_row, name_of
+from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm, require_known
 from metaroll.training.display.consoles import make_console
 from metaroll.training.display.progress import tell_of_many
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator, fresh_policies
@@ -50,7 +52,7 @@ _EVENTS = ("on_epoch_end", "on_evaluation", "on_progress", "on_train_end", "befo
 
 @understands()
 def agent(
-    algo: str,
+    algo: str | Algorithm | type[Any],
     env: Any,
     *,
     seed: int = 0,
@@ -61,7 +63,8 @@ def agent(
     """An agent that can learn: networks and values come from the preset of the environment, as on the command line.
 
     Args:
-        algo: Name of the algorithm, ``ppo`` or ``pearl`` say (``metaroll list`` shows all).
+        algo: Name of the algorithm, ``ppo`` or ``pearl`` say (``metaroll list`` shows all), ``"module:attribute"`` of
+            one of yours, its ``Algorithm`` itself, or a class of searches.
         env: An id of Gymnasium or a name of ours, ``"module:attribute"``, a ``TaskFamily``, an environment (which is
             copied), or a class or function that makes one.
         seed: Seed of everything.
@@ -77,8 +80,11 @@ def agent(
         TypeError: ``algo`` or ``run_dir`` is no text, or an option is of another type.
         ValueError: An option has a value that makes no sense, or the algorithm cannot learn in the environment.
     """
+    algo = name_of(algo) if is_row(algo) else algo
     if not isinstance(algo, str):
-        raise TypeError(f"algo must be the name of an algorithm, got {described(algo)}: metaroll.agent(algo, env)")
+        raise TypeError(
+            f"algo must be the name of an algorithm, or an Algorithm, got {described(algo)}: metaroll.agent(algo, env)"
+        )
     if isinstance(env, str) and (swapped := swapped_names([algo, env], ALGORITHM_NAMES)):
         raise UnknownNameError(f"unknown algorithm {algo!r}; {swapped}")
     given = {"seed": seed, **options}
@@ -95,7 +101,7 @@ def load(
     path: str | Path,
     env: Any = None,
     *,
-    algo: str | None = None,
+    algo: str | Algorithm | type[Any] | None = None,
     from_epoch: int | str | None = None,
     trust: bool = False,
 ) -> Agent:
@@ -105,7 +111,8 @@ def load(
         path: Folder of ``Agent.save``, or of a run.
         env: The environment, for an agent that was made with one that its configuration cannot name (``given:...``):
             itself, what makes one, or the name of one; its spaces must be those that the agent has learned in.
-        algo: Name of the algorithm that it must be of.
+        algo: Name of the algorithm that it must be of; for an agent that was made with an ``Algorithm`` that its
+            configuration cannot name (``given:...``) itself.
         from_epoch: The agent as it was after so many epochs, ``"best"`` (see ``KeepBest``) or ``"first"``; ``None``
             means the newest. Its ``learn`` goes on from there.
         trust: Import the module of its environment (``module:attribute``), though this installation has not made the
@@ -131,7 +138,8 @@ def load(
             raise SnapshotError(
                 f"{folder} was written by metaroll {written}, and this is {here}: install the newer one"
             )
-    if algo is not None and config["algo"] != get_algorithm(algo).name:
+    algo = name_of(algo) if is_row(algo) else algo
+    if algo is not None and config["algo"] != require_known(str(algo)):
         raise ValueError(f"{folder} holds an agent of {config['algo']!r}, expected {algo!r}: load it without algo")
     if env is not None:
         saved = config["env"]

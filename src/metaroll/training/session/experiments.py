@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from metaroll.config import MISSING, Option, RunFile, merge_layers, options_of, parts_of, unused
 from metaroll.configs.run import RunConfig
-from metaroll.configs.table import CONFIGS, evaluation_config, run_options
+from metaroll.configs.table import evaluation_config, run_options
 from metaroll.envs.base.task_family import USUAL_TEST_TASKS, USUAL_TRAIN_TASKS
 from metaroll.envs.lookup.name_hints import refuse_misread
 from metaroll.envs.lookup.registry import (
@@ -38,8 +38,9 @@ from metaroll.rollouts.workers.pool import PoolTimeouts
 from metaroll.rollouts.workers.ray_session import check_cluster, require_ray
 from metaroll.seeding import derive_seed
 from metaroll.tasks.task_sampler import FixedTaskSampler
+from metaroll.training.algorithms.algorithm import Algorithm
 from metaroll.training.algorithms.building import BuildOptions
-from metaroll.training.algorithms.description import AlgorithmDescription
+from metaroll.training.algorithms.others import is_other, origin
 from metaroll.training.algorithms.registry import (
     ALGORITHM_NAMES,
     SIZES,
@@ -60,7 +61,7 @@ from metaroll.training.store.loggers import (
     require_tensorboard,
     require_wandb,
 )
-from metaroll.training.store.run_folder import kept_paths
+from metaroll.training.store.run_folder import PLUGIN, kept_paths
 from metaroll.training.store.snapshots import SnapshotConfig, Snapshotter
 from metaroll.types import EnvUpdate
 
@@ -206,9 +207,11 @@ def resolve(
         values = _settled(algo, env, ours, layers, kept) | {"size": size}
         if final:
             check_machine(parts_of(RunConfig, values))
-            for kind in (*CONFIGS[algo], evaluation_config(algo)):
+            for kind in (*description.configs, evaluation_config(algo)):
                 parts_of(kind, values)
     sections: dict[str, Any] = {"command": command, "algo": algo, "env": env}
+    if is_other(algo):
+        sections[PLUGIN] = origin(algo)
     for option in options:
         sections.setdefault(option.section, {})[option.name] = values[option.name]
     return sections
@@ -395,7 +398,7 @@ def _check_evaluations(config: Mapping[str, Any]) -> None:
             )
 
 
-def _built(description: AlgorithmDescription, given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> Any:
+def _built(description: Algorithm, given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> Any:
     """The algorithm; networks, or gradient steps, that do not fit into memory are an error in their sizes."""
     sizes = {"hidden_sizes": given.hidden_sizes}
     sizes |= {name: value for name, value in given.values.items() if name.endswith("hidden_sizes")}

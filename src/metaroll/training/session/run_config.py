@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from metaroll.config import RunFile
-from metaroll.configs.table import current_names, run_options
+from metaroll.config import RunFile, options_of
+from metaroll.configs.run import RunConfig
+from metaroll.configs.table import current_names, is_known, run_options
 from metaroll.data.doors.yaml_files import read_yaml
 from metaroll.envs.lookup.posteriors import AT
 from metaroll.errors import SnapshotError, command_text, option_text
 from metaroll.training.store import run_folder
 from metaroll.training.store.ownership import SIGNATURE
-from metaroll.training.store.run_folder import CONFIG_FILE, CONFIG_FORMAT, CONFIG_SECTIONS, GROUP_FILE
+from metaroll.training.store.run_folder import CONFIG_FILE, CONFIG_FORMAT, CONFIG_SECTIONS, GROUP_FILE, PLUGIN
 
 __all__ = [
     "SeedGroup",
@@ -27,8 +28,8 @@ __all__ = [
     "same_request",
 ]
 
-_NOT_OPTIONS = ("metaroll_run", "command", "versions", "algo", "env", "seeds", "jobs", SIGNATURE)
-_OF_RUNS = ("command", "versions", SIGNATURE)
+_NOT_OPTIONS = ("metaroll_run", "command", "versions", "algo", "env", "seeds", "jobs", PLUGIN, SIGNATURE)
+_OF_RUNS = ("command", "versions", PLUGIN, SIGNATURE)
 """Entries that a run writes, and nobody else."""
 # What a run may change when it goes on; all else of these sections decides what its snapshots hold.
 _CHANGEABLE = ("evaluate_every", "memory_limit", "lr_decay_epochs")
@@ -43,7 +44,7 @@ def default_run_dir(algo: str, env: str, seed: int, last_seed: int | None = None
     env, at, folder = env.partition(AT)
     env += at and f"-{Path(folder).name}"
     seeds = f"{seed}" if last_seed is None else f"seeds-{seed}-{last_seed}"
-    return Path("runs") / f"{algo}-{env.replace('/', '-').replace(':', '-')}-{seeds}"
+    return Path("runs") / f"{algo}-{env}-{seeds}".replace("/", "-").replace(":", "-")
 
 
 def flat_values(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,11 +154,14 @@ def changed(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
         TypeError, ValueError: The algorithm has no such option, or a value is none of it.
     """
     sections = {name: dict(config[name]) for name in CONFIG_SECTIONS}
-    options = {option.name: option for option in run_options(config["algo"])}
+    algo = config["algo"]  # of somebody else: it is not imported before it is known to be trusted
+    options = {option.name: option for option in (run_options(algo) if is_known(algo) else options_of(RunConfig))}
     for name, value in changes.items():
         if name in _CHANGEABLE and name not in sections["algorithm"]:
             raise ValueError(f"{option_text(name)} is no option of {config['algo']}: leave it out")
-        sections["algorithm" if name in _CHANGEABLE else "run"][name] = options[name].checked(value)
+        sections["algorithm" if name in _CHANGEABLE else "run"][name] = (
+            options[name].checked(value) if name in options else value
+        )
     return {**config, **sections}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,12 +33,13 @@ from metaroll.errors import (
     option_name,
     said,
 )
-from metaroll.option_names import GIVEN
+from metaroll.option_names import GIVEN, frames_of_ours
 from metaroll.rollouts.failures import without_advice
 from metaroll.rollouts.workers.ray_session import head_address
 from metaroll.tasks.leak_guard import SplitReport, check_split
 from metaroll.tasks.task_key import task_text
 from metaroll.training.algorithms.building import BuildOptions
+from metaroll.training.algorithms.others import differs
 from metaroll.training.algorithms.registry import NEXT_RUN, get_algorithm, preset_names
 from metaroll.training.display.consoles import escape, show_problem
 from metaroll.training.display.progress import EvaluationDisplay, TrainingDisplay, tell_of_many
@@ -324,6 +326,8 @@ def _checked(config: Mapping[str, Any], folder: Path, from_epoch: int | str | No
     """The configuration in ``folder``, checked value by value; first of all whether its environment may be imported."""
     with blame_input():
         check_run(config, folder, trust, from_epoch)
+        if (news := differs(config["algo"], run_folder.read_config(folder).get(run_folder.PLUGIN))) != "":
+            warnings.warn(f"{folder}: {news}", stacklevel=frames_of_ours())
         # Runs of older versions name no size: they were of none that has a name now. Nor how tasks were held out.
         older = {"size": None, "held_out": "after_training"}
         values, kept = flat_values(config), flat_values(run_folder.read_config(folder))

@@ -5,7 +5,7 @@ Its files are data, but the name of its environment is that of a module, which w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from metaroll.errors import SnapshotError, UntrustedRunError, option_text, said
 from metaroll.own_code import forbid, lies_in, module_files
 from metaroll.training.display.consoles import escape, make_console
 from metaroll.training.session.run_config import check_same_run
-from metaroll.training.store.ownership import address_of, is_own, module_of
+from metaroll.training.store.ownership import address_of, algorithm_module, is_own, module_of
 from metaroll.training.store.run_folder import read_config
 from metaroll.training.store.snapshots import latest, load_snapshot
 
@@ -73,7 +73,16 @@ def check_group(
 def _check(config: Mapping[str, Any], written: Mapping[str, Any], folder: Path, trust: bool) -> None:
     # What the user has said now (--engine, --ray-address) needs no trust, and the signature is that of the file.
     own = is_own(written)
-    _check_environment(config["env"], folder, own or trust, own)
+    env = config["env"]
+    if not isinstance(env, str):
+        raise SnapshotError(f"env in {folder} must be a name, got {env!r}: restore the configuration from a copy")
+    named = [("environment", env, _imported_for(env)), ("algorithm", config["algo"], algorithm_module(config["algo"]))]
+    # All files are looked up before nothing in the folder is found any more.
+    found = [(*one, [] if one[2] is None else module_files(one[2])) for one in named]
+    forbid(folder)
+    for what, name, module, files in found:
+        if module is not None:
+            _check_module(what, name, module, files, folder, own or trust, own)
     address = address_of(config)
     if address is not None and address == address_of(written) and not (own or trust):
         raise UntrustedRunError(
@@ -83,29 +92,24 @@ def _check(config: Mapping[str, Any], written: Mapping[str, Any], folder: Path, 
         )
 
 
-def _check_environment(env: Any, folder: Path, allowed: bool, own: bool) -> None:
-    """Error if an environment would execute what must not be (nothing inside ``folder``), or was not allowed to be."""
-    if not isinstance(env, str):
-        raise SnapshotError(f"env in {folder} must be a name, got {env!r}: restore the configuration from a copy")
-    module = _imported_for(env)
-    files = [] if module is None else module_files(module)  # before nothing in the folder is found any more
-    forbid(folder)
-    if module is None:
-        return
+def _check_module(
+    what: str, name: str, module: str, files: Sequence[Path], folder: Path, allowed: bool, own: bool
+) -> None:
+    """Error if a module would be executed that must not be (nothing inside ``folder``), or was not allowed to be."""
     inside = next((path for path in files if lies_in(path, folder)), None)
     if inside is not None:
         raise UntrustedRunError(
-            f"{folder} names the environment {env!r}, whose module {module!r} lies in that folder ({inside}): nothing "
+            f"{folder} names the {what} {name!r}, whose module {module!r} lies in that folder ({inside}): nothing "
             "inside a run is executed; if you wrote it, move it out of the folder"
         )
     where = f"{module!r} ({files[-1]})" if files else f"{module!r}, of which no file is known"
     if not allowed:
         raise UntrustedRunError(
-            f"{folder} was not made by this installation (or the module was elsewhere then), and its environment "
-            f"{env!r} executes the module {where}: look at it, then allow it with {_how(folder)}"
+            f"{folder} was not made by this installation (or the module was elsewhere then), and its {what} "
+            f"{name!r} executes the module {where}: look at it, then allow it with {_how(folder)}"
         )
     if not own:
-        make_console(stderr=True).print(f"importing the module {escape(where)} for {escape(env)}", soft_wrap=True)
+        make_console(stderr=True).print(f"importing the module {escape(where)} for {escape(name)}", soft_wrap=True)
 
 
 def _how(folder: Path) -> str:

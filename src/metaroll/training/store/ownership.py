@@ -18,7 +18,7 @@ from typing import Any
 
 from metaroll.own_code import module_files
 
-__all__ = ["SIGNATURE", "address_of", "is_own", "module_of", "signed"]
+__all__ = ["SIGNATURE", "address_of", "algorithm_module", "is_own", "module_of", "signed"]
 
 SIGNATURE = "signature"
 """Entry of ``config.yaml``."""
@@ -39,6 +39,12 @@ def module_of(env: str) -> str | None:
     return simulator.partition(":")[0]
 
 
+def algorithm_module(algo: Any) -> str | None:
+    """The module that the name of an algorithm tells to import, ``module:attribute``; ``None`` where it tells none."""
+    name = str(algo)
+    return None if ":" not in name or name.startswith(_GIVEN) else name.partition(":")[0]
+
+
 def address_of(config: Mapping[str, Any]) -> str | None:
     """The Ray cluster that a configuration tells to connect to; ``None`` where it tells none."""
     run = config.get("run")
@@ -50,8 +56,8 @@ def address_of(config: Mapping[str, Any]) -> str | None:
 
 def signed(config: Mapping[str, Any]) -> dict[str, str]:
     """The entry to add to the configuration of a run that is made here; nothing where it names nothing to execute."""
-    needed = module_of(config["env"]) is not None or address_of(config) is not None
-    key = _key(make=True) if needed else None
+    needed = module_of(config["env"]) or algorithm_module(config.get("algo")) or address_of(config)
+    key = _key(make=True) if needed is not None else None
     return {} if key is None else {SIGNATURE: _signature(config, key)}
 
 
@@ -65,7 +71,10 @@ def _signature(config: Mapping[str, Any], key: bytes) -> str:
     env = config["env"]
     files = [str(path.resolve()) for path in module_files(module_of(env) or "")]
     # The simulator alone: a posterior is data, wherever it lies.
-    text = json.dumps(["a run", env.partition(_POSTERIOR)[0], files, address_of(config)])
+    signs = ["a run", env.partition(_POSTERIOR)[0], files, address_of(config)]
+    if (module := algorithm_module(config.get("algo"))) is not None:
+        signs += [config["algo"], [str(path.resolve()) for path in module_files(module)]]
+    text = json.dumps(signs)
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()[:32]
 
 

@@ -1,8 +1,7 @@
-"""What learners share that forget their rollouts after every update: their epochs, and the tasks they train in."""
+"""What learners share: the one loop over their epochs, and the tasks that they train in."""
 
 from __future__ import annotations
 
-import functools
 import inspect
 import math
 from abc import abstractmethod
@@ -18,21 +17,20 @@ from metaroll.checks import check_whole
 from metaroll.data.rollouts import Rollouts
 from metaroll.errors import DivergedError
 from metaroll.learners.base import RLAlgorithm
-from metaroll.learners.foreign import as_runner
-from metaroll.learners.runner import Runner
+from metaroll.learners.runner import PartsRunner, Runner, as_runner
 from metaroll.processing.on_policy import OnPolicyData
 from metaroll.types import EnvSpec, EnvUpdate
 
 __all__ = [
     "KNOWN_EPOCHS",
     "EpochLearner",
-    "LearnsInEpochs",
+    "Learner",
     "Progress",
     "TrainingTasks",
     "episode_metrics",
     "horizon_of",
     "refuse_non_finite",
-    "train_epochs",
+    "train",
 ]
 
 Progress = Callable[[int, int], None]
@@ -42,14 +40,85 @@ KNOWN_EPOCHS = 10
 """Moments that a given policy has count for so many epochs: so they stay in its own world, and follow in another."""
 
 
-class EpochLearner(RLAlgorithm):
-    """Collects rollouts in every epoch, learns from them, and evaluates after some of the epochs.
+class Learner(Protocol):
+    """What ``train`` needs of an ``RLAlgorithm``: ``collect`` and ``update``; all else has a default there."""
 
-    Attributes:
-        evaluate_every: Evaluate after every so many epochs; 0 means never.
+    test_env_sampler: Any
+    training_return: str
+
+    @property
+    def cycles_per_epoch(self) -> int: ...
+    @property
+    def evaluate_every(self) -> Any: ...
+    @property
+    def converged(self) -> bool: ...
+    @property
+    def warming_up(self) -> bool: ...
+
+    def collect(self, runner: Any) -> Any:
+        """Rollouts of one cycle, or what was made of them.
+
+        Args:
+            runner: A ``PartsRunner``.
+        """
+        ...
+
+    def update(self, collected: Any, /, progress: Progress | None = None) -> Mapping[str, float]:
+        """Learn from them; numbers for the log.
+
+        Args:
+            collected: What ``collect`` returned.
+            progress: Called as ``progress(done, total)``, in gradient steps or cycles, now and then.
+        """
+        ...
+
+    def begin_epoch(self) -> None: ...
+    def end_epoch(self, numbers: Mapping[str, float]) -> Mapping[str, float]: ...
+
+
+def train(learner: Learner, runner: Runner) -> float | None:
+    """Train for the epochs of ``runner``, or until the learner has ``converged``.
+
+    An epoch is ``cycles_per_epoch`` times ``collect`` and ``update``. An evaluation follows every
+    ``evaluate_every`` epochs, unless the learner is still ``warming_up``.
+
+    Args:
+        learner: What learns.
+        runner: Gives epochs, rollouts, evaluation and logging.
+
+    Returns:
+        Average return of the last evaluation; where there was none, that of the last training rollouts, as the log
+        has it under ``training_return`` (``None`` if it does not).
     """
+    driver = as_runner(runner)
+    progress = _progress_of(learner, driver)
+    average_return: float | None = None
+    evaluated = False
+    for epoch in driver.step_epochs():
+        if learner.converged:  # asked here, so that the epoch before has been saved
+            break
+        learner.begin_epoch()
+        numbers: Mapping[str, float] = {}
+        for _ in range(learner.cycles_per_epoch):
+            numbers = learner.update(learner.collect(driver), progress)
+        numbers = learner.end_epoch(numbers)
+        driver.log(numbers)
+        if learner.evaluate_every and (epoch + 1) % learner.evaluate_every == 0 and not learner.warming_up:
+            average_return, evaluated = driver.evaluate(learner, learner.test_env_sampler), True
+        elif not evaluated:
+            average_return = numbers.get(learner.training_return)
+    return average_return
 
-    evaluate_every: int
+
+def _progress_of(learner: Learner, runner: PartsRunner) -> Progress:
+    def progress(done: int, total: int) -> None:
+        runner.progress("warm-up" if learner.warming_up else "updates", done, total)
+
+    return progress
+
+
+class EpochLearner(RLAlgorithm):
+    """Collects rollouts in every epoch, learns from them, and evaluates after some of the epochs."""
 
     @abstractmethod
     def collect(self, runner: Runner) -> Any:
@@ -65,43 +134,8 @@ class EpochLearner(RLAlgorithm):
         """
 
     def train(self, runner: Runner) -> float | None:
-        """Collect, update and evaluate, for each epoch of ``runner``, or until ``converged``.
-
-        Returns:
-            Average return of the last evaluation; of the last training rollouts where there was none.
-        """
-        return train_epochs(self, runner)
-
-
-class LearnsInEpochs(Protocol):
-    """What ``train_epochs`` needs; see ``EpochLearner``."""
-
-    test_env_sampler: Any
-
-    @property
-    def evaluate_every(self) -> Any: ...
-    @property
-    def converged(self) -> bool: ...
-    def collect(self, runner: Runner) -> Any: ...
-    def update(self, rollouts: Any, progress: Progress | None = None) -> Mapping[str, float]: ...
-
-
-def train_epochs(learner: LearnsInEpochs, runner: Runner) -> float | None:
-    """What ``EpochLearner.train`` does, for a learner with other parents."""
-    average_return: float | None = None
-    evaluated = False
-    runner = as_runner(runner)
-    progress = functools.partial(runner.progress, "updates")
-    for epoch in runner.step_epochs():
-        if learner.converged:  # asked here, so that the epoch before has been saved
-            break
-        metrics = learner.update(learner.collect(runner), progress)
-        runner.log(metrics)
-        if learner.evaluate_every and (epoch + 1) % learner.evaluate_every == 0:
-            average_return, evaluated = runner.evaluate(learner, learner.test_env_sampler), True
-        elif not evaluated:
-            average_return = metrics["return"]
-    return average_return
+        """See ``metaroll.learners.training.train``."""
+        return train(self, runner)
 
 
 def horizon_of(max_path_length: int | None, env_spec: EnvSpec) -> int:

@@ -1,0 +1,167 @@
+"""An algorithm as a row: its name, its settings, how it is built, and what is said of its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from metaroll.config import Config
+from metaroll.envs.lookup.registry import is_varied
+from metaroll.errors import option_text
+from metaroll.training.algorithms.building import BuildOptions, env_sizes, training_tasks
+from metaroll.training.evaluation.evaluator import PolicyEvaluator
+from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
+from metaroll.types import EnvUpdate
+
+__all__ = ["API", "Algorithm", "Values", "Work"]
+
+API = 1
+"""Version of this interface: another number where a row that was written before does not work any more."""
+
+Values = Mapping[str, Any]
+"""A value for each option of a run, or of an algorithm, by name."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a run does; rollouts are never cut, so that there may be more steps.
+
+    Attributes:
+        initial_steps: Environment steps before the first update.
+        epoch_steps: Environment steps of each epoch.
+        epoch_updates: Gradient steps of each epoch.
+        initial: What the first of them are.
+        at_most: Episodes are counted, and their steps as if each took all that it may.
+    """
+
+    initial_steps: int
+    epoch_steps: int
+    epoch_updates: int
+    initial: str = "after {} initial steps"
+    at_most: bool = False
+
+    def epochs_for(self, env_steps: int) -> int:
+        """The fewest epochs that take ``env_steps``, at least one."""
+        return max(1, -(-(env_steps - self.initial_steps) // self.epoch_steps))
+
+
+def _environment(given: BuildOptions, train: Any) -> Any:
+    return train[0] if isinstance(train, list) else given.env
+
+
+def _as_it_is(env: Any, config: Values) -> Any:
+    return env
+
+
+def _none_settled(values: Values, given: Collection[str]) -> Values:
+    return {}
+
+
+def _no_batch(values: Values) -> int:
+    return 0
+
+
+def _no_notes(given: BuildOptions, epochs: int) -> list[str]:
+    return []
+
+
+def _no_numbers(returns: np.ndarray, values: Values) -> dict[str, Any]:
+    return {}
+
+
+def _not_ended(algo: Any) -> tuple[int, str] | None:
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Algorithm:
+    """All that commands and other callers need to know of one algorithm.
+
+    With its defaults it is one that does not adapt, in one environment, in random domains of it, or in the tasks of a
+    family, as options ``randomize``, ``randomize_param``, ``num_train_tasks`` and ``num_test_tasks`` say.
+
+    Attributes:
+        name: What users call it.
+        configs: Configs of its options, of which the first counts where two have a field.
+        learner: The documented class.
+        build: The learner of environment and options, of what ``tasks`` gave to train in, and of held-out tasks; all
+            its randomness comes from the seed.
+        work: What a run does with these values of the algorithm's options.
+        amount: What one epoch of a learner takes, or what the run needs, in a few words.
+        api: Version of the interface that the row was written for (``API``); ours need not say it.
+        purpose: What the algorithm does, in a few words that go on behind its name.
+        common: Option name -> value, where a config has no, or another, default.
+        presets: Name of an environment -> values that are known to work there, instead of ``common``.
+        adapts: Whether it adapts to each task, and is evaluated before and after that.
+        sizes: Values of options that follow from an environment; ``ValueError`` where the algorithm cannot learn there.
+        tasks: What to train in (``None``: the nominal environment), and held-out tasks (none: as it is); the second
+            argument is another number of held-out tasks than the options ask for, or ``None``.
+        environment: What the runner is set up with: the nominal environment, or that of a family with its first task.
+        seen_env: An environment of one task, which stays the caller's, as policies of the algorithm see it; the second
+            argument is the configuration of the run.
+        seen_hint: What to do where policies see more than an environment shows as it is.
+        settled: Values that follow from those of other options, unless they are given (by the names in the second
+            argument).
+        follows_epochs: Options that a preset sets to the number of its epochs, and that follow the epochs of the run.
+        largest_batch: Maximum number of rows that pass the networks in one gradient step; 0 where none is taken.
+        notes: What a user should know before so many epochs are trained; usually nothing.
+        summary_values: Further numbers of an evaluation with returns ``(tasks, episodes)``.
+        ended_early: After how many epochs a learner has ended by itself, and why; ``None`` if it has not.
+    """
+
+    name: str
+    configs: tuple[type[Config], ...]
+    learner: type
+    build: Callable[[BuildOptions, Any, Sequence[EnvUpdate]], Any]
+    work: Callable[[Values], Work]
+    amount: Callable[[Any, Values], str]
+    api: int | None = None
+    purpose: str = ""
+    common: Values = field(default_factory=dict)
+    presets: Mapping[str, Values] = field(default_factory=dict)
+    adapts: bool = False
+    sizes: Callable[[str], Values] = env_sizes
+    tasks: Callable[[BuildOptions, int | None], tuple[Any, list[EnvUpdate]]] = training_tasks
+    environment: Callable[[BuildOptions, Any], Any] = _environment
+    seen_env: Callable[[Any, Values], Any] = _as_it_is
+    seen_hint: str = ""
+    settled: Callable[[Values, Collection[str]], Values] = _none_settled
+    follows_epochs: tuple[str, ...] = ()
+    largest_batch: Callable[[Values], int] = _no_batch
+    notes: Callable[[BuildOptions, int], list[str]] = _no_notes
+    summary_values: Callable[[np.ndarray, Values], dict[str, Any]] = _no_numbers
+    ended_early: Callable[[Any], tuple[int, str] | None] = _not_ended
+
+    @property
+    def metric(self) -> str:
+        """The number that its evaluations are compared by."""
+        return "return_after" if self.adapts else "return_mean"
+
+    @property
+    def phase(self) -> str:
+        """Phase of ``metrics.jsonl`` that holds ``metric``."""
+        return "MetaTest" if self.adapts else "Evaluation"
+
+    @property
+    def evaluator(self) -> type[MetaEvaluator | PolicyEvaluator]:
+        """Class of its evaluator."""
+        return MetaEvaluator if self.adapts else PolicyEvaluator
+
+    def idle(self, env: str, values: Values) -> dict[str, str]:
+        """Options that change nothing, beside those whose fields say so: name -> why.
+
+        Args:
+            env: Name of the environment.
+            values: A value for each option of a run.
+        """
+        found: dict[str, str] = {}
+        if not self.adapts and not is_varied(env):
+            found["num_train_tasks"] = f"{env} is one environment, without tasks"
+            if values.get("randomize", "none") == "none" and not values.get("randomize_param"):
+                varies = option_text("randomize_param", ["NAME=LOW:HIGH"])
+                why = f"nothing varies in {env}; say what does, {varies}"
+                found |= dict.fromkeys(("num_test_tasks", "tasks_per_epoch"), why)
+        return found

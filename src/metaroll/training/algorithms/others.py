@@ -1,0 +1,212 @@
+"""Algorithms of others: of an entry point, of ``module:attribute``, or given as an object; listed without an import.
+
+A distribution declares its rows under the entry point ``metaroll.algorithms``, each by the name that the row has::
+
+    [project.entry-points."metaroll.algorithms"]
+    crossq = "crossq:CROSSQ"
+
+A class of searches stands under ``metaroll.searches``, and becomes the algorithm that searches by it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from metaroll.config import options_of
+from metaroll.configs import table
+from metaroll.data.doors.plain_files import read_bytes
+from metaroll.errors import MetarollError, UnknownNameError, said
+from metaroll.functional.search.base import Search
+from metaroll.own_code import NAME, Declared, OwnCodeError, attribute_of, module_files, usable
+
+if TYPE_CHECKING:
+    from metaroll.training.algorithms.algorithm import Algorithm
+
+__all__ = [
+    "GROUP",
+    "SEARCHES",
+    "PluginError",
+    "differs",
+    "installed",
+    "is_named",
+    "is_other",
+    "is_row",
+    "load_row",
+    "name_of",
+    "origin",
+    "refused",
+]
+
+GROUP = "metaroll.algorithms"
+"""Entry point of algorithms."""
+SEARCHES = "metaroll.searches"
+"""Entry point of searches, which become algorithms."""
+_GIVEN = "given"
+"""In place of the module in names of rows that only the running script has."""
+_SCRIPTS = ("__main__", "__mp_main__")
+"""Modules that are another thing in every process."""
+_MOST_BYTES = 2**24
+
+_given: dict[str, Algorithm] = {}
+
+
+class PluginError(OwnCodeError):
+    """An algorithm of somebody else cannot be used; says which, where it is from, and what is missing."""
+
+
+def installed() -> Mapping[str, Declared]:
+    """Name -> algorithm or search, of those that distributions declare under free names; nothing is imported."""
+    searches = usable(SEARCHES, table.CONFIGS)[0]
+    return {**searches, **usable(GROUP, table.CONFIGS)[0]}
+
+
+def refused() -> list[str]:
+    """Why algorithms and searches that are declared cannot be used, as far as their names tell."""
+    return [why for group in (GROUP, SEARCHES) for why in usable(group, table.CONFIGS)[1]]
+
+
+def is_other(name: str) -> bool:
+    """Whether a name may be that of an algorithm of somebody else; nothing is imported."""
+    return name in installed() or is_named(name)
+
+
+def is_named(name: str) -> bool:
+    """Whether a name has the form ``module:attribute``."""
+    module, _, attribute = name.partition(":")
+    return all(part.isidentifier() for part in [*module.split("."), *attribute.split(".")])
+
+
+def load_row(name: str) -> Algorithm:
+    """The row of an algorithm of somebody else, whose options ``table.run_options`` knows from then on.
+
+    Args:
+        name: See ``is_other``.
+
+    Raises:
+        PluginError: It cannot be used.
+        UnknownNameError: There is no such module, or nothing of this name in it.
+    """
+    if name.startswith(f"{_GIVEN}:"):
+        if name not in _given:
+            raise UnknownNameError(
+                f"algorithm {name!r} is one that a script has given to metaroll.agent, and is known there only: "
+                + said("use metaroll.load(run, algo=...) with it", "go on with metaroll.load(run, algo=...) in Python")
+                + ", or put it into a module, and train module:attribute"
+            )
+        return _given[name]
+    one = installed().get(name)
+    where = name if one is None else one.target
+    of = f"algorithm {name!r}" + ("" if one is None else f" ({one.of})")
+    try:
+        row = attribute_of(where, "algorithm")
+    except MetarollError as error:
+        if one is None:  # what it says is about what was typed
+            raise
+        raise PluginError(f"{of} cannot be loaded: {error}") from error
+    checked = _checked(_row_of(row, "" if one is None else one.name), of + _file_of(where))
+    if one is not None and checked.name != one.name:
+        raise PluginError(f"{of}: its row must be called {one.name!r}, as it is declared, got name={checked.name!r}")
+    table.add_algorithm(name, checked.configs, checked.adapts)
+    return checked
+
+
+def _checked(row: Any, of: str) -> Algorithm:
+    from metaroll.training.algorithms.algorithm import API, Algorithm
+
+    if not isinstance(row, Algorithm):
+        raise PluginError(f"{of} must be a metaroll.plugins.Algorithm, got {type(row).__name__}: Algorithm(name=...)")
+    if row.api != API:
+        raise PluginError(
+            f"{of} must be written for version {API} of the interface, got api={row.api!r}: "
+            + ("say it, api=1" if row.api is None else "install a version of it that fits this metaroll")
+        )
+    if not NAME.fullmatch(row.name):
+        raise PluginError(f"{of}: name must be lowercase words with dashes between them, got {row.name!r}")
+    try:
+        for kind in row.configs:
+            options_of(kind)
+    except (MetarollError, TypeError, ValueError, AttributeError) as error:
+        raise PluginError(f"{of}: configs must be classes of configs: {error}") from error
+    return row
+
+
+def _row_of(given: Any, name: str = "") -> Any:
+    """The row of a search, if that is given, called so or as its class; anything else as it is."""
+    if not (isinstance(given, type) and issubclass(given, Search)):
+        return given
+    from metaroll.training.algorithms.evolution import search_row
+
+    words = re.findall(r"[A-Z]*[a-z0-9]+|[A-Z]+", given.__name__)
+    return search_row(name or "-".join(words).lower(), given)
+
+
+def _file_of(where: str) -> str:
+    files = module_files(where.partition(":")[0])
+    return f" in {files[-1]}" if files else ""
+
+
+def is_row(given: Any) -> bool:
+    """Whether ``name_of`` takes an object: an ``Algorithm``, or a class of searches."""
+    from metaroll.training.algorithms.algorithm import Algorithm
+
+    return isinstance(given, Algorithm) or (isinstance(given, type) and issubclass(given, Search))
+
+
+def name_of(given: Any) -> str:
+    """The name under which all functions of this process know a row or search: as others do, where they can.
+
+    Raises:
+        PluginError: It cannot be used.
+    """
+    row = _checked(_row_of(given), "algo")
+    for one in installed().values():
+        if _is_there(one.target, given):
+            return one.name
+    for module in dict.fromkeys([row.learner.__module__, *list(sys.modules)]):
+        members = vars(sys.modules[module]) if module in sys.modules and module not in _SCRIPTS else {}
+        for attribute, value in list(members.items()):
+            name = f"{module}:{attribute}"
+            if value is given and not attribute.startswith("_") and is_named(name):
+                table.add_algorithm(name, row.configs, row.adapts)
+                return name
+    name = f"{_GIVEN}:{row.name}"
+    _given[name] = row
+    table.add_algorithm(name, row.configs, row.adapts)
+    return name
+
+
+def _is_there(target: str, given: Any) -> bool:
+    module, _, attribute = target.partition(":")
+    return module in sys.modules and vars(sys.modules[module]).get(attribute) is given
+
+
+def origin(name: str) -> dict[str, str]:
+    """Where an algorithm of somebody else is from, for ``config.yaml``: distribution, version, and hash of its file."""
+    one = installed().get(name)
+    files = module_files((name if one is None else one.target).partition(":")[0])
+    found = {} if one is None else {"object": one.target, "distribution": one.distribution, "version": one.version}
+    if files and files[-1].is_file():
+        found["sha256"] = hashlib.sha256(read_bytes(files[-1].resolve(), _MOST_BYTES)).hexdigest()
+    return found
+
+
+def differs(name: str, kept: Any) -> str:
+    """What is another thing now than ``origin`` was when a run began; empty where nothing is, or it was not kept.
+
+    Args:
+        name: Name of the algorithm.
+        kept: The entry of the run.
+    """
+    if not isinstance(kept, Mapping):
+        return ""
+    here = origin(name)
+    if "version" in kept and kept["version"] != here.get("version", ""):
+        now = here.get("version", "not installed")
+        return f"the run began with {kept.get('distribution')} {kept['version']} for {name}, which is {now} here"
+    if "sha256" in kept and kept["sha256"] != here.get("sha256"):
+        return f"the file of {name} has been changed since the run began, which goes on with what it holds now"
+    return ""

@@ -1,0 +1,266 @@
+"""Algorithms of others: by entry points, by ``module:attribute``, and given as objects."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import metaroll
+from metaroll import own_code
+from metaroll.cli.doctor import plugins_check
+from metaroll.cli.main import main
+from metaroll.errors import UnknownNameError, UntrustedRunError
+from metaroll.training.algorithms import others
+from metaroll.training.algorithms.registry import algorithm_names
+from metaroll.training.store.files import to_plain
+
+PAGE = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text("utf-8")
+PLUGIN = PAGE.split("```python\n")[1].split("```")[0].replace("1000", "40") + "NOTHING = 3\n"
+"""The example of the page, which begins to learn sooner."""
+SMALL = {"num_episodes": 1, "cycles_per_epoch": 2, "gradient_steps": 20, "batch_size": 16, "hidden_sizes": (16,)}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, which is on the path, with a file of an algorithm."""
+    (tmp_path / "half_file.py").write_text(PLUGIN, "utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
+    monkeypatch.delitem(sys.modules, "half_file", raising=False)
+    yield tmp_path
+    sys.modules.pop("half_file", None)
+    own_code.declared.cache_clear()
+
+
+def declare(
+    folder: Path, name: str, target: str, distribution: str = "half-plugin", group: str = "metaroll.algorithms"
+) -> None:
+    """A distribution in ``folder`` that declares an algorithm, as an installer leaves it."""
+    info = folder / f"{distribution.replace('-', '_')}-1.2.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.2\n", "utf-8")
+    (info / "entry_points.txt").write_text(f"[{group}]\n{name} = {target}\n", "utf-8")
+    own_code.declared.cache_clear()
+
+
+def weights(agent: Any) -> np.ndarray:
+    return torch.cat([p.detach().flatten() for p in agent.algo.policy.parameters()]).numpy()
+
+
+def test_a_file_is_an_algorithm_with_everything_that_ours_have(folder: Path) -> None:
+    agent = metaroll.agent("half_file:HALF", "Pendulum-v1", half=0.25, seed=3, **SMALL)
+    assert agent.algo.config.half == 0.25 and type(agent.algo).__name__ == "Half"
+    whole = weights(agent.learn(epochs=3, progress=False))
+    config = metaroll.load(agent.run_dir).config
+    assert config["algo"] == "half_file:HALF" and set(config["plugin"]) == {"sha256"}
+    assert config["algorithm"]["warmup_steps"] == 40, "what the row has in common"
+
+    # A run that ended earlier goes on to the same bits, in two workers, too.
+    again = metaroll.agent("half_file:HALF", "Pendulum-v1", half=0.25, seed=3, num_workers=2, **SMALL)
+    again.learn(epochs=1, progress=False)
+    assert main(["resume", str(again.run_dir), "--epochs", "3", "--quiet"]) == 0
+    assert np.array_equal(weights(metaroll.load(again.run_dir)), whole)
+    assert main(["evaluate", str(again.run_dir), "--episodes", "1", "--quiet"]) == 0
+
+
+def test_options_of_a_plugin_are_checked_and_answered_as_ours(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError, match=r"half must lie in \[0, 1\], got 3"):
+        metaroll.agent("half_file:HALF", "Pendulum-v1", half=3)
+    with pytest.raises(UnknownNameError, match=r"did you mean half=\.\.\.\?"):
+        metaroll.agent("half_file:HALF", "Pendulum-v1", haf=0.3)
+    assert metaroll.agent("half_file:HALF", "Pendulum-v1", gamma=0.9).algo.discount == 0.9
+    assert main(["train", "half_file:HALF", "Pendulum-v1", "--half", "2"]) != 0
+    assert "--half must lie in [0, 1], got 2" in capsys.readouterr().err
+    assert main(["train", "half_file:HALF", "Pendulum-v1", "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "How much of a reward counts. (default: 0.5)" in shown
+
+
+def test_a_row_is_given_as_an_object(folder: Path) -> None:
+    import half_file  # type: ignore[import-not-found]
+
+    assert metaroll.agent(half_file.HALF, "Pendulum-v1").config["algo"] == "half_file:HALF"
+    # One that no module holds, as those of a script, belongs to this process: it is asked for when a run is loaded.
+    row = dataclasses.replace(half_file.HALF, name="own")
+    agent = metaroll.agent(row, "Pendulum-v1", **SMALL).learn(epochs=1, progress=False)
+    assert agent.config["algo"] == "given:own"
+    others._given.clear()
+    with pytest.raises(UnknownNameError, match=r"given:own.*metaroll\.load\(run, algo=\.\.\.\)"):
+        metaroll.load(agent.run_dir)
+    assert np.array_equal(weights(metaroll.load(agent.run_dir, algo=row)), weights(agent))
+    with pytest.raises(ValueError, match="holds an agent of 'given:own', expected 'ppo'"):
+        metaroll.load(agent.run_dir, algo="ppo")
+
+
+def test_classes_of_a_script_work_in_workers(folder: Path) -> None:
+    script = f"""{PLUGIN}
+import metaroll
+
+if __name__ == "__main__":
+    agent = metaroll.agent(HALF, "Pendulum-v1", num_workers=2, **{SMALL!r})
+    print(agent.config["algo"], len(agent.learn(epochs=1, progress=False).train_tasks))
+"""
+    (folder / "script.py").write_text(script, "utf-8")
+    done = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["given:half", "0"], done.stderr
+
+
+def test_entry_points_are_listed_without_an_import(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    declare(folder, "half", "half_file:HALF")
+    assert algorithm_names()[-1] == "half"
+    assert main(["list", "algos", "--json"]) == 0
+    last = json.loads(capsys.readouterr().out)["algos"][-1]
+    assert last["name"] == "half" and last["summary"] == "plug-in: half_file:HALF of half-plugin 1.2"
+    assert "half_file" not in sys.modules
+
+    agent = metaroll.agent("half", "Pendulum-v1")
+    assert agent.config["algo"] == "half"
+    kept = agent.config["plugin"]
+    assert (kept["distribution"], kept["version"], kept["object"]) == ("half-plugin", "1.2", "half_file:HALF")
+    assert metaroll.agent(sys.modules["half_file"].HALF, "Pendulum-v1").config["algo"] == "half"
+    with pytest.raises(UnknownNameError, match="did you mean 'half'"):
+        metaroll.agent("hal", "Pendulum-v1")
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "text", "complaint"),
+    [
+        ("half", "half_file:NOTHING", "", r"half_file:NOTHING of half-plugin 1\.2.*half_file\.py.*Algorithm, got int"),
+        ("half", "half_file:LACKS", "", r"half_file:LACKS of half-plugin 1\.2.*unknown name in half_file 'LACKS'"),
+        ("half", "no_such:HALF", "", r"no_such:HALF of half-plugin 1\.2.*no module 'no_such'"),
+        ("other", "half_file:HALF", "", r"must be called 'other', as it is declared, got name='half'"),
+        ("half", "half_file:HALF", "raise RuntimeError('broken')", r"half-plugin 1\.2.*RuntimeError: broken"),
+        ("half", "half_file:OLD", "OLD = dataclasses.replace(HALF, api=7)", r"version 1 of the interface, got api=7"),
+        ("half", "half_file:OLD", "OLD = dataclasses.replace(HALF, api=None)", r"got api=None: say it, api=1"),
+        (
+            "half",
+            "half_file:BAD",
+            "BAD = dataclasses.replace(HALF, configs=(3,))",
+            "configs must be classes of configs",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_plugin_is_said_of_it_alone(
+    folder: Path, name: str, target: str, text: str, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "half_file.py").write_text(f"{PLUGIN}\nimport dataclasses\n{text}\n", "utf-8")
+    declare(folder, name, target)
+    with pytest.raises(others.PluginError, match=complaint):
+        metaroll.agent(name, "Pendulum-v1")
+    assert main(["list", "algos"]) == 0 and f"{name} " in capsys.readouterr().out
+    checked = plugins_check()
+    assert checked.status == "warn" and target in checked.value
+    assert metaroll.agent("ppo", "CartPole-v1").config["algo"] == "ppo"
+
+
+SEARCH = """
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+
+from metaroll.plugins import Config, Positive, Search, SearchState, Whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomSteps(Config, Search[SearchState]):
+    \"\"\"Goes to the best of some steps at random.\"\"\"
+
+    walkers: Annotated[Whole, "Candidates of a generation."] = 3
+    reach: Annotated[Positive, "How far they go."] = 0.1
+
+    def start(self, mean):
+        return SearchState(mean=np.array(mean, dtype=float), best=np.array(mean, dtype=float))
+
+    def num_candidates(self, state):
+        return self.walkers
+
+    def ask(self, state, generator):
+        return state.mean + self.reach * generator.standard_normal((self.walkers, len(state.mean)))
+
+    def spread(self, state):
+        return self.reach
+
+    def _learned(self, state, candidates, fitness):
+        import dataclasses
+
+        return dataclasses.replace(state, mean=candidates[np.nanargmax(fitness)])
+
+
+def make_env():
+    import gymnasium
+
+    return gymnasium.make("CartPole-v1", max_episode_steps=20)
+"""
+
+
+def test_a_search_is_an_algorithm(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "half_file.py").write_text(SEARCH, "utf-8")
+    declare(folder, "random-steps", "half_file:RandomSteps", group="metaroll.searches")
+    agent = metaroll.agent("random-steps", "CartPole-v1", walkers=5, max_steps=10, num_episodes=1)
+    assert agent.learn(epochs=2, progress=False).algo.num_candidates == 5
+    assert metaroll.load(agent.run_dir).algo.num_epochs == 2
+    with pytest.raises(ValueError, match="reach must lie in"):
+        metaroll.agent("random-steps", "CartPole-v1", reach=-1)
+    kind = sys.modules["half_file"].RandomSteps
+    assert metaroll.agent(kind, "CartPole-v1").config["algo"] == "random-steps"
+    assert main(["list", "algos"]) == 0 and "half_file:RandomSteps" in capsys.readouterr().out
+
+
+def test_an_environment_is_named_by_a_distribution(folder: Path) -> None:
+    (folder / "half_file.py").write_text(SEARCH, "utf-8")
+    declare(folder, "short-pole", "half_file:make_env", group="metaroll.environments")
+    assert "half_file" not in sys.modules
+    agent = metaroll.agent("cmaes", "short-pole", num_episodes=1).learn(epochs=1, progress=False)
+    assert agent.config["env"] == "short-pole" and agent.algo.max_path_length == 20
+    assert metaroll.load(agent.run_dir).config["env"] == "short-pole"
+
+
+def test_names_of_ours_and_names_twice_are_not_taken(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    declare(folder, "sac", "half_file:HALF")
+    declare(folder, "half", "half_file:HALF", "a-first")
+    declare(folder, "half", "half_file:HALF", "b-second")
+    assert [one.distribution for one in others.installed().values()] == ["a-first"]
+    assert main(["list", "algos"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "'sac' (half_file:HALF of half-plugin 1.2) is not used: metaroll has that name itself" in shown
+    assert "'half' (half_file:HALF of b-second 1.2) is not used" in shown
+    assert type(metaroll.agent("sac", "Pendulum-v1").algo) is metaroll.SAC
+
+
+def test_a_run_of_somebody_else_imports_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = metaroll.agent("half_file:HALF", "Pendulum-v1", **SMALL).learn(epochs=1, progress=False)
+    run = str(agent.run_dir)
+    (folder / "keys" / "metaroll" / "key").unlink()
+    del sys.modules["half_file"]
+    with pytest.raises(UntrustedRunError, match=r"its algorithm 'half_file:HALF' executes the module 'half_file' \(.*"):
+        metaroll.load(run)
+    assert main(["resume", run]) != 0 and main(["evaluate", run]) != 0
+    assert "half_file" not in sys.modules
+    assert to_plain(metaroll.load(run, trust=True).config)["algo"] == "half_file:HALF"
+
+
+def test_a_module_inside_the_run_is_never_executed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = metaroll.agent("half_file:HALF", "Pendulum-v1", **SMALL).learn(epochs=1, progress=False).run_dir
+    (folder / "half_file.py").rename(run / "half_file.py")
+    monkeypatch.syspath_prepend(run)
+    del sys.modules["half_file"]
+    with pytest.raises(UntrustedRunError, match="whose module 'half_file' lies in that folder"):
+        metaroll.load(run, trust=True)
+    assert "half_file" not in sys.modules
+
+
+def test_a_file_that_has_been_changed_is_told(folder: Path) -> None:
+    agent = metaroll.agent("half_file:HALF", "Pendulum-v1", **SMALL).learn(epochs=1, progress=False)
+    (folder / "half_file.py").write_text(f"{PLUGIN}\n# changed\n", "utf-8")
+    with pytest.warns(UserWarning, match=r"the file of half_file:HALF has been changed since the run began"):
+        metaroll.load(agent.run_dir)
