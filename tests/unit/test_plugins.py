@@ -64,6 +64,9 @@ def test_a_file_is_an_algorithm_with_everything_that_ours_have(folder: Path) -> 
     assert config["algo"] == "half_file:HALF" and set(config["plugin"]) == {"sha256"}
     assert config["algorithm"]["warmup_steps"] == 40, "what the row has in common"
 
+    other = metaroll.agent("half_file:HALF", "Pendulum-v1", half=0.75, seed=3, **SMALL)
+    assert not np.array_equal(weights(other.learn(epochs=3, progress=False)), whole), "what the file does, counts"
+
     # A run that ended earlier goes on to the same bits, in two workers, too.
     again = metaroll.agent("half_file:HALF", "Pendulum-v1", half=0.25, seed=3, num_workers=2, **SMALL)
     again.learn(epochs=1, progress=False)
@@ -129,6 +132,8 @@ def test_entry_points_are_listed_without_an_import(folder: Path, capsys: pytest.
     assert metaroll.agent(sys.modules["half_file"].HALF, "Pendulum-v1").config["algo"] == "half"
     with pytest.raises(UnknownNameError, match="did you mean 'half'"):
         metaroll.agent("hal", "Pendulum-v1")
+    with pytest.raises(UnknownNameError, match="it is a file, of which one name is meant, half_file:NAME"):
+        metaroll.agent("half_file", "Pendulum-v1")
 
 
 @pytest.mark.parametrize(

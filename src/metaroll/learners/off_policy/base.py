@@ -219,7 +219,11 @@ class OffPolicyLearner(RLAlgorithm, ABC, Generic[C]):
         options |= {"n_step": self.config.n_step, "discount": self.config.discount}
         drawn = self._replay.sample(count * self.config.batch_size, self._generator, **options)
         space, scale = self.env_spec.observation_space, self.config.reward_scale
-        return drawn, tensors_of(drawn, space, self.device, scale, weighted)
+        return drawn, self.transform_batch(tensors_of(drawn, space, self.device, scale, weighted))
+
+    def transform_batch(self, batch: TransitionBatch) -> TransitionBatch:
+        """What gradient steps see of steps that were drawn, of one batch or of many; by default all as it is."""
+        return batch
 
     def improve(self) -> float:
         """``gradient_steps`` steps of ``trainer``, as soon as the buffer is filled; ``average_return``."""

@@ -207,6 +207,6 @@ def differs(name: str, kept: Any) -> str:
     if "version" in kept and kept["version"] != here.get("version", ""):
         now = here.get("version", "not installed")
         return f"the run began with {kept.get('distribution')} {kept['version']} for {name}, which is {now} here"
-    if "sha256" in kept and kept["sha256"] != here.get("sha256"):
+    if "sha256" in kept and kept["sha256"] != here.get("sha256", kept["sha256"]):
         return f"the file of {name} has been changed since the run began, which goes on with what it holds now"
     return ""

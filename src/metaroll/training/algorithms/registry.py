@@ -202,4 +202,6 @@ def require_known(name: str) -> str:
                 f"unknown algorithm {name!r}: {known} may be what you want, it {tuned['purpose']}. "
                 f"Known: {', '.join(algorithm_names())}"
             )
+    if name.isidentifier() and Path(f"{name}.py").is_file():
+        raise UnknownNameError(f"unknown algorithm {name!r}: it is a file, of which one name is meant, {name}:NAME")
     raise unknown_name("algorithm", name, algorithm_names())

@@ -102,7 +102,9 @@ def _check_module(
             f"{folder} names the {what} {name!r}, whose module {module!r} lies in that folder ({inside}): nothing "
             "inside a run is executed; if you wrote it, move it out of the folder"
         )
-    where = f"{module!r} ({files[-1]})" if files else f"{module!r}, of which no file is known"
+    where = (
+        f"{module!r} ({files[-1]})" if files else f"{module!r}, which is not found here: run in the folder of its file"
+    )
     if not allowed:
         raise UntrustedRunError(
             f"{folder} was not made by this installation (or the module was elsewhere then), and its {what} "
