@@ -234,12 +234,12 @@ def _settled(
     asked = set() if kept else {name for where, layer in layers if not isinstance(where, RunFile) for name in layer}
     values |= evaluation_config(algo).settled(values, asked)
     idle = {**unused(options, values), **description.idle(env, values)}
-    at_work = {option_name(option.name) for option in options if option.name not in idle}
     for option in options:
         name, why = option.name, idle.get(option.name)
+        if why is None or name not in asked or values[name] in (option.default, usual[name]):
+            continue
         # One name may have set several options, of which some count: learning_rate, of a SAC with a fixed temperature.
-        is_idle = why is not None and option_name(name) not in at_work
-        if is_idle and name in asked and values[name] not in (option.default, usual[name]):
+        if option_name(name) not in {option_name(other.name) for other in options if other.name not in idle}:
             raise ValueError(f"{option_text(name, values[name])} has no effect: {why}")
     missing = [option for option in options if values[option.name] is MISSING]
     if missing:
