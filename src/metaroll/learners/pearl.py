@@ -307,7 +307,7 @@ class PEARL(MetaRLAlgorithm):
         return adapted
 
     def posterior_divergence(self, policy: Any, other: Any = None) -> float | None:
-        """See ``MetaRLAlgorithm``: between Gaussian beliefs, the prior is ``N(0, 1)``; ``None`` without bottleneck."""
+        """See ``HasPosterior``: between Gaussian beliefs, the prior is ``N(0, 1)``; ``None`` without bottleneck."""
         beliefs = [policy] if other is None else [policy, other]
         if not all(isinstance(one, ContextConditionedPolicy) and one.use_information_bottleneck for one in beliefs):
             return None
