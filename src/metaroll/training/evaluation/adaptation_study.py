@@ -249,7 +249,9 @@ def study_adaptation(
         own = evaluator.policies_after(believer, history)
         from_prior = _divergences(believer, own, [None] * count, evaluator.repetitions)
         if len(updates) > 1:
-            from_others = _divergences(believer, own, evaluator.policies_after(believer, swapped), evaluator.repetitions)
+            from_others = _divergences(
+                believer, own, evaluator.policies_after(believer, swapped), evaluator.repetitions
+            )
     return AdaptationStudy(result, tuple(shots), returns, baselines, shot_unit, from_prior, from_others)
 
 
