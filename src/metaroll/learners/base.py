@@ -5,7 +5,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Self, TypeVar, cast, final, overload
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Generic,
+    Protocol,
+    Self,
+    TypeVar,
+    cast,
+    final,
+    overload,
+    runtime_checkable,
+)
 
 from metaroll.config import Config, Count, Positive, Was, Whole, config_of
 from metaroll.errors import option_name, option_text
@@ -21,6 +33,7 @@ __all__ = [
     "Checked",
     "ConfigField",
     "Evaluated",
+    "HasPosterior",
     "MetaRLAlgorithm",
     "NewData",
     "RLAlgorithm",
@@ -198,6 +211,8 @@ class NOP(RLAlgorithm):
 class MetaRLAlgorithm(RLAlgorithm):
     """An ``RLAlgorithm`` whose policy is adapted to a task from a few rollouts in it.
 
+    One whose policies believe something about their task also has the method of ``HasPosterior``.
+
     Attributes:
         adapts_again: Whether ``adapt_policy`` takes policies that it returned as well as exploration policies: an
             evaluator that adapts after every episode then need not ask for a new exploration policy each time. All
@@ -262,6 +277,11 @@ class MetaRLAlgorithm(RLAlgorithm):
         """
         return [self.adapt_policy(policy, batch) for policy, batch in zip(policies, batches, strict=True)]
 
+
+@runtime_checkable
+class HasPosterior(Protocol):
+    """What a ``MetaRLAlgorithm`` whose policies believe something about their task has, beside all else."""
+
     def posterior_divergence(self, policy: Any, other: Any = None) -> float | None:
         """How far what an adapted policy believes about its task is from the prior, or from another's belief, in nats.
 
@@ -270,10 +290,10 @@ class MetaRLAlgorithm(RLAlgorithm):
             other: Another one; ``None`` means the prior.
 
         Returns:
-            ``KL(posterior || prior)`` or ``KL(posterior || posterior of other)``; ``None`` for an algorithm without a
-            posterior.
+            ``KL(posterior || prior)`` or ``KL(posterior || posterior of other)``; ``None`` where there is
+            no posterior.
         """
-        return None
+        ...
 
 
 def _has_state(kind: type[RLAlgorithm]) -> bool:

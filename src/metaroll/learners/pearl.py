@@ -37,6 +37,7 @@ from metaroll.learners.pearl_update import METRICS, check_finite, gradient_step,
 from metaroll.learners.runner import PartsRunner, Runner
 from metaroll.learners.snapshots import check_entries, fingerprint_of
 from metaroll.learners.training import Progress, train
+from metaroll.policies.adapters import ContextEncoder
 from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.networks import MLPEncoder
 from metaroll.policies.scaling import ActionScaling
@@ -158,7 +159,7 @@ class PEARL(MetaRLAlgorithm):
             use_information_bottleneck=config.use_information_bottleneck,
         )
         encoder = build_encoder(encoder_class, spec, config.encoder_hidden_sizes, self.seed)
-        self.config.check_encoder(bool(getattr(encoder, "recurrent", False)))
+        self.config.check_encoder(ContextEncoder(encoder).recurrent)
         self._networks = PEARLNetworks(
             policy=self._make_policy(encoder, inner_policy),
             encoder=encoder,
@@ -307,7 +308,7 @@ class PEARL(MetaRLAlgorithm):
         return adapted
 
     def posterior_divergence(self, policy: Any, other: Any = None) -> float | None:
-        """See ``MetaRLAlgorithm``: between Gaussian beliefs, the prior is ``N(0, 1)``; ``None`` without bottleneck."""
+        """See ``HasPosterior``: between Gaussian beliefs, the prior is ``N(0, 1)``; ``None`` without bottleneck."""
         beliefs = [policy] if other is None else [policy, other]
         if not all(isinstance(one, ContextConditionedPolicy) and one.use_information_bottleneck for one in beliefs):
             return None
@@ -458,9 +459,7 @@ class PEARL(MetaRLAlgorithm):
     @torch.no_grad()
     def _infer(self, policy: Any, context: np.ndarray) -> None:
         """Set the belief of ``policy`` to the posterior of each row of ``context (X, N, context_dim)``."""
-        reset = getattr(policy.context_encoder, "reset", None)
-        if callable(reset):
-            reset()
+        ContextEncoder(policy.context_encoder).reset()
         policy.infer_posterior(torch.from_numpy(context).to(self._device), generator=self._random.belief())
 
     def _posterior_contexts(self, tasks: Sequence[int]) -> list[Context]:

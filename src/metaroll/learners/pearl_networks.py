@@ -16,6 +16,7 @@ from metaroll.errors import ShapeError, SnapshotError
 from metaroll.functional.gradients.optimizers import fast_optimizer
 from metaroll.learners.pearl_config import PEARLConfig
 from metaroll.learners.snapshots import load_optimizer_tree, optimizer_tree, weights_of
+from metaroll.policies.adapters import reinitialize
 from metaroll.seeding import derive_seed, isolated_rng, torch_generator
 from metaroll.types import EnvSpec
 
@@ -55,18 +56,6 @@ def build_encoder(
         )
 
 
-def _reinitialize(module: nn.Module, generator: torch.Generator) -> None:
-    """New weights, by the module's own rule where it has one (``reinitialize``; ``reset_parameters``, torch's name)."""
-    own, torchs = getattr(module, "reinitialize", None), getattr(module, "reset_parameters", None)
-    if callable(own):
-        own(generator)
-    elif callable(torchs):
-        torchs()
-    else:
-        for child in module.children():
-            _reinitialize(child, generator)
-
-
 def reinitialized_copy(qf: nn.Module, seed: int) -> nn.Module:
     """A second Q function: a copy of ``qf`` with weights of its own.
 
@@ -76,7 +65,7 @@ def reinitialized_copy(qf: nn.Module, seed: int) -> nn.Module:
     second = copy.deepcopy(qf)
     draws = derive_seed("pearl second q function", seed)
     with isolated_rng(draws):  # torch's reset_parameters draws from the global generator
-        _reinitialize(second, torch_generator(draws))
+        reinitialize(second, torch_generator(draws))
     pairs = zip(qf.parameters(), second.parameters(), strict=True)
     if all(torch.equal(one, other) for one, other in pairs if one.dim() > 1):
         raise ValueError(

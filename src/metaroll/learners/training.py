@@ -172,6 +172,22 @@ def refuse_non_finite(
 
 
 @runtime_checkable
+class _SamplesTasks(Protocol):
+    """What any sampler of tasks has."""
+
+    def sample(self, n_tasks: int, with_replacement: bool = False) -> list[EnvUpdate]: ...
+
+
+@runtime_checkable
+class _KeepsState(Protocol):
+    """What a sampler has that goes on in a resumed run where it was."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, tree: Mapping[str, Any]) -> None: ...
+
+
+@runtime_checkable
 class _DrawsTasks(Protocol):
     """What a ``TaskSampler`` has beside ``sample``."""
 
@@ -199,7 +215,7 @@ class TrainingTasks:
         if isinstance(self._source, list):
             if not self._source or not all(callable(update) for update in self._source):
                 raise ValueError(f"task_sampler must be a sampler, or a list of at least one EnvUpdate, got {source!r}")
-        elif source is not None and not callable(getattr(source, "sample", None)):
+        elif source is not None and not isinstance(source, _SamplesTasks):
             raise TypeError(f"task_sampler must have sample(n_tasks), got {type(source).__name__}")
         self._generator = np.random.default_rng(seed)
 
@@ -253,14 +269,13 @@ class TrainingTasks:
         """State of the generator, and of the sampler if it tells one."""
         if self._source is None:
             return None
-        tell = getattr(self._source, "state_dict", None)
-        return {"generator": self._generator.bit_generator.state, "sampler": tell() if callable(tell) else None}
+        told = self._source.state_dict() if isinstance(self._source, _KeepsState) else None
+        return {"generator": self._generator.bit_generator.state, "sampler": told}
 
     def load_state_dict(self, tree: Mapping[str, Any] | None) -> None:
         """Go on where ``state_dict`` was taken."""
         if self._source is None or tree is None:
             return
         self._generator.bit_generator.state = tree["generator"]
-        take = getattr(self._source, "load_state_dict", None)
-        if tree["sampler"] is not None and callable(take):
-            take(tree["sampler"])
+        if tree["sampler"] is not None and isinstance(self._source, _KeepsState):
+            self._source.load_state_dict(tree["sampler"])

@@ -288,7 +288,7 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         shape = (len(obs), self.noise_dim)
         noise = drawn.random(shape) if self.noise_kind == "uniform" else drawn.standard_normal(shape)
         action, _, infos = self.act(obs, {}, noise, deterministic)
-        return action, infos
+        return action, dict(infos)
 
     # -- weights -----------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 
 import gymnasium
 import numpy as np
@@ -12,7 +14,7 @@ from metaroll.functional.distributions import Categorical
 from metaroll.policies.acting import choose_action, choose_on_torch
 from metaroll.types import EnvSpec
 
-__all__ = ["CategoricalHead"]
+__all__ = ["CategoricalHead", "LateInfos"]
 
 _FEW = 16
 """Actions among which the likeliest is found one after the other."""
@@ -95,6 +97,30 @@ class CategoricalHead:
             return parts[0]
         chosen = torch.stack([part[0] for part in parts], dim=1).reshape(len(logits), *self._shape)
         return chosen, torch.cat([part[1] for part in parts], dim=1)
+
+
+class LateInfos(Mapping[str, np.ndarray]):
+    """Infos that are computed as soon as somebody looks at them: most rollouts do without.
+
+    Args:
+        make: Gives them, name -> ``(N, ...)``.
+    """
+
+    def __init__(self, make: Callable[[], dict[str, np.ndarray]]) -> None:
+        self._make = make
+
+    @cached_property
+    def _made(self) -> dict[str, np.ndarray]:
+        return self._make()
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)
 
 
 def _choose_on_torch(

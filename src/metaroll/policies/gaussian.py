@@ -27,7 +27,7 @@ from metaroll.policies.acting import (
     mlp_rows,
     per_row,
 )
-from metaroll.policies.categorical_head import CategoricalHead
+from metaroll.policies.categorical_head import CategoricalHead, LateInfos
 from metaroll.policies.networks import MLP
 from metaroll.policies.parameters import beside, part_of
 from metaroll.policies.scaling import ActionScaling
@@ -170,24 +170,18 @@ class GaussianMLPPolicy(ActingPolicy):
         parameters: np.ndarray | None = None,
     ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
         """See ``types.Policy.act``; infos are ``mean`` and ``log_std``."""
-        mean, log_std = self._mean(obs, parameters)
+        mean, parameter = self._mean(obs, parameters)
+        log_std, std = self._deviation(parameter, len(mean))
         log_stds = np.empty_like(mean)
-        log_stds[...] = self._deviation(log_std, len(obs))[0]
-        infos = {"mean": mean, "log_std": log_stds}
-        action = self._drawn(mean, log_std, noise, deterministic)
-        return action.copy() if action is mean else action, state, infos
-
-    def act_without_infos(
-        self,
-        obs: np.ndarray,
-        state: PolicyState,
-        noise: np.ndarray,
-        deterministic: bool | np.ndarray = False,
-        parameters: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, PolicyState]:
-        """See ``types.Policy.act_without_infos``."""
-        mean, log_std = self._mean(obs, parameters)
-        return self._drawn(mean, log_std, noise, deterministic), state
+        log_stds[...] = log_std
+        if deterministic is True:
+            action = mean.copy()
+        else:
+            action = std * np.asarray(noise, dtype=np.float32)
+            action += mean
+            if not isinstance(deterministic, bool):
+                action = choose_action(action, mean, np.asarray(deterministic))
+        return action, state, {"mean": mean, "log_std": log_stds}
 
     def _mean(self, obs: np.ndarray, parameters: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         """Means ``(N, act_dim)``, fresh memory, and the parameter ``log_std``."""
@@ -196,18 +190,6 @@ class GaussianMLPPolicy(ActingPolicy):
         if output is not None:
             x = output(x)
         return x.reshape(-1, self.act_dim)[: len(obs)], log_std
-
-    def _drawn(
-        self, mean: np.ndarray, log_std: np.ndarray, noise: np.ndarray, deterministic: bool | np.ndarray
-    ) -> np.ndarray:
-        """Actions ``(N, act_dim)``; where all are deterministic, ``mean`` itself."""
-        if deterministic is True:
-            return mean
-        action = self._deviation(log_std, len(mean))[1] * np.asarray(noise, dtype=np.float32)
-        action += mean
-        if not isinstance(deterministic, bool):
-            action = choose_action(action, mean, np.asarray(deterministic))
-        return action
 
     def act_on_torch(
         self, obs: Any, state: Mapping[str, Any], noise: Any, deterministic: Any = False
@@ -467,24 +449,14 @@ class CategoricalMLPPolicy(ActingPolicy):
         noise: np.ndarray,
         deterministic: bool | np.ndarray = False,
         parameters: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
+    ) -> tuple[np.ndarray, PolicyState, Mapping[str, np.ndarray]]:
         """See ``types.Policy.act``; the info is ``prob (N, num_actions)``; deterministic is the likeliest action."""
-        action, prob = self._choices.choose(self._logits(obs, parameters), noise, deterministic)
-        return action, state, {"prob": prob}
-
-    def act_without_infos(
-        self,
-        obs: np.ndarray,
-        state: PolicyState,
-        noise: np.ndarray,
-        deterministic: bool | np.ndarray = False,
-        parameters: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, PolicyState]:
-        """See ``types.Policy.act_without_infos``."""
         logits = self._logits(obs, parameters)
         if deterministic is True:
-            return self._choices.likeliest(logits), state
-        return self._choices.choose(logits, noise, deterministic)[0], state
+            late = LateInfos(lambda: {"prob": self._choices.choose(logits, noise, True)[1]})
+            return self._choices.likeliest(logits), state, late
+        action, prob = self._choices.choose(logits, noise, deterministic)
+        return action, state, {"prob": prob}
 
     def _logits(self, obs: np.ndarray, parameters: np.ndarray | None) -> np.ndarray:
         layers, hidden = self._weights(parameters)
