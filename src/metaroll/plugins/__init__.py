@@ -29,6 +29,7 @@ from metaroll.configs.algorithms import (
     Replay,
     TanhNetworks,
 )
+from metaroll.envs.lookup.source import EnvSource
 from metaroll.functional.search.base import Search, SearchState
 from metaroll.learners.off_policy.base import Made, OffPolicyLearner
 from metaroll.learners.off_policy.exploring import BoxExploration, Exploration
@@ -46,7 +47,6 @@ from metaroll.training.algorithms.building import (
     is_discrete,
     make_policy,
     network_generator,
-    spec_of,
     training_tasks,
 )
 from metaroll.training.algorithms.evolution import search_row
@@ -63,6 +63,7 @@ __all__ = [
     "Config",
     "Count",
     "Domains",
+    "EnvSource",
     "EpochLearner",
     "Exploration",
     "GoalReplay",
@@ -102,7 +103,6 @@ __all__ = [
     "off_policy_row",
     "parts_of",
     "search_row",
-    "spec_of",
     "train",
     "training_tasks",
 ]

@@ -129,4 +129,6 @@ def _try_out(env: Any, name: str) -> None:
 
 
 def _name_of(source: Any) -> str:
+    if isinstance(source, EnvSource):
+        return source.name or _name_of(source.constructor)
     return source if isinstance(source, str) else short_name(source)

@@ -14,7 +14,7 @@ from metaroll.configs.algorithms import Domains, GoalReplay, ReluNetworks, Repla
 from metaroll.configs.table import CONFIGS
 from metaroll.data.replay.replay_buffer import ReplayBuffer
 from metaroll.data.replay.streams import check_observations
-from metaroll.envs.base.constructors import make_env
+from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import option_name
 from metaroll.learners.off_policy.base import OffPolicyLearner
 from metaroll.learners.off_policy.choosing import DQN
@@ -55,7 +55,7 @@ def _build(
     train: Any,
     test: Sequence[EnvUpdate],
 ) -> OffPolicyLearner[Any]:
-    spec = building.spec_of(given.env)
+    spec = given.env.spec
     check_observations(spec.observation_space)
     learner = kind(spec)
     config = parts_of(learner.config_class, given.values)
@@ -130,9 +130,9 @@ def _critics_and(
     return acting, critics
 
 
-def _goal_functions(env: str) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
+def _goal_functions(env: EnvSource) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
     """What an environment says of goals: rewards and, where it has that (Gymnasium-Robotics'), endings."""
-    with contextlib.closing(make_env(env)) as made:
+    with contextlib.closing(env.make()) as made:
         layer, ends = layer_with(made, "compute_reward"), layer_with(made, "compute_terminated")
     if layer is None:
         raise ValueError(

@@ -16,33 +16,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from metaroll.envs.base.names import GIVEN, module_of, simulator_and_posterior
 from metaroll.own_code import module_files
 
-__all__ = ["SIGNATURE", "address_of", "algorithm_module", "is_own", "module_of", "signed"]
+__all__ = ["SIGNATURE", "address_of", "algorithm_module", "is_own", "signed"]
 
 SIGNATURE = "signature"
 """Entry of ``config.yaml``."""
 _KEY_BYTES = 32
-_POSTERIOR = "@"
-_BENCHMARKS = "metaworld:"
-_GIVEN = "given:"
-
-
-def module_of(env: str) -> str | None:
-    """The module that the name of an environment tells to import; ``None`` where it tells none.
-
-    ``module:attribute`` does, and ``module:Id-v0``, of which Gymnasium imports the module.
-    """
-    simulator = env.partition(_POSTERIOR)[0]
-    if ":" not in simulator or simulator.startswith((_BENCHMARKS, _GIVEN)):
-        return None
-    return simulator.partition(":")[0]
 
 
 def algorithm_module(algo: Any) -> str | None:
     """The module that the name of an algorithm tells to import, ``module:attribute``; ``None`` where it tells none."""
     name = str(algo)
-    return None if ":" not in name or name.startswith(_GIVEN) else name.partition(":")[0]
+    return None if ":" not in name or name.startswith(GIVEN) else name.partition(":")[0]
 
 
 def address_of(config: Mapping[str, Any]) -> str | None:
@@ -71,7 +58,7 @@ def _signature(config: Mapping[str, Any], key: bytes) -> str:
     env = config["env"]
     files = [str(path.resolve()) for path in module_files(module_of(env) or "")]
     # The simulator alone: a posterior is data, wherever it lies.
-    signs = ["a run", env.partition(_POSTERIOR)[0], files, address_of(config)]
+    signs = ["a run", simulator_and_posterior(env)[0], files, address_of(config)]
     if (module := algorithm_module(config.get("algo"))) is not None:
         signs += [config["algo"], [str(path.resolve()) for path in module_files(module)]]
     text = json.dumps(signs)
