@@ -40,6 +40,7 @@ from metaroll.seeding import derive_seed
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.training.algorithms.algorithm import Algorithm
 from metaroll.training.algorithms.building import BuildOptions
+from metaroll.policies.own_body import has_own_body
 from metaroll.training.algorithms.others import is_other, origin
 from metaroll.training.algorithms.registry import (
     ALGORITHM_NAMES,
@@ -61,7 +62,7 @@ from metaroll.training.store.loggers import (
     require_tensorboard,
     require_wandb,
 )
-from metaroll.training.store.run_folder import PLUGIN, kept_paths
+from metaroll.training.store.run_folder import NETWORK, PLUGIN, kept_paths
 from metaroll.training.store.snapshots import SnapshotConfig, Snapshotter
 from metaroll.types import EnvUpdate
 
@@ -212,6 +213,8 @@ def resolve(
     sections: dict[str, Any] = {"command": command, "algo": algo, "env": env}
     if is_other(algo):
         sections[PLUGIN] = origin(algo)
+    if values.get("policy") is not None:
+        sections[NETWORK] = origin(values["policy"])
     for option in options:
         sections.setdefault(option.section, {})[option.name] = values[option.name]
     return sections
@@ -415,6 +418,9 @@ def _built(description: Algorithm, given: BuildOptions, train: Any, test: Sequen
             raise
         name = option_name("hidden_sizes")
         raise ValueError(f"the networks do not fit into memory, take smaller {name}: {sizes}") from error
+    if given.values.get("policy") is not None and not has_own_body(algo.policy):
+        name = option_name("policy")
+        raise ValueError(f"{name} is not for {description.name}, which makes its networks itself: leave it out")
     rows = description.largest_batch(given.values)
     needed = _BYTES_PER_UNIT * rows * sum(itertools.chain(*sizes.values()))
     if needed > most:
