@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import threading
 from collections.abc import Callable, Mapping
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from metaroll.errors import ShapeError, option_name
 from metaroll.policies.parameters import part_of, tensors_of
-from metaroll.seeding import isolated_rng
+from metaroll.seeding import derive_seed, isolated_rng, torch_generator
 from metaroll.types import EnvSpec, Policy
 
 __all__ = ["OwnBody", "as_body", "check_stacks", "has_own_body"]
@@ -25,6 +26,8 @@ _FAR = 1e4
 _DTYPES = (torch.float32, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
 _LARGEST_EXACT = 2**24
 """Integers up to here are exact in float32."""
+_SMALL_STEP, _LARGEST_ERROR = 1e-6, 1e-3
+"""Of second derivatives by differences, in float64."""
 
 _one_call = threading.RLock()
 """``functional_call`` changes the module while it runs, and the gradients of tasks are computed in several threads."""
@@ -40,12 +43,20 @@ class OwnBody(nn.Module):
     Args:
         module: Takes float32 rows ``(N, input_dim)``, gives float32 rows ``(N, output_dim)``.
         input_dim, output_dim: Widths.
+        seed: Of what the module draws from torch's global generator in training mode (dropout); ``None``: nothing.
+
+    Attributes:
+        passes: How often it has drawn, a buffer ``()``, so that a run which goes on draws the same.
     """
 
-    def __init__(self, module: nn.Module, input_dim: int, output_dim: int) -> None:
+    passes: Tensor
+
+    def __init__(self, module: nn.Module, input_dim: int, output_dim: int, seed: int | None = None) -> None:
         super().__init__()
         self.module = module.eval()
-        self.input_dim, self.output_dim = input_dim, output_dim
+        self.input_dim, self.output_dim, self._seed = input_dim, output_dim, seed
+        if seed is not None:
+            self.register_buffer("passes", torch.zeros((), dtype=torch.int64))
 
     def forward(self, rows: Tensor) -> Tensor:
         """Features ``(..., output_dim)``.
@@ -55,21 +66,29 @@ class OwnBody(nn.Module):
         """
         if rows.shape[-1] != self.input_dim:
             raise ShapeError(f"observations must have {self.input_dim} numbers each, got shape {tuple(rows.shape)}")
-        learns = torch.is_grad_enabled()
-        if self.module.training != learns:
-            self.module.train(learns)
-        try:
-            features = self.module(rows.reshape(-1, self.input_dim).to(torch.float32))
-        finally:
-            if learns:
-                self.module.eval()
+        own = next(self.module.parameters(), None)
+        flat = rows.reshape(-1, self.input_dim).to(torch.float32 if own is None else own.dtype)
+        features = self._learning(flat) if torch.is_grad_enabled() else self.module(flat)
         return features.reshape(*rows.shape[:-1], self.output_dim)
+
+    def _learning(self, rows: Tensor) -> Tensor:
+        """A pass in training mode."""
+        self.module.train()
+        try:
+            if self._seed is None:
+                return self.module(rows)
+            with isolated_rng(derive_seed("own body", self._seed, int(self.passes))):
+                self.passes += 1
+                return self.module(rows)
+        finally:
+            self.module.eval()
 
     def outputs(self, parameters: Mapping[str, Tensor], rows: Tensor) -> Tensor:
         """``forward`` as a function of parameters and buffers, or of stacks ``(M, ...)`` of them and of rows."""
         own = tensors_of(self)
         # A flat vector holds integers as floats.
-        given = {name: value.to(own[name].dtype) for name, value in parameters.items()}
+        is_float = {name: value.is_floating_point() for name, value in own.items()}
+        given = {name: value if is_float[name] else value.to(own[name].dtype) for name, value in parameters.items()}
 
         def call(each: Mapping[str, Tensor], part: Tensor) -> Tensor:
             return torch.func.functional_call(self, dict(each), (part,))
@@ -105,8 +124,9 @@ def as_body(given: Any, env_spec: EnvSpec, generator: torch.Generator) -> OwnBod
         module = _made(given, name, env_spec)
         rows = _rows_of(env_spec, seed)
         features = _tried(module.eval(), name, rows)
+        draws = _draws(module, name, rows)
     _check_numbers(module, name)
-    return OwnBody(module, env_spec.obs_dim, features.shape[1])
+    return OwnBody(module, env_spec.obs_dim, features.shape[1], seed if draws else None)
 
 
 def _made(given: Any, name: str, env_spec: EnvSpec) -> nn.Module:
@@ -189,6 +209,20 @@ def _tried(module: nn.Module, name: str, rows: Tensor) -> Tensor:
     return features
 
 
+@torch.no_grad()
+def _draws(module: nn.Module, name: str, rows: Tensor) -> bool:
+    """Whether a pass in training mode, which must work, draws from torch's global generator."""
+    before = torch.get_rng_state()
+    try:
+        copy.deepcopy(module).train()(rows)
+    except Exception as error:
+        raise TypeError(
+            f"{_this(name)} must take rows {tuple(rows.shape)} in training mode, too, and raised "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    return not torch.equal(torch.get_rng_state(), before)
+
+
 def _check_numbers(module: nn.Module, name: str) -> None:
     """``TypeError`` unless parameters and buffers travel as float32."""
     for part, value in tensors_of(module).items():
@@ -213,29 +247,58 @@ def check_stacks(policy: Any, distribution: Callable[[Tensor, Tensor], Any], sec
         TypeError: The body cannot do that.
     """
     body = next(part for part in policy.modules() if isinstance(part, OwnBody))
-    name = type(body.module).__name__
-    flat = torch.from_numpy(np.stack([policy.acting_parameters()] * 2)).requires_grad_()
-    with isolated_rng(0):
-        observations = torch.randn(2, 2 * _TRIED_ROWS, policy.obs_dim)
-        tried = "a forward pass over a stack of 2 sets of parameters (torch.func.vmap)"
-        hint = (
-            "use what has no memory of its own and no chance: nn.LayerNorm or nn.GroupNorm in place of batch "
-            "normalization, no dropout, no nn.GRU or nn.LSTM, nothing in place"
-        )
-        try:
-            seen: list[Tensor] = []
-            distribution(flat, observations).map(lambda tensor: seen.append(tensor) or tensor)
-            loss = torch.stack([tensor.square().mean() for tensor in seen]).sum()
-            tried = "a gradient through it"
-            (gradient,) = torch.autograd.grad(loss, flat, create_graph=second_order)
-            if second_order:
-                tried = "a derivative of that gradient"
-                hint = "use operations that have second derivatives, or promp or outer='vpg' with second_order=False"
-                torch.autograd.grad(gradient.square().sum(), flat)
-        except Exception as error:
-            raise TypeError(
-                f"{_this(name)} cannot be meta-learned: {tried} raised {type(error).__name__}: {error}; {hint}"
-            ) from error
+    where = f"{_this(type(body.module).__name__)} cannot be meta-learned"
+    drawn = torch_generator(0)
+    observations = torch.randn(2, 2 * _TRIED_ROWS, policy.input_dim, generator=drawn)
+    flat = torch.from_numpy(np.stack([policy.acting_parameters()] * 2))
+    weights = np.concatenate([np.full(value.numel(), value.requires_grad) for value in _acting(policy)])
+    direction = torch.randn(flat.shape, generator=drawn, dtype=torch.float64) * torch.from_numpy(weights)
+
+    def gradient(sets: Tensor, create_graph: bool) -> tuple[Tensor, Tensor]:
+        leaf = sets.clone().requires_grad_()
+        seen: list[Tensor] = []
+        distribution(leaf, observations.to(sets.dtype)).map(lambda tensor: seen.append(tensor) or tensor)
+        loss = torch.stack([tensor.square().mean() for tensor in seen]).sum()
+        return leaf, torch.autograd.grad(loss, leaf, create_graph=create_graph)[0]
+
+    def product(sets: Tensor) -> Tensor:
+        leaf, slope = gradient(sets, True)
+        return torch.autograd.grad((slope * direction.to(slope.dtype)).sum(), leaf)[0]
+
+    try:
+        gradient(flat, False)
+    except Exception as error:
+        raise TypeError(
+            f"{where}: a gradient over a stack of 2 sets of parameters (torch.func.vmap) raised "
+            f"{type(error).__name__}: {error}; use what has neither memory nor chance: nn.LayerNorm or nn.GroupNorm in "
+            "place of batch normalization, no dropout, no nn.GRU or nn.LSTM, nothing in place"
+        ) from error
+    if not second_order:
+        return
+    wrong, hint = (
+        "",
+        "use operations that have second derivatives, or promp or outer='vpg', both with second_order=False",
+    )
+    try:
+        product(flat)
+    except Exception as error:
+        raise TypeError(
+            f"{where}: a derivative of its gradient raised {type(error).__name__}: {error}; {hint}"
+        ) from error
+    with contextlib.suppress(Exception):  # a module may compute in float32 only
+        exact, wide, step = product(flat.double()), flat.double(), _SMALL_STEP * direction
+        near = (gradient(wide + step, False)[1] - gradient(wide - step, False)[1]) / (2 * _SMALL_STEP)
+        if (exact - near).norm() > _LARGEST_ERROR * near.norm():
+            seconds = f"{float(exact.norm()):.3g}, by differences of the gradient it is {float(near.norm()):.3g}"
+            wrong = f"{where}: the derivative of its gradient is wrong, along a line {seconds}; {hint}"
+    if wrong:
+        raise TypeError(wrong)
+
+
+def _acting(policy: Any) -> list[Tensor]:
+    """The tensors of the flat vector."""
+    tensors = tensors_of(policy)
+    return [tensors[name] for name in policy.acting_parameter_names()]
 
 
 def outputs_of(encoder: Any, parameters: Mapping[str, Tensor], rows: Tensor) -> Tensor:

@@ -31,9 +31,9 @@ from metaroll.option_names import GIVEN
 from metaroll.policies.actor import Actor
 from metaroll.policies.adapters import as_policy
 from metaroll.seeding import derive_seed
+from metaroll.training.algorithms import own_networks
 from metaroll.training.algorithms.algorithm import Algorithm
 from metaroll.training.algorithms.other_names import swapped_names, unknown_argument, unknown_attribute
-from metaroll.training.algorithms import own_networks
 from metaroll.training.algorithms.others import is_row, name_of
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm, require_known
 from metaroll.training.display.consoles import make_console

@@ -32,6 +32,7 @@ from metaroll.envs.lookup.registry import (
 from metaroll.envs.lookup.source import make_env
 from metaroll.errors import FileKey, MetarollError, UsageError, named_as, option_name, option_text, said, unknown_name
 from metaroll.option_names import GIVEN, understood
+from metaroll.policies.own_body import has_own_body
 from metaroll.rollouts.configs import EngineConfig, check_address
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.rollouts.workers.pool import PoolTimeouts
@@ -40,7 +41,6 @@ from metaroll.seeding import derive_seed
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.training.algorithms.algorithm import Algorithm
 from metaroll.training.algorithms.building import BuildOptions
-from metaroll.policies.own_body import has_own_body
 from metaroll.training.algorithms.others import is_other, origin
 from metaroll.training.algorithms.registry import (
     ALGORITHM_NAMES,
