@@ -51,6 +51,8 @@ from metaroll.training.algorithms.algorithm import Algorithm
 from metaroll.training.session.agent import Agent
 
 '''
+_OBJECTS = ("policy",)
+"""Options that Python takes objects for, beside their names."""
 _WIDTH = 120
 
 
@@ -186,6 +188,8 @@ def _text(option: Option) -> str:
 
 
 def _type(option: Option) -> str:
+    if option.name in _OBJECTS:
+        return "Any"
     text = f"Literal[{', '.join(map(json.dumps, option.choices))}]" if option.choices else option.kind.__name__
     text = f"Sequence[{text}]" if option.many else text
     return f"{text} | None" if option.optional else text

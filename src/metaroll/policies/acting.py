@@ -16,7 +16,8 @@ from torch import nn
 from metaroll.errors import ShapeError
 from metaroll.functional.distributions import ActionDistribution
 from metaroll.functional.linear import BLOCK, RowProducts, are_small, block_rows, matmul_columns, matmul_rows
-from metaroll.policies.parameters import FlatParameters, ParameterLayout, part_of
+from metaroll.policies.own_body import outputs_of
+from metaroll.policies.parameters import FlatParameters, ParameterLayout
 from metaroll.seeding import as_generator
 from metaroll.types import Context, EnvSpec, Policy, PolicyInfo, PolicyState
 
@@ -120,7 +121,8 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         env_spec: Spaces of the environment.
         info: What the policy is.
         encoder: Makes features ``(..., encoder.output_dim)`` of observations ``(..., obs_dim)``, on torch (an
-            ``ObservationEncoder``); ``None``: observations are features.
+            ``ObservationEncoder``, an ``OwnBody``); ``None``: observations are features. Its buffers are acting
+            parameters, too.
         widths: Of input, hidden layers and output of a perceptron that ``_layers`` lays out; if it is small, it is
             computed by columns.
     """
@@ -228,28 +230,34 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
     def parameter_layout(self) -> ParameterLayout:
         """Names and shapes of the acting parameters, for ``torch.func.functional_call`` and stacks."""
         if self._layout is None:
-            names = None if self.own_parameters is None else self.acting_parameter_names()
-            self._layout = ParameterLayout.of(self, names)
+            self._layout = ParameterLayout.of(self, self._own_names())
         return self._layout
+
+    def _own_names(self) -> tuple[str, ...]:
+        """Names of all parameters, and of the buffers of the encoder behind them."""
+        if self.own_parameters is not None:
+            return self.acting_parameter_names()
+        names = [name for name, _ in self.named_parameters()]
+        buffers = () if self.encoder is None else self.encoder.named_buffers(prefix="encoder")
+        return (*names, *(name for name, _ in buffers))
 
     # -- features ----------------------------------------------------------------------------------------------------
 
     def features(self, obs: torch.Tensor, parameters: Mapping[str, torch.Tensor] | None = None) -> torch.Tensor:
-        """What the encoder makes of ``obs (..., obs_dim)``, with its own weights or those among ``parameters``."""
+        """What the encoder makes of ``obs (..., obs_dim)``, with its own weights or those among ``parameters``.
+
+        Stacks ``(M, *shape)`` of these, with ``obs (M, ..., obs_dim)``, are for an ``OwnBody``.
+        """
         if self.encoder is None:
             return obs
-        if parameters is None:
-            return self.encoder(obs)
-        return torch.func.functional_call(self.encoder, part_of(parameters, "encoder"), (obs,))
+        return self.encoder(obs) if parameters is None else outputs_of(self.encoder, parameters, obs)
 
     def _feature_rows(self, obs: np.ndarray, parameters: np.ndarray | None) -> np.ndarray:
         """``features`` of NumPy's rows, float32 ``(N, feature_dim)``."""
         if self.encoder is None:
             return obs
         if parameters is not None and parameters.ndim != 1:
-            raise ShapeError(
-                f"a policy with an encoder takes one set of parameters (P,) for all rows, got {parameters.shape}"
-            )
+            return self._feature_rows_of_sets(obs, parameters)
         own = next(self.encoder.parameters(), None)
         rows = torch.from_numpy(np.ascontiguousarray(obs) if obs.flags.writeable else np.array(obs))
         with torch.no_grad(), RowProducts():
@@ -257,6 +265,19 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
                 return self.features(rows if own is None else rows.to(own.device)).cpu().numpy()
             flat = torch.from_numpy(parameters if parameters.flags.writeable else np.array(parameters))
             return self.features(rows, self.parameter_layout().torch_views(flat)).numpy()
+
+    def _feature_rows_of_sets(self, obs: np.ndarray, parameters: np.ndarray) -> np.ndarray:
+        """``_feature_rows`` with a set of parameters for each row, ``(N, P)``: rows with equal sets at once."""
+        if len(parameters) != len(obs):
+            raise _unequal(obs, parameters)
+        found = np.empty((len(obs), self.feature_dim), dtype=np.float32)
+        differs = (parameters[1:] != parameters[:-1]).any(axis=1)
+        for rows in np.split(np.arange(len(obs)), np.flatnonzero(differs) + 1):
+            # Always in blocks of one height: another one would change the last bits.
+            blocks = block_rows(obs[rows])
+            parts = [self._feature_rows(block, parameters[rows[0]]) for block in blocks]
+            found[rows] = np.concatenate(parts)[: len(rows)]
+        return found
 
     # -- one row, for scripts and foreign loops --------------------------------------------------------------------
 
@@ -407,7 +428,8 @@ def _parameter_slots(module: nn.Module, names: Sequence[str]) -> list[tuple[dict
     slots = []
     for name in names:
         path, _, leaf = name.rpartition(".")
-        slots.append((module.get_submodule(path)._parameters, leaf))
+        owner: Any = module.get_submodule(path)
+        slots.append((owner._parameters if leaf in owner._parameters else owner._buffers, leaf))
     return slots
 
 

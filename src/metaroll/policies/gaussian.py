@@ -89,6 +89,7 @@ class GaussianMLPPolicy(ActingPolicy):
         init_std: Initial standard deviation.
         min_std: Lower bound of the standard deviation, applied wherever it is used (also after adaptation).
         init: See ``initialize_linear``.
+        encoder: See ``ActingPolicy``.
         generator: Source of the initial weights; ``None`` means fresh entropy.
     """
 
@@ -103,6 +104,7 @@ class GaussianMLPPolicy(ActingPolicy):
         min_std: float = 1e-6,
         *,
         init: str = "xavier_uniform",
+        encoder: nn.Module | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
         spec = EnvSpec.from_env(env_spec)
@@ -110,9 +112,9 @@ class GaussianMLPPolicy(ActingPolicy):
         if not 0.0 < min_std <= init_std:
             raise ValueError(f"min_std and init_std must satisfy 0 < min_std <= init_std, got {min_std}, {init_std}")
         info = PolicyInfo(spec.act_dim, parameter_blocks=True, draws=False, runs_on_torch=True)
-        super().__init__(spec, info, widths=(spec.obs_dim, *hidden_sizes, spec.act_dim))
+        super().__init__(spec, info, encoder, widths=(spec.obs_dim, *hidden_sizes, spec.act_dim))
         self.net = MLP(
-            spec.obs_dim,
+            self.feature_dim,
             spec.act_dim,
             hidden_sizes,
             hidden_nonlinearity,
@@ -127,7 +129,7 @@ class GaussianMLPPolicy(ActingPolicy):
 
     def distribution(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean and (clamped) log standard deviation, both ``(..., act_dim)``."""
-        mean = self.net(obs)
+        mean = self.net(self.features(obs))
         return mean, self.log_std.clamp(min=self.min_log_std).expand_as(mean)
 
     def forward(
@@ -150,11 +152,11 @@ class GaussianMLPPolicy(ActingPolicy):
 
     def action_distribution(self, parameters: Mapping[str, torch.Tensor], obs: torch.Tensor) -> DiagonalGaussian:
         """See ``ActingPolicy.action_distribution``."""
-        mean = self.net.outputs(part_of(parameters, "net"), obs)
+        mean = self.net.outputs(part_of(parameters, "net"), self.features(obs, parameters))
         return DiagonalGaussian(mean, beside(parameters["log_std"].clamp(min=self.min_log_std), mean))
 
     def _arrange(self, arrays: list[np.ndarray]) -> Any:
-        names = self.acting_parameter_names()
+        names = [name for name in self.acting_parameter_names() if not name.startswith("encoder.")]
         log_std = arrays[names.index("log_std")]
         rest = [array for name, array in zip(names, arrays, strict=True) if name != "log_std"]
         # Activations come along, since looking up a submodule costs as much as a small ufunc.

@@ -30,6 +30,8 @@ from metaroll.learners.snapshots import fingerprint_of, load_or_keep, shapes_of,
 from metaroll.learners.training import KNOWN_EPOCHS, Progress, TrainingTasks, horizon_of, train
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.normalized import NormalizedPolicy
+from metaroll.policies.own_body import check_stacks, has_own_body
+from metaroll.policies.parameters import tensors_of
 from metaroll.seeding import derive_seed, fresh_seed
 from metaroll.types import EnvSpec
 
@@ -103,6 +105,9 @@ class MAML(MetaRLAlgorithm):
         self._device = torch.device("cpu" if device is None else device)
         self._layout = self._policy.parameter_layout()
         self._problem = _problem_of(self._policy, self.config, self._device)
+        if has_own_body(self._policy):
+            curvature = self.config.second_order or isinstance(self._outer, TRPOOuter)
+            check_stacks(self._policy, self._problem.distribution, curvature)
         self._adapter = self._make_adapter()
         self._step_sizes = self._problem.step_sizes.clone()
         self._state = first_state(self._meta_parameters(), given.num_inner_steps, self._outer.kl_coeff)
@@ -290,7 +295,7 @@ class MAML(MetaRLAlgorithm):
 
 
 def _problem_of(policy: NormalizedPolicy, config: MAMLConfig, device: torch.device) -> MetaProblem:
-    layout, parameters = policy.parameter_layout(), dict(policy.named_parameters())
+    layout, parameters = policy.parameter_layout(), tensors_of(policy)
     names = _adapted_names(policy, config.adapt)
     trained = _flags(layout, lambda name: parameters[name].requires_grad)
     adapted = trained * _flags(layout, lambda name: name in names)

@@ -308,7 +308,8 @@ class _AutogradCritics(CriticNets):
 
 def _gradients(outputs: Tensor, optimizer: Adam | None, grad: Tensor) -> Sequence[Tensor]:
     parameters = [] if optimizer is None else optimizer.parameters
-    return torch.autograd.grad(outputs, parameters, grad)
+    # A body of somebody else may have parameters that these rows did not need: their gradient is 0.
+    return torch.autograd.grad(outputs, parameters, grad, materialize_grads=True)
 
 
 def _taken(outputs: Tensor | None) -> Tensor:

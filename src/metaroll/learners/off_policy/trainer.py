@@ -113,6 +113,7 @@ class Trained:
         for network in self._networks.values():
             network.to(device)
         self._parameters = {name: list(network.parameters()) for name, network in self._networks.items()}
+        self._with_buffers = {name for name, network in self._networks.items() if any(True for _ in network.buffers())}
         self.optimizers: dict[str, Adam] = {}
         taken: set[int] = set()
         for name, lr in learning_rates.items():
@@ -131,8 +132,13 @@ class Trained:
         optimizer.step(torch.autograd.grad(loss, optimizer.parameters))
 
     def follow(self, target: str, source: str, tau: float) -> None:
-        """Move a target network toward another one (``soft_update``)."""
+        """Move a target network toward another one (``soft_update``), and give it the buffers of that."""
         soft_update(self._parameters[target], self._parameters[source], tau)
+        if source in self._with_buffers:  # moments of a normalization, which follow slowly themselves
+            pairs = zip(self._networks[target].buffers(), self._networks[source].buffers(), strict=True)
+            with torch.no_grad():
+                for own, other in pairs:
+                    own.copy_(other)
 
     @torch.no_grad()
     def check_finite(self, losses: Mapping[str, float], reward_scale: float) -> None:

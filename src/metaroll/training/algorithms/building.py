@@ -17,10 +17,12 @@ from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import about_option, option_name, option_text
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
+from metaroll.policies.own_body import OwnBody, as_body
 from metaroll.seeding import derive_seed, torch_generator
 from metaroll.tasks.domain_access import check_param_ranges
 from metaroll.tasks.domain_randomizer import DomainRandomizer, as_randomizer
 from metaroll.tasks.task_sampler import FixedTaskSampler
+from metaroll.training.algorithms.own_networks import load_network
 from metaroll.training.evaluation.verdict import FEWEST_TASKS
 from metaroll.types import EnvSpec, EnvUpdate
 
@@ -34,6 +36,7 @@ __all__ = [
     "is_discrete",
     "make_policy",
     "network_generator",
+    "own_body",
     "parse_ranges",
     "training_tasks",
 ]
@@ -216,6 +219,18 @@ def network_generator(given: BuildOptions) -> torch.Generator:
     return torch_generator(derive_seed("networks", given.seed))
 
 
+def own_body(spec: EnvSpec, given: BuildOptions, generator: torch.Generator) -> OwnBody | None:
+    """The network of the user's own that option ``policy`` names, as ``encoder`` of a policy; ``None`` without one.
+
+    Args:
+        spec: What the policy sees.
+        given: The options.
+        generator: Where initial weights come from; without such a network, nothing is drawn.
+    """
+    name = given.values.get("policy")
+    return None if name is None else as_body(load_network(name), spec, generator)
+
+
 def make_policy(
     spec: EnvSpec, given: BuildOptions, network: str, activation: str, generator: torch.Generator, **of_box: Any
 ) -> Any:
@@ -223,7 +238,7 @@ def make_policy(
 
     Args:
         spec: The spaces.
-        given: Hidden layers and initialization.
+        given: Hidden layers and initialization, or a network of the user's own in place of the hidden layers.
         network: ``"gru"`` (as wide as the first hidden layer) or ``"mlp"``.
         activation: Of the hidden layers of an ``"mlp"``.
         generator: Where initial weights come from.
@@ -231,12 +246,19 @@ def make_policy(
     """
     sizes: tuple[int, ...] = given.hidden_sizes
     options: dict[str, Any] = {"init": given.init, "generator": generator}
+    body = own_body(spec, given, generator)
     continuous = is_continuous(spec)
     if continuous:
         options |= of_box
     if network == "gru":
+        if body is not None:
+            raise ValueError(
+                f"{option_text('policy', given.values['policy'])} has no memory, and is not for "
+                f"{option_text('network', 'gru')}: leave one of them out"
+            )
         if not sizes:
             name, example = option_name("hidden_sizes"), option_text("hidden_sizes", (64,))
             raise ValueError(f"{name} must name the width of the gru, got none: {example}, say")
         return (GRUGaussianPolicy if continuous else CategoricalGRUPolicy)(spec, sizes[0], **options)
-    return (GaussianMLPPolicy if continuous else CategoricalMLPPolicy)(spec, sizes, activation, **options)
+    kind = GaussianMLPPolicy if continuous else CategoricalMLPPolicy
+    return kind(spec, sizes if body is None else (), activation, encoder=body, **options)

@@ -124,8 +124,10 @@ def _critics_and(
     if not (building.is_discrete(spec) if policy is CategoricalMLPPolicy else building.is_continuous(spec)):
         return None, None  # the learner says what is wrong
     sizes, activation, options = _how(given)
+    body = building.own_body(spec, given, options["generator"])
     critics_see, policy_sees = encoders_of(spec, None, options["generator"])
-    acting = policy(spec, sizes, activation, encoder=policy_sees, **options)
+    widths = sizes if body is None else ()
+    acting = policy(spec, widths, activation, encoder=policy_sees if body is None else body, **options)
     critics = Critics(spec, num_critics, sizes, activation, num_atoms=num_atoms, encoder=critics_see, **options)
     return acting, critics
 
@@ -170,10 +172,14 @@ def _recurrent(spec: EnvSpec, given: BuildOptions) -> Networks:
 
 
 def _greedy(spec: EnvSpec, given: BuildOptions) -> Networks:
-    if not building.is_discrete(spec) or holds_images(spec.observation_space):
+    if not building.is_discrete(spec):
         return None, None
     sizes, activation, options = _how(given)
-    return GreedyQPolicy(spec, sizes, activation, dueling=given.values["dueling"], **options), None
+    body = building.own_body(spec, given, options["generator"])
+    if body is None and holds_images(spec.observation_space):
+        return None, None
+    widths = sizes if body is None else ()
+    return GreedyQPolicy(spec, widths, activation, dueling=given.values["dueling"], encoder=body, **options), None
 
 
 def off_policy_row(

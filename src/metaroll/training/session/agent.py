@@ -32,6 +32,7 @@ from metaroll.option_names import GIVEN
 from metaroll.policies.actor import Actor
 from metaroll.policies.adapters import as_policy
 from metaroll.seeding import derive_seed
+from metaroll.training.algorithms import own_networks
 from metaroll.training.algorithms.algorithm import Algorithm
 from metaroll.training.algorithms.other_names import swapped_names, unknown_argument, unknown_attribute
 from metaroll.training.algorithms.others import is_row, name_of
@@ -74,6 +75,8 @@ def agent(
         tasks: Folder of a posterior (``metaroll infer``, ``Posterior.save``): learn in the simulator ``env`` with
             parameters that it has drawn.
         options: Options of ``metaroll train ALGO ENV`` with underscores: ``hidden_sizes=(64, 64)``, ``size="small"``.
+            ``policy`` is a network of your own, in place of the hidden layers of the policy: a ``torch.nn.Module``, a
+            class or function that makes one of an ``EnvSpec``, or ``"module:attribute"``.
 
     Raises:
         UnknownNameError: There is no such algorithm, environment or option; the message lists the nearest ones, and
@@ -89,6 +92,8 @@ def agent(
     if isinstance(env, str) and (swapped := swapped_names([algo, env], ALGORITHM_NAMES)):
         raise UnknownNameError(f"unknown algorithm {algo!r}; {swapped}")
     given = {"seed": seed, **options}
+    if options.get("policy") is not None:
+        given["policy"] = own_networks.name_given(options["policy"])
     if run_dir is not None:
         run_dir = check_path("run_dir", run_dir)
         run_folder.refuse_existing(run_dir)
@@ -103,6 +108,7 @@ def load(
     env: Any = None,
     *,
     algo: str | Algorithm | type[Any] | None = None,
+    policy: Any = None,
     from_epoch: int | str | None = None,
     trust: bool = False,
 ) -> Agent:
@@ -114,10 +120,12 @@ def load(
             itself, what makes one, or the name of one; its spaces must be those that the agent has learned in.
         algo: Name of the algorithm that it must be of; for an agent that was made with an ``Algorithm`` that its
             configuration cannot name (``given:...``) itself.
+        policy: The network, for an agent that was made with one that its configuration cannot name (``given:...``):
+            itself, or what makes it; its weights are those that were learned.
         from_epoch: The agent as it was after so many epochs, ``"best"`` (see ``KeepBest``) or ``"first"``; ``None``
             means the newest. Its ``learn`` goes on from there.
-        trust: Import the module of its environment (``module:attribute``), though this installation has not made the
-            run. What the folder itself holds is never executed.
+        trust: Import the modules that it names (``module:attribute``), though this installation has not made the run.
+            What the folder itself holds is never executed.
 
     Returns:
         The agent. The folder stays as it is: its ``learn`` goes on in a copy, in a folder of its own (``run_dir``).
@@ -149,6 +157,12 @@ def load(
         config["env"] = f"{named}{AT}{posterior}" if posterior else named
         if config["env"] != saved:
             raise ValueError(f"{folder} holds an agent of {saved!r}, got env {config['env']!r}: load it without env")
+    if policy is not None:
+        saved = config["algorithm"].get("policy")
+        name = own_networks.name_given(policy, saved if own_networks.is_given(saved) else None)
+        if name != saved:
+            kind = "the usual networks" if saved is None else f"policy {saved!r}"
+            raise ValueError(f"{folder} holds an agent with {kind}, got policy {name!r}: load it without policy")
     if latest(folder) is None:
         raise SnapshotError(f"{folder} holds no snapshot: its run ended before the first, or kept none; learn anew")
     return Agent._of_run(config, folder, from_epoch, trust or env is not None)
@@ -335,7 +349,8 @@ class Agent(Actor):
                 env = self._experiment.source
                 with sessions.restored_run(self.config, folder, trust=self._trust, env=env) as (_, experiment, _):
                     self._use(experiment)
-                console.print(_stopped_text(env, folder), soft_wrap=True, markup=False)
+                policy = self.config["algorithm"].get("policy")
+                console.print(_stopped_text(env, policy, folder), soft_wrap=True, markup=False)
             raise
         self._adopt(folder)
 
@@ -561,12 +576,13 @@ def _copied(run: Path, folder: Path, epochs: int | None = None) -> Path:
         raise
 
 
-def _stopped_text(env: EnvSource, folder: Path) -> str:
+def _stopped_text(env: EnvSource, policy: str | None, folder: Path) -> str:
     """What is left of a run that was stopped, and how to go on."""
     done = load_snapshot(folder, "last").iteration
     if done == 0:
         return f"stopped before the first epoch was finished: nothing is learned yet; learn() goes on in {folder}"
-    load = f"metaroll.load({str(folder)!r}{', env=...' if env.known.is_given else ''})"
+    asked = [", env=..." if env.known.is_given else "", ", policy=..." if own_networks.is_given(policy) else ""]
+    load = f"metaroll.load({str(folder)!r}{''.join(asked)})"
     epochs = f"{done} finished epoch{'' if done == 1 else 's'}"
     return (
         f"stopped; what was learned in {epochs} is in {folder}: learn() goes on, save(...) copies it, {load} reads it"

@@ -25,6 +25,7 @@ from metaroll.envs.lookup.registry import family_names
 from metaroll.envs.lookup.source import EnvSource, make_env
 from metaroll.errors import FileKey, MetarollError, UsageError, named_as, option_name, option_text, said, unknown_name
 from metaroll.option_names import GIVEN, understood
+from metaroll.policies.own_body import has_own_body
 from metaroll.rollouts.configs import EngineConfig, check_address
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.rollouts.workers.pool import PoolTimeouts
@@ -54,7 +55,7 @@ from metaroll.training.store.loggers import (
     require_tensorboard,
     require_wandb,
 )
-from metaroll.training.store.run_folder import PLUGIN, kept_paths
+from metaroll.training.store.run_folder import NETWORK, PLUGIN, kept_paths
 from metaroll.training.store.snapshots import SnapshotConfig, Snapshotter
 from metaroll.types import EnvUpdate
 
@@ -215,6 +216,8 @@ def resolve(
     sections: dict[str, Any] = {"command": command, "algo": algo, "env": env.name}
     if is_other(algo):
         sections[PLUGIN] = origin(algo)
+    if values.get("policy") is not None:
+        sections[NETWORK] = origin(values["policy"])
     for option in options:
         sections.setdefault(option.section, {})[option.name] = values[option.name]
     return sections
@@ -425,6 +428,9 @@ def _built(description: Algorithm, given: BuildOptions, train: Any, test: Sequen
             raise
         name = option_name("hidden_sizes")
         raise ValueError(f"the networks do not fit into memory, take smaller {name}: {sizes}") from error
+    if given.values.get("policy") is not None and not has_own_body(algo.policy):
+        name = option_name("policy")
+        raise ValueError(f"{name} is not for {description.name}, which makes its networks itself: leave it out")
     rows = description.largest_batch(given.values)
     needed = _BYTES_PER_UNIT * rows * sum(itertools.chain(*sizes.values()))
     if needed > most:

@@ -14,7 +14,14 @@ from metaroll.data.doors.yaml_files import read_yaml
 from metaroll.errors import SnapshotError, command_text, option_text
 from metaroll.training.store import run_folder
 from metaroll.training.store.ownership import SIGNATURE
-from metaroll.training.store.run_folder import CONFIG_FILE, CONFIG_FORMAT, CONFIG_SECTIONS, GROUP_FILE, PLUGIN
+from metaroll.training.store.run_folder import (
+    CONFIG_FILE,
+    CONFIG_FORMAT,
+    CONFIG_SECTIONS,
+    GROUP_FILE,
+    NETWORK,
+    PLUGIN,
+)
 
 if TYPE_CHECKING:
     from metaroll.envs.lookup.source import EnvSource
@@ -30,8 +37,8 @@ __all__ = [
     "same_request",
 ]
 
-_NOT_OPTIONS = ("metaroll_run", "command", "versions", "algo", "env", "seeds", "jobs", PLUGIN, SIGNATURE)
-_OF_RUNS = ("command", "versions", PLUGIN, SIGNATURE)
+_NOT_OPTIONS = ("metaroll_run", "command", "versions", "algo", "env", "seeds", "jobs", PLUGIN, NETWORK, SIGNATURE)
+_OF_RUNS = ("command", "versions", PLUGIN, NETWORK, SIGNATURE)
 """Entries that a run writes, and nobody else."""
 # What a run may change when it goes on; all else of these sections decides what its snapshots hold.
 _CHANGEABLE = ("evaluate_every", "memory_limit", "lr_decay_epochs")

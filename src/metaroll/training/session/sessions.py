@@ -331,8 +331,11 @@ def _checked(
     """
     with blame_input():
         check_run(config, folder, trust, from_epoch)
-        if (news := differs(config["algo"], run_folder.read_config(folder).get(run_folder.PLUGIN))) != "":
-            warnings.warn(f"{folder}: {news}", stacklevel=frames_of_ours())
+        written = run_folder.read_config(folder)
+        network = config["algorithm"].get("policy")
+        for name, entry in ((config["algo"], run_folder.PLUGIN), (network, run_folder.NETWORK)):
+            if name is not None and (news := differs(name, written.get(entry))) != "":
+                warnings.warn(f"{folder}: {news}", stacklevel=frames_of_ours())
         # Runs of older versions name no size: they were of none that has a name now. Nor how tasks were held out.
         older = {"size": None, "held_out": "after_training"}
         values, kept = flat_values(config), flat_values(run_folder.read_config(folder))

@@ -17,7 +17,7 @@ from metaroll.errors import SnapshotError, UntrustedRunError, option_text, said
 from metaroll.own_code import forbid, lies_in, module_files
 from metaroll.training.display.consoles import escape, make_console
 from metaroll.training.session.run_config import check_same_run
-from metaroll.training.store.ownership import address_of, algorithm_module, is_own
+from metaroll.training.store.ownership import address_of, algorithm_module, is_own, network_of
 from metaroll.training.store.run_folder import read_config
 from metaroll.training.store.snapshots import latest, load_snapshot
 
@@ -32,8 +32,8 @@ def check_run(
     Args:
         config: Its configuration.
         folder: Folder of the run.
-        trust: Import the module of its environment, and connect to its cluster, though this installation has not made
-            the run.
+        trust: Import the modules that it names, and connect to its cluster, though this installation has not made the
+            run.
         from_epoch: The snapshot that is wanted; ``None`` means the newest.
 
     Raises:
@@ -74,7 +74,9 @@ def _check(config: Mapping[str, Any], written: Mapping[str, Any], folder: Path, 
     env = config["env"]
     if not isinstance(env, str):
         raise SnapshotError(f"env in {folder} must be a name, got {env!r}: restore the configuration from a copy")
-    named = [("environment", env, _imported_for(env)), ("algorithm", config["algo"], algorithm_module(config["algo"]))]
+    algo, network = config["algo"], network_of(config)
+    named = [("environment", env, _imported_for(env)), ("algorithm", algo, algorithm_module(algo))]
+    named += [] if network is None else [("policy", network, algorithm_module(network))]
     # All files are looked up before nothing in the folder is found any more.
     found = [(*one, [] if one[2] is None else module_files(one[2])) for one in named]
     forbid(folder)
