@@ -35,6 +35,7 @@ __all__ = [
     "optimizer_tree",
     "parts",
     "restored",
+    "told",
     "tree_of",
     "weights_of",
 ]
@@ -80,6 +81,11 @@ class Saved(Protocol):
 @runtime_checkable
 class _NamedTuple(Protocol):
     def _asdict(self) -> dict[str, Any]: ...
+
+
+def told(attribute: str) -> Part:
+    """A part that is written for whoever reads the state, and not restored."""
+    return Part(write=lambda owner: _written(owner, attribute), restore=lambda owner, tree: None)
 
 
 class Stateful:

@@ -35,6 +35,7 @@ from metaroll.learners.off_policy.exploring import BoxExploration, Exploration
 from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.off_policy.trainer import ReplayTrainer, Trained
 from metaroll.learners.training import EpochLearner, Learner, Progress, TrainingTasks, train
+from metaroll.state import Part, Parts, Saved, Stateful, parts, told
 from metaroll.training.algorithms.algorithm import API, Algorithm, Values, Work
 from metaroll.training.algorithms.building import (
     BuildOptions,
@@ -71,6 +72,8 @@ __all__ = [
     "Made",
     "Number",
     "OffPolicyLearner",
+    "Part",
+    "Parts",
     "PluginError",
     "PolicyNetworks",
     "Positive",
@@ -78,9 +81,11 @@ __all__ = [
     "ReluNetworks",
     "Replay",
     "ReplayTrainer",
+    "Saved",
     "Search",
     "SearchState",
     "Share",
+    "Stateful",
     "TanhNetworks",
     "Trained",
     "TrainingTasks",
@@ -100,9 +105,11 @@ __all__ = [
     "make_policy",
     "network_generator",
     "off_policy_row",
+    "parts",
     "parts_of",
     "search_row",
     "spec_of",
+    "told",
     "train",
     "training_tasks",
 ]
