@@ -181,7 +181,7 @@ def load_or_keep(
         if isinstance(error, SnapshotError) or not isinstance(error, Exception):
             raise
         cause = error.cause if isinstance(error, _PartError) else error
-        place = f"{error}: " if isinstance(error, _PartError) else ""
+        place = f"{error}: " if isinstance(error, _PartError) and str(error) else ""
         raise SnapshotError(
             f"the saved state of {name} is damaged, or of one that was built otherwise; nothing was changed "
             f"({place}{type(cause).__name__}: {cause})"
@@ -207,7 +207,7 @@ class _PartError(Exception):
 
     def __init__(self, place: str, cause: Exception) -> None:
         within = isinstance(cause, _PartError)
-        super().__init__(f"{place}.{cause}" if within and place else str(cause) if within else place)
+        super().__init__(".".join(filter(None, (place, str(cause)))) if within else place)
         self.cause: Exception = cause.cause if within else cause
 
 
