@@ -9,7 +9,8 @@ A part is an attribute, and the value that it has says how it is kept:
 - Whatever has ``state_dict`` and ``load_state_dict``, another ``Stateful`` among them, by these; it stays as it is
   where ``None`` was saved in its place.
 - Named tuples and dataclasses by their fields, mappings by their keys, lists and tuples by their positions (``"0"``,
-  ``"1"``; of plain numbers alone: as a list). They come back with as many entries as there are.
+  ``"1"``; of plain values alone: as a list). They come back with the entries that are there; only a list of plain
+  values may become longer or shorter.
 """
 
 from __future__ import annotations
@@ -286,7 +287,7 @@ def tree_of(value: Any, copy: bool | None = None) -> Any:
     entries = _entries(value)
     if entries is None:
         return _torch_tree(value, copy)
-    if isinstance(value, list | tuple) and all(isinstance(entry, _PLAIN) for entry in value):
+    if _is_plain_sequence(value):
         return list(value)
     return {name: tree_of(entry, copy) for name, entry in entries.items()}
 
@@ -314,6 +315,10 @@ def restored(own: Any, tree: Any) -> Any:
     return _torch_restored(own, tree) if entries is None else _container(own, entries, tree)
 
 
+def _is_plain_sequence(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(entry, _PLAIN) for entry in value)
+
+
 def _saved_tree(value: Any, copy: bool | None) -> Any:
     return value.state_dict() if copy is None else value.state_dict(copy)
 
@@ -338,6 +343,8 @@ def _entries(value: Any) -> dict[str, Any] | None:
 
 
 def _container(own: Any, entries: Mapping[str, Any], tree: Any) -> Any:
+    if isinstance(own, list) and _is_plain_sequence(own) and _is_plain_sequence(tree):
+        return list(tree)
     if isinstance(tree, list | tuple):
         tree = {str(number): entry for number, entry in enumerate(tree)}
     if isinstance(own, list | tuple) and len(tree) != len(own):
