@@ -21,6 +21,7 @@ from typing import (
 
 from metaroll.config import Config, Count, Positive, Was, Whole, config_of
 from metaroll.errors import option_name, option_text
+from metaroll.state import Saved
 
 if TYPE_CHECKING:
     from metaroll.learners.runner import Runner
@@ -72,6 +73,7 @@ class RLAlgorithm(ABC):
     """Turns rollouts into a better policy.
 
     Only ``train`` must be written. All else has a default; a subclass sets an attribute of the name, or has a property.
+    Snapshots need ``state_dict`` and ``load_state_dict``: a learner that is ``Stateful``, too, declares what they hold.
 
     Attributes:
         policy: What acts; ``None`` for an algorithm that samples nothing.
@@ -120,7 +122,7 @@ class RLAlgorithm(ABC):
     @property
     def info(self) -> AlgorithmInfo:
         """What the algorithm is."""
-        return AlgorithmInfo(name=type(self).__name__, has_state=_has_state(type(self)))
+        return AlgorithmInfo(name=type(self).__name__, has_state=isinstance(self, Saved))
 
     @abstractmethod
     def train(self, runner: Runner) -> float | None:
@@ -141,22 +143,6 @@ class RLAlgorithm(ABC):
             numbers: Those of the last update.
         """
         return numbers
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything learned, as nested dicts of arrays, tensors and plain values; buffers apart.
-
-        Raises:
-            TypeError: The algorithm has no state that could be saved (see ``info.has_state``).
-        """
-        raise TypeError(f"{type(self).__name__} needs state_dict() and load_state_dict(tree) for snapshots: add them")
-
-    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Restore ``state_dict``, bitwise identical.
-
-        Raises:
-            TypeError: As for ``state_dict``.
-        """
-        raise TypeError(f"{type(self).__name__} needs state_dict() and load_state_dict(tree) for snapshots: add them")
 
     def buffers_state_dict(self, copy: bool = True) -> Mapping[str, Any] | None:
         """Collected data that only the newest snapshot keeps; ``None`` for an algorithm without any.
@@ -234,7 +220,7 @@ class MetaRLAlgorithm(RLAlgorithm):
             adapts_again=self.adapts_again,
             metric="return_after",
             deterministic_exploration=self.deterministic_exploration,
-            has_state=_has_state(type(self)),
+            has_state=isinstance(self, Saved),
             inner_steps=self.inner_steps,
         )
 
@@ -294,10 +280,6 @@ class HasPosterior(Protocol):
             no posterior.
         """
         ...
-
-
-def _has_state(kind: type[RLAlgorithm]) -> bool:
-    return kind.state_dict is not RLAlgorithm.state_dict and kind.load_state_dict is not RLAlgorithm.load_state_dict
 
 
 @final

@@ -19,6 +19,7 @@ from metaroll.errors import DivergedError
 from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.runner import PartsRunner, Runner, as_runner
 from metaroll.processing.on_policy import OnPolicyData
+from metaroll.state import Parts, Saved, Stateful, parts
 from metaroll.types import EnvSpec, EnvUpdate
 
 __all__ = [
@@ -179,15 +180,6 @@ class _SamplesTasks(Protocol):
 
 
 @runtime_checkable
-class _KeepsState(Protocol):
-    """What a sampler has that goes on in a resumed run where it was."""
-
-    def state_dict(self) -> dict[str, Any]: ...
-
-    def load_state_dict(self, tree: Mapping[str, Any]) -> None: ...
-
-
-@runtime_checkable
 class _DrawsTasks(Protocol):
     """What a ``TaskSampler`` has beside ``sample``."""
 
@@ -197,7 +189,7 @@ class _DrawsTasks(Protocol):
     def drawing(self) -> AbstractContextManager[Callable[[int, np.random.Generator], list[EnvUpdate]]]: ...
 
 
-class TrainingTasks:
+class TrainingTasks(Stateful):
     """Draws environment updates with replacement.
 
     A list is drawn from with a generator of its own, and so is a sampler with ``drawing`` (a ``TaskSampler``: see
@@ -265,17 +257,11 @@ class TrainingTasks:
             runner.obtain_samples(runner.step_itr, least, actor, env_update=updates, num_rollouts=exact)
         )
 
-    def state_dict(self) -> dict[str, Any] | None:
-        """State of the generator, and of the sampler if it tells one."""
-        if self._source is None:
-            return None
-        told = self._source.state_dict() if isinstance(self._source, _KeepsState) else None
-        return {"generator": self._generator.bit_generator.state, "sampler": told}
+    @property
+    def state_parts(self) -> Parts | None:
+        """The generator, and the sampler where it has a state; ``None`` where nothing is drawn."""
+        return None if self._source is None else parts(generator="_generator", sampler="_sampler")
 
-    def load_state_dict(self, tree: Mapping[str, Any] | None) -> None:
-        """Go on where ``state_dict`` was taken."""
-        if self._source is None or tree is None:
-            return
-        self._generator.bit_generator.state = tree["generator"]
-        if tree["sampler"] is not None and isinstance(self._source, _KeepsState):
-            self._source.load_state_dict(tree["sampler"])
+    @property
+    def _sampler(self) -> Saved | None:
+        return self._source if isinstance(self._source, Saved) else None

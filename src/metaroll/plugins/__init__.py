@@ -36,6 +36,7 @@ from metaroll.learners.off_policy.exploring import BoxExploration, Exploration
 from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.off_policy.trainer import ReplayTrainer, Trained
 from metaroll.learners.training import EpochLearner, Learner, Progress, TrainingTasks, train
+from metaroll.state import Part, Parts, Saved, Stateful, parts, told
 from metaroll.training.algorithms.algorithm import API, Algorithm, Values, Work
 from metaroll.training.algorithms.building import (
     BuildOptions,
@@ -72,6 +73,8 @@ __all__ = [
     "Made",
     "Number",
     "OffPolicyLearner",
+    "Part",
+    "Parts",
     "PluginError",
     "PolicyNetworks",
     "Positive",
@@ -79,9 +82,11 @@ __all__ = [
     "ReluNetworks",
     "Replay",
     "ReplayTrainer",
+    "Saved",
     "Search",
     "SearchState",
     "Share",
+    "Stateful",
     "TanhNetworks",
     "Trained",
     "TrainingTasks",
@@ -101,8 +106,10 @@ __all__ = [
     "make_policy",
     "network_generator",
     "off_policy_row",
+    "parts",
     "parts_of",
     "search_row",
+    "told",
     "train",
     "training_tasks",
 ]
