@@ -199,7 +199,9 @@ def check_entries(name: str, tree: Any, entries: Iterable[str]) -> None:
         raise SnapshotError(f"the saved state of {name} must be a dict, as state_dict() gives it, got {tree!r}")
     missing = set(entries) - set(tree)
     if missing:
-        raise SnapshotError(f"the saved state of {name} lacks {sorted(missing)}; it was made by another algorithm")
+        raise SnapshotError(
+            f"the saved state of {name} lacks {sorted(missing)}: it was made by another algorithm; nothing was changed"
+        )
 
 
 # ------------------------------------------------------------------------------------------------ declared parts
