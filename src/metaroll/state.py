@@ -143,10 +143,14 @@ class Stateful:
 
         Raises:
             TypeError: There are no buffers.
+            Exception: That of the part which ``tree`` does not fit.
         """
         if self.buffer_parts is None:
             raise TypeError(f"{type(self).__name__} has no buffers: declare buffer_parts")
-        _restore(self, self.buffer_parts, tree)
+        try:
+            _restore(self, self.buffer_parts, tree)
+        except _PartError as error:
+            raise error.cause from None
 
     def _restore_all(self, tree: Mapping[str, Any]) -> None:
         self.restore_parts(self.completed(tree))

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from metaroll.data.compare import trees_equal
-from metaroll.errors import SnapshotError
+from metaroll.errors import ShapeError, SnapshotError
 from metaroll.seeding import isolated_rng
 from metaroll.state import Part, Saved, Stateful, parts, told
 
@@ -195,6 +195,8 @@ def test_buffers_are_apart_and_may_be_views() -> None:
     assert copied is not None and views is not None and (copied["rows"][0], views["rows"][0]) == (2, 9)
     other.load_buffers_state_dict(copied)
     assert other._rows.tolist() == [2] * 4 and other.seed == 3
+    with pytest.raises(ShapeError, match=r"must have shape \(4,\), got \(3,\)"):
+        other.load_buffers_state_dict({"rows": np.zeros(3)})
     inner = Inner(1)
     assert inner.buffers_state_dict() is None
     with pytest.raises(TypeError, match="Inner has no buffers"):
