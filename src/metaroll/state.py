@@ -119,7 +119,7 @@ class Stateful:
         else:  # a part of what is being restored
             self._restore_all(tree)
 
-    def completed(self, tree: Mapping[str, Any]) -> Mapping[str, Any]:
+    def completed_state(self, tree: Mapping[str, Any]) -> Mapping[str, Any]:
         """``tree`` as it is to be restored here, where an earlier version or another machine wrote it otherwise."""
         return tree
 
@@ -153,7 +153,7 @@ class Stateful:
             raise error.cause from None
 
     def _restore_all(self, tree: Mapping[str, Any]) -> None:
-        self.restore_parts(self.completed(tree))
+        self.restore_parts(self.completed_state(tree))
         hooks = _RESTORING.get()
         if hooks is not None:
             hooks.append(self.after_restore)

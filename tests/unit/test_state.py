@@ -169,7 +169,7 @@ class More(Whole):
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "more": self.more}
 
-    def completed(self, tree: Any) -> Any:
+    def completed_state(self, tree: Any) -> Any:
         return {"more": 7, **tree}
 
     def restore_parts(self, tree: Any) -> None:
