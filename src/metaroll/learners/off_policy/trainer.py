@@ -201,6 +201,6 @@ class ReplayTrainer(Stateful, ABC):
         """Standard normal numbers for a gradient step."""
         return torch.randn(shape, generator=self.noise, device=self.device)
 
-    def completed(self, tree: Mapping[str, Any]) -> Mapping[str, Any]:
+    def completed_state(self, tree: Mapping[str, Any]) -> Mapping[str, Any]:
         """See ``Stateful``: noise that was drawn on another kind of device begins anew."""
         return tree if tree["device"] == self.device.type else {**tree, "noise": self.noise.get_state()}
