@@ -317,20 +317,24 @@ class TaskBuffers:
 
     def sample_transitions(self, tasks: Sequence[int], count: int, generator: np.random.Generator) -> np.ndarray:
         """Rows ``(X, count, width)``, uniform with replacement over each task's transitions."""
-        return self._sample(self._transitions, tasks, count, generator, "transitions")
+        rows = np.empty((len(tasks), count, self.layout.width), dtype=np.float32)
+        return self._sample(self._transitions, tasks, rows, generator, "transitions")
 
     def sample_context(self, tasks: Sequence[int], count: int, generator: np.random.Generator) -> np.ndarray:
         """Rows ``(X, count, context_width)``, uniform with replacement over each task's context; also for one task."""
-        return self._sample(self._contexts, tasks, count, generator, "context")
+        rows = np.empty((len(tasks), count, self.layout.context_width), dtype=np.float32)
+        return self._sample(self._contexts, tasks, rows, generator, "context")
 
     @staticmethod
     def _sample(
-        buffers: Sequence[PathBuffer], tasks: Sequence[int], count: int, generator: np.random.Generator, what: str
+        buffers: Sequence[PathBuffer], tasks: Sequence[int], rows: np.ndarray, generator: np.random.Generator, what: str
     ) -> np.ndarray:
         for task in tasks:
             if not buffers[task].n_transitions_stored:
                 raise ValueError(f"task {task} has no {what} yet; collect rollouts in it before sampling")
-        return np.stack([buffers[task].sample_transitions(count, generator)[_KEY] for task in tasks])
+        for task, drawn in zip(tasks, rows, strict=True):
+            buffers[task].sample_transitions(len(drawn), generator, out={_KEY: drawn})
+        return rows
 
     def state_dict(self, copy: bool = True) -> dict[str, Any]:
         """All stored data as a tree of arrays; ``copy=False`` gives views, which change with the buffers."""
