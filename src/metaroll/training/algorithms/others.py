@@ -110,7 +110,7 @@ def load_row(name: str) -> Algorithm:
     checked = _checked(_row_of(row, "" if one is None else one.name), of + _file_of(where))
     if one is not None and checked.name != one.name:
         raise PluginError(f"{of}: its row must be called {one.name!r}, as it is declared, got name={checked.name!r}")
-    table.add_algorithm(name, checked.configs, checked.adapts)
+    table.add_algorithm(name, checked.configs, checked.adapts, checked.filled)
     return checked
 
 
@@ -171,11 +171,11 @@ def name_of(given: Any) -> str:
         for attribute, value in list(members.items()):
             name = f"{module}:{attribute}"
             if value is given and not attribute.startswith("_") and is_named(name):
-                table.add_algorithm(name, row.configs, row.adapts)
+                table.add_algorithm(name, row.configs, row.adapts, row.filled)
                 return name
     name = f"{_GIVEN}:{row.name}"
     _given[name] = row
-    table.add_algorithm(name, row.configs, row.adapts)
+    table.add_algorithm(name, row.configs, row.adapts, row.filled)
     return name
 
 
