@@ -51,7 +51,7 @@ from metaroll.plugins import (
     widened_spec,
 )
 
-__all__ = ["VARIBAD", "Belief", "BeliefPolicy", "VariBAD", "VariBADConfig", "rewards_told"]
+__all__ = ["VARIBAD", "BeliefPolicy", "VariBAD", "VariBADConfig", "rewards_told"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,34 +70,20 @@ class VariBADConfig(Config):
     kept_trials: Annotated[Whole, "Latest trials that encoder and decoder learn from."] = 2000
 
 
-class Belief(GRUGaussianPolicy):
-    """The encoder: what ``GRUGaussianPolicy`` gives as an action, ``mean`` and ``log_std`` of L numbers side by side.
-
-    Args:
-        spec: Of a trial: what it sees are an observation, the last action, reward and ending.
-        latent_size: L.
-        encoder_size: Width of its memory.
-        generator: Source of the initial weights.
-    """
-
-    def __init__(self, spec: EnvSpec, latent_size: int, encoder_size: int, generator: torch.Generator) -> None:
-        latent = Box(-np.inf, np.inf, (2 * latent_size,), np.float32)
-        super().__init__(EnvSpec(spec.observation_space, latent), encoder_size, False, generator=generator)
-
-    def along(self, trials: Tensor) -> Tensor:
-        """Beliefs ``(N, T, 2 L)`` about N trials ``(N, T, D)`` after each observation."""
-        return self(trials).mean
+def beliefs_along(belief: GRUGaussianPolicy, trials: Tensor) -> Tensor:
+    """Beliefs ``(N, T, 2 L)`` about N trials ``(N, T, D)`` after each observation: mean and ``log_std``."""
+    return belief.head(belief.cell.sequence(trials))
 
 
 class BeliefPolicy(ActingPolicy):
     """Acts as ``policy`` does on an observation and the belief, of what a ``TrialWrapper`` shows.
 
     Args:
-        belief: The encoder, whose memory is the state.
+        belief: The encoder, whose memory is the state, and whose action without noise the belief.
         policy: Acts on the observation without what a trial tells beside it, and the belief.
     """
 
-    def __init__(self, belief: Belief, policy: ActingPolicy) -> None:
+    def __init__(self, belief: GRUGaussianPolicy, policy: ActingPolicy) -> None:
         spec = EnvSpec(belief.env_spec.observation_space, policy.env_spec.action_space)
         info = replace(policy.info, recurrent=True, parameter_blocks=False, parameter_columns=False)
         super().__init__(spec, info)
@@ -158,7 +144,7 @@ class VariBAD(EpochLearner, MetaRLAlgorithm):
     def __init__(
         self,
         learner: PPO,
-        belief: Belief,
+        belief: GRUGaussianPolicy,
         decoder: MLP,
         config: VariBADConfig,
         *,
@@ -177,8 +163,6 @@ class VariBAD(EpochLearner, MetaRLAlgorithm):
         self.kept = np.zeros((0, self.max_path_length + 1, self.env_spec.obs_dim), dtype=np.float32)
         self.kept_lengths = np.zeros(0, dtype=np.int64)
 
-    # -- training ------------------------------------------------------------------------------------------------------
-
     def collect(self, runner: Any) -> Rollouts:
         """The trials of one epoch."""
         return self.learner.collect(runner, self.config.trials_per_epoch)
@@ -195,7 +179,7 @@ class VariBAD(EpochLearner, MetaRLAlgorithm):
     @torch.no_grad()
     def with_beliefs(self, trials: Rollouts, rows: np.ndarray, lengths: np.ndarray) -> Rollouts:
         """The trials as the policy sees them; no gradient of PPO reaches the encoder."""
-        beliefs = self.belief.along(torch.from_numpy(rows)).numpy()
+        beliefs = beliefs_along(self.belief, torch.from_numpy(rows)).numpy()
         seen = np.concatenate((rows[..., : -self.num_told], beliefs), axis=-1)
         return trials.with_column("observations", seen[np.arange(rows.shape[1]) <= lengths[:, None]])
 
@@ -221,7 +205,7 @@ class VariBAD(EpochLearner, MetaRLAlgorithm):
             trials: Observations ``(N, T + 1, D)``.
             lengths: Steps of each trial, ``(N,)``.
         """
-        beliefs = self.belief.along(trials)
+        beliefs = beliefs_along(self.belief, trials)
         priors = torch.cat((torch.zeros_like(beliefs[:, :1]), beliefs[:, :-1]), dim=1)
         shape = (len(trials), self.config.elbo_terms)
         t = (torch.rand(shape, generator=self.draws) * (lengths[:, None] + 1)).long()
@@ -236,8 +220,6 @@ class VariBAD(EpochLearner, MetaRLAlgorithm):
         errors = (self.decoder(rows)[..., 0] - rewards[:, None]).square() * happened[:, None]
         return errors.sum(dim=-1), posterior.kl(prior)
 
-    # -- adapting ------------------------------------------------------------------------------------------------------
-
     def get_exploration_policy(self) -> TrialMemoryPolicy:
         """A copy of the policy that has seen nothing yet."""
         return TrialMemoryPolicy(copy.deepcopy(self.policy), self.num_told)
@@ -249,8 +231,6 @@ class VariBAD(EpochLearner, MetaRLAlgorithm):
     def adapt_policies(self, policies: Sequence[Any], batches: Sequence[Any]) -> list[Any]:
         """See ``MetaRLAlgorithm``."""
         return remember_trials(policies, batches)
-
-    # -- snapshots -----------------------------------------------------------------------------------------------------
 
     def fingerprint(self) -> str:
         """A snapshot fits a VariBAD with the same one."""
@@ -279,7 +259,9 @@ def build(trial: TrialParts) -> VariBAD:
     """All networks, and what learns with them."""
     given, spec, config = trial.given, trial.spec, parts_of(VariBADConfig, trial.given.values)
     generator, told = network_generator(given), entries_told(spec)
-    belief = Belief(spec, config.latent_size, config.encoder_size, generator)
+    latent = Box(-np.inf, np.inf, (2 * config.latent_size,), np.float32)  # its mean and log_std: what a belief "does"
+    belief_spec = EnvSpec(spec.observation_space, latent)
+    belief = GRUGaussianPolicy(belief_spec, config.encoder_size, learn_std=False, generator=generator)
     seen = widened_spec(spec, 2 * config.latent_size - told)
     std = parts_of(TrialSizes, given.values).init_std
     policy = make_policy(seen, given, "mlp", "tanh", generator, init_std=std)

@@ -72,7 +72,7 @@ from metaroll.training.algorithms.building import (
 from metaroll.training.algorithms.evolution import search_row
 from metaroll.training.algorithms.off_policy import off_policy_row
 from metaroll.training.algorithms.others import PluginError
-from metaroll.training.algorithms.trials import FreshTrials, TrialParts, trial_row
+from metaroll.training.algorithms.ppo_trials import FreshTrials, TrialParts, trial_row
 from metaroll.types import Policy, PolicyInfo, PolicyState
 
 __all__ = [

@@ -8,7 +8,7 @@ from metaroll.learners.on_policy.configs import RL2Config
 from metaroll.learners.on_policy.rl2 import RL2
 from metaroll.policies.gru import GRUCritic
 from metaroll.training.algorithms import building
-from metaroll.training.algorithms.trials import TrialParts, trial_row
+from metaroll.training.algorithms.ppo_trials import TrialParts, trial_row
 
 __all__ = ["ROWS"]
 
