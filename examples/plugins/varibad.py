@@ -58,12 +58,12 @@ __all__ = ["VARIBAD", "BeliefPolicy", "VariBAD", "VariBADConfig", "rewards_told"
 class VariBADConfig(Config):
     """Settings of ``VariBAD``, beside those of its PPO."""
 
-    trials_per_epoch: Annotated[Whole, "Trials that are collected per epoch, each in a task of its own."] = 100
+    trials_per_epoch: Annotated[Whole, "Trials that are collected per epoch, each in a task of its own."] = 40
     latent_size: Annotated[Whole, "Numbers that stand for a task."] = 5
     encoder_size: Annotated[Whole, "Width of the encoder's memory."] = 64
     decoder_sizes: Annotated[tuple[Whole, ...], "Hidden layers of the decoder."] = (32, 32)
     elbo_lr: Annotated[Positive, "Learning rate of encoder and decoder (Adam)."] = 1e-3
-    elbo_steps: Annotated[Count, "Gradient steps of encoder and decoder per epoch."] = 50
+    elbo_steps: Annotated[Count, "Gradient steps of encoder and decoder per epoch."] = 12
     elbo_trials: Annotated[Whole, "Trials of each of these steps, drawn from the latest ones."] = 25
     elbo_terms: Annotated[Whole, "Steps of each trial whose beliefs are drawn from, and judged."] = 8
     kl_weight: Annotated[Weight, "What the divergence of a belief from the one before counts."] = 0.1
@@ -258,13 +258,12 @@ class VariBAD(EpochLearner, MetaRLAlgorithm):
 def build(trial: TrialParts) -> VariBAD:
     """All networks, and what learns with them."""
     given, spec, config = trial.given, trial.spec, parts_of(VariBADConfig, trial.given.values)
-    generator, told = network_generator(given), entries_told(spec)
+    generator = network_generator(given)
     latent = Box(-np.inf, np.inf, (2 * config.latent_size,), np.float32)  # its mean and log_std: what a belief "does"
-    belief_spec = EnvSpec(spec.observation_space, latent)
-    belief = GRUGaussianPolicy(belief_spec, config.encoder_size, learn_std=False, generator=generator)
-    seen = widened_spec(spec, 2 * config.latent_size - told)
-    std = parts_of(TrialSizes, given.values).init_std
-    policy = make_policy(seen, given, "mlp", "tanh", generator, init_std=std)
+    inferring = EnvSpec(spec.observation_space, latent)
+    belief = GRUGaussianPolicy(inferring, config.encoder_size, learn_std=False, generator=generator)
+    seen = widened_spec(spec, 2 * config.latent_size - entries_told(spec))
+    policy = make_policy(seen, given, "mlp", "tanh", generator, init_std=parts_of(TrialSizes, given.values).init_std)
     critic = MLP(seen.obs_dim, 1, given.hidden_sizes, "tanh", init=given.init, generator=generator)
     width = config.latent_size + spec.obs_dim - 2  # latent, observation, action
     decoder = MLP(width, 1, config.decoder_sizes, "relu", generator=generator)
@@ -274,19 +273,21 @@ def build(trial: TrialParts) -> VariBAD:
 COMMON = {
     "hidden_sizes": (64, 64),
     "init": "orthogonal",
-    "epochs": 100,
+    "epochs": 150,
     "episodes_per_trial": 3,
-    "trials_per_epoch": 200,
-    "num_passes": 5,
-    "batch_size": 500,
+    "num_passes": 8,
+    "batch_size": 200,
     "learning_rate": 1e-3,
-    "bootstrap_truncated": False,
-    "posterior_sampling": True,
-    "num_prior_episodes": 1,
+    "discount": 0.95,
+    "gae_lambda": 0.9,
     "num_adaptation_episodes": 2,
 }
-PULLS = {**COMMON, "episodes_per_trial": 10, "trials_per_epoch": 1000, "discount": 1.0, "num_adaptation_episodes": 9}
-
+PULLS = {
+    **COMMON,
+    **{"epochs": 60, "episodes_per_trial": 10, "trials_per_epoch": 500, "num_adaptation_episodes": 9},
+    **{"num_passes": 5, "batch_size": 250, "learning_rate": 2e-3, "discount": 1.0, "gae_lambda": 0.95},
+    **{"latent_size": 10, "elbo_lr": 3e-3, "elbo_steps": 30, "elbo_trials": 64, "elbo_terms": 5, "kl_weight": 0.05},
+}
 VARIBAD = trial_row(
     "varibad",
     VariBAD,
@@ -295,5 +296,5 @@ VARIBAD = trial_row(
     api=API,
     purpose="adapts to the tasks of a family by a belief that is inferred, trained by PPO",
     common=COMMON,
-    presets={"bandit-10": PULLS, "point-robot": {**COMMON, "init_std": 0.5}},
+    presets={"bandit-5": PULLS, "bandit-10": PULLS, "point-robot": {**COMMON, "init_std": 0.5}},
 )

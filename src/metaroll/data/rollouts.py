@@ -349,9 +349,11 @@ class Rollouts(Sequence[StepSequence]):
             raise ShapeError(
                 f"values of {name!r} must have {entries} entries, of all rollouts together, got {len(values)}"
             )
-        (part,) = self.sorted_by(np.arange(len(self))).parts
-        own = None if part.own is None else [{k: v for k, v in one.items() if k != name} for one in part.own]
-        return Rollouts([replace(part, fields={**part.fields, name: values}, own=own)])
+        found = []
+        for part in self.sorted_by(np.arange(len(self))).parts:
+            own = None if part.own is None else [{k: v for k, v in one.items() if k != name} for one in part.own]
+            found.append(replace(part, fields={**part.fields, name: values}, own=own))
+        return Rollouts(found)
 
     def _members(self) -> Iterator[tuple[RolloutColumns, int]]:
         return ((part, number) for part, first, stop in self._spans for number in range(first, stop))

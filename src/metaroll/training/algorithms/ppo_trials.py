@@ -29,6 +29,8 @@ from metaroll.types import EnvSpec, EnvUpdate
 
 __all__ = ["FreshTrials", "TrialParts", "trial_row"]
 
+_COMMON: Values = {"bootstrap_truncated": False, "posterior_sampling": True, "num_prior_episodes": 1}
+
 
 class FreshTrials:
     """Draws trials in training tasks of a family, new ones at every call.
@@ -101,7 +103,8 @@ def trial_row(
         learner: Its class.
         config: Its options, beside those of trials and PPO; one of them is ``trials_per_epoch``.
         make: Makes it.
-        more: Other members of the row.
+        more: Other members of the row. ``common`` and ``presets`` stand on what all of these learners need: nothing
+            follows a trial, and evaluations adapt after every episode, as in one.
     """
     usual: dict[str, Any] = {
         "configs": (config, TrialSizes, PPOConfig),
@@ -121,6 +124,8 @@ def trial_row(
         "largest_batch": functools.partial(ppo_batch, _work),
         "notes": functools.partial(ppo_notes, _work),
     }
+    more["common"] = {**_COMMON, **more.get("common", {})}
+    more["presets"] = {env: {**_COMMON, **values} for env, values in more.get("presets", {}).items()}
     build = functools.partial(_build, make)
     return Algorithm(**{"name": name, "learner": learner, "build": build, **usual, **more})
 

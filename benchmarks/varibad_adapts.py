@@ -1,10 +1,10 @@
 """VariBAD, the plug-in of the examples, on ten-armed bandits and on point-robot, beside RL2 with as many steps.
 
-    python benchmarks/varibad.py                                          # both setups, both learners, five seeds
-    python benchmarks/varibad.py --setups bandit-10 --seeds 1             # a part, appended to the results
-    python benchmarks/varibad.py --subjects varibad --setups point-robot
-    python benchmarks/varibad.py --summary                                # over the lines that are there
-    python benchmarks/varibad.py --check                                  # status 1 if it learns or adapts too little
+    python benchmarks/varibad_adapts.py                              # both setups, both learners, five seeds
+    python benchmarks/varibad_adapts.py --setups bandit-10 --seeds 1 # a part, appended to the results
+    python benchmarks/varibad_adapts.py --subjects varibad --setups point-robot
+    python benchmarks/varibad_adapts.py --summary                    # over the lines that are there
+    python benchmarks/varibad_adapts.py --check                      # status 1 if it learns, or adapts, too little
 
 The gain on bandits is what ten pulls of the policy without noise earn in new bandits, the same for both learners, minus
 five: what any arms earn that do not hang on what was seen. Whether an agent adapts by its own data is said by the
@@ -31,7 +31,7 @@ import metaroll as m
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "plugins"))
 import varibad  # pyright: ignore[reportMissingImports]
 
-NAME = "varibad"
+NAME = "varibad_adapts"
 PACKAGES = ("metaroll", "numpy", "torch", "gymnasium")
 SEEDS = (0, 1, 2, 3, 4)
 SUBJECTS = {"varibad": varibad.VARIBAD, "rl2": "rl2"}
@@ -51,14 +51,45 @@ class Setup(NamedTuple):
 
 SETUPS = {
     "bandit-10": Setup(
-        {"trials_per_epoch": 1000, "epochs": 100, "episodes_per_trial": PULLS, "num_adaptation_episodes": PULLS - 1},
-        {"rl2": {"lr_decay_epochs": 100}},
-        {"num_tasks": 200, "repetitions": 4},
+        {
+            "trials_per_epoch": 500,
+            "epochs": 60,
+            "episodes_per_trial": PULLS,
+            "num_adaptation_episodes": PULLS - 1,
+            "num_passes": 5,
+            "batch_size": 250,
+            "learning_rate": 2e-3,
+            "lr_decay_epochs": None,
+            "discount": 1.0,
+            "gae_lambda": 0.95,
+        },
+        {
+            "varibad": {
+                "latent_size": 10,
+                "elbo_lr": 3e-3,
+                "elbo_steps": 30,
+                "elbo_trials": 64,
+                "elbo_terms": 5,
+                "kl_weight": 0.05,
+            }
+        },
+        {"num_tasks": 100, "repetitions": 4},
     ),
     "point-robot": Setup(
-        {"trials_per_epoch": 100, "epochs": 100, "episodes_per_trial": 3, "num_adaptation_episodes": 2},
-        {"rl2": {"lr_decay_epochs": 100}},
-        {"num_tasks": 40, "repetitions": 2},
+        {
+            "trials_per_epoch": 40,
+            "epochs": 150,
+            "episodes_per_trial": 3,
+            "num_adaptation_episodes": 2,
+            "num_passes": 8,
+            "batch_size": 200,
+            "learning_rate": 1e-3,
+            "lr_decay_epochs": None,
+            "discount": 0.95,
+            "gae_lambda": 0.9,
+        },
+        {"varibad": {"elbo_steps": 12}},
+        {"num_tasks": 40, "repetitions": 4},
     ),
 }
 CHECKED, CHECK_EPOCHS, CHECK_GAIN = "bandit-10", 25, 0.4
@@ -143,7 +174,7 @@ def main() -> None:
     parser.add_argument("--setups", nargs="+", default=list(SETUPS), choices=list(SETUPS))
     parser.add_argument("--subjects", nargs="+", default=list(SUBJECTS), choices=list(SUBJECTS))
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
-    parser.add_argument("--folder", type=Path, default=Path("runs/varibad"), help="of the runs")
+    parser.add_argument("--folder", type=Path, default=Path("runs/varibad_adapts"), help="of the runs")
     parser.add_argument("--summary", action="store_true")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--quick", action="store_true", help="one epoch: only that it runs")
