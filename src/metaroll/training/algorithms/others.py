@@ -127,10 +127,11 @@ def _checked(row: Any, of: str) -> Algorithm:
     if not NAME.fullmatch(row.name):
         raise PluginError(f"{of}: name must be lowercase words with dashes between them, got {row.name!r}")
     try:
-        for kind in row.configs:
-            options_of(kind)
+        known = {option.name for kind in row.configs for option in options_of(kind)}
     except (MetarollError, TypeError, ValueError, AttributeError) as error:
         raise PluginError(f"{of}: configs must be classes of configs: {error}") from error
+    if unknown := sorted(set(row.filled) - known):
+        raise PluginError(f"{of}: filled must name fields of its configs, got {', '.join(unknown)}")
     return row
 
 
