@@ -92,7 +92,7 @@ SETUPS = {
         {"num_tasks": 40, "repetitions": 4},
     ),
 }
-CHECKED, CHECK_EPOCHS, CHECK_GAIN = "bandit-10", 25, 0.4
+CHECKED, CHECK_EPOCHS, CHECK_GAIN = "bandit-10", 50, 0.6
 
 
 def bandits_played(policy: Any, seed: int, count: int = BANDITS) -> float:
