@@ -100,6 +100,7 @@ ALGORITHM_MODULES = re.compile(
 )
 ALGORITHM_LISTS = (
     "__init__.py",
+    "plugins/__init__.py",
     "compat/",
     "configs/",
     "training/algorithms/registry.py",
