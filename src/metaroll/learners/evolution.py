@@ -587,7 +587,7 @@ class HillClimbing(SearchLearner[HillClimbingConfig]):
         kinds = [type(self.policy.policy).__name__, *layout.names, *layout.shapes, self.policy.action_bounds]
         return fingerprint_of(self, *map(repr, [*settings, *kinds]))
 
-    def completed(self, tree: Mapping[str, Any]) -> Mapping[str, Any]:
+    def completed_state(self, tree: Mapping[str, Any]) -> Mapping[str, Any]:
         """Of a state of before version 0.3, which had all parameters of the policy where the search has its own."""
         if "mean" not in tree:
             return tree

@@ -91,7 +91,7 @@ class LossMeans:
         return found
 
 
-class Trained:
+class Trained(Stateful):
     """Networks that a snapshot holds, and the optimizers of some of them.
 
     Attributes:
@@ -105,6 +105,8 @@ class Trained:
         device: Where the networks go.
         betas: By name of a network: decay of both moments of Adam, where it is not (0.9, 0.999).
     """
+
+    state_parts = parts("networks", "optimizers")
 
     def __init__(
         self,
