@@ -221,7 +221,9 @@ class SearchLearner(Stateful, RLAlgorithm, Generic[C]):
     def _read_columns(self) -> tuple[str, ...] | None:
         """Columns that ``train_once`` reads, and observations where their moments are needed; ``None``: all."""
         columns = columns_read(type(self).train_once)
-        return columns and (*columns, *["observations"] * self.policy.normalize_observations)
+        if columns is None or not self.policy.normalize_observations:
+            return columns
+        return (*columns, "observations")
 
     def _tried_alone(self, runner: Runner, sets: np.ndarray, updates: list[Any]) -> Sequence[Any]:
         try:
