@@ -1,4 +1,4 @@
-"""Networks of one's own in agents and at the command line: they learn, in any number of workers, and are found again."""
+"""Networks of one's own in agents and at the command line: they learn, in any number of workers, and are kept."""
 
 from __future__ import annotations
 
