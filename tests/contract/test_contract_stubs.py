@@ -134,7 +134,8 @@ def test_the_options_of_each_algorithm_are_keywords_of_agent(stubs):
             if option.choices:
                 kind = f"Literal[{', '.join(map(repr, option.choices))}]"
             kind = f"Sequence[{kind}]" if option.many else kind
-            assert keys[name][0] == kind + " | None" * option.optional, (algo, name)
+            kind = "Any" if name in stubs._OBJECTS else kind + " | None" * option.optional
+            assert keys[name][0] == kind, (algo, name)
             default = list(option.default) if isinstance(option.default, tuple) else option.default
             end = "Set by the preset." if option.default is MISSING else f"Without a preset: {default!r}."
             text = re.sub(r"\bnull\b", "None", f"{option.help} {end}")

@@ -24,6 +24,7 @@ from metaroll.configs.algorithms import (
     Domains,
     GoalReplay,
     HeldOutTasks,
+    OwnNetwork,
     PolicyNetworks,
     ReluNetworks,
     Replay,
@@ -68,6 +69,7 @@ from metaroll.training.algorithms.building import (
     is_discrete,
     make_policy,
     network_generator,
+    own_body,
     training_tasks,
 )
 from metaroll.training.algorithms.evolution import search_row
@@ -102,6 +104,7 @@ __all__ = [
     "Number",
     "OffPolicyLearner",
     "OnPolicyData",
+    "OwnNetwork",
     "PPOData",
     "PPONets",
     "Part",
@@ -154,6 +157,7 @@ __all__ = [
     "make_policy",
     "network_generator",
     "off_policy_row",
+    "own_body",
     "pad_rollouts",
     "padded_trials",
     "parts",

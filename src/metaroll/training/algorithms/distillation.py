@@ -21,6 +21,8 @@ from metaroll.training.algorithms import building, ppo
 from metaroll.training.algorithms.algorithm import Algorithm, Values, Work
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.run.run_state import fingerprint_of, load_algorithm
+from metaroll.training.store.ownership import is_own, network_of
+from metaroll.training.store.run_folder import read_config
 from metaroll.training.store.snapshots import Snapshot, load_snapshot
 from metaroll.types import EnvSpec, EnvUpdate
 
@@ -85,6 +87,12 @@ def _load_teacher(given: BuildOptions, networks: DistilledNetworks) -> Normalize
     found = snapshot.manifest["config"]
     if found["env"] != given.env.name:
         raise networks.wrong("teacher", f"have been trained in {given.env}", f"that was in {found['env']}")
+    if network_of(found) is not None and not is_own(read_config(Path(str(networks.teacher)).expanduser())):
+        raise networks.wrong(
+            "teacher",
+            "be a run of this installation where it has a network of its own",
+            f"it would execute the module of {network_of(found)!r}",
+        )
     # Its tasks are not needed any more, but tell PPO that there are some.
     algo = ppo.ROWS[found["algo"]].build(
         replace(BuildOptions.of(found, given.env), device="cpu"), [lambda env: env], []
