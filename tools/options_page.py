@@ -18,7 +18,7 @@ from metaroll.concepts import CONCEPTS, Concept
 from metaroll.config import MISSING, Config, Option, options_of
 from metaroll.configs.evaluation import EvaluationConfig, MetaEvaluationConfig
 from metaroll.configs.run import RunConfig
-from metaroll.configs.table import CONFIGS, evaluation_config, run_options
+from metaroll.configs.table import evaluation_config, parts_of_algorithm, run_options
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, purpose
 
 __all__ = ["PAGE", "page_text"]
@@ -72,7 +72,7 @@ def page_text() -> str:
     for title, config in _SHARED.items():
         parts.append(f"\n## {title}\n\nConfig: {_name_of(config)}.\n\n{_options_table(options_of(config))}")
     for name in ALGORITHM_NAMES:
-        shown = ", ".join(map(_name_of, CONFIGS[name]))
+        shown = ", ".join(map(_name_of, parts_of_algorithm(name)))
         table = _options_table(option for option in run_options(name) if option.section == "algorithm")
         evaluation = next(title for title, config in _SHARED.items() if config is evaluation_config(name))
         link = f"[{evaluation}](#{evaluation.lower().replace(' ', '-')})"

@@ -91,11 +91,19 @@ class Source:
 
     @cached_property
     def folder_imports(self) -> dict[str, set[str]]:
-        """Folder -> the other folders that its modules import; ``__init__`` and ``__main__`` are doors, not counted."""
+        """Folder -> the other folders that its modules import; ``__init__`` and ``__main__`` are doors, not counted.
+
+        A folder that holds a door alone stands for what that imports.
+        """
         found: dict[str, set[str]] = {folder: set() for folder in self.folders}
+
+        def behind(name: str) -> set[str]:
+            folder = self.modules[name].folder
+            return {folder} if folder in found else set[str]().union(*map(behind, self.imports[name]))
+
         for name, module in self.modules.items():
             if not (module.is_init or module.path == "__main__.py"):
-                found[module.folder] |= {self.modules[other].folder for other in self.imports[name]} - {module.folder}
+                found[module.folder] |= set[str]().union(*map(behind, self.imports[name])) - {module.folder}
         return found
 
 

@@ -22,7 +22,8 @@ from typing import Any
 
 from metaroll.config import MISSING, Config, Option, options_of
 from metaroll.configs.run import RunConfig
-from metaroll.configs.table import CONFIGS, evaluation_config, run_options
+from metaroll.configs.table import evaluation_config, parts_of_algorithm, run_options
+from metaroll.training.algorithms.registry import ALGORITHM_NAMES
 
 __all__ = ["AGENT", "FAMILIES", "STUB", "agent_text", "families_text", "stub_text"]
 
@@ -89,7 +90,7 @@ def agent_text(source: str) -> str:
     overloads = (
         f'@overload\ndef agent(algo: Literal["{name}"], env: Any, '
         f"**options: Unpack[{_options_name(name)}]) -> Agent: ...\n"
-        for name in CONFIGS
+        for name in ALGORITHM_NAMES
     )
     classes = _class("Folders", [], folders), *_option_classes()
     parts = (_AGENT_HEAD, *classes, "\n", *overloads, "@overload\n", *signature)
@@ -109,13 +110,14 @@ def families_text() -> str:
 def _option_classes() -> Iterator[str]:
     """A class for the options of each algorithm, behind those of the configs of which it has all fields."""
     texts: dict[str, dict[str, list[str]]] = {}
-    for name in CONFIGS:
+    for name in ALGORITHM_NAMES:
         for option in run_options(name):
             texts.setdefault(option.name, {}).setdefault(_text(option), []).append(name)
     written = set[type]()
-    for name in CONFIGS:
+    for name in ALGORITHM_NAMES:
         wanted = {option.name: option for option in run_options(name)}
-        parts = [part for kind in (RunConfig, *CONFIGS[name], evaluation_config(name)) for part in _whole(kind, wanted)]
+        kinds = (RunConfig, *parts_of_algorithm(name), evaluation_config(name))
+        parts = [part for kind in kinds for part in _whole(kind, wanted)]
         bases = [part for part in parts if not any(part is not other and issubclass(other, part) for other in parts)]
         for kind in (kind for base in bases for kind in reversed(base.__mro__) if _is_config(kind)):
             if kind not in written:

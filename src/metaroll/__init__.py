@@ -217,7 +217,7 @@ _MODULES = {
     "learners.off_policy.choosing": ["DQN"],
     "learners.off_policy.deterministic": ["DDPG", "TD3"],
     "learners.off_policy.networks": ["Critics"],
-    "learners.off_policy.quantile": ["TQC"],
+    "contrib.tqc": ["TQC"],
     "learners.off_policy.recurrent_soft": ["RecurrentSAC"],
     "learners.off_policy.segments": ["RecurrentCritics"],
     "learners.off_policy.soft": ["SAC"],

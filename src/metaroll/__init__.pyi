@@ -5,6 +5,7 @@ from metaroll import plugins as plugins
 from metaroll import testing as testing
 from metaroll._agent import agent
 from metaroll.compat.constructors import CEM, CMAES, PEARL, MetaEvaluator, OffPolicyRLAlgorithm
+from metaroll.contrib.tqc import TQC
 from metaroll.data.data_format import cat_to_format, new_tuple, stack_to_format, to_format
 from metaroll.data.logs.importing import load_log
 from metaroll.data.logs.lags import log_lag
@@ -133,7 +134,6 @@ from metaroll.learners.maml.outer import DICEOuter, EMAMLOuter, ProMPOuter, TRPO
 from metaroll.learners.off_policy.choosing import DQN
 from metaroll.learners.off_policy.deterministic import DDPG, TD3
 from metaroll.learners.off_policy.networks import Critics
-from metaroll.learners.off_policy.quantile import TQC
 from metaroll.learners.off_policy.recurrent_soft import RecurrentSAC
 from metaroll.learners.off_policy.segments import RecurrentCritics
 from metaroll.learners.off_policy.soft import SAC

@@ -13,13 +13,13 @@ import pytest
 import torch
 from torch import tensor
 
+from metaroll import TQC
 from metaroll.errors import ShapeError, UnknownNameError
 from metaroll.functional.gradients.actor_critic import expected_values
 from metaroll.learners.off_policy import soft_discrete
 from metaroll.learners.off_policy.configs import SoftUpdate
 from metaroll.learners.off_policy.exploring import ChoiceExploration
 from metaroll.learners.off_policy.networks import Critics
-from metaroll.learners.off_policy.quantile import TQC
 from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.off_policy.soft import SAC, SoftObjective, SoftTrainer
 from metaroll.learners.off_policy.soft_discrete import DiscreteSAC

@@ -1,6 +1,12 @@
-"""All configs: what can be set of learners, searches, samplers, evaluations and runs. Importing them loads no torch."""
+"""All configs: what can be set of learners, searches, samplers, evaluations and runs.
+
+Importing them loads no torch, but for those of ``metaroll.contrib``, each of which stands in the file of its algorithm.
+"""
 
 from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
 
 from metaroll.configs.evaluation import EvaluationConfig, MetaEvaluationConfig
 from metaroll.configs.inference import InferenceOptions, LoopOptions
@@ -29,7 +35,6 @@ from metaroll.learners.off_policy.configs import (
     RecurrentSACConfig,
     SACConfig,
     TD3Config,
-    TQCConfig,
 )
 from metaroll.learners.on_policy.configs import EPOptConfig, PPOConfig, RL2Config
 from metaroll.learners.pearl_config import PEARLConfig
@@ -42,7 +47,10 @@ from metaroll.rollouts.configs import (
     WorkersConfig,
 )
 
-__all__ = [
+_CONTRIBUTED = {"TQCConfig": "metaroll.contrib.tqc"}
+"""Configs that stand in the file of their algorithm, which is loaded when one is first used: name -> module."""
+
+__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "ARSConfig",
     "AdamConfig",
     "CEMLearnerConfig",
@@ -77,8 +85,19 @@ __all__ = [
     "SimulationConfig",
     "Starts",
     "TD3Config",
-    "TQCConfig",
     "Trials",
     "TrustRegionConfig",
     "WorkersConfig",
+    *_CONTRIBUTED,
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _CONTRIBUTED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_CONTRIBUTED[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_CONTRIBUTED})

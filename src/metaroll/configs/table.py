@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-from metaroll import configs
+from metaroll import configs, own_code
 from metaroll.config import Config, Option, options_of
 from metaroll.configs.algorithms import (
     DICEOuterChoice,
@@ -65,7 +65,6 @@ CONFIGS: Mapping[str, Parts] = {
     "ddpg": (configs.DDPGConfig, *_OFF_POLICY),
     "td3": (configs.TD3Config, *_OFF_POLICY),
     "sac": (configs.SACConfig, *_OFF_POLICY),
-    "tqc": (configs.TQCConfig, *_OFF_POLICY),
     "rsac": (configs.RecurrentSACConfig, ReluNetworks, Domains, Replay),
     "hill-climbing": (configs.HillClimbingConfig, TanhNetworks, HeldOutDomains),
 }
@@ -74,39 +73,59 @@ CONFIGS: Mapping[str, Parts] = {
 ADAPTING = ("pearl", "rl2", "maml", "promp", "dice")
 """Names of algorithms that adapt to tasks."""
 
-_HIDDEN: Mapping[str, frozenset[str]] = {
+_HIDDEN: Mapping[str, Sequence[str]] = {
     # An epoch is a number of trials, each of a task of its own, which the wrapper limits.
-    "rl2": frozenset(("domain_params", "gradients", "privileged", "steps_per_epoch", "tasks_per_epoch")),
-    "epopt": frozenset(("steps_per_epoch", "tasks_per_epoch")),
-    "rsac": frozenset(("n_step",)),
+    "rl2": ("domain_params", "gradients", "privileged", "steps_per_epoch", "tasks_per_epoch"),
+    "epopt": ("steps_per_epoch", "tasks_per_epoch"),
+    "rsac": ("n_step",),
 }
 """Fields that an algorithm fills itself."""
 
 
-_others: dict[str, tuple[Parts, bool]] = {}
-"""The same of algorithms of others that have been loaded: name -> configs, and whether it adapts."""
+class _Plugin(NamedTuple):
+    """The same of an algorithm that is a plug-in."""
+
+    configs: Parts
+    adapts: bool
+    hidden: Sequence[str]
 
 
-def add_algorithm(name: str, parts: Parts, adapting: bool) -> None:
-    """Know an algorithm of somebody else."""
-    if _others.get(name) != (parts, adapting):
-        _others[name] = parts, adapting
+_plugins: dict[str, _Plugin] = {}
+"""Those that have been loaded, by name."""
+
+
+def add_algorithm(name: str, parts: Parts, adapting: bool, hidden: Sequence[str] = ()) -> None:
+    """Know an algorithm that is a plug-in."""
+    plugin = _Plugin(parts, adapting, hidden)
+    if _plugins.get(name) != plugin:
+        _plugins[name] = plugin
         run_options.cache_clear()
 
 
 def is_known(name: str) -> bool:
     """Whether the options of an algorithm are known: it is ours, or has been loaded."""
-    return name in CONFIGS or name in _others
+    return name in CONFIGS or name in _plugins or name in own_code.contributed()
 
 
 def adapts(name: str) -> bool:
     """Whether an algorithm adapts to tasks."""
-    return name in ADAPTING if name in CONFIGS else _others[name][1]
+    return name in ADAPTING if name in CONFIGS else _plugin(name).adapts
 
 
 def parts_of_algorithm(name: str) -> Parts:
     """Configs of what can be set of an algorithm, of which the first counts where two have a field."""
-    return CONFIGS[name] if name in CONFIGS else _others[name][0]
+    return CONFIGS[name] if name in CONFIGS else _plugin(name).configs
+
+
+def _plugin(name: str) -> _Plugin:
+    """A plug-in that has been loaded, or is declared by metaroll itself, and then loaded now."""
+    if name not in _plugins:
+        row = own_code.attribute_of(own_code.contributed()[name], "algorithm")
+        if isinstance(row, type):
+            add_algorithm(name, (row, *SEARCH), False)
+        else:
+            add_algorithm(name, row.configs, row.adapts, row.hidden)
+    return _plugins[name]
 
 
 def evaluation_config(name: str) -> type[configs.EvaluationConfig | configs.MetaEvaluationConfig]:
@@ -123,7 +142,8 @@ def run_options(name: str) -> tuple[Option, ...]:
         "algorithm": parts_of_algorithm(name),
         "evaluation": (evaluation,),
     }
-    hidden, options = _HIDDEN.get(name, frozenset()), dict[str, Option]()
+    hidden = _HIDDEN.get(name, ()) if name in CONFIGS else _plugin(name).hidden
+    options = dict[str, Option]()
     for section, parts in sections.items():
         for option in (option for config in parts for option in options_of(config)):
             if option.name not in hidden and option.name not in options:

@@ -29,12 +29,24 @@ from metaroll.configs.algorithms import (
     Replay,
     TanhNetworks,
 )
+from metaroll.functional.gradients.actor_critic import bootstrapped, soft_values
+from metaroll.functional.gradients.quantiles import quantile_huber_loss, smallest_atoms
 from metaroll.functional.search.base import Search, SearchState
-from metaroll.learners.off_policy.base import Made, OffPolicyLearner
+from metaroll.learners.off_policy.base import Made, OffPolicyLearner, require_box
 from metaroll.learners.off_policy.exploring import BoxExploration, Exploration
+from metaroll.learners.off_policy.networks import check_policy, critics_of, encoders_of
 from metaroll.learners.off_policy.replay import TransitionBatch
-from metaroll.learners.off_policy.trainer import ReplayTrainer, Trained
+from metaroll.learners.off_policy.soft import (
+    PolicyLosses,
+    SoftNets,
+    SoftObjective,
+    SoftTrainer,
+    descend_entropy,
+    soft_settings,
+)
+from metaroll.learners.off_policy.trainer import CriticLosses, ReplayTrainer, Trained
 from metaroll.learners.training import EpochLearner, Learner, Progress, TrainingTasks, train
+from metaroll.seeding import derive_seed, torch_generator
 from metaroll.training.algorithms.algorithm import API, Algorithm, Values, Work
 from metaroll.training.algorithms.building import (
     BuildOptions,
@@ -50,7 +62,7 @@ from metaroll.training.algorithms.building import (
     training_tasks,
 )
 from metaroll.training.algorithms.evolution import search_row
-from metaroll.training.algorithms.off_policy import off_policy_row
+from metaroll.training.algorithms.off_policy import Networks, actor_and_critics, off_policy_row
 from metaroll.training.algorithms.others import PluginError
 
 __all__ = [
@@ -62,6 +74,7 @@ __all__ = [
     "BuildOptions",
     "Config",
     "Count",
+    "CriticLosses",
     "Domains",
     "EpochLearner",
     "Exploration",
@@ -69,9 +82,11 @@ __all__ = [
     "HeldOutTasks",
     "Learner",
     "Made",
+    "Networks",
     "Number",
     "OffPolicyLearner",
     "PluginError",
+    "PolicyLosses",
     "PolicyNetworks",
     "Positive",
     "Progress",
@@ -81,6 +96,9 @@ __all__ = [
     "Search",
     "SearchState",
     "Share",
+    "SoftNets",
+    "SoftObjective",
+    "SoftTrainer",
     "TanhNetworks",
     "Trained",
     "TrainingTasks",
@@ -91,7 +109,14 @@ __all__ = [
     "Weight",
     "Whole",
     "Work",
+    "actor_and_critics",
+    "bootstrapped",
+    "check_policy",
     "common_arguments",
+    "critics_of",
+    "derive_seed",
+    "descend_entropy",
+    "encoders_of",
     "env_sizes",
     "family_sizes",
     "family_tasks",
@@ -101,8 +126,14 @@ __all__ = [
     "network_generator",
     "off_policy_row",
     "parts_of",
+    "quantile_huber_loss",
+    "require_box",
     "search_row",
+    "smallest_atoms",
+    "soft_settings",
+    "soft_values",
     "spec_of",
+    "torch_generator",
     "train",
     "training_tasks",
 ]

@@ -30,7 +30,6 @@ __all__ = [
     "SACConfig",
     "SoftUpdate",
     "TD3Config",
-    "TQCConfig",
     "ValueUpdate",
 ]
 
@@ -190,20 +189,6 @@ class SACConfig(PrioritiesConfig, RandomFirst, SoftUpdate, OffPolicyConfig):
     """Settings of ``SAC`` and ``DiscreteSAC``."""
 
     complete = True
-
-
-@dataclass(frozen=True, kw_only=True)
-class TQCConfig(SACConfig):
-    """Settings of ``TQC``."""
-
-    num_critics: Annotated[Whole, "Number of critics."] = 5
-    num_atoms: Annotated[Whole, "Number of atoms of each."] = 25
-    dropped_atoms: Annotated[Count, "Atoms for each critic that are left out of targets, the largest of all."] = 2
-
-    def check(self) -> None:
-        super().check()
-        if self.dropped_atoms >= self.num_atoms:
-            raise self.wrong("dropped_atoms", f"be less than {self.shown('num_atoms')}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,6 @@ from metaroll.learners.off_policy.choosing import DQN
 from metaroll.learners.off_policy.configs import OffPolicyConfig, PrioritiesConfig
 from metaroll.learners.off_policy.deterministic import DDPG, TD3
 from metaroll.learners.off_policy.networks import Critics, encoders_of
-from metaroll.learners.off_policy.quantile import TQC
 from metaroll.learners.off_policy.recurrent_soft import RecurrentSAC
 from metaroll.learners.off_policy.segments import RecurrentCritics
 from metaroll.learners.off_policy.soft import SAC
@@ -40,7 +39,7 @@ from metaroll.training.algorithms.algorithm import Algorithm, Values, Work
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.types import EnvSpec, EnvUpdate
 
-__all__ = ["ROWS", "off_policy_row"]
+__all__ = ["ROWS", "Networks", "actor_and_critics", "off_policy_row"]
 
 Networks = tuple[ActingPolicy | None, torch.nn.Module | None]
 """A policy and its Q function; ``None``: the learner's own, or it says what is wrong with the spaces."""
@@ -114,13 +113,22 @@ def _how(given: BuildOptions) -> tuple[tuple[int, ...], str, dict[str, Any]]:
     return given.hidden_sizes, activation, {"init": given.init, "generator": building.network_generator(given)}
 
 
-def _critics_and(
+def actor_and_critics(
     policy: type[DeterministicMLPPolicy | TanhGaussianMLPPolicy | CategoricalMLPPolicy],
     num_critics: int,
     spec: EnvSpec,
     given: BuildOptions,
     num_atoms: int | None = None,
 ) -> Networks:
+    """A policy and critics as the options say; none for other actions than those of ``policy``.
+
+    Args:
+        policy: Class of the policy.
+        num_critics: Number of critics.
+        spec: The spaces.
+        given: Hidden layers, their activation and initialization.
+        num_atoms: What each critic says instead of one value.
+    """
     if not (building.is_discrete(spec) if policy is CategoricalMLPPolicy else building.is_continuous(spec)):
         return None, None  # the learner says what is wrong
     sizes, activation, options = _how(given)
@@ -143,21 +151,16 @@ def _goal_functions(env: str) -> tuple[Callable[..., Any], Callable[..., Any] | 
 
 
 def _deterministic(num_critics: int, spec: EnvSpec, given: BuildOptions) -> Networks:
-    return _critics_and(DeterministicMLPPolicy, num_critics, spec, given)
+    return actor_and_critics(DeterministicMLPPolicy, num_critics, spec, given)
 
 
 def _soft(spec: EnvSpec, given: BuildOptions) -> Networks:
     chooses = building.is_discrete(spec)
-    return _critics_and(CategoricalMLPPolicy if chooses else TanhGaussianMLPPolicy, 2, spec, given)
+    return actor_and_critics(CategoricalMLPPolicy if chooses else TanhGaussianMLPPolicy, 2, spec, given)
 
 
 def _soft_learner(spec: EnvSpec) -> Kind:
     return DiscreteSAC if building.is_discrete(spec) else SAC
-
-
-def _quantiles(spec: EnvSpec, given: BuildOptions) -> Networks:
-    values = given.values
-    return _critics_and(TanhGaussianMLPPolicy, values["num_critics"], spec, given, values["num_atoms"])
 
 
 def _recurrent(spec: EnvSpec, given: BuildOptions) -> Networks:
@@ -205,7 +208,6 @@ ROWS = {
         off_policy_row("ddpg", DDPG, functools.partial(_deterministic, 1)),
         off_policy_row("td3", TD3, functools.partial(_deterministic, 2)),
         off_policy_row("sac", SAC, _soft, _soft_learner),
-        off_policy_row("tqc", TQC, _quantiles),
         off_policy_row("rsac", RecurrentSAC, _recurrent),
     )
 }
