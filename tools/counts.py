@@ -55,13 +55,10 @@ OUTSIDE_CORE = {
     "functional/series/real_delays.py": "lab: only logs use it",
     "functional/series/row_times.py": "lab: only logs use it",
     "functional/series/signals.py": "lab: only logs use it",
-    "learners/distillation.py": "contrib: distillation",
-    "learners/on_policy/epopt.py": "contrib: EPOpt",
     "learners/off_policy/recurrent_soft.py": "contrib: recurrent SAC",
     "learners/off_policy/segments.py": "contrib: only recurrent SAC uses it",
     "learners/off_policy/soft_discrete.py": "contrib: discrete SAC",
     "rollouts/single/interactive.py": "lab: asks what to watch next",
-    "training/algorithms/distillation.py": "contrib: distillation",
     "training/comparing/": "lab: compare",
     "training/display/": "lab: displays",
     "training/evaluation/group_comparison.py": "lab: compare",
@@ -85,7 +82,7 @@ is split. An entry that nothing matches is a breach.
 """
 
 MOVED = {
-    "learners/epopt.py": "learners/on_policy/epopt.py",
+    "learners/epopt.py": "contrib/epopt.py",
     "learners/off_policy/soft_losses.py": "learners/off_policy/soft_discrete.py",
 }
 """Where modules of the commits that are compared with lay, and where they (or most of their users) lie now."""

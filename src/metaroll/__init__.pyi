@@ -5,6 +5,8 @@ from metaroll import plugins as plugins
 from metaroll import testing as testing
 from metaroll._agent import agent
 from metaroll.compat.constructors import CEM, CMAES, PEARL, MetaEvaluator, OffPolicyRLAlgorithm
+from metaroll.contrib.distillation import Distillation
+from metaroll.contrib.epopt import EPOpt
 from metaroll.contrib.tqc import TQC
 from metaroll.data.data_format import cat_to_format, new_tuple, stack_to_format, to_format
 from metaroll.data.logs.importing import load_log
@@ -126,7 +128,6 @@ from metaroll.inference.priors import Prior, as_prior
 from metaroll.inference.standardization import FeatureStandardizer
 from metaroll.inference.verdicts import Verdict
 from metaroll.learners.base import NOP, MetaRLAlgorithm, RLAlgorithm
-from metaroll.learners.distillation import Distillation
 from metaroll.learners.evolution import Evolution
 from metaroll.learners.hill_climbing import HillClimbing
 from metaroll.learners.maml.learner import MAML
@@ -138,7 +139,6 @@ from metaroll.learners.off_policy.recurrent_soft import RecurrentSAC
 from metaroll.learners.off_policy.segments import RecurrentCritics
 from metaroll.learners.off_policy.soft import SAC
 from metaroll.learners.off_policy.soft_discrete import DiscreteSAC
-from metaroll.learners.on_policy.epopt import EPOpt
 from metaroll.learners.on_policy.ppo import PPO
 from metaroll.learners.on_policy.rl2 import RL2
 from metaroll.learners.trials import Trials

@@ -19,7 +19,6 @@ from metaroll.functional.search.configs import (
     Starts,
 )
 from metaroll.inference.configs import EstimatorConfig
-from metaroll.learners.distillation_config import DistillationConfig
 from metaroll.learners.evolution_configs import (
     CEMLearnerConfig,
     CMAESLearnerConfig,
@@ -36,7 +35,7 @@ from metaroll.learners.off_policy.configs import (
     SACConfig,
     TD3Config,
 )
-from metaroll.learners.on_policy.configs import EPOptConfig, PPOConfig, RL2Config
+from metaroll.learners.on_policy.configs import PPOConfig, RL2Config
 from metaroll.learners.pearl_config import PEARLConfig
 from metaroll.rollouts.configs import (
     EngineConfig,
@@ -47,7 +46,11 @@ from metaroll.rollouts.configs import (
     WorkersConfig,
 )
 
-_CONTRIBUTED = {"TQCConfig": "metaroll.contrib.tqc"}
+_CONTRIBUTED = {
+    "DistillationConfig": "metaroll.contrib.distillation",
+    "EPOptConfig": "metaroll.contrib.epopt",
+    "TQCConfig": "metaroll.contrib.tqc",
+}
 """Configs that stand in the file of their algorithm, which is loaded when one is first used: name -> module."""
 
 __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
@@ -57,8 +60,6 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "CMAESLearnerConfig",
     "DDPGConfig",
     "DQNConfig",
-    "DistillationConfig",
-    "EPOptConfig",
     "EngineConfig",
     "EstimatorConfig",
     "EvaluationConfig",

@@ -11,7 +11,6 @@ from metaroll import configs, own_code
 from metaroll.config import Config, Option, options_of
 from metaroll.configs.algorithms import (
     DICEOuterChoice,
-    DistilledNetworks,
     Domains,
     GoalReplay,
     HeldOutDomains,
@@ -22,7 +21,6 @@ from metaroll.configs.algorithms import (
     ReluNetworks,
     Replay,
     TanhNetworks,
-    TaughtDomains,
     TrialSizes,
 )
 
@@ -53,8 +51,6 @@ CONFIGS: Mapping[str, Parts] = {
     "promp": (configs.ProMPConfig, *_META),
     "dice": (DICEOuterChoice, configs.AdamConfig, *_META),
     "ppo": (configs.PPOConfig, PolicyNetworks, Domains),
-    "epopt": (configs.EPOptConfig, configs.PPOConfig, PolicyNetworks, Domains),
-    "distill": (configs.DistillationConfig, DistilledNetworks, TaughtDomains),
     "cmaes": (configs.CMAESLearnerConfig, *SEARCH),
     "cem": (configs.CEMLearnerConfig, *SEARCH),
     "ars": (configs.ARSConfig, *SEARCH),
@@ -76,7 +72,6 @@ ADAPTING = ("pearl", "rl2", "maml", "promp", "dice")
 _HIDDEN: Mapping[str, Sequence[str]] = {
     # An epoch is a number of trials, each of a task of its own, which the wrapper limits.
     "rl2": ("domain_params", "gradients", "privileged", "steps_per_epoch", "tasks_per_epoch"),
-    "epopt": ("steps_per_epoch", "tasks_per_epoch"),
     "rsac": ("n_step",),
 }
 """Fields that an algorithm fills itself."""

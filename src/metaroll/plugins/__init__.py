@@ -6,6 +6,7 @@ time; what is written with these names goes on working as long as ``API`` is the
 
 from __future__ import annotations
 
+from metaroll.checks import check_seed
 from metaroll.config import (
     Added,
     Bounds,
@@ -16,11 +17,14 @@ from metaroll.config import (
     Share,
     UnusedWhere,
     UsedWhere,
+    Was,
     Weight,
     Whole,
+    config_of,
     parts_of,
 )
 from metaroll.configs.algorithms import (
+    DomainRanges,
     Domains,
     GoalReplay,
     HeldOutTasks,
@@ -28,10 +32,16 @@ from metaroll.configs.algorithms import (
     ReluNetworks,
     Replay,
     TanhNetworks,
+    TrainTasks,
 )
+from metaroll.data.rollouts import Rollouts
+from metaroll.errors import DataError, SnapshotError, option_name, option_text
+from metaroll.functional.cvar import full_set_metrics, worst_indices
 from metaroll.functional.gradients.actor_critic import bootstrapped, soft_values
 from metaroll.functional.gradients.quantiles import quantile_huber_loss, smallest_atoms
+from metaroll.functional.running_moments import Moments, add_rows
 from metaroll.functional.search.base import Search, SearchState
+from metaroll.learners.base import Evaluated, NewData, ScaledActions
 from metaroll.learners.off_policy.base import Made, OffPolicyLearner, require_box
 from metaroll.learners.off_policy.exploring import BoxExploration, Exploration
 from metaroll.learners.off_policy.networks import check_policy, critics_of, encoders_of
@@ -45,8 +55,32 @@ from metaroll.learners.off_policy.soft import (
     soft_settings,
 )
 from metaroll.learners.off_policy.trainer import CriticLosses, ReplayTrainer, Trained
-from metaroll.learners.training import EpochLearner, Learner, Progress, TrainingTasks, train
-from metaroll.seeding import derive_seed, torch_generator
+from metaroll.learners.runner import Runner
+from metaroll.learners.snapshots import (
+    check_entries,
+    fingerprint_of,
+    load_optimizer_tree,
+    load_or_keep,
+    optimizer_tree,
+    shapes_of,
+    weights_of,
+)
+from metaroll.learners.training import (
+    KNOWN_EPOCHS,
+    EpochLearner,
+    Learner,
+    Progress,
+    TrainingTasks,
+    episode_metrics,
+    horizon_of,
+    refuse_non_finite,
+    train,
+)
+from metaroll.policies.acting import ActingPolicy
+from metaroll.policies.normalized import widened_spec
+from metaroll.processing.on_policy import collect_on_policy, pad_rollouts, rollout_groups
+from metaroll.processing.relabel import label_actions
+from metaroll.seeding import derive_seed, fresh_seed, torch_generator
 from metaroll.training.algorithms.algorithm import API, Algorithm, Values, Work
 from metaroll.training.algorithms.building import (
     BuildOptions,
@@ -64,9 +98,14 @@ from metaroll.training.algorithms.building import (
 from metaroll.training.algorithms.evolution import search_row
 from metaroll.training.algorithms.off_policy import Networks, actor_and_critics, off_policy_row
 from metaroll.training.algorithms.others import PluginError
+from metaroll.training.algorithms.registry import get_algorithm
+from metaroll.training.algorithms.trained import TrainedRun
+from metaroll.types import Policy
 
 __all__ = [
     "API",
+    "KNOWN_EPOCHS",
+    "ActingPolicy",
     "Added",
     "Algorithm",
     "Bounds",
@@ -75,17 +114,23 @@ __all__ = [
     "Config",
     "Count",
     "CriticLosses",
+    "DataError",
+    "DomainRanges",
     "Domains",
     "EpochLearner",
+    "Evaluated",
     "Exploration",
     "GoalReplay",
     "HeldOutTasks",
     "Learner",
     "Made",
+    "Moments",
     "Networks",
+    "NewData",
     "Number",
     "OffPolicyLearner",
     "PluginError",
+    "Policy",
     "PolicyLosses",
     "PolicyNetworks",
     "Positive",
@@ -93,42 +138,70 @@ __all__ = [
     "ReluNetworks",
     "Replay",
     "ReplayTrainer",
+    "Rollouts",
+    "Runner",
+    "ScaledActions",
     "Search",
     "SearchState",
     "Share",
+    "SnapshotError",
     "SoftNets",
     "SoftObjective",
     "SoftTrainer",
     "TanhNetworks",
+    "TrainTasks",
     "Trained",
+    "TrainedRun",
     "TrainingTasks",
     "TransitionBatch",
     "UnusedWhere",
     "UsedWhere",
     "Values",
+    "Was",
     "Weight",
     "Whole",
     "Work",
     "actor_and_critics",
+    "add_rows",
     "bootstrapped",
+    "check_entries",
     "check_policy",
+    "check_seed",
+    "collect_on_policy",
     "common_arguments",
+    "config_of",
     "critics_of",
     "derive_seed",
     "descend_entropy",
     "encoders_of",
     "env_sizes",
+    "episode_metrics",
     "family_sizes",
     "family_tasks",
+    "fingerprint_of",
+    "fresh_seed",
+    "full_set_metrics",
+    "get_algorithm",
+    "horizon_of",
     "is_continuous",
     "is_discrete",
+    "label_actions",
+    "load_optimizer_tree",
+    "load_or_keep",
     "make_policy",
     "network_generator",
     "off_policy_row",
+    "optimizer_tree",
+    "option_name",
+    "option_text",
+    "pad_rollouts",
     "parts_of",
     "quantile_huber_loss",
+    "refuse_non_finite",
     "require_box",
+    "rollout_groups",
     "search_row",
+    "shapes_of",
     "smallest_atoms",
     "soft_settings",
     "soft_values",
@@ -136,4 +209,7 @@ __all__ = [
     "torch_generator",
     "train",
     "training_tasks",
+    "weights_of",
+    "widened_spec",
+    "worst_indices",
 ]

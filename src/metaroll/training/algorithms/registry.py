@@ -73,10 +73,8 @@ def get_algorithm(name: str) -> Algorithm:
             from metaroll.training.algorithms import rl2 as rows
         case "maml" | "promp" | "dice":
             from metaroll.training.algorithms import maml as rows
-        case "ppo" | "epopt":
+        case "ppo":
             from metaroll.training.algorithms import ppo as rows
-        case "distill":
-            from metaroll.training.algorithms import distillation as rows
         case "cmaes" | "cem" | "ars" | "es" | "pgpe" | "snes":
             from metaroll.training.algorithms import evolution as rows
         case "dqn" | "ddpg" | "td3" | "sac" | "rsac":
