@@ -57,7 +57,6 @@ OUTSIDE_CORE = {
     "functional/series/signals.py": "lab: only logs use it",
     "learners/off_policy/recurrent_soft.py": "contrib: recurrent SAC",
     "learners/off_policy/segments.py": "contrib: only recurrent SAC uses it",
-    "learners/off_policy/soft_discrete.py": "contrib: discrete SAC",
     "rollouts/single/interactive.py": "lab: asks what to watch next",
     "training/comparing/": "lab: compare",
     "training/display/": "lab: displays",
@@ -83,7 +82,7 @@ is split. An entry that nothing matches is a breach.
 
 MOVED = {
     "learners/epopt.py": "contrib/epopt.py",
-    "learners/off_policy/soft_losses.py": "learners/off_policy/soft_discrete.py",
+    "learners/off_policy/soft_losses.py": "contrib/discrete_sac.py",
 }
 """Where modules of the commits that are compared with lay, and where they (or most of their users) lie now."""
 

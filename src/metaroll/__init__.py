@@ -221,7 +221,7 @@ _MODULES = {
     "learners.off_policy.recurrent_soft": ["RecurrentSAC"],
     "learners.off_policy.segments": ["RecurrentCritics"],
     "learners.off_policy.soft": ["SAC"],
-    "learners.off_policy.soft_discrete": ["DiscreteSAC"],
+    "contrib.discrete_sac": ["DiscreteSAC"],
     "learners.on_policy.ppo": ["PPO"],
     "learners.on_policy.rl2": ["RL2"],
     "learners.trials": ["Trials"],

@@ -5,6 +5,7 @@ from metaroll import plugins as plugins
 from metaroll import testing as testing
 from metaroll._agent import agent
 from metaroll.compat.constructors import CEM, CMAES, PEARL, MetaEvaluator, OffPolicyRLAlgorithm
+from metaroll.contrib.discrete_sac import DiscreteSAC
 from metaroll.contrib.distillation import Distillation
 from metaroll.contrib.epopt import EPOpt
 from metaroll.contrib.tqc import TQC
@@ -138,7 +139,6 @@ from metaroll.learners.off_policy.networks import Critics
 from metaroll.learners.off_policy.recurrent_soft import RecurrentSAC
 from metaroll.learners.off_policy.segments import RecurrentCritics
 from metaroll.learners.off_policy.soft import SAC
-from metaroll.learners.off_policy.soft_discrete import DiscreteSAC
 from metaroll.learners.on_policy.ppo import PPO
 from metaroll.learners.on_policy.rl2 import RL2
 from metaroll.learners.trials import Trials

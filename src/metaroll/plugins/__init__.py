@@ -6,7 +6,7 @@ time; what is written with these names goes on working as long as ``API`` is the
 
 from __future__ import annotations
 
-from metaroll.checks import check_seed
+from metaroll.checks import check_number, check_seed
 from metaroll.config import (
     Added,
     Bounds,
@@ -37,13 +37,21 @@ from metaroll.configs.algorithms import (
 from metaroll.data.rollouts import Rollouts
 from metaroll.errors import DataError, SnapshotError, option_name, option_text
 from metaroll.functional.cvar import full_set_metrics, worst_indices
-from metaroll.functional.gradients.actor_critic import bootstrapped, soft_values
+from metaroll.functional.gradients.actor_critic import (
+    bootstrapped,
+    chosen_values,
+    chosen_values_gradient,
+    critics_loss_gradient,
+    expected_values,
+    expected_values_gradient,
+    soft_values,
+)
 from metaroll.functional.gradients.quantiles import quantile_huber_loss, smallest_atoms
 from metaroll.functional.running_moments import Moments, add_rows
 from metaroll.functional.search.base import Search, SearchState
 from metaroll.learners.base import Evaluated, NewData, ScaledActions
-from metaroll.learners.off_policy.base import Made, OffPolicyLearner, require_box
-from metaroll.learners.off_policy.exploring import BoxExploration, Exploration
+from metaroll.learners.off_policy.base import Made, OffPolicyLearner, require_box, require_choices
+from metaroll.learners.off_policy.exploring import BoxExploration, ChoiceExploration, Exploration
 from metaroll.learners.off_policy.networks import check_policy, critics_of, encoders_of
 from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.off_policy.soft import (
@@ -54,7 +62,7 @@ from metaroll.learners.off_policy.soft import (
     descend_entropy,
     soft_settings,
 )
-from metaroll.learners.off_policy.trainer import CriticLosses, ReplayTrainer, Trained
+from metaroll.learners.off_policy.trainer import CriticLosses, ReplayTrainer, Trained, critic_losses_of
 from metaroll.learners.runner import Runner
 from metaroll.learners.snapshots import (
     check_entries,
@@ -111,6 +119,7 @@ __all__ = [
     "Bounds",
     "BoxExploration",
     "BuildOptions",
+    "ChoiceExploration",
     "Config",
     "Count",
     "CriticLosses",
@@ -165,17 +174,24 @@ __all__ = [
     "add_rows",
     "bootstrapped",
     "check_entries",
+    "check_number",
     "check_policy",
     "check_seed",
+    "chosen_values",
+    "chosen_values_gradient",
     "collect_on_policy",
     "common_arguments",
     "config_of",
+    "critic_losses_of",
+    "critics_loss_gradient",
     "critics_of",
     "derive_seed",
     "descend_entropy",
     "encoders_of",
     "env_sizes",
     "episode_metrics",
+    "expected_values",
+    "expected_values_gradient",
     "family_sizes",
     "family_tasks",
     "fingerprint_of",
@@ -199,6 +215,7 @@ __all__ = [
     "quantile_huber_loss",
     "refuse_non_finite",
     "require_box",
+    "require_choices",
     "rollout_groups",
     "search_row",
     "shapes_of",

@@ -24,7 +24,6 @@ from metaroll.learners.off_policy.networks import Critics, encoders_of
 from metaroll.learners.off_policy.recurrent_soft import RecurrentSAC
 from metaroll.learners.off_policy.segments import RecurrentCritics
 from metaroll.learners.off_policy.soft import SAC
-from metaroll.learners.off_policy.soft_discrete import DiscreteSAC
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.deterministic import DeterministicMLPPolicy
 from metaroll.policies.encoders import holds_images
@@ -37,6 +36,7 @@ from metaroll.tasks.updates import layer_with
 from metaroll.training.algorithms import building
 from metaroll.training.algorithms.algorithm import Algorithm, Values, Work
 from metaroll.training.algorithms.building import BuildOptions
+from metaroll.training.algorithms.others import load_row
 from metaroll.types import EnvSpec, EnvUpdate
 
 __all__ = ["ROWS", "Networks", "actor_and_critics", "off_policy_row"]
@@ -48,15 +48,17 @@ Kind = type[OffPolicyLearner[Any]]
 
 
 def _build(
-    kind: Callable[[EnvSpec], Kind],
+    learner: Kind,
     networks: MakesNetworks,
+    choosing: str,
     given: BuildOptions,
     train: Any,
     test: Sequence[EnvUpdate],
 ) -> OffPolicyLearner[Any]:
     spec = building.spec_of(given.env)
+    if choosing and building.is_discrete(spec):
+        return load_row(choosing).build(given, train, test)
     check_observations(spec.observation_space)
-    learner = kind(spec)
     config = parts_of(learner.config_class, given.values)
     policy, qf = networks(spec, given)
     return learner(
@@ -155,12 +157,7 @@ def _deterministic(num_critics: int, spec: EnvSpec, given: BuildOptions) -> Netw
 
 
 def _soft(spec: EnvSpec, given: BuildOptions) -> Networks:
-    chooses = building.is_discrete(spec)
-    return actor_and_critics(CategoricalMLPPolicy if chooses else TanhGaussianMLPPolicy, 2, spec, given)
-
-
-def _soft_learner(spec: EnvSpec) -> Kind:
-    return DiscreteSAC if building.is_discrete(spec) else SAC
+    return actor_and_critics(TanhGaussianMLPPolicy, 2, spec, given)
 
 
 def _recurrent(spec: EnvSpec, given: BuildOptions) -> Networks:
@@ -183,7 +180,7 @@ def off_policy_row(
     name: str,
     learner: Kind,
     networks: MakesNetworks,
-    kind: Callable[[EnvSpec], Kind] | None = None,
+    choosing: str = "",
     **more: Any,
 ) -> Algorithm:
     """The row of an off-policy learner, which collects and replays as ours do.
@@ -192,12 +189,12 @@ def off_policy_row(
         name: Its name.
         learner: What learns; its ``config_class`` has its options, beside those of networks, replay and domains.
         networks: Policy and Q function of the spaces and the options; ``None`` for the learner's own.
-        kind: What learns the actions of a spec, where there are several.
+        choosing: Name of the plug-in that learns instead where actions are one choice.
         more: Other members of the row.
     """
     configs = CONFIGS.get(name, (learner.config_class, ReluNetworks, Domains, GoalReplay))
     usual = {"work": _work, "amount": _amount, "largest_batch": _batch_size}
-    build = functools.partial(_build, kind or (lambda _: learner), networks)
+    build = functools.partial(_build, learner, networks, choosing)
     return Algorithm(**{"name": name, "configs": configs, "learner": learner, "build": build, **usual, **more})
 
 
@@ -207,7 +204,7 @@ ROWS = {
         off_policy_row("dqn", DQN, _greedy),
         off_policy_row("ddpg", DDPG, functools.partial(_deterministic, 1)),
         off_policy_row("td3", TD3, functools.partial(_deterministic, 2)),
-        off_policy_row("sac", SAC, _soft, _soft_learner),
+        off_policy_row("sac", SAC, _soft, "discrete-sac"),
         off_policy_row("rsac", RecurrentSAC, _recurrent),
     )
 }
