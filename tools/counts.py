@@ -55,8 +55,6 @@ OUTSIDE_CORE = {
     "functional/series/real_delays.py": "lab: only logs use it",
     "functional/series/row_times.py": "lab: only logs use it",
     "functional/series/signals.py": "lab: only logs use it",
-    "learners/off_policy/recurrent_soft.py": "contrib: recurrent SAC",
-    "learners/off_policy/segments.py": "contrib: only recurrent SAC uses it",
     "rollouts/single/interactive.py": "lab: asks what to watch next",
     "training/comparing/": "lab: compare",
     "training/display/": "lab: displays",

@@ -8,6 +8,7 @@ from metaroll.compat.constructors import CEM, CMAES, PEARL, MetaEvaluator, OffPo
 from metaroll.contrib.discrete_sac import DiscreteSAC
 from metaroll.contrib.distillation import Distillation
 from metaroll.contrib.epopt import EPOpt
+from metaroll.contrib.recurrent_sac import RecurrentCritics, RecurrentSAC
 from metaroll.contrib.tqc import TQC
 from metaroll.data.data_format import cat_to_format, new_tuple, stack_to_format, to_format
 from metaroll.data.logs.importing import load_log
@@ -136,8 +137,6 @@ from metaroll.learners.maml.outer import DICEOuter, EMAMLOuter, ProMPOuter, TRPO
 from metaroll.learners.off_policy.choosing import DQN
 from metaroll.learners.off_policy.deterministic import DDPG, TD3
 from metaroll.learners.off_policy.networks import Critics
-from metaroll.learners.off_policy.recurrent_soft import RecurrentSAC
-from metaroll.learners.off_policy.segments import RecurrentCritics
 from metaroll.learners.off_policy.soft import SAC
 from metaroll.learners.on_policy.ppo import PPO
 from metaroll.learners.on_policy.rl2 import RL2

@@ -31,7 +31,6 @@ from metaroll.learners.off_policy.configs import (
     DDPGConfig,
     DQNConfig,
     OffPolicyConfig,
-    RecurrentSACConfig,
     SACConfig,
     TD3Config,
 )
@@ -49,6 +48,7 @@ from metaroll.rollouts.configs import (
 _CONTRIBUTED = {
     "DistillationConfig": "metaroll.contrib.distillation",
     "EPOptConfig": "metaroll.contrib.epopt",
+    "RecurrentSACConfig": "metaroll.contrib.recurrent_sac",
     "TQCConfig": "metaroll.contrib.tqc",
 }
 """Configs that stand in the file of their algorithm, which is loaded when one is first used: name -> module."""
@@ -77,7 +77,6 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "PPOConfig",
     "ProMPConfig",
     "RL2Config",
-    "RecurrentSACConfig",
     "RunConfig",
     "SACConfig",
     "SNESConfig",

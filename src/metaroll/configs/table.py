@@ -19,7 +19,6 @@ from metaroll.configs.algorithms import (
     MetaNetworks,
     PolicyNetworks,
     ReluNetworks,
-    Replay,
     TanhNetworks,
     TrialSizes,
 )
@@ -61,7 +60,6 @@ CONFIGS: Mapping[str, Parts] = {
     "ddpg": (configs.DDPGConfig, *_OFF_POLICY),
     "td3": (configs.TD3Config, *_OFF_POLICY),
     "sac": (configs.SACConfig, *_OFF_POLICY),
-    "rsac": (configs.RecurrentSACConfig, ReluNetworks, Domains, Replay),
     "hill-climbing": (configs.HillClimbingConfig, TanhNetworks, HeldOutDomains),
 }
 """Name of an algorithm -> configs of what can be set, of which the first counts where two have a field."""
@@ -72,7 +70,6 @@ ADAPTING = ("pearl", "rl2", "maml", "promp", "dice")
 _HIDDEN: Mapping[str, Sequence[str]] = {
     # An epoch is a number of trials, each of a task of its own, which the wrapper limits.
     "rl2": ("domain_params", "gradients", "privileged", "steps_per_epoch", "tasks_per_epoch"),
-    "rsac": ("n_step",),
 }
 """Fields that an algorithm fills itself."""
 

@@ -6,7 +6,7 @@ time; what is written with these names goes on working as long as ``API`` is the
 
 from __future__ import annotations
 
-from metaroll.checks import check_number, check_seed
+from metaroll.checks import check_number, check_seed, check_whole
 from metaroll.config import (
     Added,
     Bounds,
@@ -21,6 +21,7 @@ from metaroll.config import (
     Weight,
     Whole,
     config_of,
+    described,
     parts_of,
 )
 from metaroll.configs.algorithms import (
@@ -34,35 +35,45 @@ from metaroll.configs.algorithms import (
     TanhNetworks,
     TrainTasks,
 )
+from metaroll.data.data_format import map_leaves
 from metaroll.data.rollouts import Rollouts
-from metaroll.errors import DataError, SnapshotError, option_name, option_text
+from metaroll.data.space_batches import flatten_batch
+from metaroll.errors import DataError, ShapeError, SnapshotError, named_as, option_name, option_text
 from metaroll.functional.cvar import full_set_metrics, worst_indices
+from metaroll.functional.distributions import squashed_sample
 from metaroll.functional.gradients.actor_critic import (
     bootstrapped,
     chosen_values,
     chosen_values_gradient,
+    critics_loss,
     critics_loss_gradient,
     expected_values,
     expected_values_gradient,
+    soft_policy_loss,
     soft_values,
+    temperature_loss,
 )
 from metaroll.functional.gradients.quantiles import quantile_huber_loss, smallest_atoms
 from metaroll.functional.running_moments import Moments, add_rows
 from metaroll.functional.search.base import Search, SearchState
 from metaroll.learners.base import Evaluated, NewData, ScaledActions
 from metaroll.learners.off_policy.base import Made, OffPolicyLearner, require_box, require_choices
+from metaroll.learners.off_policy.configs import RandomFirst, SoftUpdate
 from metaroll.learners.off_policy.exploring import BoxExploration, ChoiceExploration, Exploration
-from metaroll.learners.off_policy.networks import check_policy, critics_of, encoders_of
+from metaroll.learners.off_policy.networks import check_policy, critics_of, encoders_of, target_of
 from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.off_policy.soft import (
+    POLICY_LOSSES,
+    TEMPERATURE_LOSSES,
     PolicyLosses,
     SoftNets,
     SoftObjective,
     SoftTrainer,
+    Temperature,
     descend_entropy,
     soft_settings,
 )
-from metaroll.learners.off_policy.trainer import CriticLosses, ReplayTrainer, Trained, critic_losses_of
+from metaroll.learners.off_policy.trainer import CRITIC_LOSSES, CriticLosses, ReplayTrainer, Trained, critic_losses_of
 from metaroll.learners.runner import Runner
 from metaroll.learners.snapshots import (
     check_entries,
@@ -85,6 +96,8 @@ from metaroll.learners.training import (
     train,
 )
 from metaroll.policies.acting import ActingPolicy
+from metaroll.policies.encoders import holds_images
+from metaroll.policies.gru import GRUCell
 from metaroll.policies.normalized import widened_spec
 from metaroll.processing.on_policy import collect_on_policy, pad_rollouts, rollout_groups
 from metaroll.processing.relabel import label_actions
@@ -104,7 +117,7 @@ from metaroll.training.algorithms.building import (
     training_tasks,
 )
 from metaroll.training.algorithms.evolution import search_row
-from metaroll.training.algorithms.off_policy import Networks, actor_and_critics, off_policy_row
+from metaroll.training.algorithms.off_policy import Networks, actor_and_critics, network_options, off_policy_row
 from metaroll.training.algorithms.others import PluginError
 from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.algorithms.trained import TrainedRun
@@ -112,7 +125,10 @@ from metaroll.types import Policy
 
 __all__ = [
     "API",
+    "CRITIC_LOSSES",
     "KNOWN_EPOCHS",
+    "POLICY_LOSSES",
+    "TEMPERATURE_LOSSES",
     "ActingPolicy",
     "Added",
     "Algorithm",
@@ -129,6 +145,7 @@ __all__ = [
     "EpochLearner",
     "Evaluated",
     "Exploration",
+    "GRUCell",
     "GoalReplay",
     "HeldOutTasks",
     "Learner",
@@ -144,6 +161,7 @@ __all__ = [
     "PolicyNetworks",
     "Positive",
     "Progress",
+    "RandomFirst",
     "ReluNetworks",
     "Replay",
     "ReplayTrainer",
@@ -152,12 +170,15 @@ __all__ = [
     "ScaledActions",
     "Search",
     "SearchState",
+    "ShapeError",
     "Share",
     "SnapshotError",
     "SoftNets",
     "SoftObjective",
     "SoftTrainer",
+    "SoftUpdate",
     "TanhNetworks",
+    "Temperature",
     "TrainTasks",
     "Trained",
     "TrainedRun",
@@ -177,16 +198,19 @@ __all__ = [
     "check_number",
     "check_policy",
     "check_seed",
+    "check_whole",
     "chosen_values",
     "chosen_values_gradient",
     "collect_on_policy",
     "common_arguments",
     "config_of",
     "critic_losses_of",
+    "critics_loss",
     "critics_loss_gradient",
     "critics_of",
     "derive_seed",
     "descend_entropy",
+    "described",
     "encoders_of",
     "env_sizes",
     "episode_metrics",
@@ -195,9 +219,11 @@ __all__ = [
     "family_sizes",
     "family_tasks",
     "fingerprint_of",
+    "flatten_batch",
     "fresh_seed",
     "full_set_metrics",
     "get_algorithm",
+    "holds_images",
     "horizon_of",
     "is_continuous",
     "is_discrete",
@@ -205,7 +231,10 @@ __all__ = [
     "load_optimizer_tree",
     "load_or_keep",
     "make_policy",
+    "map_leaves",
+    "named_as",
     "network_generator",
+    "network_options",
     "off_policy_row",
     "optimizer_tree",
     "option_name",
@@ -220,9 +249,13 @@ __all__ = [
     "search_row",
     "shapes_of",
     "smallest_atoms",
+    "soft_policy_loss",
     "soft_settings",
     "soft_values",
     "spec_of",
+    "squashed_sample",
+    "target_of",
+    "temperature_loss",
     "torch_generator",
     "train",
     "training_tasks",

@@ -21,17 +21,12 @@ from metaroll.learners.off_policy.choosing import DQN
 from metaroll.learners.off_policy.configs import OffPolicyConfig, PrioritiesConfig
 from metaroll.learners.off_policy.deterministic import DDPG, TD3
 from metaroll.learners.off_policy.networks import Critics, encoders_of
-from metaroll.learners.off_policy.recurrent_soft import RecurrentSAC
-from metaroll.learners.off_policy.segments import RecurrentCritics
 from metaroll.learners.off_policy.soft import SAC
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.deterministic import DeterministicMLPPolicy
 from metaroll.policies.encoders import holds_images
 from metaroll.policies.gaussian import CategoricalMLPPolicy, TanhGaussianMLPPolicy
 from metaroll.policies.greedy import GreedyQPolicy
-from metaroll.policies.gru import TanhGaussianGRUPolicy
-from metaroll.policies.last_action import LastActionPolicy
-from metaroll.policies.normalized import widened_spec
 from metaroll.tasks.updates import layer_with
 from metaroll.training.algorithms import building
 from metaroll.training.algorithms.algorithm import Algorithm, Values, Work
@@ -39,7 +34,7 @@ from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.others import load_row
 from metaroll.types import EnvSpec, EnvUpdate
 
-__all__ = ["ROWS", "Networks", "actor_and_critics", "off_policy_row"]
+__all__ = ["ROWS", "Networks", "actor_and_critics", "network_options", "off_policy_row"]
 
 Networks = tuple[ActingPolicy | None, torch.nn.Module | None]
 """A policy and its Q function; ``None``: the learner's own, or it says what is wrong with the spaces."""
@@ -109,7 +104,7 @@ def _amount(algo: OffPolicyLearner[Any], values: Values) -> str:
     )
 
 
-def _how(given: BuildOptions) -> tuple[tuple[int, ...], str, dict[str, Any]]:
+def network_options(given: BuildOptions) -> tuple[tuple[int, ...], str, dict[str, Any]]:
     """Hidden layers of networks, their activation, and where their weights come from."""
     activation = parts_of(ReluNetworks, given.values).hidden_nonlinearity
     return given.hidden_sizes, activation, {"init": given.init, "generator": building.network_generator(given)}
@@ -133,7 +128,7 @@ def actor_and_critics(
     """
     if not (building.is_discrete(spec) if policy is CategoricalMLPPolicy else building.is_continuous(spec)):
         return None, None  # the learner says what is wrong
-    sizes, activation, options = _how(given)
+    sizes, activation, options = network_options(given)
     critics_see, policy_sees = encoders_of(spec, None, options["generator"])
     acting = policy(spec, sizes, activation, encoder=policy_sees, **options)
     critics = Critics(spec, num_critics, sizes, activation, num_atoms=num_atoms, encoder=critics_see, **options)
@@ -160,19 +155,10 @@ def _soft(spec: EnvSpec, given: BuildOptions) -> Networks:
     return actor_and_critics(TanhGaussianMLPPolicy, 2, spec, given)
 
 
-def _recurrent(spec: EnvSpec, given: BuildOptions) -> Networks:
-    if not building.is_continuous(spec) or holds_images(spec.observation_space):
-        return None, None
-    sizes, activation, options = _how(given)
-    width = given.values["hidden_size"]
-    acting = TanhGaussianGRUPolicy(widened_spec(spec, spec.act_dim), width, sizes, activation, **options)
-    return LastActionPolicy(acting, spec), RecurrentCritics(spec, 2, width, sizes, activation, **options)
-
-
 def _greedy(spec: EnvSpec, given: BuildOptions) -> Networks:
     if not building.is_discrete(spec) or holds_images(spec.observation_space):
         return None, None
-    sizes, activation, options = _how(given)
+    sizes, activation, options = network_options(given)
     return GreedyQPolicy(spec, sizes, activation, dueling=given.values["dueling"], **options), None
 
 
@@ -205,7 +191,6 @@ ROWS = {
         off_policy_row("ddpg", DDPG, functools.partial(_deterministic, 1)),
         off_policy_row("td3", TD3, functools.partial(_deterministic, 2)),
         off_policy_row("sac", SAC, _soft, "discrete-sac"),
-        off_policy_row("rsac", RecurrentSAC, _recurrent),
     )
 }
 """The algorithms by name."""

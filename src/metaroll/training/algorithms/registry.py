@@ -77,7 +77,7 @@ def get_algorithm(name: str) -> Algorithm:
             from metaroll.training.algorithms import ppo as rows
         case "cmaes" | "cem" | "ars" | "es" | "pgpe" | "snes":
             from metaroll.training.algorithms import evolution as rows
-        case "dqn" | "ddpg" | "td3" | "sac" | "rsac":
+        case "dqn" | "ddpg" | "td3" | "sac":
             from metaroll.training.algorithms import off_policy as rows
         case _:
             from metaroll.training.algorithms import hill_climbing as rows
