@@ -275,7 +275,7 @@ def classes_of(source: Source) -> dict[tuple[str, str], Class]:
         for node in module.nodes:
             if isinstance(node, ast.ImportFrom):
                 for alias, origin in zip(node.names, source.origins(node, module), strict=True):
-                    names[alias.asname or alias.name] = origin
+                    names[alias.asname or alias.name] = source.home(origin)
         definitions = [node for node in module.tree.body if isinstance(node, ast.ClassDef)]
         names |= {node.name: (module.name, node.name) for node in definitions}
         for node in definitions:

@@ -49,7 +49,6 @@ OUTSIDE_CORE = {
     "diagnostics/": "lab: check",
     "envs/real/": "lab: real devices",
     "functional/gradients/quantiles.py": "contrib: only TQC uses it",
-    "functional/search/snes.py": "contrib: SNES",
     "functional/series/held_signals.py": "lab: only logs use it",
     "functional/series/lags.py": "lab: only logs and compare use it",
     "functional/series/real_delays.py": "lab: only logs use it",
@@ -74,8 +73,7 @@ OUTSIDE_CORE = {
 }
 """Modules and folders that go to lab, contrib or compat, and are not of the core; the rest is.
 
-``functional/search/finite_differences.py`` holds ARS, which stays, beside PGPE and OpenAIES: it is of the core until it
-is split. An entry that nothing matches is a breach.
+An entry that nothing matches is a breach.
 """
 
 MOVED = {

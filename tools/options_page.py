@@ -19,6 +19,7 @@ from metaroll.config import MISSING, Config, Option, options_of
 from metaroll.configs.evaluation import EvaluationConfig, MetaEvaluationConfig
 from metaroll.configs.run import RunConfig
 from metaroll.configs.table import evaluation_config, parts_of_algorithm, run_options
+from metaroll.functional.search.base import Search
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, purpose
 
 __all__ = ["PAGE", "page_text"]
@@ -85,6 +86,7 @@ def page_text() -> str:
 
 def _name_of(config: type[Config]) -> str:
     """Where a config is found, and which public ones it extends."""
+    config = config.__base__ if issubclass(config, Search) else config  # the settings of a search
     public = [kind.__name__ for kind in config.__mro__ if kind.__name__ in configs.__all__]
     if config.__name__ not in public:
         return f"`{config.__module__}.{config.__name__}`"

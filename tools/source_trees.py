@@ -80,6 +80,16 @@ class Source:
             whole = f"{base}.{alias.name}"
             yield (whole, "") if whole in self.modules else (base, alias.name)
 
+    def home(self, origin: tuple[str, str]) -> tuple[str, str]:
+        """Where a name is defined that is perhaps imported from a door, which imports it itself."""
+        door = self.modules.get(origin[0])
+        if door is not None and door.is_init:
+            for node in (node for node in door.nodes if isinstance(node, ast.ImportFrom)):
+                for alias, behind in zip(node.names, self.origins(node, door), strict=True):
+                    if (alias.asname or alias.name) == origin[1]:
+                        return self.home(behind)
+        return origin
+
     @cached_property
     def folders(self) -> dict[str, list[Module]]:
         """Folder -> its modules without the ``__init__``."""

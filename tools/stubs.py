@@ -1,6 +1,7 @@
 """What is written from other source: the stubs of ``metaroll``, and the names of its families of tasks.
 
-``src/metaroll/__init__.pyi`` is what editors and type checkers read of the names that ``metaroll`` loads lazily;
+``src/metaroll/__init__.pyi`` is what editors and type checkers read of the names that ``metaroll`` loads lazily, and
+``src/metaroll/configs/__init__.pyi`` the same of configs;
 ``src/metaroll/_agent.pyi`` has the options of each algorithm as keywords of ``metaroll.agent``, from the configs;
 ``src/metaroll/envs/lookup/family_names.py`` lists families for those who do not wait for simulators to be loaded.
 
@@ -25,10 +26,11 @@ from metaroll.configs.run import RunConfig
 from metaroll.configs.table import evaluation_config, parts_of_algorithm, run_options
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES
 
-__all__ = ["AGENT", "FAMILIES", "STUB", "agent_text", "families_text", "stub_text"]
+__all__ = ["AGENT", "CONFIGS", "FAMILIES", "STUB", "agent_text", "configs_text", "families_text", "stub_text"]
 
 PACKAGE = Path(__file__).parents[1] / "src" / "metaroll"
 STUB = PACKAGE / "__init__.pyi"
+CONFIGS = PACKAGE / "configs" / "__init__.pyi"
 AGENT = PACKAGE / "_agent.pyi"
 FAMILIES = PACKAGE / "envs" / "lookup" / "family_names.py"
 
@@ -73,6 +75,23 @@ def stub_text(source: str) -> str:
     public = sorted(["__version__", *(name for _, name in homes)], key=_place)
     listed = "".join(f'    "{name}",\n' for name in public)
     return f"{_HEAD}{''.join(imports)}\n__version__: str\n\n__all__ = [\n{listed}]\n"
+
+
+def configs_text(source: str) -> str:
+    """The stub of ``metaroll.configs``.
+
+    Args:
+        source: Text of its ``__init__.py``, with ``_CONTRIBUTED`` (public name -> module).
+    """
+    homes: dict[str, str] = _constant(source, "_CONTRIBUTED")
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("metaroll."):
+            homes |= {alias.name: str(node.module) for alias in node.names}
+    modules = sorted({module.removeprefix("metaroll.") for module in homes.values()})
+    imports = [_import(module, [name for name in homes if homes[name] == f"metaroll.{module}"]) for module in modules]
+    listed = "".join(f'    "{name}",\n' for name in sorted(homes, key=_place))
+    head = '"""The public configs, and where they are defined; written by tools/stubs.py."""\n\n'
+    return f"{head}{''.join(imports)}\n__all__ = [\n{listed}]\n"
 
 
 def agent_text(source: str) -> str:
@@ -124,7 +143,8 @@ def _option_classes() -> Iterator[str]:
                 written.add(kind)
                 own = [option for option in options_of(kind) if option.name in kind.__annotations__]
                 parents = [_config_name(base) for base in kind.__bases__ if _is_config(base)]
-                yield _class(_config_name(kind), parents, _keys(own, texts))
+                if _config_name(kind) not in parents:  # as that of a search, beside its settings
+                    yield _class(_config_name(kind), parents, _keys(own, texts))
         inherited = {option.name: _text(option) for base in reversed(bases) for option in options_of(base)}
         own = [option for option in wanted.values() if _text(option) != inherited.get(option.name)]
         yield _class(_options_name(name), ["Folders", *map(_config_name, bases)], _keys(own, texts))
@@ -225,6 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     texts = {
         STUB: stub_text((PACKAGE / "__init__.py").read_text("utf-8")),
+        CONFIGS: configs_text((PACKAGE / "configs" / "__init__.py").read_text("utf-8")),
         AGENT: agent_text((PACKAGE / "training" / "session" / "agent.py").read_text("utf-8")),
         FAMILIES: families_text(),
     }

@@ -8,7 +8,10 @@ from metaroll.compat.constructors import CEM, CMAES, PEARL, MetaEvaluator, OffPo
 from metaroll.contrib.discrete_sac import DiscreteSAC
 from metaroll.contrib.distillation import Distillation
 from metaroll.contrib.epopt import EPOpt
+from metaroll.contrib.openai_es import OpenAIES
+from metaroll.contrib.pgpe import PGPE
 from metaroll.contrib.recurrent_sac import RecurrentCritics, RecurrentSAC
+from metaroll.contrib.snes import SNES
 from metaroll.contrib.tqc import TQC
 from metaroll.data.data_format import cat_to_format, new_tuple, stack_to_format, to_format
 from metaroll.data.logs.importing import load_log
@@ -98,9 +101,8 @@ from metaroll.functional.robust_statistics import (
 )
 from metaroll.functional.search.averaging import AveragedMean
 from metaroll.functional.search.cma import CMA
-from metaroll.functional.search.finite_differences import ARS, PGPE, OpenAIES
+from metaroll.functional.search.finite_differences import ARS
 from metaroll.functional.search.multi_start import MultiStart, Starts
-from metaroll.functional.search.snes import SNES
 from metaroll.functional.sequences import (
     sequence,
     sequence_add_init,

@@ -92,7 +92,7 @@ def test_new_names_of_the_table_are_picked_up(stubs):
         stubs.stub_text("_HOME = {}")
 
 
-@pytest.mark.parametrize("name", ["STUB", "AGENT"])
+@pytest.mark.parametrize("name", ["STUB", "AGENT", "CONFIGS"])
 def test_an_old_stub_is_refused(stubs, tmp_path, monkeypatch, capsys, name):
     monkeypatch.setattr(stubs, name, tmp_path / "stub.pyi")
     assert stubs.main(["--check"]) == 1

@@ -230,7 +230,7 @@ def test_an_environment_is_named_by_a_distribution(folder: Path) -> None:
     assert metaroll.load(agent.run_dir).config["env"] == "short-pole"
 
 
-@pytest.mark.parametrize("name", ["epopt", "tqc"])
+@pytest.mark.parametrize("name", ["epopt", "pgpe", "tqc"])
 def test_what_metaroll_declares_itself_is_a_plugin_without_an_entry_in_runs(folder: Path, name: str) -> None:
     declare(folder, name, "half_file:HALF")
     assert name not in others.installed() and "metaroll has that name itself" in " ".join(others.refused())

@@ -13,9 +13,6 @@ from metaroll.configs.inference import InferenceOptions, LoopOptions
 from metaroll.configs.run import RunConfig
 from metaroll.functional.search.configs import (
     ARSConfig,
-    OpenAIESConfig,
-    PGPEConfig,
-    SNESConfig,
     Starts,
 )
 from metaroll.inference.configs import EstimatorConfig
@@ -48,6 +45,9 @@ from metaroll.rollouts.configs import (
 _CONTRIBUTED = {
     "DistillationConfig": "metaroll.contrib.distillation",
     "EPOptConfig": "metaroll.contrib.epopt",
+    "OpenAIESConfig": "metaroll.contrib.openai_es",
+    "PGPEConfig": "metaroll.contrib.pgpe",
+    "SNESConfig": "metaroll.contrib.snes",
     "RecurrentSACConfig": "metaroll.contrib.recurrent_sac",
     "TQCConfig": "metaroll.contrib.tqc",
 }
@@ -71,15 +71,12 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "MAMLConfig",
     "MetaEvaluationConfig",
     "OffPolicyConfig",
-    "OpenAIESConfig",
     "PEARLConfig",
-    "PGPEConfig",
     "PPOConfig",
     "ProMPConfig",
     "RL2Config",
     "RunConfig",
     "SACConfig",
-    "SNESConfig",
     "SamplerConfig",
     "SearchConfig",
     "SimulationConfig",

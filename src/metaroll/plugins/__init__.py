@@ -55,7 +55,11 @@ from metaroll.functional.gradients.actor_critic import (
 )
 from metaroll.functional.gradients.quantiles import quantile_huber_loss, smallest_atoms
 from metaroll.functional.running_moments import Moments, add_rows
-from metaroll.functional.search.base import Search, SearchState
+from metaroll.functional.search.base import Search, SearchState, checked_mean, default_population
+from metaroll.functional.search.configs import AtLeastTwo
+from metaroll.functional.search.gradient_state import GradientState, ascended, gradient_start
+from metaroll.functional.search.sampling import normal_rows
+from metaroll.functional.search.shaping import shaped, utilities
 from metaroll.learners.base import Evaluated, NewData, ScaledActions
 from metaroll.learners.off_policy.base import Made, OffPolicyLearner, require_box, require_choices
 from metaroll.learners.off_policy.configs import RandomFirst, SoftUpdate
@@ -132,6 +136,7 @@ __all__ = [
     "ActingPolicy",
     "Added",
     "Algorithm",
+    "AtLeastTwo",
     "Bounds",
     "BoxExploration",
     "BuildOptions",
@@ -147,6 +152,7 @@ __all__ = [
     "Exploration",
     "GRUCell",
     "GoalReplay",
+    "GradientState",
     "HeldOutTasks",
     "Learner",
     "Made",
@@ -193,12 +199,14 @@ __all__ = [
     "Work",
     "actor_and_critics",
     "add_rows",
+    "ascended",
     "bootstrapped",
     "check_entries",
     "check_number",
     "check_policy",
     "check_seed",
     "check_whole",
+    "checked_mean",
     "chosen_values",
     "chosen_values_gradient",
     "collect_on_policy",
@@ -208,6 +216,7 @@ __all__ = [
     "critics_loss",
     "critics_loss_gradient",
     "critics_of",
+    "default_population",
     "derive_seed",
     "descend_entropy",
     "described",
@@ -223,6 +232,7 @@ __all__ = [
     "fresh_seed",
     "full_set_metrics",
     "get_algorithm",
+    "gradient_start",
     "holds_images",
     "horizon_of",
     "is_continuous",
@@ -235,6 +245,7 @@ __all__ = [
     "named_as",
     "network_generator",
     "network_options",
+    "normal_rows",
     "off_policy_row",
     "optimizer_tree",
     "option_name",
@@ -247,6 +258,7 @@ __all__ = [
     "require_choices",
     "rollout_groups",
     "search_row",
+    "shaped",
     "shapes_of",
     "smallest_atoms",
     "soft_policy_loss",
@@ -259,6 +271,7 @@ __all__ = [
     "torch_generator",
     "train",
     "training_tasks",
+    "utilities",
     "weights_of",
     "widened_spec",
     "worst_indices",

@@ -1,4 +1,4 @@
-"""Evolution by name: CMA-ES, CEM, ARS, OpenAI-ES, PGPE and SNES, in an environment, random domains or tasks of it."""
+"""Evolution by name: CMA-ES, CEM, ARS and plug-ins, in an environment, random domains or tasks of it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from metaroll.config import parts_of
 from metaroll.configs.algorithms import TanhNetworks
 from metaroll.configs.table import CONFIGS, SEARCH
 from metaroll.errors import option_name, option_text
-from metaroll.functional.search.finite_differences import ARS, PGPE, OpenAIES
+from metaroll.functional.search.finite_differences import ARS
 from metaroll.functional.search.multi_start import Starts
-from metaroll.functional.search.snes import SNES
 from metaroll.learners.evolution import CEM, CMAES, Evolution, SearchLearner
 from metaroll.learners.evolution_configs import SearchConfig, Trials
 from metaroll.training.algorithms import building
@@ -26,8 +25,8 @@ __all__ = ["ROWS", "search_row"]
 
 _USUAL_CANDIDATES = 12
 """Candidates of an epoch, where their number follows from the policy's: 4 + 3 ln P of a few parameters."""
-_USUAL_PARAMETERS = 100
-"""Parameters of a policy, where candidates of a search of somebody else are counted before there is one."""
+_USUAL_PARAMETERS = 15
+"""Parameters of a policy, where candidates of a plug-in are counted before there is one: as many as give these."""
 Kind = type[SearchLearner[Any]]
 
 
@@ -117,7 +116,7 @@ def _row(
 
 
 def search_row(name: str, search: type[Any], **more: Any) -> Algorithm:
-    """The row of a search of somebody else: an ``Evolution`` by it.
+    """The row of a search that is a plug-in: an ``Evolution`` by it.
 
     Args:
         name: Its name.
@@ -152,9 +151,6 @@ ROWS = {
         _row("cmaes", CMAES, _population, amount=_amount_with_covariance),
         _row("cem", CEM, _population),
         _row("ars", Evolution, _pairs, ARS),
-        _row("es", Evolution, _population, OpenAIES),
-        _row("pgpe", Evolution, _pairs, PGPE),
-        _row("snes", Evolution, _population, SNES),
     )
 }
 """The algorithms by name."""

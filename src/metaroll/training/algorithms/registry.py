@@ -75,7 +75,7 @@ def get_algorithm(name: str) -> Algorithm:
             from metaroll.training.algorithms import maml as rows
         case "ppo":
             from metaroll.training.algorithms import ppo as rows
-        case "cmaes" | "cem" | "ars" | "es" | "pgpe" | "snes":
+        case "cmaes" | "cem" | "ars":
             from metaroll.training.algorithms import evolution as rows
         case "dqn" | "ddpg" | "td3" | "sac":
             from metaroll.training.algorithms import off_policy as rows
