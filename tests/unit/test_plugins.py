@@ -240,6 +240,11 @@ def test_what_metaroll_declares_itself_is_a_plugin_without_an_entry_in_runs(fold
     assert "half_file" not in sys.modules
 
 
+def test_entry_points_of_metaroll_itself_are_no_plugins_of_others(folder: Path) -> None:
+    declare(folder, "tqc", "metaroll.contrib.tqc:ROW", "metaroll")
+    assert "tqc" not in others.installed() and others.refused() == []
+
+
 def test_names_of_ours_and_names_twice_are_not_taken(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     declare(folder, "sac", "half_file:HALF")
     declare(folder, "half", "half_file:HALF", "a-first")
