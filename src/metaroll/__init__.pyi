@@ -137,7 +137,6 @@ from metaroll.learners.maml.learner import MAML
 from metaroll.learners.maml.outer import DICEOuter, EMAMLOuter, ProMPOuter, TRPOOuter, VPGDICEOuter, VPGOuter
 from metaroll.learners.off_policy.choosing import DQN
 from metaroll.learners.off_policy.deterministic import DDPG, TD3
-from metaroll.learners.off_policy.networks import Critics
 from metaroll.learners.off_policy.soft import SAC
 from metaroll.learners.on_policy.ppo import PPO
 from metaroll.learners.on_policy.rl2 import RL2
@@ -156,7 +155,7 @@ from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy, 
 from metaroll.policies.greedy import GreedyQPolicy
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUCritic, GRUGaussianPolicy, TanhGaussianGRUPolicy
 from metaroll.policies.last_action import LastActionPolicy
-from metaroll.policies.networks import MLPEncoder, QFunction
+from metaroll.policies.networks import Critics, MLPEncoder, QFunction
 from metaroll.policies.normalized import NormalizedPolicy
 from metaroll.policies.playback import DummyPolicy, IdlePolicy, PlaybackPolicy, TimePolicy
 from metaroll.processing.baselines import LinearFeatureBaseline, LinearTimeBaseline, MLPBaseline, ZeroBaseline

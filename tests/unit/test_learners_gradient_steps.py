@@ -18,12 +18,12 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from metaroll import TQC, DiscreteSAC
+from metaroll.data.replay.transitions import TransitionBatch
 from metaroll.learners.off_policy import nets
 from metaroll.learners.off_policy.choosing import DQN
 from metaroll.learners.off_policy.deterministic import DDPG, TD3
-from metaroll.learners.off_policy.networks import Critics
-from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.off_policy.soft import SAC
+from metaroll.policies.networks import Critics
 from metaroll.policies.deterministic import DeterministicMLPPolicy
 from metaroll.policies.gaussian import CategoricalMLPPolicy, TanhGaussianMLPPolicy
 from metaroll.policies.greedy import GreedyQPolicy

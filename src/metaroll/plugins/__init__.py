@@ -38,6 +38,7 @@ from metaroll.configs.algorithms import (
     TrialSizes,
 )
 from metaroll.data.data_format import map_leaves
+from metaroll.data.replay.transitions import TransitionBatch
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.space_batches import flatten_batch
 from metaroll.envs.lookup.source import EnvSource
@@ -65,12 +66,22 @@ from metaroll.functional.search.configs import AtLeastTwo
 from metaroll.functional.search.gradient_state import GradientState, ascended, gradient_start
 from metaroll.functional.search.sampling import normal_rows
 from metaroll.functional.search.shaping import shaped, utilities
-from metaroll.learners.base import Evaluated, NewData, ScaledActions
+from metaroll.learners.base import (
+    KNOWN_EPOCHS,
+    EpochLearner,
+    Evaluated,
+    Learner,
+    NewData,
+    Progress,
+    ScaledActions,
+    TrainingTasks,
+    episode_metrics,
+    horizon_of,
+    refuse_non_finite,
+    train,
+)
 from metaroll.learners.off_policy.base import Made, OffPolicyLearner, require_box, require_choices
 from metaroll.learners.off_policy.configs import RandomFirst, SoftUpdate
-from metaroll.learners.off_policy.exploring import BoxExploration, ChoiceExploration, Exploration
-from metaroll.learners.off_policy.networks import check_policy, critics_of, encoders_of, target_of
-from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.off_policy.soft import (
     POLICY_LOSSES,
     TEMPERATURE_LOSSES,
@@ -84,23 +95,11 @@ from metaroll.learners.off_policy.soft import (
 )
 from metaroll.learners.off_policy.trainer import CRITIC_LOSSES, CriticLosses, ReplayTrainer, Trained, critic_losses_of
 from metaroll.learners.on_policy.ppo_trainer import PPOData, PPONets, Targets, Trainer, run_passes
-from metaroll.learners.runner import Runner
-from metaroll.learners.snapshots import fingerprint_of, shapes_of
-from metaroll.learners.training import (
-    KNOWN_EPOCHS,
-    EpochLearner,
-    Learner,
-    Progress,
-    TrainingTasks,
-    episode_metrics,
-    horizon_of,
-    refuse_non_finite,
-    train,
-)
-from metaroll.policies.acting import ActingPolicy
-from metaroll.policies.encoders import holds_images
+from metaroll.policies.acting import ActingPolicy, check_policy
+from metaroll.policies.encoders import encoders_of, holds_images
+from metaroll.policies.exploration import BoxExploration, ChoiceExploration, Exploration
 from metaroll.policies.gru import GRUCell, RecurrentCritic
-from metaroll.policies.networks import MLP
+from metaroll.policies.networks import MLP, critics_of, target_of
 from metaroll.policies.normalized import widened_spec
 from metaroll.policies.trial_memory import TrialMemoryPolicy
 from metaroll.processing.on_policy import OnPolicyData, collect_on_policy, pad_rollouts, rollout_groups
@@ -113,10 +112,12 @@ from metaroll.state import (
     Saved,
     Stateful,
     check_entries,
+    fingerprint_of,
     load_optimizer_tree,
     load_or_keep,
     optimizer_tree,
     parts,
+    shapes_of,
     told,
     weights_of,
 )
@@ -140,7 +141,7 @@ from metaroll.training.algorithms.others import PluginError
 from metaroll.training.algorithms.ppo_trials import FreshTrials, TrialParts, trial_row
 from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.algorithms.trained import TrainedRun
-from metaroll.types import Policy, PolicyInfo, PolicyState
+from metaroll.types import Policy, PolicyInfo, PolicyState, Runner
 
 __all__ = [
     "API",

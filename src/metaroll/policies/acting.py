@@ -26,6 +26,7 @@ __all__ = [
     "ActingPolicy",
     "Affine",
     "check_box",
+    "check_policy",
     "choose_action",
     "choose_on_torch",
     "lay_out",
@@ -446,3 +447,19 @@ def check_box(env_spec: EnvSpec, policy: str) -> None:
     """
     if not isinstance(env_spec.action_space, gymnasium.spaces.Box):
         raise TypeError(f"{policy} needs a Box action space, got {env_spec.action_space}; see CategoricalMLPPolicy")
+
+
+def check_policy(policy: Any, kind: type[ActingPolicy], spec: EnvSpec) -> None:
+    """Raise unless ``policy`` is of ``kind``, for the spaces of ``spec``.
+
+    Raises:
+        ShapeError: It is for other spaces.
+        TypeError: It is of another kind.
+    """
+    if not isinstance(policy, kind):
+        raise TypeError(f"policy must be a {kind.__name__}, got {type(policy).__name__}")
+    if (policy.obs_dim, policy.act_dim) != (spec.obs_dim, spec.act_dim):
+        raise ShapeError(
+            f"policy must be built for the spaces of env_spec ({spec.obs_dim} observations, {spec.act_dim} actions), "
+            f"got {policy.obs_dim} and {policy.act_dim}"
+        )
