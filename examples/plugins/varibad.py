@@ -273,7 +273,7 @@ def build(trial: TrialParts) -> VariBAD:
 COMMON = {
     "hidden_sizes": (64, 64),
     "init": "orthogonal",
-    "epochs": 150,
+    "epochs": 240,
     "episodes_per_trial": 3,
     "num_passes": 8,
     "batch_size": 200,
