@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import gymnasium
-import numpy as np
 import torch
 from torch import nn
 
-from metaroll.policies.acting import NUMPY_ACTIVATIONS, ActingPolicy, mlp_rows
+from metaroll.policies.acting import ActingPolicy
+from metaroll.policies.bodies import Perceptron
+from metaroll.policies.heads import GreedyHead, check_discrete
 from metaroll.policies.networks import MLP
-from metaroll.types import EnvSpec, PolicyInfo, PolicyState
+from metaroll.types import EnvSpec
 
-__all__ = ["GreedyQPolicy", "check_discrete"]
-
-
-def check_discrete(env_spec: EnvSpec, policy: str) -> int:
-    """Number of actions.
-
-    Raises:
-        TypeError: Actions are not Discrete.
-    """
-    space = env_spec.action_space
-    if not isinstance(space, gymnasium.spaces.Discrete):
-        raise TypeError(f"{policy} needs a Discrete action space, got {space}")
-    return int(space.n)
+__all__ = ["GreedyQPolicy"]
 
 
 class GreedyQPolicy(ActingPolicy):
-    """Values of all actions by an MLP, and the action of the highest one.
+    """Values of all actions by an MLP, and the action of the highest one; there are no infos.
 
     Args:
         env_spec: Spaces; actions are Discrete.
@@ -56,13 +44,12 @@ class GreedyQPolicy(ActingPolicy):
     ) -> None:
         spec = EnvSpec.from_env(env_spec)
         num_actions = check_discrete(spec, type(self).__name__)
-        super().__init__(
-            spec, PolicyInfo(0, "uniform", parameter_blocks=True, draws=False, runs_on_torch=True), encoder
-        )
-        self.num_actions, self.dueling = num_actions, bool(dueling)
+        head = GreedyHead(num_actions + bool(dueling), bool(dueling))
+        super().__init__(spec, encoder=encoder, body=Perceptron(), head=head)
+        self.num_actions, self.dueling = num_actions, head.dueling
         self.net = MLP(
             self.feature_dim,
-            self.num_actions + self.dueling,
+            head.width,
             hidden_sizes,
             hidden_nonlinearity,
             init=init,
@@ -86,26 +73,3 @@ class GreedyQPolicy(ActingPolicy):
             return grad
         total = grad.sum(dim=-1, keepdim=True)
         return torch.cat((total, grad - total / self.num_actions), dim=-1)
-
-    def _arrange(self, arrays: list[np.ndarray]) -> Any:
-        return self._layers(arrays), NUMPY_ACTIVATIONS[self.net.hidden_nonlinearity]
-
-    def act(
-        self,
-        obs: np.ndarray,
-        state: PolicyState,
-        noise: np.ndarray,
-        deterministic: bool | np.ndarray = False,
-        parameters: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
-        """See ``types.Policy.act``; there are no infos."""
-        layers, hidden = self._weights(parameters)
-        x = mlp_rows(self._rows(obs, parameters), layers, hidden)
-        outputs = x.reshape(-1, self.num_actions + self.dueling)[: len(obs)]
-        return outputs[:, int(self.dueling) :].argmax(axis=1), state, {}
-
-    def act_on_torch(
-        self, obs: Any, state: Mapping[str, Any], noise: Any, deterministic: Any = False
-    ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-        """See ``types.Policy.act_on_torch``."""
-        return self(obs.to(torch.float32)).argmax(dim=-1), dict(state), {}

@@ -31,9 +31,9 @@ class ActionScaling:
         low, high = np.array(bounds[0]), np.array(bounds[1])
         bounded = np.isfinite(low) & np.isfinite(high)
         first, last = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
-        self._low, self._high = low.astype(np.float32), high.astype(np.float32)
         self.center = ((last + first) / 2).astype(np.float32)
         self.half_range = ((last - first) / 2).astype(np.float32)
+        self._arrays = (self.half_range, self.center, low.astype(np.float32), high.astype(np.float32))
         self._on_device: dict[torch.device, tuple[torch.Tensor, ...]] = {}
 
     @classmethod
@@ -54,18 +54,16 @@ class ActionScaling:
         unit = scaling is None or (set(scaling.bounds[0]), set(scaling.bounds[1])) == ({-1.0}, {1.0})
         return None if unit else scaling
 
-    def scaled(self, raw: np.ndarray) -> np.ndarray:
-        """Actions ``(..., A)`` of the environment for those of the network; fresh memory."""
-        actions = raw * self.half_range
-        actions += self.center
-        np.maximum(actions, self._low, out=actions)  # last, since rounding may lead out of the space
-        np.minimum(actions, self._high, out=actions)
-        return actions
+    def scaled(self, raw: Any, xp: Any = np) -> Any:
+        """Actions ``(..., A)`` of the environment for those of the network; fresh memory.
 
-    def scaled_on_torch(self, raw: torch.Tensor) -> torch.Tensor:
-        """``scaled`` of a tensor."""
-        half_range, center, low, high = self._parts_on(raw.device)
-        return torch.minimum(torch.maximum(raw * half_range + center, low), high)
+        Args:
+            raw: Within [-1, 1] where an entry has two bounds.
+            xp: Array namespace: ``numpy``, or that of tensors.
+        """
+        half_range, center, low, high = self._arrays if xp is np else self._parts_on(raw.device)
+        # Bounds come last, since rounding may lead out of the space.
+        return xp.minimum(xp.maximum(raw * half_range + center, low), high)
 
     def unscaled(self, actions: np.ndarray) -> np.ndarray:
         """Actions ``(..., A)`` of the network for those of the environment, float32."""
@@ -79,6 +77,5 @@ class ActionScaling:
 
     def _parts_on(self, device: torch.device) -> tuple[torch.Tensor, ...]:
         if device not in self._on_device:
-            parts = (self.half_range, self.center, self._low, self._high)
-            self._on_device = {device: tuple(torch.as_tensor(part).to(device) for part in parts)}
+            self._on_device = {device: tuple(torch.as_tensor(part).to(device) for part in self._arrays)}
         return self._on_device[device]
