@@ -117,7 +117,7 @@ def summarize() -> None:
         if not len(values):
             print(f"{subject}: no results")
             continue
-        low, high = m.bootstrap_ci(values, np.mean, 2000, 0.05, 2, seed=0)[1:] if len(values) > 1 else (np.nan, np.nan)
+        _, low, high = (float(np.ravel(v)[0]) for v in m.bootstrap_ci(values, np.mean, 2000, 0.05, 2, seed=0))
         print(f"{subject}: mean {values.mean():.0f} [{low:.0f}, {high:.0f}] of {len(values)} seeds: {values.round(0)}")
 
 

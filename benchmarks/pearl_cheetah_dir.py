@@ -70,7 +70,8 @@ def left(folder: Path) -> set[int]:
 def evaluate(folder: Path, iteration: int) -> EvaluationResult:
     """Many repetitions of the published protocol with the agent of one snapshot."""
     with restored_run(read_config(folder), folder, iteration) as (config, experiment, _):
-        evaluator = build_evaluator(config, split_tasks(config)[1], repetitions=REPETITIONS)
+        held_out = split_tasks(config, experiment.source)[1]
+        evaluator = build_evaluator(config, experiment.source, held_out, repetitions=REPETITIONS)
         try:
             return evaluator.evaluate(experiment.algo)
         finally:

@@ -143,7 +143,8 @@ def returns_of(stages: Sequence[Mapping[str, Any]]) -> tuple[dict[str, np.ndarra
         networks, env_steps = experiment.algo.networks, env_steps + experiment.runner.total_env_steps
     config = stages[-1]
     experiment = trained(config, networks)
-    evaluator = build_evaluator(config, split_tasks(config)[1], repetitions=REPETITIONS)
+    held_out = split_tasks(config, experiment.source)[1]
+    evaluator = build_evaluator(config, experiment.source, held_out, repetitions=REPETITIONS)
     with (
         contextlib.closing(experiment.runner),
         contextlib.closing(evaluator),

@@ -51,6 +51,8 @@ from metaroll.training.algorithms.algorithm import Algorithm
 from metaroll.training.session.agent import Agent
 
 '''
+_OBJECTS = ("policy",)
+"""Options that Python takes objects for, beside their names."""
 _WIDTH = 120
 
 
@@ -99,9 +101,9 @@ def agent_text(source: str) -> str:
 def families_text() -> str:
     """The module of names of families."""
     from metaroll.envs.base.task_family import registered_families
-    from metaroll.envs.lookup import registry  # importing it registers all
+    from metaroll.envs.lookup.registry import KnownName  # importing it registers all
 
-    rows = "".join(f'    "{name}",\n' for name in registered_families() if registry.has_family(name))
+    rows = "".join(f'    "{name}",\n' for name in registered_families() if KnownName(name).has_family)
     head = '"""Names of all families of tasks; written by tools/stubs.py."""\n\n__all__ = ["FAMILY_NAMES"]\n'
     return f"{head}\nFAMILY_NAMES = (\n{rows})\n"
 
@@ -186,6 +188,8 @@ def _text(option: Option) -> str:
 
 
 def _type(option: Option) -> str:
+    if option.name in _OBJECTS:
+        return "Any"
     text = f"Literal[{', '.join(map(json.dumps, option.choices))}]" if option.choices else option.kind.__name__
     text = f"Sequence[{text}]" if option.many else text
     return f"{text} | None" if option.optional else text

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, cast
 
@@ -36,6 +36,7 @@ from metaroll.plugins import (
     Whole,
     network_generator,
     off_policy_row,
+    parts,
 )
 
 __all__ = ["CROSSQ", "BatchRenorm", "CrossQ", "CrossQConfig", "Network"]
@@ -175,6 +176,8 @@ class CrossQTrainer(ReplayTrainer):
         learner: Gives seed, device and the number of actions.
     """
 
+    state_parts = parts(**ReplayTrainer.state_parts, steps="steps")
+
     def __init__(
         self,
         acting: TanhGaussianMLPPolicy,
@@ -192,6 +195,10 @@ class CrossQTrainer(ReplayTrainer):
         trained = Trained(networks, rates, learner.device, betas)
         super().__init__(BoxExploration(acting, config.random_steps), trained, learner.seed, learner.device)
         self.steps = 0
+        self.act_as_trained()
+
+    def after_restore(self) -> None:
+        """See ``Stateful``."""
         self.act_as_trained()
 
     def act_as_trained(self) -> None:
@@ -238,16 +245,6 @@ class CrossQTrainer(ReplayTrainer):
     def described(self) -> Sequence[str]:
         """See ``ReplayTrainer``."""
         return [repr(self.config)]
-
-    def state_dict(self) -> dict[str, Any]:
-        """See ``ReplayTrainer``."""
-        return {**super().state_dict(), "steps": self.steps}
-
-    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """See ``ReplayTrainer``."""
-        super().load_state_dict(tree)
-        self.steps = int(tree["steps"])
-        self.act_as_trained()
 
 
 class CrossQ(OffPolicyLearner[CrossQConfig]):

@@ -204,6 +204,12 @@ class PEARL(PEARLUpdate, Evaluated, total=False):
     dqn, ddpg, td3, sac, tqc, rsac: Refuse a replay buffer that could outgrow so many bytes; None: more than this
     machine has. Without a preset: None."""
 
+class OwnNetwork(TypedDict, total=False):
+    policy: Any
+    """A network of your own, a torch.nn.Module, or what makes one of an EnvSpec, as module:attribute: it takes the
+    place of the hidden layers of the policy, whose output layer stands behind it (None: hidden_sizes). Without a
+    preset: None."""
+
 class MetaEvaluation(TypedDict, total=False):
     repetitions: int
     """Independent repetitions of the whole procedure per task. Without a preset: 1."""
@@ -241,7 +247,7 @@ class MetaEvaluation(TypedDict, total=False):
     the policy that made the last round's episodes, from these alone (the next gradient step). Without a preset:
     'all'."""
 
-class PearlOptions(Folders, Run, PEARL, MetaEvaluation): ...
+class PearlOptions(Folders, Run, PEARL, OwnNetwork, MetaEvaluation): ...
 
 class RL2(TypedDict, total=False):
     trials_per_epoch: int
@@ -416,7 +422,7 @@ class MAML(Inner, ScaledActions, Evaluated, total=False):
     """Name of an env_info ('sparse_reward') that replaces the reward in what inner steps adapt to; the outer update
     goes by the reward itself. Without a preset: None."""
 
-class TanhNetworks(TypedDict, total=False):
+class TanhNetworks(OwnNetwork, total=False):
     hidden_nonlinearity: Literal["tanh", "relu"]
     """maml, promp, dice, ppo, epopt, cmaes, cem, ars, es, pgpe, snes, hill-climbing: Activation of the hidden layers.
     Without a preset: 'tanh'.
@@ -890,7 +896,7 @@ class DQN(Priorities, ValueUpdate, OffPolicy, total=False):
     epsilon_steps: int
     """Environment steps in which it falls. Without a preset: 10000."""
 
-class ReluNetworks(TypedDict, total=False):
+class ReluNetworks(OwnNetwork, total=False):
     hidden_nonlinearity: Literal["tanh", "relu"]
     """Activation of the hidden layers. Without a preset: 'relu'."""
 
@@ -974,17 +980,7 @@ class TQC(SAC, total=False):
 class TqcOptions(Folders, Run, TQC, ReluNetworks, Domains, GoalReplay, Evaluation): ...
 
 class RsacOptions(
-    Folders,
-    Run,
-    RandomFirst,
-    SoftUpdate,
-    RolloutLimit,
-    Evaluated,
-    ReluNetworks,
-    Domains,
-    Replay,
-    Evaluation,
-    total=False,
+    Folders, Run, RandomFirst, SoftUpdate, RolloutLimit, Evaluated, Domains, Replay, Evaluation, total=False
 ):
     evaluate_every: int
     """Evaluate after every so many epochs; 0 means never. Without a preset: 1."""
@@ -1017,6 +1013,8 @@ class RsacOptions(
     """Steps of a segment; batch_size steps are so many segments. Without a preset: 32."""
     burn_in: int
     """Steps before these, which only bring memories up. Without a preset: 8."""
+    hidden_nonlinearity: Literal["tanh", "relu"]
+    """Activation of the hidden layers. Without a preset: 'relu'."""
 
 class HillClimb(TypedDict, total=False):
     noise: Literal["normal", "sphere"]
@@ -1116,6 +1114,8 @@ def agent(
         tasks: Folder of a posterior (``metaroll infer``, ``Posterior.save``): learn in the simulator ``env`` with
             parameters that it has drawn.
         options: Options of ``metaroll train ALGO ENV`` with underscores: ``hidden_sizes=(64, 64)``, ``size="small"``.
+            ``policy`` is a network of your own, in place of the hidden layers of the policy: a ``torch.nn.Module``, a
+            class or function that makes one of an ``EnvSpec``, or ``"module:attribute"``.
 
     Raises:
         UnknownNameError: There is no such algorithm, environment or option; the message lists the nearest ones, and

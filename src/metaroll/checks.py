@@ -28,6 +28,7 @@ __all__ = [
     "is_tensor",
     "plain_number",
     "row_numbers",
+    "short_name",
     "takes_arguments",
 ]
 
@@ -208,6 +209,11 @@ def plain_number(name: str, value: Any, *, finite: bool = True) -> float:
     if math.isnan(number) or (finite and not math.isfinite(number)):
         raise ValueError(f"{name} must be {'finite' if finite else 'a number'}, got {number}")
     return number
+
+
+def short_name(value: Any) -> str:
+    """What a class or function is called; the name of its class, of whatever else can be called."""
+    return str(getattr(value, "__name__", None) or type(value).__name__)
 
 
 def takes_arguments(func: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:

@@ -590,6 +590,14 @@ CONCEPTS: tuple[Concept, ...] = (
         absent=_NETWORKS,
         outside=_GIVEN_NETWORKS,
     ),
+    Concept(
+        "network of one's own",
+        ("policy",),
+        note="module:attribute of a torch.nn.Module",
+        in_python="a torch.nn.Module, or what makes one",
+        absent=_NETWORKS,
+        outside=_GIVEN_NETWORKS,
+    ),
     Concept("width of the latent variable", ("latent_dim",), others=("z_dim", "latent_size", "context_dim")),
     # ------------------------------------------------------------------------------------------------------------- run
     Concept("seed", ("seed",), others=("random_seed", "random_state")),

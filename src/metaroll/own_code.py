@@ -27,6 +27,7 @@ __all__ = [
     "attribute_of",
     "declared",
     "forbid",
+    "is_named",
     "lies_in",
     "look_in",
     "module_files",
@@ -93,6 +94,12 @@ def usable(group: str, ours: Container[str]) -> tuple[dict[str, Declared], list[
         else:
             found[one.name] = one
     return found, refused
+
+
+def is_named(name: str) -> bool:
+    """Whether a name has the form ``module:attribute``."""
+    module, _, attribute = name.partition(":")
+    return all(part.isidentifier() for part in [*module.split("."), *attribute.split(".")])
 
 
 def attribute_of(name: str, what: str, explained: Callable[[Exception], str | None] | None = None) -> Any:

@@ -439,11 +439,6 @@ class Policy(ABC):
     Objects of other libraries and functions become policies by ``as_policy``.
     """
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "act" in vars(cls) and "act_without_infos" not in vars(cls):  # that of a base would leave out what is new
-            cls.act_without_infos = Policy.act_without_infos
-
     @property
     @abstractmethod
     def info(self) -> PolicyInfo:
@@ -457,7 +452,7 @@ class Policy(ABC):
         noise: np.ndarray,
         deterministic: bool | np.ndarray = False,
         parameters: np.ndarray | None = None,
-    ) -> tuple[Any, PolicyState, dict[str, np.ndarray]]:
+    ) -> tuple[Any, PolicyState, Mapping[str, np.ndarray]]:
         """Actions of N rows; neither ``state`` nor any other argument is changed.
 
         Args:
@@ -469,20 +464,9 @@ class Policy(ABC):
                 ``PolicyInfo.parameter_blocks``), or ``None`` for the policy's own.
 
         Returns:
-            Actions ``(N, act_dim)`` (``(N,)`` integers for Discrete), next state, and infos ``(N, ...)``.
+            Actions ``(N, act_dim)`` (``(N,)`` integers for Discrete), next state, and infos ``(N, ...)``, which may be
+            computed as soon as somebody looks at them.
         """
-
-    def act_without_infos(
-        self,
-        obs: Any,
-        state: PolicyState,
-        noise: np.ndarray,
-        deterministic: bool | np.ndarray = False,
-        parameters: np.ndarray | None = None,
-    ) -> tuple[Any, PolicyState]:
-        """Actions and next state of ``act``, where nobody looks at infos: what only they need may be left out."""
-        actions, state, _ = self.act(obs, state, noise, deterministic, parameters)
-        return actions, state
 
     @abstractmethod
     def acting_parameters(self) -> np.ndarray:

@@ -591,10 +591,10 @@ NAMES = [
 
 
 def read_name(name: str) -> Any:
-    from metaroll.envs.lookup.registry import get_family, has_family
+    from metaroll.envs.lookup.registry import get_family
     from metaroll.envs.lookup.source import EnvSource
 
-    has_family(name)
+    EnvSource.of(name).known.has_family  # noqa: B018
     with contextlib.suppress(ValueError, OSError, ImportError, TypeError, KeyError):
         EnvSource.of(name).make().close()
     return get_family(name).name

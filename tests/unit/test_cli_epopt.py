@@ -7,6 +7,7 @@ import json
 import pytest
 
 from metaroll.cli.main import main
+from metaroll.envs.lookup.source import EnvSource
 from metaroll.learners.on_policy.epopt import EPOpt
 from metaroll.tasks.domain_randomizer import DomainRandomizer
 from metaroll.training.algorithms.building import parse_ranges
@@ -52,17 +53,18 @@ def test_flags_are_those_of_both_constructors_and_each_is_there_once():
 
 def test_domain_parameters_vary_unless_the_environment_does_that_itself():
     config = resolve("epopt", "pend")
-    assert isinstance(split_tasks(config)[0], DomainRandomizer)
+    assert isinstance(split_tasks(config, EnvSource.of("pend"))[0], DomainRandomizer)
     experiment = build(config)
     assert isinstance(experiment.algo, EPOpt)
     assert experiment.algo.epsilon == 1.0
-    assert split_tasks(resolve("epopt", "CartPole-v1", [("the test", {"randomize": "none"})])) == (None, [])
+    config = resolve("epopt", "CartPole-v1", [("the test", {"randomize": "none"})])
+    assert split_tasks(config, EnvSource.of("CartPole-v1")) == (None, [])
 
 
 def test_ranges_of_ones_own_vary_in_environments_of_others(tmp_path, capsys):
     ranges = ("--randomize-param", "length=0.3:0.7", "--randomize-param", "masspole=0.05:0.2")
     assert main(["train", "epopt", "CartPole-v1", *SMALL, *ranges, "--out", str(tmp_path / "run"), "--quiet"]) == 0
-    train, test = split_tasks(read_config(tmp_path / "run"))
+    train, test = split_tasks(read_config(tmp_path / "run"), EnvSource.of("CartPole-v1"))
     drawn = [update.task for update in [*train.sample(50), *test]]
     assert all(0.3 <= task["length"] <= 0.7 and 0.05 <= task["masspole"] <= 0.2 for task in drawn)
     assert len({task["length"] for task in drawn}) == 53
@@ -73,7 +75,8 @@ def test_paths_into_a_mujoco_model_are_names_of_ranges():
 
 
 def test_a_family_draws_its_own_and_nothing_drawn_is_told(tmp_path, capfd):
-    assert split_tasks(resolve("epopt", "point-robot"))[0] is not None  # the preset has randomize: default
+    config = resolve("epopt", "point-robot")
+    assert split_tasks(config, EnvSource.of("point-robot"))[0] is not None  # the preset has randomize: default
     small = [*SMALL[:-4], "--out", str(tmp_path / "run")]
     assert main(["train", "epopt", "CartPole-v1", *small, "--randomize", "none"]) == 0
     assert "nothing is drawn" in capfd.readouterr().out

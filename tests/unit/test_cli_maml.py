@@ -12,6 +12,7 @@ import yaml
 
 import metaroll
 from metaroll.cli.main import main
+from metaroll.envs.lookup.source import EnvSource
 from metaroll.learners.maml.outer import DICEOuter, EMAMLOuter, ProMPOuter, TRPOOuter, VPGDICEOuter, VPGOuter
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.registry import get_algorithm
@@ -163,10 +164,11 @@ def settings_of(path):
 
 def test_fewer_tasks_than_an_epoch_draws_are_told():
     known = resolve("maml", "point-navigation", [("the test", {**TINY, "meta_batch_size": 7})])
-    notes = get_algorithm("maml").notes(BuildOptions.of(known), 1)
+    env = EnvSource.of("point-navigation")
+    notes = get_algorithm("maml").notes(BuildOptions.of(known, env), 1)
     assert notes == ["every epoch draws 7 tasks (meta_batch_size) of 6: some repeat; num_train_tasks=7 has as many"]
     known = resolve("maml", "point-navigation", [("the test", TINY)])
-    assert get_algorithm("maml").notes(BuildOptions.of(known), 1) == []
+    assert get_algorithm("maml").notes(BuildOptions.of(known, env), 1) == []
 
 
 def test_returns_of_training_are_not_shown_as_an_evaluation(tmp_path):

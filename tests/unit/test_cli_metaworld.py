@@ -11,7 +11,8 @@ import pytest
 from metaroll import EnvSpec, get_family, make_metaworld_benchmark, rollout
 from metaroll.cli.main import main
 from metaroll.envs.base.constructors import NamedEnv, make_env, with_render_mode
-from metaroll.envs.lookup.registry import has_family, is_entry_point, is_varied
+from metaroll.envs.lookup.registry import is_entry_point
+from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.metaworld.families import BENCHMARKS, benchmark_family, meant_name
 from metaroll.errors import UnknownNameError
 from metaroll.training.display.results import closing_panel
@@ -97,7 +98,8 @@ def test_ppo_learns_in_mt1(tmp_path, capsys):
 # ------------------------------------------------------------------------------------------------------------- families
 def test_tasks_are_those_of_the_benchmark_with_the_seed_of_the_split():
     family = get_family(ML1)
-    assert family is get_family(ML1) and is_varied(ML1) and has_family(ML1) and not is_entry_point("metaworld:ML10")
+    assert family is get_family(ML1) is EnvSource.of(ML1).family and EnvSource.of(ML1).is_varied
+    assert not is_entry_point("metaworld:ML10")
     assert (family.name, family.num_train_tasks, family.num_test_tasks, family.horizon) == (ML1, 50, 10, 500)
     for seed in (0, 3):
         benchmark = make_metaworld_benchmark("ML1", "reach-v3", seed=seed)

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from metaroll.cli.main import main
+from metaroll.envs.lookup.source import EnvSource
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
 from metaroll.training.session.experiments import build, resolve, split_tasks
 from metaroll.training.store.metrics_log import read_metrics
@@ -76,7 +77,7 @@ def test_repetitions_and_tasks_are_for_those_that_have_some(tmp_path, capsys):
 
 def test_a_family_is_trained_in_its_training_tasks_and_evaluated_on_the_others():
     config = config_of("point-robot", num_train_tasks=3, num_test_tasks=2, num_episodes=1)
-    train, test = split_tasks(config)
+    train, test = split_tasks(config, EnvSource.of("point-robot"))
     assert (len(train), len(test)) == (3, 2)
     experiment = build(config)
     with experiment.runner as runner:
@@ -88,8 +89,8 @@ def test_a_family_is_trained_in_its_training_tasks_and_evaluated_on_the_others()
 def test_domain_parameters_vary_and_held_out_ones_are_evaluated():
     names = ("pole_mass", "pole_length")
     config = config_of("pend", randomize="default", domain_params=names, num_test_tasks=3, max_path_length=20)
-    train, test = split_tasks(config)
-    assert [update.task for update in test] == [update.task for update in split_tasks(config)[1]]
+    train, test = split_tasks(config, EnvSource.of("pend"))
+    assert [update.task for update in test] == [u.task for u in split_tasks(config, EnvSource.of("pend"))[1]]
     assert len({update.task["pole_mass"] for update in [*train.sample(5), *test]}) == 8
     experiment = build(config)
     with experiment.runner as runner:

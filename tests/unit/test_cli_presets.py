@@ -15,6 +15,7 @@ from metaroll.cli.main import main
 from metaroll.configs.table import run_options
 from metaroll.envs.base.task_family import registered_families
 from metaroll.envs.lookup.registry import family_names, get_family
+from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import UnknownNameError, UsageError
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm, preset, preset_names
 from metaroll.training.session.experiments import resolve
@@ -197,12 +198,12 @@ def test_all_environments_of_ml1_and_mt1_have_the_preset_of_their_benchmark():
         1000,
         10,
     )
-    assert "Yu et al. 2019" in size_text(config)
-    assert "Rakelly" in size_text(resolve("pearl", "cheetah-vel"))
+    assert "Yu et al. 2019" in size_text(config, EnvSource.of("metaworld:ML1-push-v3"))
+    assert "Rakelly" in size_text(resolve("pearl", "cheetah-vel"), EnvSource.of("cheetah-vel"))
     small = resolve("pearl", "metaworld:ML1-push-v3", size="small")
     assert (small["run"]["epochs"], small["algorithm"]["num_steps_prior"]) == (20, 500)
     assert preset("ppo", "metaworld:MT1-door-open-v3") == preset("ppo", "metaworld:MT1-reach-v3")
     ppo = resolve("ppo", "metaworld:MT1-push-v3")
     assert (ppo["run"]["size"], ppo["run"]["epochs"], ppo["algorithm"]["steps_per_epoch"]) == (None, 500, 5000)
-    assert "50 training tasks, 10 of which test it" in size_text(ppo)
+    assert "50 training tasks, 10 of which test it" in size_text(ppo, EnvSource.of("metaworld:MT1-push-v3"))
     assert preset("pearl", "metaworld:ML10") == preset("pearl", "qcp-su")

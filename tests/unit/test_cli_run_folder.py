@@ -9,6 +9,7 @@ import pytest
 from metaroll.data.doors.yaml_files import read_yaml
 from metaroll.data.folders.kinds import RUN
 from metaroll.data.folders.taking import take
+from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import RunExistsError, SnapshotError, in_shell
 from metaroll.training.session.run_config import check_same_run, default_run_dir, file_layer, flat_values
 from metaroll.training.store.run_folder import (
@@ -57,7 +58,7 @@ def test_values_may_stand_without_sections():
 
 
 def test_default_folder_names_algorithm_environment_and_seed():
-    assert default_run_dir("pearl", "point-robot", 7).as_posix() == "runs/pearl-point-robot-7"
+    assert default_run_dir("pearl", EnvSource.of("point-robot"), 7).as_posix() == "runs/pearl-point-robot-7"
 
 
 def test_a_new_run_refuses_the_folder_of_another_and_names_both_cures(tmp_path):

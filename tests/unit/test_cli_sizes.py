@@ -11,6 +11,7 @@ import yaml
 from metaroll import TaskFamily
 from metaroll.cli.main import main
 from metaroll.envs.lookup.registry import family_names
+from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import UnknownNameError
 from metaroll.training.algorithms.registry import (
     ALGORITHM_NAMES,
@@ -46,7 +47,7 @@ def test_every_algorithm_has_the_sizes_everywhere(algo, size):
             found = {**config["run"], **config["algorithm"], **config["evaluation"]}[name]
             assert found == value or name in ("num_train_tasks", "num_test_tasks", "repetitions"), (env, name)
         assert config["run"]["size"] == size
-        assert f"size {size}: {config['run']['epochs']} epochs of" in size_text(config)
+        assert f"size {size}: {config['run']['epochs']} epochs of" in size_text(config, EnvSource.of(env))
 
 
 @pytest.mark.parametrize("algo", ALGORITHM_NAMES)
@@ -81,12 +82,13 @@ def test_where_the_tasks_are_all_there_are_an_evaluation_has_what_a_verdict_take
 
 @pytest.mark.parametrize(("algo", "up_to"), [("cmaes", True), ("hill-climbing", True), ("epopt", True), ("ppo", False)])
 def test_steps_of_episodes_that_may_end_early_are_said_to_be_at_most_so_many(algo, up_to):
-    assert ("epochs of up to " in size_text(resolve(algo, "Pendulum-v1"))) == up_to
+    assert ("epochs of up to " in size_text(resolve(algo, "Pendulum-v1"), EnvSource.of("Pendulum-v1"))) == up_to
 
 
 def test_steps_of_hill_climbing_are_those_of_its_population_and_of_the_policy_that_it_has():
     values = {"pop_size": 5, "num_domains": 2, "num_init_states_per_domain": 3, "max_path_length": 100}
-    text = size_text(resolve("hill-climbing", "qcp-st", [("a test", {**values, "randomize": "default"})]))
+    config = resolve("hill-climbing", "qcp-st", [("a test", {**values, "randomize": "default"})])
+    text = size_text(config, EnvSource.of("qcp-st"))
     assert "epochs of up to 3,600 steps" in text  # (5 + 1) x 2 x 3 x 100
 
 
@@ -94,8 +96,8 @@ def test_paper_is_what_was_published_and_an_error_elsewhere():
     for env in preset_names("pearl"):
         assert default_size("pearl", env) == "paper"
         assert resolve("pearl", env, size="paper") == resolve("pearl", env)
-    assert "size paper (Rakelly et al. 2019" in size_text(resolve("pearl", "cheetah-vel"))
-    assert 'size="small" takes minutes' in size_text(resolve("pearl", "cheetah-vel"))
+    text = size_text(resolve("pearl", "cheetah-vel"), EnvSource.of("cheetah-vel"))
+    assert "size paper (Rakelly et al. 2019" in text and 'size="small" takes minutes' in text
     with pytest.raises(ValueError, match=r"published \(for pearl in ant-dir, .*\), got qcp-su: take size=.small. or"):
         resolve("pearl", "qcp-su", size="paper")
     for algo in set(ALGORITHM_NAMES) - {"pearl", "maml", "promp"}:
@@ -107,7 +109,7 @@ def test_without_a_size_presets_stay_and_what_is_ones_own_is_small(arm):
     assert default_size("ppo", "HalfCheetah-v5") is None
     halfcheetah = resolve("ppo", "HalfCheetah-v5")
     assert (halfcheetah["run"]["size"], halfcheetah["run"]["epochs"]) == (None, 500)
-    assert "preset of HalfCheetah-v5: 500 epochs" in size_text(halfcheetah)
+    assert "preset of HalfCheetah-v5: 500 epochs" in size_text(halfcheetah, EnvSource.of("HalfCheetah-v5"))
     assert {default_size("pearl", env) for env in set(family_names()) - set(preset_names("pearl"))} == {"small"}
     assert default_size("epopt", "qcp-st") == "medium" and resolve("epopt", "qcp-st")["run"]["epochs"] == 150
     for algo in set(ALGORITHM_NAMES) - {"distill", "hill-climbing"}:

@@ -273,7 +273,7 @@ def test_a_name_for_several_options_counts_where_one_of_them_does() -> None:
         ("ars", "n_samples", r"did you mean num_directions=\.\.\.\? \(pairs: half of the candidates\)"),
         ("ppo", "batchsize", r"did you mean batch_size=\.\.\.\?$"),
         ("cem", "batchsize", "there are no minibatches"),
-        ("dqn", "polcy", "networks come from the preset"),
+        ("dqn", "polcy", "did you mean policy="),
         ("ppo", "progress", r"agent\.learn\(\.\.\., progress=False\) shows nothing"),
         ("ppo", "num_train_steps", "did you mean num_passes="),
         ("sac", "pretrained", r"metaroll\.load\(folder\)"),

@@ -8,8 +8,8 @@ import pytest
 from task_envs import Line, ToldByReset
 
 from metaroll import RolloutEngine, RolloutPlan, TaskFamily, get_family, make_slots
-from metaroll.envs.lookup.registry import family_names, has_family, is_entry_point, is_varied
-from metaroll.envs.lookup.source import make_env
+from metaroll.envs.lookup.registry import family_names, is_entry_point
+from metaroll.envs.lookup.source import EnvSource, make_env
 from metaroll.errors import UnknownNameError
 from metaroll.own_code import OwnCodeError
 from metaroll.policies.playback import DummyPolicy
@@ -35,7 +35,8 @@ def test_which_names_are_of_this_form(name, own):
 def test_an_environment_with_tasks_is_a_family():
     family = get_family("task_envs:Line")
     assert (family.name, family.env_constructor) == ("task_envs:Line", Line)
-    assert has_family("task_envs:Line") and is_varied("task_envs:Line")
+    source = EnvSource.of("task_envs:Line")
+    assert source.family is family and source.known.has_family and source.is_varied
     assert get_family("task_envs:Line") is family
     assert "task_envs:Line" not in family_names()
     assert isinstance(make_env("task_envs:Line"), Line)
@@ -48,7 +49,7 @@ def test_a_function_may_make_the_family():
 
 
 def test_an_environment_without_tasks_is_an_environment():
-    assert not has_family("task_envs:ToldByReset")
+    assert not EnvSource.of("task_envs:ToldByReset").known.has_family
     assert isinstance(make_env("task_envs:ToldByReset"), ToldByReset)
     slots = make_slots("task_envs:ToldByReset", 2)
     slots.close()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from metaroll.envs.lookup.registry import TaskFamily, family_names, get_family
+from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.errors import UnknownNameError
 from metaroll.tasks.task_key import task_key
@@ -81,7 +82,8 @@ def test_runs_of_before_keep_the_tasks_that_they_held_out() -> None:
     config = resolve("pearl", "point-robot", size="small")
     assert config["run"]["held_out"] == "independent"
     older = {name: value for name, value in config["run"].items() if name != "held_out"}
-    old, new = split_tasks({**config, "run": older}), split_tasks(config)
+    env = EnvSource.of("point-robot")
+    old, new = split_tasks({**config, "run": older}, env), split_tasks(config, env)
     assert [task_key(u.task) for u in old[0]] == [task_key(u.task) for u in train]
     assert [task_key(u.task) for u in old[1]] == [task_key(u.task) for u in test]
     assert [task_key(u.task) for u in new[1]] == [task_key(u.task) for u in family.split()[1]]

@@ -245,6 +245,23 @@ def test_noise_of_a_subclass_is_not_left_out_of_batches():
     assert slots.reset([0], [RolloutPlan(0, (0, 0, 0))])[0].min() > 5.0
 
 
+def test_a_wrapper_with_rows_out_alone_changes_steps_of_one_and_of_many():
+    class Doubled(ChainWrapper):
+        def rows_out(self, step, memory, rows):
+            return step._replace(rewards=2.0 * step.rewards)
+
+    slots, plain = (make_slots(make, 2) for make in (lambda: Doubled(PendulumEnv()), PendulumEnv))
+    for each in (slots, plain):
+        each.reset([0, 1], [RolloutPlan(i, (0, 0, i)) for i in range(2)])
+    active = np.array([True, False])
+    found, inside = (each.step(np.ones((2, 1)), active) for each in (slots, plain))
+    np.testing.assert_array_equal(found.rewards, inside.rewards * [2.0, 1.0])
+    np.testing.assert_array_equal(found.observations, inside.observations)
+    one, plain_one = Doubled(PendulumEnv()), PendulumEnv()
+    assert (one.reset(seed=0)[0] == plain_one.reset(seed=0)[0]).all()
+    assert one.step(np.ones(1))[1] == 2.0 * plain_one.step(np.ones(1))[1]
+
+
 def chain(kind):
     env = OneMassOscillatorEnv(max_steps=150)
     if kind == "actions":

@@ -14,6 +14,7 @@ import pytest
 from metaroll.cli.main import main
 from metaroll.compat.constructors import CEM, CMAES
 from metaroll.data.step_sequence import StepSequence
+from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import InvalidValueError, ShapeError, SnapshotError
 from metaroll.functional.search.averaging import AveragedMean
 from metaroll.functional.search.base import Search
@@ -506,5 +507,6 @@ def test_arguments_of_another_kind_are_named(make, about):
 
 
 def test_a_run_of_several_starts_tells_the_steps_of_all():
-    told = size_text(resolve("cem", "CartPole-v1", [("a test", {"starts": 4, "n_samples": 6, "round_length": 2})]))
+    config = resolve("cem", "CartPole-v1", [("a test", {"starts": 4, "n_samples": 6, "round_length": 2})])
+    told = size_text(config, EnvSource.of("CartPole-v1"))
     assert " for the starts that are given up" in told and "initial" not in told

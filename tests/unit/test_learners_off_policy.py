@@ -29,10 +29,9 @@ from metaroll.learners.off_policy.quantile import TQC
 from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.off_policy.soft import SAC, SoftTrainer
 from metaroll.learners.off_policy.soft_discrete import DiscreteSAC
-from metaroll.policies.deterministic import DeterministicMLPPolicy
 from metaroll.policies.exploration import EpsilonGreedyPolicy, GaussianNoisePolicy, OrnsteinUhlenbeckPolicy
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy, TanhGaussianMLPPolicy
-from metaroll.policies.greedy import GreedyQPolicy
+from metaroll.policies.greedy import DeterministicMLPPolicy, GreedyQPolicy
 from metaroll.policies.networks import QFunction
 from metaroll.seeding import torch_generator
 from metaroll.training.run.runner import LocalRunner

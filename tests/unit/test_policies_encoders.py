@@ -14,10 +14,10 @@ from metaroll import RolloutEngine, RolloutPlan
 from metaroll.data.space_batches import flatten_batch
 from metaroll.envs.point.point_pixels import PointRobotPixelsEnv
 from metaroll.errors import ShapeError
-from metaroll.policies.deterministic import DeterministicMLPPolicy
 from metaroll.policies.encoders import ImageEncoder, ObservationEncoder, is_image
 from metaroll.policies.exploration import GaussianNoisePolicy, OrnsteinUhlenbeckPolicy, UniformFirstPolicy
 from metaroll.policies.gaussian import CategoricalMLPPolicy, TanhGaussianMLPPolicy
+from metaroll.policies.greedy import DeterministicMLPPolicy
 from metaroll.seeding import torch_generator
 from metaroll.types import EnvSpec
 
@@ -106,8 +106,11 @@ def test_policies_act_as_their_modules_say(kind: Any) -> None:
             out = policy.net(policy.encoder(torch.from_numpy(seen)))[:, :2]
         np.testing.assert_allclose(actions, 2 * (torch.tanh(out) if kind is POLICIES[1] else out), atol=1e-6)
     assert not policy.info.width_independent and policy.acting_parameters().size == policy.get_param_values().size
-    with pytest.raises(ShapeError, match="takes one set of parameters"):
-        policy.act(seen, {}, noise, True, np.stack([policy.acting_parameters()] * 9))
+    sets = [one.acting_parameters() for one in (policy, other)]
+    by_set = [policy.act(seen, {}, noise, True, flat)[0] for flat in sets]
+    which = np.arange(9) % 3 == 0
+    stacked = policy.act(seen, {}, noise, True, np.where(which[:, None], *sets))[0]
+    np.testing.assert_allclose(stacked, np.where(which[:, None], *by_set), atol=1e-6)
     # The flat vector is followed when it is changed in place, encoder included.
     flat = policy.acting_parameters()
     before = policy.act(seen, {}, noise, True, flat)[0]

@@ -615,7 +615,7 @@ def test_the_copy_that_an_earlier_version_saved_may_be_replaced_unless_it_was_tr
 NAMES_OF_OTHERS: dict[str, Any] = {
     "n_steps": "steps_per_epoch=",
     "verbose": "agent.learn(..., progress=False)",
-    "policy": "hidden_sizes=(64, 64)",
+    "policy_class": "hidden_sizes=(64, 64)",
     "total_timesteps": "agent.learn(100_000)",
     "tensorboard_log": "tensorboard=True",
     "net_arch": "hidden_sizes=(64, 64)",

@@ -17,6 +17,7 @@ from metaroll.cli.main import main
 from metaroll.config import RunFile
 from metaroll.configs.evaluation import MetaEvaluationConfig
 from metaroll.configs.table import current_names
+from metaroll.envs.lookup.source import EnvSource
 from metaroll.tasks.domain_access import check_param_ranges, set_domain_params
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.registry import get_algorithm
@@ -127,7 +128,7 @@ def test_exploration_episodes_of_a_run_follow_its_rounds(
 
 def notes(algo: str, **options: Any) -> list[str]:
     config = resolve(algo, "Pendulum-v1", [("the options", options)])
-    return get_algorithm(algo).notes(BuildOptions.of(config), config["run"]["epochs"])
+    return get_algorithm(algo).notes(BuildOptions.of(config, EnvSource.of("Pendulum-v1")), config["run"]["epochs"])
 
 
 def test_a_batch_beyond_an_epoch_and_nothing_random_are_said() -> None:

@@ -24,7 +24,7 @@ from metaroll.configs.inference import InferenceOptions
 from metaroll.data.recordings import save_rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.posteriors import posterior_family, posterior_name
-from metaroll.envs.lookup.registry import get_family, is_varied
+from metaroll.envs.lookup.registry import get_family
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.sims.catalog import PendulumEnv
 from metaroll.errors import DataError, PosteriorError, RunExistsError, UnknownNameError
@@ -211,14 +211,15 @@ def test_the_page_shows_parameters_predictions_and_the_truth(found, tmp_path) ->
 @pytest.mark.filterwarnings("ignore:.*Do not train on this posterior")
 def test_a_posterior_is_a_family_of_tasks(found, tmp_path) -> None:
     name = posterior_name("pend", found.folder)
-    assert is_varied(name) and get_family(name) is posterior_family(name)
+    source = EnvSource.of(name)
+    assert source.is_varied and source.family is get_family(name) is posterior_family(name)
     train, test = get_family(name).split(30, 10, seed=0)
     draws = {tuple(row) for row in found.posterior.draws.tolist()}
     values = [tuple(update.task.values()) for update in (*train, *test)]
     assert set(values) <= draws and len(set(values)) == 40
     agent = metaroll.agent("ppo", "pend", tasks=found.folder, epochs=1, max_path_length=30, steps_per_epoch=60)
     assert len(agent.test_tasks) == 20 and tuple(agent.test_tasks[0].task) == found.posterior.names
-    assert default_run_dir("ppo", name, 0).name == f"ppo-pend-{found.folder.name}-0"
+    assert default_run_dir("ppo", source, 0).name == f"ppo-pend-{found.folder.name}-0"
     pearl = metaroll.agent("pearl", "pend", tasks=found.folder, num_train_tasks=3, num_test_tasks=2)
     assert len(pearl.train_tasks) == 3
 

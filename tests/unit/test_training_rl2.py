@@ -66,7 +66,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_tasks_are_drawn_anew_and_never_those_that_are_held_out() -> None:
-    fresh = FreshTrials("bandit-5", 4, 1)
+    fresh = FreshTrials(metaroll.get_family("bandit-5"), 4, 1)
     one, two = (fresh.sample(30, generator=np.random.default_rng(seed)) for seed in (0, 1))
     again = fresh.sample(30, generator=np.random.default_rng(0))
     keys = [{update.task["probabilities"].tobytes() for update in updates} for updates in (one, two, again)]

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from metaroll.config import Config, Positive, Share, Was, Whole
+from metaroll.errors import option_text
+from metaroll.own_code import is_named
 
 __all__ = [
     "DICEOuterChoice",
@@ -17,6 +19,7 @@ __all__ = [
     "HeldOutTasks",
     "MAMLOuterChoice",
     "MetaNetworks",
+    "OwnNetwork",
     "PolicyNetworks",
     "ReluNetworks",
     "Replay",
@@ -29,14 +32,35 @@ __all__ = [
 
 # ------------------------------------------------------------------------------------------------------------ networks
 @dataclass(frozen=True, kw_only=True)
-class ReluNetworks(Config):
+class OwnNetwork(Config):
+    """A network of the user's own in the policy."""
+
+    policy: Annotated[
+        str | None,
+        "A network of your own, a torch.nn.Module, or what makes one of an EnvSpec, as module:attribute: it takes the "
+        "place of the hidden layers of the policy, whose output layer stands behind it (null: hidden_sizes).",
+    ] = None
+
+    def check(self) -> None:
+        super().check()
+        if self.policy is not None and not is_named(self.policy):
+            usual = option_text("hidden_sizes", (64, 64))
+            raise self.wrong(
+                "policy",
+                "be module:attribute, a torch.nn.Module of yours",
+                f"leave it out for the usual network, whose widths are {usual}",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReluNetworks(OwnNetwork):
     """Networks of learners from replay."""
 
     hidden_nonlinearity: Annotated[Literal["relu", "tanh"], "Activation of the hidden layers."] = "relu"
 
 
 @dataclass(frozen=True, kw_only=True)
-class TanhNetworks(Config):
+class TanhNetworks(OwnNetwork):
     """Networks of searches."""
 
     hidden_nonlinearity: Annotated[Literal["tanh", "relu"], "Activation of the hidden layers."] = "tanh"

@@ -18,6 +18,7 @@ from metaroll.configs.algorithms import (
     HeldOutTasks,
     MAMLOuterChoice,
     MetaNetworks,
+    OwnNetwork,
     PolicyNetworks,
     ReluNetworks,
     Replay,
@@ -47,7 +48,7 @@ SEARCH: Parts = (configs.SearchConfig, configs.Trials, configs.Starts, TanhNetwo
 _META: Parts = (configs.MAMLConfig, MetaNetworks, HeldOutTasks)
 
 CONFIGS: Mapping[str, Parts] = {
-    "pearl": (configs.PEARLConfig,),
+    "pearl": (configs.PEARLConfig, OwnNetwork),
     "rl2": (configs.RL2Config, TrialSizes, configs.PPOConfig),
     "maml": (MAMLOuterChoice, configs.TrustRegionConfig, configs.AdamConfig, *_META),
     "promp": (configs.ProMPConfig, *_META),
@@ -78,7 +79,7 @@ _HIDDEN: Mapping[str, frozenset[str]] = {
     # An epoch is a number of trials, each of a task of its own, which the wrapper limits.
     "rl2": frozenset(("domain_params", "gradients", "privileged", "steps_per_epoch", "tasks_per_epoch")),
     "epopt": frozenset(("steps_per_epoch", "tasks_per_epoch")),
-    "rsac": frozenset(("n_step",)),
+    "rsac": frozenset(("n_step", "policy")),
 }
 """Fields that an algorithm fills itself."""
 

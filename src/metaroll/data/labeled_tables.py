@@ -22,6 +22,7 @@ from metaroll.data.compare import trees_equal
 from metaroll.data.data_format import Array, iterate_leaves, map_leaves, to_format
 from metaroll.data.final_entries import FinalEntries
 from metaroll.data.step_storage import ARGUMENTS, FLAGS
+from metaroll.data.tables import is_frame
 from metaroll.errors import DataError, ShapeError
 from metaroll.types import EnvSpec
 
@@ -64,7 +65,7 @@ def frame_to_fields(df: Any, env_spec: EnvSpec, continuous: bool, task: Any) -> 
         TypeError: ``df`` is no data frame, ``env_spec`` no ``EnvSpec``, or ``task`` has no ``step_rew``.
         ValueError: Columns are named ambiguously, or hold no numbers where there must be some.
     """
-    if not hasattr(df, "columns") or not hasattr(df, "iloc"):
+    if not is_frame(df):
         raise TypeError(f"df must be a pandas DataFrame, got {type(df).__name__}")
     if not isinstance(env_spec, EnvSpec):
         raise TypeError(f"env_spec must be an EnvSpec, got {type(env_spec).__name__}")

@@ -163,7 +163,7 @@ class StepSequence(StepStorage, Sequence[Step]):
                 raise ShapeError(f"{index} selects no step of a rollout of {self._length} steps")
             # All of it stays as it is; a part gets the entry after its last step back in place.
             return self._range(start, stop, append_final=stop - start < self._length)
-        if isinstance(index, Iterable) and getattr(index, "ndim", 1) > 0:
+        if _is_list(index):
             return self._select(as_indices(index, self._length))
         return Step(self, _as_integer(index))
 
@@ -182,7 +182,7 @@ class StepSequence(StepStorage, Sequence[Step]):
             if stride == 1 and stop > start:
                 return self._range(int(bounds[start]), int(bounds[stop]), append_final=True)
             chosen = np.arange(start, stop, stride)
-        elif isinstance(index, Iterable) and getattr(index, "ndim", 1) > 0:
+        elif _is_list(index):
             chosen = as_indices(index, count)
         else:
             number = _as_integer(index)
@@ -522,6 +522,11 @@ class StepSequence(StepStorage, Sequence[Step]):
         return discounted_sum(rewards[:, 0] if rewards.shape[1:] == (1,) else rewards, gamma)
 
 
+def _is_list(index: Any) -> bool:
+    """Whether an index selects many: all but a number, which may be an array without axes."""
+    return isinstance(index, Iterable) and getattr(index, "ndim", 1) > 0
+
+
 def _as_integer(index: Any) -> int:
     """An integer index; bools, whose meaning is not clear, are refused."""
     if isinstance(index, bool | np.bool_):
@@ -532,8 +537,10 @@ def _as_integer(index: Any) -> int:
 def _is_empty(value: Any) -> bool:
     if isinstance(value, dict | tuple):
         return False  # an empty one is an element of an empty Dict or Tuple space
-    shape = getattr(value, "shape", None)
-    return 0 in shape[:1] if shape is not None else hasattr(value, "__len__") and len(value) == 0
+    try:
+        return len(value) == 0
+    except TypeError:  # what has no length is no list that could be empty
+        return False
 
 
 def _count_steps(rewards: Any) -> int:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any, BinaryIO, final
@@ -18,6 +19,7 @@ from metaroll.errors import RecordingError, install_text
 
 __all__ = [
     "ParquetReader",
+    "is_frame",
     "make_frame",
     "make_table",
     "write_table",
@@ -33,6 +35,12 @@ def _import_pandas() -> Any:
     except ImportError as error:
         raise ImportError(f"data frames need pandas: {install_text('tables')}") from error
     return pd
+
+
+def is_frame(value: Any) -> bool:
+    """Whether it is a data frame of pandas, which then has been imported."""
+    pd = sys.modules.get("pandas")
+    return pd is not None and isinstance(value, pd.DataFrame)
 
 
 def make_frame(columns: Iterable[Column]) -> Any:

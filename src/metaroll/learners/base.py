@@ -5,10 +5,23 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Self, TypeVar, cast, final, overload
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Generic,
+    Protocol,
+    Self,
+    TypeVar,
+    cast,
+    final,
+    overload,
+    runtime_checkable,
+)
 
 from metaroll.config import Config, Count, Positive, Was, Whole, config_of
 from metaroll.errors import option_name, option_text
+from metaroll.state import Saved
 
 if TYPE_CHECKING:
     from metaroll.learners.runner import Runner
@@ -21,6 +34,7 @@ __all__ = [
     "Checked",
     "ConfigField",
     "Evaluated",
+    "HasPosterior",
     "MetaRLAlgorithm",
     "NewData",
     "RLAlgorithm",
@@ -59,6 +73,7 @@ class RLAlgorithm(ABC):
     """Turns rollouts into a better policy.
 
     Only ``train`` must be written. All else has a default; a subclass sets an attribute of the name, or has a property.
+    Snapshots need ``state_dict`` and ``load_state_dict``: a learner that is ``Stateful``, too, declares what they hold.
 
     Attributes:
         policy: What acts; ``None`` for an algorithm that samples nothing.
@@ -107,7 +122,7 @@ class RLAlgorithm(ABC):
     @property
     def info(self) -> AlgorithmInfo:
         """What the algorithm is."""
-        return AlgorithmInfo(name=type(self).__name__, has_state=_has_state(type(self)))
+        return AlgorithmInfo(name=type(self).__name__, has_state=isinstance(self, Saved))
 
     @abstractmethod
     def train(self, runner: Runner) -> float | None:
@@ -128,22 +143,6 @@ class RLAlgorithm(ABC):
             numbers: Those of the last update.
         """
         return numbers
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything learned, as nested dicts of arrays, tensors and plain values; buffers apart.
-
-        Raises:
-            TypeError: The algorithm has no state that could be saved (see ``info.has_state``).
-        """
-        raise TypeError(f"{type(self).__name__} needs state_dict() and load_state_dict(tree) for snapshots: add them")
-
-    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Restore ``state_dict``, bitwise identical.
-
-        Raises:
-            TypeError: As for ``state_dict``.
-        """
-        raise TypeError(f"{type(self).__name__} needs state_dict() and load_state_dict(tree) for snapshots: add them")
 
     def buffers_state_dict(self, copy: bool = True) -> Mapping[str, Any] | None:
         """Collected data that only the newest snapshot keeps; ``None`` for an algorithm without any.
@@ -198,6 +197,8 @@ class NOP(RLAlgorithm):
 class MetaRLAlgorithm(RLAlgorithm):
     """An ``RLAlgorithm`` whose policy is adapted to a task from a few rollouts in it.
 
+    One whose policies believe something about their task also has the method of ``HasPosterior``.
+
     Attributes:
         adapts_again: Whether ``adapt_policy`` takes policies that it returned as well as exploration policies: an
             evaluator that adapts after every episode then need not ask for a new exploration policy each time. All
@@ -219,7 +220,7 @@ class MetaRLAlgorithm(RLAlgorithm):
             adapts_again=self.adapts_again,
             metric="return_after",
             deterministic_exploration=self.deterministic_exploration,
-            has_state=_has_state(type(self)),
+            has_state=isinstance(self, Saved),
             inner_steps=self.inner_steps,
         )
 
@@ -262,6 +263,11 @@ class MetaRLAlgorithm(RLAlgorithm):
         """
         return [self.adapt_policy(policy, batch) for policy, batch in zip(policies, batches, strict=True)]
 
+
+@runtime_checkable
+class HasPosterior(Protocol):
+    """What a ``MetaRLAlgorithm`` whose policies believe something about their task has, beside all else."""
+
     def posterior_divergence(self, policy: Any, other: Any = None) -> float | None:
         """How far what an adapted policy believes about its task is from the prior, or from another's belief, in nats.
 
@@ -270,14 +276,10 @@ class MetaRLAlgorithm(RLAlgorithm):
             other: Another one; ``None`` means the prior.
 
         Returns:
-            ``KL(posterior || prior)`` or ``KL(posterior || posterior of other)``; ``None`` for an algorithm without a
-            posterior.
+            ``KL(posterior || prior)`` or ``KL(posterior || posterior of other)``; ``None`` where there is
+            no posterior.
         """
-        return None
-
-
-def _has_state(kind: type[RLAlgorithm]) -> bool:
-    return kind.state_dict is not RLAlgorithm.state_dict and kind.load_state_dict is not RLAlgorithm.load_state_dict
+        ...
 
 
 @final

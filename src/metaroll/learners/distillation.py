@@ -17,14 +17,7 @@ from metaroll.errors import SnapshotError
 from metaroll.functional.running_moments import Moments, add_rows
 from metaroll.learners.distillation_config import DistillationConfig
 from metaroll.learners.runner import Runner
-from metaroll.learners.snapshots import (
-    fingerprint_of,
-    load_optimizer_tree,
-    load_or_keep,
-    optimizer_tree,
-    shapes_of,
-    weights_of,
-)
+from metaroll.learners.snapshots import fingerprint_of, shapes_of
 from metaroll.learners.training import (
     KNOWN_EPOCHS,
     EpochLearner,
@@ -40,6 +33,7 @@ from metaroll.policies.normalized import NormalizedPolicy
 from metaroll.processing.on_policy import collect_on_policy, pad_rollouts, rollout_groups
 from metaroll.processing.relabel import label_actions
 from metaroll.seeding import derive_seed, fresh_seed
+from metaroll.state import load_optimizer_tree, load_or_keep, optimizer_tree, weights_of
 from metaroll.types import EnvSpec, Policy
 
 __all__ = ["Distillation", "LabeledRollouts"]

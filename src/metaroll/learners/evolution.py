@@ -16,7 +16,7 @@ from metaroll.config import config_of, described, parts_of
 from metaroll.data.rollouts import Rollouts
 from metaroll.errors import InvalidValueError, ShapeError, option_name
 from metaroll.functional.cvar import conditional_value_at_risk
-from metaroll.functional.running_moments import Moments, add_rows
+from metaroll.functional.running_moments import add_rows
 from metaroll.functional.search.averaging import AveragedMean
 from metaroll.functional.search.base import Search, restored, state_tree
 from metaroll.functional.search.cem import CEM as CEMSearch
@@ -32,11 +32,12 @@ from metaroll.learners.evolution_configs import (
     SearchConfig,
 )
 from metaroll.learners.runner import Runner
-from metaroll.learners.snapshots import fingerprint_of, load_or_keep
+from metaroll.learners.snapshots import fingerprint_of
 from metaroll.learners.training import Progress, TrainingTasks, horizon_of, train
 from metaroll.learners.trials import Trials, normalized_for, searched_places
 from metaroll.policies.acting import ActingPolicy
 from metaroll.seeding import derive_seed, fresh_seed
+from metaroll.state import Part, Stateful, parts
 from metaroll.types import EnvSpec
 
 __all__ = ["CEM", "CMAES", "Evolution", "SearchLearner"]
@@ -46,7 +47,7 @@ _LOG = logging.getLogger(__name__)
 C = TypeVar("C", bound=SearchConfig | HillClimbingConfig)
 
 
-class SearchLearner(RLAlgorithm, Generic[C]):
+class SearchLearner(Stateful, RLAlgorithm, Generic[C]):
     """Tries the candidates of a search as parameters of a policy, and tells it their returns.
 
     Only parameters that require a gradient are searched: statistics and scales are none. All candidates of an epoch
@@ -75,6 +76,22 @@ class SearchLearner(RLAlgorithm, Generic[C]):
 
     config_class: ClassVar[type[SearchConfig | HillClimbingConfig]] = SearchConfig
     stream: ClassVar[str] = "search"
+
+    state_parts = parts(
+        search=Part(
+            write=lambda learner: state_tree(learner._state),
+            restore=lambda learner, tree: learner._restore_search(tree),
+        ),
+        asked=Part(
+            write=lambda learner: learner._asked_tree(),
+            restore=lambda learner, tree: learner._restore_asked(tree),
+        ),
+        parameters="_parameters",
+        moments="_moments",
+        tasks="_tasks",
+        generator="_generator",
+        seed="_seed",
+    )
 
     def __init__(
         self,
@@ -329,39 +346,23 @@ class SearchLearner(RLAlgorithm, Generic[C]):
         more = [] if self.starts.starts == 1 else [described(self.starts)]
         return fingerprint_of(self, *search, described(tried), *map(repr, kinds), *more)
 
-    def state_dict(self) -> dict[str, Any]:
-        """State of the search, candidates that are being tried, parameters, moments of observations, and generators."""
-        return {
-            "search": state_tree(self._state),
-            "asked": {"candidates": self._asked.copy(), "scores": np.array(self._scores, dtype=np.float64)},
-            "parameters": self._parameters.copy(),
-            "moments": self._moments.to_dict(),
-            "tasks": self._tasks.state_dict(),
-            "generator": self._generator.bit_generator.state,
-            "seed": self.seed,
-        }
+    def after_restore(self) -> None:
+        """Give the policy the parameters."""
+        self._metrics = {"episodes": 0.0, "discounted_return": 0.0}
+        self.policy.parameter_layout().assign(self.policy, self._parameters)
 
-    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Restore ``state_dict``, bitwise identical.
+    def _restore_search(self, tree: Mapping[str, Any]) -> None:
+        self._state = restored(self._state, tree)
 
-        Raises:
-            SnapshotError: ``tree`` does not fit; nothing was changed.
-        """
-        load_or_keep(type(self).__name__, self._load, tree, self.state_dict())
+    def _asked_tree(self) -> dict[str, Any]:
+        return {"candidates": self._asked.copy(), "scores": np.array(self._scores, dtype=np.float64)}
 
-    def _load(self, tree: Mapping[str, Any]) -> None:
-        self._state = restored(self._state, tree["search"])
-        self._parameters = _like(self._parameters, tree["parameters"])
-        asked = np.array(tree["asked"]["candidates"], dtype=np.float64)
+    def _restore_asked(self, tree: Mapping[str, Any]) -> None:
+        """As many candidates as were being tried, of which the first have scores."""
+        asked = np.array(tree["candidates"], dtype=np.float64)
         if asked.ndim != 2 or asked.shape[1] != len(self._places):
             raise ShapeError(f"candidates must have shape (K, {len(self._places)}), got {asked.shape}")
-        self._asked, self._scores = asked, [float(score) for score in tree["asked"]["scores"]]
-        self._metrics = {"episodes": 0.0, "discounted_return": 0.0}
-        self._moments = Moments.from_dict(tree["moments"], len(self._moments.mean))
-        self._tasks.load_state_dict(tree["tasks"])
-        self._generator.bit_generator.state = tree["generator"]
-        self._seed = int(tree["seed"])
-        self.policy.parameter_layout().assign(self.policy, self._parameters)
+        self._asked, self._scores = asked, [float(score) for score in tree["scores"]]
 
 
 @final
@@ -537,10 +538,3 @@ def _told_by(paths: Sequence[Any], discount: float, observed: bool) -> tuple[np.
     found = Rollouts.of(paths)
     seen = [found.steps_and_final("observations")[0]] if observed else []
     return found.returns, float(found.discounted_sums(discount).mean()), seen
-
-
-def _like(own: np.ndarray, saved: Any) -> np.ndarray:
-    found = np.array(saved, dtype=own.dtype)
-    if found.shape != own.shape:
-        raise ShapeError(f"parameters must have shape {own.shape}, got {found.shape}")
-    return found

@@ -166,7 +166,8 @@ class HillClimbing(SearchLearner[HillClimbingConfig]):
         super().load_state_dict(tree)
         self._asked = asked[:0]
 
-    def _load(self, tree: Mapping[str, Any]) -> None:
+    def restore_parts(self, tree: Mapping[str, Any]) -> None:
+        """See ``Stateful``."""
         mean, best = (self._checked_set(found) for found in (tree["mean"], tree["best"]["parameters"]))
         epochs = int(tree["counters"]["epochs"])
         self._state = replace(
@@ -179,7 +180,6 @@ class HillClimbing(SearchLearner[HillClimbingConfig]):
             reach=float(tree["spread"]),
         )
         self._parameters = mean
-        self.policy.parameter_layout().assign(self.policy, mean)
         self._returns = [float(value) for value in tree["returns"]]
         self._generator.bit_generator.state = tree["generator"]
         self._seed = int(tree["counters"]["seed"])

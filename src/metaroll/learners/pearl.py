@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
@@ -35,18 +35,20 @@ from metaroll.learners.pearl_networks import (
 )
 from metaroll.learners.pearl_update import METRICS, check_finite, gradient_step, mean_metrics, seconds_of_step
 from metaroll.learners.runner import PartsRunner, Runner
-from metaroll.learners.snapshots import check_entries, fingerprint_of
+from metaroll.learners.snapshots import fingerprint_of
 from metaroll.learners.training import Progress, train
+from metaroll.policies.adapters import ContextEncoder
 from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.networks import MLPEncoder
 from metaroll.policies.scaling import ActionScaling
 from metaroll.seeding import derive_seed, fresh_seed
+from metaroll.state import Stateful, parts
 from metaroll.types import Context, EnvSpec, EnvUpdate, InOutSpec
 
 __all__ = ["PEARL"]
 
 
-class PEARL(MetaRLAlgorithm):
+class PEARL(Stateful, MetaRLAlgorithm):
     r"""Probabilistic embeddings for actor-critic reinforcement learning (Rakelly et al. 2019, arXiv:1903.08254).
 
     An encoder infers a belief q(z|c) about the task from its context c (recent transitions); soft actor-critic
@@ -114,6 +116,14 @@ class PEARL(MetaRLAlgorithm):
     context_reward_key = ConfigField[str | None]()
     memory_limit = ConfigField[int | None]()
 
+    state_parts = parts(
+        networks="_networks.saved",
+        optimizers="_optimizers.saved",
+        generators="_random",
+        counters=parts(gradient_steps="_num_gradient_steps"),
+    )
+    buffer_parts = "_buffers"
+
     def __init__(
         self,
         env: Sequence[EnvUpdate],
@@ -158,7 +168,7 @@ class PEARL(MetaRLAlgorithm):
             use_information_bottleneck=config.use_information_bottleneck,
         )
         encoder = build_encoder(encoder_class, spec, config.encoder_hidden_sizes, self.seed)
-        self.config.check_encoder(bool(getattr(encoder, "recurrent", False)))
+        self.config.check_encoder(ContextEncoder(encoder).recurrent)
         self._networks = PEARLNetworks(
             policy=self._make_policy(encoder, inner_policy),
             encoder=encoder,
@@ -307,7 +317,7 @@ class PEARL(MetaRLAlgorithm):
         return adapted
 
     def posterior_divergence(self, policy: Any, other: Any = None) -> float | None:
-        """See ``MetaRLAlgorithm``: between Gaussian beliefs, the prior is ``N(0, 1)``; ``None`` without bottleneck."""
+        """See ``HasPosterior``: between Gaussian beliefs, the prior is ``N(0, 1)``; ``None`` without bottleneck."""
         beliefs = [policy] if other is None else [policy, other]
         if not all(isinstance(one, ContextConditionedPolicy) and one.use_information_bottleneck for one in beliefs):
             return None
@@ -381,37 +391,11 @@ class PEARL(MetaRLAlgorithm):
             self, self._networks.shapes(), described(self.config, PEARLUpdate), name, self._optimizers.kind, *bounds
         )
 
-    def state_dict(self) -> dict[str, Any]:
-        """Weights, optimizers, generators and counters as nested dicts; replay data apart (``buffers_state_dict``)."""
-        return {
-            "networks": self._networks.state_dict(),
-            "optimizers": self._optimizers.state_dict(),
-            "generators": self._random.state_dict(),
-            "counters": {"gradient_steps": self._num_gradient_steps},
-        }
-
-    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Restore ``state_dict``, bitwise identical on the same kind of device.
-
-        Replay data of before are dropped: initial data are collected again when training goes on, unless replay data
-        are loaded too.
-        """
-        check_entries("PEARL", tree, ("networks", "optimizers", "generators", "counters"))
-        self._networks.load_state_dict(tree["networks"])
-        self._optimizers.load_state_dict(tree["optimizers"])
-        self._random.load_state_dict(tree["generators"])
+    def after_restore(self) -> None:
+        """Drop replay data: initial data are collected again when training goes on, unless they are loaded, too."""
         self.seed = self._random.seed
-        self._num_gradient_steps = int(tree["counters"]["gradient_steps"])
         self._make_buffers()
         self._reset_belief()
-
-    def buffers_state_dict(self, copy: bool = True) -> dict[str, Any]:
-        """Replay data as nested dicts of arrays; ``copy=False`` gives views, for writing them to a file at once."""
-        return self._buffers.state_dict(copy)
-
-    def load_buffers_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Restore ``buffers_state_dict``."""
-        self._buffers.load_state_dict(tree)
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
@@ -458,9 +442,7 @@ class PEARL(MetaRLAlgorithm):
     @torch.no_grad()
     def _infer(self, policy: Any, context: np.ndarray) -> None:
         """Set the belief of ``policy`` to the posterior of each row of ``context (X, N, context_dim)``."""
-        reset = getattr(policy.context_encoder, "reset", None)
-        if callable(reset):
-            reset()
+        ContextEncoder(policy.context_encoder).reset()
         policy.infer_posterior(torch.from_numpy(context).to(self._device), generator=self._random.belief())
 
     def _posterior_contexts(self, tasks: Sequence[int]) -> list[Context]:

@@ -12,11 +12,12 @@ import torch
 from gymnasium.spaces import flatdim
 from torch import Tensor, nn
 
-from metaroll.errors import ShapeError, SnapshotError
+from metaroll.errors import ShapeError
 from metaroll.functional.gradients.optimizers import fast_optimizer
 from metaroll.learners.pearl_config import PEARLConfig
-from metaroll.learners.snapshots import load_optimizer_tree, optimizer_tree, weights_of
+from metaroll.policies.adapters import reinitialize
 from metaroll.seeding import derive_seed, isolated_rng, torch_generator
+from metaroll.state import Stateful, parts, told
 from metaroll.types import EnvSpec
 
 __all__ = [
@@ -55,18 +56,6 @@ def build_encoder(
         )
 
 
-def _reinitialize(module: nn.Module, generator: torch.Generator) -> None:
-    """New weights, by the module's own rule where it has one (``reinitialize``; ``reset_parameters``, torch's name)."""
-    own, torchs = getattr(module, "reinitialize", None), getattr(module, "reset_parameters", None)
-    if callable(own):
-        own(generator)
-    elif callable(torchs):
-        torchs()
-    else:
-        for child in module.children():
-            _reinitialize(child, generator)
-
-
 def reinitialized_copy(qf: nn.Module, seed: int) -> nn.Module:
     """A second Q function: a copy of ``qf`` with weights of its own.
 
@@ -76,7 +65,7 @@ def reinitialized_copy(qf: nn.Module, seed: int) -> nn.Module:
     second = copy.deepcopy(qf)
     draws = derive_seed("pearl second q function", seed)
     with isolated_rng(draws):  # torch's reset_parameters draws from the global generator
-        _reinitialize(second, torch_generator(draws))
+        reinitialize(second, torch_generator(draws))
     pairs = zip(qf.parameters(), second.parameters(), strict=True)
     if all(torch.equal(one, other) for one, other in pairs if one.dim() > 1):
         raise ValueError(
@@ -113,7 +102,9 @@ class PEARLNetworks:
         """Encoder, inner policy, context policy, Q1, Q2, V, target of V."""
         return [self.encoder, self.inner_policy, self.policy, self.qf1, self.qf2, self.vf, self.target_vf]
 
-    def _saved(self) -> dict[str, nn.Module]:
+    @property
+    def saved(self) -> dict[str, nn.Module]:
+        """What a snapshot holds."""
         # The context policy holds the encoder, the inner policy and a belief that is reset after each epoch.
         return {
             "encoder": self.encoder,
@@ -136,29 +127,15 @@ class PEARLNetworks:
     @torch.no_grad()
     def all_finite(self) -> bool:
         """Whether no parameter is NaN or Inf (one copy from the device)."""
-        parameters = [p for network in self._saved().values() for p in network.parameters()]
+        parameters = [p for network in self.saved.values() for p in network.parameters()]
         return bool(torch.stack([p.isfinite().all() for p in parameters]).all())
 
     def shapes(self) -> str:
         """Shapes of all parameters as one line of text."""
         return "; ".join(
             f"{name}: " + ",".join("x".join(map(str, p.shape)) or "1" for p in network.parameters())
-            for name, network in self._saved().items()
+            for name, network in self.saved.items()
         )
-
-    def state_dict(self) -> dict[str, dict[str, Tensor]]:
-        """Copies of the weights by network and name."""
-        return {name: weights_of(network) for name, network in self._saved().items()}
-
-    def load_state_dict(self, tree: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Copy the weights of ``state_dict`` into the networks (on the device where these are)."""
-        for name, network in self._saved().items():
-            try:
-                network.load_state_dict(dict(tree[name]))
-            except (KeyError, RuntimeError) as error:
-                raise SnapshotError(
-                    f"the saved weights do not fit {name}: {error}; build PEARL with the network sizes of that run"
-                ) from error
 
     @torch.no_grad()
     def check_widths(self, env_spec: EnvSpec, config: PEARLConfig, device: torch.device) -> None:
@@ -219,7 +196,9 @@ class PEARLOptimizers:
         self.vf = build(networks.vf, config.vf_lr)
         self.encoder = build(networks.encoder, config.context_lr)
 
-    def _named(self) -> dict[str, torch.optim.Optimizer]:
+    @property
+    def saved(self) -> dict[str, torch.optim.Optimizer]:
+        """All of them by name."""
         return {"policy": self.policy, "qf1": self.qf1, "qf2": self.qf2, "vf": self.vf, "encoder": self.encoder}
 
     @property
@@ -229,25 +208,11 @@ class PEARLOptimizers:
 
     def follow_parameters(self) -> None:
         """Move the state of every optimizer to where its parameters are now."""
-        for optimizer in self._named().values():
+        for optimizer in self.saved.values():
             optimizer.load_state_dict(optimizer.state_dict())
 
-    def state_dict(self) -> dict[str, Any]:
-        """Nested dicts of tensors and numbers."""
-        return {name: optimizer_tree(optimizer) for name, optimizer in self._named().items()}
 
-    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Restore what ``state_dict`` saved, bitwise identical."""
-        for name, optimizer in self._named().items():
-            try:
-                load_optimizer_tree(optimizer, tree[name])
-            except (KeyError, ValueError) as error:
-                raise SnapshotError(
-                    f"the saved state does not fit the optimizer of {name}: {error}; use that run's optimizer_class"
-                ) from error
-
-
-class PEARLGenerators:
+class PEARLGenerators(Stateful):
     """Generators with a purpose each, so that drawing more for one changes no other.
 
     Args:
@@ -260,15 +225,23 @@ class PEARLGenerators:
         noise: Draws latents and actions in the gradient steps.
     """
 
+    state_parts = parts("seed", "tasks", "batches", "noise", noise_device=told("device.type"))
+
     def __init__(self, seed: int, device: torch.device) -> None:
         self.seed = seed
         self.device = device
         self.tasks = np.random.default_rng(derive_seed("pearl tasks", seed))
         self.batches = np.random.default_rng(derive_seed("pearl batches", seed))
-        self.noise = self._new_noise()
+        self.noise = self._new_noise(seed)
 
-    def _new_noise(self) -> torch.Generator:
-        return torch_generator(derive_seed("pearl noise", self.device.type, self.seed), self.device)
+    def _new_noise(self, seed: int) -> torch.Generator:
+        return torch_generator(derive_seed("pearl noise", self.device.type, seed), self.device)
+
+    def completed(self, tree: Mapping[str, Any]) -> Mapping[str, Any]:
+        """See ``Stateful``: noise that was drawn on another kind of device begins anew."""
+        if tree["noise_device"] == self.device.type:
+            return tree
+        return {**tree, "noise": self._new_noise(int(tree["seed"])).get_state()}
 
     def belief(self) -> torch.Generator:
         """For draws of z that nothing depends on: a new generator each time, so that they leave training as it is."""
@@ -278,26 +251,7 @@ class PEARLGenerators:
         """Draw noise on ``device`` from now on; on another device that is a new stream."""
         if device != self.device:
             self.device = device
-            self.noise = self._new_noise()
-
-    def state_dict(self) -> dict[str, Any]:
-        """States of all generators."""
-        return {
-            "seed": self.seed,
-            "tasks": self.tasks.bit_generator.state,
-            "batches": self.batches.bit_generator.state,
-            "noise": self.noise.get_state(),
-            "noise_device": self.device.type,
-        }
-
-    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Go on where ``state_dict`` was taken; the noise begins anew if that was on another kind of device."""
-        self.seed = int(tree["seed"])
-        self.tasks.bit_generator.state = tree["tasks"]
-        self.batches.bit_generator.state = tree["batches"]
-        self.noise = self._new_noise()
-        if tree["noise_device"] == self.device.type:  # the states of CPU and GPU generators differ in kind
-            self.noise.set_state(tree["noise"].cpu())
+            self.noise = self._new_noise(self.seed)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"device": self.device, "state": self.state_dict()}

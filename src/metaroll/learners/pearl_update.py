@@ -24,6 +24,7 @@ from metaroll.functional.gradients.actor_critic import critic_loss, q_target, so
 from metaroll.learners.pearl_config import PEARLConfig
 from metaroll.learners.pearl_data import RowLayout, TransitionBatch
 from metaroll.learners.pearl_networks import PEARLNetworks, PEARLOptimizers
+from metaroll.policies.adapters import ContextEncoder
 
 __all__ = [
     "METRICS",
@@ -171,14 +172,12 @@ def gradient_step(
         config: Weights and sizes.
         noise: Draws latents and actions.
     """
-    encoder = networks.encoder
-    if hasattr(encoder, "reset"):
-        encoder.reset()
+    encoder = ContextEncoder(networks.encoder)
+    encoder.reset()
     total = torch.zeros(len(METRICS), device=context.device)
     for part in context.split(config.embedding_mini_batch_size, dim=1):
         total += update_networks(networks, optimizers, draw(), part, config, noise)
-        if hasattr(encoder, "detach_hidden"):
-            encoder.detach_hidden()
+        encoder.detach_hidden()
     return total / config.num_context_slices
 
 

@@ -19,6 +19,7 @@ from metaroll.errors import DivergedError
 from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.runner import PartsRunner, Runner, as_runner
 from metaroll.processing.on_policy import OnPolicyData
+from metaroll.state import Parts, Saved, Stateful, parts
 from metaroll.types import EnvSpec, EnvUpdate
 
 __all__ = [
@@ -172,6 +173,13 @@ def refuse_non_finite(
 
 
 @runtime_checkable
+class _SamplesTasks(Protocol):
+    """What any sampler of tasks has."""
+
+    def sample(self, n_tasks: int, with_replacement: bool = False) -> list[EnvUpdate]: ...
+
+
+@runtime_checkable
 class _DrawsTasks(Protocol):
     """What a ``TaskSampler`` has beside ``sample``."""
 
@@ -181,7 +189,7 @@ class _DrawsTasks(Protocol):
     def drawing(self) -> AbstractContextManager[Callable[[int, np.random.Generator], list[EnvUpdate]]]: ...
 
 
-class TrainingTasks:
+class TrainingTasks(Stateful):
     """Draws environment updates with replacement.
 
     A list is drawn from with a generator of its own, and so is a sampler with ``drawing`` (a ``TaskSampler``: see
@@ -199,7 +207,7 @@ class TrainingTasks:
         if isinstance(self._source, list):
             if not self._source or not all(callable(update) for update in self._source):
                 raise ValueError(f"task_sampler must be a sampler, or a list of at least one EnvUpdate, got {source!r}")
-        elif source is not None and not callable(getattr(source, "sample", None)):
+        elif source is not None and not isinstance(source, _SamplesTasks):
             raise TypeError(f"task_sampler must have sample(n_tasks), got {type(source).__name__}")
         self._generator = np.random.default_rng(seed)
 
@@ -249,18 +257,11 @@ class TrainingTasks:
             runner.obtain_samples(runner.step_itr, least, actor, env_update=updates, num_rollouts=exact)
         )
 
-    def state_dict(self) -> dict[str, Any] | None:
-        """State of the generator, and of the sampler if it tells one."""
-        if self._source is None:
-            return None
-        tell = getattr(self._source, "state_dict", None)
-        return {"generator": self._generator.bit_generator.state, "sampler": tell() if callable(tell) else None}
+    @property
+    def state_parts(self) -> Parts | None:
+        """The generator, and the sampler where it has a state; ``None`` where nothing is drawn."""
+        return None if self._source is None else parts(generator="_generator", sampler="_sampler")
 
-    def load_state_dict(self, tree: Mapping[str, Any] | None) -> None:
-        """Go on where ``state_dict`` was taken."""
-        if self._source is None or tree is None:
-            return
-        self._generator.bit_generator.state = tree["generator"]
-        take = getattr(self._source, "load_state_dict", None)
-        if tree["sampler"] is not None and callable(take):
-            take(tree["sampler"])
+    @property
+    def _sampler(self) -> Saved | None:
+        return self._source if isinstance(self._source, Saved) else None

@@ -9,6 +9,7 @@ import numpy as np
 from metaroll.learners.evolution_configs import Trials
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.normalized import NormalizedPolicy
+from metaroll.policies.parameters import tensors_of
 
 __all__ = ["Trials", "normalized_for", "searched_places"]
 
@@ -19,7 +20,7 @@ def searched_places(policy: ActingPolicy) -> np.ndarray:
     Raises:
         ValueError: There is none.
     """
-    layout, parameters = policy.parameter_layout(), dict(policy.named_parameters())
+    layout, parameters = policy.parameter_layout(), tensors_of(policy)
     wanted = [
         np.full(math.prod(shape), parameters[name].requires_grad)
         for name, shape in zip(layout.names, layout.shapes, strict=True)

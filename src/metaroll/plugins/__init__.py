@@ -29,12 +29,14 @@ from metaroll.configs.algorithms import (
     Replay,
     TanhNetworks,
 )
+from metaroll.envs.lookup.source import EnvSource
 from metaroll.functional.search.base import Search, SearchState
 from metaroll.learners.off_policy.base import Made, OffPolicyLearner
 from metaroll.learners.off_policy.exploring import BoxExploration, Exploration
 from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.off_policy.trainer import ReplayTrainer, Trained
 from metaroll.learners.training import EpochLearner, Learner, Progress, TrainingTasks, train
+from metaroll.state import Part, Parts, Saved, Stateful, parts, told
 from metaroll.training.algorithms.algorithm import API, Algorithm, Values, Work
 from metaroll.training.algorithms.building import (
     BuildOptions,
@@ -46,7 +48,6 @@ from metaroll.training.algorithms.building import (
     is_discrete,
     make_policy,
     network_generator,
-    spec_of,
     training_tasks,
 )
 from metaroll.training.algorithms.evolution import search_row
@@ -63,6 +64,7 @@ __all__ = [
     "Config",
     "Count",
     "Domains",
+    "EnvSource",
     "EpochLearner",
     "Exploration",
     "GoalReplay",
@@ -71,6 +73,8 @@ __all__ = [
     "Made",
     "Number",
     "OffPolicyLearner",
+    "Part",
+    "Parts",
     "PluginError",
     "PolicyNetworks",
     "Positive",
@@ -78,9 +82,11 @@ __all__ = [
     "ReluNetworks",
     "Replay",
     "ReplayTrainer",
+    "Saved",
     "Search",
     "SearchState",
     "Share",
+    "Stateful",
     "TanhNetworks",
     "Trained",
     "TrainingTasks",
@@ -100,9 +106,10 @@ __all__ = [
     "make_policy",
     "network_generator",
     "off_policy_row",
+    "parts",
     "parts_of",
     "search_row",
-    "spec_of",
+    "told",
     "train",
     "training_tasks",
 ]

@@ -18,7 +18,8 @@ from metaroll.functional.distributions import ActionDistribution
 from metaroll.functional.linear import BLOCK, RowProducts, block_rows
 from metaroll.policies.bodies import Body
 from metaroll.policies.heads import Head
-from metaroll.policies.parameters import FlatParameters, ParameterLayout, beside, part_of
+from metaroll.policies.own_body import outputs_of
+from metaroll.policies.parameters import FlatParameters, ParameterLayout, beside
 from metaroll.seeding import as_generator
 from metaroll.types import Context, EnvSpec, Policy, PolicyInfo, PolicyState
 
@@ -38,7 +39,8 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         env_spec: Spaces of the environment.
         info: What the policy is; with a body and a head it is what these are.
         encoder: Makes features ``(..., encoder.output_dim)`` of observations ``(..., obs_dim)``, on torch (an
-            ``ObservationEncoder``); ``None``: observations are features.
+            ``ObservationEncoder``, an ``OwnBody``); ``None``: observations are features. Its buffers are acting
+            parameters, too.
         body: Makes outputs of features.
         head: Chooses actions of outputs.
     """
@@ -123,43 +125,18 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         noise: np.ndarray,
         deterministic: bool | np.ndarray = False,
         parameters: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
+    ) -> tuple[np.ndarray, PolicyState, Mapping[str, np.ndarray]]:
         """See ``types.Policy.act``; infos are those of the head."""
-        action, state, infos = self._chosen(obs, state, noise, deterministic, parameters, True)
-        # Without noise the action may be one of the infos, which are memory of their own.
-        return (action.copy() if deterministic is True else action), state, infos
-
-    def act_without_infos(
-        self,
-        obs: np.ndarray,
-        state: PolicyState,
-        noise: np.ndarray,
-        deterministic: bool | np.ndarray = False,
-        parameters: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, PolicyState]:
-        """See ``types.Policy.act_without_infos``."""
-        action, state, _ = self._chosen(obs, state, noise, deterministic, parameters, False)
-        return action, state
-
-    def _chosen(
-        self,
-        obs: np.ndarray,
-        state: PolicyState,
-        noise: np.ndarray,
-        deterministic: bool | np.ndarray,
-        parameters: np.ndarray | None,
-        with_infos: bool,
-    ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
         body, head = self._body, self._head
         if body is None or head is None:
             raise TypeError(f"{type(self).__name__} has no act: neither a body and a head, nor one of its own")
         laid_out, own = self._weights(parameters)
         outputs, state = body.rows(laid_out, self._rows(obs, parameters), state, len(obs))
-        if own is not None and (with_infos or deterministic is not True):
+        if own is not None:
             own = self._prepared(head, own, len(obs))
         if noise.dtype != _FLOAT32:
             noise = noise.astype(np.float32)
-        action, infos = head.choose(outputs, noise, deterministic, own, np, with_infos)
+        action, infos = head.choose(outputs, noise, deterministic, own, np)
         return action, state, infos
 
     def _prepared(self, head: Head, own: np.ndarray, num_rows: int) -> Any:
@@ -178,8 +155,8 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
             return super().act_on_torch(obs, state, noise, deterministic)
         outputs, following = body.step(self, self.features(obs.to(torch.float32)), state)
         own = None if head.own is None else head.prepared(getattr(self, head.own), torch_namespace)
-        action, infos = head.choose(head.parts_of(outputs), noise, deterministic, own, torch_namespace, True)
-        return action, following, infos
+        action, infos = head.choose(head.parts_of(outputs), noise, deterministic, own, torch_namespace)
+        return action, following, dict(infos)
 
     # -- densities -----------------------------------------------------------------------------------------------------
 
@@ -265,26 +242,32 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
     def parameter_layout(self) -> ParameterLayout:
         """Names and shapes of the acting parameters, for ``torch.func.functional_call`` and stacks."""
         if self._layout is None:
-            names = None if self.own_parameters is None else self.acting_parameter_names()
-            self._layout = ParameterLayout.of(self, names)
+            self._layout = ParameterLayout.of(self, self._own_names())
         return self._layout
+
+    def _own_names(self) -> tuple[str, ...]:
+        """Names of all parameters, and of the buffers of the encoder behind them."""
+        if self.own_parameters is not None:
+            return self.acting_parameter_names()
+        names = [name for name, _ in self.named_parameters()]
+        buffers = () if self.encoder is None else self.encoder.named_buffers(prefix="encoder")
+        return (*names, *(name for name, _ in buffers))
 
     # -- features ----------------------------------------------------------------------------------------------------
 
     def features(self, obs: torch.Tensor, parameters: Mapping[str, torch.Tensor] | None = None) -> torch.Tensor:
-        """What the encoder makes of ``obs (..., obs_dim)``, with its own weights or those among ``parameters``."""
+        """What the encoder makes of ``obs (..., obs_dim)``, with its own weights or those among ``parameters``.
+
+        Stacks ``(M, *shape)`` of these, with ``obs (M, ..., obs_dim)``, are for an ``OwnBody``.
+        """
         if self.encoder is None:
             return obs
-        if parameters is None:
-            return self.encoder(obs)
-        return torch.func.functional_call(self.encoder, part_of(parameters, "encoder"), (obs,))
+        return self.encoder(obs) if parameters is None else outputs_of(self.encoder, parameters, obs)
 
     def _feature_rows(self, obs: np.ndarray, parameters: np.ndarray | None) -> np.ndarray:
         """``features`` of NumPy's rows, float32 ``(N, feature_dim)``."""
         if parameters is not None and parameters.ndim != 1:
-            raise ShapeError(
-                f"a policy with an encoder takes one set of parameters (P,) for all rows, got {parameters.shape}"
-            )
+            return self._feature_rows_of_sets(obs, parameters)
         own = next(self.encoder.parameters(), None)
         rows = torch.from_numpy(np.ascontiguousarray(obs) if obs.flags.writeable else np.array(obs))
         with torch.no_grad(), RowProducts():
@@ -292,6 +275,19 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
                 return self.features(rows if own is None else rows.to(own.device)).cpu().numpy()
             flat = torch.from_numpy(parameters if parameters.flags.writeable else np.array(parameters))
             return self.features(rows, self.parameter_layout().torch_views(flat)).numpy()
+
+    def _feature_rows_of_sets(self, obs: np.ndarray, parameters: np.ndarray) -> np.ndarray:
+        """``_feature_rows`` with a set of parameters for each row, ``(N, P)``: rows with equal sets at once."""
+        if len(parameters) != len(obs):
+            raise _unequal(obs, parameters)
+        found = np.empty((len(obs), self.feature_dim), dtype=np.float32)
+        differs = (parameters[1:] != parameters[:-1]).any(axis=1)
+        for rows in np.split(np.arange(len(obs)), np.flatnonzero(differs) + 1):
+            # Always in blocks of one height: another one would change the last bits.
+            blocks = block_rows(obs[rows])
+            parts = [self._feature_rows(block, parameters[rows[0]]) for block in blocks]
+            found[rows] = np.concatenate(parts)[: len(rows)]
+        return found
 
     # -- one row, for scripts and foreign loops --------------------------------------------------------------------
 
@@ -323,7 +319,7 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         shape = (len(obs), self.noise_dim)
         noise = drawn.random(shape) if self.noise_kind == "uniform" else drawn.standard_normal(shape)
         action, _, infos = self.act(obs, {}, noise, deterministic)
-        return action, infos
+        return action, dict(infos)
 
     # -- weights -----------------------------------------------------------------------------------------------------
 
@@ -444,7 +440,8 @@ def _parameter_slots(module: nn.Module, names: Sequence[str]) -> list[tuple[dict
     slots = []
     for name in names:
         path, _, leaf = name.rpartition(".")
-        slots.append((module.get_submodule(path)._parameters, leaf))
+        owner: Any = module.get_submodule(path)
+        slots.append((owner._parameters if leaf in owner._parameters else owner._buffers, leaf))
     return slots
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, final
 
 import gymnasium
 import numpy as np
@@ -20,7 +20,16 @@ from metaroll.policies.parameters import ParameterFreePolicy, ParameterLayout
 from metaroll.seeding import GlobalStream, derive_seed, isolated_rng
 from metaroll.types import Context, EnvSpec, Policy, PolicyInfo, PolicyState
 
-__all__ = ["INFO_ROWS", "ForeignMetaPolicy", "ForeignPolicy", "ScriptedPolicy", "as_policy"]
+__all__ = [
+    "INFO_ROWS",
+    "ContextEncoder",
+    "ForeignMetaPolicy",
+    "ForeignPolicy",
+    "ScriptedPolicy",
+    "as_policy",
+    "inside_of",
+    "reinitialize",
+]
 
 INFO_ROWS = "rows"
 """Name of the infos of a foreign policy: an object array of dicts."""
@@ -55,6 +64,56 @@ def as_policy(policy: Any, env_spec: EnvSpec) -> Policy:
     raise TypeError(
         f"policy must be a metaroll.types.Policy, have get_action, or be callable, got {type(policy).__name__}"
     )
+
+
+def inside_of(policy: Any) -> Any:
+    """What a policy acts around or stands for (its ``policy``); ``None`` if it acts by itself."""
+    return getattr(policy, "policy", None)
+
+
+def reinitialize(module: nn.Module, generator: torch.Generator) -> None:
+    """New weights, by the module's own rule where it has one (``reinitialize``; ``reset_parameters``, torch's name)."""
+    own, torchs = getattr(module, "reinitialize", None), getattr(module, "reset_parameters", None)
+    if callable(own):
+        own(generator)
+    elif callable(torchs):
+        torchs()
+    else:
+        for child in module.children():
+            reinitialize(child, generator)
+
+
+@final
+class ContextEncoder:
+    """What an encoder of context rows, anybody's module, may have beside its ``forward``.
+
+    Args:
+        module: The encoder.
+
+    Attributes:
+        recurrent: Whether it remembers the rows before.
+        input_dim: Width of a row; ``None`` if it does not say.
+        output_dim: Width of what it puts out; ``None`` if it does not say.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        self.recurrent = bool(getattr(module, "recurrent", False))
+        self.input_dim: int | None = getattr(module, "input_dim", None)
+        self.output_dim: int | None = getattr(module, "output_dim", None)
+
+    def reset(self) -> None:
+        """Forget the rows before."""
+        self._call("reset")
+
+    def detach_hidden(self) -> None:
+        """Gradients do not reach the rows before."""
+        self._call("detach_hidden")
+
+    def _call(self, name: str) -> None:
+        method = getattr(self._module, name, None)
+        if callable(method):
+            method()
 
 
 class ForeignPolicy(Policy):

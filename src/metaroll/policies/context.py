@@ -16,6 +16,7 @@ from torch import nn
 from metaroll.checks import check_whole
 from metaroll.errors import ShapeError
 from metaroll.functional.distributions import gaussian_kl_to_standard, product_of_gaussians
+from metaroll.policies.adapters import ContextEncoder
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
 from metaroll.policies.networks import MLP
 from metaroll.policies.parameters import FlatParameters
@@ -113,9 +114,7 @@ class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
         self.z_means = self.z_means.new_zeros(shape)
         self.z_vars = self.z_vars.new_full(shape, 1.0 if self.use_information_bottleneck else 0.0)
         self._context = []
-        reset_encoder = getattr(self.context_encoder, "reset", None)
-        if reset_encoder is not None:
-            reset_encoder()
+        ContextEncoder(self.context_encoder).reset()
         self.sample_from_belief(generator)
 
     def sample_from_belief(self, generator: torch.Generator | None = None) -> None:
@@ -144,7 +143,8 @@ class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
     def _as_context(self, context: torch.Tensor | np.ndarray) -> torch.Tensor:
         rows = torch.as_tensor(context, dtype=self.z_means.dtype, device=self.z_means.device)
         rows = rows[None] if rows.ndim == 2 else rows
-        width = getattr(self.context_encoder, "input_dim", rows.shape[-1])
+        told = ContextEncoder(self.context_encoder).input_dim
+        width = rows.shape[-1] if told is None else told
         if rows.ndim != 3 or rows.shape[-1] != width or not rows.shape[0] or not rows.shape[1]:
             raise ShapeError(f"context must be (X, N, {width}) with X and N at least 1, got {tuple(rows.shape)}")
         return rows
@@ -152,7 +152,7 @@ class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
     @property
     def encodes_rows(self) -> bool:
         """Whether the encoder is known to encode each row by itself: rows of many tasks may pass it together."""
-        return isinstance(self.context_encoder, MLP) and not getattr(self.context_encoder, "recurrent", False)
+        return isinstance(self.context_encoder, MLP) and not ContextEncoder(self.context_encoder).recurrent
 
     def posterior_of_lists(self, contexts: Sequence[torch.Tensor | np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean and variance ``(X, L)`` for X tasks with different numbers of rows, ``contexts[x] (n_x, C)``.
@@ -396,7 +396,7 @@ def _check_widths(policy: ContextConditionedPolicy) -> None:
             f"latent_dim must be part of the inner policy's observation of "
             f"{policy.env_spec.obs_dim} numbers (obs and z), got {policy.latent_dim}"
         )
-    width = getattr(policy.context_encoder, "output_dim", None)
+    width = ContextEncoder(policy.context_encoder).output_dim
     expected = policy.latent_dim * (2 if policy.use_information_bottleneck else 1)
     if width is not None and width != expected:
         raise ValueError(

@@ -82,7 +82,7 @@ class OrnsteinUhlenbeckPolicy(ActingPolicy):
         noise: np.ndarray,
         deterministic: bool | np.ndarray = False,
         parameters: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
+    ) -> tuple[np.ndarray, PolicyState, Mapping[str, np.ndarray]]:
         """See ``types.Policy.act``; infos are those of ``policy``."""
         nothing = np.zeros((len(obs), self.policy.noise_dim), dtype=np.float32)
         action, next_state, infos = self.policy.act(obs, state, nothing, True, parameters)
@@ -136,7 +136,7 @@ class GaussianNoisePolicy(ActingPolicy):
         noise: np.ndarray,
         deterministic: bool | np.ndarray = False,
         parameters: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
+    ) -> tuple[np.ndarray, PolicyState, Mapping[str, np.ndarray]]:
         """See ``types.Policy.act``; infos are those of ``policy``."""
         (sigma,), inner = self._split(parameters, len(obs))
         nothing = np.zeros((len(obs), self.policy.noise_dim), dtype=np.float32)
@@ -195,7 +195,7 @@ class UniformFirstPolicy(ActingPolicy):
         noise: np.ndarray,
         deterministic: bool | np.ndarray = False,
         parameters: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
+    ) -> tuple[np.ndarray, PolicyState, Mapping[str, np.ndarray]]:
         """See ``types.Policy.act``; infos are those of ``policy``."""
         (uniform,), inner = self._split(parameters, len(obs))
         action, state, infos = self.policy.act(obs, state, noise, deterministic, inner)
@@ -249,7 +249,7 @@ class EpsilonGreedyPolicy(ActingPolicy):
         noise: np.ndarray,
         deterministic: bool | np.ndarray = False,
         parameters: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
+    ) -> tuple[np.ndarray, PolicyState, Mapping[str, np.ndarray]]:
         """See ``types.Policy.act``; infos are those of ``policy``."""
         (epsilon,), inner = self._split(parameters, len(obs))
         nothing = np.zeros((len(obs), 0), dtype=np.float32)

@@ -97,6 +97,7 @@ class GaussianMLPPolicy(_Sampling, ActingPolicy):
         init_std: Initial standard deviation.
         min_std: Lower bound of the standard deviation, applied wherever it is used (also after adaptation).
         init: See ``initialize_linear``.
+        encoder: See ``ActingPolicy``.
         generator: Source of the initial weights; ``None`` means fresh entropy.
     """
 
@@ -111,12 +112,13 @@ class GaussianMLPPolicy(_Sampling, ActingPolicy):
         min_std: float = 1e-6,
         *,
         init: str = "xavier_uniform",
+        encoder: nn.Module | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
         spec = EnvSpec.from_env(env_spec)
         head = GaussianHead.of(spec, type(self).__name__, init_std, min_std)
-        body = Perceptron.of((spec.obs_dim, *hidden_sizes, head.width), None)
-        super().__init__(spec, body=body, head=head)
+        body = Perceptron.of((spec.obs_dim, *hidden_sizes, head.width), encoder)
+        super().__init__(spec, encoder=encoder, body=body, head=head)
         self.net = MLP(
             self.feature_dim,
             head.width,

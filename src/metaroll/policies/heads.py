@@ -9,7 +9,9 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Literal, Self, final
 
 import gymnasium
@@ -35,6 +37,7 @@ __all__ = [
     "GaussianHead",
     "GreedyHead",
     "Head",
+    "LateInfos",
     "SquashedHead",
     "check_box",
     "check_discrete",
@@ -45,7 +48,32 @@ LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
 _FEW = 16
 """Actions among which the likeliest is found one after the other."""
 
-Infos = dict[str, Any]
+Infos = Mapping[str, Any]
+"""Name -> ``(N, ...)``."""
+
+
+class LateInfos(Mapping[str, np.ndarray]):
+    """Infos that are computed as soon as somebody looks at them: most rollouts do without.
+
+    Args:
+        make: Gives them, name -> ``(N, ...)``.
+    """
+
+    def __init__(self, make: Callable[[], dict[str, np.ndarray]]) -> None:
+        self._make = make
+
+    @cached_property
+    def _made(self) -> dict[str, np.ndarray]:
+        return self._make()
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)
 
 
 class Head(ABC):
@@ -80,9 +108,7 @@ class Head(ABC):
         return None
 
     @abstractmethod
-    def choose(
-        self, outputs: Any, noise: Any, deterministic: Any, own: Any, xp: Any, with_infos: bool
-    ) -> tuple[Any, Infos]:
+    def choose(self, outputs: Any, noise: Any, deterministic: Any, own: Any, xp: Any) -> tuple[Any, Infos]:
         """Actions ``(N, ...)`` and infos ``(N, ...)``.
 
         Args:
@@ -91,7 +117,6 @@ class Head(ABC):
             deterministic: Whether rows act without noise: one flag, or one per row ``(N,)``.
             own: What ``prepared`` made of the own parameter.
             xp: Array namespace.
-            with_infos: Without them, infos are empty.
         """
 
     def parts_of(self, outputs: torch.Tensor) -> Any:
@@ -115,9 +140,9 @@ def _chosen(sampled: Any, mean: Any, deterministic: Any, xp: Any) -> Any:
     return xp.where(xp.asarray(deterministic).reshape(-1, *([1] * (sampled.ndim - 1))), mean, sampled)
 
 
-def _clamped(values: Any, low: float, high: float, xp: Any) -> Any:
-    """Values within bounds. ``numpy.clip`` takes three times as long, and of small arrays most of the time."""
-    return np.minimum(np.maximum(values, low), high) if xp is np else values.clamp(low, high)
+def _apart(values: Any, xp: Any) -> Any:
+    """Values that stay as they are when somebody writes into what they were: NumPy's in memory of their own."""
+    return values.copy() if xp is np else values
 
 
 def _of_shape(values: Any, like: Any, xp: Any) -> Any:
@@ -156,18 +181,15 @@ class GaussianHead(Head):
 
     def prepared(self, own: Any, xp: Any) -> tuple[Any, Any]:
         """``log_std`` within its bound, and its exponential."""
-        log_std = _clamped(own, self.min_log_std, math.inf, xp)
+        log_std = np.maximum(own, self.min_log_std) if xp is np else own.clamp(min=self.min_log_std)
         return log_std, xp.exp(log_std)
 
-    def choose(
-        self, outputs: Any, noise: Any, deterministic: Any, own: Any, xp: Any, with_infos: bool
-    ) -> tuple[Any, Infos]:
-        if deterministic is True and not with_infos:
-            return outputs, {}
+    def choose(self, outputs: Any, noise: Any, deterministic: Any, own: Any, xp: Any) -> tuple[Any, Infos]:
         log_std, std = own
-        sampled = std * noise + outputs
-        infos = {"mean": outputs, "log_std": _of_shape(log_std, outputs, xp)} if with_infos else {}
-        return (sampled if deterministic is False else _chosen(sampled, outputs, deterministic, xp)), infos
+        infos = {"mean": outputs, "log_std": _of_shape(log_std, outputs, xp)}
+        if deterministic is True:
+            return _apart(outputs, xp), infos
+        return _chosen(std * noise + outputs, outputs, deterministic, xp), infos
 
     def moments(self, outputs: torch.Tensor, own: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean, and the logarithm of the standard deviation."""
@@ -216,17 +238,25 @@ class SquashedHead(Head):
     def noise_dim(self) -> int:
         return self.width // 2
 
-    def choose(
-        self, outputs: Any, noise: Any, deterministic: Any, own: Any, xp: Any, with_infos: bool
-    ) -> tuple[Any, Infos]:
+    def choose(self, outputs: Any, noise: Any, deterministic: Any, own: Any, xp: Any) -> tuple[Any, Infos]:
         pre_mean, unbounded = outputs
-        log_std = _clamped(unbounded, *self.log_std_bounds, xp)
-        mean = None if deterministic is False and not with_infos else self._squashed(pre_mean, xp)
-        infos = {"mean": mean, "log_std": log_std} if with_infos else {}
+        if xp is np:  # numpy.clip, and bounds that are plain numbers, take three times as long
+            low, high = self._limits
+            log_std = np.minimum(np.maximum(unbounded, low), high)
+        else:
+            log_std = unbounded.clamp(*self.log_std_bounds)
+        mean = self._squashed(pre_mean, xp)
+        infos = {"mean": mean, "log_std": log_std}
         if deterministic is True:
-            return mean, infos
+            return _apart(mean, xp), infos
         sampled = self._squashed(xp.exp(log_std) * noise + pre_mean, xp)
         return _chosen(sampled, mean, deterministic, xp), infos
+
+    @cached_property
+    def _limits(self) -> tuple[np.ndarray, np.ndarray]:
+        """``log_std_bounds`` as arrays ``()``."""
+        low, high = (np.array(bound, dtype=np.float32) for bound in self.log_std_bounds)
+        return low, high
 
     def _squashed(self, pre_tanh: Any, xp: Any) -> Any:
         action = xp.tanh(pre_tanh)
@@ -279,9 +309,7 @@ class DeterministicHead(Head):
         check_box(env_spec, policy)
         return cls(env_spec.act_dim, ActionScaling.of_squashed(env_spec.action_space))
 
-    def choose(
-        self, outputs: Any, noise: Any, deterministic: Any, own: Any, xp: Any, with_infos: bool
-    ) -> tuple[Any, Infos]:
+    def choose(self, outputs: Any, noise: Any, deterministic: Any, own: Any, xp: Any) -> tuple[Any, Infos]:
         return outputs if self.scaling is None else self.scaling.scaled(outputs, xp), {}
 
 
@@ -294,9 +322,7 @@ class GreedyHead(Head):
     dueling: bool
     noise_kind = "uniform"
 
-    def choose(
-        self, outputs: Any, noise: Any, deterministic: Any, own: Any, xp: Any, with_infos: bool
-    ) -> tuple[Any, Infos]:
+    def choose(self, outputs: Any, noise: Any, deterministic: Any, own: Any, xp: Any) -> tuple[Any, Infos]:
         return outputs[:, int(self.dueling) :].argmax(axis=1), {}
 
 
@@ -341,19 +367,27 @@ class CategoricalHead(Head):
     def noise_dim(self) -> int:
         return len(self.sizes)
 
-    def choose(
-        self, outputs: Any, noise: Any, deterministic: Any, own: Any, xp: Any, with_infos: bool
-    ) -> tuple[Any, Infos]:
-        if len(self.sizes) == 1 and not self.shape:
-            chosen, prob = _choice(outputs, noise[:, 0], deterministic, xp, with_infos)
-            return chosen, {"prob": prob} if with_infos else {}
+    def choose(self, outputs: Any, noise: Any, deterministic: Any, own: Any, xp: Any) -> tuple[Any, Infos]:
+        parts = [_columns(outputs[:, part], xp) for part in self._parts]
+        mean = None if deterministic is False else self._joined([_likeliest(columns, xp) for columns in parts], xp)
+        if deterministic is True:
+            return mean, LateInfos(lambda: {"prob": xp.concat([_probabilities(part, xp)[0] for part in parts], axis=1)})
+        drawn = [_drawn(columns, noise[:, i], xp) for i, columns in enumerate(parts)]
+        sampled = self._joined([chosen for chosen, _ in drawn], xp)
+        prob = drawn[0][1] if len(drawn) == 1 else xp.concat([prob for _, prob in drawn], axis=1)
+        return _chosen(sampled, mean, deterministic, xp), {"prob": prob}
+
+    @cached_property
+    def _parts(self) -> list[slice]:
+        """Where the logits of each choice are."""
         edges = itertools.pairwise(itertools.accumulate(self.sizes, initial=0))
-        parts = [
-            _choice(outputs[:, first:end], noise[:, i], deterministic, xp, with_infos)
-            for i, (first, end) in enumerate(edges)
-        ]
-        chosen = xp.stack([part[0] for part in parts], axis=1).reshape(len(outputs), *self.shape)
-        return chosen, {"prob": xp.concat([part[1] for part in parts], axis=1)} if with_infos else {}
+        return [slice(first, end) for first, end in edges]
+
+    def _joined(self, chosen: Sequence[Any], xp: Any) -> Any:
+        """Actions ``(N,)``, or ``(N, *shape)``, of one choice ``(N,)`` or several."""
+        if len(chosen) == 1 and not self.shape:
+            return chosen[0]
+        return xp.stack(chosen, axis=1).reshape(len(chosen[0]), *self.shape)
 
     def log_probs(self, logits: torch.Tensor) -> torch.Tensor:
         """Log-probabilities ``(..., width)`` of logits of this shape; those of several choices side by side."""
@@ -363,24 +397,24 @@ class CategoricalHead(Head):
         return Categorical(self.log_probs(outputs), self.sizes, self.shape)
 
 
-def _choice(logits: Any, noise: Any, deterministic: Any, xp: Any, with_infos: bool) -> tuple[Any, Any]:
-    """Choices ``(N,)`` and probabilities ``(N, n)`` of logits ``(N, n)``, by uniform numbers ``(N,)``.
+def _columns(logits: Any, xp: Any) -> Any:
+    """Logits ``(N, n)`` as ``(n, N)``: in NumPy a loop over a few columns takes a tenth of the time of short rows."""
+    return np.ascontiguousarray(logits.T) if xp is np else logits.T
 
-    All of it goes by columns: in NumPy a loop over a few of them takes a tenth of the time of sums over short rows.
-    """
-    columns = np.ascontiguousarray(logits.T) if xp is np else logits.T
-    likeliest = None if deterministic is False else _likeliest(columns, xp)
-    if deterministic is True and not with_infos:
-        return likeliest, None
+
+def _probabilities(columns: Any, xp: Any) -> tuple[Any, Any]:
+    """Probabilities ``(N, n)`` of logits ``(n, N)``, and running sums ``(n, N)`` of what is in proportion to them."""
     weight = xp.exp(columns - xp.max(columns, axis=0))
     below = _running_sums(weight, xp)
+    return (weight / below[-1]).T, below
+
+
+def _drawn(columns: Any, noise: Any, xp: Any) -> tuple[Any, Any]:
+    """Choices ``(N,)`` by uniform numbers ``(N,)``, and probabilities ``(N, n)``, of logits ``(n, N)``."""
+    prob, below = _probabilities(columns, xp)
     total = below[-1]
-    prob = (weight / total).T if with_infos else None
-    if deterministic is True:
-        return likeliest, prob
     # Rounding may lift the threshold to the total; the last action with a positive probability is meant then.
-    sampled = xp.minimum((below <= noise * total).sum(axis=0), (below < total).sum(axis=0))
-    return _chosen(sampled, likeliest, deterministic, xp), prob
+    return xp.minimum((below <= noise * total).sum(axis=0), (below < total).sum(axis=0)), prob
 
 
 def _running_sums(columns: Any, xp: Any) -> Any:

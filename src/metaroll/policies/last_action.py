@@ -115,7 +115,7 @@ class LastActionPolicy(ActingPolicy):
         noise: np.ndarray,
         deterministic: bool | np.ndarray = False,
         parameters: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
+    ) -> tuple[np.ndarray, PolicyState, Mapping[str, np.ndarray]]:
         """See ``types.Policy.act``; infos are those of ``policy``."""
         rows = np.concatenate([np.asarray(obs, dtype=np.float32), state[_STATE]], axis=1)
         action, next_state, infos = self.policy.act(rows, state, noise, deterministic, parameters)

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from metaroll.checks import short_name
 from metaroll.errors import ShapeError, unknown_name
 from metaroll.functional.gradients.tanh_mlp import tanh_mlp
 from metaroll.policies.parameters import FlatParameters, stacked_linear
@@ -50,10 +51,7 @@ def activation_name(activation: str | Callable[..., Any] | None) -> str:
     """
     if activation is None:
         return "identity"
-    if isinstance(activation, str):
-        name = activation.lower()
-    else:
-        name = str(getattr(activation, "__name__", type(activation).__name__)).lower()
+    name = (activation if isinstance(activation, str) else short_name(activation)).lower()
     if name not in _ACTIVATIONS:
         raise unknown_name("activation", name, _ACTIVATIONS)
     return name

@@ -169,26 +169,13 @@ class NormalizedPolicy(ActingPolicy):
         noise: np.ndarray,
         deterministic: bool | np.ndarray = False,
         parameters: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
+    ) -> tuple[np.ndarray, PolicyState, Mapping[str, np.ndarray]]:
         """See ``types.Policy.act``; infos are those of ``policy``, and ``raw_action`` where actions are scaled."""
         obs, inner = self._seen(obs, state, parameters)
         action, state, infos = self.policy.act(obs, state, noise, deterministic, inner)
         if self._scaling is None:
             return action, state, infos
         return self._scaling.scaled(action), state, {**infos, "raw_action": action}
-
-    def act_without_infos(
-        self,
-        obs: np.ndarray,
-        state: PolicyState,
-        noise: np.ndarray,
-        deterministic: bool | np.ndarray = False,
-        parameters: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, PolicyState]:
-        """See ``types.Policy.act_without_infos``."""
-        obs, inner = self._seen(obs, state, parameters)
-        action, state = self.policy.act_without_infos(obs, state, noise, deterministic, inner)
-        return action if self._scaling is None else self._scaling.scaled(action), state
 
     def _seen(
         self, obs: np.ndarray, state: PolicyState, parameters: np.ndarray | None

@@ -16,12 +16,25 @@ from torch import nn
 from metaroll.errors import ShapeError
 from metaroll.types import Policy, PolicyInfo
 
-__all__ = ["FlatParameters", "ParameterFreePolicy", "ParameterLayout", "beside", "part_of", "stacked_linear"]
+__all__ = [
+    "FlatParameters",
+    "ParameterFreePolicy",
+    "ParameterLayout",
+    "beside",
+    "part_of",
+    "stacked_linear",
+    "tensors_of",
+]
+
+
+def tensors_of(module: nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and buffers of ``module`` by name."""
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
 @dataclass(frozen=True)
 class ParameterLayout:
-    """Names and shapes of parameters in the order in which a flat vector ``(P,)`` holds them.
+    """Names and shapes of parameters (and buffers) in the order in which a flat vector ``(P,)`` holds them.
 
     A stack ``(N, P)`` holds N parameter vectors; its views have a leading axis N, as ``torch.func.vmap`` over
     ``torch.func.functional_call`` wants it.
@@ -32,13 +45,13 @@ class ParameterLayout:
 
     @classmethod
     def of(cls, module: nn.Module, names: Iterable[str] | None = None) -> ParameterLayout:
-        """Layout of all parameters of ``module``, or of those that are named, in the given order.
+        """Layout of all parameters of ``module``, or of parameters and buffers that are named, in the given order.
 
         Raises:
-            ValueError: A name is no parameter of the module.
+            ValueError: A name is no parameter of the module, and no buffer.
         """
-        parameters = dict(module.named_parameters())
-        chosen = tuple(parameters) if names is None else tuple(names)
+        parameters = tensors_of(module)
+        chosen = tuple(name for name, _ in module.named_parameters()) if names is None else tuple(names)
         unknown = [name for name in chosen if name not in parameters]
         if unknown:
             raise ValueError(f"names must be parameters of {type(module).__name__}, got {unknown}")
@@ -55,7 +68,7 @@ class ParameterLayout:
         leading = flat.shape[:-1]
         parts = flat.split([math.prod(shape) for shape in self.shapes], dim=-1)
         return {
-            name: part.reshape(*leading, *shape)
+            name: part.reshape((*leading, *shape))
             for name, shape, part in zip(self.names, self.shapes, parts, strict=True)
         }
 
@@ -65,13 +78,13 @@ class ParameterLayout:
         views, begin = [], 0
         for shape in self.shapes:
             end = begin + math.prod(shape)
-            views.append(flat[..., begin:end].reshape(*flat.shape[:-1], *shape))
+            views.append(flat[..., begin:end].reshape((*flat.shape[:-1], *shape)))
             begin = end
         return views
 
     def flatten(self, module: nn.Module) -> np.ndarray:
         """Flat float32 copy ``(P,)`` on the CPU of these parameters of ``module``."""
-        parameters = dict(module.named_parameters())
+        parameters = tensors_of(module)
         flat = np.empty(self.size, dtype=np.float32)
         for view, name in zip(self.numpy_views(flat), self.names, strict=True):
             view[...] = parameters[name].detach().cpu().numpy()
@@ -86,7 +99,7 @@ class ParameterLayout:
         values = torch.as_tensor(np.array(flat) if isinstance(flat, np.ndarray) else flat).detach()
         if values.ndim != 1:
             raise ShapeError(f"flat must have shape ({self.size},), got {tuple(values.shape)}")
-        parameters = dict(module.named_parameters())
+        parameters = tensors_of(module)
         views = self.torch_views(values)
         with torch.no_grad():
             for name in self.names:

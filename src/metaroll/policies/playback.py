@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from metaroll.checks import check_number, check_whole
+from metaroll.checks import check_number, check_whole, is_tensor
 from metaroll.errors import DataError, ShapeError, unknown_name
 from metaroll.policies.parameters import ParameterFreePolicy
 from metaroll.types import Context, EnvSpec, PolicyInfo, PolicyState
@@ -276,8 +276,7 @@ def _blank_action(env_spec: EnvSpec) -> np.ndarray:
 
 
 def _checked_recording(index: int, recording: Any, blank: np.ndarray) -> np.ndarray:
-    is_tensor = hasattr(recording, "detach")
-    array = np.array(recording.detach().cpu().numpy() if is_tensor else recording)
+    array = np.array(recording.detach().cpu().numpy() if is_tensor(recording) else recording)
     if array.ndim != 1 + blank.ndim or array.shape[1:] != blank.shape or not len(array):
         wanted = "(T,)" if blank.ndim == 0 else f"(T, {blank.size})"
         raise ShapeError(f"act_recordings[{index}] must have shape {wanted} with T of at least 1, got {array.shape}")

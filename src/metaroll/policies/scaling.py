@@ -62,8 +62,10 @@ class ActionScaling:
             xp: Array namespace: ``numpy``, or that of tensors.
         """
         half_range, center, low, high = self._arrays if xp is np else self._parts_on(raw.device)
+        actions = raw * half_range
+        actions += center
         # Bounds come last, since rounding may lead out of the space.
-        return xp.minimum(xp.maximum(raw * half_range + center, low), high)
+        return xp.minimum(xp.maximum(actions, low), high)
 
     def unscaled(self, actions: np.ndarray) -> np.ndarray:
         """Actions ``(..., A)`` of the network for those of the environment, float32."""

@@ -96,7 +96,7 @@ class TrialMemoryPolicy(ActingPolicy):
         noise: np.ndarray,
         deterministic: bool | np.ndarray = False,
         parameters: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
+    ) -> tuple[np.ndarray, PolicyState, Mapping[str, np.ndarray]]:
         """See ``types.Policy.act``; infos are those of ``policy``."""
         told = state[_TOLD]
         obs = told_in_place(obs, told)

@@ -54,7 +54,7 @@ def _kill_with(life: int) -> None:
 
     That also reaches a process that is stopped, or in a C function that keeps Python's lock.
     """
-    if not hasattr(fcntl, "F_SETSIG"):
+    if sys.platform != "linux":
         return
     with contextlib.suppress(OSError):
         own = os.open(

@@ -13,6 +13,7 @@ from metaroll.checks import check_number, check_whole
 from metaroll.data.posteriors.folder import Draws, read_draws
 from metaroll.errors import SnapshotError
 from metaroll.seeding import as_generator
+from metaroll.state import Stateful, parts, told
 from metaroll.tasks.distributions import TableDomainParam
 from metaroll.tasks.domain_params import NOISE, DomainParamUpdate
 from metaroll.tasks.domain_randomizer import RandomDomains
@@ -24,7 +25,7 @@ __all__ = ["PosteriorTaskSampler"]
 
 
 @final
-class PosteriorTaskSampler(RandomDomains):
+class PosteriorTaskSampler(Stateful, RandomDomains):
     """Hands out sets of simulator parameters that a posterior has drawn, jointly; it needs no package but metaroll.
 
     Every draw is a task, so its draws split into training tasks and held-out tasks as those of any list
@@ -42,6 +43,8 @@ class PosteriorTaskSampler(RandomDomains):
         PosteriorError: The folder is damaged, no posterior, or one of other parameters.
         ShapeError: A given table has not a column for each name.
     """
+
+    state_parts = parts(generator="_generator", n_tasks=told("n_tasks"), names=told("names"))
 
     def __init__(
         self,
@@ -106,23 +109,19 @@ class PosteriorTaskSampler(RandomDomains):
             (narrow.names, narrow.draws), generator=generator, env_constructor=self._env_constructor
         )
 
-    def state_dict(self) -> dict[str, Any]:
-        """Where the generator stands, for snapshots."""
-        return {"generator": self._generator.bit_generator.state, "n_tasks": self.n_tasks, "names": list(self.names)}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where ``state_dict`` was taken.
+    def completed(self, tree: Mapping[str, Any]) -> Mapping[str, Any]:
+        """See ``Stateful``.
 
         Raises:
-            SnapshotError: It was taken of another table.
+            SnapshotError: The state is of another table.
         """
         own = self.n_tasks, list(self.names)
-        if (state["n_tasks"], list(state["names"])) != own:
+        if (tree["n_tasks"], list(tree["names"])) != own:
             raise SnapshotError(
-                f"the snapshot is of a posterior with {state['n_tasks']} draws of {list(state['names'])}, this one has "
+                f"the snapshot is of a posterior with {tree['n_tasks']} draws of {list(tree['names'])}, this one has "
                 f"{own[0]} of {own[1]}; resume with the posterior of the beginning"
             )
-        self._generator.bit_generator.state = state["generator"]
+        return tree
 
     def _update(self, row: Sequence[float]) -> EnvUpdate:
         return DomainParamUpdate(dict(zip(self.names, row, strict=True)), env_constructor=self._env_constructor)

@@ -7,7 +7,7 @@ import inspect
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, final
 
 import gymnasium
 import numpy as np
@@ -19,7 +19,7 @@ from metaroll.tasks.task_key import refuse_nan, task_key
 from metaroll.tasks.updates import EnvConstructor, EnvWrapper, SetTaskUpdate, env_layers, layer_with
 from metaroll.types import EnvUpdate
 
-__all__ = ["Draw", "FixedTaskSampler", "SetTaskSampler", "TaskSampler", "distinct_tasks", "draw_tasks"]
+__all__ = ["Draw", "FixedTaskSampler", "OwnDraws", "SetTaskSampler", "TaskSampler", "distinct_tasks", "draw_tasks"]
 
 Draw = Callable[[int, np.random.Generator], list[EnvUpdate]]
 """``(num, generator) -> num updates``, which depend on the generator alone."""
@@ -51,18 +51,36 @@ class TaskSampler(ABC):
         """An update for each task, where there is a list of them; ``None`` where they are drawn."""
         return None
 
-    @contextlib.contextmanager
-    def drawing(self) -> Iterator[Draw]:
+    def drawing(self) -> contextlib.AbstractContextManager[Draw]:
         """Inside, a function ``(num, generator) -> num updates`` that draws tasks by that generator alone.
 
         What it takes for that (an environment that is asked, say) is there only inside. By default tasks of a list are
-        drawn independently; a sampler without a list is asked for ``sample``, which has only its own generator.
+        drawn independently; a sampler without a list is asked for ``sample``, which has only its own generator
+        (``OwnDraws``).
         """
         listed = self.updates
         if listed is None:
-            yield lambda num, generator: self.sample(num, with_replacement=True)
-        else:
-            yield lambda num, generator: [listed[i] for i in generator.integers(len(listed), size=num)]
+            return OwnDraws(self)
+        return contextlib.nullcontext(
+            lambda num, generator: [listed[i] for i in generator.integers(len(listed), size=num)]
+        )
+
+
+@final
+class OwnDraws(contextlib.AbstractContextManager[Draw]):
+    """What ``drawing`` gives for a sampler that draws by its own generator alone, whatever others it is given.
+
+    Args:
+        sampler: Its ``sample`` draws.
+    """
+
+    def __init__(self, sampler: TaskSampler) -> None:
+        self._sampler = sampler
+
+    def __enter__(self) -> Draw:
+        return lambda num, generator: self._sampler.sample(num, with_replacement=True)
+
+    def __exit__(self, *error: object) -> None: ...
 
 
 class SetTaskSampler(TaskSampler):

@@ -22,6 +22,7 @@ from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import ConformanceError, MetarollError, SnapshotError
 from metaroll.learners.foreign import as_algorithm
 from metaroll.policies.adapters import as_policy
+from metaroll.state import Saved
 from metaroll.testing.handed_data import HandedData, spoil
 from metaroll.testing.policies import results_of
 from metaroll.testing.shared import check_factory, difference_of, globals_untouched, leaves_of, overwrite
@@ -194,7 +195,7 @@ class _Kit:
 
     def check_form(self) -> None:
         learner = as_algorithm(self.make(self.seed), trains=True)
-        if not learner.info.has_state:
+        if not (learner.info.has_state and isinstance(learner, Saved)):
             raise ConformanceError("form", f"{learner.info.name} has no state_dict and load_state_dict", "add them")
         for name, tree in (("state_dict", learner.state_dict()), ("buffers", learner.buffers_state_dict(copy=False))):
             if tree is not None and not is_tree(tree):

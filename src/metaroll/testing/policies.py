@@ -47,7 +47,7 @@ def check_policy(
 ) -> None:
     """Raise a ConformanceError unless a policy behaves as the rollout engine takes for granted.
 
-    - ``form``: names, shapes and types of states, actions and infos; ``act_without_infos`` agrees with ``act``.
+    - ``form``: names, shapes and types of states, actions and infos.
     - ``space``: actions are finite elements of the action space, choices among those that there are (a Box may be
       exceeded: environments clip).
     - ``determinism``: the same arguments give the same bits, whatever was called before.
@@ -195,8 +195,9 @@ class _Kit:
         if not self.info.width_independent:
             return self._act_in_blocks(call, policy, parameters)
         state = own_copy(call.state)  # objects in it may remember in place
-        result = policy.act(own_copy(call.obs), state, call.noise.copy(), call.flags.copy(), parameters)
-        return _Call(call.obs, call.state, call.noise, call.flags, *own_copy(result))
+        actions, after, infos = policy.act(own_copy(call.obs), state, call.noise.copy(), call.flags.copy(), parameters)
+        infos = dict(infos) if isinstance(infos, Mapping) else infos
+        return _Call(call.obs, call.state, call.noise, call.flags, *own_copy((actions, after, infos)))
 
     def _act_in_blocks(self, call: _Call, policy: Policy, parameters: np.ndarray | None) -> _Call:
         count, parts = len(call.noise), []
@@ -279,13 +280,6 @@ class _Kit:
         for step, call in reversed(list(enumerate(calls))):
             again = self.act(call)
             self.compare(call, again, "determinism", f"step {step}, with the same arguments again, differs", hint)
-            if not self.info.width_independent:
-                continue
-            obs, noise, flags = own_copy(call.obs), call.noise.copy(), call.flags.copy()
-            actions, after = self.policy.act_without_infos(obs, own_copy(call.state), noise, flags)
-            difference = difference_of([call.actions, _arrays(call.after)], [actions, _arrays(after)])
-            if difference is not None:
-                raise ConformanceError("form", f"act_without_infos differs from act in step {step}: {difference}")
 
     def check_noise(self, calls: list[_Call]) -> None:
         if self.info.always_random or self.info.slow:  # what others wrote may know no deterministic way
@@ -311,8 +305,8 @@ class _Kit:
             rows = np.flatnonzero(calls[0].flags == flag)
             part = _rows_of(calls[0], rows)
             if self.info.width_independent:
-                result = self.policy.act(part.obs, part.state, part.noise, flag)
-                again = _Call(part.obs, part.state, part.noise, part.flags, *result)
+                actions, after, infos = self.policy.act(part.obs, part.state, part.noise, flag)
+                again = _Call(part.obs, part.state, part.noise, part.flags, actions, after, dict(infos))
                 message = f"deterministic={flag} for all rows differs from a flag for each"
                 self.compare(_results_of(calls[0], rows), again, "rows", message)
 
@@ -346,7 +340,7 @@ class _Kit:
             result = self.policy.act(arguments[0], {**arguments[1], **others}, *arguments[2:])
             if not trees_equal(arguments, kept):
                 raise ConformanceError("memory", f"act changed its arguments in step {step}", "work on copies")
-            actions, after, infos = result
+            actions, after, infos = *result[:2], dict(result[2])
             if _share(actions, arguments):
                 message = f"the actions of step {step} lie in the memory of the arguments"
                 raise ConformanceError("memory", message, "return a copy")

@@ -41,7 +41,7 @@ def check(arguments: Sequence[str]) -> int:
     import gymnasium
 
     from metaroll.diagnostics.task_checks import check_task_env
-    from metaroll.envs.lookup.registry import get_family, has_family, refuse_alike
+    from metaroll.envs.lookup.source import EnvSource
     from metaroll.training.display.json_output import print_json
     from metaroll.training.session.experiments import require_at_least
 
@@ -49,14 +49,15 @@ def check(arguments: Sequence[str]) -> int:
     with blame_input():
         require_at_least({"--num-steps": given.num_steps}, 1)
         require_at_least({"--seed": given.seed}, 0)
-        refuse_alike(name)
-        if name in gymnasium.registry and not has_family(name):  # the nearest names of families would be of no use
+        env = EnvSource.of(name)
+        env.known.refuse_alike()
+        if name in gymnasium.registry and not env.known.has_family:  # the nearest names of families would be of no use
             raise UsageError(
                 f"{name} is one environment of Gymnasium, without tasks to look at. Say in a file my_env.py what they "
                 f"are, `family = TaskFamily.from_params({name!r}, {{constant: (low, high)}})` for one, and try "
                 "`metaroll check my_env:family`; docs/own_environment.md shows how"
             )
-        family = get_family(name)
+        family = env.family
     with console.status(escape(f"looking at {name}"), spinner="line"):
         report = check_task_env(family, num_steps=given.num_steps, workers=not given.quick, seed=given.seed)
     report = dataclasses.replace(report, name=name)

@@ -104,12 +104,12 @@ def _infer(arguments: Sequence[str], names: Sequence[str], given: Any, usage: st
     from metaroll.training.session.inferring import usual_prior
     from metaroll.training.session.run_config import default_run_dir
 
-    console = given.output.console()
+    console, env = given.output.console(), EnvSource.of(names[0])
     with blame_input():
         options = InferenceOptions(**vars(given.inference))
         if given.data is None:
             raise UsageError(f"{usage}: --data FOLDER is missing, a folder of recorded rollouts (metaroll import-log)")
-        folder = default_run_dir("infer", names[0], options.seed) if given.out is None else Path(given.out).expanduser()
+        folder = default_run_dir("infer", env, options.seed) if given.out is None else Path(given.out).expanduser()
         data = Path(given.data).expanduser()
         if data.is_file():
             made = command_text("import-log", data, "--mapping", "MAPPING", "--env", names[0], "--out", "FOLDER")
@@ -118,15 +118,15 @@ def _infer(arguments: Sequence[str], names: Sequence[str], given: Any, usage: st
                 f"{made} (docs/robot_logs.md)"
             )
         rollouts = load_rollouts(data)
-        prior = usual_prior(names[0], given.param)
+        prior = usual_prior(env, given.param)
         require_sbi()
         refuse_foreign(folder, INFER)
         _about(console, rollouts, prior, even_pieces(rollouts, options.segment_length, options.hold_out + 1).text)
-        for text in doubts_about(EnvSource.of(names[0]), rollouts):
+        for text in doubts_about(env, rollouts):
             show_line(console, f"[yellow]check:[/] {escape(text)}")
         with _at_work(console) as shown:
             try:
-                found = run(names[0], rollouts, prior, folder, options, progress=told_progress(console, shown, options))
+                found = run(env, rollouts, prior, folder, options, progress=told_progress(console, shown, options))
             except KeyboardInterrupt as error:  # simulations that were made are kept
                 error.resume_command = command_text("infer", *arguments)  # type: ignore[attr-defined]
                 raise
@@ -135,7 +135,7 @@ def _infer(arguments: Sequence[str], names: Sequence[str], given: Any, usage: st
     _show(console, found)
     console.print(f"page {escape(str(page))}", soft_wrap=True)
     words = ["train", "ALGO", names[0], "--tasks", folder]
-    if EnvSource.of(names[0]).spec.max_episode_length is None:
+    if env.spec.max_episode_length is None:
         words += ["--max-steps", str(max(map(len, rollouts)))]
     when = "train on it" if found.trusted else "once the checks pass"
     when = when if found.checks else "nothing was checked (--no-checks); if it is right"

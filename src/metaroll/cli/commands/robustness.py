@@ -134,7 +134,6 @@ def _measured(
     config: Mapping[str, Any], folder: Path, grid: Mapping[str, Sequence[float]], given: _RobustnessArguments
 ) -> tuple[Any, int]:
     """The robustness map, and the number of epochs after which the policy was taken."""
-    from metaroll.envs.lookup.registry import is_varied
     from metaroll.rollouts.workers.pool import SamplerPool
     from metaroll.tasks.domain_randomizer import RandomDomains
     from metaroll.training.evaluation.robustness import robustness_map
@@ -142,11 +141,12 @@ def _measured(
     from metaroll.training.session.sessions import restored_run
 
     with restored_run(config, folder, given.from_epoch, given.trust) as (checked, experiment, epoch), blame_input():
-        training = split_tasks(checked)[0]
+        source = experiment.source
+        training = split_tasks(checked, source)[0]
         with SamplerPool(given.num_workers) as pool:
             result = robustness_map(
                 experiment.algo.policy,
-                experiment.env if is_varied(checked["env"]) else checked["env"],
+                experiment.env if source.is_varied else source,
                 grid,
                 num_episodes=given.episodes,
                 max_steps=checked["algorithm"]["max_steps"] if given.max_steps is None else given.max_steps,

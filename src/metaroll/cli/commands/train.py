@@ -37,6 +37,7 @@ from metaroll.training.algorithms.registry import (
 from metaroll.training.store import run_folder
 
 if TYPE_CHECKING:
+    from metaroll.envs.lookup.source import EnvSource
     from metaroll.training.session.run_config import SeedGroup
 
 __all__ = ["demo", "evaluate", "resume", "train"]
@@ -202,15 +203,17 @@ def demo(arguments: Sequence[str]) -> None:
     given = cli.parse(
         _DemoArguments, arguments, "metaroll demo", "An agent learns to find goals that it does not observe."
     )
-    from metaroll.training.session.demo import demo_config
+    from metaroll.envs.lookup.source import EnvSource
+    from metaroll.training.session.demo import DEMO_ENV, demo_config
     from metaroll.training.session.sessions import start
 
     overrides = {"seed": given.seed, "num_workers": given.num_workers, "epochs": given.epochs}
     with blame_input():
-        config = demo_config({name: value for name, value in overrides.items() if value is not None})
+        env = EnvSource.of(DEMO_ENV)
+        config = demo_config({name: value for name, value in overrides.items() if value is not None}, env)
         folder = _folder(given.out)
         run_folder.refuse_foreign(folder, "demo")
-    _print_json(start(config, folder, given.output.console()), given.output)
+    _print_json(start(config, folder, given.output.console(), env=env), given.output)
 
 
 def train(arguments: Sequence[str]) -> None:
@@ -221,7 +224,7 @@ def train(arguments: Sequence[str]) -> None:
         _train(algo, env, rest)
 
 
-def _train(algo: str, env: str, rest: list[str]) -> None:
+def _train(algo: str, name: str, rest: list[str]) -> None:
     options = run_options(algo)
     from metaroll.cli.runs import (
         seed_group,
@@ -232,14 +235,14 @@ def _train(algo: str, env: str, rest: list[str]) -> None:
 
     try:
         with blame_input():
-            env, layers, config = _defaults(algo, env, rest)
+            env, layers, config = _defaults(algo, name, rest)
     except (Exception, SystemExit) as error:
         if cli.asks_for_help(rest):
-            show_algorithm_help(_Files, algo, env, str(error) if isinstance(error, MetarollError) else one_line(error))
+            show_algorithm_help(_Files, algo, name, str(error) if isinstance(error, MetarollError) else one_line(error))
         raise
     kind = arguments_class(_Files, options, run_config.flat_values(config))
-    about = f"{USAGE}\n\nDefaults shown are those of {algo} in {env}.\n\n{size_text(config)}"
-    given: Any = cli.parse(kind, rest, command_text("train", algo, env), about)
+    about = f"{USAGE}\n\nDefaults shown are those of {algo} in {env}.\n\n{size_text(config, env)}"
+    given: Any = cli.parse(kind, rest, command_text("train", algo, env.name), about)
     typed = {argument.split("=")[0].replace("_", "-") for argument in rest}
     values = {}
     for option in options:
@@ -260,20 +263,24 @@ def _train(algo: str, env: str, rest: list[str]) -> None:
             run_folder.refuse_existing(folder)
     with named_as(experiments.names_given(algo, [*layers, (GIVEN, values)])):
         if files.seeds > 1:
-            _show_group(group, seed_group.train_group(group, console), given.output)
+            _show_group(group, seed_group.train_group(group, env, console), given.output)
         else:
-            _print_json(start(config, folder, console), given.output)
+            _print_json(start(config, folder, console, env=env), given.output)
 
 
-def _defaults(algo: str, env: str, rest: Sequence[str]) -> tuple[str, list[tuple[str, dict[str, Any]]], dict[str, Any]]:
+def _defaults(
+    algo: str, name: str, rest: Sequence[str]
+) -> tuple[EnvSource, list[tuple[str, dict[str, Any]]], dict[str, Any]]:
     """The environment with ``--tasks``, what ``--config`` gives, and the configuration before other flags change it."""
     from metaroll.envs.lookup.posteriors import posterior_name
+    from metaroll.envs.lookup.source import EnvSource
     from metaroll.training.session import experiments, run_config
 
     file, size = cli.peek_option(rest, "--config"), cli.peek_option(rest, "--size")
     if (tasks := cli.peek_option(rest, "--tasks")) is not None:
-        env = posterior_name(env, tasks)
-    layers = [] if file is None else [run_config.file_layer(Path(file).expanduser(), algo, env)]
+        name = posterior_name(name, tasks)
+    env = EnvSource.of(name)
+    layers = [] if file is None else [run_config.file_layer(Path(file).expanduser(), algo, name)]
     if size is not None and layers and layers[0][1].get("size", size) != size:
         raise UsageError(f"--size {size} does not fit {file}, which is of size {layers[0][1]['size']}: omit one")
     # What a file has no effect with, or goes with, flags may add.

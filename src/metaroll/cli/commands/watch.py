@@ -160,7 +160,7 @@ def _film_run(
     from metaroll.training.session.sessions import restored_run
 
     config = run_folder.read_config(folder)
-    with restored_run(config, folder, from_epoch, trust) as (checked, experiment, epoch):
+    with restored_run(config, folder, from_epoch, trust) as (_, experiment, epoch):
         evaluator: Any = experiment.evaluator
         with contextlib.closing(evaluator), without_screen():
             count, what = tasks_to_film(experiment.algo, evaluator)
@@ -172,4 +172,4 @@ def _film_run(
                 most = f"{count - first_task}" + (f" with --first-task {first_task}" if first_task else "")
                 raise UsageError(f"--num-tasks must be at most {most}, since there are {count} {what}, got {num_tasks}")
             tasks = range(first_task, first_task + num_tasks)
-            return record_video(experiment.algo, evaluator, checked["env"], tasks), epoch
+            return record_video(experiment.algo, evaluator, experiment.source, tasks), epoch

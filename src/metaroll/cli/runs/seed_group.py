@@ -14,6 +14,7 @@ from metaroll.cli.runs.group_display import GroupDisplay
 from metaroll.data.doors.json_files import read_json_dict
 from metaroll.data.folders.kinds import GROUP
 from metaroll.data.folders.taking import refuse_foreign, take
+from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import MetarollError, RunExistsError, SnapshotError
 from metaroll.processes.child import Child, run_children
 from metaroll.training.display.consoles import escape
@@ -53,11 +54,11 @@ def refuse_existing_group(group: SeedGroup) -> None:
         run_folder.refuse_existing(folder)
 
 
-def train_group(group: SeedGroup, console: Console) -> list[dict[str, Any]]:
-    """Train all runs of a new group, and return their summaries."""
+def train_group(group: SeedGroup, env: EnvSource, console: Console) -> list[dict[str, Any]]:
+    """Train all runs of a new group in its environment, and return their summaries."""
     with take(group.folder, GROUP, lambda: refuse_existing_group(group)):
         group.write()
-        return _carry_out(group, group.folders, {}, console)
+        return _carry_out(group, env, group.folders, {}, console)
 
 
 def resume_group(group: SeedGroup, changes: Mapping[str, Any], console: Console) -> list[dict[str, Any]]:
@@ -87,17 +88,17 @@ def _resume_all(group: SeedGroup, changes: Mapping[str, Any], console: Console) 
             console.print(f"{escape(str(folder))} is finished", soft_wrap=True)
         else:
             todo.append(folder)
-    return _carry_out(group, todo, changes, console)
+    return _carry_out(group, EnvSource.of(group.config["env"]), todo, changes, console)
 
 
 def _carry_out(
-    group: SeedGroup, todo: Sequence[Path], changes: Mapping[str, Any], console: Console
+    group: SeedGroup, env: EnvSource, todo: Sequence[Path], changes: Mapping[str, Any], console: Console
 ) -> list[dict[str, Any]]:
     try:
         if group.jobs == 1:
             for number, folder in enumerate(todo, 1):
                 console.print(f"run {number} of {len(todo)}: {escape(str(folder))}", soft_wrap=True)
-                _train_here(group, folder, changes, console)
+                _train_here(group, env, folder, changes, console)
         else:
             _train_in_processes(group, todo, changes, console)
     except SnapshotError:
@@ -117,12 +118,12 @@ def _resumed(group: SeedGroup, folder: Path, changes: Mapping[str, Any]) -> tupl
     return config, {"epochs": epochs, **changes}
 
 
-def _train_here(group: SeedGroup, folder: Path, changes: Mapping[str, Any], console: Console) -> None:
+def _train_here(group: SeedGroup, env: EnvSource, folder: Path, changes: Mapping[str, Any], console: Console) -> None:
     from metaroll.training.session.sessions import continue_run, start
 
     if folder in group.missing:
         changes = {**changes, "seed": group.seeds[group.folders.index(folder)]}
-        start(changed(group.config, changes), folder, console)
+        start(changed(group.config, changes), folder, console, env=env)
     else:
         config, changes = _resumed(group, folder, changes)
         continue_run(changed(config, changes), folder, console, trust=group.trust)

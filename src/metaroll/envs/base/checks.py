@@ -270,7 +270,7 @@ class _Kit:
             )
         for path, leaf in found.items():
             if not isinstance(leaf, np.ndarray) or leaf.shape != wanted[path].shape:
-                got = getattr(leaf, "shape", type(leaf).__name__)
+                got = leaf.shape if isinstance(leaf, np.ndarray) else type(leaf).__name__
                 part = "" if not path else f" in part {path}"
                 raise ConformanceError(
                     "form", f"{method} must return observations of shape {wanted[path].shape}{part}, got {got}"

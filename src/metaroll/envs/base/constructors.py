@@ -36,7 +36,7 @@ __all__ = [
 Constructor = Callable[[], Any]
 
 _NAMED: dict[str, Constructor] = {}
-_FINDERS: list[Callable[[str], Constructor | None]] = []
+_FINDERS: list[Callable[[str], Any]] = []
 
 
 def register_env(name: str, constructor: Constructor) -> None:
@@ -44,8 +44,8 @@ def register_env(name: str, constructor: Constructor) -> None:
     _NAMED[name] = constructor
 
 
-def register_finder(find: Callable[[str], Constructor | None]) -> None:
-    """Ask ``find`` for names that are not registered, before the ids of Gymnasium; it says ``None`` if not its own."""
+def register_finder(find: Callable[[str], Any]) -> None:
+    """Ask ``find`` what names stand for; the ``constructor`` of that is ``None`` where only Gymnasium may know it."""
     _FINDERS.append(find)
 
 
@@ -126,11 +126,16 @@ class NamedEnv:
         self._registered = _NAMED.get(name)
         self._spec = gymnasium.registry.get(name) if spec is None else spec
 
+    @functools.cached_property
+    def known(self) -> Any:
+        """What the name stands for, as ``register_finder`` has it; looked up once here, and once in each worker."""
+        return _FINDERS[0](self.name)
+
     def constructor(self) -> Constructor | None:
         """What makes it; ``None`` for ids of Gymnasium (and for names that nobody knows)."""
         if self._registered is not None:
             return self._registered
-        return next((found for find in _FINDERS if (found := find(self.name)) is not None), None)
+        return self.known.constructor if _FINDERS else None
 
     def __call__(self, **options: Any) -> Any:
         constructor = self.constructor()
@@ -159,6 +164,9 @@ class NamedEnv:
                 if getattr(error.__cause__, "name", None) != module:
                     raise
                 raise UnknownNameError(f"unknown environment {self.name!r}: there is no module {module!r}") from error
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "known"}
 
     def __repr__(self) -> str:
         return repr(self.name)

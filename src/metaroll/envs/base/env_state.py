@@ -30,10 +30,13 @@ __all__ = [
     "asked_state",
     "check_init_state",
     "current_observation",
+    "frames_per_second",
+    "has_init_space",
     "inner_options",
     "plan_options",
     "read_state",
     "reading_init_state",
+    "render_mode_of",
     "state_from_observation",
     "state_owner",
     "time_step_of",
@@ -47,6 +50,22 @@ _HINT = "give a function of one observation instead, or infer the initial state 
 
 
 PLAN_OPTIONS = ("eval", "rollout", "max_steps")
+
+
+def render_mode_of(env: Any) -> str | None:
+    """How ``env`` draws itself; ``None`` if it does not."""
+    return getattr(env, "render_mode", None)
+
+
+def frames_per_second(env: Any) -> float | None:
+    """How fast its pictures follow one another, if it says so."""
+    fps = getattr(env, "metadata", {}).get("render_fps")
+    return float(fps) if fps else None
+
+
+def has_init_space(env: Any) -> bool:
+    """Whether it says by ``init_space`` that it can be started in any state."""
+    return any(hasattr(layer, "init_space") for layer in env_layers(env))
 
 
 def read_state(owner: Any) -> np.ndarray | None:

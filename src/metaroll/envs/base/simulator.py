@@ -134,20 +134,18 @@ class Simulator(ABC):
         """Where episodes start.
 
         Args:
-            uniforms: ``num_uniforms`` columns of random numbers, uniform on [0, 1) unless ``draw`` says otherwise.
+            uniforms: ``num_uniforms`` columns of random numbers, uniform on [0, 1) unless ``draw_rows`` says otherwise.
             constants: Of these rows.
             xp: Array namespace.
         """
 
-    def draw(self, generator: np.random.Generator) -> np.ndarray:
-        """``uniforms`` of one row, ``(num_uniforms,)``, for simulators with ``seeds_as_gymnasium``."""
-        return generator.random(self.num_uniforms)
-
     def draw_rows(self, seeds: np.ndarray) -> np.ndarray:
-        """What ``draw`` gives for the generators of ``seeds (N,)``, one row each."""
-        if type(self).draw is Simulator.draw:
-            return pcg64_uniforms(seeds, self.num_uniforms)
-        return np.stack([self.draw(np.random.Generator(np.random.PCG64(seed))) for seed in seeds.tolist()])
+        """``uniforms`` of rows, ``(N, num_uniforms)``, for simulators with ``seeds_as_gymnasium``.
+
+        Args:
+            seeds: Of the generators that Gymnasium's ``reset(seed=)`` makes, ``(N,)``.
+        """
+        return pcg64_uniforms(seeds, self.num_uniforms)
 
     def check_init_state(self, init_state: Any) -> np.ndarray:
         """A first state that somebody wishes, ``(D,)``, in memory of its own.

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from gymnasium.envs.registration import EnvSpec as Registration
 
-from metaroll.checks import check_whole
+from metaroll.checks import check_whole, short_name
 from metaroll.envs.base.constructors import (
     Constructor,
     CopiedEnv,
@@ -36,7 +37,7 @@ from metaroll.tasks.split_sampler import (
     task_side,
 )
 from metaroll.tasks.task_sampler import FixedTaskSampler, SetTaskSampler, TaskSampler, distinct_tasks
-from metaroll.tasks.updates import EnvConstructor, NewEnvUpdate, SetTaskUpdate, layer_with
+from metaroll.tasks.updates import EnvConstructor, NewEnvUpdate, SetTaskUpdate, env_layers, layer_with
 from metaroll.types import EnvSpec, EnvUpdate
 
 __all__ = ["TaskFamily", "register_family", "registered_families"]
@@ -422,10 +423,11 @@ def _name_of(maker: Any) -> str:
     if isinstance(maker, NamedEnv):
         return maker.name
     if isinstance(maker, CopiedEnv):
-        return type(getattr(maker.env, "unwrapped", maker.env)).__name__
+        return type(list(env_layers(maker.env))[-1]).__name__
     if isinstance(maker, functools.partial):
-        return str(getattr(maker.args[0], "id", None) or _name_of(maker.func)) if maker.args else _name_of(maker.func)
-    return str(getattr(maker, "__name__", None) or type(maker).__name__)
+        made = maker.args[0] if maker.args else None  # by gymnasium.make
+        return made.id if isinstance(made, Registration) else _name_of(maker.func)
+    return short_name(maker)
 
 
 def _sides(

@@ -15,15 +15,14 @@ import gymnasium
 from metaroll.data.doors.json_files import read_json_dict
 from metaroll.data.posteriors.folder import DESCRIPTION, POSTERIOR, find_posterior, read_description
 from metaroll.envs.base.constructors import NamedEnv, close_env, env_names
+from metaroll.envs.base.names import AT, simulator_and_posterior
 from metaroll.envs.base.task_family import TaskFamily
 from metaroll.errors import DamagedFileError, PosteriorError, UnknownNameError
 from metaroll.tasks.posterior_sampler import PosteriorTaskSampler
 from metaroll.tasks.updates import env_layers
 
-__all__ = ["AT", "INFERENCE", "posterior_family", "posterior_name"]
+__all__ = ["INFERENCE", "posterior_family", "posterior_name"]
 
-AT = "@"
-"""Between the name of a simulator and the folder of a posterior."""
 INFERENCE = "inference.json"
 """What a run of ``metaroll infer`` has found, beside the folder of its posterior; the verdict on that, too."""
 
@@ -51,7 +50,7 @@ def posterior_family(name: str) -> TaskFamily:
         PosteriorError: There is no posterior in the folder, or a damaged one.
         DataError: The simulator lacks one of the parameters.
     """
-    env, _, folder = name.partition(AT)
+    env, folder = simulator_and_posterior(name)
     if not (env and folder):
         raise UnknownNameError(f"tasks of a posterior are written SIM{AT}FOLDER, got {name!r}")
     place = find_posterior(Path(folder).expanduser())

@@ -10,7 +10,7 @@ import numpy as np
 import metaroll.envs.lookup.registry  # noqa: F401 (it knows the names of all environments)
 from metaroll.envs.base.constructors import is_env_instance, make_env
 from metaroll.envs.sims.sim_env import SimEnv
-from metaroll.envs.wrappers.base import typed_env
+from metaroll.envs.wrappers.base import inner_env, typed_env
 from metaroll.envs.wrappers.transforms import DomainParamTransformWrapper
 from metaroll.errors import DataError
 from metaroll.tasks.distributions import DomainParam
@@ -77,7 +77,7 @@ def _rules_of(env: Any) -> Rules:
     rules = {} if sim is None else sim.model.default_ranges
     if not rules:
         raise ValueError(
-            f"there are no default ranges for {type(getattr(env, 'unwrapped', env)).__name__}; give "
+            f"there are no default ranges for {type(inner_env(env)).__name__}; give "
             "rules={'mass': ('normal', 0.2, 1e-3)}, say (kind, fraction of the nominal value, lowest value)"
         )
     for wrapper in _transforms(env):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
@@ -18,6 +20,7 @@ import metaroll.envs.sims.families
 import metaroll.envs.tabular.families  # noqa: F401
 from metaroll.envs.base.batching import unwrapped_and_limit
 from metaroll.envs.base.constructors import (
+    Constructor,
     CopiedEnv,
     SharedEnv,
     check_no_arguments,
@@ -26,12 +29,13 @@ from metaroll.envs.base.constructors import (
     register_env,
     register_finder,
 )
+from metaroll.envs.base.names import AT, BENCHMARK, GIVEN, is_given, simulator_and_posterior
 from metaroll.envs.base.task_family import TaskFamily, registered_families
 
 # isort: on
 from metaroll.envs.lookup.name_hints import refuse_misread
-from metaroll.envs.lookup.posteriors import AT, posterior_family
-from metaroll.envs.metaworld.families import PREFIX, benchmark_family, meant_name
+from metaroll.envs.lookup.posteriors import posterior_family
+from metaroll.envs.metaworld.families import benchmark_family, meant_name
 from metaroll.envs.mujoco.library import graphics_trouble
 from metaroll.envs.sims.catalog import sim_constructor
 from metaroll.errors import MetarollError, UnknownNameError, unknown_name
@@ -40,27 +44,19 @@ from metaroll.tasks.updates import layer_with
 
 __all__ = [
     "GROUP",
+    "KnownName",
     "TaskFamily",
     "family_names",
     "family_of",
     "get_family",
-    "has_family",
-    "id_of_given",
     "installed",
     "is_entry_point",
-    "is_given",
-    "is_varied",
     "load_entry_point",
     "name_given",
-    "newest_version",
-    "refuse_alike",
 ]
 
 GROUP = "metaroll.environments"
 """Entry point of environments and families."""
-_GIVEN = "given"
-"""In place of the module in names of environments that only the running script has."""
-
 _SCRIPTS = ("__main__", "__mp_main__")
 """Modules that are another thing in every process."""
 
@@ -78,7 +74,7 @@ def is_entry_point(name: str) -> bool:
     if name in installed():
         return True
     module, _, attribute = name.partition(":")
-    return not name.startswith(PREFIX) and all(
+    return not name.startswith(BENCHMARK) and all(
         part.isidentifier() for part in [*module.split("."), *attribute.split(".")]
     )
 
@@ -114,41 +110,6 @@ def load_entry_point(name: str) -> Any:
         raise
 
 
-def is_given(name: str) -> bool:
-    """Whether ``name`` is one that ``name_given`` has made up, and that other processes do not know."""
-    return name.startswith(f"{_GIVEN}:")
-
-
-def id_of_given(name: str) -> str | None:
-    """The id of Gymnasium that makes, alone, the environment that was given under ``name``; ``None`` if none does.
-
-    It may be drawn otherwise. Wrappers but those of ``gymnasium.make`` itself, or other arguments, make it another one.
-    """
-    value = _given.get(name)
-    if not isinstance(value, CopiedEnv):
-        return None
-    inner, limit = unwrapped_and_limit(value.env)
-    made = value.env.spec
-    registered = None if made is None else gymnasium.registry.get(made.id)
-    if made is None or registered is None or inner is not value.env.unwrapped or limit != registered.max_episode_steps:
-        return None
-    given = {key: argument for key, argument in made.kwargs.items() if key != "render_mode"}
-    usual = {key: argument for key, argument in registered.kwargs.items() if key != "render_mode"}
-    return made.id if given == usual else None
-
-
-def newest_version(name: str) -> str | None:
-    """The id that Gymnasium takes for ``name``, which is one without its version; ``None`` if it is none of these."""
-    if name in gymnasium.registry:
-        return None
-    versions = {
-        entry.version: entry.id
-        for entry in gymnasium.registry.values()
-        if entry.version is not None and entry.id == f"{name}-v{entry.version}"
-    }
-    return versions[max(versions)] if versions else None
-
-
 def name_given(env: Any, name: str | None = None) -> str:
     """A name for ``env``, under which every function of this process knows it from now on.
 
@@ -175,8 +136,8 @@ def name_given(env: Any, name: str | None = None) -> str:
     # Tasks are drawn from the seed and this name, which must not depend on what else has been given.
     family = family_of(value, plain) if _has_tasks(value, plain) else None
     if name is None:
-        numbered = (f"{_GIVEN}:{plain}_{number}" for number in itertools.count(2))
-        name = next(n for n in itertools.chain([f"{_GIVEN}:{plain}"], numbered) if n not in _given)
+        numbered = (f"{GIVEN}{plain}_{number}" for number in itertools.count(2))
+        name = next(n for n in itertools.chain([f"{GIVEN}{plain}"], numbered) if n not in _given)
     _given[name] = value if family is None else family
     register_env(name, value if family is None else family.env_constructor)  # workers get it with the name
     return name
@@ -203,9 +164,10 @@ def _attributes_that_are(value: Any, module: str) -> list[str]:
 
 def _named_value(name: str) -> Any:
     """What makes the environments of ``name``, or their family."""
-    if is_entry_point(name):
+    known = KnownName(name)
+    if known.is_entry_point:
         return load_entry_point(name)
-    return get_family(name) if is_varied(name) else constructor_of(name)
+    return known.family if known.is_varied else constructor_of(name)
 
 
 def _importable_name(env: Any, module: str | None, attribute: str | None) -> str | None:
@@ -224,40 +186,12 @@ def _importable_name(env: Any, module: str | None, attribute: str | None) -> str
 def _known_family(name: str) -> TaskFamily | None:
     if AT in name:
         return posterior_family(name)
-    return benchmark_family(name) if name.startswith(PREFIX) else registered_families().get(name)
+    return benchmark_family(name) if name.startswith(BENCHMARK) else registered_families().get(name)
 
 
 def family_names() -> list[str]:
     """Names of all our families."""
     return list(registered_families())
-
-
-def has_family(name: str) -> bool:
-    """Whether ``get_family(name)`` gives a family.
-
-    Raises:
-        ImportError: It is a benchmark of Meta-World, which is not installed.
-        UnknownNameError: It begins as one, but there is none of this name.
-    """
-    if _known_family(name) is not None:
-        return True
-    return is_entry_point(name) and _own_family(name)[1] is not None
-
-
-def refuse_alike(name: str) -> None:
-    """Error that says how a benchmark of Meta-World is written, if ``name`` seems to mean one and is nothing else."""
-    meant = None if name.startswith(PREFIX) else meant_name(name)
-    theirs = name in gymnasium.registry and not name.startswith("Meta-World/")  # of which no name alone makes anything
-    if meant is not None and name not in registered_families() and not theirs:
-        raise UnknownNameError(f"unknown environment {name!r}; did you mean {meant!r}? (docs/metaworld.md)")
-
-
-def is_varied(name: str) -> bool:
-    """Whether ``name`` stands for many tasks, in which algorithms that do not adapt learn, too.
-
-    A simulated system counts as one environment here, though there is a family of its variations.
-    """
-    return sim_constructor(name) is None and has_family(name)
 
 
 def get_family(name: str) -> TaskFamily:
@@ -274,15 +208,7 @@ def get_family(name: str) -> TaskFamily:
     """
     if not isinstance(name, str):
         raise TypeError(f"name must be text, such as 'cheetah-vel', got {name!r} of type {type(name).__name__}")
-    known = _known_family(name)
-    if known is not None:
-        return known
-    refuse_alike(name)
-    if is_entry_point(name):
-        value, family = _own_family(name)
-        return family_of(value, name) if family is None else family
-    refuse_misread(name)
-    raise unknown_name("task family", name, registered_families())
+    return KnownName(name).family
 
 
 def family_of(value: Any, name: str | None = None) -> TaskFamily:
@@ -341,18 +267,130 @@ def _has_tasks(value: Any, name: str) -> bool:
         close_env(made)
 
 
-def _own_constructor(name: str) -> Any:
-    """What makes the environment ``module:attribute`` or ``metaworld:BENCHMARK``; ``None`` for names of other forms."""
-    if name.startswith(PREFIX):
-        return benchmark_family(name).env_constructor
-    if AT in name:
-        return posterior_family(name).env_constructor
-    refuse_alike(name)
-    if not is_entry_point(name):
-        refuse_misread(name)
-        return None
-    value, family = _own_family(name)
-    return value if family is None else family.env_constructor
+@dataclass(frozen=True)
+class KnownName:
+    """What a name stands for. Each thing is looked up when it is asked for first, and never again.
+
+    Attributes:
+        name: The name; empty for an environment that has none, which is none of these things.
+    """
+
+    name: str
+
+    @functools.cached_property
+    def parts(self) -> tuple[str, str]:
+        """The simulator, and the folder of the posterior of its parameters (empty without one)."""
+        return simulator_and_posterior(self.name)
+
+    @property
+    def is_given(self) -> bool:
+        """Whether a script has given it, so that other processes do not know it."""
+        return is_given(self.name)
+
+    @functools.cached_property
+    def is_entry_point(self) -> bool:
+        """Whether it is of the user, or of a plug-in: see the function of that name."""
+        return is_entry_point(self.name)
+
+    @functools.cached_property
+    def has_family(self) -> bool:
+        """Whether it stands for tasks.
+
+        Raises:
+            ImportError: It is a benchmark of Meta-World, which is not installed.
+            UnknownNameError: It begins as one, but there is none of this name.
+        """
+        return self._known is not None or (self.is_entry_point and self._own[1] is not None)
+
+    @functools.cached_property
+    def is_varied(self) -> bool:
+        """Whether it stands for many tasks, in which algorithms that do not adapt learn, too.
+
+        A simulated system counts as one environment here, though there is a family of its variations.
+        """
+        return sim_constructor(self.name) is None and self.has_family
+
+    @functools.cached_property
+    def family(self) -> TaskFamily:
+        """Its tasks; see ``get_family``."""
+        if self._known is not None:
+            return self._known
+        self.refuse_alike()
+        if self.is_entry_point:
+            value, family = self._own
+            return family_of(value, self.name) if family is None else family
+        refuse_misread(self.name)
+        raise unknown_name("task family", self.name, registered_families())
+
+    @functools.cached_property
+    def constructor(self) -> Constructor | None:
+        """What makes one environment of it; ``None`` where that is left to Gymnasium.
+
+        Raises:
+            UnknownNameError: It has a form that tells what is meant instead.
+        """
+        if self._known is not None:
+            return self._known.env_constructor
+        self.refuse_alike()
+        if not self.is_entry_point:
+            refuse_misread(self.name)
+            return None
+        value, family = self._own
+        return value if family is None else family.env_constructor
+
+    def refuse_alike(self) -> None:
+        """Error that says how a benchmark of Meta-World is written, if it seems to mean one and is nothing else."""
+        if self._meant is not None:
+            raise UnknownNameError(
+                f"unknown environment {self.name!r}; did you mean {self._meant!r}? (docs/metaworld.md)"
+            )
+
+    @property
+    def id_of_given(self) -> str | None:
+        """The id of Gymnasium that makes, alone, the environment that was given; ``None`` if none does.
+
+        It may be drawn otherwise. Wrappers but those of ``gymnasium.make`` itself, or other arguments, make it another
+        one.
+        """
+        value = self._own[0] if self.is_given and not self.parts[1] else None
+        if not isinstance(value, CopiedEnv):
+            return None
+        inner, limit = unwrapped_and_limit(value.env)
+        made = value.env.spec
+        entry = None if made is None else gymnasium.registry.get(made.id)
+        if made is None or entry is None or inner is not value.env.unwrapped or limit != entry.max_episode_steps:
+            return None
+        given = {key: argument for key, argument in made.kwargs.items() if key != "render_mode"}
+        usual = {key: argument for key, argument in entry.kwargs.items() if key != "render_mode"}
+        return made.id if given == usual else None
+
+    @property
+    def newest_version(self) -> str | None:
+        """The id that Gymnasium takes for it, if it is one without its version."""
+        if self.name in gymnasium.registry:
+            return None
+        versions = {
+            entry.version: entry.id
+            for entry in gymnasium.registry.values()
+            if entry.version is not None and entry.id == f"{self.name}-v{entry.version}"
+        }
+        return versions[max(versions)] if versions else None
+
+    @functools.cached_property
+    def _known(self) -> TaskFamily | None:
+        return _known_family(self.name)
+
+    @functools.cached_property
+    def _own(self) -> tuple[Any, TaskFamily | None]:
+        return _own_family(self.name)
+
+    @functools.cached_property
+    def _meant(self) -> str | None:
+        if self.name.startswith(BENCHMARK) or self.name in registered_families():
+            return None
+        if self.name in gymnasium.registry and not self.name.startswith("Meta-World/"):
+            return None
+        return meant_name(self.name)  # also of Meta-World's own ids: none of them alone makes anything
 
 
-register_finder(_own_constructor)
+register_finder(KnownName)

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import gymnasium
 from gymnasium.vector import VectorEnv
 
-import metaroll.envs.lookup.registry  # noqa: F401 (it knows the names of all families)
 from metaroll.checks import check_whole
 from metaroll.envs.base.batching import has_simulator, is_batched, without_checks
 from metaroll.envs.base.constructors import (
@@ -27,6 +26,7 @@ from metaroll.envs.base.constructors import (
 from metaroll.envs.base.simulator_slots import SimulatorSlots
 from metaroll.envs.base.task_family import TaskFamily
 from metaroll.envs.classic_control.simulators import classic_simulator, is_classic
+from metaroll.envs.lookup.registry import KnownName
 from metaroll.envs.mujoco.gymnasium_envs import gymnasium_simulator, is_gymnasium_id
 from metaroll.envs.slots.gym_slots import GymSlots, env_name
 from metaroll.envs.slots.vector_slots import VectorEnvSlots
@@ -40,8 +40,9 @@ __all__ = ["EnvSource", "env_kind", "is_env_instance", "make_env", "make_slots"]
 class EnvSource:
     """Makes environments, always alike; frozen, and picklable if its constructor is.
 
-    A constructor is called for every environment, and what it makes is never copied. A given environment is copied
-    (see ``copy_env``). A given vector environment is used itself.
+    A name, a class, an instance or a family becomes one where it comes in, and is handed on as that: its name is looked
+    up once, however many ask what it stands for. A constructor is called for every environment, and what it makes is
+    never copied. A given environment is copied (see ``copy_env``). A given vector environment is used itself.
 
     Attributes:
         constructor: Makes one environment.
@@ -74,6 +75,31 @@ class EnvSource:
                 "env must make environments; step Slots of your own with metaroll.rollouts.engine.slot_loop.SlotLoop"
             )
         return cls(constructor_of(env))
+
+    @property
+    def known(self) -> KnownName:
+        """What its name stands for."""
+        return self.constructor.known if isinstance(self.constructor, NamedEnv) else _UNNAMED
+
+    @property
+    def name(self) -> str:
+        """What ``config.yaml`` and messages call it; empty for what has no name."""
+        return self.known.name
+
+    @property
+    def is_varied(self) -> bool:
+        """Whether it stands for many tasks, for algorithms that do not adapt, too; see ``KnownName``."""
+        return self.known.is_varied
+
+    @property
+    def family(self) -> TaskFamily:
+        """Its tasks.
+
+        Raises:
+            UnknownNameError: It has none.
+            ImportError: It needs a package that is not installed.
+        """
+        return self.known.family
 
     def make(self) -> Any:
         """A new environment (a given vector environment itself).
@@ -167,6 +193,12 @@ class EnvSource:
 
     def __repr__(self) -> str:
         return repr(self.constructor)
+
+    def __str__(self) -> str:
+        return self.name or repr(self)
+
+
+_UNNAMED = KnownName("")
 
 
 class _BatchedForm(NamedTuple):

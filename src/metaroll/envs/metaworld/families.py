@@ -7,6 +7,7 @@ import functools
 import re
 from typing import Any, NamedTuple
 
+from metaroll.envs.base.names import BENCHMARK
 from metaroll.envs.base.task_family import TaskFamily
 from metaroll.envs.metaworld.benchmarks import first_task_of, make_metaworld_benchmark
 from metaroll.envs.metaworld.goal_sampler import MetaWorldTaskSampler
@@ -17,9 +18,7 @@ from metaroll.errors import UnknownNameError, unknown_name
 from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.types import EnvUpdate
 
-__all__ = ["BENCHMARKS", "PREFIX", "benchmark_family", "meant_name"]
-
-PREFIX = "metaworld:"
+__all__ = ["BENCHMARKS", "benchmark_family", "meant_name"]
 
 
 class _Numbers(NamedTuple):
@@ -40,7 +39,7 @@ _FIXED = {
     "MT25": _Numbers(1250, 25, "25 environments with visible goals; tested on the tasks of training, as published"),
     "MT50": _Numbers(2500, 50, "50 environments with visible goals; tested on the tasks of training, as published"),
 }
-BENCHMARKS = (*(f"{PREFIX}{name}-reach-v3" for name in _SINGLE), *(PREFIX + name for name in _FIXED))
+BENCHMARKS = (*(f"{BENCHMARK}{name}-reach-v3" for name in _SINGLE), *(BENCHMARK + name for name in _FIXED))
 """Names as users type them; those of one environment with the first that there is."""
 
 _CUSTOM = ("custom-ML", "custom-MT")
@@ -89,14 +88,14 @@ def meant_name(name: str) -> str | None:
         itself = _ITSELF.fullmatch(name)
         if itself is None:
             return None
-        return f"{PREFIX}ML1-{itself[1] or _EXAMPLE}"
+        return f"{BENCHMARK}ML1-{itself[1] or _EXAMPLE}"
     kind, env = found[1].upper().replace("CUSTOM", "custom"), found[2]
-    return f"{PREFIX}{kind}-{env or _EXAMPLE}" if kind in _SINGLE else f"{PREFIX}{kind}"
+    return f"{BENCHMARK}{kind}-{env or _EXAMPLE}" if kind in _SINGLE else f"{BENCHMARK}{kind}"
 
 
 def _parsed(name: str) -> tuple[str, str | None]:
     """Benchmark, and environment where it has one."""
-    text = name.removeprefix(PREFIX)
+    text = name.removeprefix(BENCHMARK)
     kind, _, env_name = text.partition("-")
     if text in _FIXED:
         return text, None
@@ -107,7 +106,7 @@ def _parsed(name: str) -> tuple[str, str | None]:
             f"{name} has environments of your choice, for which there are no options: choose a benchmark by name, such "
             f"as {BENCHMARKS[0]}, or train in Python (docs/metaworld.md)"
         )
-    singles = [f"{PREFIX}{kind}-{env}" for kind in _SINGLE for env in env_classes()]
+    singles = [f"{BENCHMARK}{kind}-{env}" for kind in _SINGLE for env in env_classes()]
     meant = meant_name(name)
     if meant in (*singles, *BENCHMARKS):
         raise UnknownNameError(f"unknown benchmark of Meta-World {name!r}; did you mean {meant!r}? (docs/metaworld.md)")

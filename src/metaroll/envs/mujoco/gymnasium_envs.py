@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,7 @@ from metaroll.envs.mujoco.rules import Rules
 from metaroll.envs.mujoco.simulator import MujocoSimulator
 from metaroll.types import EnvSpec
 
-__all__ = ["checked_step", "gymnasium_simulator", "is_gymnasium_id"]
+__all__ = ["checked_step", "default_camera", "gymnasium_simulator", "is_gymnasium_id"]
 
 _MODULE = "gymnasium.envs.mujoco."
 
@@ -34,6 +35,11 @@ def is_gymnasium_id(name: str) -> bool:
         and not registered.additional_wrappers
         and registered.kwargs.get("render_mode") != "human"
     )
+
+
+def default_camera(module: str) -> dict[str, Any] | None:
+    """The camera of a module of ``gymnasium.envs.mujoco``, if it has one of its own."""
+    return getattr(importlib.import_module(f"{_MODULE}{module}"), "DEFAULT_CAMERA_CONFIG", None)
 
 
 def gymnasium_simulator(env: Any) -> MujocoSimulator | None:

@@ -133,9 +133,10 @@ class MujocoSimulator(Simulator):
 
     # -- states -------------------------------------------------------------------------------------------------------
 
-    def draw(self, generator: np.random.Generator) -> np.ndarray:
-        """Positions and velocities, ``(nq + nv,)``."""
-        return np.concatenate(self.rules.draw(generator, self._init_qpos, self._init_qvel))
+    def draw_rows(self, seeds: np.ndarray) -> np.ndarray:
+        """Positions and velocities, ``(N, nq + nv)``."""
+        generators = (np.random.Generator(np.random.PCG64(seed)) for seed in seeds.tolist())
+        return np.stack([np.concatenate(self.rules.draw(g, self._init_qpos, self._init_qvel)) for g in generators])
 
     def initial_state(self, uniforms: Columns, constants: Any, xp: Any) -> MujocoState:
         return self._begin(np.stack(uniforms, axis=1), constants["task"])

@@ -6,7 +6,6 @@ Simulations are those of Gymnasium's environments of version 5.
 from __future__ import annotations
 
 import copy
-import importlib
 from abc import ABC
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from metaroll.envs.mujoco import task_rules
+from metaroll.envs.mujoco.gymnasium_envs import default_camera
 from metaroll.envs.mujoco.library import load_mujoco
 from metaroll.envs.mujoco.robot_env import RobotEnv
 from metaroll.envs.mujoco.rules import Rules
@@ -70,9 +70,7 @@ class GymnasiumRobotEnv(RobotEnv, ABC):
             observation_labels=kind.observation_labels,
             action_labels=kind.action_labels,
         )
-        camera = getattr(
-            importlib.import_module(f"gymnasium.envs.mujoco.{kind.camera_of}"), "DEFAULT_CAMERA_CONFIG", None
-        )
+        camera = default_camera(kind.camera_of)
         super().__init__(model, rules, spec, task=task, render_mode=render_mode, camera=camera)
 
     @staticmethod

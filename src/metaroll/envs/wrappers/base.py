@@ -62,7 +62,7 @@ def inner_env(env: Any) -> Any:
 def changes_actions(env: Any) -> bool:
     """Whether a wrapper makes other actions of those that are given: a delay, another scale."""
     return any(
-        layer.changes_actions if isinstance(layer, ChainWrapper) else isinstance(layer, gymnasium.ActionWrapper)
+        layer.rows_in is not None if isinstance(layer, ChainWrapper) else isinstance(layer, gymnasium.ActionWrapper)
         for layer in env_layers(env)
     )
 
@@ -129,24 +129,30 @@ class RowStep(NamedTuple):
 class ChainWrapper(gymnasium.Wrapper, ABC):
     """Base of our wrappers: labels and limits of the environment inside are kept, and its batched simulator is used.
 
-    A wrapper consists of functions of rows, which are overridden as they are needed. ``memory`` holds what the wrapper
-    remembers of each row, ``rows (k,)`` says which of them are meant; rows do not depend on one another.
+    A wrapper consists of functions of rows. Those that are ``None`` here are optional methods: a class that has none
+    leaves that side of the environment as it is. ``memory`` holds what the wrapper remembers of each row,
+    ``rows (k,)`` says which of them are meant; rows do not depend on one another.
     """
 
-    changes_actions = changes_observations = changes_steps = resets_inside = changes_params = False
-    """What a class brings: ``rows_in``; ``rows_seen``; ``rows_out`` or ``restarts``; ``restarts``; ``row_params``."""
+    rows_in: Callable[..., np.ndarray] | None = None
+    """``rows_in(actions, memory, rows)``: actions for the environments inside, of those that were given ``(k, ...)``;
+    choices count from 0."""
+    rows_seen: Callable[..., Any] | None = None
+    """``rows_seen(observations, memory, rows)``: what is shown of ``observations (k, ...)``, which have not been shown
+    before."""
+    restarts: Callable[..., tuple[np.ndarray, np.ndarray] | None] | None = None
+    """``restarts(step, memory, rows)``: which of the rows are reset inside after this ``RowStep`` (positions), and with
+    which seeds; ``None``: none of them."""
+    rows_out: Callable[..., RowStep] | None = None
+    """``rows_out(step, memory, rows)``: the ``RowStep`` as it is seen outside. Where there is none, ``rows_seen`` makes
+    its observations."""
+    row_params: Callable[..., dict[str, Any] | None] | None = None
+    """``row_params(params, memory, row)``: domain parameters as they are counted here, of those inside."""
+
     info_names: tuple[str, ...] = ()
     """Infos of the environment inside that ``restarts`` and ``rows_out`` need, in ``RowStep.inner``."""
     tells_applied = True
     """Whether infos tell, as ``act_applied``, which actions reached the environment, unless that does so itself."""
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        cls.changes_actions = cls.rows_in is not ChainWrapper.rows_in
-        cls.changes_observations = cls.rows_seen is not ChainWrapper.rows_seen
-        cls.resets_inside = cls.restarts is not ChainWrapper.restarts
-        cls.changes_params = cls.row_params is not ChainWrapper.row_params
-        cls.changes_steps = cls.resets_inside or cls.rows_out is not ChainWrapper.rows_out
 
     def __init__(self, env: Any) -> None:
         check_wrapped(env)
@@ -185,29 +191,13 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
             plans: As ``plans_in`` has returned them; ``None`` where an environment is reset by hand.
         """
 
-    def rows_in(self, actions: np.ndarray, memory: Memory, rows: np.ndarray) -> np.ndarray:
-        """Actions for the environments inside, of those that were given ``(k, ...)``; choices count from 0."""
-        return actions
-
-    def restarts(self, step: RowStep, memory: Memory, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-        """Which of the rows are reset inside after this step (positions), and with which seeds."""
-        return None
-
-    def rows_out(self, step: RowStep, memory: Memory, rows: np.ndarray) -> RowStep:
-        """The step as it is seen outside."""
-        return step._replace(observations=self.rows_seen(step.observations, memory, rows))
-
-    def rows_seen(self, observations: Any, memory: Memory, rows: np.ndarray) -> Any:
-        """What is shown of ``observations (k, ...)``, which have not been shown before."""
-        return observations
-
     def unseen(self, observations: np.ndarray) -> np.ndarray:
         """What is inside where ``observations (k, ...)`` are shown: the inverse of ``rows_seen`` without noise.
 
         Raises:
             NotImplementedError: That is not known.
         """
-        if self.changes_observations:
+        if self.rows_seen is not None or self.rows_out is not None:
             raise NotImplementedError(f"what {type(self).__name__} does to observations cannot be undone")
         return observations
 
@@ -215,13 +205,9 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
         """Domain parameters that are set here, as ``row_params`` tells them of episodes: a delay is rounded, say."""
         return taken_params(self.env, params)
 
-    def row_params(self, params: dict[str, Any] | None, memory: Memory, row: int) -> dict[str, Any] | None:
-        """Domain parameters as they are counted here, of those inside."""
-        return params
-
     def row_kinds(self, memory: Memory, rows: np.ndarray) -> Sequence[Hashable] | None:
         """What ``row_params`` takes from ``memory``, an entry for each of ``rows (k,)``; ``None``: not known."""
-        return None if self.changes_params else [None] * len(rows)
+        return [None] * len(rows) if self.row_params is None else None
 
     def resume_rows(self, memory: Memory, rows: np.ndarray, saved: Memory) -> None:
         """Go on in ``rows (k,)``, which have been started with the same plans, from what was remembered elsewhere.
@@ -240,20 +226,20 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
         """Start an episode."""
         observation, info = self.env.reset(seed=seed, options=options)
         self.start_rows(self._memory, _ONE, None if seed is None else np.array([seed]))
-        if not self.changes_observations:
+        if self.rows_seen is None:
             return observation, info
         return self.rows_seen(np.asarray(observation)[None], self._memory, _ONE)[0], info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """One step."""
         space, memory, commands = self._commands_space, self._memory, None
-        if self.changes_steps:
+        if self.rows_out is not None or self.restarts is not None:
             return self._step_as_rows(action)
-        if self.changes_actions:
+        if self.rows_in is not None:
             commands = self.rows_in(_row(self.action_space, action), memory, _ONE)
             action = _element(space, commands)
         observation, reward, terminated, truncated, info = self.env.step(action)
-        if self.changes_observations:
+        if self.rows_seen is not None:
             observation = self.rows_seen(np.asarray(observation)[None], memory, _ONE)[0]
         if commands is not None and APPLIED not in info:
             info = {APPLIED: _applied(space, commands)[0], **info}
@@ -263,7 +249,7 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
         found: dict[str, Any] = {}
 
         def step(commands: np.ndarray) -> RowStep:
-            given = _element(self._commands_space, commands) if self.changes_actions else action
+            given = action if self.rows_in is None else _element(self._commands_space, commands)
             observation, reward, terminated, truncated, info = self.env.step(given)
             found.update(info)
             shown, inner = np.asarray(observation)[None], _inner_infos([info], self.info_names, _ONE)
@@ -272,7 +258,7 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
         def reset(rows: np.ndarray, env_seeds: np.ndarray) -> Any:
             return np.asarray(self.env.reset(seed=int(env_seeds[0]))[0])[None]
 
-        actions = _row(self.action_space, action) if self.changes_actions else np.zeros((1, 0))
+        actions = np.zeros((1, 0)) if self.rows_in is None else _row(self.action_space, action)
         out = self.advance(actions, self._memory, _ONE, step, reset)
         added = {name: values[0] for name, values in out.infos.items()}
         rest = (values[0].item() for values in (out.rewards, out.terminated, out.truncated))
@@ -295,15 +281,20 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
             step: Steps the environments inside with their actions.
             reset: Resets some of them, given their rows and seeds; returns their observations.
         """
-        commands = self.rows_in(actions, memory, rows) if self.changes_actions else actions
+        commands = actions if self.rows_in is None else self.rows_in(actions, memory, rows)
         found = step(commands)
-        again = self.restarts(found, memory, rows) if self.resets_inside else None
+        again = None if self.restarts is None else self.restarts(found, memory, rows)
         if again is not None and len(again[0]):
             observations = np.array(found.observations)
             observations[again[0]] = reset(rows[again[0]], again[1])
             found = found._replace(observations=observations)
-        out = self.rows_out(found, memory, rows) if self.changes_observations else found
-        if self.changes_actions and self.tells_applied:
+        if self.rows_out is not None:
+            out = self.rows_out(found, memory, rows)
+        elif self.rows_seen is not None:
+            out = found._replace(observations=self.rows_seen(found.observations, memory, rows))
+        else:
+            out = found
+        if self.rows_in is not None and self.tells_applied:
             out = out._replace(infos={**out.infos, APPLIED: _applied(self._commands_space, commands)})
         return out
 
@@ -358,6 +349,9 @@ class WrappedSlots(SlotsProxy):
         self._plans: list[RolloutPlan | None] = [None] * self.num_slots
         self._last: np.ndarray | None = None
         """What each slot has shown last, ``(E, ...)``."""
+        self._acts = wrapper.rows_in is not None
+        self._shows = not (wrapper.rows_seen is None and wrapper.rows_out is None and wrapper.restarts is None)
+        """Whether steps outside are others than those inside."""
 
     @property
     def wrapper(self) -> ChainWrapper:
@@ -366,7 +360,8 @@ class WrappedSlots(SlotsProxy):
 
     def domain_param(self, slot: int) -> dict[str, Any] | None:
         """Domain parameters of the rollout in a slot, as they are counted outside."""
-        return self._wrapper.row_params(self._slots.domain_param(slot), self._memory, slot)
+        params, row_params = self._slots.domain_param(slot), self._wrapper.row_params
+        return params if row_params is None else row_params(params, self._memory, slot)
 
     def alike(self, slots: np.ndarray) -> Sequence[Hashable] | None:
         """Slots are that are alike inside, and of which the wrapper remembers the same domain parameters."""
@@ -379,12 +374,13 @@ class WrappedSlots(SlotsProxy):
         env_seeds, inside = table.env_seeds, self._wrapper.plans_in(table)
         observations = self._slots.reset(slots, inside)
         self._wrapper.start_rows(self._memory, rows, env_seeds, inside)
-        if not self._wrapper.changes_observations:
+        if not self._shows:
             return observations
-        if self._wrapper.resets_inside:
+        if self._wrapper.restarts is not None:
             for slot, plan in zip(slots, inside, strict=True):
                 self._plans[slot] = plan
-        seen = self._wrapper.rows_seen(observations, self._memory, rows)
+        rows_seen = self._wrapper.rows_seen
+        seen = observations if rows_seen is None else rows_seen(observations, self._memory, rows)
         if self._last is None:
             self._last = np.zeros((self.num_slots, *seen.shape[1:]), dtype=seen.dtype)
         self._last[rows] = seen
@@ -393,17 +389,17 @@ class WrappedSlots(SlotsProxy):
     def step(self, actions: Any, active: np.ndarray) -> SlotStep:
         """Step active slots; the others show what they have shown."""
         wrapper = self._wrapper
-        if not (wrapper.changes_actions or wrapper.changes_observations):
+        if not (self._acts or self._shows):
             return self._slots.step(actions, active)
         active = np.asarray(active, dtype=bool)
         everyone = bool(active.all())
         rows = self._all if everyone else np.flatnonzero(active)
-        given: Any = _rows(wrapper.action_space, actions, self.num_slots) if wrapper.changes_actions else actions
+        given: Any = _rows(wrapper.action_space, actions, self.num_slots) if self._acts else actions
         inner: list[SlotStep] = []
 
         def step(commands: np.ndarray) -> RowStep:
             whole = commands
-            if wrapper.changes_actions and not everyone:
+            if self._acts and not everyone:
                 whole = np.zeros((self.num_slots, *commands.shape[1:]), dtype=commands.dtype)
                 whole[rows] = commands
             found = self._slots.step(whole, active)
@@ -412,10 +408,10 @@ class WrappedSlots(SlotsProxy):
             infos = _inner_infos(found.infos, wrapper.info_names, rows)
             if everyone:
                 return RowStep(shown, rewards, terminated, truncated, {}, infos)
-            shown = shown[rows] if wrapper.changes_observations else shown
+            shown = shown[rows] if self._shows else shown
             return RowStep(shown, rewards[rows], terminated[rows], truncated[rows], {}, infos)
 
-        own = given if everyone or not wrapper.changes_actions else given[rows]
+        own = given if everyone or not self._acts else given[rows]
         out = wrapper.advance(own, self._memory, rows, step, self._restart)
         return self._whole(inner[0], out, rows, everyone)
 
@@ -451,7 +447,7 @@ class WrappedSlots(SlotsProxy):
             rewards, terminated, truncated = inner.rewards.copy(), inner.terminated.copy(), inner.truncated.copy()
             for whole, values in ((rewards, out.rewards), (terminated, out.terminated), (truncated, out.truncated)):
                 whole[rows] = values
-        if not self._wrapper.changes_observations:
+        if not self._shows:
             observations = inner.observations
         else:
             if not everyone and self._last is not None:

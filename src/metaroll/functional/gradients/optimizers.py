@@ -5,23 +5,26 @@ from __future__ import annotations
 import contextlib
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, final
 
 import numpy as np
 import torch
 
-from metaroll.errors import ShapeError
+from metaroll.state import Stateful, parts
 
 __all__ = ["Adam", "clip_norm", "clipped", "fast_optimizer"]
 
 
 @final
-class Adam:
+class Adam(Stateful):
     """Adam (Kingma and Ba 2015, arXiv:1412.6980, algorithm 1) in place, for gradients that are at hand.
 
     Tensors take one fused operation: the step is that of ``torch.optim.Adam``, which takes longer to prepare it than
     small networks take to be stepped. Arrays of NumPy take it without new memory.
+
+    Attributes:
+        first, second: Moments of the gradients, one for each parameter.
 
     Args:
         parameters: Tensors on one device, or arrays; changed in place.
@@ -33,6 +36,8 @@ class Adam:
         ValueError: There are no parameters.
     """
 
+    state_parts = parts("first", "second", "steps")
+
     def __init__(
         self, parameters: Sequence[Any], lr: float, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8
     ) -> None:
@@ -42,7 +47,8 @@ class Adam:
         self._lr, self._betas, self._eps = lr, betas, eps
         self._of_arrays = isinstance(self.parameters[0], np.ndarray)
         zeros = np.zeros_like if self._of_arrays else _zeros_like
-        self._moments: list[list[Any]] = [[zeros(p) for p in self.parameters] for _ in range(2)]
+        self.first: list[Any] = [zeros(p) for p in self.parameters]
+        self.second: list[Any] = [zeros(p) for p in self.parameters]
         self._count: Any = 0.0 if self._of_arrays else torch.zeros((), device=self.parameters[0].device)
         self._scratch = [np.empty_like(p) for p in self.parameters] if self._of_arrays else []
 
@@ -65,7 +71,8 @@ class Adam:
             self.parameters,
             # The operation goes through memory, whatever the strides are: a gradient must lie as its parameter does.
             [g if g.stride() == p.stride() else torch.empty_like(p, requires_grad=False).copy_(g) for p, g in pairs],
-            *self._moments,
+            self.first,
+            self.second,
             [],
             [self._count] * len(self.parameters),  # all have taken as many steps
             lr=self._lr,
@@ -80,7 +87,7 @@ class Adam:
     def _update_arrays(self, gradients: Sequence[np.ndarray]) -> None:
         beta1, beta2 = self._betas
         correction1, correction2 = 1.0 - beta1**self._count, 1.0 - beta2**self._count
-        parts = zip(self.parameters, gradients, *self._moments, self._scratch, strict=True)
+        parts = zip(self.parameters, gradients, self.first, self.second, self._scratch, strict=True)
         for parameter, gradient, first, second, scratch in parts:
             np.multiply(gradient, gradient, out=scratch)
             scratch *= 1.0 - beta2
@@ -96,42 +103,18 @@ class Adam:
             scratch *= self._lr * math.sqrt(correction2) / correction1
             parameter -= scratch
 
-    def state_dict(self) -> dict[str, Any]:
-        """Copies of the moments, and the number of steps."""
-        names = ("first", "second")
-        tree: dict[str, Any] = {
-            name: {str(i): _copy_of(moment) for i, moment in enumerate(moments)}
-            for name, moments in zip(names, self._moments, strict=True)
-        }
-        return {**tree, "steps": float(self._count)}
+    @property
+    def steps(self) -> float:
+        """Number of steps."""
+        return float(self._count)
 
-    @torch.no_grad()
-    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Go on where ``state_dict`` was taken.
-
-        Raises:
-            ShapeError: There are more or fewer moments than parameters, or one has another shape than its parameter.
-        """
-        for name, moments in zip(("first", "second"), self._moments, strict=True):
-            if len(tree[name]) != len(moments):
-                raise ShapeError(f"{name} must hold {len(moments)} moments, one per parameter, got {len(tree[name])}")
-            for i, moment in enumerate(moments):
-                saved = tree[name][str(i)]
-                if tuple(saved.shape) != tuple(moment.shape):
-                    raise ShapeError(f"{name} {i} must have shape {tuple(moment.shape)}, got {tuple(saved.shape)}")
-                if self._of_arrays:
-                    moment[...] = np.asarray(saved)
-                else:
-                    moment.copy_(torch.as_tensor(saved))
-        self._count = float(tree["steps"]) if self._of_arrays else self._count.fill_(float(tree["steps"]))
+    @steps.setter
+    def steps(self, value: float) -> None:
+        self._count = float(value) if self._of_arrays else self._count.fill_(float(value))
 
 
 def _zeros_like(parameter: torch.Tensor) -> torch.Tensor:
     return torch.zeros_like(parameter, requires_grad=False)
-
-
-def _copy_of(moment: Any) -> Any:
-    return moment.clone() if isinstance(moment, torch.Tensor) else moment.copy()
 
 
 def clipped(gradients: Sequence[torch.Tensor], max_norm: float | None) -> list[torch.Tensor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,25 +18,28 @@ from metaroll.data.paths import TrajectoryBatch
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.functional.distributions import ActionDistribution
-from metaroll.functional.running_moments import Moments, add_rows
+from metaroll.functional.running_moments import add_rows
 from metaroll.learners.base import MetaRLAlgorithm
 from metaroll.learners.maml.collecting import Adapter, MetaSamples, collect
 from metaroll.learners.maml.configs import InnerConfig, MAMLConfig
-from metaroll.learners.maml.outer import MetaProblem, OuterState, OuterUpdate, TRPOOuter, first_state
+from metaroll.learners.maml.outer import MetaProblem, OuterUpdate, TRPOOuter, first_state
 from metaroll.learners.maml.samples import SampleSettings
 from metaroll.learners.maml.tasks import BatchedTasks
 from metaroll.learners.runner import Runner
-from metaroll.learners.snapshots import fingerprint_of, load_or_keep, shapes_of, weights_of
+from metaroll.learners.snapshots import fingerprint_of, shapes_of
 from metaroll.learners.training import KNOWN_EPOCHS, Progress, TrainingTasks, horizon_of, train
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.normalized import NormalizedPolicy
+from metaroll.policies.own_body import check_stacks, has_own_body
+from metaroll.policies.parameters import tensors_of
 from metaroll.seeding import derive_seed, fresh_seed
+from metaroll.state import Stateful, parts
 from metaroll.types import EnvSpec
 
 __all__ = ["MAML"]
 
 
-class MAML(MetaRLAlgorithm):
+class MAML(Stateful, MetaRLAlgorithm):
     """Model-agnostic meta-learning (Finn et al. 2017, arXiv:1703.03400), and what has come of it.
 
     Every epoch draws tasks, collects rollouts in each with the present parameters, takes a gradient step in each,
@@ -66,6 +69,15 @@ class MAML(MetaRLAlgorithm):
 
     deterministic_exploration = False
     training_return = "return_after"
+
+    state_parts = parts(
+        policy="_policy",
+        step_sizes="_step_sizes",
+        outer="_state",
+        moments="_moments",
+        tasks="_tasks",
+        counters=parts("seed", epochs="_num_epochs"),
+    )
 
     def __init__(
         self,
@@ -103,6 +115,9 @@ class MAML(MetaRLAlgorithm):
         self._device = torch.device("cpu" if device is None else device)
         self._layout = self._policy.parameter_layout()
         self._problem = _problem_of(self._policy, self.config, self._device)
+        if has_own_body(self._policy):
+            curvature = self.config.second_order or isinstance(self._outer, TRPOOuter)
+            check_stacks(self._policy, self._problem.distribution, curvature)
         self._adapter = self._make_adapter()
         self._step_sizes = self._problem.step_sizes.clone()
         self._state = first_state(self._meta_parameters(), given.num_inner_steps, self._outer.kl_coeff)
@@ -239,33 +254,6 @@ class MAML(MetaRLAlgorithm):
         kinds += [] if self._context_reward_key is None else [f"context_reward_key={self._context_reward_key}"]
         return fingerprint_of(self, *kinds, described(self.config, InnerConfig))
 
-    def state_dict(self) -> dict[str, Any]:
-        """Weights, step sizes, state of the outer update, moments, generators and counters."""
-        return {
-            "policy": weights_of(self._policy),
-            "step_sizes": self._step_sizes.clone(),
-            "outer": {name: value.clone() for name, value in self._state._asdict().items()},
-            "moments": self._moments.to_dict(),
-            "tasks": self._tasks.state_dict(),
-            "counters": {"seed": self.seed, "epochs": self._num_epochs},
-        }
-
-    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Restore ``state_dict``, bitwise identical.
-
-        Raises:
-            SnapshotError: ``tree`` does not fit; nothing was changed.
-        """
-        load_or_keep(type(self).__name__, self._load, tree, self.state_dict())
-
-    def _load(self, tree: Mapping[str, Any]) -> None:
-        self._policy.load_state_dict(tree["policy"])
-        self._step_sizes = _like(self._step_sizes, tree["step_sizes"])
-        self._state = OuterState(**{k: _like(own, tree["outer"][k]) for k, own in self._state._asdict().items()})
-        self._moments = Moments.from_dict(tree["moments"], self._policy.input_dim)
-        self._tasks.load_state_dict(tree["tasks"])
-        self.seed, self._num_epochs = int(tree["counters"]["seed"]), int(tree["counters"]["epochs"])
-
     # -- helpers -------------------------------------------------------------------------------------------------------
 
     def _make_adapter(self) -> Adapter:
@@ -290,7 +278,7 @@ class MAML(MetaRLAlgorithm):
 
 
 def _problem_of(policy: NormalizedPolicy, config: MAMLConfig, device: torch.device) -> MetaProblem:
-    layout, parameters = policy.parameter_layout(), dict(policy.named_parameters())
+    layout, parameters = policy.parameter_layout(), tensors_of(policy)
     names = _adapted_names(policy, config.adapt)
     trained = _flags(layout, lambda name: parameters[name].requires_grad)
     adapted = trained * _flags(layout, lambda name: name in names)
@@ -353,13 +341,6 @@ def _rollouts_of(batch: Any) -> Rollouts:
     if not len(found):
         raise ValueError("exploration_trajectories must hold at least one rollout, got none")
     return found
-
-
-def _like(own: Tensor, saved: Any) -> Tensor:
-    value = torch.as_tensor(saved).to(own)
-    if value.shape != own.shape:
-        raise ValueError(f"shape {tuple(own.shape)} is expected, got {tuple(value.shape)}")
-    return value.clone()
 
 
 def _refuse_structured(env_spec: EnvSpec) -> None:

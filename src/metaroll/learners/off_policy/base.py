@@ -24,11 +24,12 @@ from metaroll.learners.off_policy.episodes import Counts, RunningEpisodes
 from metaroll.learners.off_policy.replay import TransitionBatch, as_replay, tensors_of
 from metaroll.learners.off_policy.trainer import ReplayTrainer
 from metaroll.learners.runner import Runner
-from metaroll.learners.snapshots import fingerprint_of, load_or_keep
+from metaroll.learners.snapshots import fingerprint_of
 from metaroll.learners.training import Progress, TrainingTasks, horizon_of, train
 from metaroll.option_names import frames_of_ours
 from metaroll.policies.encoders import is_image
 from metaroll.seeding import derive_seed, fresh_seed
+from metaroll.state import Stateful, parts
 from metaroll.types import EnvSpec
 
 __all__ = ["Made", "OffPolicyLearner", "require_box", "require_choices"]
@@ -59,7 +60,7 @@ class Made(NamedTuple):
     weight_exponent: float | None = None
 
 
-class OffPolicyLearner(RLAlgorithm, ABC, Generic[C]):
+class OffPolicyLearner(Stateful, RLAlgorithm, ABC, Generic[C]):
     """Learns from replayed steps, while rollouts go on from call to call.
 
     An epoch is ``cycles_per_epoch`` cycles. Each takes ``gradient_steps / update_to_data`` environment steps in
@@ -96,6 +97,11 @@ class OffPolicyLearner(RLAlgorithm, ABC, Generic[C]):
     """
 
     config_class: ClassVar[type[OffPolicyConfig]] = OffPolicyConfig
+    state_parts = parts(
+        trainer="trainer",
+        collection=parts("seed", counts="_counts", episodes="_episodes", batches="_generator", tasks="_tasks"),
+    )
+    buffer_parts = parts(replay="_replay")
 
     def __init__(
         self,
@@ -340,38 +346,9 @@ class OffPolicyLearner(RLAlgorithm, ABC, Generic[C]):
             numbers |= losses
         return numbers
 
-    def state_dict(self) -> dict[str, Any]:
-        """``trainer``, counters, generators and the returns of half-done episodes; a subclass adds what it learns."""
-        return {
-            "trainer": None if self.trainer is None else self.trainer.state_dict(),
-            "collection": {
-                "seed": self.seed,
-                "counts": self._counts.state_dict(),
-                "episodes": self._episodes.state_dict(),
-                "batches": self._generator.bit_generator.state,
-                "tasks": self._tasks.state_dict(),
-            },
-        }
-
-    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Restore ``state_dict``, bitwise identical. What the buffer held is dropped, unless it is loaded, too.
-
-        Raises:
-            SnapshotError: ``tree`` does not fit; nothing was changed.
-        """
-        load_or_keep(type(self).__name__, self.restore_parts, tree, self.state_dict())
+    def after_restore(self) -> None:
+        """Drop what the buffer held: it is that of the state, if it is loaded, too."""
         self._replay.clear()
-
-    def restore_parts(self, tree: Mapping[str, Any]) -> None:
-        """Restore the parts of ``state_dict`` one after the other; a subclass restores its own, too."""
-        if self.trainer is not None:
-            self.trainer.load_state_dict(tree["trainer"])
-        told = tree["collection"]
-        self.seed = int(told["seed"])
-        self._counts.load_state_dict(told["counts"])
-        self._episodes.load_state_dict(told["episodes"])
-        self._generator.bit_generator.state = told["batches"]
-        self._tasks.load_state_dict(told["tasks"])
 
     @property
     def arithmetic(self) -> int:
@@ -387,14 +364,6 @@ class OffPolicyLearner(RLAlgorithm, ABC, Generic[C]):
         numbers = (c.discount, c.n_step, c.reward_scale, c.update_to_data, c.gradient_steps)
         told = map(repr, (*numbers, *sizes, type(self.policy).__name__, type(self.exploration_policy).__name__))
         return fingerprint_of(self, *self.trainer.described(), *self.trainer.trained.shapes(), *told)
-
-    def buffers_state_dict(self, copy: bool = True) -> Mapping[str, Any]:
-        """What the replay buffer holds."""
-        return {"replay": self._replay.state_dict(copy)}
-
-    def load_buffers_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Restore ``buffers_state_dict``."""
-        self._replay.load_state_dict(tree["replay"])
 
     @property
     def train_tasks(self) -> list[Any] | None:

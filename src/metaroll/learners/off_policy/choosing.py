@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple, final
 
 import torch
@@ -28,6 +28,7 @@ from metaroll.learners.off_policy.trainer import CRITIC_LOSSES, CriticLosses, Re
 from metaroll.policies.exploration import EpsilonGreedyPolicy
 from metaroll.policies.greedy import GreedyQPolicy
 from metaroll.seeding import derive_seed, torch_generator
+from metaroll.state import parts
 
 __all__ = ["DQN", "ValueNets", "ValueNetworks", "ValueTrainer", "fit_values"]
 
@@ -81,6 +82,8 @@ class ValueTrainer(ReplayTrainer):
         device: Where they run.
     """
 
+    state_parts = parts(**ReplayTrainer.state_parts, steps="_num_steps")
+
     def __init__(
         self,
         policy: GreedyQPolicy,
@@ -119,15 +122,6 @@ class ValueTrainer(ReplayTrainer):
     def arithmetic(self) -> int:
         """See ``ReplayTrainer``."""
         return 1 if were_by_hand(self.networks.policy) else 2
-
-    def state_dict(self) -> dict[str, Any]:
-        """See ``ReplayTrainer``."""
-        return {**super().state_dict(), "steps": self._num_steps}
-
-    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """See ``ReplayTrainer``."""
-        super().load_state_dict(tree)
-        self._num_steps = int(tree["steps"])
 
 
 @final

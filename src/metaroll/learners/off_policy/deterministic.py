@@ -33,9 +33,10 @@ from metaroll.learners.off_policy.networks import Critics, check_policy, critics
 from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.off_policy.trainer import CRITIC_LOSSES, ReplayTrainer, Trained, descend_critics
 from metaroll.policies.acting import ActingPolicy
-from metaroll.policies.deterministic import DeterministicMLPPolicy
 from metaroll.policies.exploration import GaussianNoisePolicy, OrnsteinUhlenbeckPolicy
+from metaroll.policies.greedy import DeterministicMLPPolicy
 from metaroll.seeding import derive_seed, torch_generator
+from metaroll.state import parts
 from metaroll.types import EnvSpec
 
 __all__ = [
@@ -121,6 +122,8 @@ class DeterministicTrainer(ReplayTrainer):
         device: Where they run.
     """
 
+    state_parts = parts(**ReplayTrainer.state_parts, steps="_num_steps")
+
     def __init__(
         self,
         policy: DeterministicMLPPolicy,
@@ -161,15 +164,6 @@ class DeterministicTrainer(ReplayTrainer):
     def arithmetic(self) -> int:
         """See ``ReplayTrainer``."""
         return 1 if were_by_hand(self.networks.policy, self.networks.critics, output="tanh") else 2
-
-    def state_dict(self) -> dict[str, Any]:
-        """See ``ReplayTrainer``."""
-        return {**super().state_dict(), "steps": self._num_steps}
-
-    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """See ``ReplayTrainer``."""
-        super().load_state_dict(tree)
-        self._num_steps = int(tree["steps"])
 
 
 def _nets_of(networks: DeterministicNetworks, optimizers: Mapping[str, Adam]) -> DeterministicNets:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from metaroll.data.rollouts import Rollouts
+from metaroll.state import Stateful, parts
 
 __all__ = ["Counts", "RunningEpisodes"]
 
@@ -73,7 +74,7 @@ class RunningEpisodes:
         self._sums = {int(s): (int(v[0]), float(v[1]), int(v[2]), float(v[3])) for s, v in tree.items()}
 
 
-class Counts:
+class Counts(Stateful):
     """How far a run is, and the returns of its episodes.
 
     Attributes:
@@ -81,6 +82,8 @@ class Counts:
         cycle: Cycles of this epoch that are over.
         steps_before: Gradient steps before this epoch.
     """
+
+    state_parts = parts("cycles", "env_steps", "gradient_steps", returns="_all")  # at the end of an epoch
 
     def __init__(self) -> None:
         self.cycles = self.cycle = self.env_steps = self.gradient_steps = self.steps_before = 0
@@ -120,17 +123,6 @@ class Counts:
             returns, lengths = zip(*self._ended, strict=True)
             numbers["return"], numbers["episode_length"] = float(np.mean(returns)), float(np.mean(lengths))
         return numbers
-
-    def state_dict(self) -> dict[str, Any]:
-        """All counts, at the end of an epoch."""
-        steps = {"cycles": self.cycles, "env_steps": self.env_steps, "gradient_steps": self.gradient_steps}
-        return {**steps, "returns": list(self._all)}
-
-    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Go on where ``state_dict`` was taken."""
-        self.cycles, self.env_steps = int(tree["cycles"]), int(tree["env_steps"])
-        self.gradient_steps = int(tree["gradient_steps"])
-        self._all = (int(tree["returns"][0]), float(tree["returns"][1]))
 
 
 def _steps(seen: Any, rows: slice) -> Any:

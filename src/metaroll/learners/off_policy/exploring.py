@@ -31,7 +31,9 @@ class Exploration(ABC):
         """Set what a schedule says after ``num_env_steps``: it is part of the acting parameters."""
 
     def vector(self) -> np.ndarray:
-        """Flat parameters that act now; on the CPU they are no copy."""
+        """Flat parameters that act now; on the CPU they are no copy, unless buffers are among them."""
+        if any(True for _ in self.policy.buffers()):  # a module may put other tensors in their place
+            return self.policy.acting_parameters()
         if self._vector is None:
             self._vector = as_one_vector(self.policy, self.policy.acting_parameter_names())
         return self._vector.cpu().numpy()

@@ -18,9 +18,8 @@ from metaroll.functional.gradients.backends import TORCH
 from metaroll.functional.gradients.optimizers import Adam, clipped
 from metaroll.functional.gradients.perceptrons import Memory, Perceptrons
 from metaroll.learners.off_policy.networks import Critics
-from metaroll.policies.deterministic import DeterministicMLPPolicy
 from metaroll.policies.gaussian import CategoricalMLPPolicy, TanhGaussianMLPPolicy
-from metaroll.policies.greedy import GreedyQPolicy
+from metaroll.policies.greedy import DeterministicMLPPolicy, GreedyQPolicy
 from metaroll.policies.networks import MLP, check_layers
 
 __all__ = ["CriticNets", "PolicyNet", "critic_nets", "policy_net", "were_by_hand", "without_autograd"]
@@ -308,7 +307,8 @@ class _AutogradCritics(CriticNets):
 
 def _gradients(outputs: Tensor, optimizer: Adam | None, grad: Tensor) -> Sequence[Tensor]:
     parameters = [] if optimizer is None else optimizer.parameters
-    return torch.autograd.grad(outputs, parameters, grad)
+    # A body of somebody else may have parameters that these rows did not need: their gradient is 0.
+    return torch.autograd.grad(outputs, parameters, grad, materialize_grads=True)
 
 
 def _taken(outputs: Tensor | None) -> Tensor:

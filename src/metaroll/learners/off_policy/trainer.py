@@ -17,8 +17,9 @@ from metaroll.functional.gradients.optimizers import Adam
 from metaroll.learners.off_policy.exploring import Exploration
 from metaroll.learners.off_policy.nets import CriticNets
 from metaroll.learners.off_policy.replay import TransitionBatch
-from metaroll.learners.snapshots import shapes_of, weights_of
+from metaroll.learners.snapshots import shapes_of
 from metaroll.seeding import torch_generator
+from metaroll.state import Stateful, parts, told
 
 __all__ = [
     "CRITIC_LOSSES",
@@ -93,6 +94,9 @@ class LossMeans:
 class Trained:
     """Networks that a snapshot holds, and the optimizers of some of them.
 
+    Attributes:
+        networks, optimizers: By name.
+
     Args:
         networks: By name; deep copies of one another (target networks) are networks like any other.
         learning_rates: By name of a network: that of its optimizer, Adam. What two networks share (an encoder) is
@@ -109,10 +113,11 @@ class Trained:
         device: torch.device,
         betas: Mapping[str, tuple[float, float]] = MappingProxyType({}),
     ) -> None:
-        self._networks = dict(networks)
-        for network in self._networks.values():
+        self.networks = dict(networks)
+        for network in self.networks.values():
             network.to(device)
-        self._parameters = {name: list(network.parameters()) for name, network in self._networks.items()}
+        self._parameters = {name: list(network.parameters()) for name, network in self.networks.items()}
+        self._with_buffers = {name for name, network in self.networks.items() if any(True for _ in network.buffers())}
         self.optimizers: dict[str, Adam] = {}
         taken: set[int] = set()
         for name, lr in learning_rates.items():
@@ -131,8 +136,13 @@ class Trained:
         optimizer.step(torch.autograd.grad(loss, optimizer.parameters))
 
     def follow(self, target: str, source: str, tau: float) -> None:
-        """Move a target network toward another one (``soft_update``)."""
+        """Move a target network toward another one (``soft_update``), and give it the buffers of that."""
         soft_update(self._parameters[target], self._parameters[source], tau)
+        if source in self._with_buffers:  # moments of a normalization, which follow slowly themselves
+            pairs = zip(self.networks[target].buffers(), self.networks[source].buffers(), strict=True)
+            with torch.no_grad():
+                for own, other in pairs:
+                    own.copy_(other)
 
     @torch.no_grad()
     def check_finite(self, losses: Mapping[str, float], reward_scale: float) -> None:
@@ -148,24 +158,10 @@ class Trained:
 
     def shapes(self) -> list[str]:
         """Names and shapes of all that a snapshot holds."""
-        return [f"{name}.{shape}" for name, network in self._networks.items() for shape in shapes_of(network)]
-
-    def state_dict(self) -> dict[str, Any]:
-        """Weights and optimizers."""
-        return {
-            "networks": {name: weights_of(network) for name, network in self._networks.items()},
-            "optimizers": {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()},
-        }
-
-    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Restore ``state_dict`` in place."""
-        for name, network in self._networks.items():
-            network.load_state_dict(dict(tree["networks"][name]))
-        for name, optimizer in self.optimizers.items():
-            optimizer.load_state_dict(tree["optimizers"][name])
+        return [f"{name}.{shape}" for name, network in self.networks.items() for shape in shapes_of(network)]
 
 
-class ReplayTrainer(ABC):
+class ReplayTrainer(Stateful, ABC):
     """Gradient steps on what was replayed.
 
     Args:
@@ -174,6 +170,10 @@ class ReplayTrainer(ABC):
         seed: Seed of the noise of gradient steps.
         device: Where they run.
     """
+
+    state_parts = parts(
+        networks="trained.networks", optimizers="trained.optimizers", noise="noise", device=told("device.type")
+    )
 
     def __init__(self, exploration: Exploration, trained: Trained, seed: int, device: torch.device) -> None:
         self.exploration, self.trained, self.device = exploration, trained, device
@@ -201,12 +201,6 @@ class ReplayTrainer(ABC):
         """Standard normal numbers for a gradient step."""
         return torch.randn(shape, generator=self.noise, device=self.device)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Networks, optimizers and the generator of noise."""
-        return {**self.trained.state_dict(), "noise": self.noise.get_state(), "device": self.device.type}
-
-    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Restore ``state_dict``; on another kind of device the noise begins anew."""
-        self.trained.load_state_dict(tree)
-        if tree["device"] == self.device.type:
-            self.noise.set_state(tree["noise"].cpu())
+    def completed(self, tree: Mapping[str, Any]) -> Mapping[str, Any]:
+        """See ``Stateful``: noise that was drawn on another kind of device begins anew."""
+        return tree if tree["device"] == self.device.type else {**tree, "noise": self.noise.get_state()}

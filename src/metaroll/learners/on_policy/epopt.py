@@ -16,8 +16,9 @@ from metaroll.functional.cvar import full_set_metrics, worst_indices
 from metaroll.learners.on_policy.configs import EPOptConfig
 from metaroll.learners.on_policy.ppo import PPO
 from metaroll.learners.runner import Runner
-from metaroll.learners.snapshots import check_entries, fingerprint_of
+from metaroll.learners.snapshots import fingerprint_of
 from metaroll.learners.training import EpochLearner, Progress
+from metaroll.state import check_entries
 
 __all__ = ["EPOpt"]
 

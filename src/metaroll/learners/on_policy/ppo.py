@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,12 +17,12 @@ from metaroll.checks import check_seed
 from metaroll.config import config_of, described
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
-from metaroll.functional.running_moments import Moments, add_rows, no_moments
+from metaroll.functional.running_moments import add_rows, no_moments
 from metaroll.learners.on_policy.configs import PPOConfig, PPOUpdate
 from metaroll.learners.on_policy.ppo_nets import AutogradNets, KernelNets, can_train
 from metaroll.learners.on_policy.ppo_trainer import PPOData, PPONets, Trainer, run_passes
 from metaroll.learners.runner import Runner
-from metaroll.learners.snapshots import fingerprint_of, load_or_keep, shapes_of, weights_of
+from metaroll.learners.snapshots import fingerprint_of, shapes_of
 from metaroll.learners.training import (
     KNOWN_EPOCHS,
     EpochLearner,
@@ -39,6 +39,7 @@ from metaroll.policies.networks import MLP
 from metaroll.policies.normalized import NormalizedPolicy, widened_spec
 from metaroll.processing.on_policy import OnPolicyData, collect_on_policy, domain_rows, running_returns, with_domains
 from metaroll.seeding import derive_seed, fresh_seed, torch_generator
+from metaroll.state import Stateful, parts
 from metaroll.types import EnvSpec
 
 __all__ = ["PPO", "PPONormalizer"]
@@ -47,7 +48,7 @@ _MOST_REWARD = 10.0
 _TINY = 1e-8
 
 
-class PPONormalizer:
+class PPONormalizer(Stateful):
     """Keeps the moments, and the observation normalizer of the policy up to date.
 
     Args:
@@ -55,6 +56,8 @@ class PPONormalizer:
         domain_params: Names of domain parameters that the critic observes.
         known_rows: How many rows the moments count for that the policy has already, if it has any.
     """
+
+    state_parts = parts(observations="_observations", returns="_returns", domain="_domain")
 
     def __init__(self, policy: NormalizedPolicy, domain_params: Sequence[str], known_rows: int) -> None:
         self._policy = policy
@@ -86,20 +89,8 @@ class PPONormalizer:
         std = self._domain.std
         return ((rows - self._domain.mean) / np.where(std > _TINY, std, 1.0)).astype(np.float32)
 
-    def state_dict(self) -> dict[str, Any]:
-        """All moments."""
-        return {name: moments.to_dict() for name, moments in self._named().items()}
 
-    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Restore ``state_dict`` (the policy has been restored with its parameters)."""
-        found = {name: Moments.from_dict(tree[name], len(own.mean)) for name, own in self._named().items()}
-        self._observations, self._returns, self._domain = found["observations"], found["returns"], found["domain"]
-
-    def _named(self) -> dict[str, Moments]:
-        return {"observations": self._observations, "returns": self._returns, "domain": self._domain}
-
-
-class PPO(EpochLearner):
+class PPO(Stateful, EpochLearner):
     """Proximal policy optimization with a clipped objective (Schulman et al. 2017, arXiv:1707.06347).
 
     Every epoch collects whole rollouts, estimates advantages (GAE; a time limit counts the value of the last
@@ -128,6 +119,16 @@ class PPO(EpochLearner):
         device: Where the networks live; ``None`` means the CPU.
         options: Settings by name, in place of those of ``config``.
     """
+
+    state_parts = parts(
+        policy="_policy",
+        critic="_critic",
+        optimizer="_trainer.nets",
+        moments="_normalizer",
+        variations="_tasks",
+        batches="_batch_generator",
+        counters=parts("seed", epochs="_num_epochs"),
+    )
 
     def __init__(
         self,
@@ -270,36 +271,7 @@ class PPO(EpochLearner):
         config = replace(self.config, lr_decay_epochs=None)  # a run that goes on longer may stretch its schedule
         return fingerprint_of(self, *kinds, *shapes, described(config, PPOUpdate))
 
-    def state_dict(self) -> dict[str, Any]:
-        """Weights, optimizer, moments of observations and returns, generators and counters."""
-        return {
-            "policy": weights_of(self._policy),
-            "critic": weights_of(self._critic),
-            "optimizer": self._trainer.nets.state_dict(),
-            "moments": self._normalizer.state_dict(),
-            "variations": self._tasks.state_dict(),
-            "batches": self._batch_generator.bit_generator.state,
-            "counters": {"seed": self.seed, "epochs": self._num_epochs},
-        }
-
-    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Restore ``state_dict``, bitwise identical.
-
-        Raises:
-            SnapshotError: ``tree`` does not fit; nothing was changed.
-        """
-        load_or_keep(type(self).__name__, self._load, tree, self.state_dict())
-
     # -- helpers -------------------------------------------------------------------------------------------------------
-
-    def _load(self, tree: Mapping[str, Any]) -> None:
-        self._policy.load_state_dict(tree["policy"])
-        self._critic.load_state_dict(tree["critic"])
-        self._trainer.nets.load_state_dict(tree["optimizer"])
-        self._normalizer.load_state_dict(tree["moments"])
-        self._tasks.load_state_dict(tree["variations"])
-        self._batch_generator.bit_generator.state = tree["batches"]
-        self.seed, self._num_epochs = int(tree["counters"]["seed"]), int(tree["counters"]["epochs"])
 
     def _make_trainer(self) -> Trainer:
         policy: Any = self._policy.policy

@@ -27,12 +27,12 @@ from metaroll.functional.policy_gradients import (
 )
 from metaroll.learners.on_policy.configs import PPOConfig
 from metaroll.learners.on_policy.ppo_trainer import PPOData, PPONets, Targets
-from metaroll.learners.snapshots import load_optimizer_tree, optimizer_tree
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.policies.gru import RecurrentCritic
 from metaroll.policies.networks import MLP, check_layers, is_plain
 from metaroll.processing.on_policy import inside_rollouts, pad_rollouts, rollout_groups, rows_of_rollouts
+from metaroll.state import parts
 
 __all__ = ["AutogradNets", "KernelNets", "can_train"]
 
@@ -178,6 +178,8 @@ class KernelNets(PPONets[Rows]):
         config: The numbers of the optimizer.
     """
 
+    state_parts = parts(first="_optimizer.first.0", second="_optimizer.second.0", num_steps="num_steps")
+
     def __init__(self, policy: GaussianMLPPolicy | CategoricalMLPPolicy, critic: MLP, config: PPOConfig) -> None:
         self._policy, self._critic, self._config = policy, critic, config
         num_stds = policy.act_dim if isinstance(policy, GaussianMLPPolicy) else 0
@@ -270,10 +272,14 @@ class KernelNets(PPONets[Rows]):
             if isinstance(self._policy, GaussianMLPPolicy):
                 self._policy.log_std.copy_(torch.from_numpy(self._log_std))
 
-    def state_dict(self) -> dict[str, Any]:
-        """See ``PPONets``: the moments are one array each, as in all versions."""
-        tree = self._optimizer.state_dict()
-        return {"first": tree["first"]["0"], "second": tree["second"]["0"], "num_steps": int(tree["steps"])}
+    @property
+    def num_steps(self) -> int:
+        """Number of gradient steps."""
+        return int(self._optimizer.steps)
+
+    @num_steps.setter
+    def num_steps(self, value: int) -> None:
+        self._optimizer.steps = value
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Copied piece by piece, the layers would be views of the flat vector no more.
@@ -281,11 +287,6 @@ class KernelNets(PPONets[Rows]):
 
     def __setstate__(self, tree: Mapping[str, Any]) -> None:
         self.load_state_dict(tree)
-
-    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """See ``PPONets``."""
-        moments = {name: {"0": np.asarray(tree[name])} for name in ("first", "second")}
-        self._optimizer.load_state_dict({**moments, "steps": tree["num_steps"]})
 
     def _read_modules(self) -> None:
         # Before every epoch: somebody may have loaded other weights.
@@ -334,6 +335,8 @@ class AutogradNets(PPONets[Tensors]):
         config: The numbers of the optimizer.
         device: Where the modules live.
     """
+
+    state_parts = "_optimizer"
 
     def __init__(self, policy: ActingPolicy, critic: nn.Module, config: PPOConfig, device: torch.device) -> None:
         self._policy, self._critic, self._config, self._device = policy, critic, config, device
@@ -461,14 +464,6 @@ class AutogradNets(PPONets[Tensors]):
 
     def finish(self) -> None:
         """Nothing to do: the modules themselves were trained."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """See ``PPONets``."""
-        return optimizer_tree(self._optimizer)
-
-    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """See ``PPONets``."""
-        load_optimizer_tree(self._optimizer, tree)
 
     def _tensor(self, rows: np.ndarray) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(rows)).to(self._device)

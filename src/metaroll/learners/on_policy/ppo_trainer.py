@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar, final
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from metaroll.functional.policy_gradients import clipped_surrogate, clipped_value_loss
 from metaroll.learners.on_policy.configs import PPOConfig
+from metaroll.state import Stateful
 
 __all__ = ["PPOData", "PPONets", "Targets", "Trainer", "run_passes"]
 
@@ -68,8 +69,11 @@ Inputs = TypeVar("Inputs")
 """What networks take of a minibatch."""
 
 
-class PPONets(ABC, Generic[Inputs]):
-    """Policy and critic as a gradient step uses them: outputs, then a step from the gradients at the outputs."""
+class PPONets(Stateful, ABC, Generic[Inputs]):
+    """Policy and critic as a gradient step uses them: outputs, then a step from the gradients at the outputs.
+
+    The state is that of the optimizer: the modules are saved by the learner.
+    """
 
     @abstractmethod
     def log_probs(self, observations: np.ndarray, actions: np.ndarray, bounds: np.ndarray) -> np.ndarray:
@@ -112,14 +116,6 @@ class PPONets(ABC, Generic[Inputs]):
     @abstractmethod
     def finish(self) -> None:
         """Bring the modules up to date after the passes."""
-
-    @abstractmethod
-    def state_dict(self) -> dict[str, Any]:
-        """State of the optimizer."""
-
-    @abstractmethod
-    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Restore ``state_dict``; the modules have been restored before."""
 
 
 @final

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,12 @@ from metaroll.learners.base import MetaRLAlgorithm
 from metaroll.learners.on_policy.configs import RL2Config
 from metaroll.learners.on_policy.ppo import PPO
 from metaroll.learners.runner import Runner
-from metaroll.learners.snapshots import check_entries, fingerprint_of
+from metaroll.learners.snapshots import fingerprint_of
 from metaroll.learners.training import EpochLearner, Progress
 from metaroll.policies.gru import RecurrentCritic
 from metaroll.policies.trial_memory import TrialMemoryPolicy
 from metaroll.processing.trial_rows import trial_rows
+from metaroll.state import Stateful, parts
 from metaroll.types import EnvSpec
 
 __all__ = ["RL2"]
@@ -31,7 +32,7 @@ _MORE = 2
 """Entries of a trial's observation beside the last action: reward and ending."""
 
 
-class RL2(EpochLearner, MetaRLAlgorithm):
+class RL2(Stateful, EpochLearner, MetaRLAlgorithm):
     """RL^2 (Duan et al. 2016, arXiv:1611.02779): a policy whose memory learns in a task what the task is.
 
     It is trained by PPO on trials (``TrialWrapper``): several episodes of one task are one rollout, and an observation
@@ -71,6 +72,7 @@ class RL2(EpochLearner, MetaRLAlgorithm):
     """
 
     adapts_again = True
+    state_parts = parts("learner")
 
     def __init__(
         self,
@@ -180,15 +182,6 @@ class RL2(EpochLearner, MetaRLAlgorithm):
     def arithmetic(self) -> int:
         """That of the learner."""
         return self.learner.arithmetic
-
-    def state_dict(self) -> dict[str, Any]:
-        """State of the learner."""
-        return {"learner": self.learner.state_dict()}
-
-    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Restore ``state_dict``, bitwise identical."""
-        check_entries("RL2", tree, ("learner",))
-        self.learner.load_state_dict(tree["learner"])
 
 
 def _check_memories(learner: PPO) -> None:

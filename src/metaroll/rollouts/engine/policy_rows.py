@@ -180,9 +180,8 @@ class PolicyRows:
     def _called(
         self, obs: Any, state: PolicyState, noise: np.ndarray, deterministic: Any, parameters: np.ndarray | None
     ) -> tuple[Any, PolicyState, dict[str, np.ndarray]]:
-        if self._with_infos:
-            return self.policy.act(obs, state, noise, deterministic, parameters)
-        return *self.policy.act_without_infos(obs, state, noise, deterministic, parameters), {}
+        action, state, infos = self.policy.act(obs, state, noise, deterministic, parameters)
+        return action, state, dict(infos) if self._with_infos else {}
 
     def _silent(self, plans: PlanTable) -> np.ndarray:
         """Which rollouts act deterministically, without noise, bool ``(k,)``."""

@@ -18,6 +18,8 @@ from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.mujoco.threads import physics_threads
 from metaroll.errors import InvalidValueError, RolloutError, ShapeError
+from metaroll.policies.acting import ActingPolicy
+from metaroll.policies.adapters import inside_of
 from metaroll.rollouts.engine.device_block import DeviceLoop
 from metaroll.rollouts.engine.recorder import BlockMemory
 from metaroll.rollouts.engine.reduction import Reduction
@@ -413,7 +415,7 @@ def checked_parameters(policy: Policy, parameters: Any, plans: PlanTable) -> np.
 
 def acting_build(policy: Policy) -> str:
     """What must stay where rollouts go on: the kind of policy and how many parameters it has."""
-    inner = getattr(policy, "policy", None)  # wrappers have one
+    inner = inside_of(policy)
     name = type(policy).__name__ + ("" if inner is None else f" of a {type(inner).__name__}")
     return f"{name} with {policy.acting_parameters().size} parameters"
 
@@ -499,9 +501,15 @@ def dropped_in_order(results: Sequence[UnitResult], pieces: Sequence[np.ndarray]
 
 
 def buffers_of(policy: Any) -> bytes:
-    """Contents of the buffers with which a torch module acts; a belief about the task reaches workers in plans."""
-    module = getattr(policy, "policy", policy)
+    """Contents of the buffers with which a torch module acts, but for those that are acting parameters.
+
+    A belief about the task reaches workers in plans.
+    """
+    inner = inside_of(policy)
+    module = policy if inner is None else inner
     if not isinstance(module, nn.Module):
         return b""
-    flat = [buffer.detach().cpu().contiguous().view(-1).view(torch.uint8) for buffer in module.buffers()]
+    acting = set(module.acting_parameter_names()) if isinstance(module, ActingPolicy) else set[str]()
+    buffers = [buffer for name, buffer in module.named_buffers() if name not in acting]
+    flat = [buffer.detach().cpu().contiguous().view(-1).view(torch.uint8) for buffer in buffers]
     return b"".join(buffer.numpy().tobytes() for buffer in flat)

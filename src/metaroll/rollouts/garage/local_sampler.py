@@ -13,7 +13,7 @@ from metaroll.tasks.env_copies import copy_env
 from metaroll.tasks.updates import ExistingEnvUpdate
 from metaroll.types import EnvUpdate
 
-__all__ = ["LocalSampler"]
+__all__ = ["LocalSampler", "param_values_of"]
 
 
 class LocalSampler:
@@ -92,6 +92,12 @@ class LocalSampler:
         for worker, agent, env in zip(self._workers, agents, envs, strict=True):
             worker.update_agent(agent)
             worker.update_env(env)
+
+
+def param_values_of(agent: Any) -> Any:
+    """What workers are told of an agent by default: its ``get_param_values``, if it has them."""
+    give = getattr(agent, "get_param_values", None)
+    return give() if callable(give) else None
 
 
 def _live(env: Any) -> Any:

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from metaroll.data.step_sequence import StepSequence
-from metaroll.envs.base.env_state import read_state, state_owner
+from metaroll.envs.base.env_state import has_init_space, read_state, state_owner
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.wrappers.domain_rand import DomainRandWrapperBuffer, outermost_dr_wrapper, remove_all_dr_wrappers
 from metaroll.errors import ShapeError
 from metaroll.tasks.domain_params import DomainParamUpdate
-from metaroll.tasks.updates import env_layers
 from metaroll.types import EnvUpdate
 
 __all__ = ["Domains", "given_list", "given_params", "given_states"]
@@ -92,7 +91,7 @@ class Domains:
         source = EnvSource.of(env)
         instance = source.make()
         self._wrapper = outermost_dr_wrapper(instance)
-        self.draws_states = any(hasattr(layer, "init_space") for layer in env_layers(instance))
+        self.draws_states = has_init_space(instance)
         self.source = source if self._wrapper is None else EnvSource(_Plain(source))
         source.close(instance)
 

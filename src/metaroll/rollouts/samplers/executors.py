@@ -14,9 +14,7 @@ import numpy as np
 from metaroll.checks import check_whole, described
 from metaroll.data.data_format import own_copy
 from metaroll.data.space_batches import action_row, flat_actions, take_rows
-from metaroll.envs.base.constructors import NamedEnv
 from metaroll.envs.base.old_gym import OldGymMaker, as_gymnasium
-from metaroll.envs.lookup.registry import get_family, is_varied
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.mujoco.threads import num_processors
 from metaroll.errors import ReplayError, RolloutError, ShapeError
@@ -88,9 +86,8 @@ class TaskSource(Closable):
             raise ValueError(f"meta_batch_size={count} tasks cannot be drawn: {error}") from error
 
     def _family_tasks(self) -> TaskSampler:
-        constructor = self.source.constructor
-        if isinstance(constructor, NamedEnv) and is_varied(str(constructor.name)):
-            return get_family(str(constructor.name)).tasks
+        if self.source.is_varied:
+            return self.source.family.tasks
         *_, inner = env_layers(self._example)
         raise TypeError(
             f"env must have sample_tasks(num_tasks), which {type(inner).__name__} lacks: add it, or say which tasks "

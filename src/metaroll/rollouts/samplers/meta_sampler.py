@@ -373,7 +373,7 @@ class _TimedPolicy(Policy):
         noise: np.ndarray,
         deterministic: bool | np.ndarray = False,
         parameters: np.ndarray | None = None,
-    ) -> tuple[Any, PolicyState, dict[str, np.ndarray]]:
+    ) -> tuple[Any, PolicyState, Mapping[str, np.ndarray]]:
         begin = time.perf_counter()
         try:
             return self.policy.act(obs, state, noise, deterministic, parameters)

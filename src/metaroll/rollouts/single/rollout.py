@@ -14,7 +14,7 @@ import numpy as np
 from metaroll.checks import check_whole
 from metaroll.data.space_batches import take_rows
 from metaroll.data.step_sequence import StepSequence
-from metaroll.envs.base.env_state import ResumedEnv
+from metaroll.envs.base.env_state import ResumedEnv, render_mode_of
 from metaroll.envs.base.slot_proxies import WatchedSlots
 from metaroll.envs.lookup.source import EnvSource, is_env_instance, make_slots
 from metaroll.envs.real.real_env import RealEnv
@@ -247,7 +247,7 @@ class _Renderer:
         self.wanted = mode.text or mode.video or mode.render
         self._env, self._mode, self._every = env, mode, render_step
         self._return = 0.0
-        wanted, offered = _gym_mode(mode), getattr(env, "render_mode", None)
+        wanted, offered = _gym_mode(mode), render_mode_of(env)
         if wanted is not None and wanted != offered:
             raise ValueError(
                 f"render_mode {mode} needs an environment with render_mode={wanted!r}, but {type(env).__name__} has "

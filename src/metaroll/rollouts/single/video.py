@@ -10,8 +10,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from metaroll.checks import short_name
 from metaroll.data.step_sequence import StepSequence
+from metaroll.envs.base.env_state import frames_per_second, render_mode_of
 from metaroll.envs.lookup.source import EnvSource
+from metaroll.envs.wrappers.base import inner_env
 from metaroll.policies.playback import PlaybackPolicy
 from metaroll.rollouts.single.rollout import rollout as run_rollout
 from metaroll.tasks.domain_params import DomainParamUpdate
@@ -65,7 +68,7 @@ def film(filmed: StepSequence, source: Any, update: EnvUpdate | None = None) -> 
             sub_seed=sub_seed,
             sub_sub_seed=sub_sub_seed,
         )
-        fps = float(getattr(env, "metadata", {}).get("render_fps") or _FPS)
+        fps = frames_per_second(env) or _FPS
     finally:
         env.close()
     rewards = np.asarray(filmed.rewards)
@@ -87,11 +90,11 @@ def drawing_env(source: Any, update: EnvUpdate | None = None) -> Any:
         env = _made(source, update)
     except (ValueError, TypeError, gymnasium.error.Error) as error:
         raise ValueError(f"{_name_of(source)} cannot be drawn: {error}") from error
-    mode = getattr(env, "render_mode", None)
+    mode = render_mode_of(env)
     if mode != "rgb_array":
         env.close()
         raise ValueError(
-            f"{_name_of(source)} cannot be drawn: {type(getattr(env, 'unwrapped', env)).__name__} has render_mode "
+            f"{_name_of(source)} cannot be drawn: {type(inner_env(env)).__name__} has render_mode "
             f"{mode!r}, and 'rgb_array' is needed; give its constructor a parameter render_mode, and a method render() "
             "that returns an array (height, width, 3)"
         )
@@ -126,4 +129,6 @@ def _try_out(env: Any, name: str) -> None:
 
 
 def _name_of(source: Any) -> str:
-    return source if isinstance(source, str) else str(getattr(source, "__name__", None) or type(source).__name__)
+    if isinstance(source, EnvSource):
+        return source.name or _name_of(source.constructor)
+    return source if isinstance(source, str) else short_name(source)

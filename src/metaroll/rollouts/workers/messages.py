@@ -15,7 +15,7 @@ import traceback
 import zlib
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
 
 import cloudpickle
 
@@ -336,11 +336,12 @@ def call_numbered(namespace: Any, command: bytes, number: int) -> tuple[Any, int
     if not isinstance(result, tuple) or len(result) != 2:
         raise TypeError(f"{func!r} must return (result, number of samples), got {type(result).__name__}")
     count = result[1]
-    if isinstance(count, bool) or not hasattr(count, "__index__"):
+    if isinstance(count, bool) or not isinstance(count, SupportsIndex):
         raise TypeError(f"{func!r} must return a whole number of samples as second value, got {count!r}")
-    if count < 0:
+    number_of_samples = int(count)
+    if number_of_samples < 0:
         raise ValueError(f"{func!r} must not return a negative number of samples, got {count}")
-    return result[0], int(count)
+    return result[0], number_of_samples
 
 
 def _encode_result(result: Any, in_place: bool) -> list[Buffer]:

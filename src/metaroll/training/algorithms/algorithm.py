@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from metaroll.config import Config
-from metaroll.envs.lookup.registry import is_varied
+from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import option_text
 from metaroll.training.algorithms.building import BuildOptions, env_sizes, training_tasks
 from metaroll.training.evaluation.evaluator import PolicyEvaluator
@@ -123,7 +123,7 @@ class Algorithm:
     common: Values = field(default_factory=dict)
     presets: Mapping[str, Values] = field(default_factory=dict)
     adapts: bool = False
-    sizes: Callable[[str], Values] = env_sizes
+    sizes: Callable[[EnvSource], Values] = env_sizes
     tasks: Callable[[BuildOptions, int | None], tuple[Any, list[EnvUpdate]]] = training_tasks
     environment: Callable[[BuildOptions, Any], Any] = _environment
     seen_env: Callable[[Any, Values], Any] = _as_it_is
@@ -150,15 +150,15 @@ class Algorithm:
         """Class of its evaluator."""
         return MetaEvaluator if self.adapts else PolicyEvaluator
 
-    def idle(self, env: str, values: Values) -> dict[str, str]:
+    def idle(self, env: EnvSource, values: Values) -> dict[str, str]:
         """Options that change nothing, beside those whose fields say so: name -> why.
 
         Args:
-            env: Name of the environment.
+            env: The environment.
             values: A value for each option of a run.
         """
         found: dict[str, str] = {}
-        if not self.adapts and not is_varied(env):
+        if not self.adapts and not env.is_varied:
             found["num_train_tasks"] = f"{env} is one environment, without tasks"
             if values.get("randomize", "none") == "none" and not values.get("randomize_param"):
                 varies = option_text("randomize_param", ["NAME=LOW:HIGH"])

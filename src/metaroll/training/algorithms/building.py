@@ -12,16 +12,17 @@ import gymnasium
 import torch
 
 from metaroll.configs.table import current_names
-from metaroll.envs.base.constructors import make_env
 from metaroll.envs.lookup.randomization import conservative_randomizer, default_randomizer
-from metaroll.envs.lookup.registry import get_family, is_varied
+from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import about_option, option_name, option_text
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
+from metaroll.policies.own_body import OwnBody, as_body
 from metaroll.seeding import derive_seed, torch_generator
 from metaroll.tasks.domain_access import check_param_ranges
 from metaroll.tasks.domain_randomizer import DomainRandomizer, as_randomizer
 from metaroll.tasks.task_sampler import FixedTaskSampler
+from metaroll.training.algorithms.own_networks import load_network
 from metaroll.training.evaluation.verdict import FEWEST_TASKS
 from metaroll.types import EnvSpec, EnvUpdate
 
@@ -35,8 +36,8 @@ __all__ = [
     "is_discrete",
     "make_policy",
     "network_generator",
+    "own_body",
     "parse_ranges",
-    "spec_of",
     "training_tasks",
 ]
 
@@ -49,7 +50,7 @@ class BuildOptions:
     """What an algorithm is built from.
 
     Attributes:
-        env: Name of the environment or of the task family.
+        env: The environment or the family of tasks.
         values: A value for each of the algorithm's options, by name.
         seed: Seed of networks and training.
         task_seed: Seed of the training and held-out tasks; ``None`` means ``seed``.
@@ -61,7 +62,7 @@ class BuildOptions:
             ``"after_training"`` tasks.
     """
 
-    env: str
+    env: EnvSource
     values: Mapping[str, Any]
     seed: int = 0
     task_seed: int | None = None
@@ -74,7 +75,7 @@ class BuildOptions:
     def split(self, num_train: int | None, num_test: int | None) -> tuple[list[EnvUpdate], list[EnvUpdate]]:
         """Training and held-out tasks of the family."""
         later = self.held_out == "after_training"
-        return get_family(self.env).split(num_train, num_test, self.seed_of_tasks, test_after_train=later)
+        return self.env.family.split(num_train, num_test, self.seed_of_tasks, test_after_train=later)
 
     @property
     def seed_of_tasks(self) -> int:
@@ -82,22 +83,16 @@ class BuildOptions:
         return self.seed if self.task_seed is None else self.task_seed
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> BuildOptions:
-        """The part of a run's configuration (sections ``run`` and ``algorithm``) that building needs."""
+    def of(cls, config: Mapping[str, Any], env: EnvSource) -> BuildOptions:
+        """The part of a run's configuration (sections ``run`` and ``algorithm``) that building in ``env`` needs."""
         # What has been kept without a word of them is older than the way in which tasks are held out now.
         config = current_names(config)
         run = {"held_out": "after_training", **config["run"], "hidden_sizes": tuple(config["run"]["hidden_sizes"])}
         names = [field.name for field in fields(cls) if field.name not in ("env", "values")]
-        return cls(env=config["env"], values=config["algorithm"], **{name: run[name] for name in names})
+        return cls(env=env, values=config["algorithm"], **{name: run[name] for name in names})
 
 
 # ------------------------------------------------------------------------------------------------------- environments
-def spec_of(env: str) -> EnvSpec:
-    """Spaces and time limit of an environment."""
-    with contextlib.closing(make_env(env)) as made:
-        return EnvSpec.from_env(made)
-
-
 def is_continuous(spec: EnvSpec) -> bool:
     """Whether actions are a Box."""
     return isinstance(spec.action_space, gymnasium.spaces.Box)
@@ -108,12 +103,12 @@ def is_discrete(spec: EnvSpec) -> bool:
     return isinstance(spec.action_space, gymnasium.spaces.Discrete)
 
 
-def family_sizes(env: str) -> dict[str, Any]:
+def family_sizes(env: EnvSource) -> dict[str, Any]:
     """What belongs to a task family: numbers of tasks and steps, what may be seen in a test, and what counts there.
 
     Where the tasks are all there are, an evaluation has as many repetitions as a verdict takes.
     """
-    family = get_family(env)
+    family = env.family
     repeated = {"repetitions": FEWEST_TASKS} if family.all_tasks else {}
     return {
         **repeated,
@@ -125,11 +120,11 @@ def family_sizes(env: str) -> dict[str, Any]:
     }
 
 
-def env_sizes(env: str) -> dict[str, Any]:
+def env_sizes(env: EnvSource) -> dict[str, Any]:
     """Numbers that follow from the environment: its time limit, or ``family_sizes``."""
-    if is_varied(env):
+    if env.is_varied:
         return family_sizes(env)
-    limit = spec_of(env).max_episode_length
+    limit = env.spec.max_episode_length
     return {} if limit is None else {"max_steps": limit}
 
 
@@ -145,7 +140,7 @@ def training_tasks(given: BuildOptions, num_test: int | None = None) -> tuple[An
     env, seed, values = given.env, given.seed_of_tasks, given.values
     randomize, ranges = values.get("randomize", "none"), values.get("randomize_param", ())
     held_out = values.get("num_test_tasks") if num_test is None else num_test
-    if is_varied(env):
+    if env.is_varied:
         if ranges or randomize == "conservative":
             option = option_name("randomize_param") if ranges else option_text("randomize", randomize)
             raise ValueError(
@@ -170,17 +165,17 @@ _EXAMPLES = {"CartPole-v1": "length=0.3:0.7", "Pendulum-v1": "g=9:11", "Mountain
 """What may vary in environments that one tries first, as the option that varies it."""
 
 
-def _randomizer(env: str, randomize: str, texts: Sequence[str], generator: int) -> DomainRandomizer:
+def _randomizer(env: EnvSource, randomize: str, texts: Sequence[str], generator: int) -> DomainRandomizer:
     """The usual ranges of ``env``, or those of ``texts``, both ends of which ``env`` has accepted."""
     if texts:
         ranges = parse_ranges(texts)
-        with contextlib.closing(make_env(env)) as made, about_option("randomize_param"):
+        with contextlib.closing(env.make()) as made, about_option("randomize_param"):
             check_param_ranges(made, ranges)
         return DomainRandomizer(*as_randomizer(ranges).domain_params, generator=generator)
     try:
         return _RANDOMIZERS[randomize](env, generator=generator)
     except ValueError as error:
-        example = option_text("randomize_param", [_EXAMPLES.get(env, "NAME=LOW:HIGH")], beside="randomize")
+        example = option_text("randomize_param", [_EXAMPLES.get(env.name, "NAME=LOW:HIGH")], beside="randomize")
         raise ValueError(
             f"{option_text('randomize', randomize)} cannot be used in {env}, for which no usual ranges are known: say "
             f"what varies, as in {example}, or train in the nominal environment with "
@@ -224,6 +219,18 @@ def network_generator(given: BuildOptions) -> torch.Generator:
     return torch_generator(derive_seed("networks", given.seed))
 
 
+def own_body(spec: EnvSpec, given: BuildOptions, generator: torch.Generator) -> OwnBody | None:
+    """The network of the user's own that option ``policy`` names, as ``encoder`` of a policy; ``None`` without one.
+
+    Args:
+        spec: What the policy sees.
+        given: The options.
+        generator: Where initial weights come from; without such a network, nothing is drawn.
+    """
+    name = given.values.get("policy")
+    return None if name is None else as_body(load_network(name), spec, generator)
+
+
 def make_policy(
     spec: EnvSpec, given: BuildOptions, network: str, activation: str, generator: torch.Generator, **of_box: Any
 ) -> Any:
@@ -231,7 +238,7 @@ def make_policy(
 
     Args:
         spec: The spaces.
-        given: Hidden layers and initialization.
+        given: Hidden layers and initialization, or a network of the user's own in place of the hidden layers.
         network: ``"gru"`` (as wide as the first hidden layer) or ``"mlp"``.
         activation: Of the hidden layers of an ``"mlp"``.
         generator: Where initial weights come from.
@@ -239,12 +246,19 @@ def make_policy(
     """
     sizes: tuple[int, ...] = given.hidden_sizes
     options: dict[str, Any] = {"init": given.init, "generator": generator}
+    body = own_body(spec, given, generator)
     continuous = is_continuous(spec)
     if continuous:
         options |= of_box
     if network == "gru":
+        if body is not None:
+            raise ValueError(
+                f"{option_text('policy', given.values['policy'])} has no memory, and is not for "
+                f"{option_text('network', 'gru')}: leave one of them out"
+            )
         if not sizes:
             name, example = option_name("hidden_sizes"), option_text("hidden_sizes", (64,))
             raise ValueError(f"{name} must name the width of the gru, got none: {example}, say")
         return (GRUGaussianPolicy if continuous else CategoricalGRUPolicy)(spec, sizes[0], **options)
-    return (GaussianMLPPolicy if continuous else CategoricalMLPPolicy)(spec, sizes, activation, **options)
+    kind = GaussianMLPPolicy if continuous else CategoricalMLPPolicy
+    return kind(spec, sizes if body is None else (), activation, encoder=body, **options)

@@ -39,7 +39,7 @@ def _tasks(given: BuildOptions, num_test: int | None = None) -> tuple[Any, list[
 
 
 def _build(given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> Distillation:
-    networks, spec = parts_of(DistilledNetworks, given.values), building.spec_of(given.env)
+    networks, spec = parts_of(DistilledNetworks, given.values), given.env.spec
     return Distillation(
         spec,
         parts_of(DistillationConfig, given.values),
@@ -83,10 +83,12 @@ def _load_teacher(given: BuildOptions, networks: DistilledNetworks) -> Normalize
     """The policy of the newest snapshot of the teacher's run."""
     snapshot = _teacher_of(networks)
     found = snapshot.manifest["config"]
-    if found["env"] != given.env:
+    if found["env"] != given.env.name:
         raise networks.wrong("teacher", f"have been trained in {given.env}", f"that was in {found['env']}")
     # Its tasks are not needed any more, but tell PPO that there are some.
-    algo = ppo.ROWS[found["algo"]].build(replace(BuildOptions.of(found), device="cpu"), [lambda env: env], [])
+    algo = ppo.ROWS[found["algo"]].build(
+        replace(BuildOptions.of(found, given.env), device="cpu"), [lambda env: env], []
+    )
     load_algorithm(snapshot, algo, fingerprint_of(algo))
     return algo.policy
 

@@ -34,7 +34,7 @@ Kind = type[SearchLearner[Any]]
 def _build(
     name: str, learner: Kind, search: type[Any] | None, given: BuildOptions, train: Any, test: Sequence[EnvUpdate]
 ) -> SearchLearner[Any]:
-    networks, spec = parts_of(TanhNetworks, given.values), building.spec_of(given.env)
+    networks, spec = parts_of(TanhNetworks, given.values), given.env.spec
     if given.device != "cpu":
         device = option_name("device")
         raise ValueError(f"{name} acts, and takes no gradient steps: {device} must be cpu, got {given.device!r}")

@@ -9,8 +9,7 @@ from typing import Any
 from metaroll.config import parts_of
 from metaroll.configs.algorithms import TanhNetworks
 from metaroll.configs.table import CONFIGS
-from metaroll.envs.base.constructors import make_env
-from metaroll.envs.lookup.registry import is_varied
+from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.wrappers.domain_rand import DomainRandWrapperLive
 from metaroll.errors import option_name, option_text
 from metaroll.learners.evolution_configs import HillClimbingConfig
@@ -30,17 +29,17 @@ _USUAL_SETS = 12
 _NAME = "hill-climbing"
 
 
-def _sizes(env: str) -> Values:
-    if is_varied(env):
+def _sizes(env: EnvSource) -> Values:
+    if env.is_varied:
         raise ValueError(
-            f"{_NAME} learns in one environment, or in random domains of it, got the family of tasks {env!r};"
+            f"{_NAME} learns in one environment, or in random domains of it, got the family of tasks {env.name!r};"
             " take a Gymnasium id or a simulated system such as qcp-st, or train ppo in the family"
         )
     return building.env_sizes(env)
 
 
 def _build(given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> HillClimbing:
-    networks, spec = parts_of(TanhNetworks, given.values), building.spec_of(given.env)
+    networks, spec = parts_of(TanhNetworks, given.values), given.env.spec
     if given.device != "cpu":
         device = option_name("device")
         raise ValueError(f"{_NAME} acts, and takes no gradient steps: {device} must be cpu, got {given.device!r}")
@@ -55,8 +54,8 @@ def _environment(given: BuildOptions, train: Any) -> Any:
     return given.env if train is None else functools.partial(_randomized, given.env, train)
 
 
-def _randomized(env: str, randomizer: Any) -> Any:
-    return DomainRandWrapperLive(make_env(env), randomizer)
+def _randomized(env: EnvSource, randomizer: Any) -> Any:
+    return DomainRandWrapperLive(env.make(), randomizer)
 
 
 def _work(values: Values) -> Work:

@@ -10,7 +10,6 @@ from typing import Any
 from metaroll.config import options_of, parts_of
 from metaroll.configs.algorithms import MetaNetworks
 from metaroll.configs.table import CONFIGS
-from metaroll.envs.lookup.registry import get_family
 from metaroll.errors import option_text
 from metaroll.learners.maml.configs import AdamConfig, MAMLConfig, TrustRegionConfig
 from metaroll.learners.maml.learner import MAML
@@ -50,7 +49,7 @@ def _notes(given: BuildOptions, epochs: int) -> list[str]:
     known, drawn = given.values["num_train_tasks"], given.values["meta_batch_size"]
     if known is None or drawn <= known:
         return []
-    family = get_family(given.env)
+    family = given.env.family
     if family.all_tasks or family.same_tasks:  # there are no more
         return []
     more = option_text("num_train_tasks", drawn)

@@ -14,7 +14,7 @@ from metaroll.configs.algorithms import Domains, GoalReplay, ReluNetworks, Repla
 from metaroll.configs.table import CONFIGS
 from metaroll.data.replay.replay_buffer import ReplayBuffer
 from metaroll.data.replay.streams import check_observations
-from metaroll.envs.base.constructors import make_env
+from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import option_name
 from metaroll.learners.off_policy.base import OffPolicyLearner
 from metaroll.learners.off_policy.choosing import DQN
@@ -27,10 +27,9 @@ from metaroll.learners.off_policy.segments import RecurrentCritics
 from metaroll.learners.off_policy.soft import SAC
 from metaroll.learners.off_policy.soft_discrete import DiscreteSAC
 from metaroll.policies.acting import ActingPolicy
-from metaroll.policies.deterministic import DeterministicMLPPolicy
 from metaroll.policies.encoders import holds_images
 from metaroll.policies.gaussian import CategoricalMLPPolicy, TanhGaussianMLPPolicy
-from metaroll.policies.greedy import GreedyQPolicy
+from metaroll.policies.greedy import DeterministicMLPPolicy, GreedyQPolicy
 from metaroll.policies.gru import TanhGaussianGRUPolicy
 from metaroll.policies.last_action import LastActionPolicy
 from metaroll.policies.normalized import widened_spec
@@ -55,7 +54,7 @@ def _build(
     train: Any,
     test: Sequence[EnvUpdate],
 ) -> OffPolicyLearner[Any]:
-    spec = building.spec_of(given.env)
+    spec = given.env.spec
     check_observations(spec.observation_space)
     learner = kind(spec)
     config = parts_of(learner.config_class, given.values)
@@ -124,15 +123,17 @@ def _critics_and(
     if not (building.is_discrete(spec) if policy is CategoricalMLPPolicy else building.is_continuous(spec)):
         return None, None  # the learner says what is wrong
     sizes, activation, options = _how(given)
+    body = building.own_body(spec, given, options["generator"])
     critics_see, policy_sees = encoders_of(spec, None, options["generator"])
-    acting = policy(spec, sizes, activation, encoder=policy_sees, **options)
+    widths = sizes if body is None else ()
+    acting = policy(spec, widths, activation, encoder=policy_sees if body is None else body, **options)
     critics = Critics(spec, num_critics, sizes, activation, num_atoms=num_atoms, encoder=critics_see, **options)
     return acting, critics
 
 
-def _goal_functions(env: str) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
+def _goal_functions(env: EnvSource) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
     """What an environment says of goals: rewards and, where it has that (Gymnasium-Robotics'), endings."""
-    with contextlib.closing(make_env(env)) as made:
+    with contextlib.closing(env.make()) as made:
         layer, ends = layer_with(made, "compute_reward"), layer_with(made, "compute_terminated")
     if layer is None:
         raise ValueError(
@@ -170,10 +171,14 @@ def _recurrent(spec: EnvSpec, given: BuildOptions) -> Networks:
 
 
 def _greedy(spec: EnvSpec, given: BuildOptions) -> Networks:
-    if not building.is_discrete(spec) or holds_images(spec.observation_space):
+    if not building.is_discrete(spec):
         return None, None
     sizes, activation, options = _how(given)
-    return GreedyQPolicy(spec, sizes, activation, dueling=given.values["dueling"], **options), None
+    body = building.own_body(spec, given, options["generator"])
+    if body is None and holds_images(spec.observation_space):
+        return None, None
+    widths = sizes if body is None else ()
+    return GreedyQPolicy(spec, widths, activation, dueling=given.values["dueling"], encoder=body, **options), None
 
 
 def off_policy_row(

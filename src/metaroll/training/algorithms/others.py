@@ -21,7 +21,7 @@ from metaroll.configs import table
 from metaroll.data.doors.plain_files import read_bytes
 from metaroll.errors import MetarollError, UnknownNameError, said
 from metaroll.functional.search.base import Search
-from metaroll.own_code import NAME, Declared, OwnCodeError, attribute_of, module_files, usable
+from metaroll.own_code import NAME, Declared, OwnCodeError, attribute_of, is_named, module_files, usable
 
 if TYPE_CHECKING:
     from metaroll.training.algorithms.algorithm import Algorithm
@@ -32,7 +32,6 @@ __all__ = [
     "PluginError",
     "differs",
     "installed",
-    "is_named",
     "is_other",
     "is_row",
     "load_row",
@@ -72,12 +71,6 @@ def refused() -> list[str]:
 def is_other(name: str) -> bool:
     """Whether a name may be that of an algorithm of somebody else; nothing is imported."""
     return name in installed() or is_named(name)
-
-
-def is_named(name: str) -> bool:
-    """Whether a name has the form ``module:attribute``."""
-    module, _, attribute = name.partition(":")
-    return all(part.isidentifier() for part in [*module.split("."), *attribute.split(".")])
 
 
 def load_row(name: str) -> Algorithm:
@@ -185,7 +178,10 @@ def _is_there(target: str, given: Any) -> bool:
 
 
 def origin(name: str) -> dict[str, str]:
-    """Where an algorithm of somebody else is from, for ``config.yaml``: distribution, version, and hash of its file."""
+    """Where an algorithm of somebody else, or ``module:attribute``, is from, for ``config.yaml``.
+
+    That is the distribution, its version, and the hash of its file.
+    """
     one = installed().get(name)
     files = module_files((name if one is None else one.target).partition(":")[0])
     found = {} if one is None else {"object": one.target, "distribution": one.distribution, "version": one.version}
@@ -198,7 +194,7 @@ def differs(name: str, kept: Any) -> str:
     """What is another thing now than ``origin`` was when a run began; empty where nothing is, or it was not kept.
 
     Args:
-        name: Name of the algorithm.
+        name: Name of the algorithm, or ``module:attribute``.
         kept: The entry of the run.
     """
     if not isinstance(kept, Mapping):

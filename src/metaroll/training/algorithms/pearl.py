@@ -28,10 +28,12 @@ def _build(given: BuildOptions, train: Sequence[EnvUpdate], test: Sequence[EnvUp
     augmented = PEARL.augment_env_spec(spec, latent_dim)
     value_spec = cast("EnvSpec", PEARL.get_env_spec(spec, latent_dim, "vf"))
     generator = building.network_generator(given)
+    body = building.own_body(augmented, given, generator)
+    widths = sizes if body is None else ()
     algo = PEARL(
         train,
         parts_of(PEARLConfig, given.values),
-        inner_policy=TanhGaussianMLPPolicy(augmented, hidden_sizes=sizes, init=init, generator=generator),
+        inner_policy=TanhGaussianMLPPolicy(augmented, widths, init=init, encoder=body, generator=generator),
         qf=QFunction(augmented, hidden_sizes=sizes, init=init, generator=generator),
         vf=QFunction(value_spec, hidden_sizes=sizes, init=init, generator=generator),
         encoder_class=functools.partial(MLPEncoder, init=init),

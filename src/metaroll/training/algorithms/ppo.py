@@ -13,8 +13,6 @@ import numpy as np
 from metaroll.config import parts_of
 from metaroll.configs.algorithms import Domains, PolicyNetworks
 from metaroll.configs.table import CONFIGS
-from metaroll.envs.base.constructors import make_env
-from metaroll.envs.lookup.registry import is_varied
 from metaroll.errors import about_option, option_text
 from metaroll.functional.cvar import conditional_value_at_risk
 from metaroll.learners.on_policy.configs import EPOptConfig, PPOConfig
@@ -37,11 +35,11 @@ Works = Callable[[Values], Work]
 
 
 def _build(given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> PPO:
-    networks, spec = parts_of(PolicyNetworks, given.values), building.spec_of(given.env)
+    networks, spec = parts_of(PolicyNetworks, given.values), given.env.spec
     config = parts_of(PPOConfig, given.values)
     names = config.domain_params
-    if names and not is_varied(given.env):
-        with contextlib.closing(make_env(given.env)) as made, about_option("domain_params"):
+    if names and not given.env.is_varied:
+        with contextlib.closing(given.env.make()) as made, about_option("domain_params"):
             check_param_names(made, names)
     generator, activation = building.network_generator(given), networks.hidden_nonlinearity
     seen = widened_spec(spec, len(names)) if config.privileged else spec

@@ -12,7 +12,8 @@ import numpy as np
 from metaroll.config import parts_of
 from metaroll.configs.algorithms import TrialSizes
 from metaroll.configs.table import CONFIGS
-from metaroll.envs.lookup.registry import get_family
+from metaroll.envs.base.task_family import TaskFamily
+from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.wrappers.base import typed_env
 from metaroll.envs.wrappers.trials import TrialUpdate, TrialWrapper
 from metaroll.learners.on_policy.configs import PPOConfig, RL2Config
@@ -34,14 +35,18 @@ class FreshTrials:
     """Draws trials in training tasks of a family, new ones at every call.
 
     Args:
-        env: Name of the family.
+        family: The family.
         episodes_per_trial, max_episode_steps, reward_key: See ``TrialWrapper``.
     """
 
     def __init__(
-        self, env: str, episodes_per_trial: int, max_episode_steps: int | None, reward_key: str | None = None
+        self,
+        family: TaskFamily,
+        episodes_per_trial: int,
+        max_episode_steps: int | None,
+        reward_key: str | None = None,
     ) -> None:
-        self._family, self._limits = get_family(env), (episodes_per_trial, max_episode_steps, reward_key)
+        self._family, self._limits = family, (episodes_per_trial, max_episode_steps, reward_key)
 
     def sample(self, n_tasks: int, with_replacement: bool = True, *, generator: np.random.Generator) -> list[EnvUpdate]:
         """Updates for ``n_tasks`` trials, drawn by ``generator`` alone."""
@@ -51,22 +56,22 @@ class FreshTrials:
         return [TrialUpdate(update, *self._limits) for update in tasks.sample(n_tasks, with_replacement)]
 
 
-def _sizes(env: str) -> Values:
+def _sizes(env: EnvSource) -> Values:
     sizes = building.family_sizes(env)
-    if get_family(env).test_share is not None:
+    if env.family.test_share is not None:
         del sizes["num_train_tasks"]  # as many as there are trials
     return sizes
 
 
 def _tasks(given: BuildOptions, num_test: int | None = None) -> tuple[Any, list[EnvUpdate]]:
-    family, sizes = get_family(given.env), parts_of(TrialSizes, given.values)
+    family, sizes = given.env.family, parts_of(TrialSizes, given.values)
     held_out = sizes.num_test_tasks if num_test is None else num_test
     drawn = sizes.num_train_tasks is None and family.test_share is not None
     train, test = given.split(0 if drawn else sizes.num_train_tasks, held_out)
     limits = sizes.episodes_per_trial, sizes.max_steps, sizes.context_reward_key
     trials: Any = [TrialUpdate(update, *limits) for update in train]
     if drawn:
-        trials = FreshTrials(given.env, *limits)
+        trials = FreshTrials(family, *limits)
     return trials, [TrialUpdate(update, 1, *limits[1:]) for update in test]
 
 
@@ -114,9 +119,8 @@ def _amount(algo: RL2, values: Values) -> str:
 
 def _trials_of(given: BuildOptions, episodes: int) -> TrialUpdate:
     """What makes trials of the nominal environment."""
-    family = get_family(given.env)
     limits = given.values["max_steps"], given.values.get("context_reward_key")
-    return TrialUpdate(NewEnvUpdate(family.env_constructor), episodes, *limits)
+    return TrialUpdate(NewEnvUpdate(given.env.family.env_constructor), episodes, *limits)
 
 
 ROWS = {

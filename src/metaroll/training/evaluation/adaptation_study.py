@@ -14,7 +14,7 @@ from metaroll.data.rollouts import Rollouts
 from metaroll.envs.wrappers.base import typed_env
 from metaroll.envs.wrappers.trials import TrialWrapper
 from metaroll.functional.robust_statistics import sign_flip_interval, wilson_interval
-from metaroll.learners.base import MetaRLAlgorithm
+from metaroll.learners.base import HasPosterior, MetaRLAlgorithm
 from metaroll.policies.adapters import ScriptedPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.seeding import derive_seed
@@ -244,11 +244,14 @@ def study_adaptation(
         baselines["task oracle"] = known
     returns = np.stack([after[k] for k in shots], axis=2)
     from_prior = from_others = None
-    if type(algo).posterior_divergence is not MetaRLAlgorithm.posterior_divergence:
-        own = evaluator.policies_after(algo, history)
-        from_prior = _divergences(algo, own, [None] * count, evaluator.repetitions)
+    believer: MetaRLAlgorithm = algo
+    if isinstance(believer, HasPosterior):
+        own = evaluator.policies_after(believer, history)
+        from_prior = _divergences(believer, own, [None] * count, evaluator.repetitions)
         if len(updates) > 1:
-            from_others = _divergences(algo, own, evaluator.policies_after(algo, swapped), evaluator.repetitions)
+            from_others = _divergences(
+                believer, own, evaluator.policies_after(believer, swapped), evaluator.repetitions
+            )
     return AdaptationStudy(result, tuple(shots), returns, baselines, shot_unit, from_prior, from_others)
 
 
@@ -275,7 +278,7 @@ class _Parts:
 
 
 def _divergences(
-    algo: MetaRLAlgorithm, policies: Sequence[Any], others: Sequence[Any], repetitions: int
+    algo: HasPosterior, policies: Sequence[Any], others: Sequence[Any], repetitions: int
 ) -> np.ndarray | None:
     """How far each cell's posterior is from another, ``(num_tasks, repetitions)``; ``None`` if one is not known."""
     found = [algo.posterior_divergence(policy, other) for policy, other in zip(policies, others, strict=True)]

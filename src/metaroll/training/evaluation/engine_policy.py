@@ -10,6 +10,7 @@ import numpy as np
 from torch import nn
 
 from metaroll.data.rollouts import Rollouts
+from metaroll.policies.adapters import inside_of
 from metaroll.types import Context, Policy, RolloutPlan
 
 __all__ = ["acting_key", "context_of", "run_with_policies", "use_policy"]
@@ -20,7 +21,7 @@ def acting_key(policy: Any) -> Hashable | None:
     if not isinstance(policy, Policy) or policy.info.slow:
         return None  # a foreign object may keep anything in itself
     size = policy.acting_parameters().size
-    return (type(policy), type(getattr(policy, "policy", None)), size, _build_of(policy)) if size else None
+    return (type(policy), type(inside_of(policy)), size, _build_of(policy)) if size else None
 
 
 def _build_of(policy: Any) -> Hashable:

@@ -18,6 +18,7 @@ from metaroll.errors import SnapshotError, TaskOverlapError
 from metaroll.learners.base import Checked, ConfigField, RLAlgorithm
 from metaroll.learners.foreign import as_algorithm
 from metaroll.rollouts.engine.engine import RolloutEngine
+from metaroll.state import Part, Stateful, parts
 from metaroll.tasks.leak_guard import find_overlaps
 from metaroll.tasks.task_key import task_key
 from metaroll.tasks.task_sampler import TaskSampler
@@ -55,7 +56,7 @@ def checked_flag(name: str, value: Any) -> bool:
     return Option(name, bool).checked(value)
 
 
-class Evaluator(ABC, Generic[C]):
+class Evaluator(Stateful, ABC, Generic[C]):
     """Runs policies in the same episodes at every evaluation, so that differences come from the algorithm.
 
     A cell is a repetition in a task. Its episodes have the seeds ``(seed, task, repetition * 65536 + episode)``.
@@ -81,6 +82,15 @@ class Evaluator(ABC, Generic[C]):
     """Keywords that a subclass calls otherwise: name here -> its name, for errors."""
     _needs_tasks: ClassVar[bool]
     """Whether there must be held-out tasks; otherwise the nominal environment is enough."""
+
+    state_parts = parts(
+        "seed",
+        num_evaluations="_num_evaluations",
+        tasks=Part(
+            write=lambda evaluator: evaluator._saved_tasks(),
+            restore=lambda evaluator, tasks: evaluator._restore_tasks(tasks),
+        ),
+    )
 
     def __init__(
         self,
@@ -209,25 +219,15 @@ class Evaluator(ABC, Generic[C]):
             self._engine.close()
             self._engine = None
 
-    def state_dict(self) -> dict[str, Any]:
-        """Seed, counter and test tasks (where they are plain data)."""
+    def _saved_tasks(self) -> list[Any] | None:
+        """The test tasks, where they have been drawn and are plain data."""
         tasks = None if self._updates is None else [update.task for update in self._updates]
-        return {
-            "seed": self.seed,
-            "num_evaluations": self._num_evaluations,
-            "tasks": tasks if tasks is not None and is_tree(tasks) else None,
-        }
+        return tasks if tasks is not None and is_tree(tasks) else None
 
-    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Go on as the evaluator that gave ``state_dict`` would have: with its seed and test tasks.
-
-        Raises:
-            SnapshotError: The sampler gives other tasks, and they cannot be replaced.
-        """
-        self.seed = tree["seed"]
-        self._num_evaluations = tree["num_evaluations"]
-        if tree["tasks"] is not None and self.test_task_sampler is not None:
-            self._updates = _with_tasks(self.test_task_sampler.sample(len(tree["tasks"])), tree["tasks"])
+    def _restore_tasks(self, tasks: list[Any] | None) -> None:
+        """Go on with these tasks; ``SnapshotError`` if the sampler gives others, and they cannot be replaced."""
+        if tasks is not None and self.test_task_sampler is not None:
+            self._updates = _with_tasks(self.test_task_sampler.sample(len(tasks)), tasks)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_engine": None}

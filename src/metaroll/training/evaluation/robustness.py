@@ -161,7 +161,8 @@ def robustness_map(
     axes = _checked_grid(grid)
     names, points = list(axes), list(itertools.product(*(values.tolist() for values in axes.values())))
     updates = [DomainParamUpdate(dict(zip(names, point, strict=True))) for point in points]
-    nominal = _try_out(env, names, updates)
+    source = EnvSource.of(env)
+    nominal = _try_out(source, names, updates)
     chosen = fresh_seed() if seed is None else int(seed)
     plans = [
         RolloutPlan(
@@ -174,7 +175,7 @@ def robustness_map(
         for i, update in enumerate(updates)
         for episode in range(num_episodes)
     ]
-    with RolloutEngine(env, policy, pool=pool, record_infos=False) as engine:
+    with RolloutEngine(source, policy, pool=pool, record_infos=False) as engine:
         returns = episode_returns(engine.run(plans))
     shape = [*(len(values) for values in axes.values()), num_episodes]
     return RobustnessMap(
@@ -183,7 +184,7 @@ def robustness_map(
         nominal=nominal,
         training_range=_training_ranges(training, names),
         confidence=confidence,
-        env=env if isinstance(env, str) else "",
+        env=source.name,
     )
 
 
@@ -206,9 +207,8 @@ def _checked_grid(grid: Any) -> dict[str, np.ndarray]:
     return axes
 
 
-def _try_out(env: Any, names: Sequence[str], updates: Sequence[DomainParamUpdate]) -> dict[str, float]:
+def _try_out(source: EnvSource, names: Sequence[str], updates: Sequence[DomainParamUpdate]) -> dict[str, float]:
     """Nominal values of ``names``, after setting all points of the grid once, so that wrong ones are found at once."""
-    source = EnvSource.of(env)
     made = source.make()
     try:
         owner = layer_with(made, "get_nominal_domain_param")

@@ -78,7 +78,7 @@ class Verdict:
         oracle_share: How far on the way from the floor (without one: from no adaptation) to the oracle the agent gets:
             0 is the floor, 1 the oracle; ``None`` where there is no oracle, or where it is no better than the floor.
         posterior_divergence: Mean over tasks of ``KL(posterior || prior)`` in nats; ``None`` for algorithms without a
-            posterior (see ``MetaRLAlgorithm.posterior_divergence``).
+            posterior (see ``learners.base.HasPosterior``).
         task_divergence: The same of ``KL(posterior || posterior given another task's data)``: a posterior may be far
             from the prior, and the same in all tasks.
         failing: Positions of the tasks with less return after adaptation than without (by more than

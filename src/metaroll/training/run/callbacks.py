@@ -12,6 +12,7 @@ from typing import Any, Protocol, final
 from metaroll.checks import check_number, check_whole, described
 from metaroll.errors import RunWarning, UnknownNameError, option_name
 from metaroll.learners.foreign import as_algorithm
+from metaroll.state import Part, Stateful, parts, told
 
 __all__ = [
     "EVALUATED",
@@ -46,11 +47,12 @@ class RunInProgress(Protocol):
     def evaluate(self, algo: Any, task_sampler: Any = None) -> float: ...
 
 
-class RunCallback(ABC):
+class RunCallback(Stateful, ABC):
     """A callback that is part of its run: what it remembers is in every snapshot, and comes back with it.
 
     It is asked before the snapshot of an epoch is written, so that a run that is killed and resumed decides as if it
-    had never stopped. A subclass may also have the methods of other callbacks (``on_evaluation``, say).
+    had never stopped: see ``Stateful``; where a run begins, ``load_state_dict`` gets an empty tree. A subclass may also
+    have the methods of other callbacks (``on_evaluation``, say).
     """
 
     best: Mapping[str, Any] | None = None
@@ -75,15 +77,8 @@ class RunCallback(ABC):
 
     def reset(self) -> None:
         """Forget everything: a run begins."""
-        self.load_state_dict({})
-
-    def state_dict(self) -> dict[str, Any]:
-        """What it remembers, as plain data."""
-        return {}
-
-    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Remember ``state_dict`` (that of this class is empty); nothing, where ``tree`` is empty."""
         self.best = None
+        self.load_state_dict({})
 
     def forget_best(self) -> None:
         """The snapshot that ``best`` names is gone: the best of what follows is kept."""
@@ -126,6 +121,8 @@ class StopAt(RunCallback):
         ValueError: ``target`` is not finite, ``metric`` empty, or ``window`` below 1.
     """
 
+    state_parts = "_mean"
+
     def __init__(self, target: float, metric: str = "return", *, window: int = 1, minimize: bool = False) -> None:
         self._target = check_number("target", target, -math.inf)
         self._mean, self._minimize = _MetricMean(metric, window), minimize
@@ -140,14 +137,6 @@ class StopAt(RunCallback):
         if value is None or not (value <= self._target if self._minimize else value >= self._target):
             return None
         return f"{self._mean} is {value:.6g}, the target {self._target:.6g}"
-
-    def state_dict(self) -> dict[str, Any]:
-        """The newest values."""
-        return self._mean.state_dict()
-
-    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Restore ``state_dict``; values of another metric do not count."""
-        self._mean.load_state_dict(tree)
 
     def on_train_end(self, runner: RunInProgress) -> None:
         """Warn if the number never was there."""
@@ -198,6 +187,13 @@ class KeepBest(RunCallback):
     """
 
     keeps_best = True
+    state_parts = parts(
+        mean="_mean",
+        best=Part(
+            write=lambda service: None if service.best is None else dict(service.best),
+            restore=lambda service, best: setattr(service, "best", best),
+        ),
+    )
 
     def __init__(self, metric: str = "return", *, window: int = 1, minimize: bool = False) -> None:
         self._mean, self._minimize = _MetricMean(metric, window), minimize
@@ -212,15 +208,11 @@ class KeepBest(RunCallback):
         if known is None or (value < known if self._minimize else value > known):
             self.best = {"iteration": epoch + 1, "metric": str(self._mean), "value": value}
 
-    def state_dict(self) -> dict[str, Any]:
-        """The best value, its epoch, and the newest values."""
-        return {"mean": self._mean.state_dict(), "best": None if self.best is None else dict(self.best)}
-
-    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Restore ``state_dict``; the best of another metric does not count."""
+    def completed(self, tree: Mapping[str, Any]) -> Mapping[str, Any]:
+        """See ``Stateful``: the best of another metric does not count."""
         best = tree.get("best")
-        self._mean.load_state_dict(tree.get("mean", {}))
-        self.best = best if best is not None and best["metric"] == str(self._mean) else None
+        known = best is not None and best["metric"] == str(self._mean)
+        return {"mean": tree.get("mean", {}), "best": best if known else None}
 
     def on_train_end(self, runner: RunInProgress) -> None:
         """Warn if the number never was there."""
@@ -228,7 +220,7 @@ class KeepBest(RunCallback):
 
 
 @final
-class CallbackGroup:
+class CallbackGroup(Stateful):
     """All callbacks of a run, told and asked together.
 
     Args:
@@ -238,6 +230,8 @@ class CallbackGroup:
         TypeError: One of them has none of these methods, or ``callbacks`` is no list.
         ValueError: Two of them keep a best snapshot.
     """
+
+    state_parts = "_services"
 
     def __init__(self, callbacks: Sequence[Any]) -> None:
         known = f"objects with any of {', '.join(_EVENTS)}"
@@ -294,14 +288,9 @@ class CallbackGroup:
         reasons = (service.stop_reason(runner) for service in self._services.values())
         return next((reason for reason in reasons if reason is not None), None)
 
-    def state_dict(self) -> dict[str, Any]:
-        """What services remember, by name."""
-        return {name: service.state_dict() for name, service in self._services.items()}
-
-    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Restore ``state_dict``; a service that was not there before begins anew."""
-        for name, service in self._services.items():
-            service.load_state_dict(tree.get(name, {}))
+    def completed(self, tree: Mapping[str, Any]) -> Mapping[str, Any]:
+        """See ``Stateful``: a service that was not there before begins anew."""
+        return {name: tree.get(name, {}) for name in self._services}
 
 
 def parse_duration(name: str, value: float | str) -> float:
@@ -325,8 +314,10 @@ def parse_duration(name: str, value: float | str) -> float:
     return seconds
 
 
-class _MetricMean:
+class _MetricMean(Stateful):
     """Mean of the newest values of a logged number; ``None`` before there are as many as it takes."""
+
+    state_parts = parts(metric=told("_name"), newest="_newest")
 
     def __init__(self, metric: str, window: int) -> None:
         if not isinstance(metric, str):
@@ -341,6 +332,11 @@ class _MetricMean:
     def __str__(self) -> str:
         name = self._name if self._is_alias or "/" in self._name else f"train/{self._name}"
         return name if self._window == 1 else f"{name} (mean of {self._window})"
+
+    def completed(self, tree: Mapping[str, Any]) -> Mapping[str, Any]:
+        """See ``Stateful``: values of another metric do not count."""
+        newest = tree["newest"] if tree.get("metric") == self._name else []
+        return {"metric": self._name, "newest": [float(value) for value in newest][-self._window :]}
 
     @property
     def value(self) -> float | None:
@@ -370,13 +366,6 @@ class _MetricMean:
             hint = "evaluate (evaluate_every, or EvaluateEvery before it among the callbacks), or name"
             hint = f"{hint} a number of training, train/return say"
             warnings.warn(f"{who} never saw {self} in this run: {hint}", RunWarning, stacklevel=2)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"metric": self._name, "newest": list(self._newest)}
-
-    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        same = tree.get("metric") == self._name
-        self._newest = [float(value) for value in tree["newest"]][-self._window :] if same else []
 
 
 def _evaluated(metrics: Mapping[str, float], name: str) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from metaroll.seeding import derive_seed
-from metaroll.tasks.task_sampler import TaskSampler
+from metaroll.tasks.task_sampler import OwnDraws, TaskSampler
 from metaroll.types import EnvUpdate, RolloutPlan
 
 __all__ = ["LivePlans"]
@@ -53,7 +53,7 @@ class LivePlans:
             for update in self._tasks:
                 if not isinstance(update, EnvUpdate):
                     raise TypeError(f"env_updates must hold EnvUpdates, got {update!r}")
-        elif self._tasks is not None and not _draws_by_generator(self._tasks):
+        elif self._tasks is not None and isinstance(self._tasks.drawing(), OwnDraws):
             raise TypeError(
                 f"env_updates must be a list, or a sampler that draws by a given generator, and "
                 f"{type(self._tasks).__name__} has only one of its own; give it a method drawing(), or give what its "
@@ -91,7 +91,3 @@ class LivePlans:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_blocks": {}}
-
-
-def _draws_by_generator(sampler: TaskSampler) -> bool:
-    return type(sampler).drawing is not TaskSampler.drawing or sampler.updates is not None

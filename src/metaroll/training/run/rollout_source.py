@@ -18,7 +18,7 @@ from metaroll.rollouts.configs import EngineConfig
 from metaroll.rollouts.engine.collection import Collection
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.engine.unit_work import be_ready
-from metaroll.rollouts.garage.local_sampler import LocalSampler
+from metaroll.rollouts.garage.local_sampler import LocalSampler, param_values_of
 from metaroll.rollouts.garage.workers import DefaultWorker, PEARLWorker, WorkerFactory
 from metaroll.rollouts.samplers.parameter_exploration import ParameterExplorationSampler
 from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
@@ -371,8 +371,7 @@ class RolloutSource:
             self._sampler = self._choice.build(self.algo, self._env, self.agent, seed, self._config.num_workers)
         agent_update = request.agent_update
         if agent_update is None:
-            give = getattr(self.agent, "get_param_values", None)  # foreign agents may lack it
-            agent_update = give() if callable(give) else None
+            agent_update = param_values_of(self.agent)
         batches = (
             self._sampler.obtain_samples(request.itr, request.batch_size, agent_update, update)
             for update in (request.updates if request.only is None else [request.updates[m] for m in request.only])

@@ -12,6 +12,7 @@ import metaroll
 from metaroll.checks import check_whole
 from metaroll.errors import SnapshotError
 from metaroll.learners.base import RLAlgorithm
+from metaroll.state import Saved
 from metaroll.tasks.task_key import task_key
 from metaroll.training.store.files import is_tree, tree_structure
 from metaroll.training.store.snapshots import BUFFERS, Snapshot
@@ -52,13 +53,14 @@ class TrainArgs:
         return {name: value for name, value in vars(self).items() if name != "start_epoch"}
 
 
-def check_can_save(algo: RLAlgorithm) -> None:
-    """Error unless ``algo`` can give and take its state."""
-    if not algo.info.has_state:
+def check_can_save(algo: RLAlgorithm) -> Saved:
+    """``algo``, or an error unless it can give and take its state."""
+    if not (algo.info.has_state and isinstance(algo, Saved)):
         raise TypeError(
             f"{algo.info.name} needs state_dict() and load_state_dict(tree) for snapshots; add them, or use "
             "SnapshotConfig(folder, 'none')"
         )
+    return algo
 
 
 def fingerprint_of(algo: RLAlgorithm) -> str:
@@ -66,14 +68,14 @@ def fingerprint_of(algo: RLAlgorithm) -> str:
     own = algo.fingerprint()
     if own is not None:
         return own
-    structure = tree_structure(algo.state_dict()) if algo.info.has_state else None
+    structure = tree_structure(check_can_save(algo).state_dict()) if algo.info.has_state else None
     return hashlib.sha256(json.dumps(structure, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def trees_of(algo: RLAlgorithm) -> dict[str, Any]:
     """The algorithm's part of a snapshot, which may be views: to be written at once."""
     buffers = algo.buffers_state_dict(copy=False)
-    return {"algorithm": algo.state_dict(), **({} if buffers is None else {BUFFERS: buffers})}
+    return {"algorithm": check_can_save(algo).state_dict(), **({} if buffers is None else {BUFFERS: buffers})}
 
 
 def space_texts(algo: RLAlgorithm) -> dict[str, str]:
@@ -183,10 +185,10 @@ def load_algorithm(
             "hyperparameters as at first, for an environment with the same spaces"
         )
     check_train_tasks(snapshot, train_tasks, algo)
-    check_can_save(algo)
+    taking = check_can_save(algo)
     learned, buffers = snapshot.tree("algorithm"), snapshot.buffers  # both are checked before anything is changed
     try:
-        algo.load_state_dict(learned)
+        taking.load_state_dict(learned)
         if buffers is not None:
             algo.load_buffers_state_dict(buffers)
     except (RuntimeError, KeyError, TypeError, ValueError) as error:

@@ -14,6 +14,7 @@ from typing import Any
 from metaroll.checks import check_path, check_seed, check_whole, described
 from metaroll.config import config_of, understands
 from metaroll.configs.evaluation import EvaluationConfig, MetaEvaluationConfig
+from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import NotSetupError, named_as, option_name
 from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.foreign import as_algorithm
@@ -164,6 +165,7 @@ class LocalRunner(RunnerServices):
         algo = as_algorithm(algo, trains=True)
         self.close()
         sampler_cls = algo.sampler_cls if sampler_cls is None else sampler_cls
+        env = EnvSource.of(env) if isinstance(env, str) else env
         self._source = RolloutSource(
             algo,
             env,

@@ -22,8 +22,9 @@ from metaroll.data.folders.contents import copy_folder, move_folder, remove_fold
 from metaroll.data.folders.kinds import AGENT, RUN, SNAPSHOT
 from metaroll.data.folders.taking import take, write_mark
 from metaroll.data.step_sequence import StepSequence
-from metaroll.envs.lookup.posteriors import AT, posterior_name
-from metaroll.envs.lookup.registry import is_given, name_given
+from metaroll.envs.base.names import AT, is_given, simulator_and_posterior
+from metaroll.envs.lookup.posteriors import posterior_name
+from metaroll.envs.lookup.registry import name_given
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import SnapshotError, UnknownNameError, named_as
 from metaroll.learners.base import MetaRLAlgorithm
@@ -31,6 +32,7 @@ from metaroll.option_names import GIVEN
 from metaroll.policies.actor import Actor
 from metaroll.policies.adapters import as_policy
 from metaroll.seeding import derive_seed
+from metaroll.training.algorithms import own_networks
 from metaroll.training.algorithms.algorithm import Algorithm
 from metaroll.training.algorithms.other_names import swapped_names, unknown_argument, unknown_attribute
 from metaroll.training.algorithms.others import is_row, name_of
@@ -73,6 +75,8 @@ def agent(
         tasks: Folder of a posterior (``metaroll infer``, ``Posterior.save``): learn in the simulator ``env`` with
             parameters that it has drawn.
         options: Options of ``metaroll train ALGO ENV`` with underscores: ``hidden_sizes=(64, 64)``, ``size="small"``.
+            ``policy`` is a network of your own, in place of the hidden layers of the policy: a ``torch.nn.Module``, a
+            class or function that makes one of an ``EnvSpec``, or ``"module:attribute"``.
 
     Raises:
         UnknownNameError: There is no such algorithm, environment or option; the message lists the nearest ones, and
@@ -88,12 +92,14 @@ def agent(
     if isinstance(env, str) and (swapped := swapped_names([algo, env], ALGORITHM_NAMES)):
         raise UnknownNameError(f"unknown algorithm {algo!r}; {swapped}")
     given = {"seed": seed, **options}
+    if options.get("policy") is not None:
+        given["policy"] = own_networks.name_given(options["policy"])
     if run_dir is not None:
         run_dir = check_path("run_dir", run_dir)
         run_folder.refuse_existing(run_dir)
     name = name_given(env)
     name = name if tasks is None else posterior_name(name, check_path("tasks", tasks))
-    return Agent._made(algo, name, given, run_dir)
+    return Agent._made(algo, EnvSource.of(name), given, run_dir)
 
 
 @understands()
@@ -102,6 +108,7 @@ def load(
     env: Any = None,
     *,
     algo: str | Algorithm | type[Any] | None = None,
+    policy: Any = None,
     from_epoch: int | str | None = None,
     trust: bool = False,
 ) -> Agent:
@@ -113,10 +120,12 @@ def load(
             itself, what makes one, or the name of one; its spaces must be those that the agent has learned in.
         algo: Name of the algorithm that it must be of; for an agent that was made with an ``Algorithm`` that its
             configuration cannot name (``given:...``) itself.
+        policy: The network, for an agent that was made with one that its configuration cannot name (``given:...``):
+            itself, or what makes it; its weights are those that were learned.
         from_epoch: The agent as it was after so many epochs, ``"best"`` (see ``KeepBest``) or ``"first"``; ``None``
             means the newest. Its ``learn`` goes on from there.
-        trust: Import the module of its environment (``module:attribute``), though this installation has not made the
-            run. What the folder itself holds is never executed.
+        trust: Import the modules that it names (``module:attribute``), though this installation has not made the run.
+            What the folder itself holds is never executed.
 
     Returns:
         The agent. The folder stays as it is: its ``learn`` goes on in a copy, in a folder of its own (``run_dir``).
@@ -143,10 +152,17 @@ def load(
         raise ValueError(f"{folder} holds an agent of {config['algo']!r}, expected {algo!r}: load it without algo")
     if env is not None:
         saved = config["env"]
-        simulator, at, posterior = saved.partition(AT)
-        config["env"] = name_given(env, simulator if is_given(simulator) else None) + at + posterior
+        simulator, posterior = simulator_and_posterior(saved)
+        named = name_given(env, simulator if is_given(simulator) else None)
+        config["env"] = f"{named}{AT}{posterior}" if posterior else named
         if config["env"] != saved:
             raise ValueError(f"{folder} holds an agent of {saved!r}, got env {config['env']!r}: load it without env")
+    if policy is not None:
+        saved = config["algorithm"].get("policy")
+        name = own_networks.name_given(policy, saved if own_networks.is_given(saved) else None)
+        if name != saved:
+            kind = "the usual networks" if saved is None else f"policy {saved!r}"
+            raise ValueError(f"{folder} holds an agent with {kind}, got policy {name!r}: load it without policy")
     if latest(folder) is None:
         raise SnapshotError(f"{folder} holds no snapshot: its run ended before the first, or kept none; learn anew")
     return Agent._of_run(config, folder, from_epoch, trust or env is not None)
@@ -193,11 +209,11 @@ class Agent(Actor):
         self._adapts = get_algorithm(config["algo"]).adapts
 
     @classmethod
-    def _made(cls, algo: str, env: str, options: Mapping[str, Any], run_dir: str | Path | None) -> Agent:
+    def _made(cls, algo: str, env: EnvSource, options: Mapping[str, Any], run_dir: str | Path | None) -> Agent:
         config = _resolved(algo, env, options)
         names = experiments.names_given(algo, [(GIVEN, options)])
         with named_as(names):
-            made = cls(config, experiments.build(config), options)
+            made = cls(config, experiments.build(config, env=env), options)
         made._wanted, made._names = None if run_dir is None else Path(run_dir), names
         return made
 
@@ -237,13 +253,13 @@ class Agent(Actor):
     @property
     def train_tasks(self) -> list[EnvUpdate]:
         """Tasks that it learns in, each is called to make its environment; none where these are drawn without end."""
-        tasks = experiments.split_tasks(self.config)[0]
+        tasks = experiments.split_tasks(self.config, self._experiment.source)[0]
         return list(tasks) if isinstance(tasks, list) else []
 
     @property
     def test_tasks(self) -> list[EnvUpdate]:
         """Tasks that are held out for evaluation: each is called to make its environment."""
-        return list(experiments.split_tasks(self.config)[1])
+        return list(experiments.split_tasks(self.config, self._experiment.source)[1])
 
     def __repr__(self) -> str:
         """One line: what it is, how much it has learned, where that is, and what comes next."""
@@ -304,10 +320,12 @@ class Agent(Actor):
                 check_whole(name, value)
         _check_callbacks(callbacks)
         console = make_console(quiet=not progress)
+        env = self._experiment.source
         settings: dict[str, Any] = {"callbacks": tuple(callbacks), "built": self._use, "env_steps": env_steps}
+        settings["env"] = env
         if self.run_dir is None:
-            config = _config_for(self.config, self._options, env_steps, epochs)
-            folder = self._wanted or _free_folder(config)
+            config = _config_for(self.config, env, self._options, env_steps, epochs)
+            folder = self._wanted or _free_folder(config, env)
             before = self._experiment
             try:
                 self._go(sessions.start, config, folder, console, settings)
@@ -328,9 +346,11 @@ class Agent(Actor):
         except BaseException:
             if latest(folder) is not None:  # the epoch that was interrupted never was
                 self._adopt(folder)
-                with sessions.restored_run(self.config, folder, trust=self._trust) as (_, experiment, _):
+                env = self._experiment.source
+                with sessions.restored_run(self.config, folder, trust=self._trust, env=env) as (_, experiment, _):
                     self._use(experiment)
-                console.print(_stopped_text(self.config["env"], folder), soft_wrap=True, markup=False)
+                policy = self.config["algorithm"].get("policy")
+                console.print(_stopped_text(env, policy, folder), soft_wrap=True, markup=False)
             raise
         self._adopt(folder)
 
@@ -377,7 +397,7 @@ class Agent(Actor):
     def _copy_of_run(self) -> Path:
         if self.run_dir is None:
             raise ValueError("there is no run to go on with")
-        folder = _free_folder(self.config)
+        folder = _free_folder(self.config, self._experiment.source)
         folder.parent.mkdir(parents=True, exist_ok=True)
         return move_folder(_copied(self.run_dir, temporary_path(folder), self._from_epoch), folder)
 
@@ -408,17 +428,18 @@ class Agent(Actor):
             RunExistsError: There is an ``evaluation.json`` of something else in ``out``.
         """
         console = make_console(quiet=not progress)
-        tasks = _tasks_of(self.config, num_tasks, changes, console)
+        env = self._experiment.source
+        tasks = _tasks_of(self.config, env, num_tasks, changes, console)
         folder = None if out is None else check_path("out", out)
         if folder is not None:
             run_folder.check_results_folder(folder)
-        with contextlib.closing(experiments.build_evaluator(self.config, tasks, **changes)) as evaluator:
+        with contextlib.closing(experiments.build_evaluator(self.config, env, tasks, **changes)) as evaluator:
             measured = sessions.measure(evaluator, self.algo, console, shots=[0] if folder is None else None)
             if folder is not None:
                 epoch = self._from_epoch or 0
                 if self.run_dir is not None and self._from_epoch is None:
                     epoch = latest(self.run_dir) or 0
-                sessions.write_evaluation(self.config, self.algo, evaluator, measured, epoch, folder)
+                sessions.write_evaluation(self.config, self._experiment, evaluator, measured, epoch, folder)
         return measured[0]
 
     # -- adapting ------------------------------------------------------------------------------------------------------
@@ -474,14 +495,14 @@ class Agent(Actor):
 
 
 def _config_for(
-    config: dict[str, Any], options: Mapping[str, Any], env_steps: float | None, epochs: int | None
+    config: dict[str, Any], env: EnvSource, options: Mapping[str, Any], env_steps: float | None, epochs: int | None
 ) -> dict[str, Any]:
     """The configuration of a run of that length; schedules that follow the epochs do so."""
     if env_steps is not None:
         epochs = get_algorithm(config["algo"]).work(config["algorithm"]).epochs_for(int(env_steps))
     if epochs is None:
         return config
-    return _resolved(config["algo"], config["env"], {**options, "epochs": epochs})
+    return _resolved(config["algo"], env, {**options, "epochs": epochs})
 
 
 def _config_further(
@@ -502,13 +523,13 @@ def _config_further(
 
 
 def _tasks_of(
-    config: Mapping[str, Any], num_tasks: int | None, changes: Mapping[str, Any], console: Any
+    config: Mapping[str, Any], env: EnvSource, num_tasks: int | None, changes: Mapping[str, Any], console: Any
 ) -> list[EnvUpdate]:
     """Held-out tasks of an evaluation, whose other arguments are ``changes``; very many episodes are said before."""
     if num_tasks is not None:
         check_whole("num_tasks", num_tasks)
     tell_of_many(console, experiments.episodes_of_evaluation(config, num_tasks, changes))
-    tasks = experiments.split_tasks(config, num_tasks)[1]
+    tasks = experiments.split_tasks(config, env, num_tasks)[1]
     if num_tasks is not None and not tasks:
         raise ValueError(f"num_tasks is for held-out tasks, and {config['env']} has none: use num_episodes")
     return tasks
@@ -525,7 +546,7 @@ def _check_callbacks(callbacks: Any) -> None:
             )
 
 
-def _resolved(algo: str, env: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def _resolved(algo: str, env: EnvSource, options: Mapping[str, Any]) -> dict[str, Any]:
     return experiments.resolve(algo, env, [(GIVEN, options)])
 
 
@@ -533,9 +554,9 @@ def _spec_of(experiment: experiments.Experiment) -> EnvSpec:
     return EnvSource.of(experiment.env).spec
 
 
-def _free_folder(config: Mapping[str, Any]) -> Path:
+def _free_folder(config: Mapping[str, Any], env: EnvSource) -> Path:
     """The usual folder of a run, with a number behind it where it is taken."""
-    usual = default_run_dir(config["algo"], config["env"], config["run"]["seed"])
+    usual = default_run_dir(config["algo"], env, config["run"]["seed"])
     others = (usual.with_name(f"{usual.name}-{number}") for number in itertools.count(2))
     return next(folder for folder in itertools.chain([usual], others) if not folder.exists())
 
@@ -555,12 +576,13 @@ def _copied(run: Path, folder: Path, epochs: int | None = None) -> Path:
         raise
 
 
-def _stopped_text(env: str, folder: Path) -> str:
+def _stopped_text(env: EnvSource, policy: str | None, folder: Path) -> str:
     """What is left of a run that was stopped, and how to go on."""
     done = load_snapshot(folder, "last").iteration
     if done == 0:
         return f"stopped before the first epoch was finished: nothing is learned yet; learn() goes on in {folder}"
-    load = f"metaroll.load({str(folder)!r}{', env=...' if is_given(env) else ''})"
+    asked = [", env=..." if env.known.is_given else "", ", policy=..." if own_networks.is_given(policy) else ""]
+    load = f"metaroll.load({str(folder)!r}{''.join(asked)})"
     epochs = f"{done} finished epoch{'' if done == 1 else 's'}"
     return (
         f"stopped; what was learned in {epochs} is in {folder}: learn() goes on, save(...) copies it, {load} reads it"

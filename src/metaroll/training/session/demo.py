@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.point.point_robot import go_to
 from metaroll.option_names import GIVEN
 from metaroll.policies.adapters import ScriptedPolicy
@@ -18,23 +19,25 @@ from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.session.experiments import build_evaluator, resolve, split_tasks
 from metaroll.types import EnvSpec
 
-__all__ = ["DEMO_VALUES", "compare_with_references", "demo_config", "final_evaluator", "floor_and_oracle"]
+__all__ = ["DEMO_ENV", "DEMO_VALUES", "compare_with_references", "demo_config", "final_evaluator", "floor_and_oracle"]
 
-DEMO_VALUES: Mapping[str, Any] = {**size_values("pearl", "point-robot", "small"), "num_test_tasks": 60}
+DEMO_ENV = "point-robot"
+"""Where it learns."""
+DEMO_VALUES: Mapping[str, Any] = {**size_values("pearl", DEMO_ENV, "small"), "num_test_tasks": 60}
 """What differs from the preset of point-robot: smaller numbers, learning rates to match, and more held-out tasks."""
 
 _FINAL_REPETITIONS = 4
 
 
-def demo_config(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration of the demo, with ``overrides`` from the command line."""
+def demo_config(overrides: Mapping[str, Any], env: str | EnvSource = DEMO_ENV) -> dict[str, Any]:
+    """The configuration of the demo in its environment, with ``overrides`` from the command line."""
     layers = [("the demo", DEMO_VALUES), (GIVEN, overrides)]
-    return resolve("pearl", "point-robot", layers, command="demo", size="small")
+    return resolve("pearl", env, layers, command="demo", size="small")
 
 
-def final_evaluator(config: Mapping[str, Any]) -> MetaEvaluator:
+def final_evaluator(config: Mapping[str, Any], env: EnvSource) -> MetaEvaluator:
     """Evaluator of the finished agent: the same protocol as in training, more repetitions."""
-    return build_evaluator(config, split_tasks(config)[1], repetitions=_FINAL_REPETITIONS)
+    return build_evaluator(config, env, split_tasks(config, env)[1], repetitions=_FINAL_REPETITIONS)
 
 
 def _to_origin(obs: np.ndarray, context: Mapping[str, np.ndarray]) -> np.ndarray:

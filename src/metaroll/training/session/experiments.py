@@ -21,17 +21,11 @@ from metaroll.configs.run import RunConfig
 from metaroll.configs.table import evaluation_config, run_options
 from metaroll.envs.base.task_family import USUAL_TEST_TASKS, USUAL_TRAIN_TASKS
 from metaroll.envs.lookup.name_hints import refuse_misread
-from metaroll.envs.lookup.registry import (
-    family_names,
-    get_family,
-    has_family,
-    is_entry_point,
-    is_varied,
-    refuse_alike,
-)
-from metaroll.envs.lookup.source import make_env
+from metaroll.envs.lookup.registry import family_names
+from metaroll.envs.lookup.source import EnvSource, make_env
 from metaroll.errors import FileKey, MetarollError, UsageError, named_as, option_name, option_text, said, unknown_name
 from metaroll.option_names import GIVEN, understood
+from metaroll.policies.own_body import has_own_body
 from metaroll.rollouts.configs import EngineConfig, check_address
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.rollouts.workers.pool import PoolTimeouts
@@ -61,7 +55,7 @@ from metaroll.training.store.loggers import (
     require_tensorboard,
     require_wandb,
 )
-from metaroll.training.store.run_folder import PLUGIN, kept_paths
+from metaroll.training.store.run_folder import NETWORK, PLUGIN, kept_paths
 from metaroll.training.store.snapshots import SnapshotConfig, Snapshotter
 from metaroll.types import EnvUpdate
 
@@ -143,23 +137,32 @@ def _check_device(name: str) -> None:
 
 
 class Experiment(NamedTuple):
-    """All parts of a run, ready to train."""
+    """All parts of a run, ready to train.
+
+    Attributes:
+        runner: Trains.
+        algo: The learner.
+        env: What the runner was set up with: ``source``, or one task of it.
+        evaluator: Evaluates.
+        source: What the configuration names as environment.
+    """
 
     runner: LocalRunner
     algo: Any
     env: Any
     evaluator: MetaEvaluator | PolicyEvaluator
+    source: EnvSource
 
 
-def check_names(algo: str, env: str) -> None:
+def check_names(algo: str, env: EnvSource) -> None:
     """Error with the nearest names if there is no such algorithm or environment."""
-    adapts = get_algorithm(algo).adapts
-    refuse_alike(env)
-    if adapts and not is_entry_point(env) and not has_family(env):
-        refuse_misread(env)
-        if env in gymnasium.registry:
+    adapts, known = get_algorithm(algo).adapts, env.known
+    known.refuse_alike()
+    if adapts and not known.is_entry_point and not known.has_family:
+        refuse_misread(env.name)
+        if env.name in gymnasium.registry:
             others = [name for name in ALGORITHM_NAMES if not get_algorithm(name).adapts]
-            family = f"TaskFamily.from_params({env!r}, {{constant: (low, high)}})"
+            family = f"TaskFamily.from_params({env.name!r}, {{constant: (low, high)}})"
             how = said(
                 f"Say what they are, family = metaroll.{family}, and take metaroll.agent({algo!r}, family)",
                 f"Say in a file my_env.py what they are, family = {family}, and train in my_env:family",
@@ -169,12 +172,12 @@ def check_names(algo: str, env: str) -> None:
                 f"{' or '.join(others)} in {env}, in all of them at once with "
                 + option_text("randomize_param", ["constant=LOW:HIGH"])
             )
-        raise unknown_name("environment", env, family_names())
+        raise unknown_name("environment", env.name, family_names())
 
 
 def resolve(
     algo: str,
-    env: str,
+    env: str | EnvSource,
     layers: Iterable[tuple[str, Mapping[str, Any]]] = (),
     command: str = "train",
     size: str | None = None,
@@ -187,13 +190,14 @@ def resolve(
 
     Args:
         algo: Name of the algorithm.
-        env: Name of the environment.
+        env: The environment, or its name.
         layers: ``(where, values)`` pairs, weakest first; ``where`` names the source in errors.
         command: What the run is started by.
         size: One of ``SIZES``; ``None`` takes that of the layers, else ``default_size``.
         kept: The layers are what a run has kept, which is taken as it is: options without effect are no error.
         final: Nothing is added to the layers: options that do not go together are an error.
     """
+    env = EnvSource.of(env)
     check_names(algo, env)
     description, options = get_algorithm(algo), run_options(algo)
     layers, names = _named(layers, options, kept)
@@ -201,17 +205,19 @@ def resolve(
     sizes = description.sizes(env)
     own = {name: value for name, value in sizes.items() if name in known and value is not None}
     size = _size_of(algo, env, layers) if size is None else size
-    sized = {"size": size, **_fitting(env, size_values(algo, env, size))}
-    ours = [("the environment", own), ("the preset", preset(algo, env)), ("the size", sized)]
+    sized = {"size": size, **_fitting(env, size_values(algo, env.name, size))}
+    ours = [("the environment", own), ("the preset", preset(algo, env.name)), ("the size", sized)]
     with named_as(names):
         values = _settled(algo, env, ours, layers, kept) | {"size": size}
         if final:
             check_machine(parts_of(RunConfig, values))
             for kind in (*description.configs, evaluation_config(algo)):
                 parts_of(kind, values)
-    sections: dict[str, Any] = {"command": command, "algo": algo, "env": env}
+    sections: dict[str, Any] = {"command": command, "algo": algo, "env": env.name}
     if is_other(algo):
         sections[PLUGIN] = origin(algo)
+    if values.get("policy") is not None:
+        sections[NETWORK] = origin(values["policy"])
     for option in options:
         sections.setdefault(option.section, {})[option.name] = values[option.name]
     return sections
@@ -219,13 +225,13 @@ def resolve(
 
 def _settled(
     algo: str,
-    env: str,
+    env: EnvSource,
     ours: Iterable[tuple[str, Mapping[str, Any]]],
     layers: Sequence[tuple[str, Mapping[str, Any]]],
     kept: bool,
 ) -> dict[str, Any]:
     """A value for each option, from what is usual (``ours``) and what was given: none is missing, none is idle."""
-    description, options, tuned = get_algorithm(algo), run_options(algo), preset(algo, env)
+    description, options, tuned = get_algorithm(algo), run_options(algo), preset(algo, env.name)
     values, usual = merge_layers(options, [*ours, *layers]), merge_layers(options, ours)
     for name in description.follows_epochs:
         if name in tuned and not any(name in layer for _, layer in layers):
@@ -234,19 +240,19 @@ def _settled(
     asked = set() if kept else {name for where, layer in layers if not isinstance(where, RunFile) for name in layer}
     values |= evaluation_config(algo).settled(values, asked)
     idle = {**unused(options, values), **description.idle(env, values)}
-    at_work = {option_name(option.name) for option in options if option.name not in idle}
     for option in options:
         name, why = option.name, idle.get(option.name)
+        if why is None or name not in asked or values[name] in (option.default, usual[name]):
+            continue
         # One name may have set several options, of which some count: learning_rate, of a SAC with a fixed temperature.
-        is_idle = why is not None and option_name(name) not in at_work
-        if is_idle and name in asked and values[name] not in (option.default, usual[name]):
+        if option_name(name) not in {option_name(other.name) for other in options if other.name not in idle}:
             raise ValueError(f"{option_text(name, values[name])} has no effect: {why}")
     missing = [option for option in options if values[option.name] is MISSING]
     if missing:
         flags = ", ".join(option_text(option.name) for option in missing)
         how = said("", " by flag or with --config FILE")
         raise ValueError(f"{algo} in {env} has no default for {flags}: give a value{how}")
-    if is_varied(env) and any(where == GIVEN and layer.get("randomize") == "default" for where, layer in layers):
+    if env.is_varied and any(where == GIVEN and layer.get("randomize") == "default" for where, layer in layers):
         asked_for = option_text("randomize", "default")
         raise ValueError(f"{asked_for} is not for {env}, a family of tasks that draws its own: leave it out")
     require_at_least({option_name(name): values[name] for name in _NUMBERS_OF_TASKS if name in values}, 1)
@@ -284,7 +290,7 @@ def _as_given(where: str, given: Mapping[str, Any], name: str) -> str:
     return FileKey(name, where) if name in given and where != GIVEN else name
 
 
-def _size_of(algo: str, env: str, layers: Sequence[tuple[str, Mapping[str, Any]]]) -> str | None:
+def _size_of(algo: str, env: EnvSource, layers: Sequence[tuple[str, Mapping[str, Any]]]) -> str | None:
     """The size that the strongest of ``layers`` names, else the usual one."""
     for where, layer in reversed(layers):
         if "size" in layer:
@@ -293,21 +299,21 @@ def _size_of(algo: str, env: str, layers: Sequence[tuple[str, Mapping[str, Any]]
                 name = option_name("size") if where == GIVEN else f"size in {where}"
                 raise ValueError(f"{name} must be one of {', '.join(SIZES)}, got {size!r}")
             return size
-    return default_size(algo, env, own=is_entry_point(env))
+    return default_size(algo, env.name, own=env.known.is_entry_point)
 
 
-def _fitting(env: str, values: Mapping[str, Any]) -> dict[str, Any]:
+def _fitting(env: EnvSource, values: Mapping[str, Any]) -> dict[str, Any]:
     """``values`` of a size, without those that the family says itself.
 
     These are numbers of tasks, where it has fewer, says how many, or has long episodes; and repetitions, where its
     tasks are all there are.
     """
-    if is_varied(env) and get_family(env).all_tasks:
+    if env.is_varied and env.family.all_tasks:
         values = {name: value for name, value in values.items() if name != "repetitions"}
     train, test = (values.get(name) for name in _NUMBERS_OF_TASKS)
     if train is None and test is None:
         return dict(values)
-    family = get_family(env)
+    family = env.family
     usual = (family.num_train_tasks, family.num_test_tasks) == (USUAL_TRAIN_TASKS, USUAL_TEST_TASKS)
     usual = usual and (family.horizon or 0) <= _LONG_EPISODE
     with contextlib.suppress(ValueError):
@@ -316,12 +322,12 @@ def _fitting(env: str, values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name not in _NUMBERS_OF_TASKS}
 
 
-def split_tasks(config: Mapping[str, Any], num_test: int | None = None) -> tuple[Any, list[EnvUpdate]]:
+def split_tasks(config: Mapping[str, Any], env: EnvSource, num_test: int | None = None) -> tuple[Any, list[EnvUpdate]]:
     """Training and held-out tasks of a configuration; ``num_test`` asks for another number of held-out ones.
 
     Without any the algorithm learns in, and is evaluated on, the nominal environment: then the first is ``None``.
     """
-    return get_algorithm(config["algo"]).tasks(BuildOptions.of(config), num_test)
+    return get_algorithm(config["algo"]).tasks(BuildOptions.of(config, env), num_test)
 
 
 def episodes_of_evaluation(config: Mapping[str, Any], num_tasks: int | None, changes: Mapping[str, Any]) -> int:
@@ -341,29 +347,36 @@ def episodes_of_evaluation(config: Mapping[str, Any], num_tasks: int | None, cha
     return numbers[0] * numbers[1] * sum(each)
 
 
-def tested_on_training(config: Mapping[str, Any]) -> bool:
+def tested_on_training(env: EnvSource) -> bool:
     """Whether the test tasks are training tasks, as the family was published."""
-    return is_varied(config["env"]) and get_family(config["env"]).same_tasks
+    return env.is_varied and env.family.same_tasks
 
 
-def build(config: Mapping[str, Any], run_dir: Path | None = None, callbacks: Sequence[Any] = ()) -> Experiment:
+def build(
+    config: Mapping[str, Any],
+    run_dir: Path | None = None,
+    callbacks: Sequence[Any] = (),
+    env: EnvSource | None = None,
+) -> Experiment:
     """Algorithm, environment, evaluator and runner of ``config``; nothing is written before training starts.
 
     Args:
         config: A configuration from ``resolve``.
         run_dir: Folder of the run; ``None`` writes nothing.
         callbacks: Objects that the runner tells about epochs and evaluations.
+        env: What the configuration names as environment, where the caller has it.
     """
+    source = EnvSource.of(config["env"]) if env is None else env
     if config["algorithm"].get("max_steps", 0) is None:  # not in resolve, which also tells defaults for --help
         limit = option_text("max_steps", 200)
         raise ValueError(f"{config['env']} has no time limit: give one, {limit} say")
-    train_tasks, test_tasks = split_tasks(config)
-    description, given = get_algorithm(config["algo"]), BuildOptions.of(config)
-    env = description.environment(given, train_tasks)
-    _check_reward_keys(config, env)
+    train_tasks, test_tasks = split_tasks(config, source)
+    description, given = get_algorithm(config["algo"]), BuildOptions.of(config, source)
+    learned_in = description.environment(given, train_tasks)
+    _check_reward_keys(config, learned_in)
     _check_evaluations(config)
     algo = _built(description, given, train_tasks, test_tasks)
-    evaluator = build_evaluator(config, test_tasks)
+    evaluator = build_evaluator(config, source, test_tasks)
     run = config["run"]
     if run["transport"] == "ray":
         check_cluster(run["ray_address"])
@@ -380,8 +393,8 @@ def build(config: Mapping[str, Any], run_dir: Path | None = None, callbacks: Seq
         timeouts=PoolTimeouts(step_s=run["step_timeout"], reset_s=run["reset_timeout"]),
         loggers=loggers if run_dir else (),
     )
-    runner.setup(algo, env)
-    return Experiment(runner, algo, env, evaluator)
+    runner.setup(algo, learned_in)
+    return Experiment(runner, algo, learned_in, evaluator, source)
 
 
 def _check_evaluations(config: Mapping[str, Any]) -> None:
@@ -415,6 +428,9 @@ def _built(description: Algorithm, given: BuildOptions, train: Any, test: Sequen
             raise
         name = option_name("hidden_sizes")
         raise ValueError(f"the networks do not fit into memory, take smaller {name}: {sizes}") from error
+    if given.values.get("policy") is not None and not has_own_body(algo.policy):
+        name = option_name("policy")
+        raise ValueError(f"{name} is not for {description.name}, which makes its networks itself: leave it out")
     rows = description.largest_batch(given.values)
     needed = _BYTES_PER_UNIT * rows * sum(itertools.chain(*sizes.values()))
     if needed > most:
@@ -471,19 +487,24 @@ def torch_threads(wanted: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def build_evaluator(config: Mapping[str, Any], test_tasks: Sequence[EnvUpdate], **changes: Any) -> Any:
-    """The evaluator of ``config`` on ``test_tasks``; ``changes`` replace its settings and keywords."""
+def build_evaluator(
+    config: Mapping[str, Any], source: EnvSource, test_tasks: Sequence[EnvUpdate], **changes: Any
+) -> Any:
+    """The evaluator of ``config`` on ``test_tasks`` of an environment.
+
+    ``changes`` replace its settings and keywords.
+    """
     keywords: dict[str, Any] = {
         "test_task_sampler": FixedTaskSampler(test_tasks) if test_tasks else None,
         "max_steps": config["algorithm"]["max_steps"],
         "num_test_tasks": len(test_tasks) or None,
         "seed": derive_seed("evaluation", config["run"]["seed"]),
-        "allow_overlap": tested_on_training(config),
+        "allow_overlap": tested_on_training(source),
     }
     description = get_algorithm(config["algo"])
     if description.adapts:
-        keywords["all_tasks"] = is_varied(config["env"]) and get_family(config["env"]).all_tasks
+        keywords["all_tasks"] = source.is_varied and source.family.all_tasks
     else:
-        keywords["env"] = test_tasks[0] if test_tasks and is_varied(config["env"]) else config["env"]
+        keywords["env"] = test_tasks[0] if test_tasks and source.is_varied else source
     settings: Any = parts_of(evaluation_config(config["algo"]), config["evaluation"])
     return description.evaluator(settings, **{**keywords, **changes})

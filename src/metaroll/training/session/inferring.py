@@ -71,7 +71,7 @@ def usual_prior(env: Any, params: Sequence[str] = ()) -> Prior:
         return as_prior(ranges)
     source.close(source.make())  # where there is no such environment, that is the error
     try:
-        names = default_randomizer(env, generator=0).names
+        names = default_randomizer(source, generator=0).names
     except ValueError as error:
         how = option_text("param", ["NAME=LOW:HIGH"])
         raise ValueError(f"{env} has no usual ranges of parameters: say which are unknown, {how}") from error

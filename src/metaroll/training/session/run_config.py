@@ -5,17 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from metaroll.config import RunFile, options_of
 from metaroll.configs.run import RunConfig
 from metaroll.configs.table import current_names, is_known, run_options
 from metaroll.data.doors.yaml_files import read_yaml
-from metaroll.envs.lookup.posteriors import AT
 from metaroll.errors import SnapshotError, command_text, option_text
 from metaroll.training.store import run_folder
 from metaroll.training.store.ownership import SIGNATURE
-from metaroll.training.store.run_folder import CONFIG_FILE, CONFIG_FORMAT, CONFIG_SECTIONS, GROUP_FILE, PLUGIN
+from metaroll.training.store.run_folder import (
+    CONFIG_FILE,
+    CONFIG_FORMAT,
+    CONFIG_SECTIONS,
+    GROUP_FILE,
+    NETWORK,
+    PLUGIN,
+)
+
+if TYPE_CHECKING:
+    from metaroll.envs.lookup.source import EnvSource
 
 __all__ = [
     "SeedGroup",
@@ -28,23 +37,23 @@ __all__ = [
     "same_request",
 ]
 
-_NOT_OPTIONS = ("metaroll_run", "command", "versions", "algo", "env", "seeds", "jobs", PLUGIN, SIGNATURE)
-_OF_RUNS = ("command", "versions", PLUGIN, SIGNATURE)
+_NOT_OPTIONS = ("metaroll_run", "command", "versions", "algo", "env", "seeds", "jobs", PLUGIN, NETWORK, SIGNATURE)
+_OF_RUNS = ("command", "versions", PLUGIN, NETWORK, SIGNATURE)
 """Entries that a run writes, and nobody else."""
 # What a run may change when it goes on; all else of these sections decides what its snapshots hold.
 _CHANGEABLE = ("evaluate_every", "memory_limit", "lr_decay_epochs")
 _LASTING_RUN_OPTIONS = ("seed", "task_seed", "held_out", "hidden_sizes", "init")
 
 
-def default_run_dir(algo: str, env: str, seed: int, last_seed: int | None = None) -> Path:
+def default_run_dir(algo: str, env: EnvSource, seed: int, last_seed: int | None = None) -> Path:
     """``runs/<algo>-<env>-<seed>``, or ``runs/<algo>-<env>-seeds-<first>-<last>`` for a group, in the current folder.
 
     ``metaroll/Pendulum-v0``, ``module:name`` and ``sim@folder`` (of which the last folder counts) get dashes.
     """
-    env, at, folder = env.partition(AT)
-    env += at and f"-{Path(folder).name}"
+    simulator, folder = env.known.parts
+    name = simulator + (folder and f"-{Path(folder).name}")
     seeds = f"{seed}" if last_seed is None else f"seeds-{seed}-{last_seed}"
-    return Path("runs") / f"{algo}-{env}-{seeds}".replace("/", "-").replace(":", "-")
+    return Path("runs") / f"{algo}-{name}-{seeds}".replace("/", "-").replace(":", "-")
 
 
 def flat_values(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,15 +14,7 @@ from rich.console import Console
 from metaroll.data.folders.kinds import RUN
 from metaroll.data.folders.taking import take, take_new
 from metaroll.diagnostics.task_checks import tasks_do_not_differ
-from metaroll.envs.lookup.registry import (
-    get_family,
-    has_family,
-    id_of_given,
-    is_entry_point,
-    is_given,
-    is_varied,
-    newest_version,
-)
+from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import (
     DivergedError,
     RolloutError,
@@ -83,6 +75,7 @@ def start(
     callbacks: Sequence[Any] = (),
     built: Callable[[experiments.Experiment], None] | None = None,
     env_steps: int | None = None,
+    env: EnvSource | None = None,
 ) -> dict[str, Any]:
     """Train a new run in ``folder``, and return its summary.
 
@@ -96,18 +89,19 @@ def start(
         callbacks: Objects that the runner tells of epochs and evaluations, beside the display.
         built: Called with what will be trained, before training.
         env_steps: Environment steps to take at least: epochs are added until they are taken.
+        env: What the configuration names as environment, where the caller has it.
     """
     is_demo = config["command"] == "demo" and not again
     if is_demo and _goes_on(config, folder):
         console.print(f"the demo in {escape(str(folder))} was stopped: it goes on", soft_wrap=True)
         kept = changed(run_folder.read_config(folder), {"num_workers": config["run"]["num_workers"]})
-        return continue_run(kept, folder, console, callbacks=callbacks, built=built, env_steps=env_steps)
+        return continue_run(kept, folder, console, callbacks=callbacks, built=built, env_steps=env_steps, env=env)
     config = experiments.with_torch_threads(config)
     with contextlib.ExitStack() as stack:
         with blame_input():  # all of it before the first file of an earlier run is touched
             display = _display(config, console)
             goal = StepGoal(env_steps, config, folder, display)
-            experiment = experiments.build(config, folder, callbacks=(goal, display, *callbacks))
+            experiment = experiments.build(config, folder, (goal, display, *callbacks), env)
             split = _split_of(config, experiment.algo, experiment.evaluator)
             if is_demo:
                 held, earlier = take_new(folder, RUN, lambda: run_folder.refuse_foreign(folder, "demo"))
@@ -124,7 +118,7 @@ def start(
         stack.enter_context(_training(config, folder, experiment))
         if built is not None:
             built(experiment)
-        _announce(config, experiment.algo, folder, console, split)
+        _announce(config, experiment, folder, console, split)
         with display:
             display.expect(experiment.algo.update_seconds)
             experiment.runner.train(n_epochs=config["run"]["epochs"])
@@ -141,17 +135,19 @@ def continue_run(
     built: Callable[[experiments.Experiment], None] | None = None,
     env_steps: int | None = None,
     trust: bool = False,
+    env: EnvSource | None = None,
 ) -> dict[str, Any]:
     """Continue the run in ``folder`` from a snapshot; one that was killed before the first starts anew.
 
-    ``callbacks``, ``built`` and ``env_steps``, which count from the snapshot, are those of ``start``, ``trust`` that of
-    ``check_run``.
+    ``callbacks``, ``built`` and ``env_steps``, which count from the snapshot, and ``env`` are those of ``start``,
+    ``trust`` that of ``check_run``.
     """
     run_folder.check_links(folder)
-    config = _checked(config, folder, from_epoch, trust)
+    config, env = _checked(config, folder, from_epoch, trust, env)
     begun = any((folder / name).exists() for name in ("metrics.jsonl", run_folder.SUMMARY_FILE))
     if from_epoch is None and latest(folder) is None and not begun:
-        return start(config, folder, console, again=True, callbacks=callbacks, built=built, env_steps=env_steps)
+        told = {"callbacks": callbacks, "built": built, "env_steps": env_steps, "env": env}
+        return start(config, folder, console, again=True, **told)
     with contextlib.ExitStack() as stack:
         with blame_input():
             display = _display(config, console)
@@ -164,7 +160,7 @@ def continue_run(
             if epochs < done:
                 name = option_name("epochs")
                 raise UsageError(f"{name} must be at least {done}, the number of finished epochs, got {epochs}")
-            experiment = experiments.build(config, folder, callbacks=(goal, display, *callbacks))
+            experiment = experiments.build(config, folder, (goal, display, *callbacks), env)
         stack.enter_context(_training(config, folder, experiment))
         with blame_input():
             experiment.runner.restore(folder, done)
@@ -185,7 +181,7 @@ def continue_run(
             console.print(f"resuming {name} with epoch {done + 1} of {epochs}{inside}", soft_wrap=True)
             if not snapshot.has_buffers and experiment.algo.buffers_state_dict(copy=False) is not None:
                 console.print("its replay buffer is empty: only the newest snapshot of a run keeps one", soft_wrap=True)
-            _show_notes(config, console)
+            _show_notes(config, env, console)
         goal.go_on_from(done, experiment.runner.total_env_steps)
         display.start_from(done, experiment.runner.total_env_steps, _seconds_so_far(folder, done))
         with display:
@@ -222,14 +218,14 @@ def evaluate_run(
         config, experiment, epoch = stack.enter_context(restored_run(config, folder, from_epoch, trust))
         with blame_input():
             tell_of_many(console, experiments.episodes_of_evaluation(config, num_tasks, changes))
-            _, test_tasks = experiments.split_tasks(config, num_tasks)
+            _, test_tasks = experiments.split_tasks(config, experiment.source, num_tasks)
             if num_tasks is not None and not test_tasks:
                 raise UsageError(
                     f"{option_name('num_tasks')} is for runs with held-out tasks; this one has none, only "
                     f"{config['env']} itself: ask for more episodes with --episodes N instead"
                 )
             evaluator = stack.enter_context(
-                contextlib.closing(experiments.build_evaluator(config, test_tasks, **changes))
+                contextlib.closing(experiments.build_evaluator(config, experiment.source, test_tasks, **changes))
             )
             _split_of(config, experiment.algo, evaluator)
         if epoch == 0:
@@ -237,7 +233,7 @@ def evaluate_run(
                 "[yellow]this agent is untrained: the run has not finished its first epoch[/]", soft_wrap=True
             )
         result, study = measure(evaluator, experiment.algo, console)
-        summary = write_evaluation(config, experiment.algo, evaluator, (result, study), epoch, out)
+        summary = write_evaluation(config, experiment, evaluator, (result, study), epoch, out)
     if study is not None:
         show_study(console, study, success_values(study.result, first=_FINISH_FIRST))
     pictures = draw_pictures(out / "evaluation.png", result, console, study=study)
@@ -265,7 +261,7 @@ def measure(
 
 def write_evaluation(
     config: Mapping[str, Any],
-    algo: Any,
+    experiment: experiments.Experiment,
     evaluator: MetaEvaluator | PolicyEvaluator,
     measured: tuple[EvaluationResult | PolicyEvaluation, AdaptationStudy | None],
     epoch: int,
@@ -275,8 +271,8 @@ def write_evaluation(
     result, study = measured
     success = {} if study is None else success_values(study.result, first=_FINISH_FIRST)
     more = {} if study is None else {**study.to_dict(), **success}
-    split = _split_of(config, algo, evaluator)
-    summary = _summary(config, result, split, epoch=epoch, protocol=evaluator.protocol(algo), **more)
+    split, protocol = _split_of(config, experiment.algo, evaluator), evaluator.protocol(experiment.algo)
+    summary = _summary(config, experiment.source, result, split, epoch=epoch, protocol=protocol, **more)
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / run_folder.EVALUATION_FILE, summary)
     return summary
@@ -284,16 +280,20 @@ def write_evaluation(
 
 @contextlib.contextmanager
 def restored_run(
-    config: Mapping[str, Any], folder: Path, from_epoch: int | str | None = None, trust: bool = False
+    config: Mapping[str, Any],
+    folder: Path,
+    from_epoch: int | str | None = None,
+    trust: bool = False,
+    env: EnvSource | None = None,
 ) -> Iterator[tuple[dict[str, Any], experiments.Experiment, int]]:
     """The checked configuration, the experiment as a snapshot in ``folder`` has it, and its number of epochs.
 
     The run perhaps is training still, and then replaces its snapshot (the best one, too) by a newer one. ``trust`` is
-    that of ``check_run``.
+    that of ``check_run``, ``env`` that of ``start``.
     """
-    checked = _checked(config, folder, from_epoch, trust)
+    checked, env = _checked(config, folder, from_epoch, trust, env)
     with blame_input():
-        experiment = experiments.build(checked)
+        experiment = experiments.build(checked, env=env)
     with contextlib.closing(experiment.runner), experiments.torch_threads(checked["run"]["torch_threads"]):
         epoch = None
         while epoch is None:
@@ -322,18 +322,27 @@ def _goes_on(config: Mapping[str, Any], folder: Path) -> bool:
         return False
 
 
-def _checked(config: Mapping[str, Any], folder: Path, from_epoch: int | str | None, trust: bool) -> dict[str, Any]:
-    """The configuration in ``folder``, checked value by value; first of all whether its environment may be imported."""
+def _checked(
+    config: Mapping[str, Any], folder: Path, from_epoch: int | str | None, trust: bool, env: EnvSource | None
+) -> tuple[dict[str, Any], EnvSource]:
+    """The configuration in ``folder``, checked value by value, and its environment (``env``, where that is known).
+
+    First of all it is checked whether the environment may be imported.
+    """
     with blame_input():
         check_run(config, folder, trust, from_epoch)
-        if (news := differs(config["algo"], run_folder.read_config(folder).get(run_folder.PLUGIN))) != "":
-            warnings.warn(f"{folder}: {news}", stacklevel=frames_of_ours())
+        written = run_folder.read_config(folder)
+        network = config["algorithm"].get("policy")
+        for name, entry in ((config["algo"], run_folder.PLUGIN), (network, run_folder.NETWORK)):
+            if name is not None and (news := differs(name, written.get(entry))) != "":
+                warnings.warn(f"{folder}: {news}", stacklevel=frames_of_ours())
         # Runs of older versions name no size: they were of none that has a name now. Nor how tasks were held out.
         older = {"size": None, "held_out": "after_training"}
         values, kept = flat_values(config), flat_values(run_folder.read_config(folder))
         changes = {name: value for name, value in values.items() if name not in kept or kept[name] != value}
         layers = [(str(folder / run_folder.CONFIG_FILE), {**older, **values}), (GIVEN, changes)]
-        return experiments.resolve(config["algo"], config["env"], layers, config.get("command", "train"), kept=True)
+        env = EnvSource.of(config["env"]) if env is None else env
+        return experiments.resolve(config["algo"], env, layers, config.get("command", "train"), kept=True), env
 
 
 def _check_snapshot(config: Mapping[str, Any], folder: Path, from_epoch: int | str | None) -> Snapshot:
@@ -369,19 +378,25 @@ def _display(config: Mapping[str, Any], console: Console) -> TrainingDisplay:
     return TrainingDisplay(console, title, config["run"]["epochs"], updates, adapts=description.adapts, amounts=amounts)
 
 
-def _announce(config: Mapping[str, Any], algo: Any, folder: Path, console: Console, split: SplitReport | None) -> None:
-    name, algorithm = config["env"], config["algorithm"]
-    amount = get_algorithm(config["algo"]).amount(algo, algorithm)
-    _show_notes(config, console)
+def _announce(
+    config: Mapping[str, Any],
+    experiment: experiments.Experiment,
+    folder: Path,
+    console: Console,
+    split: SplitReport | None,
+) -> None:
+    env, name, algorithm = experiment.source, config["env"], config["algorithm"]
+    amount = get_algorithm(config["algo"]).amount(experiment.algo, algorithm)
+    _show_notes(config, env, console)
     if split is None and get_algorithm(config["algo"]).adapts:
         what = f"new training tasks in every epoch, {algorithm['num_test_tasks']} held-out tasks"
         returns, amount = "on held-out tasks, before adaptation -> after it", f"; {amount}"
     elif split is None:
         what, num_tasks = amount, algorithm["num_test_tasks"]
-        kind = "of the training" if experiments.tested_on_training(config) else "held-out"
+        kind = "of the training" if experiments.tested_on_training(env) else "held-out"
         where = f"{num_tasks} {kind} tasks" if num_tasks else "the nominal environment"
         draws = algorithm["randomize"] != "none" or bool(algorithm.get("randomize_param"))
-        where = "held-out domain parameters" if draws and not is_varied(name) else where
+        where = "held-out domain parameters" if draws and not env.is_varied else where
         returns, amount = f"in training, and by the deterministic policy in {where}", ""
     else:
         what, where, amount = str(split), "held-out tasks", f"; {amount}"
@@ -391,30 +406,30 @@ def _announce(config: Mapping[str, Any], algo: Any, folder: Path, console: Conso
             where = "test tasks"
         returns = f"on {where}, before adaptation -> after it"
     console.print(
-        f"{config['algo']} on {name}: {what}\n{escape(size_text(config))}\nrun folder {escape(str(folder))}{amount}\n"
+        f"{config['algo']} on {name}: {what}\n{escape(size_text(config, env))}\n"
+        f"run folder {escape(str(folder))}{amount}\n"
         f"return: {returns} [95 % interval]\n",
         soft_wrap=True,
     )
-    if is_entry_point(name) and has_family(name):  # tasks of our own families are known to differ
-        finding = tasks_do_not_differ(get_family(name), config["run"]["seed"])
+    if env.known.is_entry_point and env.known.has_family:  # tasks of our own families are known to differ
+        finding = tasks_do_not_differ(env.family, config["run"]["seed"])
         if finding is not None:
             text = f"[yellow]the tasks of {escape(name)} do not differ:[/] {escape(finding)}"
             console.print(f"{text}; `{escape(command_text('check', name))}` looks closer\n", soft_wrap=True)
 
 
-def _show_notes(config: Mapping[str, Any], console: Console) -> None:
+def _show_notes(config: Mapping[str, Any], env: EnvSource, console: Console) -> None:
     """What a user should know of the algorithm before training."""
-    own = get_algorithm(config["algo"]).notes(BuildOptions.of(config), config["run"]["epochs"])
-    for note in [*_preset_missed(config), *own]:
+    own = get_algorithm(config["algo"]).notes(BuildOptions.of(config, env), config["run"]["epochs"])
+    for note in [*_preset_missed(config["algo"], env), *own]:
         console.print(f"[yellow]{escape(note)}[/]", soft_wrap=True)
 
 
-def _preset_missed(config: Mapping[str, Any]) -> list[str]:
+def _preset_missed(algo: str, env: EnvSource) -> list[str]:
     """That there is a preset, where the environment was not given by the name of which that is."""
-    algo, env = config["algo"], config["env"]
-    found, why = id_of_given(env), "since an environment was given rather than its id"
-    if found is None and not is_given(env):
-        found, why = newest_version(env), f"since {env!r} is an id without its version"
+    found, why = env.known.id_of_given, "since an environment was given rather than its id"
+    if found is None and not env.known.is_given:
+        found, why = env.known.newest_version, f"since {env.name!r} is an id without its version"
     if found not in preset_names(algo):
         return []
     how = said(f"metaroll.agent({algo!r}, {found!r})", f"`{command_text('train', algo, found)}`")
@@ -460,10 +475,12 @@ def _command_anew(config: Mapping[str, Any], folder: Path, lower: Mapping[str, f
     return command_text("train", config["algo"], config["env"], "--config", kept, *changed)
 
 
-def _summary(config: Mapping[str, Any], result: Any, split: SplitReport | None, **more: Any) -> dict[str, Any]:
+def _summary(
+    config: Mapping[str, Any], env: EnvSource, result: Any, split: SplitReport | None, **more: Any
+) -> dict[str, Any]:
     """What is written of an evaluation, beside ``more``."""
     head = {"algo": config["algo"], "env": config["env"], "seed": config["run"]["seed"]}
-    kind = "training" if experiments.tested_on_training(config) else "held-out"
+    kind = "training" if experiments.tested_on_training(env) else "held-out"
     tasks: dict[str, Any] = {"tested_on": kind} if any(task is not None for task in result.tasks) else {}
     tasks |= {} if split is None else {"task_split": split.to_dict()}
     return {
@@ -486,7 +503,7 @@ def _finish(
     """Evaluate the finished agent, write ``summary.json`` and the pictures, and say what was learned."""
     epochs, more = config["run"]["epochs"], {}
     result, is_demo = display.result_of(epochs), config["command"] == "demo"
-    evaluator: Any = demo.final_evaluator(config) if is_demo else experiment.evaluator
+    evaluator: Any = demo.final_evaluator(config, experiment.source) if is_demo else experiment.evaluator
     with contextlib.closing(evaluator):
         if isinstance(evaluator, MetaEvaluator):
             with EvaluationDisplay(console) as told:
@@ -512,7 +529,7 @@ def _finish(
         console.print(f"{found}: {how} takes that one", markup=False)
     steps, seconds = int(experiment.runner.total_env_steps), round(display.seconds, 2)
     more = {**more, "protocol": evaluator.protocol(experiment.algo), "env_steps": steps, "seconds": seconds}
-    summary = _summary(config, result, split, epochs=epochs, **more)
+    summary = _summary(config, experiment.source, result, split, epochs=epochs, **more)
     write_json(folder / run_folder.SUMMARY_FILE, summary)
     pictures = draw_pictures(folder / "adaptation_curve.png", result, console, more, folder)
     evaluates = f"{said('agent.evaluate(), or ', '')}{command_text('evaluate', folder)}"

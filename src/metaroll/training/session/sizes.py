@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import option_text
 from metaroll.training.algorithms.registry import get_algorithm, publication
 from metaroll.training.session.experiments import tested_on_training
@@ -12,20 +13,20 @@ from metaroll.training.session.experiments import tested_on_training
 __all__ = ["size_text"]
 
 
-def size_text(config: Mapping[str, Any]) -> str:
+def size_text(config: Mapping[str, Any], env: EnvSource) -> str:
     """The size of a run, its epochs, steps, updates, tasks and networks, and how to ask for a smaller run.
 
     Args:
         config: A configuration from ``experiments.resolve``.
+        env: What it names as environment.
     """
     algo, run, algorithm = config["algo"], config["run"], config["algorithm"]
-    size = run["size"]
-    env = config["env"]
-    title = {None: f"preset of {env}", "paper": f"size paper ({publication(algo, env)})"}.get(size, f"size {size}")
+    size, name = run["size"], env.name
+    title = {None: f"preset of {name}", "paper": f"size paper ({publication(algo, name)})"}.get(size, f"size {size}")
     parts = [f"{title}: {_epochs(config)}"]
     tasks = [algorithm.get(f"num_{side}_tasks") for side in ("train", "test")]
     if tasks[0] is not None:
-        held_out = f"training tasks, {tasks[1]} of which test it" if tested_on_training(config) else ""
+        held_out = f"training tasks, {tasks[1]} of which test it" if tested_on_training(env) else ""
         parts.append(f"{tasks[0]} {held_out or f'training and {tasks[1]} held-out tasks'}")
     networks = {"hidden_sizes": run["hidden_sizes"]}
     networks |= {name: value for name, value in algorithm.items() if name.endswith("hidden_sizes")}

@@ -12,14 +12,12 @@ from typing import Any
 import gymnasium
 
 from metaroll.envs.base.constructors import env_names
-from metaroll.envs.lookup.posteriors import AT
-from metaroll.envs.lookup.registry import is_given
-from metaroll.envs.metaworld.families import PREFIX
+from metaroll.envs.base.names import BENCHMARK, is_given, module_of, simulator_and_posterior
 from metaroll.errors import SnapshotError, UntrustedRunError, option_text, said
 from metaroll.own_code import forbid, lies_in, module_files
 from metaroll.training.display.consoles import escape, make_console
 from metaroll.training.session.run_config import check_same_run
-from metaroll.training.store.ownership import address_of, algorithm_module, is_own, module_of
+from metaroll.training.store.ownership import address_of, algorithm_module, is_own, network_of
 from metaroll.training.store.run_folder import read_config
 from metaroll.training.store.snapshots import latest, load_snapshot
 
@@ -34,8 +32,8 @@ def check_run(
     Args:
         config: Its configuration.
         folder: Folder of the run.
-        trust: Import the module of its environment, and connect to its cluster, though this installation has not made
-            the run.
+        trust: Import the modules that it names, and connect to its cluster, though this installation has not made the
+            run.
         from_epoch: The snapshot that is wanted; ``None`` means the newest.
 
     Raises:
@@ -76,7 +74,9 @@ def _check(config: Mapping[str, Any], written: Mapping[str, Any], folder: Path, 
     env = config["env"]
     if not isinstance(env, str):
         raise SnapshotError(f"env in {folder} must be a name, got {env!r}: restore the configuration from a copy")
-    named = [("environment", env, _imported_for(env)), ("algorithm", config["algo"], algorithm_module(config["algo"]))]
+    algo, network = config["algo"], network_of(config)
+    named = [("environment", env, _imported_for(env)), ("algorithm", algo, algorithm_module(algo))]
+    named += [] if network is None else [("policy", network, algorithm_module(network))]
     # All files are looked up before nothing in the folder is found any more.
     found = [(*one, [] if one[2] is None else module_files(one[2])) for one in named]
     forbid(folder)
@@ -121,10 +121,10 @@ def _how(folder: Path) -> str:
 
 def _imported_for(env: str) -> str | None:
     """The module that an environment's name may lead to; ``None`` where it is one that is registered here."""
-    simulator = env.partition(AT)[0]
+    simulator, _ = simulator_and_posterior(env)
     if (module := module_of(env)) is not None:
         return module
-    if simulator.startswith(PREFIX) or is_given(simulator):
+    if simulator.startswith(BENCHMARK) or is_given(simulator):
         return None
     if simulator in gymnasium.registry or simulator in env_names():
         return None

@@ -43,18 +43,18 @@ _CURE = "choose another snapshot with from_epoch=..., or restore the file from a
 
 def to_plain(value: Any) -> Any:
     """``value`` as JSON types: arrays become lists, NaN ``None``, infinities ``"Infinity"`` and ``"-Infinity"``."""
-    if isinstance(value, Mapping):
-        return {str(k): to_plain(v) for k, v in value.items()}
-    if is_tensor(value):
-        value = value.detach().cpu().numpy()
     if isinstance(value, np.ndarray | np.generic):
         return to_plain(value.tolist())
-    if isinstance(value, list | tuple | set | frozenset | range):
-        return [to_plain(v) for v in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    if isinstance(value, Mapping):
+        return {str(k): to_plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple | set | frozenset | range):
+        return [to_plain(v) for v in value]
+    if is_tensor(value):
+        return to_plain(value.detach().cpu().tolist())
     if isinstance(value, Path):
         return str(value)
     raise TypeError(f"only numbers, texts, arrays, and lists and dicts of them can be written, got {value!r}")

@@ -16,33 +16,28 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from metaroll.envs.base.names import GIVEN, module_of, simulator_and_posterior
 from metaroll.own_code import module_files
 
-__all__ = ["SIGNATURE", "address_of", "algorithm_module", "is_own", "module_of", "signed"]
+__all__ = ["SIGNATURE", "address_of", "algorithm_module", "is_own", "network_of", "signed"]
 
 SIGNATURE = "signature"
 """Entry of ``config.yaml``."""
 _KEY_BYTES = 32
-_POSTERIOR = "@"
-_BENCHMARKS = "metaworld:"
-_GIVEN = "given:"
-
-
-def module_of(env: str) -> str | None:
-    """The module that the name of an environment tells to import; ``None`` where it tells none.
-
-    ``module:attribute`` does, and ``module:Id-v0``, of which Gymnasium imports the module.
-    """
-    simulator = env.partition(_POSTERIOR)[0]
-    if ":" not in simulator or simulator.startswith((_BENCHMARKS, _GIVEN)):
-        return None
-    return simulator.partition(":")[0]
 
 
 def algorithm_module(algo: Any) -> str | None:
     """The module that the name of an algorithm tells to import, ``module:attribute``; ``None`` where it tells none."""
     name = str(algo)
-    return None if ":" not in name or name.startswith(_GIVEN) else name.partition(":")[0]
+    return None if ":" not in name or name.startswith(GIVEN) else name.partition(":")[0]
+
+
+def network_of(config: Mapping[str, Any]) -> str | None:
+    """The network of the user's own that a configuration tells to import, ``module:attribute``; else ``None``."""
+    # An option may stand in any section of a file, or in none.
+    places = [config, *(section for section in config.values() if isinstance(section, Mapping))]
+    names = (place["policy"] for place in places if place.get("policy") is not None)
+    return next((str(name) for name in names if algorithm_module(name) is not None), None)
 
 
 def address_of(config: Mapping[str, Any]) -> str | None:
@@ -56,7 +51,8 @@ def address_of(config: Mapping[str, Any]) -> str | None:
 
 def signed(config: Mapping[str, Any]) -> dict[str, str]:
     """The entry to add to the configuration of a run that is made here; nothing where it names nothing to execute."""
-    needed = module_of(config["env"]) or algorithm_module(config.get("algo")) or address_of(config)
+    named = module_of(config["env"]) or algorithm_module(config.get("algo")) or network_of(config)
+    needed = named or address_of(config)
     key = _key(make=True) if needed is not None else None
     return {} if key is None else {SIGNATURE: _signature(config, key)}
 
@@ -71,9 +67,11 @@ def _signature(config: Mapping[str, Any], key: bytes) -> str:
     env = config["env"]
     files = [str(path.resolve()) for path in module_files(module_of(env) or "")]
     # The simulator alone: a posterior is data, wherever it lies.
-    signs = ["a run", env.partition(_POSTERIOR)[0], files, address_of(config)]
+    signs = ["a run", simulator_and_posterior(env)[0], files, address_of(config)]
     if (module := algorithm_module(config.get("algo"))) is not None:
         signs += [config["algo"], [str(path.resolve()) for path in module_files(module)]]
+    if (network := network_of(config)) is not None:
+        signs += ["policy", network, [str(path.resolve()) for path in module_files(network.partition(":")[0])]]
     text = json.dumps(signs)
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()[:32]
 

@@ -39,6 +39,7 @@ __all__ = [
     "EVALUATION_FILE",
     "GROUP_FILE",
     "LOG_FILE",
+    "NETWORK",
     "PLUGIN",
     "SUMMARY_FILE",
     "TASK_SPLIT_FILE",
@@ -59,6 +60,8 @@ __all__ = [
 CONFIG_SECTIONS = ("run", "algorithm", "evaluation")
 PLUGIN = "plugin"
 """Entry of ``config.yaml`` that says where an algorithm of somebody else is from."""
+NETWORK = "own_network"
+"""The same of a network of one's own."""
 CONFIG_FORMAT = 1
 _PATHS = ("teacher",)
 """Options that name folders."""

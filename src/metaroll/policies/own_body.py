@@ -1,0 +1,309 @@
+"""A torch module of the user's as the body of a policy: it makes features, the policy's output layer makes actions."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, final
+
+import gymnasium
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from metaroll.errors import ShapeError, option_name
+from metaroll.policies.parameters import part_of, tensors_of
+from metaroll.seeding import derive_seed, isolated_rng, torch_generator
+from metaroll.types import EnvSpec, Policy
+
+__all__ = ["OwnBody", "as_body", "check_stacks", "has_own_body"]
+
+_TRIED_ROWS = 3
+_FAR = 1e4
+"""Spaces without bounds are drawn from, and may give numbers that no network takes."""
+_DTYPES = (torch.float32, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
+_LARGEST_EXACT = 2**24
+"""Integers up to here are exact in float32."""
+_SMALL_STEP, _LARGEST_ERROR = 1e-6, 1e-3
+"""Of second derivatives by differences, in float64."""
+
+_one_call = threading.RLock()
+"""``functional_call`` changes the module while it runs, and the gradients of tasks are computed in several threads."""
+
+
+@final
+class OwnBody(nn.Module):
+    """Features ``(..., output_dim)`` of observations ``(..., input_dim)``, by a module that takes and gives rows.
+
+    The module is in evaluation mode but in passes that a gradient is taken of: acting, targets and evaluations use the
+    moments of batch normalization, and no dropout.
+
+    Args:
+        module: Takes float32 rows ``(N, input_dim)``, gives float32 rows ``(N, output_dim)``.
+        input_dim, output_dim: Widths.
+        seed: Of what the module draws from torch's global generator in training mode (dropout); ``None``: nothing.
+
+    Attributes:
+        passes: How often it has drawn, a buffer ``()``, so that a run which goes on draws the same.
+    """
+
+    passes: Tensor
+
+    def __init__(self, module: nn.Module, input_dim: int, output_dim: int, seed: int | None = None) -> None:
+        super().__init__()
+        self.module = module.eval()
+        self.input_dim, self.output_dim, self._seed = input_dim, output_dim, seed
+        if seed is not None:
+            self.register_buffer("passes", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Features ``(..., output_dim)``.
+
+        Raises:
+            ShapeError: Observations have another width.
+        """
+        if rows.shape[-1] != self.input_dim:
+            raise ShapeError(f"observations must have {self.input_dim} numbers each, got shape {tuple(rows.shape)}")
+        own = next(self.module.parameters(), None)
+        flat = rows.reshape(-1, self.input_dim).to(torch.float32 if own is None else own.dtype)
+        features = self._learning(flat) if torch.is_grad_enabled() else self.module(flat)
+        return features.reshape(*rows.shape[:-1], self.output_dim)
+
+    def _learning(self, rows: Tensor) -> Tensor:
+        """A pass in training mode."""
+        self.module.train()
+        try:
+            if self._seed is None:
+                return self.module(rows)
+            with isolated_rng(derive_seed("own body", self._seed, int(self.passes))):
+                self.passes += 1
+                return self.module(rows)
+        finally:
+            self.module.eval()
+
+    def outputs(self, parameters: Mapping[str, Tensor], rows: Tensor) -> Tensor:
+        """``forward`` as a function of parameters and buffers, or of stacks ``(M, ...)`` of them and of rows."""
+        own = tensors_of(self)
+        # A flat vector holds integers as floats.
+        is_float = {name: value.is_floating_point() for name, value in own.items()}
+        given = {name: value if is_float[name] else value.to(own[name].dtype) for name, value in parameters.items()}
+
+        def call(each: Mapping[str, Tensor], part: Tensor) -> Tensor:
+            return torch.func.functional_call(self, dict(each), (part,))
+
+        with _one_call:
+            if any(value.ndim > own[name].ndim for name, value in given.items()):
+                return torch.func.vmap(call)(given, rows)
+            return call(given, rows)
+
+
+def has_own_body(policy: Any) -> bool:
+    """Whether a policy, or the one that it acts around, sees through an ``OwnBody``."""
+    return isinstance(policy, nn.Module) and any(isinstance(part, OwnBody) for part in policy.modules())
+
+
+def as_body(given: Any, env_spec: EnvSpec, generator: torch.Generator) -> OwnBody:
+    """What was given as ``policy`` as a body.
+
+    Args:
+        given: A module, which is copied and keeps its weights; or a class or function that makes one of ``env_spec``,
+            with weights that follow from ``generator`` alone.
+        env_spec: What the policy sees.
+        generator: Seeds all that making and trying the module draws from global generators, which stay as they are.
+
+    Raises:
+        ShapeError: The module does not take rows of observations, or does not give rows of features.
+        TypeError: It is no module, makes none, or has numbers of a type that does not travel to workers.
+        ValueError: It gives NaN or Inf, or a row depends on the others.
+    """
+    name = given.__name__ if hasattr(given, "__name__") else type(given).__name__
+    seed = int(torch.randint(2**62, (1,), generator=generator, device=generator.device))
+    with isolated_rng(seed):
+        module = _made(given, name, env_spec)
+        rows = _rows_of(env_spec, seed)
+        features = _tried(module.eval(), name, rows)
+        draws = _draws(module, name, rows)
+    _check_numbers(module, name)
+    return OwnBody(module, env_spec.obs_dim, features.shape[1], seed if draws else None)
+
+
+def _made(given: Any, name: str, env_spec: EnvSpec) -> nn.Module:
+    if isinstance(given, Policy):
+        raise TypeError(
+            f"{option_name('policy')} must be a torch.nn.Module that makes features of observations, got {name}, which "
+            f"acts by itself: give it to the learner, metaroll.SAC(env_spec, policy=...), say"
+        )
+    if isinstance(given, nn.Module):
+        try:
+            return copy.deepcopy(given)
+        except Exception as error:
+            raise TypeError(f"{_this(name)} cannot be copied ({error}): give its class instead") from error
+    if not callable(given):
+        raise TypeError(_no_module(given))
+    try:
+        module = given(env_spec)
+    except Exception as error:
+        raise TypeError(
+            f"{_this(name)} cannot be made: {name}(env_spec) raised {type(error).__name__}: {error}; it is called with "
+            "the EnvSpec of what the policy sees, whose obs_dim is the width of its rows: "
+            "policy=lambda spec: MyModule(spec.obs_dim), say"
+        ) from error
+    if not isinstance(module, nn.Module) or isinstance(module, Policy):
+        raise TypeError(_no_module(module, f", of {name}(env_spec)"))
+    return module
+
+
+def _no_module(value: Any, where: str = "") -> str:
+    return (
+        f"{option_name('policy')} must be a torch.nn.Module, or a class or function that makes one of an EnvSpec, got "
+        f"{value!r} of type {type(value).__name__}{where}"
+    )
+
+
+def _this(name: str) -> str:
+    return f"{option_name('policy')} ({name})"
+
+
+def _rows_of(env_spec: EnvSpec, seed: int) -> Tensor:
+    """Rows as the policy sees them, ``(3, obs_dim)``."""
+    space = copy.deepcopy(env_spec.observation_space)
+    space.seed(seed % 2**31)
+    drawn = [gymnasium.spaces.flatten(space, space.sample()) for _ in range(_TRIED_ROWS)]
+    rows = np.array(drawn, dtype=np.float64)
+    return torch.from_numpy(np.where(np.abs(rows) > _FAR, np.sign(rows), rows).astype(np.float32))
+
+
+@torch.no_grad()
+def _tried(module: nn.Module, name: str, rows: Tensor) -> Tensor:
+    """Features of ``rows``, once they are known to be such."""
+    width = rows.shape[1]
+    try:
+        features = module(rows)
+        alone = [module(row[None]) for row in rows]
+    except Exception as error:
+        raise ShapeError(
+            f"{_this(name)} must take rows of {width} numbers, and raised {type(error).__name__} for shape "
+            f"{tuple(rows.shape)}: {error}"
+        ) from error
+    if not isinstance(features, Tensor):
+        raise TypeError(
+            f"{_this(name)} must give a tensor of features (N, F) for rows (N, {width}), got "
+            f"{type(features).__name__}: write a module whose forward returns the features alone"
+        )
+    if features.ndim != 2 or len(features) != len(rows) or not features.shape[1]:
+        raise ShapeError(
+            f"{_this(name)} must give rows (N, F) for rows (N, {width}), got shape {tuple(features.shape)} for "
+            f"{tuple(rows.shape)}"
+        )
+    if features.dtype != torch.float32:
+        raise TypeError(f"{_this(name)} must give float32, got {features.dtype}: module.float()")
+    if not bool(features.isfinite().all()):
+        raise ValueError(f"{_this(name)} must give finite numbers, got NaN or Inf for rows of the observation space")
+    if not torch.allclose(features, torch.cat(alone), rtol=1e-3, atol=1e-4):
+        raise ValueError(
+            f"{_this(name)} must treat each row by itself, and without chance, in evaluation mode: a row alone gives "
+            "other features than beside others (an nn.GRU or nn.LSTM takes rows for steps in time)"
+        )
+    return features
+
+
+@torch.no_grad()
+def _draws(module: nn.Module, name: str, rows: Tensor) -> bool:
+    """Whether a pass in training mode, which must work, draws from torch's global generator."""
+    before = torch.get_rng_state()
+    try:
+        copy.deepcopy(module).train()(rows)
+    except Exception as error:
+        raise TypeError(
+            f"{_this(name)} must take rows {tuple(rows.shape)} in training mode, too, and raised "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    return not torch.equal(torch.get_rng_state(), before)
+
+
+def _check_numbers(module: nn.Module, name: str) -> None:
+    """``TypeError`` unless parameters and buffers travel as float32."""
+    for part, value in tensors_of(module).items():
+        if value.dtype not in _DTYPES:
+            raise TypeError(f"{_this(name)} must be of float32, got {part} of {value.dtype}: module.float()")
+        if value.dtype != torch.float32 and value.numel() and value.double().abs().max() > _LARGEST_EXACT:
+            raise TypeError(f"{_this(name)} must have integers within 2**24, which float32 holds, got {part} beyond")
+    for part, value in module.state_dict().items():
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{_this(name)} must have a state of tensors, got {part} of type {type(value).__name__}")
+
+
+def check_stacks(policy: Any, distribution: Callable[[Tensor, Tensor], Any], second_order: bool) -> None:
+    """Try what meta-gradients need of a policy with an ``OwnBody``: stacks of parameters, and derivatives of gradients.
+
+    Args:
+        policy: The policy.
+        distribution: Of its actions, by flat parameters ``(2, P)`` and observations ``(2, N, obs_dim)``.
+        second_order: Whether gradients must have derivatives.
+
+    Raises:
+        TypeError: The body cannot do that.
+    """
+    body = next(part for part in policy.modules() if isinstance(part, OwnBody))
+    where = f"{_this(type(body.module).__name__)} cannot be meta-learned"
+    drawn = torch_generator(0)
+    observations = torch.randn(2, 2 * _TRIED_ROWS, policy.input_dim, generator=drawn)
+    flat = torch.from_numpy(np.stack([policy.acting_parameters()] * 2))
+    weights = np.concatenate([np.full(value.numel(), value.requires_grad) for value in _acting(policy)])
+    direction = torch.randn(flat.shape, generator=drawn, dtype=torch.float64) * torch.from_numpy(weights)
+
+    def gradient(sets: Tensor, create_graph: bool) -> tuple[Tensor, Tensor]:
+        leaf = sets.clone().requires_grad_()
+        seen: list[Tensor] = []
+        distribution(leaf, observations.to(sets.dtype)).map(lambda tensor: seen.append(tensor) or tensor)
+        loss = torch.stack([tensor.square().mean() for tensor in seen]).sum()
+        return leaf, torch.autograd.grad(loss, leaf, create_graph=create_graph)[0]
+
+    def product(sets: Tensor) -> Tensor:
+        leaf, slope = gradient(sets, True)
+        return torch.autograd.grad((slope * direction.to(slope.dtype)).sum(), leaf)[0]
+
+    try:
+        gradient(flat, False)
+    except Exception as error:
+        raise TypeError(
+            f"{where}: a gradient over a stack of 2 sets of parameters (torch.func.vmap) raised "
+            f"{type(error).__name__}: {error}; use what has neither memory nor chance: nn.LayerNorm or nn.GroupNorm in "
+            "place of batch normalization, no dropout, no nn.GRU or nn.LSTM, nothing in place"
+        ) from error
+    if not second_order:
+        return
+    wrong, hint = (
+        "",
+        "use operations that have second derivatives, or promp or outer='vpg', both with second_order=False",
+    )
+    try:
+        product(flat)
+    except Exception as error:
+        raise TypeError(
+            f"{where}: a derivative of its gradient raised {type(error).__name__}: {error}; {hint}"
+        ) from error
+    with contextlib.suppress(Exception):  # a module may compute in float32 only
+        exact, wide, step = product(flat.double()), flat.double(), _SMALL_STEP * direction
+        near = (gradient(wide + step, False)[1] - gradient(wide - step, False)[1]) / (2 * _SMALL_STEP)
+        if (exact - near).norm() > _LARGEST_ERROR * near.norm():
+            seconds = f"{float(exact.norm()):.3g}, by differences of the gradient it is {float(near.norm()):.3g}"
+            wrong = f"{where}: the derivative of its gradient is wrong, along a line {seconds}; {hint}"
+    if wrong:
+        raise TypeError(wrong)
+
+
+def _acting(policy: Any) -> list[Tensor]:
+    """The tensors of the flat vector."""
+    tensors = tensors_of(policy)
+    return [tensors[name] for name in policy.acting_parameter_names()]
+
+
+def outputs_of(encoder: Any, parameters: Mapping[str, Tensor], rows: Tensor) -> Tensor:
+    """What an encoder makes of ``rows`` with the weights that ``parameters`` hold under ``encoder.``."""
+    own = part_of(parameters, "encoder")
+    if isinstance(encoder, OwnBody):
+        return encoder.outputs(own, rows)
+    return torch.func.functional_call(encoder, own, (rows,))

@@ -1,0 +1,74 @@
+"""Networks of the user's own: ``module:attribute``, or what a script has given, under a name that its run keeps."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import Any
+
+from metaroll.errors import MetarollError, UnknownNameError, said
+from metaroll.own_code import attribute_of, is_named
+
+__all__ = ["is_given", "load_network", "name_given"]
+
+_GIVEN = "given"
+"""In place of the module in names of networks that only the running script has."""
+_SCRIPTS = ("__main__", "__mp_main__")
+"""Modules that are another thing in every process."""
+
+_given: dict[str, Any] = {}
+
+
+def is_given(name: str | None) -> bool:
+    """Whether ``name`` is one that ``name_given`` has made up, and that other processes do not know."""
+    return name is not None and name.startswith(f"{_GIVEN}:")
+
+
+def name_given(network: Any, name: str | None = None) -> str:
+    """A name for a network, under which this process knows it from now on.
+
+    Args:
+        network: A name (which is returned), a module, or a class or function that makes one.
+        name: What to call it, even where it has a name already: a run goes on under the name that it began with.
+    """
+    if name is None and isinstance(network, str):
+        return network
+    if name is None and (found := _importable_name(network)) is not None:
+        return found
+    if name is None:
+        plain = re.sub(r"\W+", "_", str(getattr(network, "__name__", type(network).__name__))).strip("_") or "network"
+        numbered = (f"{_GIVEN}:{plain}_{number}" for number in itertools.count(2))
+        names = itertools.chain([f"{_GIVEN}:{plain}"], numbered)
+        name = next(n for n in names if n not in _given or _given[n] is network)
+    _given[name] = load_network(network) if isinstance(network, str) else network
+    return name
+
+
+def _importable_name(network: Any) -> str | None:
+    """``module:attribute``, where that is ``network``."""
+    module, attribute = getattr(network, "__module__", None), getattr(network, "__qualname__", None)
+    name = f"{module}:{attribute}"
+    if module in (None, *_SCRIPTS) or attribute is None or not is_named(name):
+        return None
+    try:
+        return name if attribute_of(name, "network") is network else None
+    except (MetarollError, ImportError):
+        return None
+
+
+def load_network(name: str) -> Any:
+    """What ``name`` stands for: a module, or a class or function that makes one.
+
+    Raises:
+        UnknownNameError: There is no such module of Python, or nothing of this name in it.
+        OwnCodeError: The module of Python cannot be imported.
+    """
+    if not is_given(name):
+        return attribute_of(name, "policy")
+    if name not in _given:
+        raise UnknownNameError(
+            f"policy {name!r} is a network that a script has given to metaroll.agent, and is known there only: "
+            + said("use metaroll.load(run, policy=...) with it", "go on with metaroll.load(run, policy=...) in Python")
+            + ", or put it into a module of Python, and train with policy module:attribute"
+        )
+    return _given[name]

@@ -1,0 +1,228 @@
+"""A torch module of the user's as the body of a policy: what it acts as, what travels to workers, what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from metaroll import (
+    CategoricalMLPPolicy,
+    DeterministicMLPPolicy,
+    EnvSpec,
+    GaussianMLPPolicy,
+    GreedyQPolicy,
+    TanhGaussianMLPPolicy,
+)
+from metaroll.errors import ShapeError
+from metaroll.policies.normalized import NormalizedPolicy
+from metaroll.policies.own_body import OwnBody, as_body, check_stacks
+from metaroll.seeding import isolated_rng, torch_generator
+from metaroll.testing import check_policy
+
+BOX = EnvSpec(gymnasium.spaces.Box(-1, 1, (3,)), gymnasium.spaces.Box(-2, 2, (2,)))
+CHOICES = EnvSpec(BOX.observation_space, gymnasium.spaces.Discrete(4))
+
+
+@pytest.fixture(autouse=True)
+def torchs_modules_may_draw() -> Iterator[None]:
+    with isolated_rng(0):
+        yield
+
+
+class Normed(nn.Module):
+    """Batch normalization, dropout, and a table of indices: moments, a counter, and integers."""
+
+    def __init__(self, spec: EnvSpec) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(spec.obs_dim, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Dropout(0.5))
+        self.order: Tensor
+        self.register_buffer("order", torch.arange(8).flip(0))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.layers(rows)[:, self.order]
+
+
+def policy_of(kind: Any, spec: EnvSpec, given: Any = Normed) -> Any:
+    return kind(spec, (), encoder=as_body(given, spec, torch_generator(1)), generator=torch_generator(2))
+
+
+def learned(kind: Any, spec: EnvSpec) -> Any:
+    """A policy whose moments have been moved by a pass that a gradient is taken of."""
+    policy = policy_of(kind, spec)
+    policy.features(torch.randn(32, spec.obs_dim, generator=torch_generator(3)))
+    return policy
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        (TanhGaussianMLPPolicy, BOX),
+        (GaussianMLPPolicy, BOX),
+        (DeterministicMLPPolicy, BOX),
+        (CategoricalMLPPolicy, CHOICES),
+        (GreedyQPolicy, CHOICES),
+    ],
+)
+def test_a_policy_around_a_body_keeps_all_promises_of_policies(kind: Any, spec: EnvSpec) -> None:
+    check_policy(lambda: learned(kind, spec), spec)
+
+
+def test_buffers_are_acting_parameters_and_integers_stay_integers() -> None:
+    one, other = learned(TanhGaussianMLPPolicy, BOX), policy_of(TanhGaussianMLPPolicy, BOX)
+    names = one.acting_parameter_names()
+    assert [name.rpartition(".")[2] for name in names[-5:]] == [
+        "passes",
+        "order",
+        "running_mean",
+        "running_var",
+        "num_batches_tracked",
+    ]
+    assert names[:-5] == tuple(name for name, _ in one.named_parameters())
+    obs, noise = np.ones((8, 3), np.float32), np.zeros((8, 2), np.float32)
+    expected = one.act(obs, {}, noise)[0]
+    assert not np.array_equal(other.act(obs, {}, noise)[0], expected)
+    np.testing.assert_array_equal(other.act(obs, {}, noise, parameters=one.acting_parameters())[0], expected)
+    other.parameter_layout().assign(other, one.acting_parameters())
+    np.testing.assert_array_equal(other.act(obs, {}, noise)[0], expected)
+    module = other.encoder.module
+    assert module.order.dtype == module.layers[1].num_batches_tracked.dtype == torch.int64
+    assert int(module.layers[1].num_batches_tracked) == 1
+
+
+def test_only_passes_with_gradient_are_in_training_mode() -> None:
+    body = learned(DeterministicMLPPolicy, BOX).encoder
+    moments = body.module.layers[1].running_mean.clone()
+    rows = torch.randn(16, 3)
+    with torch.no_grad():
+        assert torch.equal(body(rows), body(rows))  # no dropout
+    assert torch.equal(body.module.layers[1].running_mean, moments)
+    assert not torch.equal(body(rows), body(rows))
+    assert not torch.equal(body.module.layers[1].running_mean, moments)
+    assert not any(part.training for part in body.module.modules())
+
+
+def test_dropout_is_drawn_from_the_seed_of_the_run() -> None:
+    one, two = (policy_of(DeterministicMLPPolicy, BOX).encoder for _ in range(2))
+    rows, before = torch.randn(16, 3), torch.get_rng_state()
+    first, second = one(rows), one(rows)
+    assert torch.equal(torch.get_rng_state(), before) and not torch.equal(first, second)
+    two(rows)
+    resumed = policy_of(DeterministicMLPPolicy, BOX).encoder
+    resumed.load_state_dict(two.state_dict())
+    assert torch.equal(resumed(rows), second)
+
+
+def test_weights_follow_from_the_generator_and_nothing_global_moves() -> None:
+    before = torch.get_rng_state()
+    one, two, three = (as_body(Normed, BOX, torch_generator(seed)) for seed in (5, 5, 6))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(one.module.layers[0].weight, two.module.layers[0].weight)
+    assert not torch.equal(one.module.layers[0].weight, three.module.layers[0].weight)
+    given = Normed(BOX)
+    kept = as_body(given, BOX, torch_generator(5))
+    assert kept.module is not given and torch.equal(kept.module.layers[0].weight, given.layers[0].weight)
+    assert given.training and kept.output_dim == 8
+    assert as_body(lambda spec: nn.LazyLinear(5), BOX, torch_generator(5)).output_dim == 5
+
+
+class Says(nn.Module):
+    """Gives what it was told to make of rows."""
+
+    def __init__(self, make: Any) -> None:
+        super().__init__()
+        self.make, self.layer = make, nn.Linear(3, 4)
+
+    def forward(self, rows: Tensor) -> Any:
+        return self.make(self.layer(rows))
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "text"),
+    [
+        (3, TypeError, r"policy must be a torch.nn.Module, or a class or function .* got 3 of type int"),
+        (lambda spec: spec, TypeError, r"got EnvSpec.* of <lambda>\(env_spec\)"),
+        (lambda: nn.Identity(), TypeError, r"policy \(<lambda>\) cannot be made: .*TypeError.*called with the EnvSpec"),
+        (nn.Linear(5, 4), ShapeError, r"policy \(Linear\) must take rows of 3 numbers, and raised RuntimeError"),
+        (Says(lambda x: (x, x)), TypeError, r"must give a tensor of features .* got tuple"),
+        (Says(lambda x: x.sum(dim=1)), ShapeError, r"must give rows \(N, F\) .* got shape \(3,\) for \(3, 3\)"),
+        (Says(lambda x: x[:2]), ShapeError, r"got shape \(2, 4\) for \(3, 3\)"),
+        (Says(lambda x: x / 0), ValueError, r"policy \(Says\) must give finite numbers, got NaN or Inf"),
+        (nn.Linear(3, 4).double(), ShapeError, r"must take rows of 3 numbers"),
+        (Says(lambda x: x.double()), TypeError, r"must give float32, got torch.float64"),
+        (Says(lambda x: x.cumsum(dim=0)), ValueError, r"must treat each row by itself"),
+        (lambda spec: GaussianMLPPolicy(BOX), TypeError, r"policy must be a torch.nn.Module"),
+        (GaussianMLPPolicy(BOX), TypeError, r"acts by itself: give it to the learner"),
+    ],
+)
+def test_what_is_no_body_is_told_with_shapes_and_a_hint(given: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        as_body(given, BOX, torch_generator(0))
+
+
+class Once(torch.autograd.Function):
+    """A function whose gradient has no derivative."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x.square()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        ctx.save_for_backward(inputs[0])
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+        return 2 * ctx.saved_tensors[0] * grad
+
+
+class Gated(nn.Module):
+    """A cell that remembers nothing, which torch.func.vmap has no rule for all the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRU(3, 4, batch_first=True)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.cell(rows[:, None])[0][:, 0]
+
+
+def tried(given: Any, second_order: bool = True) -> None:
+    policy = NormalizedPolicy(policy_of(GaussianMLPPolicy, BOX, given))
+    layout = policy.parameter_layout()
+    check_stacks(
+        policy, lambda flat, obs: policy.action_distribution(layout.torch_views(flat), obs), second_order=second_order
+    )
+
+
+def test_meta_gradients_need_stacks_and_second_derivatives() -> None:
+    tried(nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.ReLU()))
+    tried(Says(Once.apply), second_order=False)
+    for given, text in (
+        (Normed, r"policy \(Normed\) cannot be meta-learned: a gradient over a stack of 2 .* nn.LayerNorm"),
+        (Gated(), r"policy \(Gated\) cannot be meta-learned: .*nn.GRU"),
+        (
+            Says(Once.apply),
+            r"policy \(Says\) cannot be meta-learned: the derivative of its gradient is wrong.*second_order=False",
+        ),
+    ):
+        with pytest.raises(TypeError, match=text):
+            tried(given)
+
+
+def test_stacks_give_what_each_set_gives() -> None:
+    policy = policy_of(GaussianMLPPolicy, BOX, nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Tanh()))
+    layout, obs = policy.parameter_layout(), torch.randn(2, 5, 3)
+    sets = torch.from_numpy(policy.acting_parameters()) + torch.tensor([[0.0], [0.1]])
+    stacked = policy.action_distribution(layout.torch_views(sets), obs).mean
+    for flat, rows, mean in zip(sets, obs, stacked, strict=True):
+        torch.testing.assert_close(policy.action_distribution(layout.torch_views(flat), rows).mean, mean)
+    assert isinstance(policy.encoder, OwnBody)

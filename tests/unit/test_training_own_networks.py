@@ -1,0 +1,198 @@
+"""Networks of one's own in agents and at the command line: they learn, in any number of workers, and are found again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+import metaroll
+from metaroll.cli.main import main
+from metaroll.errors import UnknownNameError, UntrustedRunError
+from metaroll.policies.own_body import has_own_body
+from metaroll.training.algorithms import own_networks
+
+CODE = """
+from torch import nn
+
+
+class Normed(nn.Sequential):
+    def __init__(self, spec):
+        super().__init__(nn.Linear(spec.obs_dim, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 6), nn.Tanh())
+
+
+class Plain(nn.Sequential):
+    def __init__(self, spec):
+        super().__init__(nn.Linear(spec.obs_dim, 8), nn.LayerNorm(8), nn.Tanh())
+"""
+BOX = {"epochs": 1, "evaluate_every": 0, "max_steps": 20, "hidden_sizes": (8,)}
+OFF = {**BOX, "cycles_per_epoch": 4, "gradient_steps": 10, "warmup_steps": 20, "batch_size": 16, "num_envs": 2}
+TASKS = {"epochs": 1, "evaluate_every": 0, "hidden_sizes": (8,), "num_test_tasks": 2, "max_steps": 5}
+SIZES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "sac": ("Pendulum-v1", "Normed", OFF),
+    "td3": ("Pendulum-v1", "Normed", OFF),
+    "dqn": ("CartPole-v1", "Normed", OFF),
+    "ppo": ("Pendulum-v1", "Normed", {**BOX, "steps_per_epoch": 64, "batch_size": 16, "num_passes": 2}),
+    "cem": ("Pendulum-v1", "Plain", {**BOX, "population": 10}),
+    "maml": ("point-robot", "Plain", {**TASKS, "meta_batch_size": 2, "rollouts_per_task": 2}),
+    "pearl": (
+        "point-robot",
+        "Normed",
+        {
+            **TASKS,
+            "num_train_tasks": 2,
+            "warmup_steps": 10,
+            "num_steps_prior": 10,
+            "tasks_per_epoch": 1,
+            "gradient_steps": 2,
+            "meta_batch_size": 2,
+            "batch_size": 8,
+            "embedding_batch_size": 8,
+            "embedding_mini_batch_size": 8,
+            "encoder_hidden_sizes": (8,),
+        },
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def mynet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The current folder, and a module of networks in it."""
+    (tmp_path / "mynet.py").write_text(CODE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(own_networks, "_given", {})
+    import mynet
+
+    yield mynet
+    del sys.modules["mynet"]
+
+
+def made(algo: str, **more: Any) -> metaroll.Agent:
+    env, network, options = SIZES[algo]
+    return metaroll.agent(algo, env, **{"policy": f"mynet:{network}", "seed": 1, **options, **more})
+
+
+def weights(agent: metaroll.Agent) -> dict[str, np.ndarray]:
+    state = agent.algo.state_dict()
+    leaves: dict[str, np.ndarray] = {}
+
+    def walk(value: Any, path: str) -> None:
+        if isinstance(value, dict):
+            for name, each in value.items():
+                walk(each, f"{path}/{name}")
+        elif isinstance(value, torch.Tensor | np.ndarray):
+            leaves[path] = np.asarray(value)
+
+    walk(state, "")
+    return leaves
+
+
+def assert_same(one: metaroll.Agent, other: metaroll.Agent) -> None:
+    first, second = weights(one), weights(other)
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        np.testing.assert_array_equal(value, second[name], err_msg=name)
+
+
+@pytest.mark.parametrize("algo", SIZES)
+def test_each_algorithm_learns_the_network(algo: str) -> None:
+    agent = made(algo)
+    before = weights(agent)
+    after = weights(agent.learn(progress=False))
+    policy = agent.algo.policy
+    assert has_own_body(policy)
+    changed = [name for name, value in after.items() if not np.array_equal(value, before.get(name))]
+    if algo != "cem":
+        assert any("encoder.module.0.weight" in name for name in changed), changed
+    if SIZES[algo][1] == "Normed":
+        assert any("running_mean" in name for name in changed)
+    assert agent.config["algorithm"]["policy"] == f"mynet:{SIZES[algo][1]}"
+
+
+@pytest.mark.parametrize("algo", ["sac", "ppo"])
+def test_moments_of_batch_normalization_reach_any_number_of_workers(algo: str) -> None:
+    epochs = 2 if algo == "ppo" else 1
+    serial = made(algo, transport="serial", epochs=epochs).learn(progress=False)
+    for workers in (1, 2):
+        agent = made(algo, num_workers=workers, transport="process", epochs=epochs)
+        assert_same(agent.learn(progress=False), serial)
+
+
+def test_a_run_names_its_network_and_goes_on_to_the_bit(mynet: Any) -> None:
+    agent = made("sac", policy=mynet.Normed).learn(epochs=1, progress=False)
+    kept = yaml.safe_load(Path("runs/sac-Pendulum-v1-1/config.yaml").read_text())
+    assert kept["algorithm"]["policy"] == "mynet:Normed" and len(kept["own_network"]["sha256"]) == 64
+    loaded = metaroll.load(agent.save("kept"))
+    obs = np.ones(3, np.float32)
+    np.testing.assert_array_equal(loaded.act(obs), agent.act(obs))
+    assert_same(loaded.learn(epochs=1, progress=False), made("sac", epochs=2).learn(progress=False))
+    assert main(["resume", "runs/sac-Pendulum-v1-1", "--epochs", "2", "--quiet"]) == 0
+    Path("mynet.py").write_text(CODE + "# changed\n")
+    with pytest.warns(UserWarning, match="file of mynet:Normed has been changed"):
+        metaroll.load("kept")
+
+
+def test_what_only_a_script_has_is_asked_for() -> None:
+    class Normed(torch.nn.Linear):
+        def __init__(self, spec: Any) -> None:
+            super().__init__(spec.obs_dim, 4)
+
+    agent = made("sac", policy=Normed).learn(progress=False)
+    assert agent.config["algorithm"]["policy"] == "given:Normed"
+    own_networks._given.clear()  # another process
+    with pytest.raises(UnknownNameError, match=r"policy 'given:Normed' .* metaroll.load\(run, policy=...\)"):
+        metaroll.load("runs/sac-Pendulum-v1-1")
+    loaded = metaroll.load("runs/sac-Pendulum-v1-1", policy=Normed)
+    assert_same(loaded, agent)
+    with pytest.raises(ValueError, match="holds an agent with the usual networks, got policy 'given:Normed'"):
+        made("sac", policy=None, seed=2).learn(progress=False)
+        metaroll.load("runs/sac-Pendulum-v1-2", policy=Normed)
+
+
+def test_a_network_of_somebody_elses_run_is_not_imported_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    made("sac").learn(progress=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(Path("elsewhere").resolve()))
+    with pytest.raises(UntrustedRunError, match="its policy 'mynet:Normed' executes the module 'mynet'"):
+        metaroll.load("runs/sac-Pendulum-v1-1")
+    metaroll.load("runs/sac-Pendulum-v1-1", trust=True)
+
+
+def test_a_class_of_a_script_works_in_workers() -> None:
+    script = f"""
+import metaroll, torch
+{CODE}
+if True:
+    agent = metaroll.agent("sac", "Pendulum-v1", policy=Normed, num_workers=2, **{OFF!r})
+    agent.learn(progress=False)
+    print(agent.config["algorithm"]["policy"])
+"""
+    Path("script.py").write_text(script)
+    done = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and "given:Normed" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("algo", "options", "text"),
+    [
+        ("sac", {"policy": "MlpPolicy"}, r"policy must be module:attribute.*got 'MlpPolicy': leave it out .*hidden_sizes"),
+        ("sac", {"policy": "mynet:Other"}, r"unknown name in mynet 'Other'"),
+        ("sac", {"policy": "nowhere:Net"}, r"unknown policy 'nowhere:Net': there is no module 'nowhere'"),
+        ("ppo", {"network": "gru"}, r'policy="mynet:Normed" has no memory, and is not for network="gru"'),
+        ("maml", {"policy": "mynet:Normed"}, r"policy \(Normed\) cannot be meta-learned.*nn.LayerNorm"),
+    ],
+)
+def test_mistakes_are_told(algo: str, options: dict[str, Any], text: str) -> None:
+    with pytest.raises((ValueError, TypeError, UnknownNameError), match=text):
+        made(algo, **options)
+
+
+def test_algorithms_with_a_memory_have_no_such_option() -> None:
+    with pytest.raises(UnknownNameError, match="networks come from the preset"):
+        metaroll.agent("rl2", "point-robot", policy="mynet:Plain")
