@@ -33,7 +33,8 @@ class ActionScaling:
         first, last = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
         self.center = ((last + first) / 2).astype(np.float32)
         self.half_range = ((last - first) / 2).astype(np.float32)
-        self._arrays = (self.half_range, self.center, low.astype(np.float32), high.astype(np.float32))
+        low, high, divisor = low.astype(np.float32), high.astype(np.float32), np.maximum(self.half_range, _TINY)
+        self._arrays = (self.half_range, self.center, low, high, divisor)
         self._on_device: dict[torch.device, tuple[torch.Tensor, ...]] = {}
 
     @classmethod
@@ -61,23 +62,22 @@ class ActionScaling:
             raw: Within [-1, 1] where an entry has two bounds.
             xp: Array namespace: ``numpy``, or that of tensors.
         """
-        half_range, center, low, high = self._arrays if xp is np else self._parts_on(raw.device)
+        half_range, center, low, high, _ = self._parts(raw, xp)
         actions = raw * half_range
         actions += center
         # Bounds come last, since rounding may lead out of the space.
         return xp.minimum(xp.maximum(actions, low), high)
 
-    def unscaled(self, actions: np.ndarray) -> np.ndarray:
-        """Actions ``(..., A)`` of the network for those of the environment, float32."""
-        rows = np.asarray(actions, dtype=np.float32)
-        return (rows - self.center) / np.maximum(self.half_range, _TINY)
+    def unscaled(self, actions: Any, xp: Any = np) -> Any:
+        """Actions ``(..., A)`` of the network for those of the environment; NumPy's are float32."""
+        rows = np.asarray(actions, dtype=np.float32) if xp is np else actions
+        _, center, _, _, divisor = self._parts(rows, xp)
+        return (rows - center) / divisor
 
-    def unscaled_on_torch(self, actions: torch.Tensor) -> torch.Tensor:
-        """``unscaled`` of a tensor."""
-        half_range, center, _, _ = self._parts_on(actions.device)
-        return (actions - center) / half_range.clamp(min=_TINY)
-
-    def _parts_on(self, device: torch.device) -> tuple[torch.Tensor, ...]:
-        if device not in self._on_device:
-            self._on_device = {device: tuple(torch.as_tensor(part).to(device) for part in self._arrays)}
-        return self._on_device[device]
+    def _parts(self, like: Any, xp: Any) -> tuple[Any, ...]:
+        """Half range, center, bounds, and what differences to the center are divided by, where ``like`` is."""
+        if xp is np:
+            return self._arrays
+        if like.device not in self._on_device:
+            self._on_device = {like.device: tuple(torch.as_tensor(part).to(like.device) for part in self._arrays)}
+        return self._on_device[like.device]
