@@ -96,10 +96,11 @@ ALGORITHM = re.compile(
     r"(?:(?<![A-Za-z])|(?<=[a-z])(?=[A-Z]))(?i:(pearl|maml|promp(?!t)|ppo|epopt|distill|rl2|(?:hill_?)?climbing))"
 )
 ALGORITHM_MODULES = re.compile(
-    r"(learners|training/algorithms)/((maml|off_policy|on_policy)/\w+|(pearl|maml|ppo|epopt|distillation|rl2|hill_climbing|evolution|off_policy)\w*)\.py"
+    r"(learners|training/algorithms)/((maml|off_policy|on_policy)/\w+|(pearl|maml|ppo|epopt|distillation|rl2|evolution|off_policy)\w*)\.py"
 )
 ALGORITHM_LISTS = (
     "__init__.py",
+    "plugins/__init__.py",
     "compat/",
     "configs/",
     "training/algorithms/registry.py",

@@ -100,10 +100,9 @@ def agent_text(source: str) -> str:
 
 def families_text() -> str:
     """The module of names of families."""
-    from metaroll.envs.base.task_family import registered_families
-    from metaroll.envs.lookup.registry import KnownName  # importing it registers all
+    from metaroll.envs.lookup.registry import family_names  # importing it registers all
 
-    rows = "".join(f'    "{name}",\n' for name in registered_families() if KnownName(name).has_family)
+    rows = "".join(f'    "{name}",\n' for name in family_names())
     head = '"""Names of all families of tasks; written by tools/stubs.py."""\n\n__all__ = ["FAMILY_NAMES"]\n'
     return f"{head}\nFAMILY_NAMES = (\n{rows})\n"
 

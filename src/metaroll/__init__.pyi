@@ -126,8 +126,7 @@ from metaroll.inference.standardization import FeatureStandardizer
 from metaroll.inference.verdicts import Verdict
 from metaroll.learners.base import NOP, MetaRLAlgorithm, RLAlgorithm
 from metaroll.learners.distillation import Distillation
-from metaroll.learners.evolution import Evolution
-from metaroll.learners.hill_climbing import HillClimbing
+from metaroll.learners.evolution import Evolution, HillClimbing
 from metaroll.learners.maml.learner import MAML
 from metaroll.learners.maml.outer import DICEOuter, EMAMLOuter, ProMPOuter, TRPOOuter, VPGDICEOuter, VPGOuter
 from metaroll.learners.off_policy.choosing import DQN

@@ -1032,6 +1032,11 @@ class HillClimb(TypedDict, total=False):
     sigma_factor: float
     """After a success the standard deviation is divided by its square, otherwise multiplied by it. Without a preset:
     1.05."""
+    stop_std: float | None
+    """End the training when the returns of the last stop_window means have a standard deviation below this; None never
+    does. Without a preset: None."""
+    stop_window: int
+    """Number of newest means that stop_std is about. Without a preset: 20."""
 
 class HillClimbing(HillClimb, RolloutLimit, ScaledActions, Evaluated, total=False):
     num_domains: int
@@ -1041,11 +1046,6 @@ class HillClimbing(HillClimb, RolloutLimit, ScaledActions, Evaluated, total=Fals
     epsilon: float
     """Share of the worst returns of a candidate whose mean is compared (CVaR), in (0, 1]; 1 means all of them. Without
     a preset: 1.0."""
-    stop_std: float | None
-    """End the training when the returns of the last stop_window means have a standard deviation below this; None never
-    does. Without a preset: None."""
-    stop_window: int
-    """Number of newest means that stop_std is about. Without a preset: 20."""
 
 class HillClimbingOptions(Folders, Run, HillClimbing, TanhNetworks, HeldOutDomains, Evaluation): ...
 

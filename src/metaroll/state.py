@@ -119,7 +119,7 @@ class Stateful:
         else:  # a part of what is being restored
             self._restore_all(tree)
 
-    def completed(self, tree: Mapping[str, Any]) -> Mapping[str, Any]:
+    def completed_state(self, tree: Mapping[str, Any]) -> Mapping[str, Any]:
         """``tree`` as it is to be restored here, where an earlier version or another machine wrote it otherwise."""
         return tree
 
@@ -143,13 +143,17 @@ class Stateful:
 
         Raises:
             TypeError: There are no buffers.
+            Exception: That of the part which ``tree`` does not fit.
         """
         if self.buffer_parts is None:
             raise TypeError(f"{type(self).__name__} has no buffers: declare buffer_parts")
-        _restore(self, self.buffer_parts, tree)
+        try:
+            _restore(self, self.buffer_parts, tree)
+        except _PartError as error:
+            raise error.cause from None
 
     def _restore_all(self, tree: Mapping[str, Any]) -> None:
-        self.restore_parts(self.completed(tree))
+        self.restore_parts(self.completed_state(tree))
         hooks = _RESTORING.get()
         if hooks is not None:
             hooks.append(self.after_restore)
@@ -199,7 +203,9 @@ def check_entries(name: str, tree: Any, entries: Iterable[str]) -> None:
         raise SnapshotError(f"the saved state of {name} must be a dict, as state_dict() gives it, got {tree!r}")
     missing = set(entries) - set(tree)
     if missing:
-        raise SnapshotError(f"the saved state of {name} lacks {sorted(missing)}; it was made by another algorithm")
+        raise SnapshotError(
+            f"the saved state of {name} lacks {sorted(missing)}: it was made by another algorithm; nothing was changed"
+        )
 
 
 # ------------------------------------------------------------------------------------------------ declared parts

@@ -44,6 +44,9 @@ NOT_CONTINUED = {
 }
 """Runs that are loaded and evaluated, but not trained on, and why; see ``RLAlgorithm.arithmetic``."""
 
+REARRANGED = {("a745dda", "hill-climbing"): "its state is that of a search since version 0.3"}
+"""Runs whose state has other entries now, and why: both are compared as they are read."""
+
 RELATIVE, ABSOLUTE = 1e-3, 1e-5
 """How far numbers of another processor, or of other versions of packages, may be from the written ones.
 
@@ -152,12 +155,22 @@ def test_a_run_that_was_stopped_ends_as_the_one_that_was_not(corpus: str, name: 
         run_command("resume", "stopped")
         old, now = (load_snapshot(folder, "last") for folder in ("run", "stopped"))
         assert (old.iteration, old.has_buffers) == (now.iteration, now.has_buffers)
-        assert difference(old.tree("algorithm"), now.tree("algorithm"), exact) is None
+        trees = [snapshot.tree("algorithm") for snapshot in (old, now)]
+        if (corpus, name) in REARRANGED:
+            trees = [as_read(tree) for tree in trees]
+        assert difference(*trees, exact) is None
         if old.has_buffers:
             assert difference(old.buffers, now.buffers, exact) is None
         trees = [snapshot.tree("runner") for snapshot in (old, now)]
         assert difference({**trees[0], "seconds": 0.0}, {**trees[1], "seconds": 0.0}, exact) is None
         assert difference(numbers_of("run"), numbers_of("stopped"), exact) is None
+
+
+def as_read(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """A state of the algorithm of ``run`` as this version writes it."""
+    algo = metaroll.load("run").algo
+    algo.load_state_dict(tree)
+    return algo.state_dict()
 
 
 def numbers_of(run: str) -> dict[str, Any]:

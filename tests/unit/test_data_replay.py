@@ -34,6 +34,17 @@ def test_stores_and_samples() -> None:
     assert buffer.sample_path(np.random.default_rng(0))["rewards"].tolist() == [[-1], [-2], [-3]]
 
 
+def test_transitions_may_be_drawn_into_given_memory() -> None:
+    buffer = PathBuffer(10)
+    buffer.add_path({"rewards": np.arange(3, dtype=np.float32)[:, None]})
+    memory = np.zeros((5, 4, 1), np.float32)
+    found = buffer.sample_transitions(4, 0, out={"rewards": memory[2]})
+    assert (
+        np.shares_memory(found["rewards"], memory) and (memory[2] == buffer.sample_transitions(4, 0)["rewards"]).all()
+    )
+    assert memory.any(axis=(1, 2)).tolist() == [False, False, True, False, False]
+
+
 def test_overwritten_paths() -> None:
     buffer = PathBuffer(3)
     buffer.add_path(path(0, 1))

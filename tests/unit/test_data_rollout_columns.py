@@ -63,6 +63,21 @@ def test_slices_and_sums_are_rollouts():
     assert all(map(same, order, [ROLLOUTS[2], ROLLOUTS[3], ROLLOUTS[1]]))
 
 
+@pytest.mark.parametrize("chosen", [ROLLOUTS, ROLLOUTS[1:4], ROLLOUTS.take([3, 0]), ROLLOUTS[:0]])
+def test_a_field_may_have_other_values(chosen):
+    rows = np.arange(3.0 * (chosen.lengths.sum() + len(chosen))).reshape(-1, 3)
+    seen = chosen.with_column("observations", rows)
+    assert len(seen) == len(chosen)
+    for new, old, begin in zip(seen, chosen, chosen.bounds[:-1] + np.arange(len(chosen)), strict=True):
+        assert np.array_equal(new.observations, rows[begin : begin + len(old) + 1])
+        assert old.observations.shape[1] == 2, "the others stay as they are"
+        assert np.array_equal(new.rewards, old.rewards) and new.rollout_info == old.rollout_info
+    if len(chosen):
+        assert chosen.with_column("rewards", -chosen.rewards).returns == pytest.approx(-chosen.returns)
+    with pytest.raises(ShapeError, match=f"must have {len(rows)} entries"):
+        chosen.with_column("observations", rows[:-1] if len(rows) else np.zeros(1))
+
+
 def test_no_rollout_is_made_before_somebody_looks(monkeypatch):
     listed = list(ROLLOUTS)
     made = []

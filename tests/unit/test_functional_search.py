@@ -287,6 +287,17 @@ def test_hill_climbing_stays_or_moves_on():
     assert comma.tell(state, [[3.0], [4.0]], [1.0, 2.0]).mean.tolist() == [4.0]  # though it is worse than the last
 
 
+def test_hill_climbing_ends_when_its_means_are_alike():
+    search = HillClimb(population=1, stop_std=0.1, stop_window=2)
+    state = search.start([0.0])
+    for fitness, reasons in ((1.0, ()), (5.0, ()), (5.1, ("stop_std",)), (6.0, ())):
+        state = search.tell(state, search.ask(state, np.random.default_rng(0)), [fitness, 0.0])
+        assert search.stop(state) == reasons
+    before = {**state_tree(state), "mean_fitness": 6.0}  # as version 0.2 had it
+    del before["recent"]
+    assert restored(state, before).recent.tolist() == [6.0]
+
+
 # ---------------------------------------------------------------------------------------------------------- of them all
 @every_search
 def test_it_climbs_and_keeps_the_best(search):

@@ -11,10 +11,10 @@ import pytest
 
 from metaroll.cli.main import main
 from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import InvalidValueError, ShapeError, SnapshotError
+from metaroll.errors import ShapeError, SnapshotError
 from metaroll.functional.parameter_noise import adapted_spread, noisy_sets
 from metaroll.functional.search.base import default_population
-from metaroll.learners.hill_climbing import HillClimbing
+from metaroll.learners.evolution import HillClimbing
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.rollouts.samplers.parameter_exploration import ParameterExplorationSampler
 from metaroll.seeding import torch_generator
@@ -129,10 +129,12 @@ def test_a_set_without_rollouts_ranks_last(caplog):
     metrics = learner.tell([[], [], [rollout_with(-9.0)]])
     assert np.array_equal(learner.cur_mean, sets[2])
     assert (metrics["score_best_of_epoch"], metrics["episodes"]) == (-9.0, 1.0)
-    assert "set 1 of epoch 0 has no rollout" in caplog.text
-    learner.ask()
-    with pytest.raises(ShapeError, match="some rollouts"):
+    assert "candidate 1 of epoch 0 has no finite return" in caplog.text
+    sets = learner.ask()
+    with pytest.raises(ValueError, match="all are NaN"):
         learner.tell([[]] * 3)
+    learner.tell([[rollout_with(1.0)], [rollout_with(np.inf)], [rollout_with(np.nan)]])
+    assert np.array_equal(learner.cur_mean, sets[0])
 
 
 def runner_of(folder: Any = None, **options: Any) -> LocalRunner:
@@ -187,14 +189,47 @@ def test_a_run_that_ends_early_is_listed_as_finished(tmp_path, capsys):
         assert (entry["state"], entry["ended_early"], entry["epochs_done"]) == ("finished", True, 3)
 
 
+def former_state() -> dict[str, Any]:
+    """As version 0.2 has written it."""
+    parameters = np.arange(10, dtype=np.float32)
+    return {
+        "mean": parameters,
+        "best": {"parameters": 2.0 * parameters, "return": 7.0},
+        "spread": 0.25,
+        "returns": [5.0, 5.1],
+        "generator": np.random.default_rng(8).bit_generator.state,
+        "counters": {"seed": 4, "epochs": 3},
+    }
+
+
+def test_a_state_of_an_earlier_version_is_read():
+    learner, former = learner_of(population=2, stop_std=0.1, stop_window=2), former_state()
+    learner.ask()
+    learner.load_state_dict(former)
+    assert (learner.num_epochs, learner.seed, learner.spread, learner.best_return) == (3, 4, 0.25, 7.0)
+    assert np.array_equal(learner.policy.acting_parameters(), former["mean"])
+    assert np.array_equal(learner.best_parameters, former["best"]["parameters"])
+    assert learner.converged
+    again = learner_of(population=2)
+    again.load_state_dict(learner.state_dict())
+    sets = learner.ask()
+    assert np.array_equal(sets[1:], noisy_sets(former["mean"].astype(float), 0.25, 2, "normal", 8))
+    assert np.array_equal(again.ask(), sets)
+
+
 def test_a_state_that_does_not_fit_changes_nothing():
     learner = learner_of(population=2)
     asked, before = learner.ask(), learner.state_dict()
     state = learner.state_dict()
-    state["mean"], state["best"] = np.ones_like(state["mean"]), {"parameters": np.zeros(3), "return": 1.0}
-    with pytest.raises(SnapshotError, match=r"nothing was changed .*shape \(10,\), got \(3,\)"):
-        learner.load_state_dict(state)
-    assert repr(learner.state_dict()) == repr(before)
+    state["search"]["mean"] += 1.0
+    state["search"]["best"] = np.zeros(3)
+    former = {**former_state(), "best": {"parameters": np.zeros(3), "return": 1.0}}
+    for tree in (state, former):
+        with pytest.raises(SnapshotError, match=r"nothing was changed .*shape \(10,\), got \(3,\)"):
+            learner.load_state_dict(tree)
+        assert repr(learner.state_dict()) == repr(before)
+    with pytest.raises(SnapshotError, match=r"lacks.*returns"):
+        learner.load_state_dict({name: value for name, value in former.items() if name != "returns"})
     learner.tell(returned(1.0, 2.0, 0.0))
     assert np.array_equal(learner.policy.acting_parameters(), asked[1])
 
@@ -223,10 +258,8 @@ def test_wrong_rollouts_change_nothing():
         learner.tell(returned(1.0, 2.0))
     learner.ask()
     before = learner.policy.acting_parameters()
-    with pytest.raises(ShapeError, match="2 sets"):
+    with pytest.raises(ShapeError, match="2 candidates"):
         learner.tell(returned(1.0))
-    with pytest.raises(InvalidValueError, match="set 1"):
-        learner.tell(returned(1.0, np.inf))
     assert np.array_equal(learner.policy.acting_parameters(), before)
     learner.tell(returned(1.0, 2.0))
 

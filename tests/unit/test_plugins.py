@@ -152,6 +152,12 @@ def test_entry_points_are_listed_without_an_import(folder: Path, capsys: pytest.
             "BAD = dataclasses.replace(HALF, configs=(3,))",
             "configs must be classes of configs",
         ),
+        (
+            "half",
+            "half_file:BAD",
+            "BAD = dataclasses.replace(HALF, filled=('n_step', 'no_field'))",
+            "filled must name fields of its configs, got no_field",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_plugin_is_said_of_it_alone(

@@ -12,7 +12,7 @@ import torch
 
 from metaroll.compat.constructors import PEARL
 from metaroll.envs.lookup.registry import get_family
-from metaroll.learners.pearl_data import PEARLCollector
+from metaroll.learners.pearl import PEARLCollector
 from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
 from metaroll.policies.networks import QFunction

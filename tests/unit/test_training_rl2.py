@@ -15,7 +15,7 @@ from gymnasium.spaces import Box, Discrete
 import metaroll
 from metaroll.cli.main import main
 from metaroll.errors import ShapeError, UsageError
-from metaroll.training.algorithms.rl2 import FreshTrials
+from metaroll.training.algorithms.ppo_trials import FreshTrials
 from metaroll.training.store.snapshots import load_snapshot
 
 pytestmark = pytest.mark.usefixtures("lent_pools")

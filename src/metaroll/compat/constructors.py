@@ -35,8 +35,8 @@ class OffPolicyRLAlgorithm(OffPolicyLearner[OffPolicyConfig]):
     """Base of off-policy learners of others: see ``OffPolicyLearner``, with the constructor of metarl.
 
     A subclass says in ``train_once`` how it learns. Its own attributes must exist before it calls the constructor
-    here, which ends with ``init_opt()``; it saves what it learns in ``state_dict`` and restores it in
-    ``restore_parts``.
+    here, which ends with ``init_opt()``; ``state_parts`` names those that it learns, for snapshots
+    (``metaroll.plugins.parts``).
 
     Args:
         env_spec: Environment or spec.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from metaroll import configs
@@ -30,6 +30,7 @@ from metaroll.configs.algorithms import (
 __all__ = [
     "ADAPTING",
     "CONFIGS",
+    "FILLED",
     "SEARCH",
     "adapts",
     "add_algorithm",
@@ -75,23 +76,24 @@ CONFIGS: Mapping[str, Parts] = {
 ADAPTING = ("pearl", "rl2", "maml", "promp", "dice")
 """Names of algorithms that adapt to tasks."""
 
-_HIDDEN: Mapping[str, frozenset[str]] = {
+FILLED: Mapping[str, frozenset[str]] = {
     # An epoch is a number of trials, each of a task of its own, which the wrapper limits.
     "rl2": frozenset(("domain_params", "gradients", "privileged", "steps_per_epoch", "tasks_per_epoch")),
     "epopt": frozenset(("steps_per_epoch", "tasks_per_epoch")),
     "rsac": frozenset(("n_step", "policy")),
 }
-"""Fields that an algorithm fills itself."""
+"""Fields that an algorithm fills itself, which are no options."""
 
 
-_others: dict[str, tuple[Parts, bool]] = {}
-"""The same of algorithms of others that have been loaded: name -> configs, and whether it adapts."""
+_others: dict[str, tuple[Parts, bool, frozenset[str]]] = {}
+"""The same of algorithms of others that have been loaded: name -> configs, whether it adapts, and what it fills."""
 
 
-def add_algorithm(name: str, parts: Parts, adapting: bool) -> None:
-    """Know an algorithm of somebody else."""
-    if _others.get(name) != (parts, adapting):
-        _others[name] = parts, adapting
+def add_algorithm(name: str, parts: Parts, adapting: bool, filled: Collection[str] = ()) -> None:
+    """Know an algorithm of somebody else, which fills these fields of its configs itself."""
+    known = parts, adapting, frozenset(filled)
+    if _others.get(name) != known:
+        _others[name] = known
         run_options.cache_clear()
 
 
@@ -124,10 +126,11 @@ def run_options(name: str) -> tuple[Option, ...]:
         "algorithm": parts_of_algorithm(name),
         "evaluation": (evaluation,),
     }
-    hidden, options = _HIDDEN.get(name, frozenset()), dict[str, Option]()
+    filled = FILLED.get(name, frozenset()) if name in CONFIGS else _others[name][2]
+    options: dict[str, Option] = {}
     for section, parts in sections.items():
         for option in (option for config in parts for option in options_of(config)):
-            if option.name not in hidden and option.name not in options:
+            if option.name not in filled and option.name not in options:
                 options[option.name] = dataclasses.replace(option, section=section)
     return tuple(options.values())
 

@@ -333,6 +333,28 @@ class Rollouts(Sequence[StepSequence]):
         numbers = [first_of[id(part)] + np.arange(first, stop) for part, first, stop in self._spans]
         return Rollouts([_gathered(parts, np.concatenate(numbers)[np.argsort(order, kind="stable")])])
 
+    def with_column(self, name: str, values: np.ndarray) -> Rollouts:
+        """The same rollouts with other values of a field, in columns of their own.
+
+        Args:
+            name: Of the field.
+            values: Those of all steps ``(sum T, ...)``; ``observations`` and ``states`` have one entry more for each
+                rollout.
+
+        Raises:
+            ShapeError: There are more or fewer values.
+        """
+        entries = int(self.bounds[-1]) + (len(self) if name in WITH_FINAL else 0)
+        if len(values) != entries:
+            raise ShapeError(
+                f"values of {name!r} must have {entries} entries, of all rollouts together, got {len(values)}"
+            )
+        found = []
+        for part in self.sorted_by(np.arange(len(self))).parts:
+            own = None if part.own is None else [{k: v for k, v in one.items() if k != name} for one in part.own]
+            found.append(replace(part, fields={**part.fields, name: values}, own=own))
+        return Rollouts(found)
+
     def _members(self) -> Iterator[tuple[RolloutColumns, int]]:
         return ((part, number) for part, first, stop in self._spans for number in range(first, stop))
 

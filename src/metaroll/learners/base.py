@@ -40,9 +40,12 @@ __all__ = [
     "RLAlgorithm",
     "RolloutLimit",
     "ScaledActions",
+    "columns_read",
+    "reads",
 ]
 
 T = TypeVar("T")
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,6 +283,25 @@ class HasPosterior(Protocol):
             no posterior.
         """
         ...
+
+
+def reads(*columns: str) -> Callable[[Method], Method]:
+    """Declare which columns of rollouts a method reads: others need not be recorded for it.
+
+    Args:
+        columns: Their names.
+    """
+
+    def declared(method: Method) -> Method:
+        vars(method)["columns"] = columns
+        return method
+
+    return declared
+
+
+def columns_read(method: Callable[..., Any]) -> tuple[str, ...] | None:
+    """What was declared of a method by ``reads``; ``None`` for one of which nothing is known: it may read all."""
+    return vars(method).get("columns")
 
 
 @final

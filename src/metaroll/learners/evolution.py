@@ -7,10 +7,11 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, ClassVar, Generic, Literal, TypeVar, final
+from typing import Any, ClassVar, Generic, Literal, TypeVar, cast, final
 
 import numpy as np
 
+from metaroll import state
 from metaroll.checks import check_seed
 from metaroll.config import config_of, described, parts_of
 from metaroll.data.rollouts import Rollouts
@@ -21,10 +22,11 @@ from metaroll.functional.search.averaging import AveragedMean
 from metaroll.functional.search.base import Search, restored, state_tree
 from metaroll.functional.search.cem import CEM as CEMSearch
 from metaroll.functional.search.cma import CMA
+from metaroll.functional.search.hill_climbing import HillClimb
 from metaroll.functional.search.multi_start import MultiStart, Starts
 from metaroll.functional.search.restarts import RestartedCMA
 from metaroll.functional.search.reviewing import Reviewed
-from metaroll.learners.base import ConfigField, RLAlgorithm
+from metaroll.learners.base import ConfigField, RLAlgorithm, columns_read, reads
 from metaroll.learners.evolution_configs import (
     CEMLearnerConfig,
     CMAESLearnerConfig,
@@ -37,10 +39,10 @@ from metaroll.learners.training import Progress, TrainingTasks, horizon_of, trai
 from metaroll.learners.trials import Trials, normalized_for, searched_places
 from metaroll.policies.acting import ActingPolicy
 from metaroll.seeding import derive_seed, fresh_seed
-from metaroll.state import Part, Stateful, parts
+from metaroll.state import Part, Stateful, check_entries, parts
 from metaroll.types import EnvSpec
 
-__all__ = ["CEM", "CMAES", "Evolution", "SearchLearner"]
+__all__ = ["CEM", "CMAES", "Evolution", "HillClimbing", "SearchLearner"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -72,10 +74,14 @@ class SearchLearner(Stateful, RLAlgorithm, Generic[C]):
         config_class: Its settings.
         config: The same, with their values.
         stream: Name of the random numbers of candidates, from which and the seed they are drawn.
+        num_domains: Number of domains that each candidate is tried in, of an environment that randomizes itself. All
+            candidates of an epoch meet the same ones, as they meet the same initial states
+            (``Trials.common_random_numbers``).
     """
 
     config_class: ClassVar[type[SearchConfig | HillClimbingConfig]] = SearchConfig
     stream: ClassVar[str] = "search"
+    num_domains = cast("int", 1)
 
     state_parts = parts(
         search=Part(
@@ -130,6 +136,7 @@ class SearchLearner(Stateful, RLAlgorithm, Generic[C]):
         self._state: Any = self._search.seeded(begun, derive_seed("restarts", self.seed))
         self._asked = np.zeros((0, len(self._places)))
         self._scores: list[float] = []
+        self._returns: list[float] = []  # average return of each that has a score
         self._metrics: dict[str, float] = {}
 
     discount = ConfigField[float]()
@@ -211,11 +218,12 @@ class SearchLearner(Stateful, RLAlgorithm, Generic[C]):
             return found
 
     @property
-    def _looks_at(self) -> tuple[str, ...] | None:
-        """Columns of rollouts that are looked at; all, where a subclass has a ``train_once`` of its own."""
-        if type(self).train_once is not SearchLearner.train_once:
-            return None
-        return ("rewards", "observations") if self.policy.normalize_observations else ("rewards",)
+    def _read_columns(self) -> tuple[str, ...] | None:
+        """Columns that ``train_once`` reads, and observations where their moments are needed; ``None``: all."""
+        columns = columns_read(type(self).train_once)
+        if columns is None or not self.policy.normalize_observations:
+            return columns
+        return (*columns, "observations")
 
     def _tried_alone(self, runner: Runner, sets: np.ndarray, updates: list[Any]) -> Sequence[Any]:
         try:
@@ -233,7 +241,11 @@ class SearchLearner(Stateful, RLAlgorithm, Generic[C]):
         alike = trials.common_random_numbers and not self._in_tasks and not self._search.measures_noise
         if rollouts is not None and alike:
             return runner.sample_parameters(
-                sets, num_init_states_per_domain=rollouts, deterministic=trials.deterministic, fields=self._looks_at
+                sets,
+                num_domains=self.num_domains,
+                num_init_states_per_domain=rollouts,
+                deterministic=trials.deterministic,
+                fields=self._read_columns,
             )
         return _tried_in_tasks(runner, sets, updates, rollouts, trials.deterministic)
 
@@ -244,6 +256,7 @@ class SearchLearner(Stateful, RLAlgorithm, Generic[C]):
     def ask(self) -> np.ndarray:
         """Flat parameters of the policy to try, float32 ``(K, P)``."""
         self._asked, self._scores = self._search.ask(self._state, self._generator), []
+        self._returns = []
         self._metrics = {"episodes": 0.0, "discounted_return": 0.0}
         return self._sets(self._asked)
 
@@ -253,6 +266,7 @@ class SearchLearner(Stateful, RLAlgorithm, Generic[C]):
         Args:
             rollouts: Rollouts of each candidate.
         """
+        self._require_asked("tell")
         if len(rollouts) != len(self._asked):
             raise ShapeError(
                 f"rollouts must hold a list for each of {len(self._asked)} candidates, got {len(rollouts)} lists"
@@ -262,6 +276,11 @@ class SearchLearner(Stateful, RLAlgorithm, Generic[C]):
             self.train_once(begun + number, group)
         return self._metrics
 
+    def _require_asked(self, name: str) -> None:
+        if not len(self._asked):
+            raise ValueError(f"{name} needs candidates that have been tried: call ask() first, once for each epoch")
+
+    @reads("rewards")
     def train_once(self, itr: int, paths: Sequence[Any]) -> float:
         """Learn the return of one candidate; those of an epoch come in the order of ``ask``.
 
@@ -275,17 +294,17 @@ class SearchLearner(Stateful, RLAlgorithm, Generic[C]):
             Average return of this candidate (NaN if it has no rollout); after the last one of an epoch that of its
             best candidate.
         """
-        if not len(self._asked):
-            raise ValueError("train_once needs candidates that have been tried: call ask() first, once for each epoch")
+        self._require_asked("train_once")
         number = len(self._scores)
         score = self._fitness(paths)
         if math.isnan(score):
             epoch = self.num_epochs
-            _LOG.warning("candidate %d of epoch %d has no return that is a number: it ranks last", number, epoch)
+            _LOG.warning("candidate %d of epoch %d has no finite return: it ranks last", number, epoch)
         self._scores.append(score)
         return score if len(self._scores) < len(self._asked) else self._finish_epoch()
 
     def _fitness(self, paths: Sequence[Any]) -> float:
+        self._returns.append(math.nan)
         if not len(paths):
             return math.nan
         returns, discounted, seen = _told_by(paths, self.discount, self.policy.normalize_observations)
@@ -295,27 +314,40 @@ class SearchLearner(Stateful, RLAlgorithm, Generic[C]):
         self._metrics["episodes"] += len(returns)
         for rows in seen:
             self._moments = add_rows(self._moments, rows.reshape(len(rows), -1))
-        return math.nan if np.isnan(returns).any() else conditional_value_at_risk(returns, self.trials.epsilon)
+        if not np.isfinite(returns).all():
+            return math.nan
+        self._returns[-1] = float(returns.mean())
+        return conditional_value_at_risk(returns, self.trials.epsilon)
 
     def _finish_epoch(self) -> float:
-        fitness, used = np.array(self._scores), self.spread
-        numbers = self._search.numbers(self._state)
-        self._learn(fitness)
-        self._metrics = {
-            **_numbers_of(fitness),
+        fitness, returns = np.array(self._scores), self._returns
+        self._scores, self._returns = [], []
+        spread, numbers = self.spread, self._search.numbers(self._state)
+        self._state = self._search.tell(self._state, self._asked, fitness)
+        self._asked = self._asked[:0]
+        self._set_policy()
+        self._metrics = {**self._numbers(fitness, returns, spread), **numbers}
+        return float(np.nanmax(fitness))
+
+    def _numbers(self, fitness: np.ndarray, returns: Sequence[float], spread: float) -> dict[str, float]:
+        """What the log has of an epoch.
+
+        Args:
+            fitness: Of its candidates ``(K,)``.
+            returns: Their average returns.
+            spread: With which they were drawn.
+        """
+        return {
+            "return": float(np.nanmax(fitness)),
+            "return_mean_of_epoch": float(np.nanmean(fitness)),
+            "return_median_of_epoch": float(np.nanmedian(fitness)),
+            "candidates": float(len(fitness)),
+            "candidates_without_return": float(np.isnan(fitness).sum()),
             "best_return": self.best_return,
-            "spread": used,
+            "spread": spread,
             "episodes": self._metrics["episodes"],
             "discounted_return": self._metrics["discounted_return"] / len(fitness),
-            **numbers,
         }
-        return self._metrics["return"]
-
-    def _learn(self, fitness: np.ndarray) -> None:
-        """Tell the search the fitness ``(K,)`` of what it was asked for, and set the policy."""
-        self._state = self._search.tell(self._state, self._asked, fitness)
-        self._asked, self._scores = self._asked[:0], []
-        self._set_policy()
 
     def _sets(self, rows: np.ndarray) -> np.ndarray:
         """Flat parameters of the policy with those of ``rows`` where they are searched."""
@@ -363,6 +395,7 @@ class SearchLearner(Stateful, RLAlgorithm, Generic[C]):
         if asked.ndim != 2 or asked.shape[1] != len(self._places):
             raise ShapeError(f"candidates must have shape (K, {len(self._places)}), got {asked.shape}")
         self._asked, self._scores = asked, [float(score) for score in tree["scores"]]
+        self._returns = [math.nan] * len(self._scores)
 
 
 @final
@@ -487,6 +520,102 @@ class CMAES(SearchLearner[CMAESLearnerConfig]):
         return self._search.leading(self._state).covariance.ndim == 1
 
 
+@final
+class HillClimbing(SearchLearner[HillClimbingConfig]):
+    """Tries sets of policy parameters around a mean, and moves there if one of them is better than the mean itself.
+
+    All sets of an epoch, the mean first among them, are deterministic in the same domains and initial states, so that
+    their returns can be compared. After a success the next sets lie nearer to the mean, otherwise farther away
+    (``HillClimb``).
+
+    By hand: ``sets = algo.ask()``, ``result = sampler.sample(sets, eval=True)`` with a ``ParameterExplorationSampler``,
+    ``algo.tell([sample.rollouts for sample in result])``.
+
+    Args:
+        env_spec: Environment or spec.
+        config: Settings; ``None`` means the defaults.
+        policy: What is trained, with the parameters that require a gradient.
+        test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
+        seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
+        options: Settings by name, in place of those of ``config``.
+    """
+
+    config_class = HillClimbingConfig
+    stream = "hill climbing"
+    num_domains = ConfigField[int]()
+
+    def __init__(
+        self,
+        env_spec: Any,
+        config: HillClimbingConfig | None = None,
+        *,
+        policy: ActingPolicy,
+        test_env_sampler: Any = None,
+        seed: int | None = None,
+        **options: Any,
+    ) -> None:
+        config = config_of(HillClimbingConfig, config, options, type(self))
+        tried = {**vars(config), "rollouts_per_candidate": config.num_init_states_per_domain}
+        trials = parts_of(Trials, tried)
+        super().__init__(env_spec, config, policy=policy, trials=trials, test_env_sampler=test_env_sampler, seed=seed)
+
+    def _make_search(self) -> Search[Any]:
+        return parts_of(HillClimb, vars(self.config))
+
+    @property
+    def pop_size(self) -> int:
+        """Number of candidates of an epoch beside the mean."""
+        return self.num_candidates - 1
+
+    def _numbers(self, fitness: np.ndarray, returns: Sequence[float], spread: float) -> dict[str, float]:
+        best = int(np.nanargmax(fitness))
+        return {
+            "return": returns[0],
+            "score": float(fitness[0]),
+            "score_best_of_epoch": float(fitness[best]),
+            "score_median_of_epoch": float(np.nanmedian(fitness)),
+            "best_return": self.best_return,
+            "improved": float(best > 0),
+            "spread": spread,
+            "episodes": self._metrics["episodes"],
+        }
+
+    def fingerprint(self) -> str:
+        """Class, policy and settings as a short text; a snapshot fits a learner with the same one."""
+        of = self.config
+        settings = [of.noise, self.pop_size, of.init_sigma, of.min_sigma, of.max_sigma, of.sigma_factor, of.epsilon]
+        settings += [of.num_domains, of.num_init_states_per_domain, self.max_path_length]
+        layout = self.policy.parameter_layout()
+        kinds = [type(self.policy.policy).__name__, *layout.names, *layout.shapes, self.policy.action_bounds]
+        return fingerprint_of(self, *map(repr, [*settings, *kinds]))
+
+    def completed_state(self, tree: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Of a state of before version 0.3, which had all parameters of the policy where the search has its own."""
+        if "mean" not in tree:
+            return tree
+        check_entries(type(self).__name__, tree, ("mean", "best", "spread", "returns", "generator", "counters"))
+        mean, best = (state.restored(self._parameters, values) for values in (tree["mean"], tree["best"]["parameters"]))
+        epochs = int(tree["counters"]["epochs"])
+        search = replace(
+            self._state,
+            mean=mean[self._places].astype(np.float64),
+            best=best[self._places].astype(np.float64),
+            best_fitness=float(tree["best"]["return"]),
+            generation=epochs,
+            evaluations=epochs * self.num_candidates,
+            reach=float(tree["spread"]),
+            recent=np.array(tree["returns"], dtype=np.float64),
+        )
+        return {
+            **self.state_dict(),
+            "search": state_tree(search),
+            "asked": {"candidates": self._asked[:0], "scores": []},
+            "parameters": mean,
+            "generator": tree["generator"],
+            "seed": tree["counters"]["seed"],
+        }
+
+
 def _composed(search: Search[Any], trials: Trials, starts: Starts) -> Search[Any]:
     """``search`` as often as there are starts, with averages of its means, and ends of its runs compared."""
     if trials.mean_epochs > 1:
@@ -515,17 +644,6 @@ def _tried_in_tasks(
         parameters=np.repeat(sets, each, axis=0),
     )
     return [Rollouts.joined(groups[i : i + each]) for i in range(0, len(groups), each)]
-
-
-def _numbers_of(fitness: np.ndarray) -> dict[str, float]:
-    """What the log tells of the fitness ``(K,)`` of an epoch."""
-    return {
-        "return": float(np.nanmax(fitness)),
-        "return_mean_of_epoch": float(np.nanmean(fitness)),
-        "return_median_of_epoch": float(np.nanmedian(fitness)),
-        "candidates": float(len(fitness)),
-        "candidates_without_return": float(np.isnan(fitness).sum()),
-    }
 
 
 def _told_by(paths: Sequence[Any], discount: float, observed: bool) -> tuple[np.ndarray, float, list[np.ndarray]]:

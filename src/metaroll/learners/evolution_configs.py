@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from metaroll.config import Bounds, Positive, Share, UnusedWhere, Whole
+from metaroll.config import Bounds, Share, Whole
 from metaroll.functional.search.configs import CEMConfig, CMAESConfig, HillClimbConfig
 from metaroll.learners.base import Evaluated, RolloutLimit, ScaledActions
 
@@ -102,11 +102,3 @@ class HillClimbingConfig(HillClimbConfig, RolloutLimit, ScaledActions, Evaluated
         _Worst,
         "Share of the worst returns of a candidate whose mean is compared (CVaR), in (0, 1]; 1 means all of them.",
     ] = 1.0
-    stop_std: Annotated[
-        Positive | None,
-        "End the training when the returns of the last stop_window means have a standard deviation below this; null "
-        "never does.",
-    ] = None
-    stop_window: Annotated[
-        int, Bounds(2), UnusedWhere("stop_std", None), "Number of newest means that stop_std is about."
-    ] = 20

@@ -13,18 +13,11 @@ from torch import nn
 
 from metaroll.checks import check_seed, check_whole
 from metaroll.config import config_of, described
+from metaroll.data.replay.path_buffer import memory_estimate
 from metaroll.errors import option_name, unknown_name
 from metaroll.functional.distributions import gaussian_kl
 from metaroll.learners.base import ConfigField, MetaRLAlgorithm
 from metaroll.learners.pearl_config import PEARLConfig, PEARLUpdate
-from metaroll.learners.pearl_data import (
-    PEARLCollector,
-    RowLayout,
-    TaskBuffers,
-    TransitionBatch,
-    check_memory,
-    context_rows,
-)
 from metaroll.learners.pearl_networks import (
     PEARLGenerators,
     PEARLNetworks,
@@ -41,11 +34,12 @@ from metaroll.policies.adapters import ContextEncoder
 from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.networks import MLPEncoder
 from metaroll.policies.scaling import ActionScaling
+from metaroll.processing.task_buffers import RowLayout, TaskBuffers, TransitionBatch, context_rows
 from metaroll.seeding import derive_seed, fresh_seed
 from metaroll.state import Stateful, parts
 from metaroll.types import Context, EnvSpec, EnvUpdate, InOutSpec
 
-__all__ = ["PEARL"]
+__all__ = ["PEARL", "PEARLCollector"]
 
 
 class PEARL(Stateful, MetaRLAlgorithm):
@@ -157,7 +151,7 @@ class PEARL(Stateful, MetaRLAlgorithm):
         self._scales, self._seeds = accepts(policy_class, "action_space"), accepts(policy_class, "seed")
         scaling = ActionScaling.of_squashed(self.env_spec.action_space) if self._scales else None
         self._layout = RowLayout.of(self.env_spec, config.use_next_obs_in_context, scaling)
-        self._memory_when_full = check_memory(config, self._layout, num_epochs, config.memory_limit)
+        self._memory_when_full = _check_memory(config, self._layout, num_epochs, config.memory_limit)
 
         self._policy_class, self._num_policies = policy_class, 0
         spec = self.get_env_spec(
@@ -470,6 +464,165 @@ class PEARL(Stateful, MetaRLAlgorithm):
 
     def _to_device(self, rows: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(rows).to(self._device)
+
+
+_PRIOR: Context = {}
+"""No context: z comes from the prior, whatever the policy in training believes at the time."""
+
+
+def _waves_of(tasks: Sequence[int]) -> list[list[int]]:
+    """Task indices in waves without repetition, each repetition one wave later.
+
+    A task that is drawn twice must see its two visits one after the other (the second clears the context of the first);
+    visits of different tasks do not touch one another and may share a call.
+    """
+    waves: list[list[int]] = []
+    visits: dict[int, int] = {}
+    for task in tasks:
+        visit = visits.get(task, 0)
+        visits[task] = visit + 1
+        if visit == len(waves):
+            waves.append([])
+        waves[visit].append(task)
+    return waves
+
+
+class PEARLCollector:
+    """Fills the buffers of the train tasks through a runner; many tasks per call.
+
+    Args:
+        updates: Environment update of every train task.
+        buffers: Where rollouts go.
+        config: How many steps of which kind.
+        posterior: Task indices -> what each task's policy is told: the belief inferred from the task's context buffer.
+    """
+
+    def __init__(
+        self,
+        updates: Sequence[EnvUpdate],
+        buffers: TaskBuffers,
+        config: PEARLConfig,
+        posterior: Callable[[Sequence[int]], list[Context]],
+    ) -> None:
+        self._updates = updates
+        self._buffers = buffers
+        self._config = config
+        self._posterior = posterior
+
+    def collect_initial(self, runner: PartsRunner) -> None:
+        """Data of every train task that has none, under the prior, before any training.
+
+        Each part is stored before the runner gives the next, so that a run that is stopped in between keeps it.
+        """
+        missing, each, count = self._buffers.empty_tasks, self._config.warmup_steps, len(self._updates)
+        if not missing:
+            return
+        runner.progress("warm-up", (count - len(missing)) * each, count * each)
+        parts = runner.obtain_in_parts(runner.step_itr, each, self._updates, contexts=[_PRIOR] * count, missing=missing)
+        for tasks, groups in parts:
+            self._store(tasks, groups, to_context=True)
+
+    def collect_visits(self, runner: Runner, tasks: Sequence[int]) -> None:
+        """Visit ``tasks`` (indices, repetitions count): forget the context, collect prior, posterior and extra data."""
+        config = self._config
+        visit = config.num_steps_prior + config.num_steps_posterior + config.num_extra_rl_steps_posterior
+        runner.progress("sampling", 0, len(tasks) * visit)
+        for wave in _waves_of(tasks):
+            for task in wave:
+                self._buffers.clear_context(task)
+            if config.num_steps_prior:
+                self._collect_prior(runner, wave, config.num_steps_prior)
+            if config.num_steps_posterior:
+                self._collect_posterior(runner, wave, config.num_steps_posterior, to_context=True)
+            if config.num_extra_rl_steps_posterior:
+                self._collect_posterior(runner, wave, config.num_extra_rl_steps_posterior, to_context=False)
+
+    def _collect_prior(self, runner: Runner, tasks: Sequence[int], num_steps: int) -> None:
+        self._obtain(runner, tasks, [_PRIOR] * len(tasks), to_context=True, batch_size=num_steps)
+
+    def _collect_posterior(self, runner: Runner, tasks: Sequence[int], num_steps: int, *, to_context: bool) -> None:
+        """At least ``num_steps`` per task; the first ``update_post_train`` episodes under the prior, the posterior is
+        inferred anew after every ``update_post_train`` episodes.
+        """
+        rate, horizon = self._config.update_post_train, self._config.max_steps
+        steps = dict.fromkeys(tasks, 0)
+        open_tasks, contexts = list(tasks), [_PRIOR] * len(tasks)
+        while open_tasks:
+            left = rate  # episodes until the posterior is inferred again
+            while left and open_tasks:
+                # No task gets an episode that it would not have got alone: as many as the one nearest to its end needs.
+                need = min(-(-(num_steps - steps[task]) // horizon) for task in open_tasks)
+                episodes = min(left, need)
+                taken = self._obtain(runner, open_tasks, contexts, to_context=to_context, num_rollouts=episodes)
+                left -= episodes
+                still = []
+                for position, (task, count) in enumerate(zip(open_tasks, taken, strict=True)):
+                    steps[task] += count
+                    if steps[task] < num_steps:
+                        still.append(position)
+                open_tasks, contexts = [open_tasks[i] for i in still], [contexts[i] for i in still]
+            if open_tasks:
+                contexts = list(self._posterior(open_tasks))
+
+    def _obtain(
+        self,
+        runner: Runner,
+        tasks: Sequence[int],
+        contexts: Sequence[Context],
+        *,
+        to_context: bool,
+        batch_size: int | None = None,
+        num_rollouts: int | None = None,
+    ) -> list[int]:
+        """Ask for rollouts of all ``tasks`` in one call and store them; number of steps per task."""
+        groups = runner.obtain_samples(
+            runner.step_itr,
+            batch_size,
+            env_update=[self._updates[task] for task in tasks],
+            contexts=list(contexts),
+            num_rollouts=num_rollouts,
+        )
+        return self._store(tasks, groups, to_context=to_context)
+
+    def _store(self, tasks: Sequence[int], groups: Sequence[Sequence[Any]], *, to_context: bool) -> list[int]:
+        """Put the rollouts of each of ``tasks`` into its buffers; number of steps per task."""
+        if len(groups) != len(tasks):
+            raise ValueError(
+                f"the runner must return one list of rollouts per task, got {len(groups)} for {len(tasks)}"
+            )
+        taken = self._buffers.add(tasks, groups, to_context=to_context)
+        for task, count in zip(tasks, taken, strict=True):
+            if not count:
+                raise ValueError(f"the runner returned no steps for train task {task}")
+        return taken
+
+
+def _check_memory(
+    config: PEARLConfig,
+    layout: RowLayout,
+    num_epochs: int | None = None,
+    memory_limit: int | None = None,
+) -> int:
+    """Bytes that the buffers of all train tasks take after ``num_epochs`` epochs (``None``: when full), at most.
+
+    Raises:
+        ValueError: That exceeds ``memory_limit``.
+    """
+    capacity, num_tasks = config.replay_size, config.num_train_tasks
+    collected, context = None, None
+    if num_epochs is not None:
+        collected, context = config.most_transitions(num_epochs), config.most_context()
+    needed = memory_estimate(num_tasks, capacity, layout.width, num_rows=collected)
+    needed += memory_estimate(num_tasks, capacity, layout.context_width, num_rows=context)
+    if memory_limit is not None and needed > memory_limit:
+        fits = memory_limit // memory_estimate(num_tasks, 1, layout.width + layout.context_width)
+        hint = f"set replay_buffer_size to at most {fits:,}, " if fits >= 1 else ""
+        when, fewer = ("when full", "tasks") if num_epochs is None else (f"for {num_epochs} epochs", "tasks or epochs")
+        raise ValueError(
+            f"the replay buffers need {needed:,} bytes {when} ({num_tasks} tasks x 2 buffers of {capacity:,} "
+            f"transitions), more than memory_limit={memory_limit:,}; {hint}use fewer {fewer}, or raise memory_limit"
+        )
+    return needed
 
 
 def _flat_box(width: int, bound: float = 1.0) -> gymnasium.spaces.Box:

@@ -237,7 +237,7 @@ class PEARLGenerators(Stateful):
     def _new_noise(self, seed: int) -> torch.Generator:
         return torch_generator(derive_seed("pearl noise", self.device.type, seed), self.device)
 
-    def completed(self, tree: Mapping[str, Any]) -> Mapping[str, Any]:
+    def completed_state(self, tree: Mapping[str, Any]) -> Mapping[str, Any]:
         """See ``Stateful``: noise that was drawn on another kind of device begins anew."""
         if tree["noise_device"] == self.device.type:
             return tree

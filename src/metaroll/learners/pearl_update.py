@@ -22,9 +22,9 @@ from torch import Tensor
 from metaroll.errors import DivergedError
 from metaroll.functional.gradients.actor_critic import critic_loss, q_target, soft_update, value_loss, value_target
 from metaroll.learners.pearl_config import PEARLConfig
-from metaroll.learners.pearl_data import RowLayout, TransitionBatch
 from metaroll.learners.pearl_networks import PEARLNetworks, PEARLOptimizers
 from metaroll.policies.adapters import ContextEncoder
+from metaroll.processing.task_buffers import RowLayout, TransitionBatch
 
 __all__ = [
     "METRICS",

@@ -109,7 +109,7 @@ class PosteriorTaskSampler(Stateful, RandomDomains):
             (narrow.names, narrow.draws), generator=generator, env_constructor=self._env_constructor
         )
 
-    def completed(self, tree: Mapping[str, Any]) -> Mapping[str, Any]:
+    def completed_state(self, tree: Mapping[str, Any]) -> Mapping[str, Any]:
         """See ``Stateful``.
 
         Raises:

@@ -186,15 +186,26 @@ class PathBuffer:
         if not self._num_added:
             raise ValueError("the buffer is empty; add a path before sampling from it")
 
-    def sample_transitions(self, n: int, generator: Generator = None) -> dict[str, np.ndarray]:
-        """``n`` transitions drawn uniformly with replacement: for every key a new array ``(n, width)``.
+    def sample_transitions(
+        self, n: int, generator: Generator = None, *, out: Mapping[str, np.ndarray] | None = None
+    ) -> dict[str, np.ndarray]:
+        """``n`` transitions drawn uniformly with replacement: for every key an array ``(n, width)``.
+
+        Args:
+            n: How many.
+            generator: What draws.
+            out: Array of every key to write them to, of its dtype; ``None``: new ones.
 
         Raises:
             ValueError: The buffer is empty, or ``n`` too small.
         """
         self._require_data()
         rows = as_generator(generator).integers(self.n_transitions_stored, size=check_whole("n", n))
-        return {key: array.take(rows, axis=0) for key, array in self._arrays.items()}
+        # All rows are there; with mode="raise" numpy would write to another array first.
+        return {
+            key: array.take(rows, axis=0, out=None if out is None else out[key], mode="clip")
+            for key, array in self._arrays.items()
+        }
 
     def sample_path(self, generator: Generator = None) -> dict[str, np.ndarray]:
         """A path drawn uniformly from those that are still whole: for every key a new array ``(T, width)``.

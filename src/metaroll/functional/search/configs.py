@@ -182,6 +182,14 @@ class HillClimbConfig(Config):
         Was("spread_factor"),
         "After a success the standard deviation is divided by its square, otherwise multiplied by it.",
     ] = 1.05
+    stop_std: Annotated[
+        Positive | None,
+        "End the training when the returns of the last stop_window means have a standard deviation below this; null "
+        "never does.",
+    ] = None
+    stop_window: Annotated[
+        int, Bounds(2), UnusedWhere("stop_std", None), "Number of newest means that stop_std is about."
+    ] = 20
 
     def check(self) -> None:
         super().check()

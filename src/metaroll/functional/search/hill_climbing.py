@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, final
 
 import numpy as np
@@ -21,11 +22,21 @@ class HillClimbState(SearchState):
 
     Attributes:
         reach: Standard deviation of the noise, or radius of the sphere.
-        mean_fitness: Fitness that the mean had as a candidate.
+        recent: Fitness that the newest means had as candidates, ``stop_window`` of them at most.
     """
 
+    growing = ("recent",)
+
     reach: float
-    mean_fitness: float = -math.inf
+    recent: np.ndarray = field(default_factory=lambda: np.zeros(0))
+
+    @classmethod
+    def completed(cls, tree: Mapping[str, Any]) -> Mapping[str, Any]:
+        """See ``SearchState.completed``; before version 0.3 there was the fitness of the last mean."""
+        if "recent" in tree:
+            return tree
+        last = float(tree["mean_fitness"])
+        return {**tree, "recent": np.array([last] if last > -math.inf else [])}
 
 
 @final
@@ -64,11 +75,19 @@ class HillClimb(HillClimbConfig, Search[HillClimbState]):
 
     def _learned(self, state: HillClimbState, candidates: np.ndarray, fitness: np.ndarray) -> HillClimbState:
         best = int(np.nanargmax(fitness))  # the mean itself, where nothing is better
-        nearer = best > 0 if self.plus else bool(fitness[best] <= state.mean_fitness)
+        before = state.recent[-1] if len(state.recent) else -math.inf
+        nearer = best > 0 if self.plus else bool(fitness[best] <= before)
         reach = adapted_spread(
             state.reach, nearer, self.sigma_factor, (self.min_sigma, self.max_sigma), self.noise, self.init_sigma
         )
-        return replace(state, mean=candidates[best].copy(), reach=reach, mean_fitness=float(fitness[best]))
+        recent = np.append(state.recent, fitness[0 if self.plus else best])[-self.stop_window :]
+        return replace(state, mean=candidates[best].copy(), reach=reach, recent=recent)
+
+    def stop(self, state: HillClimbState) -> tuple[str, ...]:
+        """``stop_std``, when the last means had returns that are all alike."""
+        if self.stop_std is None or len(state.recent) < self.stop_window:
+            return ()
+        return ("stop_std",) if float(np.std(state.recent)) < self.stop_std else ()
 
     def described(self) -> str:
         """See ``Search.described``; by the names of searches of before version 0.3."""

@@ -91,7 +91,7 @@ class LossMeans:
         return found
 
 
-class Trained:
+class Trained(Stateful):
     """Networks that a snapshot holds, and the optimizers of some of them.
 
     Attributes:
@@ -105,6 +105,8 @@ class Trained:
         device: Where the networks go.
         betas: By name of a network: decay of both moments of Adam, where it is not (0.9, 0.999).
     """
+
+    state_parts = parts("networks", "optimizers")
 
     def __init__(
         self,
@@ -201,6 +203,6 @@ class ReplayTrainer(Stateful, ABC):
         """Standard normal numbers for a gradient step."""
         return torch.randn(shape, generator=self.noise, device=self.device)
 
-    def completed(self, tree: Mapping[str, Any]) -> Mapping[str, Any]:
+    def completed_state(self, tree: Mapping[str, Any]) -> Mapping[str, Any]:
         """See ``Stateful``: noise that was drawn on another kind of device begins anew."""
         return tree if tree["device"] == self.device.type else {**tree, "noise": self.noise.get_state()}

@@ -6,14 +6,12 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
-from gymnasium.spaces import Box
 
 from metaroll.config import config_of
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import ShapeError, option_text
+from metaroll.errors import option_text
 from metaroll.learners.base import MetaRLAlgorithm
 from metaroll.learners.on_policy.configs import RL2Config
 from metaroll.learners.on_policy.ppo import PPO
@@ -22,14 +20,10 @@ from metaroll.learners.snapshots import fingerprint_of
 from metaroll.learners.training import EpochLearner, Progress
 from metaroll.policies.gru import RecurrentCritic
 from metaroll.policies.trial_memory import TrialMemoryPolicy
-from metaroll.processing.trial_rows import trial_rows
+from metaroll.processing.trial_rows import entries_told, episode_ends, remember_trials, trial_metrics
 from metaroll.state import Stateful, parts
-from metaroll.types import EnvSpec
 
 __all__ = ["RL2"]
-
-_MORE = 2
-"""Entries of a trial's observation beside the last action: reward and ending."""
 
 
 class RL2(Stateful, EpochLearner, MetaRLAlgorithm):
@@ -91,7 +85,7 @@ class RL2(Stateful, EpochLearner, MetaRLAlgorithm):
                 "bootstrap_truncated of the learner must be False, got True: nothing follows the last episode of a "
                 f"trial; {option_text('bootstrap_truncated', False)}"
             )
-        self.num_told = _entries_told(learner.env_spec)
+        self.num_told = entries_told(learner.env_spec)
         """Last entries of an observation: last action, reward, and whether an episode has ended."""
         self.learner = learner
         self.policy, self.critic, self.env_spec = learner.policy, learner.critic, learner.env_spec
@@ -121,12 +115,11 @@ class RL2(Stateful, EpochLearner, MetaRLAlgorithm):
         if not rollouts:
             raise ValueError("rollouts must hold at least one trial, got none")
         trials = Rollouts.of(rollouts)
-        ends = _episode_ends(trials)
         cut = None
         if not self.config.across_episodes:
-            cut = ends.copy()
+            cut = episode_ends(trials)
             cut[trials.bounds[1:] - 1] = False  # the end of a trial is the learner's to judge
-        return {**self.learner.update(trials, progress, returns_end=cut), **_episode_metrics(trials, ends)}
+        return {**self.learner.update(trials, progress, returns_end=cut), **trial_metrics(trials)}
 
     def to(self, device: str | torch.device | None = None) -> None:
         """Move the networks and the state of the optimizer to ``device`` (``None``: the CPU)."""
@@ -150,26 +143,7 @@ class RL2(Stateful, EpochLearner, MetaRLAlgorithm):
 
     def adapt_policies(self, policies: Sequence[Any], batches: Sequence[Any]) -> list[TrialMemoryPolicy]:
         """See ``MetaRLAlgorithm``: policies with the same weights are run together, step by step as they act."""
-        for policy in policies:
-            if not isinstance(policy, TrialMemoryPolicy):
-                raise TypeError(
-                    f"exploration_policy must come from get_exploration_policy(), got {type(policy).__name__}"
-                )
-        seen = [trial_rows(batch, self.num_told) for batch in batches]
-        for rows, _ in seen:
-            if rows.shape[1] != self.env_spec.obs_dim:
-                raise ShapeError(
-                    f"exploration_trajectories must have observations of {self.env_spec.obs_dim} numbers, those of a "
-                    f"TrialWrapper, got {rows.shape[1]}"
-                )
-        alike: dict[bytes, list[int]] = {}
-        for i, policy in enumerate(policies):
-            alike.setdefault(policy.acting_parameters().tobytes(), []).append(i)
-        for members in alike.values():
-            states = _memories(policies[members[0]].policy, [seen[i][0] for i in members])
-            for place, i in enumerate(members):
-                policies[i].remember({name: rows[place] for name, rows in states.items()}, seen[i][1])
-        return list(policies)
+        return remember_trials(policies, batches)
 
     # -- snapshots -----------------------------------------------------------------------------------------------------
 
@@ -196,60 +170,3 @@ def _check_memories(learner: PPO) -> None:
             f"critic of the learner must remember, as GRUCritic(env_spec.obs_dim) does: what a trial is worth depends "
             f"on what has been found out in it; got {type(critic).__name__}"
         )
-
-
-def _entries_told(env_spec: EnvSpec) -> int:
-    """Entries of an observation that a trial adds: those of an action, reward and ending."""
-    space, count = env_spec.observation_space, env_spec.act_dim + _MORE
-    if isinstance(space, Box) and len(space.shape) == 1 and env_spec.obs_dim > count:
-        reward, ended = (space.low[-2], space.high[-2]), (space.low[-1], space.high[-1])
-        if np.isinf(reward).all() and ended == (0.0, 1.0):
-            return count
-    raise ValueError(
-        f"env_spec of the learner must be that of a trial, EnvSpec.from_env(TrialWrapper(env, episodes_per_trial)), "
-        f"whose observations end with the last action, reward and ending, got {space}"
-    )
-
-
-def _episode_ends(trials: Rollouts) -> np.ndarray:
-    """Bool ``(T,)``: steps after which an observation says that an episode has ended, and the last one of a trial."""
-    trials.require_final_observations()
-    bounds = trials.bounds
-    rows = np.asarray(trials.column("observations"))
-    is_first = np.zeros(len(rows), dtype=bool)
-    is_first[bounds[:-1] + np.arange(len(trials))] = True
-    ends = rows[~is_first, -1] > 0.5
-    ends[bounds[1:] - 1] = True
-    return ends
-
-
-def _episode_metrics(trials: Rollouts, ends: np.ndarray) -> dict[str, float]:
-    """Average returns of the first and the last episode of each trial, and how many there are in one."""
-    last = np.flatnonzero(ends)
-    returns = np.add.reduceat(np.asarray(trials.rewards, dtype=np.float64), np.append(0, last[:-1] + 1))
-    of_trial = np.searchsorted(trials.bounds, last, side="right") - 1
-    firsts = np.flatnonzero(np.diff(of_trial, prepend=-1))
-    lasts = np.append(firsts[1:], len(last)) - 1
-    return {
-        "return_first": float(returns[firsts].mean()),
-        "return_last": float(returns[lasts].mean()),
-        "episodes_per_trial": len(last) / len(trials),
-    }
-
-
-def _memories(policy: Any, sequences: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-    """Rows of state ``(N, ...)`` after N sequences ``(L, D)``, in each of which ``policy`` began with no memory."""
-    count, lengths = len(sequences), np.array([len(rows) for rows in sequences])
-    padded = np.zeros((int(lengths.max()), count, sequences[0].shape[1]), dtype=sequences[0].dtype)
-    for i, rows in enumerate(sequences):
-        padded[: len(rows), i] = rows
-    state = policy.initial_state([{}] * count, [np.random.default_rng(0)] * count)
-    noise = np.zeros((count, policy.info.noise_dim), dtype=np.float32)
-    for t, obs in enumerate(padded):
-        _, following, _ = policy.act(obs, state, noise, True)
-        goes_on = t < lengths
-        state = {
-            name: np.where(goes_on.reshape(-1, *[1] * (rows.ndim - 1)), rows, state[name])
-            for name, rows in following.items()
-        }
-    return state

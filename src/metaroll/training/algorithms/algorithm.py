@@ -93,6 +93,7 @@ class Algorithm:
         amount: What one epoch of a learner takes, or what the run needs, in a few words.
         api: Version of the interface that the row was written for (``API``); ours need not say it.
         purpose: What the algorithm does, in a few words that go on behind its name.
+        filled: Names of fields of the configs that ``build`` fills itself: they are no options.
         common: Option name -> value, where a config has no, or another, default.
         presets: Name of an environment -> values that are known to work there, instead of ``common``.
         adapts: Whether it adapts to each task, and is evaluated before and after that.
@@ -120,6 +121,7 @@ class Algorithm:
     amount: Callable[[Any, Values], str]
     api: int | None = None
     purpose: str = ""
+    filled: Collection[str] = ()
     common: Values = field(default_factory=dict)
     presets: Mapping[str, Values] = field(default_factory=dict)
     adapts: bool = False

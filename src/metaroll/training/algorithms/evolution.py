@@ -1,4 +1,7 @@
-"""Evolution by name: CMA-ES, CEM, ARS, OpenAI-ES, PGPE and SNES, in an environment, random domains or tasks of it."""
+"""Evolution by name: CMA-ES, CEM, ARS, OpenAI-ES, PGPE and SNES, in an environment, random domains or tasks of it.
+
+Hill climbing is one of them without tasks: random domains are those of an environment that randomizes itself.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,18 @@ import numpy as np
 from metaroll.config import parts_of
 from metaroll.configs.algorithms import TanhNetworks
 from metaroll.configs.table import CONFIGS, SEARCH
+from metaroll.envs.lookup.source import EnvSource
+from metaroll.envs.wrappers.domain_rand import DomainRandWrapperLive
 from metaroll.errors import option_name, option_text
 from metaroll.functional.search.finite_differences import ARS, PGPE, OpenAIES
 from metaroll.functional.search.multi_start import Starts
 from metaroll.functional.search.snes import SNES
-from metaroll.learners.evolution import CEM, CMAES, Evolution, SearchLearner
-from metaroll.learners.evolution_configs import SearchConfig, Trials
+from metaroll.learners.evolution import CEM, CMAES, Evolution, HillClimbing, SearchLearner
+from metaroll.learners.evolution_configs import HillClimbingConfig, SearchConfig, Trials
 from metaroll.training.algorithms import building
 from metaroll.training.algorithms.algorithm import API, Algorithm, Values, Work
 from metaroll.training.algorithms.building import BuildOptions
-from metaroll.types import EnvUpdate
+from metaroll.types import EnvSpec, EnvUpdate
 
 __all__ = ["ROWS", "search_row"]
 
@@ -28,28 +33,31 @@ _USUAL_CANDIDATES = 12
 """Candidates of an epoch, where their number follows from the policy's: 4 + 3 ln P of a few parameters."""
 _USUAL_PARAMETERS = 100
 """Parameters of a policy, where candidates of a search of somebody else are counted before there is one."""
+_HILL_CLIMBING = "hill-climbing"
 Kind = type[SearchLearner[Any]]
+
+
+def _common_arguments(name: str, spec: EnvSpec, given: BuildOptions, test: Sequence[EnvUpdate]) -> dict[str, Any]:
+    """The policy that is searched, and what all learners are given."""
+    networks = parts_of(TanhNetworks, given.values)
+    if given.device != "cpu":
+        device = option_name("device")
+        raise ValueError(f"{name} acts, and takes no gradient steps: {device} must be cpu, got {given.device!r}")
+    generator = building.network_generator(given)
+    policy = building.make_policy(spec, given, "mlp", networks.hidden_nonlinearity, generator, learn_std=False)
+    return {"policy": policy, **building.common_arguments(given, test)}
 
 
 def _build(
     name: str, learner: Kind, search: type[Any] | None, given: BuildOptions, train: Any, test: Sequence[EnvUpdate]
 ) -> SearchLearner[Any]:
-    networks, spec = parts_of(TanhNetworks, given.values), given.env.spec
-    if given.device != "cpu":
-        device = option_name("device")
-        raise ValueError(f"{name} acts, and takes no gradient steps: {device} must be cpu, got {given.device!r}")
+    spec = given.env.spec
+    common = _common_arguments(name, spec, given, test)
     trials = parts_of(Trials, given.values)
     if trials.rollouts_per_candidate is None:
         missing, example = option_name("rollouts_per_candidate"), option_text("rollouts_per_candidate", 1)
         raise ValueError(f"{missing} is missing: {example}, say")
-    generator = building.network_generator(given)
-    arguments = {
-        "policy": building.make_policy(spec, given, "mlp", networks.hidden_nonlinearity, generator, learn_std=False),
-        "trials": trials,
-        "starts": parts_of(Starts, given.values),
-        "task_sampler": train,
-        **building.common_arguments(given, test),
-    }
+    arguments = {"trials": trials, "starts": parts_of(Starts, given.values), "task_sampler": train, **common}
     if search is None:
         return learner(spec, parts_of(CONFIGS[name][0], given.values), **arguments)
     return Evolution(spec, parts_of(search, given.values), config=parts_of(SearchConfig, given.values), **arguments)
@@ -116,6 +124,49 @@ def _row(
     )
 
 
+# -- hill climbing, in domains of an environment that randomizes itself ------------------------------------------------
+
+
+def _no_family(env: EnvSource) -> Values:
+    if env.is_varied:
+        raise ValueError(
+            f"{_HILL_CLIMBING} learns in one environment, or in random domains of it, got the family of tasks "
+            f"{env.name!r}; take a Gymnasium id or a simulated system such as qcp-st, or train ppo in the family"
+        )
+    return building.env_sizes(env)
+
+
+def _build_climber(given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> HillClimbing:
+    spec = given.env.spec
+    config = parts_of(HillClimbingConfig, given.values)
+    return HillClimbing(spec, config, **_common_arguments(_HILL_CLIMBING, spec, given, test))
+
+
+def _randomizing(given: BuildOptions, train: Any) -> Any:
+    """The sampler draws domains from the wrapper that randomizes the environment."""
+    return given.env if train is None else functools.partial(_randomized, given.env, train)
+
+
+def _randomized(env: EnvSource, randomizer: Any) -> Any:
+    return DomainRandWrapperLive(env.make(), randomizer)
+
+
+def _rollouts_of_set(values: Values) -> int:
+    return values["num_domains"] * values["num_init_states_per_domain"]
+
+
+def _work_of_climber(values: Values) -> Work:
+    sets = _population(values) + 1
+    return Work(0, sets * _rollouts_of_set(values) * values["max_steps"], 0, at_most=True)
+
+
+def _amount_of_climber(algo: HillClimbing, values: Values) -> str:
+    return f"{algo.num_candidates} parameter vectors per epoch, {_rollouts_of_set(values)} rollouts each"
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+
+
 def search_row(name: str, search: type[Any], **more: Any) -> Algorithm:
     """The row of a search of somebody else: an ``Evolution`` by it.
 
@@ -155,6 +206,17 @@ ROWS = {
         _row("es", Evolution, _population, OpenAIES),
         _row("pgpe", Evolution, _pairs, PGPE),
         _row("snes", Evolution, _population, SNES),
+        Algorithm(
+            name=_HILL_CLIMBING,
+            configs=CONFIGS[_HILL_CLIMBING],
+            learner=HillClimbing,
+            build=_build_climber,
+            sizes=_no_family,
+            environment=_randomizing,
+            work=_work_of_climber,
+            amount=_amount_of_climber,
+            ended_early=_ended_early,
+        ),
     )
 }
 """The algorithms by name."""

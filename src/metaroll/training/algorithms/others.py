@@ -103,7 +103,7 @@ def load_row(name: str) -> Algorithm:
     checked = _checked(_row_of(row, "" if one is None else one.name), of + _file_of(where))
     if one is not None and checked.name != one.name:
         raise PluginError(f"{of}: its row must be called {one.name!r}, as it is declared, got name={checked.name!r}")
-    table.add_algorithm(name, checked.configs, checked.adapts)
+    table.add_algorithm(name, checked.configs, checked.adapts, checked.filled)
     return checked
 
 
@@ -120,10 +120,11 @@ def _checked(row: Any, of: str) -> Algorithm:
     if not NAME.fullmatch(row.name):
         raise PluginError(f"{of}: name must be lowercase words with dashes between them, got {row.name!r}")
     try:
-        for kind in row.configs:
-            options_of(kind)
+        known = {option.name for kind in row.configs for option in options_of(kind)}
     except (MetarollError, TypeError, ValueError, AttributeError) as error:
         raise PluginError(f"{of}: configs must be classes of configs: {error}") from error
+    if unknown := sorted(set(row.filled) - known):
+        raise PluginError(f"{of}: filled must name fields of its configs, got {', '.join(unknown)}")
     return row
 
 
@@ -164,11 +165,11 @@ def name_of(given: Any) -> str:
         for attribute, value in list(members.items()):
             name = f"{module}:{attribute}"
             if value is given and not attribute.startswith("_") and is_named(name):
-                table.add_algorithm(name, row.configs, row.adapts)
+                table.add_algorithm(name, row.configs, row.adapts, row.filled)
                 return name
     name = f"{_GIVEN}:{row.name}"
     _given[name] = row
-    table.add_algorithm(name, row.configs, row.adapts)
+    table.add_algorithm(name, row.configs, row.adapts, row.filled)
     return name
 
 

@@ -76,12 +76,10 @@ def get_algorithm(name: str) -> Algorithm:
             from metaroll.training.algorithms import ppo as rows
         case "distill":
             from metaroll.training.algorithms import distillation as rows
-        case "cmaes" | "cem" | "ars" | "es" | "pgpe" | "snes":
-            from metaroll.training.algorithms import evolution as rows
         case "dqn" | "ddpg" | "td3" | "sac" | "tqc" | "rsac":
             from metaroll.training.algorithms import off_policy as rows
         case _:
-            from metaroll.training.algorithms import hill_climbing as rows
+            from metaroll.training.algorithms import evolution as rows
     return rows.ROWS[name]
 
 

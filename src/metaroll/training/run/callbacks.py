@@ -208,7 +208,7 @@ class KeepBest(RunCallback):
         if known is None or (value < known if self._minimize else value > known):
             self.best = {"iteration": epoch + 1, "metric": str(self._mean), "value": value}
 
-    def completed(self, tree: Mapping[str, Any]) -> Mapping[str, Any]:
+    def completed_state(self, tree: Mapping[str, Any]) -> Mapping[str, Any]:
         """See ``Stateful``: the best of another metric does not count."""
         best = tree.get("best")
         known = best is not None and best["metric"] == str(self._mean)
@@ -288,7 +288,7 @@ class CallbackGroup(Stateful):
         reasons = (service.stop_reason(runner) for service in self._services.values())
         return next((reason for reason in reasons if reason is not None), None)
 
-    def completed(self, tree: Mapping[str, Any]) -> Mapping[str, Any]:
+    def completed_state(self, tree: Mapping[str, Any]) -> Mapping[str, Any]:
         """See ``Stateful``: a service that was not there before begins anew."""
         return {name: tree.get(name, {}) for name in self._services}
 
@@ -333,7 +333,7 @@ class _MetricMean(Stateful):
         name = self._name if self._is_alias or "/" in self._name else f"train/{self._name}"
         return name if self._window == 1 else f"{name} (mean of {self._window})"
 
-    def completed(self, tree: Mapping[str, Any]) -> Mapping[str, Any]:
+    def completed_state(self, tree: Mapping[str, Any]) -> Mapping[str, Any]:
         """See ``Stateful``: values of another metric do not count."""
         newest = tree["newest"] if tree.get("metric") == self._name else []
         return {"metric": self._name, "newest": [float(value) for value in newest][-self._window :]}

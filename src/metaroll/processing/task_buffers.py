@@ -1,4 +1,4 @@
-"""PEARL's data: how it is collected, kept for every task, and drawn; contexts from trajectories.
+"""What is kept of each task: transitions, and a context; written from rollouts, and drawn for batches.
 
 A transition is one float32 row ``observation | action | reward | next observation | terminated``. A context entry is
 the start of such a row (without the ending, and without the next observation unless asked for), so a batch of either
@@ -10,7 +10,7 @@ from __future__ import annotations
 import bisect
 import copy
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,26 +19,16 @@ import numpy as np
 from torch import Tensor
 
 from metaroll.data.data_format import map_leaves
-from metaroll.data.replay.path_buffer import PathBuffer, memory_estimate
+from metaroll.data.replay.path_buffer import PathBuffer
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.space_batches import flatten_batch
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import DataError, ShapeError
-from metaroll.learners.pearl_config import PEARLConfig
-from metaroll.learners.runner import PartsRunner, Runner
 from metaroll.policies.scaling import ActionScaling
 from metaroll.processing.on_policy import info_rewards, rollout_groups
-from metaroll.types import Context, EnvSpec, EnvUpdate
+from metaroll.types import EnvSpec
 
-__all__ = [
-    "PEARLCollector",
-    "RowLayout",
-    "TaskBuffers",
-    "TransitionBatch",
-    "check_memory",
-    "context_rows",
-    "waves_of",
-]
+__all__ = ["RowLayout", "TaskBuffers", "TransitionBatch", "context_rows"]
 
 _KEY = "transitions"
 
@@ -90,7 +80,7 @@ class RowLayout:
         if observations.shape[1] != self.obs_dim or rows.shape[1] != self.act_dim:
             raise ShapeError(
                 f"trajectories must have observations (T, {self.obs_dim}) and actions (T, {self.act_dim}), got "
-                f"{observations.shape} and {rows.shape}: they come from another environment than PEARL was built for"
+                f"{observations.shape} and {rows.shape}: they come from another environment than the one learned in"
             )
         return rows if self.scaling is None else self.scaling.unscaled(rows)
 
@@ -222,34 +212,6 @@ def context_rows(trajectories: Any, layout: RowLayout, context_reward_key: str |
     return np.concatenate(rows)
 
 
-def check_memory(
-    config: PEARLConfig,
-    layout: RowLayout,
-    num_epochs: int | None = None,
-    memory_limit: int | None = None,
-) -> int:
-    """Bytes that the buffers of all train tasks take after ``num_epochs`` epochs (``None``: when full), at most.
-
-    Raises:
-        ValueError: That exceeds ``memory_limit``.
-    """
-    capacity, num_tasks = config.replay_size, config.num_train_tasks
-    collected, context = None, None
-    if num_epochs is not None:
-        collected, context = config.most_transitions(num_epochs), config.most_context()
-    needed = memory_estimate(num_tasks, capacity, layout.width, num_rows=collected)
-    needed += memory_estimate(num_tasks, capacity, layout.context_width, num_rows=context)
-    if memory_limit is not None and needed > memory_limit:
-        fits = memory_limit // memory_estimate(num_tasks, 1, layout.width + layout.context_width)
-        hint = f"set replay_buffer_size to at most {fits:,}, " if fits >= 1 else ""
-        when, fewer = ("when full", "tasks") if num_epochs is None else (f"for {num_epochs} epochs", "tasks or epochs")
-        raise ValueError(
-            f"the replay buffers need {needed:,} bytes {when} ({num_tasks} tasks x 2 buffers of {capacity:,} "
-            f"transitions), more than memory_limit={memory_limit:,}; {hint}use fewer {fewer}, or raise memory_limit"
-        )
-    return needed
-
-
 class TaskBuffers:
     """Two ring buffers per task: all transitions, and the recent ones that make its context. They stay on the CPU."""
 
@@ -317,20 +279,24 @@ class TaskBuffers:
 
     def sample_transitions(self, tasks: Sequence[int], count: int, generator: np.random.Generator) -> np.ndarray:
         """Rows ``(X, count, width)``, uniform with replacement over each task's transitions."""
-        return self._sample(self._transitions, tasks, count, generator, "transitions")
+        rows = np.empty((len(tasks), count, self.layout.width), dtype=np.float32)
+        return self._sample(self._transitions, tasks, rows, generator, "transitions")
 
     def sample_context(self, tasks: Sequence[int], count: int, generator: np.random.Generator) -> np.ndarray:
         """Rows ``(X, count, context_width)``, uniform with replacement over each task's context; also for one task."""
-        return self._sample(self._contexts, tasks, count, generator, "context")
+        rows = np.empty((len(tasks), count, self.layout.context_width), dtype=np.float32)
+        return self._sample(self._contexts, tasks, rows, generator, "context")
 
     @staticmethod
     def _sample(
-        buffers: Sequence[PathBuffer], tasks: Sequence[int], count: int, generator: np.random.Generator, what: str
+        buffers: Sequence[PathBuffer], tasks: Sequence[int], rows: np.ndarray, generator: np.random.Generator, what: str
     ) -> np.ndarray:
         for task in tasks:
             if not buffers[task].n_transitions_stored:
                 raise ValueError(f"task {task} has no {what} yet; collect rollouts in it before sampling")
-        return np.stack([buffers[task].sample_transitions(count, generator)[_KEY] for task in tasks])
+        for task, drawn in zip(tasks, rows, strict=True):
+            buffers[task].sample_transitions(len(drawn), generator, out={_KEY: drawn})
+        return rows
 
     def state_dict(self, copy: bool = True) -> dict[str, Any]:
         """All stored data as a tree of arrays; ``copy=False`` gives views, which change with the buffers."""
@@ -343,137 +309,6 @@ class TaskBuffers:
         """Take over the data of ``state_dict``."""
         for name, buffers in (("transitions", self._transitions), ("contexts", self._contexts)):
             if len(tree[name]) != len(buffers):
-                raise ValueError(f"the saved buffers hold {len(tree[name])} tasks, this PEARL has {len(buffers)}")
+                raise ValueError(f"the saved buffers hold {len(tree[name])} tasks, there are {len(buffers)}")
             for i, buffer in enumerate(buffers):
                 buffer.load_state_dict(tree[name][str(i)])
-
-
-_PRIOR: Context = {}
-"""No context: z comes from the prior, whatever the policy in training believes at the time."""
-
-
-def waves_of(tasks: Sequence[int]) -> list[list[int]]:
-    """Task indices in waves without repetition, each repetition one wave later.
-
-    A task that is drawn twice must see its two visits one after the other (the second clears the context of the first);
-    visits of different tasks do not touch one another and may share a call.
-    """
-    waves: list[list[int]] = []
-    visits: dict[int, int] = {}
-    for task in tasks:
-        visit = visits.get(task, 0)
-        visits[task] = visit + 1
-        if visit == len(waves):
-            waves.append([])
-        waves[visit].append(task)
-    return waves
-
-
-class PEARLCollector:
-    """Fills the buffers of the train tasks through a runner; many tasks per call.
-
-    Args:
-        updates: Environment update of every train task.
-        buffers: Where rollouts go.
-        config: How many steps of which kind.
-        posterior: Task indices -> what each task's policy is told: the belief inferred from the task's context buffer.
-    """
-
-    def __init__(
-        self,
-        updates: Sequence[EnvUpdate],
-        buffers: TaskBuffers,
-        config: PEARLConfig,
-        posterior: Callable[[Sequence[int]], list[Context]],
-    ) -> None:
-        self._updates = updates
-        self._buffers = buffers
-        self._config = config
-        self._posterior = posterior
-
-    def collect_initial(self, runner: PartsRunner) -> None:
-        """Data of every train task that has none, under the prior, before any training.
-
-        Each part is stored before the runner gives the next, so that a run that is stopped in between keeps it.
-        """
-        missing, each, count = self._buffers.empty_tasks, self._config.warmup_steps, len(self._updates)
-        if not missing:
-            return
-        runner.progress("warm-up", (count - len(missing)) * each, count * each)
-        parts = runner.obtain_in_parts(runner.step_itr, each, self._updates, contexts=[_PRIOR] * count, missing=missing)
-        for tasks, groups in parts:
-            self._store(tasks, groups, to_context=True)
-
-    def collect_visits(self, runner: Runner, tasks: Sequence[int]) -> None:
-        """Visit ``tasks`` (indices, repetitions count): forget the context, collect prior, posterior and extra data."""
-        config = self._config
-        visit = config.num_steps_prior + config.num_steps_posterior + config.num_extra_rl_steps_posterior
-        runner.progress("sampling", 0, len(tasks) * visit)
-        for wave in waves_of(tasks):
-            for task in wave:
-                self._buffers.clear_context(task)
-            if config.num_steps_prior:
-                self._collect_prior(runner, wave, config.num_steps_prior)
-            if config.num_steps_posterior:
-                self._collect_posterior(runner, wave, config.num_steps_posterior, to_context=True)
-            if config.num_extra_rl_steps_posterior:
-                self._collect_posterior(runner, wave, config.num_extra_rl_steps_posterior, to_context=False)
-
-    def _collect_prior(self, runner: Runner, tasks: Sequence[int], num_steps: int) -> None:
-        self._obtain(runner, tasks, [_PRIOR] * len(tasks), to_context=True, batch_size=num_steps)
-
-    def _collect_posterior(self, runner: Runner, tasks: Sequence[int], num_steps: int, *, to_context: bool) -> None:
-        """At least ``num_steps`` per task; the first ``update_post_train`` episodes under the prior, the posterior is
-        inferred anew after every ``update_post_train`` episodes.
-        """
-        rate, horizon = self._config.update_post_train, self._config.max_steps
-        steps = dict.fromkeys(tasks, 0)
-        open_tasks, contexts = list(tasks), [_PRIOR] * len(tasks)
-        while open_tasks:
-            left = rate  # episodes until the posterior is inferred again
-            while left and open_tasks:
-                # No task gets an episode that it would not have got alone: as many as the one nearest to its end needs.
-                need = min(-(-(num_steps - steps[task]) // horizon) for task in open_tasks)
-                episodes = min(left, need)
-                taken = self._obtain(runner, open_tasks, contexts, to_context=to_context, num_rollouts=episodes)
-                left -= episodes
-                still = []
-                for position, (task, count) in enumerate(zip(open_tasks, taken, strict=True)):
-                    steps[task] += count
-                    if steps[task] < num_steps:
-                        still.append(position)
-                open_tasks, contexts = [open_tasks[i] for i in still], [contexts[i] for i in still]
-            if open_tasks:
-                contexts = list(self._posterior(open_tasks))
-
-    def _obtain(
-        self,
-        runner: Runner,
-        tasks: Sequence[int],
-        contexts: Sequence[Context],
-        *,
-        to_context: bool,
-        batch_size: int | None = None,
-        num_rollouts: int | None = None,
-    ) -> list[int]:
-        """Ask for rollouts of all ``tasks`` in one call and store them; number of steps per task."""
-        groups = runner.obtain_samples(
-            runner.step_itr,
-            batch_size,
-            env_update=[self._updates[task] for task in tasks],
-            contexts=list(contexts),
-            num_rollouts=num_rollouts,
-        )
-        return self._store(tasks, groups, to_context=to_context)
-
-    def _store(self, tasks: Sequence[int], groups: Sequence[Sequence[Any]], *, to_context: bool) -> list[int]:
-        """Put the rollouts of each of ``tasks`` into its buffers; number of steps per task."""
-        if len(groups) != len(tasks):
-            raise ValueError(
-                f"the runner must return one list of rollouts per task, got {len(groups)} for {len(tasks)}"
-            )
-        taken = self._buffers.add(tasks, groups, to_context=to_context)
-        for task, count in zip(tasks, taken, strict=True):
-            if not count:
-                raise ValueError(f"the runner returned no steps for train task {task}")
-        return taken
