@@ -331,7 +331,9 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         """
         if self._body is None or self._head is None:
             return arrays
-        names = (name for name in self.acting_parameter_names() if not name.startswith("encoder."))
+        names = self.acting_parameter_names()
+        if self.encoder is not None:
+            names = [name for name in names if not name.startswith("encoder.")]
         named = dict(zip(names, arrays, strict=True))
         own = None if self._head.own is None else named.pop(self._head.own)
         return self._body.lay_out(self, named), own

@@ -46,12 +46,13 @@ class Body(ABC):
         return {}
 
     @abstractmethod
-    def lay_out(self, policy: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    def lay_out(self, policy: Any, arrays: dict[str, np.ndarray]) -> Any:
         """The parameters of the body as ``rows`` takes them: views, which follow what changes in place.
 
         Args:
             policy: Whose modules.
-            arrays: Parameters by their names in it, with a leading axis N if there are N sets.
+            arrays: Parameters by their names in it, with a leading axis N if there are N sets; what is left in it does
+                not count.
         """
 
     @abstractmethod
@@ -99,13 +100,11 @@ class Perceptron(Body):
         """By columns if it is small: ``widths`` of input, hidden layers and output."""
         return cls(by_columns=encoder is None and are_small(widths))
 
-    def lay_out(self, policy: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-        output = policy.net.output_nonlinearity
-        return (
-            _layers(list(arrays.values()), self.num_parts, self.by_columns),
-            _ACTIVATIONS[policy.net.hidden_nonlinearity],
-            None if output == "identity" else _ACTIVATIONS[output],
-        )
+    def lay_out(self, policy: Any, arrays: dict[str, np.ndarray]) -> Any:
+        net = policy.net
+        output = None if net.output_nonlinearity == "identity" else _ACTIVATIONS[net.output_nonlinearity]
+        layers = _layers(list(arrays.values()), self.num_parts, self.by_columns)
+        return layers, _ACTIVATIONS[net.hidden_nonlinearity], output
 
     def rows(self, laid_out: Any, x: np.ndarray, state: PolicyState, num_rows: int) -> tuple[np.ndarray, PolicyState]:
         layers, hidden, output = laid_out
@@ -151,15 +150,12 @@ class Recurrent(Body):
             row[...] = context["hidden"]
         return {"hidden": rows}
 
-    def lay_out(self, policy: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-        maps = [
-            _lay_out(arrays[f"cell.{name}.weight"], arrays[f"cell.{name}.bias"], 3)
-            for name in ("input_map", "hidden_map")
-        ]
-        rest = [array for name, array in arrays.items() if not name.startswith("cell.")]
-        last = getattr(policy, self.last)
-        hidden = last.hidden_nonlinearity if isinstance(last, MLP) else "identity"
-        return maps, _layers(rest, self.num_parts, False), _ACTIVATIONS[hidden]
+    def lay_out(self, policy: Any, arrays: dict[str, np.ndarray]) -> Any:
+        input_map = _lay_out(arrays.pop("cell.input_map.weight"), arrays.pop("cell.input_map.bias"), 3)
+        hidden_map = _lay_out(arrays.pop("cell.hidden_map.weight"), arrays.pop("cell.hidden_map.bias"), 3)
+        layers = _layers(list(arrays.values()), self.num_parts, False)
+        hidden = "identity" if len(layers) == 1 else getattr(policy, self.last).hidden_nonlinearity
+        return (input_map, hidden_map), layers, _ACTIVATIONS[hidden]
 
     def rows(self, laid_out: Any, x: np.ndarray, state: PolicyState, num_rows: int) -> tuple[np.ndarray, PolicyState]:
         maps, layers, activation = laid_out
