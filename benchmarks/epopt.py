@@ -24,10 +24,10 @@ import torch
 from _packer_envs import ENVS, PackerEnv
 from _reporting import read_results, report, versions
 
+from metaroll.contrib.epopt import EPOpt
 from metaroll.functional.bootstrap import bootstrap_ci, interval_bounds
 from metaroll.functional.cvar import conditional_value_at_risk, cvar_count
 from metaroll.functional.robust_statistics import wilson_interval
-from metaroll.learners.on_policy.epopt import EPOpt
 from metaroll.learners.on_policy.ppo import PPO
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.policies.networks import MLP

@@ -96,7 +96,7 @@ ALGORITHM = re.compile(
     r"(?:(?<![A-Za-z])|(?<=[a-z])(?=[A-Z]))(?i:(pearl|maml|promp(?!t)|ppo|epopt|distill|rl2|(?:hill_?)?climbing))"
 )
 ALGORITHM_MODULES = re.compile(
-    r"(learners|training/algorithms)/((maml|off_policy|on_policy)/\w+|(pearl|maml|ppo|epopt|distillation|rl2|evolution|off_policy)\w*)\.py"
+    r"contrib/\w+\.py|(learners|training/algorithms)/((maml|off_policy|on_policy)/\w+|(pearl|maml|ppo|epopt|distillation|rl2|evolution|off_policy)\w*)\.py"
 )
 ALGORITHM_LISTS = (
     "__init__.py",
@@ -110,7 +110,7 @@ ALGORITHM_LISTS = (
 DOCUMENTED = re.compile(r"\bPEARLWorker\b|\bProMP's\b")
 """What holds an algorithm's name and means none: a worker of garage's samplers, and the library of that name."""
 
-DOORS = ("__init__.py", "compat/", "cli/")
+DOORS = ("__init__.py", "compat/", "configs/__init__.py", "cli/")
 """Where a module may be imported by a name that is put together: the doors of the package."""
 
 CONCRETE_PARENTS = {
@@ -276,7 +276,7 @@ def classes_of(source: Source) -> dict[tuple[str, str], Class]:
         for node in module.nodes:
             if isinstance(node, ast.ImportFrom):
                 for alias, origin in zip(node.names, source.origins(node, module), strict=True):
-                    names[alias.asname or alias.name] = origin
+                    names[alias.asname or alias.name] = source.home(origin)
         definitions = [node for node in module.tree.body if isinstance(node, ast.ClassDef)]
         names |= {node.name: (module.name, node.name) for node in definitions}
         for node in definitions:
@@ -458,7 +458,7 @@ def rooms_of(source: Source) -> tuple[dict[str, dict[str, int]], dict[str, set[s
         others = {other.partition("/")[0] or FOUNDATION for other in source.folder_imports[folder]}
         below.setdefault(room, set()).update(others - {room})
     if "compat" in below:  # it exports names of all rooms, which it imports by name when they are used
-        below["compat"] = below.keys() - {"cli", "compat"}
+        below["compat"] = below.keys() - {"cli", "compat", "contrib"}
     return rooms, below
 
 

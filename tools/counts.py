@@ -44,24 +44,17 @@ OUTSIDE_CORE = {
     "__main__.py": "lab: the command line",
     "cli/": "lab: the command line, and what doctor prints",
     "compat/": "compat: documented constructors and groups of names",
+    "contrib/": "contrib",
     "data/logs/": "lab: logs of robots",
     "diagnostics/": "lab: check",
     "envs/real/": "lab: real devices",
     "functional/gradients/quantiles.py": "contrib: only TQC uses it",
-    "functional/search/snes.py": "contrib: SNES",
     "functional/series/held_signals.py": "lab: only logs use it",
     "functional/series/lags.py": "lab: only logs and compare use it",
     "functional/series/real_delays.py": "lab: only logs use it",
     "functional/series/row_times.py": "lab: only logs use it",
     "functional/series/signals.py": "lab: only logs use it",
-    "learners/distillation.py": "contrib: distillation",
-    "learners/on_policy/epopt.py": "contrib: EPOpt",
-    "learners/off_policy/quantile.py": "contrib: TQC",
-    "learners/off_policy/recurrent_soft.py": "contrib: recurrent SAC",
-    "learners/off_policy/segments.py": "contrib: only recurrent SAC uses it",
-    "learners/off_policy/soft_discrete.py": "contrib: discrete SAC",
     "rollouts/single/interactive.py": "lab: asks what to watch next",
-    "training/algorithms/distillation.py": "contrib: distillation",
     "training/comparing/": "lab: compare",
     "training/display/": "lab: displays",
     "training/evaluation/group_comparison.py": "lab: compare",
@@ -80,13 +73,12 @@ OUTSIDE_CORE = {
 }
 """Modules and folders that go to lab, contrib or compat, and are not of the core; the rest is.
 
-``functional/search/finite_differences.py`` holds ARS, which stays, beside PGPE and OpenAIES: it is of the core until it
-is split. An entry that nothing matches is a breach.
+An entry that nothing matches is a breach.
 """
 
 MOVED = {
-    "learners/epopt.py": "learners/on_policy/epopt.py",
-    "learners/off_policy/soft_losses.py": "learners/off_policy/soft_discrete.py",
+    "learners/epopt.py": "contrib/epopt.py",
+    "learners/off_policy/soft_losses.py": "contrib/discrete_sac.py",
 }
 """Where modules of the commits that are compared with lay, and where they (or most of their users) lie now."""
 

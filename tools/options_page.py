@@ -18,7 +18,8 @@ from metaroll.concepts import CONCEPTS, Concept
 from metaroll.config import MISSING, Config, Option, options_of
 from metaroll.configs.evaluation import EvaluationConfig, MetaEvaluationConfig
 from metaroll.configs.run import RunConfig
-from metaroll.configs.table import CONFIGS, evaluation_config, run_options
+from metaroll.configs.table import evaluation_config, parts_of_algorithm, run_options
+from metaroll.functional.search.base import Search
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, purpose
 
 __all__ = ["PAGE", "page_text"]
@@ -72,7 +73,7 @@ def page_text() -> str:
     for title, config in _SHARED.items():
         parts.append(f"\n## {title}\n\nConfig: {_name_of(config)}.\n\n{_options_table(options_of(config))}")
     for name in ALGORITHM_NAMES:
-        shown = ", ".join(map(_name_of, CONFIGS[name]))
+        shown = ", ".join(map(_name_of, parts_of_algorithm(name)))
         table = _options_table(option for option in run_options(name) if option.section == "algorithm")
         evaluation = next(title for title, config in _SHARED.items() if config is evaluation_config(name))
         link = f"[{evaluation}](#{evaluation.lower().replace(' ', '-')})"
@@ -85,6 +86,7 @@ def page_text() -> str:
 
 def _name_of(config: type[Config]) -> str:
     """Where a config is found, and which public ones it extends."""
+    config = config.__base__ if issubclass(config, Search) else config  # the settings of a search
     public = [kind.__name__ for kind in config.__mro__ if kind.__name__ in configs.__all__]
     if config.__name__ not in public:
         return f"`{config.__module__}.{config.__name__}`"

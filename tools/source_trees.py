@@ -80,6 +80,16 @@ class Source:
             whole = f"{base}.{alias.name}"
             yield (whole, "") if whole in self.modules else (base, alias.name)
 
+    def home(self, origin: tuple[str, str]) -> tuple[str, str]:
+        """Where a name is defined that is perhaps imported from a door, which imports it itself."""
+        door = self.modules.get(origin[0])
+        if door is not None and door.is_init:
+            for node in (node for node in door.nodes if isinstance(node, ast.ImportFrom)):
+                for alias, behind in zip(node.names, self.origins(node, door), strict=True):
+                    if (alias.asname or alias.name) == origin[1]:
+                        return self.home(behind)
+        return origin
+
     @cached_property
     def folders(self) -> dict[str, list[Module]]:
         """Folder -> its modules without the ``__init__``."""
@@ -91,11 +101,19 @@ class Source:
 
     @cached_property
     def folder_imports(self) -> dict[str, set[str]]:
-        """Folder -> the other folders that its modules import; ``__init__`` and ``__main__`` are doors, not counted."""
+        """Folder -> the other folders that its modules import; ``__init__`` and ``__main__`` are doors, not counted.
+
+        A folder that holds a door alone stands for what that imports.
+        """
         found: dict[str, set[str]] = {folder: set() for folder in self.folders}
+
+        def behind(name: str) -> set[str]:
+            folder = self.modules[name].folder
+            return {folder} if folder in found else set[str]().union(*map(behind, self.imports[name]))
+
         for name, module in self.modules.items():
             if not (module.is_init or module.path == "__main__.py"):
-                found[module.folder] |= {self.modules[other].folder for other in self.imports[name]} - {module.folder}
+                found[module.folder] |= set[str]().union(*map(behind, self.imports[name])) - {module.folder}
         return found
 
 

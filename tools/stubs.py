@@ -1,6 +1,7 @@
 """What is written from other source: the stubs of ``metaroll``, and the names of its families of tasks.
 
-``src/metaroll/__init__.pyi`` is what editors and type checkers read of the names that ``metaroll`` loads lazily;
+``src/metaroll/__init__.pyi`` is what editors and type checkers read of the names that ``metaroll`` loads lazily, and
+``src/metaroll/configs/__init__.pyi`` the same of configs;
 ``src/metaroll/_agent.pyi`` has the options of each algorithm as keywords of ``metaroll.agent``, from the configs;
 ``src/metaroll/envs/lookup/family_names.py`` lists families for those who do not wait for simulators to be loaded.
 
@@ -22,12 +23,14 @@ from typing import Any
 
 from metaroll.config import MISSING, Config, Option, options_of
 from metaroll.configs.run import RunConfig
-from metaroll.configs.table import CONFIGS, evaluation_config, run_options
+from metaroll.configs.table import evaluation_config, parts_of_algorithm, run_options
+from metaroll.training.algorithms.registry import ALGORITHM_NAMES
 
-__all__ = ["AGENT", "FAMILIES", "STUB", "agent_text", "families_text", "stub_text"]
+__all__ = ["AGENT", "CONFIGS", "FAMILIES", "STUB", "agent_text", "configs_text", "families_text", "stub_text"]
 
 PACKAGE = Path(__file__).parents[1] / "src" / "metaroll"
 STUB = PACKAGE / "__init__.pyi"
+CONFIGS = PACKAGE / "configs" / "__init__.pyi"
 AGENT = PACKAGE / "_agent.pyi"
 FAMILIES = PACKAGE / "envs" / "lookup" / "family_names.py"
 
@@ -76,6 +79,23 @@ def stub_text(source: str) -> str:
     return f"{_HEAD}{''.join(imports)}\n__version__: str\n\n__all__ = [\n{listed}]\n"
 
 
+def configs_text(source: str) -> str:
+    """The stub of ``metaroll.configs``.
+
+    Args:
+        source: Text of its ``__init__.py``, with ``_CONTRIBUTED`` (public name -> module).
+    """
+    homes: dict[str, str] = _constant(source, "_CONTRIBUTED")
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("metaroll."):
+            homes |= {alias.name: str(node.module) for alias in node.names}
+    modules = sorted({module.removeprefix("metaroll.") for module in homes.values()})
+    imports = [_import(module, [name for name in homes if homes[name] == f"metaroll.{module}"]) for module in modules]
+    listed = "".join(f'    "{name}",\n' for name in sorted(homes, key=_place))
+    head = '"""The public configs, and where they are defined; written by tools/stubs.py."""\n\n'
+    return f"{head}{''.join(imports)}\n__all__ = [\n{listed}]\n"
+
+
 def agent_text(source: str) -> str:
     """The stub of ``metaroll.agent``, with an overload for each algorithm.
 
@@ -91,7 +111,7 @@ def agent_text(source: str) -> str:
     overloads = (
         f'@overload\ndef agent(algo: Literal["{name}"], env: Any, '
         f"**options: Unpack[{_options_name(name)}]) -> Agent: ...\n"
-        for name in CONFIGS
+        for name in ALGORITHM_NAMES
     )
     classes = _class("Folders", [], folders), *_option_classes()
     parts = (_AGENT_HEAD, *classes, "\n", *overloads, "@overload\n", *signature)
@@ -110,20 +130,22 @@ def families_text() -> str:
 def _option_classes() -> Iterator[str]:
     """A class for the options of each algorithm, behind those of the configs of which it has all fields."""
     texts: dict[str, dict[str, list[str]]] = {}
-    for name in CONFIGS:
+    for name in ALGORITHM_NAMES:
         for option in run_options(name):
             texts.setdefault(option.name, {}).setdefault(_text(option), []).append(name)
     written = set[type]()
-    for name in CONFIGS:
+    for name in ALGORITHM_NAMES:
         wanted = {option.name: option for option in run_options(name)}
-        parts = [part for kind in (RunConfig, *CONFIGS[name], evaluation_config(name)) for part in _whole(kind, wanted)]
+        kinds = (RunConfig, *parts_of_algorithm(name), evaluation_config(name))
+        parts = [part for kind in kinds for part in _whole(kind, wanted)]
         bases = [part for part in parts if not any(part is not other and issubclass(other, part) for other in parts)]
         for kind in (kind for base in bases for kind in reversed(base.__mro__) if _is_config(kind)):
             if kind not in written:
                 written.add(kind)
                 own = [option for option in options_of(kind) if option.name in kind.__annotations__]
                 parents = [_config_name(base) for base in kind.__bases__ if _is_config(base)]
-                yield _class(_config_name(kind), parents, _keys(own, texts))
+                if _config_name(kind) not in parents:  # as that of a search, beside its settings
+                    yield _class(_config_name(kind), parents, _keys(own, texts))
         inherited = {option.name: _text(option) for base in reversed(bases) for option in options_of(base)}
         own = [option for option in wanted.values() if _text(option) != inherited.get(option.name)]
         yield _class(_options_name(name), ["Folders", *map(_config_name, bases)], _keys(own, texts))
@@ -226,6 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     texts = {
         STUB: stub_text((PACKAGE / "__init__.py").read_text("utf-8")),
+        CONFIGS: configs_text((PACKAGE / "configs" / "__init__.py").read_text("utf-8")),
         AGENT: agent_text((PACKAGE / "training" / "session" / "agent.py").read_text("utf-8")),
         FAMILIES: families_text(),
     }

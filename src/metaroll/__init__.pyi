@@ -5,6 +5,14 @@ from metaroll import plugins as plugins
 from metaroll import testing as testing
 from metaroll._agent import agent
 from metaroll.compat.constructors import CEM, CMAES, PEARL, MetaEvaluator, OffPolicyRLAlgorithm
+from metaroll.contrib.discrete_sac import DiscreteSAC
+from metaroll.contrib.distillation import Distillation
+from metaroll.contrib.epopt import EPOpt
+from metaroll.contrib.openai_es import OpenAIES
+from metaroll.contrib.pgpe import PGPE
+from metaroll.contrib.recurrent_sac import RecurrentCritics, RecurrentSAC
+from metaroll.contrib.snes import SNES
+from metaroll.contrib.tqc import TQC
 from metaroll.data.data_format import cat_to_format, new_tuple, stack_to_format, to_format
 from metaroll.data.logs.importing import load_log
 from metaroll.data.logs.lags import log_lag
@@ -93,9 +101,8 @@ from metaroll.functional.robust_statistics import (
 )
 from metaroll.functional.search.averaging import AveragedMean
 from metaroll.functional.search.cma import CMA
-from metaroll.functional.search.finite_differences import ARS, PGPE, OpenAIES
+from metaroll.functional.search.finite_differences import ARS
 from metaroll.functional.search.multi_start import MultiStart, Starts
-from metaroll.functional.search.snes import SNES
 from metaroll.functional.sequences import (
     sequence,
     sequence_add_init,
@@ -125,19 +132,13 @@ from metaroll.inference.priors import Prior, as_prior
 from metaroll.inference.standardization import FeatureStandardizer
 from metaroll.inference.verdicts import Verdict
 from metaroll.learners.base import NOP, MetaRLAlgorithm, RLAlgorithm
-from metaroll.learners.distillation import Distillation
 from metaroll.learners.evolution import Evolution, HillClimbing
 from metaroll.learners.maml.learner import MAML
 from metaroll.learners.maml.outer import DICEOuter, EMAMLOuter, ProMPOuter, TRPOOuter, VPGDICEOuter, VPGOuter
 from metaroll.learners.off_policy.choosing import DQN
 from metaroll.learners.off_policy.deterministic import DDPG, TD3
 from metaroll.learners.off_policy.networks import Critics
-from metaroll.learners.off_policy.quantile import TQC
-from metaroll.learners.off_policy.recurrent_soft import RecurrentSAC
-from metaroll.learners.off_policy.segments import RecurrentCritics
 from metaroll.learners.off_policy.soft import SAC
-from metaroll.learners.off_policy.soft_discrete import DiscreteSAC
-from metaroll.learners.on_policy.epopt import EPOpt
 from metaroll.learners.on_policy.ppo import PPO
 from metaroll.learners.on_policy.rl2 import RL2
 from metaroll.learners.trials import Trials

@@ -86,11 +86,11 @@ class PEARLUpdate(TypedDict, total=False):
     policy_lr: float
     """pearl: Learning rate of the inner policy. Without a preset: 0.0003.
     ddpg, td3: Learning rate of the policy (Adam). Without a preset: 0.001.
-    sac, tqc, rsac: Learning rate of the policy (Adam). Without a preset: 0.0003."""
+    sac, discrete-sac, tqc, rsac: Learning rate of the policy (Adam). Without a preset: 0.0003."""
     qf_lr: float
     """pearl: Learning rate of both Q functions. Without a preset: 0.0003.
     ddpg, td3: Learning rate of the critics (Adam). Without a preset: 0.001.
-    sac, tqc, rsac: Learning rate of the critics (Adam). Without a preset: 0.0003."""
+    sac, discrete-sac, tqc, rsac: Learning rate of the critics (Adam). Without a preset: 0.0003."""
     vf_lr: float
     """Learning rate of the value function. Without a preset: 0.0003."""
     context_lr: float
@@ -103,8 +103,8 @@ class PEARLUpdate(TypedDict, total=False):
     """Weight of the squared action before tanh. Without a preset: 0.0."""
     tau: float
     """pearl: Target rate: share of the value function in each update of its target. Without a preset: 0.005.
-    ddpg, td3, sac, tqc, rsac: Target rate: how far target networks move in one gradient step. Without a preset:
-    0.005."""
+    ddpg, td3, sac, discrete-sac, tqc, rsac: Target rate: how far target networks move in one gradient step. Without a
+    preset: 0.005."""
     kl_lambda: float
     """Weight of the KL divergence of the belief from the prior. Without a preset: 0.1."""
     discount: float
@@ -113,11 +113,11 @@ class PEARLUpdate(TypedDict, total=False):
     preset: 0.99.
     ars, es, pgpe, snes: Discount factor of discounted_return in the log; the search maximizes undiscounted returns.
     Without a preset: 1.0.
-    dqn, ddpg, td3, sac, tqc, rsac: Discount factor. Without a preset: 0.99."""
+    dqn, ddpg, td3, sac, discrete-sac, tqc, rsac: Discount factor. Without a preset: 0.99."""
     reward_scale: float
     """pearl: Factor of the rewards; acts as an inverse temperature. Without a preset: 1.0.
-    dqn, ddpg, td3, sac, tqc, rsac: What rewards are multiplied with as they enter an update; they are stored as they
-    are. Without a preset: 1.0."""
+    dqn, ddpg, td3, sac, discrete-sac, tqc, rsac: What rewards are multiplied with as they enter an update; they are
+    stored as they are. Without a preset: 1.0."""
     meta_batch_size: int
     """pearl: Tasks of a gradient step (drawn with replacement). Without a preset: 64.
     maml, promp, dice: Tasks of a meta-gradient step, drawn anew in every epoch. Without a preset: 20."""
@@ -125,13 +125,13 @@ class PEARLUpdate(TypedDict, total=False):
     """pearl: Gradient steps of an epoch. Without a preset: 1000.
     maml, dice: Gradient steps with the samples of one epoch. Without a preset: 1.
     promp: Gradient steps with the samples of one epoch. Without a preset: 5.
-    dqn, ddpg, td3, sac, tqc, rsac: Gradient steps of each cycle. Without a preset: 50."""
+    dqn, ddpg, td3, sac, discrete-sac, tqc, rsac: Gradient steps of each cycle. Without a preset: 50."""
     batch_size: int
     """pearl: Transitions per task in a gradient step. Without a preset: 1024.
     rl2, ppo, epopt: Steps of a gradient step; of a recurrent policy whole rollouts with about so many steps together.
     Without a preset: 64.
     distill: Steps of a gradient step, in whole rollouts. Without a preset: 1000.
-    dqn, ddpg, td3, sac, tqc, rsac: Replayed steps of a gradient step. Without a preset: 64."""
+    dqn, ddpg, td3, sac, discrete-sac, tqc, rsac: Replayed steps of a gradient step. Without a preset: 64."""
     embedding_batch_size: int
     """Context entries per task. Without a preset: 1024."""
     embedding_mini_batch_size: int
@@ -139,8 +139,8 @@ class PEARLUpdate(TypedDict, total=False):
     1024."""
     warmup_steps: int
     """pearl: Environment steps per task before the first gradient step. Without a preset: 100.
-    dqn, ddpg, td3, sac, tqc, rsac: Environment steps to collect before the first gradient step. Without a preset:
-    10000."""
+    dqn, ddpg, td3, sac, discrete-sac, tqc, rsac: Environment steps to collect before the first gradient step. Without a
+    preset: 10000."""
     tasks_per_epoch: int
     """pearl: Tasks visited for new data per epoch (drawn with replacement). Without a preset: 100.
     ppo, distill: Variations drawn per epoch; None means as many as full-length rollouts are needed. Without a preset:
@@ -156,8 +156,9 @@ class PEARLUpdate(TypedDict, total=False):
     max_steps: int
     """pearl: Maximum number of steps of a rollout. Without a preset: 1000.
     rl2: Maximum number of steps of an episode. Without a preset: None.
-    maml, promp, dice, ppo, epopt, distill, ars, es, pgpe, snes, dqn, ddpg, td3, sac, tqc, rsac, hill-climbing: Maximum
-    number of steps of a rollout; None means the environment's time limit. Without a preset: None.
+    maml, promp, dice, ppo, epopt, distill, ars, es, pgpe, snes, dqn, ddpg, td3, sac, discrete-sac, tqc, rsac,
+    hill-climbing: Maximum number of steps of a rollout; None means the environment's time limit. Without a preset:
+    None.
     cmaes, cem: Maximum number of steps of a rollout; None means the environment's time limit. Without a preset: 500."""
     update_post_train: int
     """Episodes between two inferences of the posterior while collecting. The first of them are collected under the
@@ -165,7 +166,7 @@ class PEARLUpdate(TypedDict, total=False):
     replay_size: int
     """pearl: Maximum number of transitions kept per task and buffer. Without a preset: 1000000.
     distill: How many of the newest steps are learned from, in whole rollouts. Without a preset: 40000.
-    dqn, ddpg, td3, sac, tqc, rsac: Steps that the replay buffer keeps. Without a preset: 1000000."""
+    dqn, ddpg, td3, sac, discrete-sac, tqc, rsac: Steps that the replay buffer keeps. Without a preset: 1000000."""
     context_reward_key: str | None
     """pearl: Name of an env_info ('sparse_reward') that replaces the reward in the context; actor and critic keep the
     reward. Without a preset: None.
@@ -179,8 +180,8 @@ class PEARLUpdate(TypedDict, total=False):
     """pearl: Number of training tasks, len(env). Set by the preset.
     rl2: Number of training tasks of the family; None draws new ones in every epoch, where it can. Without a preset:
     None.
-    maml, promp, dice, ppo, epopt, distill, cmaes, cem, ars, es, pgpe, snes, dqn, ddpg, td3, sac, tqc, rsac: Number of
-    training tasks of a task family. Without a preset: None."""
+    maml, promp, dice, ppo, epopt, distill, cmaes, cem, ars, es, pgpe, snes, dqn, ddpg, td3, sac, discrete-sac, tqc,
+    rsac: Number of training tasks of a task family. Without a preset: None."""
     use_information_bottleneck: bool
     """False makes z the mean of the encoder's outputs, without distribution. Without a preset: True."""
     use_next_obs_in_context: bool
@@ -188,21 +189,22 @@ class PEARLUpdate(TypedDict, total=False):
 
 class PEARL(PEARLUpdate, Evaluated, total=False):
     evaluate_every: int
-    """pearl, dqn, ddpg, td3, sac, tqc, rsac: Evaluate after every so many epochs; 0 means never. Without a preset: 1.
+    """pearl, dqn, ddpg, td3, sac, discrete-sac, tqc, rsac: Evaluate after every so many epochs; 0 means never. Without
+    a preset: 1.
     rl2, maml, promp, dice, ppo, epopt, distill, hill-climbing: Evaluate after every so many epochs; 0 means never.
     Without a preset: 10.
     cmaes, cem, ars, es, pgpe, snes: Evaluate after every so many epochs; 0 means never. Without a preset: 0."""
     num_test_tasks: int | None
     """pearl: Number of held-out tasks; None means all that there are. Set by the preset.
     rl2, maml, promp, dice: Number of held-out tasks. Without a preset: None.
-    ppo, epopt, distill, cmaes, cem, ars, es, pgpe, snes, dqn, ddpg, td3, sac, tqc, rsac, hill-climbing: Number of
-    held-out tasks, or of held-out sets of domain parameters (None: 20 of them). Without a preset: None."""
+    ppo, epopt, distill, cmaes, cem, ars, es, pgpe, snes, dqn, ddpg, td3, sac, discrete-sac, tqc, rsac, hill-climbing:
+    Number of held-out tasks, or of held-out sets of domain parameters (None: 20 of them). Without a preset: None."""
     encoder_hidden_sizes: Sequence[int]
     """Hidden layers of the encoder. Set by the preset."""
     memory_limit: int | None
     """pearl: Refuse buffers that could outgrow so many bytes; None means no limit. Without a preset: None.
-    dqn, ddpg, td3, sac, tqc, rsac: Refuse a replay buffer that could outgrow so many bytes; None: more than this
-    machine has. Without a preset: None."""
+    dqn, ddpg, td3, sac, discrete-sac, tqc, rsac: Refuse a replay buffer that could outgrow so many bytes; None: more
+    than this machine has. Without a preset: None."""
 
 class OwnNetwork(TypedDict, total=False):
     policy: Any
@@ -215,8 +217,8 @@ class MetaEvaluation(TypedDict, total=False):
     """Independent repetitions of the whole procedure per task. Without a preset: 1."""
     deterministic: bool
     """pearl, rl2, maml, promp, dice: Act with the mean action (a latent z still is sampled). Without a preset: True.
-    ppo, epopt, distill, dqn, ddpg, td3, sac, tqc, rsac, hill-climbing: Act by the deterministic policy. Without a
-    preset: True.
+    ppo, epopt, distill, dqn, ddpg, td3, sac, discrete-sac, tqc, rsac, hill-climbing: Act by the deterministic policy.
+    Without a preset: True.
     cmaes, cem, ars, es, pgpe, snes: Act without noise. Without a preset: True."""
     return_reward_key: str | None
     """Name of an env_info to sum instead of the reward. Without a preset: None."""
@@ -224,8 +226,8 @@ class MetaEvaluation(TypedDict, total=False):
     """Episodes per task that are adapted to. Without a preset: 10."""
     num_episodes: int
     """pearl, rl2, maml, promp, dice: Adapted episodes per task (episodes are counted, not steps). Without a preset: 1.
-    ppo, epopt, distill, cmaes, cem, ars, es, pgpe, snes, dqn, ddpg, td3, sac, tqc, rsac, hill-climbing: Episodes per
-    task. Without a preset: 20."""
+    ppo, epopt, distill, cmaes, cem, ars, es, pgpe, snes, dqn, ddpg, td3, sac, discrete-sac, tqc, rsac, hill-climbing:
+    Episodes per task. Without a preset: 20."""
     posterior_sampling: bool
     """Adapt again after every exploration episode (PEARL's protocol), not once after all of them. Without a preset:
     False."""
@@ -427,7 +429,7 @@ class TanhNetworks(OwnNetwork, total=False):
     """maml, promp, dice, ppo, epopt, cmaes, cem, ars, es, pgpe, snes, hill-climbing: Activation of the hidden layers.
     Without a preset: 'tanh'.
     distill: Activation of the hidden layers of a student without memory. Without a preset: 'tanh'.
-    dqn, ddpg, td3, sac, tqc, rsac: Activation of the hidden layers. Without a preset: 'relu'."""
+    dqn, ddpg, td3, sac, discrete-sac, tqc, rsac: Activation of the hidden layers. Without a preset: 'relu'."""
 
 class PolicyNetworks(TanhNetworks, total=False):
     network: Literal["mlp", "gru"]
@@ -540,9 +542,9 @@ class DomainRanges(TypedDict, total=False):
 
 class HeldOutDomains(DomainRanges, total=False):
     randomize: Literal["none", "default", "conservative"]
-    """ppo, epopt, cmaes, cem, ars, es, pgpe, snes, dqn, ddpg, td3, sac, tqc, rsac, hill-climbing: Train in, and
-    evaluate on, random domain parameters: the usual ones of a simulated system, or half as wide. A task family has
-    draws of its own. Without a preset: 'none'.
+    """ppo, epopt, cmaes, cem, ars, es, pgpe, snes, dqn, ddpg, td3, sac, discrete-sac, tqc, rsac, hill-climbing: Train
+    in, and evaluate on, random domain parameters: the usual ones of a simulated system, or half as wide. A task family
+    has draws of its own. Without a preset: 'none'.
     distill: Train in, and evaluate on, random domain parameters of a simulated system (teacher: as the teacher was
     trained). Without a preset: 'teacher'."""
 
@@ -968,6 +970,7 @@ class SoftUpdate(ActorCriticRates, total=False):
 
 class SAC(Priorities, RandomFirst, SoftUpdate, OffPolicy): ...
 class SacOptions(Folders, Run, SAC, ReluNetworks, Domains, GoalReplay, Evaluation): ...
+class DiscreteSacOptions(Folders, Run, SAC, ReluNetworks, Domains, GoalReplay, Evaluation): ...
 
 class TQC(SAC, total=False):
     num_critics: int
@@ -1085,6 +1088,8 @@ def agent(algo: Literal["ddpg"], env: Any, **options: Unpack[DdpgOptions]) -> Ag
 def agent(algo: Literal["td3"], env: Any, **options: Unpack[Td3Options]) -> Agent: ...
 @overload
 def agent(algo: Literal["sac"], env: Any, **options: Unpack[SacOptions]) -> Agent: ...
+@overload
+def agent(algo: Literal["discrete-sac"], env: Any, **options: Unpack[DiscreteSacOptions]) -> Agent: ...
 @overload
 def agent(algo: Literal["tqc"], env: Any, **options: Unpack[TqcOptions]) -> Agent: ...
 @overload

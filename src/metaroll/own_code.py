@@ -25,6 +25,7 @@ __all__ = [
     "OwnCodeError",
     "add_code_folder",
     "attribute_of",
+    "contributed",
     "declared",
     "forbid",
     "is_named",
@@ -36,6 +37,8 @@ __all__ = [
 
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 """Names of what is declared."""
+_OWN = "metaroll"
+"""The distribution that this is."""
 _folders: list[str] = []
 """Folders of the user's modules that are not on the path yet (see ``look_in``)."""
 
@@ -66,13 +69,23 @@ class Declared(NamedTuple):
 
 @functools.cache
 def declared(group: str) -> tuple[Declared, ...]:
-    """All that installed distributions declare under an entry point, by name; nothing is imported."""
+    """All that other distributions declare under an entry point, by name; nothing is imported."""
     found = [
         Declared(point.name, point.value, point.dist.name, point.dist.version)
         for point in metadata.entry_points(group=group)
-        if point.dist is not None
+        if point.dist is not None and point.dist.name != _OWN
     ]
     return tuple(sorted(found))
+
+
+@functools.cache
+def contributed() -> dict[str, str]:
+    """Name -> ``module:attribute`` of the algorithms and searches that metaroll itself declares; nothing is imported.
+
+    They are read from a list of its own, which is there before anything is installed, and is that of pyproject.toml.
+    """
+    ours = metadata.Distribution.at(Path(__file__).with_name("contrib"))
+    return {point.name: point.value for point in ours.entry_points}
 
 
 def usable(group: str, ours: Container[str]) -> tuple[dict[str, Declared], list[str]]:

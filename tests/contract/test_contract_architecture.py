@@ -529,7 +529,7 @@ def test_the_page_of_counts_and_the_list_beside_the_core_go_stale(
     stale = tool._committed_breaches(source)
 
     assert "counts.md is out of date: python tools/architecture.py --page" in stale
-    assert "there is no learners/on_policy/epopt.py any more: take it out of OUTSIDE_CORE" in stale
+    assert "there is no rollouts/single/interactive.py any more: take it out of OUTSIDE_CORE" in stale
     assert not any("there is no cli/ " in line for line in stale)
 
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "metaroll"
@@ -63,6 +68,34 @@ def imports_of(path: Path) -> set[str]:
     """Names of our modules that a module imports anywhere, for type checkers only or inside functions too."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
+
+
+PLUGINS = [path for path in MODULES if path.parent.name == "contrib" and path.name != "__init__.py"]
+PLUGINS += sorted((ROOT / "examples" / "plugins").glob("*.py"))
+PUBLIC = ("metaroll", "metaroll.configs", "metaroll.plugins")
+
+
+@pytest.mark.parametrize("path", PLUGINS, ids=lambda path: path.stem)
+def test_plugins_import_only_public_names(path: Path) -> None:
+    ours: list[tuple[str, str]] = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            ours += [(alias.name, "") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, "a plug-in is one file"
+            ours += [(node.module or "", alias.name) for alias in node.names]
+    ours = [(module, name) for module, name in ours if module.partition(".")[0] == "metaroll"]
+    public = {module: {*importlib.import_module(module).__all__} for module in PUBLIC}
+    assert [one for one in ours if one[1] not in public.get(one[0], ())] == []
+
+
+def test_entry_points_of_the_distribution_are_those_of_contrib() -> None:
+    declared: dict[str, dict[str, str]] = {}
+    for point in metadata.Distribution.at(PACKAGE / "contrib").entry_points:
+        declared.setdefault(point.group, {})[point.name] = point.value
+    assert declared == tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["entry-points"]
+    modules = {value.partition(":")[0] for group in declared.values() for value in group.values()}
+    assert modules == {f"metaroll.contrib.{path.stem}" for path in PLUGINS if path.parent.name == "contrib"}
 
 
 def test_no_module_imports_itself_by_a_detour() -> None:

@@ -96,6 +96,7 @@ CASES: dict[str, tuple[str, Mapping[str, Any]]] = {
     "cmaes, noisy": ("Pendulum-v1", {**SEARCH, "n_samples": 4, "reevaluated": 3, "max_repetitions": 3.0}),
     "ddpg": ("Pendulum-v1", OFF_POLICY),
     "dice": ("point-robot", FURTHER),
+    "discrete-sac": ("CartPole-v1", OFF_POLICY),
     "distill": ("Pendulum-v1", {**STUDENT, **RANDOM, "tasks_per_epoch": 3}),
     "distill, choices": ("CartPole-v1", {**STUDENT, "network": "mlp", "last_action": False}),
     "distill, choices, gru": ("CartPole-v1", {**STUDENT, "last_action": False}),

@@ -13,10 +13,10 @@ TINY = (
 )
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", range(5))
 def test_the_code_runs(number: int, tmp_path: Path) -> None:
     blocks = python_blocks(page("python.md"))
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     code = blocks[number].replace('size="small"', f'size="small", {TINY}')
     shown = run_script(tmp_path, code)
     assert "epoch 1/" in shown

@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from metaroll import PGPE, SNES, OpenAIES, contrib
 from metaroll.functional import search as searches
 from metaroll.functional.search.averaging import AveragedMean
 from metaroll.functional.search.base import Search, SearchState, best_first, checked_mean
 from metaroll.functional.search.cem import CEM
 from metaroll.functional.search.cma import CMA
-from metaroll.functional.search.finite_differences import ARS, PGPE, OpenAIES
+from metaroll.functional.search.finite_differences import ARS
 from metaroll.functional.search.hill_climbing import HillClimb
 from metaroll.functional.search.multi_start import MultiStart, Starts
 from metaroll.functional.search.restarts import RestartedCMA
 from metaroll.functional.search.reviewing import Reviewed
-from metaroll.functional.search.snes import SNES
 from metaroll.testing import ConformanceError, check_search
 
 RESTLESS = CMA(tolfun=1e6)
@@ -61,8 +61,9 @@ def test_searches_keep_their_promises(name: str) -> None:
 
 
 def test_every_search_has_a_case() -> None:
-    names = [module.name for module in pkgutil.iter_modules(searches.__path__)]
-    modules = [importlib.import_module(f"{searches.__name__}.{name}") for name in names]
+    rooms = (searches, contrib)
+    names = [f"{room.__name__}.{module.name}" for room in rooms for module in pkgutil.iter_modules(room.__path__)]
+    modules = [importlib.import_module(name) for name in names]
     kinds = {value.__name__ for module in modules for value in vars(module).values() if _is_search(value)}
     assert kinds == {name.partition(",")[0] for name in CASES}
 

@@ -25,6 +25,7 @@ _ENVS = {
     "epopt": "qcp-st",
     "distill": "qcp-st",
     "dqn": "CartPole-v1",
+    "discrete-sac": "CartPole-v1",
     "td3": "point-goal",
 }
 _ELSEWHERE = "pend"
@@ -113,7 +114,7 @@ _FOR: Mapping[str, Mapping[str, Any]] = {
     "rl2": {"bootstrap_truncated": False, "num_train_tasks": 9},
     # Options of the other outer steps are refused beside this one.
     "maml": {"outer": "trpo", "learning_rate": 0.001, "gradient_steps": 1, "max_grad_norm": None},
-    "dqn": {"randomize": "none", "randomize_param": ["length=0.3:0.7"]},
+    **{name: {"randomize": "none", "randomize_param": ["length=0.3:0.7"]} for name in ("dqn", "discrete-sac")},
     "td3": {"randomize": "none", "hindsight_ratio": 0.5},
 }
 """The same for one algorithm."""

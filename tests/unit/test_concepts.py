@@ -15,7 +15,7 @@ from metaroll.cli.options import renamed_flags
 from metaroll.concepts import CONCEPTS, concept_names, concepts_named
 from metaroll.config import options_of
 from metaroll.configs import EngineConfig, EstimatorConfig, InferenceOptions, PEARLConfig
-from metaroll.configs.table import CONFIGS, run_options
+from metaroll.configs.table import parts_of_algorithm, run_options
 from metaroll.errors import UnknownNameError, UsageError, in_shell
 from metaroll.learners.base import ConfigField
 from metaroll.option_names import near_options, understood
@@ -204,8 +204,8 @@ def test_what_is_no_argument_of_learn_is_answered(name: str, answer: str) -> Non
 
 
 def test_options_have_no_name_twice_within_an_algorithm() -> None:
-    for algo, kinds in CONFIGS.items():
-        for config in kinds:
+    for algo in ALGORITHM_NAMES:
+        for config in parts_of_algorithm(algo):
             names = [field.name for field in dataclasses.fields(config)]
             assert len(names) == len(set(names)) == len(options_of(config)), (algo, config)
 

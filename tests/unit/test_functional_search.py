@@ -14,6 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from metaroll import PGPE, SNES, OpenAIES
 from metaroll.data.plain_data import decode, encode
 from metaroll.errors import ShapeError
 from metaroll.functional.adam import adam_moments
@@ -23,7 +24,7 @@ from metaroll.functional.search.cem import CEM
 from metaroll.functional.search.cma import CMA, STOP_REASONS
 from metaroll.functional.search.cma_constants import cma_constants
 from metaroll.functional.search.configs import CEMConfig
-from metaroll.functional.search.finite_differences import ARS, PGPE, OpenAIES
+from metaroll.functional.search.finite_differences import ARS
 from metaroll.functional.search.hill_climbing import HillClimb
 from metaroll.functional.search.multi_start import MultiStart, Starts
 from metaroll.functional.search.rank_noise import rank_noise
@@ -31,7 +32,6 @@ from metaroll.functional.search.restarts import RestartedCMA
 from metaroll.functional.search.reviewing import Reviewed
 from metaroll.functional.search.sampling import normal_rows, reflected
 from metaroll.functional.search.shaping import centered_ranks, standardized, utilities
-from metaroll.functional.search.snes import SNES
 
 NAN = math.nan
 SEARCHES: dict[str, Search[Any]] = {

@@ -10,9 +10,9 @@ import pytest
 import torch
 from training_fakes import GuessPolicy
 
+from metaroll.contrib.distillation import Distillation, LabeledRollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import DataError, SnapshotError
-from metaroll.learners.distillation import Distillation, LabeledRollouts
 from metaroll.learners.on_policy.ppo import PPO
 from metaroll.policies.adapters import as_policy
 from metaroll.policies.gaussian import GaussianMLPPolicy

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 import metaroll
+from metaroll.contrib.epopt import EPOpt
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.sims.catalog import PendulumEnv
 from metaroll.envs.wrappers.domain_rand import DomainRandWrapperLive
 from metaroll.errors import SnapshotError
-from metaroll.learners.on_policy.epopt import EPOpt
 from metaroll.learners.on_policy.ppo import PPO
 from metaroll.policies.gaussian import GaussianMLPPolicy
 from metaroll.rollouts.samplers.cvar import CVaRSampler, select_cvar

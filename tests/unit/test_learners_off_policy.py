@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import tensor
 
+from metaroll import TQC, DiscreteSAC
 from metaroll.compat.constructors import OffPolicyRLAlgorithm
 from metaroll.data.replay.path_buffer import PathBuffer
 from metaroll.data.replay.replay_buffer import ReplayBuffer
@@ -25,10 +26,8 @@ from metaroll.learners.off_policy.choosing import DQN, ValueTrainer
 from metaroll.learners.off_policy.configs import DeterministicUpdate, SoftUpdate, ValueUpdate
 from metaroll.learners.off_policy.deterministic import DDPG, TD3
 from metaroll.learners.off_policy.networks import Critics
-from metaroll.learners.off_policy.quantile import TQC
 from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.off_policy.soft import SAC, SoftTrainer
-from metaroll.learners.off_policy.soft_discrete import DiscreteSAC
 from metaroll.policies.exploration import EpsilonGreedyPolicy, GaussianNoisePolicy, OrnsteinUhlenbeckPolicy
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy, TanhGaussianMLPPolicy
 from metaroll.policies.greedy import DeterministicMLPPolicy, GreedyQPolicy

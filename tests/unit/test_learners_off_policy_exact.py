@@ -12,6 +12,7 @@ import gymnasium
 import pytest
 from test_learners_off_policy import ALL, Aim, Pick, make
 
+from metaroll import DiscreteSAC
 from metaroll.data.compare import trees_equal
 from metaroll.data.replay.replay_buffer import ReplayBuffer
 from metaroll.envs.point.point_goal import PointGoalEnv
@@ -19,7 +20,6 @@ from metaroll.envs.point.point_pixels import PointRobotPixelsEnv
 from metaroll.learners.off_policy.choosing import DQN
 from metaroll.learners.off_policy.deterministic import TD3
 from metaroll.learners.off_policy.soft import SAC
-from metaroll.learners.off_policy.soft_discrete import DiscreteSAC
 from metaroll.training.run.runner import LocalRunner
 from metaroll.types import EnvSpec
 

@@ -10,12 +10,11 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from metaroll.contrib.recurrent_sac import RecurrentCritics, RecurrentSAC, features_of, segment_losses, segment_tensors
 from metaroll.data.replay.replay_buffer import ReplayBuffer, SegmentBatch
 from metaroll.envs.point.point_pixels import PointRobotPixelsEnv
 from metaroll.errors import ShapeError
 from metaroll.functional.distributions import squashed_sample
-from metaroll.learners.off_policy.recurrent_soft import RecurrentSAC, segment_losses
-from metaroll.learners.off_policy.segments import RecurrentCritics, features_of, segment_tensors
 from metaroll.policies.exploration import UniformFirstPolicy
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
 from metaroll.policies.gru import TanhGaussianGRUPolicy

@@ -13,16 +13,15 @@ import pytest
 import torch
 from torch import tensor
 
+from metaroll import TQC, DiscreteSAC
+from metaroll.contrib import discrete_sac
 from metaroll.errors import ShapeError, UnknownNameError
 from metaroll.functional.gradients.actor_critic import expected_values
-from metaroll.learners.off_policy import soft_discrete
 from metaroll.learners.off_policy.configs import SoftUpdate
 from metaroll.learners.off_policy.exploring import ChoiceExploration
 from metaroll.learners.off_policy.networks import Critics
-from metaroll.learners.off_policy.quantile import TQC
 from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.off_policy.soft import SAC, SoftObjective, SoftTrainer
-from metaroll.learners.off_policy.soft_discrete import DiscreteSAC
 from metaroll.policies.encoders import FixedEncoder, ObservationEncoder
 from metaroll.policies.gaussian import CategoricalMLPPolicy, TanhGaussianMLPPolicy
 from metaroll.policies.networks import QFunction
@@ -128,7 +127,7 @@ def discrete_trainer() -> SoftTrainer:
         critics.weights[0].copy_(tensor([[[1.0], [2.0]], [[3.0], [1.0]]]))
         critics.biases[0].zero_()
     settings = SoftUpdate(target_entropy=0.3, init_temperature=0.5, tau=0.25, **RATES)
-    objective = SoftObjective(soft_discrete.fit_choice_critics, soft_discrete.improve_choices, 2)
+    objective = SoftObjective(discrete_sac.fit_choice_critics, discrete_sac.improve_choices, 2)
     return SoftTrainer(policy, critics, ChoiceExploration(policy, 0), settings, objective, 0, CPU)
 
 
@@ -168,7 +167,7 @@ def test_losses_of_discrete_sac_are_means_over_draws() -> None:
     policy = CategoricalMLPPolicy(EnvSpec(Box(-1, 1, (3,)), Discrete(4)), (8,), generator=torch_generator(0))
     critics = Critics(policy.env_spec, 2, (8,), generator=torch_generator(1))
     settings = SoftUpdate(target_entropy=0.5, init_temperature=0.3)
-    objective = SoftObjective(soft_discrete.fit_choice_critics, soft_discrete.improve_choices, 2)
+    objective = SoftObjective(discrete_sac.fit_choice_critics, discrete_sac.improve_choices, 2)
     trainer = SoftTrainer(policy, critics, ChoiceExploration(policy, 0), settings, objective, 0, CPU)
     draw = torch_generator(2)
     seen, after = (torch.randn(6, 3, generator=draw) for _ in range(2))
@@ -177,9 +176,9 @@ def test_losses_of_discrete_sac_are_means_over_draws() -> None:
     first = copy.deepcopy(policy.state_dict())
     # What is measured is that of before the step; the policy's is that of the critics after theirs.
     before = copy.deepcopy(critics)
-    fitted = soft_discrete.fit_choice_critics(trainer.nets, batch, rewards)
+    fitted = discrete_sac.fit_choice_critics(trainer.nets, batch, rewards)
     after_step = copy.deepcopy(critics)
-    improved = soft_discrete.improve_choices(trainer.nets, batch, rewards)
+    improved = discrete_sac.improve_choices(trainer.nets, batch, rewards)
     policy.load_state_dict(first)
     with torch.no_grad():
         values = []
@@ -275,5 +274,6 @@ def test_the_name_sac_learns_both() -> None:
         assert type(experiment.algo) is TQC and experiment.algo.qf.num_outputs == 7 and experiment.algo.qf.count == 3
     with pytest.raises(TypeError, match="TQC learns actions that are a Box"):
         build(resolve("tqc", "CartPole-v1", [("a test", small)]))
-    with pytest.raises(UnknownNameError, match="sac may be what you want"):
-        get_algorithm("discrete-sac")
+    assert get_algorithm("discrete-sac").learner is DiscreteSAC
+    with pytest.raises(UnknownNameError, match="discrete-sac may be what you want"):
+        get_algorithm("sac-discrete")

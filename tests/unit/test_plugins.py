@@ -236,6 +236,21 @@ def test_an_environment_is_named_by_a_distribution(folder: Path) -> None:
     assert metaroll.load(agent.run_dir).config["env"] == "short-pole"
 
 
+@pytest.mark.parametrize("name", ["epopt", "pgpe", "tqc"])
+def test_what_metaroll_declares_itself_is_a_plugin_without_an_entry_in_runs(folder: Path, name: str) -> None:
+    declare(folder, name, "half_file:HALF")
+    assert name not in others.installed() and "metaroll has that name itself" in " ".join(others.refused())
+    given = own_code.attribute_of(own_code.contributed()[name], "algorithm")
+    agent = metaroll.agent(given, "pend")
+    assert agent.config["algo"] == name and "plugin" not in agent.config, "as in runs of older versions"
+    assert "half_file" not in sys.modules
+
+
+def test_entry_points_of_metaroll_itself_are_no_plugins_of_others(folder: Path) -> None:
+    declare(folder, "tqc", "metaroll.contrib.tqc:ROW", "metaroll")
+    assert "tqc" not in others.installed() and others.refused() == []
+
+
 def test_names_of_ours_and_names_twice_are_not_taken(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     declare(folder, "sac", "half_file:HALF")
     declare(folder, "half", "half_file:HALF", "a-first")

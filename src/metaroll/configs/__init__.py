@@ -1,19 +1,21 @@
-"""All configs: what can be set of learners, searches, samplers, evaluations and runs. Importing them loads no torch."""
+"""All configs: what can be set of learners, searches, samplers, evaluations and runs.
+
+Importing them loads no torch, but for those of ``metaroll.contrib``, each of which stands in the file of its algorithm.
+"""
 
 from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
 
 from metaroll.configs.evaluation import EvaluationConfig, MetaEvaluationConfig
 from metaroll.configs.inference import InferenceOptions, LoopOptions
 from metaroll.configs.run import RunConfig
 from metaroll.functional.search.configs import (
     ARSConfig,
-    OpenAIESConfig,
-    PGPEConfig,
-    SNESConfig,
     Starts,
 )
 from metaroll.inference.configs import EstimatorConfig
-from metaroll.learners.distillation_config import DistillationConfig
 from metaroll.learners.evolution_configs import (
     CEMLearnerConfig,
     CMAESLearnerConfig,
@@ -26,12 +28,10 @@ from metaroll.learners.off_policy.configs import (
     DDPGConfig,
     DQNConfig,
     OffPolicyConfig,
-    RecurrentSACConfig,
     SACConfig,
     TD3Config,
-    TQCConfig,
 )
-from metaroll.learners.on_policy.configs import EPOptConfig, PPOConfig, RL2Config
+from metaroll.learners.on_policy.configs import PPOConfig, RL2Config
 from metaroll.learners.pearl_config import PEARLConfig
 from metaroll.rollouts.configs import (
     EngineConfig,
@@ -42,15 +42,24 @@ from metaroll.rollouts.configs import (
     WorkersConfig,
 )
 
-__all__ = [
+_CONTRIBUTED = {
+    "DistillationConfig": "metaroll.contrib.distillation",
+    "EPOptConfig": "metaroll.contrib.epopt",
+    "OpenAIESConfig": "metaroll.contrib.openai_es",
+    "PGPEConfig": "metaroll.contrib.pgpe",
+    "SNESConfig": "metaroll.contrib.snes",
+    "RecurrentSACConfig": "metaroll.contrib.recurrent_sac",
+    "TQCConfig": "metaroll.contrib.tqc",
+}
+"""Configs that stand in the file of their algorithm, which is loaded when one is first used: name -> module."""
+
+__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "ARSConfig",
     "AdamConfig",
     "CEMLearnerConfig",
     "CMAESLearnerConfig",
     "DDPGConfig",
     "DQNConfig",
-    "DistillationConfig",
-    "EPOptConfig",
     "EngineConfig",
     "EstimatorConfig",
     "EvaluationConfig",
@@ -62,23 +71,30 @@ __all__ = [
     "MAMLConfig",
     "MetaEvaluationConfig",
     "OffPolicyConfig",
-    "OpenAIESConfig",
     "PEARLConfig",
-    "PGPEConfig",
     "PPOConfig",
     "ProMPConfig",
     "RL2Config",
-    "RecurrentSACConfig",
     "RunConfig",
     "SACConfig",
-    "SNESConfig",
     "SamplerConfig",
     "SearchConfig",
     "SimulationConfig",
     "Starts",
     "TD3Config",
-    "TQCConfig",
     "Trials",
     "TrustRegionConfig",
     "WorkersConfig",
+    *_CONTRIBUTED,
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _CONTRIBUTED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_CONTRIBUTED[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_CONTRIBUTED})

@@ -11,7 +11,6 @@ from metaroll.own_code import is_named
 
 __all__ = [
     "DICEOuterChoice",
-    "DistilledNetworks",
     "DomainRanges",
     "Domains",
     "GoalReplay",
@@ -24,7 +23,6 @@ __all__ = [
     "ReluNetworks",
     "Replay",
     "TanhNetworks",
-    "TaughtDomains",
     "TrainTasks",
     "TrialSizes",
 ]
@@ -84,26 +82,6 @@ class MetaNetworks(PolicyNetworks):
     init_std = 0.5
 
 
-@dataclass(frozen=True, kw_only=True)
-class DistilledNetworks(Config):
-    """Teacher and student of a distillation."""
-
-    teacher: Annotated[str | None, "Folder of the run of the teacher: PPO or EPOpt, which may be privileged."] = None
-    network: Annotated[
-        Literal["gru", "mlp"],
-        "Student with or without memory (gru or mlp; gru is as wide as the first of hidden_sizes).",
-    ] = "gru"
-    last_action: Annotated[
-        bool, "Whether a student with memory sees its last action, of a Box, beside each observation."
-    ] = True
-    hidden_nonlinearity: Annotated[
-        Literal["tanh", "relu"], "Activation of the hidden layers of a student without memory."
-    ] = "tanh"
-    init_std: Annotated[
-        Positive, "Standard deviation of the student's actions in training, where they lie in [-1, 1]."
-    ] = 0.1
-
-
 # ---------------------------------------------------------------------------------------- environments to train in
 @dataclass(frozen=True, kw_only=True)
 class TrainTasks(Config):
@@ -140,17 +118,6 @@ class HeldOutDomains(DomainRanges):
 @dataclass(frozen=True, kw_only=True)
 class Domains(TrainTasks, HeldOutDomains):
     """Random domain parameters, or tasks of a family, to train in."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaughtDomains(TrainTasks, DomainRanges):
-    """The same of a distillation."""
-
-    randomize: Annotated[
-        Literal["teacher", "none", "default", "conservative"],
-        "Train in, and evaluate on, random domain parameters of a simulated system (teacher: as the teacher was "
-        "trained).",
-    ] = "teacher"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from metaroll import configs
+from metaroll import configs, own_code
 from metaroll.config import Config, Option, options_of
 from metaroll.configs.algorithms import (
     DICEOuterChoice,
-    DistilledNetworks,
     Domains,
     GoalReplay,
     HeldOutDomains,
@@ -21,9 +20,7 @@ from metaroll.configs.algorithms import (
     OwnNetwork,
     PolicyNetworks,
     ReluNetworks,
-    Replay,
     TanhNetworks,
-    TaughtDomains,
     TrialSizes,
 )
 
@@ -55,20 +52,13 @@ CONFIGS: Mapping[str, Parts] = {
     "promp": (configs.ProMPConfig, *_META),
     "dice": (DICEOuterChoice, configs.AdamConfig, *_META),
     "ppo": (configs.PPOConfig, PolicyNetworks, Domains),
-    "epopt": (configs.EPOptConfig, configs.PPOConfig, PolicyNetworks, Domains),
-    "distill": (configs.DistillationConfig, DistilledNetworks, TaughtDomains),
     "cmaes": (configs.CMAESLearnerConfig, *SEARCH),
     "cem": (configs.CEMLearnerConfig, *SEARCH),
     "ars": (configs.ARSConfig, *SEARCH),
-    "es": (configs.OpenAIESConfig, *SEARCH),
-    "pgpe": (configs.PGPEConfig, *SEARCH),
-    "snes": (configs.SNESConfig, *SEARCH),
     "dqn": (configs.DQNConfig, *_OFF_POLICY),
     "ddpg": (configs.DDPGConfig, *_OFF_POLICY),
     "td3": (configs.TD3Config, *_OFF_POLICY),
     "sac": (configs.SACConfig, *_OFF_POLICY),
-    "tqc": (configs.TQCConfig, *_OFF_POLICY),
-    "rsac": (configs.RecurrentSACConfig, ReluNetworks, Domains, Replay),
     "hill-climbing": (configs.HillClimbingConfig, TanhNetworks, HeldOutDomains),
 }
 """Name of an algorithm -> configs of what can be set, of which the first counts where two have a field."""
@@ -79,37 +69,54 @@ ADAPTING = ("pearl", "rl2", "maml", "promp", "dice")
 FILLED: Mapping[str, frozenset[str]] = {
     # An epoch is a number of trials, each of a task of its own, which the wrapper limits.
     "rl2": frozenset(("domain_params", "gradients", "privileged", "steps_per_epoch", "tasks_per_epoch")),
-    "epopt": frozenset(("steps_per_epoch", "tasks_per_epoch")),
-    "rsac": frozenset(("n_step", "policy")),
 }
 """Fields that an algorithm fills itself, which are no options."""
 
 
-_others: dict[str, tuple[Parts, bool, frozenset[str]]] = {}
-"""The same of algorithms of others that have been loaded: name -> configs, whether it adapts, and what it fills."""
+class _Plugin(NamedTuple):
+    """The same of an algorithm that is a plug-in."""
+
+    configs: Parts
+    adapts: bool
+    filled: frozenset[str]
+
+
+_plugins: dict[str, _Plugin] = {}
+"""Those that have been loaded, by name."""
 
 
 def add_algorithm(name: str, parts: Parts, adapting: bool, filled: Collection[str] = ()) -> None:
-    """Know an algorithm of somebody else, which fills these fields of its configs itself."""
-    known = parts, adapting, frozenset(filled)
-    if _others.get(name) != known:
-        _others[name] = known
+    """Know an algorithm that is a plug-in, which fills these fields of its configs itself."""
+    plugin = _Plugin(parts, adapting, frozenset(filled))
+    if _plugins.get(name) != plugin:
+        _plugins[name] = plugin
         run_options.cache_clear()
 
 
 def is_known(name: str) -> bool:
     """Whether the options of an algorithm are known: it is ours, or has been loaded."""
-    return name in CONFIGS or name in _others
+    return name in CONFIGS or name in _plugins or name in own_code.contributed()
 
 
 def adapts(name: str) -> bool:
     """Whether an algorithm adapts to tasks."""
-    return name in ADAPTING if name in CONFIGS else _others[name][1]
+    return name in ADAPTING if name in CONFIGS else _plugin(name).adapts
 
 
 def parts_of_algorithm(name: str) -> Parts:
     """Configs of what can be set of an algorithm, of which the first counts where two have a field."""
-    return CONFIGS[name] if name in CONFIGS else _others[name][0]
+    return CONFIGS[name] if name in CONFIGS else _plugin(name).configs
+
+
+def _plugin(name: str) -> _Plugin:
+    """A plug-in that has been loaded, or is declared by metaroll itself, and then loaded now."""
+    if name not in _plugins:
+        row = own_code.attribute_of(own_code.contributed()[name], "algorithm")
+        if isinstance(row, type):
+            add_algorithm(name, (row, *SEARCH), False)
+        else:
+            add_algorithm(name, row.configs, row.adapts, row.filled)
+    return _plugins[name]
 
 
 def evaluation_config(name: str) -> type[configs.EvaluationConfig | configs.MetaEvaluationConfig]:
@@ -126,8 +133,8 @@ def run_options(name: str) -> tuple[Option, ...]:
         "algorithm": parts_of_algorithm(name),
         "evaluation": (evaluation,),
     }
-    filled = FILLED.get(name, frozenset()) if name in CONFIGS else _others[name][2]
-    options: dict[str, Option] = {}
+    filled = FILLED.get(name, frozenset()) if name in CONFIGS else _plugin(name).filled
+    options = dict[str, Option]()
     for section, parts in sections.items():
         for option in (option for config in parts for option in options_of(config)):
             if option.name not in filled and option.name not in options:

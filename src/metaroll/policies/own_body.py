@@ -6,6 +6,7 @@ import contextlib
 import copy
 import threading
 from collections.abc import Callable, Mapping
+from types import FunctionType
 from typing import Any, final
 
 import gymnasium
@@ -18,7 +19,7 @@ from metaroll.policies.parameters import part_of, tensors_of
 from metaroll.seeding import derive_seed, isolated_rng, torch_generator
 from metaroll.types import EnvSpec, Policy
 
-__all__ = ["OwnBody", "as_body", "check_stacks", "has_own_body"]
+__all__ = ["OwnBody", "as_body", "called", "check_stacks", "has_own_body", "outputs_of"]
 
 _TRIED_ROWS = 3
 _FAR = 1e4
@@ -118,7 +119,7 @@ def as_body(given: Any, env_spec: EnvSpec, generator: torch.Generator) -> OwnBod
         TypeError: It is no module, makes none, or has numbers of a type that does not travel to workers.
         ValueError: It gives NaN or Inf, or a row depends on the others.
     """
-    name = given.__name__ if hasattr(given, "__name__") else type(given).__name__
+    name = called(given)
     seed = int(torch.randint(2**62, (1,), generator=generator, device=generator.device))
     with isolated_rng(seed):
         module = _made(given, name, env_spec)
@@ -127,6 +128,11 @@ def as_body(given: Any, env_spec: EnvSpec, generator: torch.Generator) -> OwnBod
         draws = _draws(module, name, rows)
     _check_numbers(module, name)
     return OwnBody(module, env_spec.obs_dim, features.shape[1], seed if draws else None)
+
+
+def called(given: Any) -> str:
+    """The name of a class or function, or that of the class of anything else."""
+    return given.__name__ if isinstance(given, type | FunctionType) else type(given).__name__
 
 
 def _made(given: Any, name: str, env_spec: EnvSpec) -> nn.Module:
@@ -277,7 +283,7 @@ def check_stacks(policy: Any, distribution: Callable[[Tensor, Tensor], Any], sec
         return
     wrong, hint = (
         "",
-        "use operations that have second derivatives, or promp or outer='vpg', both with second_order=False",
+        "use operations that have second derivatives, or second_order=False without a trust region",
     )
     try:
         product(flat)

@@ -10,16 +10,15 @@ from metaroll.config import Bounds, Config, Count, Number, Positive, Share, Unus
 
 __all__ = [
     "ARSConfig",
+    "AtLeastTwo",
     "CEMConfig",
     "CMAESConfig",
     "HillClimbConfig",
-    "OpenAIESConfig",
-    "PGPEConfig",
-    "SNESConfig",
     "Starts",
 ]
 
-_AtLeastTwo = Annotated[int, Bounds(2)]
+AtLeastTwo = Annotated[int, Bounds(2)]
+"""A whole number of at least 2."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,56 +34,6 @@ class ARSConfig(Config):
         super().check()
         if self.num_best is not None and self.num_best > self.num_directions:
             raise self.wrong("num_best", f"lie between 1 and the {self.num_directions} directions")
-
-
-@dataclass(frozen=True, kw_only=True)
-class OpenAIESConfig(Config):
-    """Settings of OpenAI's evolution strategy."""
-
-    population: Annotated[_AtLeastTwo, "Number of candidates K of an epoch."] = 16
-    sigma: Annotated[Positive, Was("noise"), "Standard deviation of the candidates."] = 0.05
-    learning_rate: Annotated[Positive, "Learning rate (Adam)."] = 0.02
-    weight_decay: Annotated[Weight, "Pulls the mean to 0."] = 0.0
-    mirrored: Annotated[bool, "Draw candidates in pairs on both sides of the mean."] = True
-    shaping: Annotated[Literal["ranks", "utilities", "standardized"], "What is learned from in place of fitness."] = (
-        "ranks"
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class PGPEConfig(Config):
-    """Settings of parameter-exploring policy gradients."""
-
-    num_directions: Annotated[Whole, Was("num_pairs"), "Number of directions, half of the candidates."] = 8
-    init_sigma: Annotated[Positive, Was("init_std"), "Standard deviation of the candidates at first."] = 0.1
-    learning_rate: Annotated[Positive, "Learning rate of the mean (Adam)."] = 0.02
-    sigma_learning_rate: Annotated[Weight, Was("std_learning_rate"), "Learning rate of the standard deviations."] = 0.1
-    max_sigma_change: Annotated[
-        float,
-        Bounds(0.0, 0.99),
-        Was("max_std_change"),
-        "The largest share by which a standard deviation changes at once.",
-    ] = 0.2
-    shaping: Annotated[Literal["ranks", "utilities", "standardized"], "What is learned from in place of fitness."] = (
-        "ranks"
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class SNESConfig(Config):
-    """Settings of separable natural evolution strategies."""
-
-    population: Annotated[
-        _AtLeastTwo | None, "Number of candidates of an epoch; null means 4 + int(3 ln P) for P parameters."
-    ] = None
-    init_sigma: Annotated[Positive, Was("init_std"), "Standard deviation of the candidates at first."] = 0.5
-    learning_rate: Annotated[Positive, Was("mean_rate"), "Learning rate of the mean."] = 1.0
-    sigma_learning_rate: Annotated[
-        Weight | None,
-        Was("std_rate"),
-        "Learning rate of the standard deviations; null means (3 + ln P) / (5 sqrt P).",
-    ] = None
-    mirrored: Annotated[bool, "Draw candidates in pairs on both sides of the mean."] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +71,7 @@ class CMAESConfig(Config):
     """Settings of CMA-ES, and of its restarts."""
 
     population: Annotated[
-        _AtLeastTwo | None,
+        AtLeastTwo | None,
         Was("n_samples"),
         "Number of candidates of an epoch; null means 4 + int(3 ln P) for P parameters.",
     ]
@@ -215,7 +164,7 @@ class Starts(Config):
         "number of candidates.",
     ] = 20
     reduction: Annotated[
-        _AtLeastTwo,
+        AtLeastTwo,
         UnusedWhere("starts", 1),
         "One start of so many continues after each round, until one is left.",
     ] = 2

@@ -26,11 +26,10 @@ __all__ = [
     "DeterministicUpdate",
     "OffPolicyConfig",
     "PrioritiesConfig",
-    "RecurrentSACConfig",
+    "RandomFirst",
     "SACConfig",
     "SoftUpdate",
     "TD3Config",
-    "TQCConfig",
     "ValueUpdate",
 ]
 
@@ -190,39 +189,6 @@ class SACConfig(PrioritiesConfig, RandomFirst, SoftUpdate, OffPolicyConfig):
     """Settings of ``SAC`` and ``DiscreteSAC``."""
 
     complete = True
-
-
-@dataclass(frozen=True, kw_only=True)
-class TQCConfig(SACConfig):
-    """Settings of ``TQC``."""
-
-    num_critics: Annotated[Whole, "Number of critics."] = 5
-    num_atoms: Annotated[Whole, "Number of atoms of each."] = 25
-    dropped_atoms: Annotated[Count, "Atoms for each critic that are left out of targets, the largest of all."] = 2
-
-    def check(self) -> None:
-        super().check()
-        if self.dropped_atoms >= self.num_atoms:
-            raise self.wrong("dropped_atoms", f"be less than {self.shown('num_atoms')}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class RecurrentSACConfig(RandomFirst, SoftUpdate, OffPolicyConfig):
-    """Settings of ``RecurrentSAC``."""
-
-    complete = True
-
-    hidden_size: Annotated[Whole, "Width of the memories of a policy and of critics that are not given."] = 64
-    segment_length: Annotated[Whole, "Steps of a segment; batch_size steps are so many segments."] = 32
-    burn_in: Annotated[Count, "Steps before these, which only bring memories up."] = 8
-
-    def check(self) -> None:
-        super().check()
-        if self.n_step != 1:
-            raise self.wrong("n_step", "be 1, since segments have the rewards of all their steps")
-        if self.batch_size % self.segment_length:
-            hint = "it counts replayed steps, which come in whole segments"
-            raise self.wrong("batch_size", f"be a multiple of {self.shown('segment_length')}", hint)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from metaroll.config import Added, Bounds, Config, Count, Positive, Share, Was, Weight, Whole
+from metaroll.config import Added, Config, Positive, Share, Weight, Whole
 from metaroll.errors import option_name, option_text
 from metaroll.learners.base import Evaluated, NewData, ScaledActions
 
-__all__ = ["EPOptConfig", "PPOConfig", "PPOUpdate", "RL2Config"]
+__all__ = ["PPOConfig", "PPOUpdate", "RL2Config"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,18 +87,6 @@ class PPOConfig(PPOUpdate, ScaledActions, Evaluated):
                 option_text("domain_params", ["pole_mass"], "privileged"),
             )
             raise self.wrong("privileged", f"be left out without {name}", f"or name them: {how}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class EPOptConfig(Config):
-    """Settings of ``EPOpt``, beside those of its PPO."""
-
-    epsilon: Annotated[
-        float, Bounds(0.0, 1.0, above_low=True), "Share of the rollouts that is learned from, in (0, 1]."
-    ] = 0.1
-    warmup_epochs: Annotated[Count, Was("warm_up_epochs"), "Number of first epochs that learn from all rollouts."] = 100
-    rollouts_per_epoch: Annotated[Whole, "Number of rollouts that are collected per epoch."] = 100
-    return_discount: Annotated[Share, "Discount of the returns by which rollouts are compared, in [0, 1]."] = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Evolution by name: CMA-ES, CEM, ARS, OpenAI-ES, PGPE and SNES, in an environment, random domains or tasks of it.
+"""Evolution by name: CMA-ES, CEM, ARS and plug-ins, in an environment, random domains or tasks of it.
 
 Hill climbing is one of them without tasks: random domains are those of an environment that randomizes itself.
 """
@@ -17,9 +17,8 @@ from metaroll.configs.table import CONFIGS, SEARCH
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.wrappers.domain_rand import DomainRandWrapperLive
 from metaroll.errors import option_name, option_text
-from metaroll.functional.search.finite_differences import ARS, PGPE, OpenAIES
+from metaroll.functional.search.finite_differences import ARS
 from metaroll.functional.search.multi_start import Starts
-from metaroll.functional.search.snes import SNES
 from metaroll.learners.evolution import CEM, CMAES, Evolution, HillClimbing, SearchLearner
 from metaroll.learners.evolution_configs import HillClimbingConfig, SearchConfig, Trials
 from metaroll.training.algorithms import building
@@ -31,8 +30,8 @@ __all__ = ["ROWS", "search_row"]
 
 _USUAL_CANDIDATES = 12
 """Candidates of an epoch, where their number follows from the policy's: 4 + 3 ln P of a few parameters."""
-_USUAL_PARAMETERS = 100
-"""Parameters of a policy, where candidates of a search of somebody else are counted before there is one."""
+_USUAL_PARAMETERS = 15
+"""Parameters of a policy, where candidates of a plug-in are counted before there is one: as many as give these."""
 _HILL_CLIMBING = "hill-climbing"
 Kind = type[SearchLearner[Any]]
 
@@ -168,7 +167,7 @@ def _amount_of_climber(algo: HillClimbing, values: Values) -> str:
 
 
 def search_row(name: str, search: type[Any], **more: Any) -> Algorithm:
-    """The row of a search of somebody else: an ``Evolution`` by it.
+    """The row of a search that is a plug-in: an ``Evolution`` by it.
 
     Args:
         name: Its name.
@@ -203,9 +202,6 @@ ROWS = {
         _row("cmaes", CMAES, _population, amount=_amount_with_covariance),
         _row("cem", CEM, _population),
         _row("ars", Evolution, _pairs, ARS),
-        _row("es", Evolution, _population, OpenAIES),
-        _row("pgpe", Evolution, _pairs, PGPE),
-        _row("snes", Evolution, _population, SNES),
         Algorithm(
             name=_HILL_CLIMBING,
             configs=CONFIGS[_HILL_CLIMBING],

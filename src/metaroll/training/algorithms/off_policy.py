@@ -21,25 +21,19 @@ from metaroll.learners.off_policy.choosing import DQN
 from metaroll.learners.off_policy.configs import OffPolicyConfig, PrioritiesConfig
 from metaroll.learners.off_policy.deterministic import DDPG, TD3
 from metaroll.learners.off_policy.networks import Critics, encoders_of
-from metaroll.learners.off_policy.quantile import TQC
-from metaroll.learners.off_policy.recurrent_soft import RecurrentSAC
-from metaroll.learners.off_policy.segments import RecurrentCritics
 from metaroll.learners.off_policy.soft import SAC
-from metaroll.learners.off_policy.soft_discrete import DiscreteSAC
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.encoders import holds_images
 from metaroll.policies.gaussian import CategoricalMLPPolicy, TanhGaussianMLPPolicy
 from metaroll.policies.greedy import DeterministicMLPPolicy, GreedyQPolicy
-from metaroll.policies.gru import TanhGaussianGRUPolicy
-from metaroll.policies.last_action import LastActionPolicy
-from metaroll.policies.normalized import widened_spec
 from metaroll.tasks.updates import layer_with
 from metaroll.training.algorithms import building
 from metaroll.training.algorithms.algorithm import Algorithm, Values, Work
 from metaroll.training.algorithms.building import BuildOptions
+from metaroll.training.algorithms.others import load_row
 from metaroll.types import EnvSpec, EnvUpdate
 
-__all__ = ["ROWS", "off_policy_row"]
+__all__ = ["ROWS", "Networks", "actor_and_critics", "network_options", "off_policy_row"]
 
 Networks = tuple[ActingPolicy | None, torch.nn.Module | None]
 """A policy and its Q function; ``None``: the learner's own, or it says what is wrong with the spaces."""
@@ -48,15 +42,17 @@ Kind = type[OffPolicyLearner[Any]]
 
 
 def _build(
-    kind: Callable[[EnvSpec], Kind],
+    learner: Kind,
     networks: MakesNetworks,
+    choosing: str,
     given: BuildOptions,
     train: Any,
     test: Sequence[EnvUpdate],
 ) -> OffPolicyLearner[Any]:
     spec = given.env.spec
+    if choosing and building.is_discrete(spec):
+        return load_row(choosing).build(given, train, test)
     check_observations(spec.observation_space)
-    learner = kind(spec)
     config = parts_of(learner.config_class, given.values)
     policy, qf = networks(spec, given)
     return learner(
@@ -107,22 +103,31 @@ def _amount(algo: OffPolicyLearner[Any], values: Values) -> str:
     )
 
 
-def _how(given: BuildOptions) -> tuple[tuple[int, ...], str, dict[str, Any]]:
+def network_options(given: BuildOptions) -> tuple[tuple[int, ...], str, dict[str, Any]]:
     """Hidden layers of networks, their activation, and where their weights come from."""
     activation = parts_of(ReluNetworks, given.values).hidden_nonlinearity
     return given.hidden_sizes, activation, {"init": given.init, "generator": building.network_generator(given)}
 
 
-def _critics_and(
+def actor_and_critics(
     policy: type[DeterministicMLPPolicy | TanhGaussianMLPPolicy | CategoricalMLPPolicy],
     num_critics: int,
     spec: EnvSpec,
     given: BuildOptions,
     num_atoms: int | None = None,
 ) -> Networks:
+    """A policy and critics as the options say; none for other actions than those of ``policy``.
+
+    Args:
+        policy: Class of the policy.
+        num_critics: Number of critics.
+        spec: The spaces.
+        given: Hidden layers, their activation and initialization.
+        num_atoms: What each critic says instead of one value.
+    """
     if not (building.is_discrete(spec) if policy is CategoricalMLPPolicy else building.is_continuous(spec)):
         return None, None  # the learner says what is wrong
-    sizes, activation, options = _how(given)
+    sizes, activation, options = network_options(given)
     body = building.own_body(spec, given, options["generator"])
     critics_see, policy_sees = encoders_of(spec, None, options["generator"])
     widths = sizes if body is None else ()
@@ -144,36 +149,17 @@ def _goal_functions(env: EnvSource) -> tuple[Callable[..., Any], Callable[..., A
 
 
 def _deterministic(num_critics: int, spec: EnvSpec, given: BuildOptions) -> Networks:
-    return _critics_and(DeterministicMLPPolicy, num_critics, spec, given)
+    return actor_and_critics(DeterministicMLPPolicy, num_critics, spec, given)
 
 
 def _soft(spec: EnvSpec, given: BuildOptions) -> Networks:
-    chooses = building.is_discrete(spec)
-    return _critics_and(CategoricalMLPPolicy if chooses else TanhGaussianMLPPolicy, 2, spec, given)
-
-
-def _soft_learner(spec: EnvSpec) -> Kind:
-    return DiscreteSAC if building.is_discrete(spec) else SAC
-
-
-def _quantiles(spec: EnvSpec, given: BuildOptions) -> Networks:
-    values = given.values
-    return _critics_and(TanhGaussianMLPPolicy, values["num_critics"], spec, given, values["num_atoms"])
-
-
-def _recurrent(spec: EnvSpec, given: BuildOptions) -> Networks:
-    if not building.is_continuous(spec) or holds_images(spec.observation_space):
-        return None, None
-    sizes, activation, options = _how(given)
-    width = given.values["hidden_size"]
-    acting = TanhGaussianGRUPolicy(widened_spec(spec, spec.act_dim), width, sizes, activation, **options)
-    return LastActionPolicy(acting, spec), RecurrentCritics(spec, 2, width, sizes, activation, **options)
+    return actor_and_critics(TanhGaussianMLPPolicy, 2, spec, given)
 
 
 def _greedy(spec: EnvSpec, given: BuildOptions) -> Networks:
     if not building.is_discrete(spec):
         return None, None
-    sizes, activation, options = _how(given)
+    sizes, activation, options = network_options(given)
     body = building.own_body(spec, given, options["generator"])
     if body is None and holds_images(spec.observation_space):
         return None, None
@@ -185,7 +171,7 @@ def off_policy_row(
     name: str,
     learner: Kind,
     networks: MakesNetworks,
-    kind: Callable[[EnvSpec], Kind] | None = None,
+    choosing: str = "",
     **more: Any,
 ) -> Algorithm:
     """The row of an off-policy learner, which collects and replays as ours do.
@@ -194,12 +180,12 @@ def off_policy_row(
         name: Its name.
         learner: What learns; its ``config_class`` has its options, beside those of networks, replay and domains.
         networks: Policy and Q function of the spaces and the options; ``None`` for the learner's own.
-        kind: What learns the actions of a spec, where there are several.
+        choosing: Name of the plug-in that learns instead where actions are one choice.
         more: Other members of the row.
     """
     configs = CONFIGS.get(name, (learner.config_class, ReluNetworks, Domains, GoalReplay))
     usual = {"work": _work, "amount": _amount, "largest_batch": _batch_size}
-    build = functools.partial(_build, kind or (lambda _: learner), networks)
+    build = functools.partial(_build, learner, networks, choosing)
     return Algorithm(**{"name": name, "configs": configs, "learner": learner, "build": build, **usual, **more})
 
 
@@ -209,9 +195,7 @@ ROWS = {
         off_policy_row("dqn", DQN, _greedy),
         off_policy_row("ddpg", DDPG, functools.partial(_deterministic, 1)),
         off_policy_row("td3", TD3, functools.partial(_deterministic, 2)),
-        off_policy_row("sac", SAC, _soft, _soft_learner),
-        off_policy_row("tqc", TQC, _quantiles),
-        off_policy_row("rsac", RecurrentSAC, _recurrent),
+        off_policy_row("sac", SAC, _soft, "discrete-sac"),
     )
 }
 """The algorithms by name."""

@@ -1,11 +1,12 @@
-"""Algorithms of others: of an entry point, of ``module:attribute``, or given as an object; listed without an import.
+"""Plug-ins: of an entry point, of ``module:attribute``, or given as an object; listed without an import.
 
 A distribution declares its rows under the entry point ``metaroll.algorithms``, each by the name that the row has::
 
     [project.entry-points."metaroll.algorithms"]
     crossq = "crossq:CROSSQ"
 
-A class of searches stands under ``metaroll.searches``, and becomes the algorithm that searches by it.
+A class of searches stands under ``metaroll.searches``, and becomes the algorithm that searches by it. What metaroll
+declares itself (``contrib``) is found, loaded and checked as anybody's.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from metaroll.configs import table
 from metaroll.data.doors.plain_files import read_bytes
 from metaroll.errors import MetarollError, UnknownNameError, said
 from metaroll.functional.search.base import Search
-from metaroll.own_code import NAME, Declared, OwnCodeError, attribute_of, is_named, module_files, usable
+from metaroll.own_code import NAME, Declared, OwnCodeError, attribute_of, contributed, is_named, module_files, usable
 
 if TYPE_CHECKING:
     from metaroll.training.algorithms.algorithm import Algorithm
@@ -59,13 +60,17 @@ class PluginError(OwnCodeError):
 
 def installed() -> Mapping[str, Declared]:
     """Name -> algorithm or search, of those that distributions declare under free names; nothing is imported."""
-    searches = usable(SEARCHES, table.CONFIGS)[0]
-    return {**searches, **usable(GROUP, table.CONFIGS)[0]}
+    searches = usable(SEARCHES, _ours())[0]
+    return {**searches, **usable(GROUP, _ours())[0]}
 
 
 def refused() -> list[str]:
     """Why algorithms and searches that are declared cannot be used, as far as their names tell."""
-    return [why for group in (GROUP, SEARCHES) for why in usable(group, table.CONFIGS)[1]]
+    return [why for group in (GROUP, SEARCHES) for why in usable(group, _ours())[1]]
+
+
+def _ours() -> set[str]:
+    return {*table.CONFIGS, *contributed()}
 
 
 def is_other(name: str) -> bool:
@@ -74,10 +79,10 @@ def is_other(name: str) -> bool:
 
 
 def load_row(name: str) -> Algorithm:
-    """The row of an algorithm of somebody else, whose options ``table.run_options`` knows from then on.
+    """The row of a plug-in, whose options ``table.run_options`` knows from then on.
 
     Args:
-        name: See ``is_other``.
+        name: See ``is_other``; or of what metaroll declares itself.
 
     Raises:
         PluginError: It cannot be used.
@@ -92,7 +97,7 @@ def load_row(name: str) -> Algorithm:
             )
         return _given[name]
     one = installed().get(name)
-    where = name if one is None else one.target
+    where = contributed().get(name, name) if one is None else one.target
     of = f"algorithm {name!r}" + ("" if one is None else f" ({one.of})")
     try:
         row = attribute_of(where, "algorithm")
@@ -100,9 +105,9 @@ def load_row(name: str) -> Algorithm:
         if one is None:  # what it says is about what was typed
             raise
         raise PluginError(f"{of} cannot be loaded: {error}") from error
-    checked = _checked(_row_of(row, "" if one is None else one.name), of + _file_of(where))
-    if one is not None and checked.name != one.name:
-        raise PluginError(f"{of}: its row must be called {one.name!r}, as it is declared, got name={checked.name!r}")
+    checked = _checked(_row_of(row, "" if is_named(name) else name), of + _file_of(where))
+    if not is_named(name) and checked.name != name:
+        raise PluginError(f"{of}: its row must be called {name!r}, as it is declared, got name={checked.name!r}")
     table.add_algorithm(name, checked.configs, checked.adapts, checked.filled)
     return checked
 
@@ -157,9 +162,9 @@ def name_of(given: Any) -> str:
         PluginError: It cannot be used.
     """
     row = _checked(_row_of(given), "algo")
-    for one in installed().values():
-        if _is_there(one.target, given):
-            return one.name
+    for name, target in {**contributed(), **{one.name: one.target for one in installed().values()}}.items():
+        if _is_there(target, given):
+            return name
     for module in dict.fromkeys([row.learner.__module__, *list(sys.modules)]):
         members = vars(sys.modules[module]) if module in sys.modules and module not in _SCRIPTS else {}
         for attribute, value in list(members.items()):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import re
+from types import FunctionType
 from typing import Any
 
 from metaroll.errors import MetarollError, UnknownNameError, said
 from metaroll.own_code import attribute_of, is_named
+from metaroll.policies.own_body import called
 
 __all__ = ["is_given", "load_network", "name_given"]
 
@@ -36,7 +38,7 @@ def name_given(network: Any, name: str | None = None) -> str:
     if name is None and (found := _importable_name(network)) is not None:
         return found
     if name is None:
-        plain = re.sub(r"\W+", "_", str(getattr(network, "__name__", type(network).__name__))).strip("_") or "network"
+        plain = re.sub(r"\W+", "_", called(network)).strip("_") or "network"
         numbered = (f"{_GIVEN}:{plain}_{number}" for number in itertools.count(2))
         names = itertools.chain([f"{_GIVEN}:{plain}"], numbered)
         name = next(n for n in names if n not in _given or _given[n] is network)
@@ -46,9 +48,10 @@ def name_given(network: Any, name: str | None = None) -> str:
 
 def _importable_name(network: Any) -> str | None:
     """``module:attribute``, where that is ``network``."""
-    module, attribute = getattr(network, "__module__", None), getattr(network, "__qualname__", None)
-    name = f"{module}:{attribute}"
-    if module in (None, *_SCRIPTS) or attribute is None or not is_named(name):
+    if not isinstance(network, type | FunctionType) or network.__module__ in _SCRIPTS:
+        return None
+    name = f"{network.__module__}:{network.__qualname__}"
+    if not is_named(name):
         return None
     try:
         return name if attribute_of(name, "network") is network else None

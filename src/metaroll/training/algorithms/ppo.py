@@ -1,22 +1,17 @@
-"""PPO and EPOpt by name: their networks, and what they train in."""
+"""PPO by name: its networks, and what it trains in."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from metaroll.config import parts_of
-from metaroll.configs.algorithms import Domains, PolicyNetworks
+from metaroll.configs.algorithms import PolicyNetworks
 from metaroll.configs.table import CONFIGS
 from metaroll.errors import about_option, option_text
-from metaroll.functional.cvar import conditional_value_at_risk
-from metaroll.learners.on_policy.configs import EPOptConfig, PPOConfig
-from metaroll.learners.on_policy.epopt import EPOpt
+from metaroll.learners.on_policy.configs import PPOConfig
 from metaroll.learners.on_policy.ppo import PPO
 from metaroll.policies.networks import MLP
 from metaroll.policies.normalized import widened_spec
@@ -94,59 +89,17 @@ def _amount(algo: PPO, values: Values) -> str:
     return f"{values['steps_per_epoch']} steps per epoch, gradients by {algo.gradients}"
 
 
-def _build_epopt(given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> EPOpt:
-    return EPOpt(_build(given, train, test), parts_of(EPOptConfig, given.values))
-
-
-def _epopt_work(values: Values) -> Work:
-    return replace(ppo_work(values, values["rollouts_per_epoch"] * values["max_steps"]), at_most=True)
-
-
-def _epopt_amount(algo: EPOpt, values: Values) -> str:
-    return f"{values['rollouts_per_epoch']} rollouts per epoch, gradients by {algo.gradients}"
-
-
-def _epopt_notes(given: BuildOptions, epochs: int) -> list[str]:
-    notes, domains = ppo_notes(_epopt_work, given, epochs), parts_of(Domains, given.values)
-    if domains.randomize == "none" and not domains.randomize_param and domains.num_test_tasks is None:
-        notes.append(
-            "nothing is drawn: all rollouts are of the nominal environment, of which EPOpt then prefers the "
-            f"unlucky ones; say what varies: {option_text('randomize_param', ['NAME=LOW:HIGH'])}"
-        )
-    return notes
-
-
-def _cvar(returns: np.ndarray, values: Values) -> dict[str, Any]:
-    epsilon = float(values["epsilon"])
-    return {"return_cvar": conditional_value_at_risk(returns.ravel(), epsilon), "cvar_epsilon": epsilon}
-
-
 ROWS = {
-    row.name: row
-    for row in (
-        Algorithm(
-            name="ppo",
-            configs=CONFIGS["ppo"],
-            learner=PPO,
-            build=_build,
-            work=_work,
-            amount=_amount,
-            follows_epochs=FOLLOWS,
-            largest_batch=functools.partial(ppo_batch, _work),
-            notes=functools.partial(ppo_notes, _work),
-        ),
-        Algorithm(
-            name="epopt",
-            configs=CONFIGS["epopt"],
-            learner=EPOpt,
-            build=_build_epopt,
-            work=_epopt_work,
-            amount=_epopt_amount,
-            follows_epochs=FOLLOWS,
-            largest_batch=functools.partial(ppo_batch, _epopt_work),
-            notes=_epopt_notes,
-            summary_values=_cvar,
-        ),
+    "ppo": Algorithm(
+        name="ppo",
+        configs=CONFIGS["ppo"],
+        learner=PPO,
+        build=_build,
+        work=_work,
+        amount=_amount,
+        follows_epochs=FOLLOWS,
+        largest_batch=functools.partial(ppo_batch, _work),
+        notes=functools.partial(ppo_notes, _work),
     )
 }
-"""The algorithms by name."""
+"""The algorithm by name."""

@@ -1,6 +1,6 @@
 """The algorithms by name, and the values of their options that are known to work: ``presets.yaml``.
 
-A new one is a module beside this one, a line in ``get_algorithm``, and an entry in that file.
+A new one is a module of ``contrib``, a line in its list of entry points, and an entry in that file.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from metaroll.configs.table import CONFIGS
 from metaroll.data.doors.yaml_files import parse_yaml
 from metaroll.errors import UnknownNameError, option_text, unknown_name
 from metaroll.training.algorithms import others
@@ -62,7 +63,7 @@ def get_algorithm(name: str) -> Algorithm:
     Raises:
         UnknownNameError: There is none of this name; the message lists the nearest ones.
     """
-    if require_known(name) not in _TUNED:
+    if require_known(name) not in CONFIGS:
         return others.load_row(name)
     # Here, and each by itself: a learner is loaded when it is used, and names and presets can be listed at once.
     match name:
@@ -72,11 +73,9 @@ def get_algorithm(name: str) -> Algorithm:
             from metaroll.training.algorithms import rl2 as rows
         case "maml" | "promp" | "dice":
             from metaroll.training.algorithms import maml as rows
-        case "ppo" | "epopt":
+        case "ppo":
             from metaroll.training.algorithms import ppo as rows
-        case "distill":
-            from metaroll.training.algorithms import distillation as rows
-        case "dqn" | "ddpg" | "td3" | "sac" | "tqc" | "rsac":
+        case "dqn" | "ddpg" | "td3" | "sac":
             from metaroll.training.algorithms import off_policy as rows
         case _:
             from metaroll.training.algorithms import evolution as rows

@@ -216,8 +216,8 @@ def resolve(
     sections: dict[str, Any] = {"command": command, "algo": algo, "env": env.name}
     if is_other(algo):
         sections[PLUGIN] = origin(algo)
-    if values.get("policy") is not None:
-        sections[NETWORK] = origin(values["policy"])
+    if (network := values.get("policy")) is not None:
+        sections[NETWORK] = origin(network)
     for option in options:
         sections.setdefault(option.section, {})[option.name] = values[option.name]
     return sections

@@ -8,27 +8,42 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor
 
-from metaroll.checks import check_number
-from metaroll.functional.gradients.actor_critic import (
+from metaroll import CategoricalMLPPolicy, Critics, EnvSpec
+from metaroll.configs import OffPolicyConfig, SACConfig
+from metaroll.plugins import (
+    API,
+    BuildOptions,
+    ChoiceExploration,
+    CriticLosses,
+    Made,
+    Networks,
+    OffPolicyLearner,
+    PolicyLosses,
+    SoftNets,
+    SoftObjective,
+    SoftTrainer,
+    TransitionBatch,
+    actor_and_critics,
     bootstrapped,
+    check_number,
+    check_policy,
     chosen_values,
     chosen_values_gradient,
+    critic_losses_of,
     critics_loss_gradient,
+    critics_of,
+    derive_seed,
+    encoders_of,
     expected_values,
     expected_values_gradient,
+    off_policy_row,
+    require_choices,
+    soft_settings,
     soft_values,
+    torch_generator,
 )
-from metaroll.learners.off_policy.base import Made, OffPolicyLearner, require_choices
-from metaroll.learners.off_policy.configs import OffPolicyConfig, SACConfig
-from metaroll.learners.off_policy.exploring import ChoiceExploration
-from metaroll.learners.off_policy.networks import Critics, check_policy, critics_of, encoders_of
-from metaroll.learners.off_policy.replay import TransitionBatch
-from metaroll.learners.off_policy.soft import PolicyLosses, SoftNets, SoftObjective, SoftTrainer, soft_settings
-from metaroll.learners.off_policy.trainer import CriticLosses, critic_losses_of
-from metaroll.policies.gaussian import CategoricalMLPPolicy
-from metaroll.seeding import derive_seed, torch_generator
 
-__all__ = ["TARGET_ENTROPY_SHARE", "DiscreteSAC", "fit_choice_critics", "improve_choices"]
+__all__ = ["ROW", "TARGET_ENTROPY_SHARE", "DiscreteSAC", "fit_choice_critics", "improve_choices"]
 
 TARGET_ENTROPY_SHARE = 0.7
 """Of the largest entropy, ``ln n``, that is aimed at where nothing is said.
@@ -113,3 +128,11 @@ class DiscreteSAC(OffPolicyLearner[SACConfig]):
         objective = SoftObjective(fit_choice_critics, improve_choices, 2, "")
         trainer = SoftTrainer(policy, critics, explorer, settings, objective, self.seed, self.device)
         return Made(policy, critics, explorer.policy, trainer, config.weight_exponent)
+
+
+def networks(spec: EnvSpec, given: BuildOptions) -> Networks:
+    """Policy and critics of the options."""
+    return actor_and_critics(CategoricalMLPPolicy, 2, spec, given)
+
+
+ROW = off_policy_row("discrete-sac", DiscreteSAC, networks, api=API)

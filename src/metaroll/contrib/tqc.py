@@ -2,32 +2,61 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, final
+from typing import Annotated, Any, ClassVar, final
 
 import torch
 from torch import Tensor
 
-from metaroll.functional.gradients.actor_critic import bootstrapped, soft_values
-from metaroll.functional.gradients.quantiles import quantile_huber_loss, smallest_atoms
-from metaroll.learners.off_policy.base import Made, OffPolicyLearner, require_box
-from metaroll.learners.off_policy.configs import OffPolicyConfig, TQCConfig
-from metaroll.learners.off_policy.exploring import BoxExploration
-from metaroll.learners.off_policy.networks import Critics, check_policy, critics_of, encoders_of
-from metaroll.learners.off_policy.replay import TransitionBatch
-from metaroll.learners.off_policy.soft import (
+from metaroll import Critics, EnvSpec, TanhGaussianMLPPolicy
+from metaroll.configs import OffPolicyConfig, SACConfig
+from metaroll.plugins import (
+    API,
+    BoxExploration,
+    BuildOptions,
+    Count,
+    CriticLosses,
+    Made,
+    Networks,
+    OffPolicyLearner,
     PolicyLosses,
     SoftNets,
     SoftObjective,
     SoftTrainer,
+    TransitionBatch,
+    Whole,
+    actor_and_critics,
+    bootstrapped,
+    check_policy,
+    critics_of,
+    derive_seed,
     descend_entropy,
+    encoders_of,
+    off_policy_row,
+    quantile_huber_loss,
+    require_box,
+    smallest_atoms,
     soft_settings,
+    soft_values,
+    torch_generator,
 )
-from metaroll.learners.off_policy.trainer import CriticLosses
-from metaroll.policies.gaussian import TanhGaussianMLPPolicy
-from metaroll.seeding import derive_seed, torch_generator
 
-__all__ = ["TQC", "fit_truncated_critics", "improve_policy_by_means"]
+__all__ = ["ROW", "TQC", "TQCConfig", "fit_truncated_critics", "improve_policy_by_means"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TQCConfig(SACConfig):
+    """Settings of ``TQC``."""
+
+    num_critics: Annotated[Whole, "Number of critics."] = 5
+    num_atoms: Annotated[Whole, "Number of atoms of each."] = 25
+    dropped_atoms: Annotated[Count, "Atoms for each critic that are left out of targets, the largest of all."] = 2
+
+    def check(self) -> None:
+        super().check()
+        if self.dropped_atoms >= self.num_atoms:
+            raise self.wrong("dropped_atoms", f"be less than {self.shown('num_atoms')}")
 
 
 def fit_truncated_critics(nets: SoftNets, batch: TransitionBatch, noise: Tensor, num_dropped: int) -> CriticLosses:
@@ -110,3 +139,12 @@ class TQC(OffPolicyLearner[TQCConfig]):
         settings = soft_settings(config, -float(spec.act_dim))
         trainer = SoftTrainer(policy, critics, explorer, settings, objective, self.seed, self.device)
         return Made(policy, critics, explorer.policy, trainer, config.weight_exponent)
+
+
+def networks(spec: EnvSpec, given: BuildOptions) -> Networks:
+    """Policy and critics of the options."""
+    values = given.values
+    return actor_and_critics(TanhGaussianMLPPolicy, values["num_critics"], spec, given, values["num_atoms"])
+
+
+ROW = off_policy_row("tqc", TQC, networks, api=API)

@@ -3,40 +3,120 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
+import gymnasium
 import numpy as np
 import torch
 from torch import nn
 
-from metaroll.checks import check_seed
-from metaroll.config import config_of
-from metaroll.data.rollouts import Rollouts
-from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import SnapshotError
-from metaroll.functional.running_moments import Moments, add_rows
-from metaroll.learners.distillation_config import DistillationConfig
-from metaroll.learners.runner import Runner
-from metaroll.learners.snapshots import fingerprint_of, shapes_of
-from metaroll.learners.training import (
+from metaroll import EnvSpec, EnvUpdate, LastActionPolicy, NormalizedPolicy, StepSequence
+from metaroll.plugins import (
+    API,
     KNOWN_EPOCHS,
+    ActingPolicy,
+    Algorithm,
+    BuildOptions,
+    Config,
+    Count,
+    DomainRanges,
     EpochLearner,
+    Evaluated,
+    Moments,
+    NewData,
+    Policy,
+    Positive,
     Progress,
+    Rollouts,
+    Runner,
+    ScaledActions,
+    SnapshotError,
+    TrainedRun,
     TrainingTasks,
+    TrainTasks,
+    Values,
+    Was,
+    Whole,
+    Work,
+    add_rows,
+    check_seed,
+    collect_on_policy,
+    common_arguments,
+    config_of,
+    derive_seed,
     episode_metrics,
+    fingerprint_of,
+    fresh_seed,
     horizon_of,
+    label_actions,
+    load_optimizer_tree,
+    load_or_keep,
+    make_policy,
+    network_generator,
+    optimizer_tree,
+    option_name,
+    option_text,
+    pad_rollouts,
+    parts_of,
     refuse_non_finite,
+    rollout_groups,
+    shapes_of,
+    training_tasks,
+    weights_of,
+    widened_spec,
 )
-from metaroll.policies.acting import ActingPolicy
-from metaroll.policies.last_action import LastActionPolicy
-from metaroll.policies.normalized import NormalizedPolicy
-from metaroll.processing.on_policy import collect_on_policy, pad_rollouts, rollout_groups
-from metaroll.processing.relabel import label_actions
-from metaroll.seeding import derive_seed, fresh_seed
-from metaroll.state import load_optimizer_tree, load_or_keep, optimizer_tree, weights_of
-from metaroll.types import EnvSpec, Policy
 
-__all__ = ["Distillation", "LabeledRollouts"]
+__all__ = ["ROW", "Distillation", "DistillationConfig", "LabeledRollouts"]
+
+_TEACHERS = ("ppo", "epopt")
+"""Algorithms whose runs may be teachers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistillationConfig(NewData, ScaledActions, Evaluated):
+    """Settings of ``Distillation``."""
+
+    complete = True
+
+    teacher_epochs: Annotated[Count, "Number of first epochs in which the teacher acts."] = 1
+    replay_size: Annotated[
+        Whole, Was("memory_steps"), "How many of the newest steps are learned from, in whole rollouts."
+    ] = 40_000
+    batch_size: Annotated[Whole, "Steps of a gradient step, in whole rollouts."] = 1000
+    max_grad_norm = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistilledNetworks(Config):
+    """Teacher and student of a distillation."""
+
+    teacher: Annotated[str | None, "Folder of the run of the teacher: PPO or EPOpt, which may be privileged."] = None
+    network: Annotated[
+        Literal["gru", "mlp"],
+        "Student with or without memory (gru or mlp; gru is as wide as the first of hidden_sizes).",
+    ] = "gru"
+    last_action: Annotated[
+        bool, "Whether a student with memory sees its last action, of a Box, beside each observation."
+    ] = True
+    hidden_nonlinearity: Annotated[
+        Literal["tanh", "relu"], "Activation of the hidden layers of a student without memory."
+    ] = "tanh"
+    init_std: Annotated[
+        Positive, "Standard deviation of the student's actions in training, where they lie in [-1, 1]."
+    ] = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaughtDomains(TrainTasks, DomainRanges):
+    """Random domain parameters, or tasks of a family, to train in."""
+
+    randomize: Annotated[
+        Literal["teacher", "none", "default", "conservative"],
+        "Train in, and evaluate on, random domain parameters of a simulated system (teacher: as the teacher was "
+        "trained).",
+    ] = "teacher"
 
 
 class Distillation(EpochLearner):
@@ -310,3 +390,96 @@ class LabeledRollouts:
             raise SnapshotError(f"the saved rollouts of a distillation lack {sorted(missing)}")
         for name in (*_COLUMNS, "bounds"):
             setattr(self, name, np.array(tree[name]))
+
+
+def _tasks(given: BuildOptions, num_test: int | None = None) -> tuple[Any, list[EnvUpdate]]:
+    domains = parts_of(TaughtDomains, given.values)
+    if domains.randomize == "teacher":
+        given_by = parts_of(DistilledNetworks, given.values)
+        taught = {} if domains.randomize_param else _teacher_of(given_by).options
+        own = {"randomize": taught.get("randomize", "none")}
+        own["randomize_param"] = domains.randomize_param or taught.get("randomize_param", ())
+        given = replace(given, values={**given.values, **own})
+    return training_tasks(given, num_test)
+
+
+def _build(given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> Distillation:
+    networks, spec = parts_of(DistilledNetworks, given.values), given.env.spec
+    return Distillation(
+        spec,
+        parts_of(DistillationConfig, given.values),
+        teacher=_load_teacher(given, networks),
+        student=_student(spec, networks, given),
+        task_sampler=train,
+        device=given.device,
+        **common_arguments(given, test),
+    )
+
+
+def _work(values: Values) -> Work:
+    steps = values["steps_per_epoch"]
+    return Work(0, steps, values["num_passes"] * -(-steps // values["batch_size"]))
+
+
+def _batch(values: Values) -> int:
+    return min(values["batch_size"], values["steps_per_epoch"])
+
+
+def _amount(algo: Distillation, values: Values) -> str:
+    return f"{values['steps_per_epoch']} steps per epoch, labeled by {values['teacher']}"
+
+
+def _teacher_of(networks: DistilledNetworks) -> TrainedRun:
+    """The run of the teacher."""
+    if not networks.teacher:
+        use = option_text("teacher", "runs/teacher")
+        raise ValueError(f"{option_name('teacher')} is missing: name the folder of the run of a teacher, {use} say")
+    folder = Path(networks.teacher).expanduser()
+    if not folder.is_dir():
+        raise networks.wrong("teacher", "be the folder of a run", "there is no such folder")
+    run = TrainedRun(folder)
+    if run.algo not in _TEACHERS:
+        raise networks.wrong("teacher", f"be a run of {' or '.join(_TEACHERS)}", f"that is one of {run.algo}")
+    return run
+
+
+def _load_teacher(given: BuildOptions, networks: DistilledNetworks) -> NormalizedPolicy:
+    """The policy of the teacher."""
+    run = _teacher_of(networks)
+    if run.env != given.env.name:
+        raise networks.wrong("teacher", f"have been trained in {given.env.name}", f"that was in {run.env}")
+    # Its tasks are not needed any more, but tell PPO that there are some.
+    return run.learner(given, [lambda env: env], []).policy
+
+
+def _student(spec: EnvSpec, networks: DistilledNetworks, given: BuildOptions) -> Any:
+    continuous = isinstance(spec.action_space, gymnasium.spaces.Box)
+    sees_action = networks.network == "gru" and networks.last_action
+    if sees_action and given.hidden_sizes and not continuous:
+        raise ValueError(
+            f"{option_name('last_action')} is for a Box of actions, got {spec.action_space}: use "
+            + option_text("last_action", False)
+        )
+    policy = make_policy(
+        widened_spec(spec, spec.act_dim) if sees_action and continuous else spec,
+        given,
+        networks.network,
+        networks.hidden_nonlinearity,
+        network_generator(given),
+        learn_std=False,
+        init_std=networks.init_std,
+    )
+    return LastActionPolicy(policy, spec) if sees_action else policy
+
+
+ROW = Algorithm(
+    name="distill",
+    api=API,
+    configs=(DistillationConfig, DistilledNetworks, TaughtDomains),
+    learner=Distillation,
+    build=_build,
+    work=_work,
+    amount=_amount,
+    tasks=_tasks,
+    largest_batch=_batch,
+)

@@ -3,24 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 
-from metaroll.config import config_of
-from metaroll.data.rollouts import Rollouts
-from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import DataError
-from metaroll.functional.cvar import full_set_metrics, worst_indices
-from metaroll.learners.on_policy.configs import EPOptConfig
-from metaroll.learners.on_policy.ppo import PPO
-from metaroll.learners.runner import Runner
-from metaroll.learners.snapshots import fingerprint_of
-from metaroll.learners.training import EpochLearner, Progress
-from metaroll.state import check_entries
+from metaroll import PPO, EnvUpdate, StepSequence, conditional_value_at_risk
+from metaroll.configs import PPOConfig
+from metaroll.plugins import (
+    API,
+    Algorithm,
+    Bounds,
+    BuildOptions,
+    Config,
+    Count,
+    DataError,
+    Domains,
+    EpochLearner,
+    PolicyNetworks,
+    Progress,
+    Rollouts,
+    Runner,
+    Share,
+    Values,
+    Was,
+    Whole,
+    Work,
+    check_entries,
+    config_of,
+    fingerprint_of,
+    full_set_metrics,
+    get_algorithm,
+    option_text,
+    parts_of,
+    worst_indices,
+)
 
-__all__ = ["EPOpt"]
+__all__ = ["ROW", "EPOpt", "EPOptConfig"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EPOptConfig(Config):
+    """Settings of ``EPOpt``, beside those of its PPO."""
+
+    epsilon: Annotated[
+        float, Bounds(0.0, 1.0, above_low=True), "Share of the rollouts that is learned from, in (0, 1]."
+    ] = 0.1
+    warmup_epochs: Annotated[Count, Was("warm_up_epochs"), "Number of first epochs that learn from all rollouts."] = 100
+    rollouts_per_epoch: Annotated[Whole, "Number of rollouts that are collected per epoch."] = 100
+    return_discount: Annotated[Share, "Discount of the returns by which rollouts are compared, in [0, 1]."] = 1.0
 
 
 class EPOpt(EpochLearner):
@@ -137,3 +169,57 @@ class EPOpt(EpochLearner):
         num_epochs = int(tree["epochs"])
         self.learner.load_state_dict(tree["learner"])  # all of it, or nothing
         self._num_epochs = num_epochs
+
+
+def _as_ppo(values: Values) -> Values:
+    """The options of the PPO inside: its epochs have the steps of all rollouts, if their length is known."""
+    most = values["max_steps"]
+    return {**values, "steps_per_epoch": None if most is None else values["rollouts_per_epoch"] * most}
+
+
+def _build(given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> EPOpt:
+    return EPOpt(get_algorithm("ppo").build(given, train, test), parts_of(EPOptConfig, given.values))
+
+
+def _work(values: Values) -> Work:
+    return replace(get_algorithm("ppo").work(_as_ppo(values)), at_most=True)
+
+
+def _largest_batch(values: Values) -> int:
+    return get_algorithm("ppo").largest_batch(_as_ppo(values))
+
+
+def _amount(algo: EPOpt, values: Values) -> str:
+    return f"{values['rollouts_per_epoch']} rollouts per epoch, gradients by {algo.gradients}"
+
+
+def _notes(given: BuildOptions, epochs: int) -> list[str]:
+    notes = get_algorithm("ppo").notes(replace(given, values=_as_ppo(given.values)), epochs)
+    domains = parts_of(Domains, given.values)
+    if domains.randomize == "none" and not domains.randomize_param and domains.num_test_tasks is None:
+        notes.append(
+            "nothing is drawn: all rollouts are of the nominal environment, of which EPOpt then prefers the "
+            f"unlucky ones; say what varies: {option_text('randomize_param', ['NAME=LOW:HIGH'])}"
+        )
+    return notes
+
+
+def _cvar(returns: np.ndarray, values: Values) -> dict[str, Any]:
+    epsilon = float(values["epsilon"])
+    return {"return_cvar": conditional_value_at_risk(returns.ravel(), epsilon), "cvar_epsilon": epsilon}
+
+
+ROW = Algorithm(
+    name="epopt",
+    api=API,
+    configs=(EPOptConfig, PPOConfig, PolicyNetworks, Domains),
+    learner=EPOpt,
+    build=_build,
+    work=_work,
+    amount=_amount,
+    filled=("steps_per_epoch", "tasks_per_epoch"),
+    follows_epochs=("lr_decay_epochs",),
+    largest_batch=_largest_batch,
+    notes=_notes,
+    summary_values=_cvar,
+)

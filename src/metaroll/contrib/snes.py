@@ -4,16 +4,42 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import Annotated, Any, final
 
 import numpy as np
 
-from metaroll.functional.search.base import Search, SearchState, checked_mean, default_population
-from metaroll.functional.search.configs import SNESConfig
-from metaroll.functional.search.sampling import normal_rows
-from metaroll.functional.search.shaping import utilities
+from metaroll.plugins import (
+    AtLeastTwo,
+    Config,
+    Positive,
+    Search,
+    SearchState,
+    Was,
+    Weight,
+    checked_mean,
+    default_population,
+    normal_rows,
+    utilities,
+)
 
-__all__ = ["SNES", "SNESState"]
+__all__ = ["SNES", "SNESConfig", "SNESState"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SNESConfig(Config):
+    """Settings of separable natural evolution strategies."""
+
+    population: Annotated[
+        AtLeastTwo | None, "Number of candidates of an epoch; null means 4 + int(3 ln P) for P parameters."
+    ] = None
+    init_sigma: Annotated[Positive, Was("init_std"), "Standard deviation of the candidates at first."] = 0.5
+    learning_rate: Annotated[Positive, Was("mean_rate"), "Learning rate of the mean."] = 1.0
+    sigma_learning_rate: Annotated[
+        Weight | None,
+        Was("std_rate"),
+        "Learning rate of the standard deviations; null means (3 + ln P) / (5 sqrt P).",
+    ] = None
+    mirrored: Annotated[bool, "Draw candidates in pairs on both sides of the mean."] = False
 
 
 @dataclass(frozen=True, kw_only=True)

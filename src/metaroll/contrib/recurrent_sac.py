@@ -2,44 +2,212 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, cast, final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, NamedTuple, cast, final
 
+import gymnasium
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from metaroll.config import described
-from metaroll.data.replay.replay_buffer import ReplayBuffer, SegmentBatch
-from metaroll.errors import ShapeError, named_as
-from metaroll.functional.distributions import squashed_sample
-from metaroll.functional.gradients.actor_critic import (
+from metaroll import Critics, EnvSpec, LastActionPolicy, ReplayBuffer, SegmentBatch, TanhGaussianGRUPolicy
+from metaroll.configs import OffPolicyConfig
+from metaroll.plugins import (
+    API,
+    CRITIC_LOSSES,
+    POLICY_LOSSES,
+    TEMPERATURE_LOSSES,
+    BoxExploration,
+    BuildOptions,
+    Count,
+    Domains,
+    GRUCell,
+    Made,
+    Networks,
+    OffPolicyLearner,
+    RandomFirst,
+    ReluNetworks,
+    Replay,
+    ReplayTrainer,
+    ShapeError,
+    SoftUpdate,
+    Temperature,
+    Trained,
+    Whole,
     bootstrapped,
+    check_policy,
+    check_whole,
     critics_loss,
+    derive_seed,
+    described,
+    flatten_batch,
+    fresh_seed,
+    holds_images,
+    is_continuous,
+    map_leaves,
+    named_as,
+    network_options,
+    off_policy_row,
+    require_box,
     soft_policy_loss,
+    soft_settings,
     soft_values,
+    squashed_sample,
+    target_of,
     temperature_loss,
+    torch_generator,
+    widened_spec,
 )
-from metaroll.learners.off_policy.base import Made, OffPolicyLearner, require_box
-from metaroll.learners.off_policy.configs import OffPolicyConfig, RecurrentSACConfig, SoftUpdate
-from metaroll.learners.off_policy.exploring import BoxExploration
-from metaroll.learners.off_policy.networks import check_policy, target_of
-from metaroll.learners.off_policy.segments import (
-    RecurrentCritics,
-    SegmentSizes,
-    SegmentTensors,
-    features_of,
-    segment_tensors,
-)
-from metaroll.learners.off_policy.soft import POLICY_LOSSES, TEMPERATURE_LOSSES, Temperature, soft_settings
-from metaroll.learners.off_policy.trainer import CRITIC_LOSSES, ReplayTrainer, Trained
-from metaroll.policies.encoders import holds_images
-from metaroll.policies.gru import TanhGaussianGRUPolicy
-from metaroll.policies.last_action import LastActionPolicy
-from metaroll.policies.normalized import widened_spec
-from metaroll.seeding import derive_seed, torch_generator
-from metaroll.types import EnvSpec
 
-__all__ = ["RecurrentNetworks", "RecurrentSAC", "RecurrentSoftTrainer", "SegmentLosses", "segment_losses"]
+__all__ = [
+    "ROW",
+    "RecurrentCritics",
+    "RecurrentNetworks",
+    "RecurrentSAC",
+    "RecurrentSACConfig",
+    "RecurrentSoftTrainer",
+    "SegmentLosses",
+    "SegmentSizes",
+    "SegmentTensors",
+    "features_of",
+    "segment_losses",
+    "segment_tensors",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecurrentSACConfig(RandomFirst, SoftUpdate, OffPolicyConfig):
+    """Settings of ``RecurrentSAC``."""
+
+    complete = True
+
+    hidden_size: Annotated[Whole, "Width of the memories of a policy and of critics that are not given."] = 64
+    segment_length: Annotated[Whole, "Steps of a segment; batch_size steps are so many segments."] = 32
+    burn_in: Annotated[Count, "Steps before these, which only bring memories up."] = 8
+
+    def check(self) -> None:
+        super().check()
+        if self.n_step != 1:
+            raise self.wrong("n_step", "be 1, since segments have the rewards of all their steps")
+        if self.batch_size % self.segment_length:
+            hint = "it counts replayed steps, which come in whole segments"
+            raise self.wrong("batch_size", f"be a multiple of {self.shown('segment_length')}", hint)
+
+
+class SegmentSizes(NamedTuple):
+    """Steps of a segment: to learn from, and before these, to bring memories up."""
+
+    length: int
+    burn_in: int
+
+
+class SegmentTensors(NamedTuple):
+    """N segments of burn-in and T steps, and the M of these steps that were taken, which are learned from.
+
+    Attributes:
+        inputs: What memories see, observation and last action (0 at the start of an episode) side by side, of the
+            burn-in, the T steps, and what follows: ``(burn_in + T + 1, N, obs_dim + act_dim)``.
+        keep: 0 where an episode begins, else 1, ``(burn_in + T + 1, N, 1)``.
+        rows: Where the steps lie, ``t N + n`` with t from 0 behind the burn-in, ``(M,)``; what follows a step lies N
+            later.
+        actions: In the policy's units, ``(M, act_dim)``.
+        rewards: Scaled, ``(M,)``.
+        discounts: What the value of the successor counts, 0 after a termination, ``(M,)``.
+    """
+
+    inputs: Tensor
+    keep: Tensor
+    rows: Tensor
+    actions: Tensor
+    rewards: Tensor
+    discounts: Tensor
+
+
+def segment_tensors(
+    batch: SegmentBatch, space: gymnasium.Space, burn_in: int, device: torch.device, reward_scale: float
+) -> SegmentTensors:
+    """What was drawn, on ``device``, time first.
+
+    What was done before a segment is not known: a last action of 0 stands for it.
+    """
+    count, length = batch.mask.shape
+    rows = map_leaves(lambda leaf, _: leaf.reshape(count * (length + 1), *leaf.shape[2:]), batch.observations)
+    seen = flatten_batch(space, rows)
+    acted = batch.actions.reshape(count, length, -1)
+    inputs = np.zeros((length + 1, count, seen.shape[-1] + acted.shape[-1]), np.float32)
+    inputs[..., : seen.shape[-1]] = seen.reshape(count, length + 1, -1).swapaxes(0, 1)
+    begins = batch.starts.T
+    inputs[1:, :, seen.shape[-1] :] = np.where(begins[1:, :, None], np.float32(0.0), acted.swapaxes(0, 1))
+    learned = batch.mask.T[burn_in:]
+
+    def told(column: np.ndarray) -> Tensor:
+        return torch.from_numpy(column).to(device)
+
+    def steps(column: np.ndarray) -> Tensor:
+        return told(column.swapaxes(0, 1)[burn_in:][learned])
+
+    return SegmentTensors(
+        told(inputs),
+        told((~begins[..., None]).astype(np.float32)),
+        told(np.flatnonzero(learned)),
+        steps(acted),
+        steps(batch.rewards) * reward_scale,
+        steps(batch.discounts),
+    )
+
+
+def features_of(cell: GRUCell, segments: SegmentTensors, burn_in: int) -> Tensor:
+    """Memory and input of each row behind the burn-in, ``((T + 1) N, H + obs_dim + act_dim)``.
+
+    The burn-in only brings the memory up, from an empty one; no gradient goes there (Kapturowski et al. 2019,
+    "Recurrent experience replay in distributed reinforcement learning", section 3).
+    """
+    before, inputs = segments.inputs[:burn_in], segments.inputs[burn_in:]
+    hidden = None
+    if burn_in:
+        with torch.no_grad():
+            hidden = cell.segments(before, segments.keep[:burn_in])[-1]
+    memories = cell.segments(inputs, segments.keep[burn_in:], hidden)
+    return torch.cat((memories, inputs), dim=-1).flatten(0, 1)
+
+
+class RecurrentCritics(nn.Module):
+    """K action values ``Q_k(h, x, a)`` of a memory ``h`` that is theirs, of what it saw last, and of an action.
+
+    Args:
+        env_spec: Spaces.
+        count: Number of critics K.
+        hidden_size: Width H of the memory, a GRU's over observations and last actions.
+        hidden_sizes: Widths of the hidden layers behind it.
+        hidden_nonlinearity: See ``MLP``.
+        init: See ``initialize_linear``.
+        generator: Source of the initial weights; ``None`` means fresh entropy.
+    """
+
+    def __init__(
+        self,
+        env_spec: EnvSpec,
+        count: int = 2,
+        hidden_size: int = 64,
+        hidden_sizes: Sequence[int] = (64,),
+        hidden_nonlinearity: str | Callable[..., Any] | None = "relu",
+        *,
+        init: str = "xavier_uniform",
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        spec = EnvSpec.from_env(env_spec)
+        self.hidden_size = check_whole("hidden_size", hidden_size)
+        generator = torch_generator(fresh_seed()) if generator is None else generator
+        self.input_size = spec.obs_dim + spec.act_dim
+        self.cell = GRUCell(self.input_size, self.hidden_size, init=init, generator=generator)
+        wide = widened_spec(spec, spec.act_dim + self.hidden_size)
+        self.values = Critics(wide, count, hidden_sizes, hidden_nonlinearity, init=init, generator=generator)
+
+    def forward(self, features: Tensor, actions: Tensor, *, fixed: bool = False) -> Tensor:
+        """Values ``(K, M)`` of ``features_of`` M steps and ``actions (M, act_dim)`` in [-1, 1]; see ``Critics``."""
+        return self.values(features, actions, fixed=fixed)
 
 
 class RecurrentNetworks(NamedTuple):
@@ -269,3 +437,23 @@ def _networks(
             f"{qf.input_size}"
         )
     return policy, qf
+
+
+def networks(spec: EnvSpec, given: BuildOptions) -> Networks:
+    """Policy and critics of the options; none for what they do not see, or do."""
+    if not is_continuous(spec) or holds_images(spec.observation_space):
+        return None, None
+    sizes, activation, options = network_options(given)
+    width = given.values["hidden_size"]
+    acting = TanhGaussianGRUPolicy(widened_spec(spec, spec.act_dim), width, sizes, activation, **options)
+    return LastActionPolicy(acting, spec), RecurrentCritics(spec, 2, width, sizes, activation, **options)
+
+
+ROW = off_policy_row(
+    "rsac",
+    RecurrentSAC,
+    networks,
+    api=API,
+    configs=(RecurrentSACConfig, ReluNetworks, Domains, Replay),
+    filled=("n_step", "policy"),
+)

@@ -1,0 +1,70 @@
+"""What a run has learned, for algorithms that begin with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from metaroll.training.algorithms.algorithm import Values
+from metaroll.training.algorithms.building import BuildOptions
+from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm
+from metaroll.training.run.run_state import fingerprint_of, load_algorithm
+from metaroll.training.store.ownership import is_own, network_of
+from metaroll.training.store.run_folder import read_config
+from metaroll.training.store.snapshots import load_snapshot
+from metaroll.types import EnvUpdate
+
+__all__ = ["TrainedRun"]
+
+
+class TrainedRun:
+    """The newest snapshot of a run: how it was set up, and what it has learned.
+
+    Args:
+        folder: Folder of the run.
+
+    Attributes:
+        algo: Name of its algorithm.
+        env: Name of its environment.
+        options: A value for each option of the algorithm.
+
+    Raises:
+        SnapshotError: There is no snapshot, or it is damaged.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._snapshot = folder, load_snapshot(folder)
+        self._config = self._snapshot.manifest.get("config") or {}
+        self.algo: str = self._config.get("algo", "a script")
+        self.env: str = self._config.get("env", "")
+        self.options: Values = self._config.get("algorithm", {})
+
+    def learner(self, given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> Any:
+        """The learner as the run has left it, on the CPU.
+
+        Args:
+            given: What the caller is built from: nothing else is imported for the run than for that.
+            train, test: See ``Algorithm.build``.
+
+        Raises:
+            ValueError: The run is of another environment than ``given``, of an algorithm that is not of metaroll, or
+                has a network of its own that this installation has not trained.
+            SnapshotError: The state does not fit.
+        """
+        if self.env != given.env.name or self.algo not in ALGORITHM_NAMES:
+            raise ValueError(
+                f"the run must be of an algorithm of metaroll in {given.env.name}, got {self.algo} in {self.env}: name "
+                "another run"
+            )
+        network = network_of(self._config)
+        if network is not None and not is_own(read_config(self._folder)):
+            raise ValueError(
+                "a run with a network of its own must be one of this installation: it would execute the module of "
+                f"{network!r}; name another run"
+            )
+        options = replace(BuildOptions.of(self._config, given.env), device="cpu")
+        learner = get_algorithm(self.algo).build(options, train, test)
+        load_algorithm(self._snapshot, learner, fingerprint_of(learner))
+        return learner
