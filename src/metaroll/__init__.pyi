@@ -144,7 +144,6 @@ from metaroll.learners.trials import Trials
 from metaroll.policies.adapters import ScriptedPolicy, as_policy
 from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.controllers import BallBalancerController, CartPoleController, QubeController
-from metaroll.policies.deterministic import DeterministicMLPPolicy
 from metaroll.policies.exploration import (
     EpsilonGreedyPolicy,
     GaussianNoisePolicy,
@@ -152,7 +151,7 @@ from metaroll.policies.exploration import (
     UniformFirstPolicy,
 )
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy, TanhGaussianMLPPolicy
-from metaroll.policies.greedy import GreedyQPolicy
+from metaroll.policies.greedy import DeterministicMLPPolicy, GreedyQPolicy
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUCritic, GRUGaussianPolicy, TanhGaussianGRUPolicy
 from metaroll.policies.last_action import LastActionPolicy
 from metaroll.policies.networks import Critics, MLPEncoder, QFunction

@@ -27,12 +27,10 @@ from metaroll.learners.off_policy.choosing import DQN, ValueTrainer
 from metaroll.learners.off_policy.configs import DeterministicUpdate, SoftUpdate, ValueUpdate
 from metaroll.learners.off_policy.deterministic import DDPG, TD3
 from metaroll.learners.off_policy.soft import SAC, SoftTrainer
-from metaroll.policies.networks import Critics
-from metaroll.policies.deterministic import DeterministicMLPPolicy
 from metaroll.policies.exploration import EpsilonGreedyPolicy, GaussianNoisePolicy, OrnsteinUhlenbeckPolicy
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy, TanhGaussianMLPPolicy
-from metaroll.policies.greedy import GreedyQPolicy
-from metaroll.policies.networks import QFunction
+from metaroll.policies.greedy import DeterministicMLPPolicy, GreedyQPolicy
+from metaroll.policies.networks import Critics, QFunction
 from metaroll.seeding import torch_generator
 from metaroll.training.run.runner import LocalRunner
 from metaroll.training.session.experiments import build, resolve

@@ -15,8 +15,8 @@ from scipy import special
 from torch import Tensor, nn
 
 from metaroll.checks import check_number, check_unit_interval
-from metaroll.policies.acting import ActingPolicy, check_box
-from metaroll.policies.greedy import check_discrete
+from metaroll.policies.acting import ActingPolicy
+from metaroll.policies.heads import check_box, check_discrete
 from metaroll.policies.parameters import as_one_vector
 from metaroll.policies.scaling import ActionScaling
 from metaroll.types import Context, PolicyState

@@ -31,9 +31,9 @@ from metaroll.learners.off_policy.nets import (
 )
 from metaroll.learners.off_policy.trainer import CRITIC_LOSSES, ReplayTrainer, Trained, descend_critics
 from metaroll.policies.acting import ActingPolicy, check_policy
-from metaroll.policies.deterministic import DeterministicMLPPolicy
 from metaroll.policies.encoders import encoders_of
 from metaroll.policies.exploration import BoxExploration, GaussianNoisePolicy, OrnsteinUhlenbeckPolicy
+from metaroll.policies.greedy import DeterministicMLPPolicy
 from metaroll.policies.networks import Critics, critics_of, target_of
 from metaroll.seeding import derive_seed, torch_generator
 from metaroll.state import parts

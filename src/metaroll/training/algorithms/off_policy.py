@@ -22,10 +22,9 @@ from metaroll.learners.off_policy.configs import OffPolicyConfig, PrioritiesConf
 from metaroll.learners.off_policy.deterministic import DDPG, TD3
 from metaroll.learners.off_policy.soft import SAC
 from metaroll.policies.acting import ActingPolicy
-from metaroll.policies.deterministic import DeterministicMLPPolicy
 from metaroll.policies.encoders import encoders_of, holds_images
 from metaroll.policies.gaussian import CategoricalMLPPolicy, TanhGaussianMLPPolicy
-from metaroll.policies.greedy import GreedyQPolicy
+from metaroll.policies.greedy import DeterministicMLPPolicy, GreedyQPolicy
 from metaroll.policies.networks import Critics
 from metaroll.tasks.updates import layer_with
 from metaroll.training.algorithms import building
