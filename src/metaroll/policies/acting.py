@@ -153,7 +153,7 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         body, head = self._body, self._head
         if body is None or head is None:
             return super().act_on_torch(obs, state, noise, deterministic)
-        outputs, following = body.step(self, self.features(obs.to(torch.float32)), state)
+        outputs, following = body.tensor_rows(self, self.features(obs.to(torch.float32)), state)
         own = None if head.own is None else head.prepared(getattr(self, head.own), torch_namespace)
         action, infos = head.choose(head.parts_of(outputs), noise, deterministic, own, torch_namespace)
         return action, following, dict(infos)
