@@ -32,6 +32,7 @@ from metaroll.plugins import (
     Positive,
     Progress,
     Rollouts,
+    Stateful,
     Trained,
     TrialMemoryPolicy,
     TrialParts,
@@ -43,6 +44,7 @@ from metaroll.plugins import (
     make_policy,
     network_generator,
     padded_trials,
+    parts,
     parts_of,
     remember_trials,
     torch_generator,
@@ -125,7 +127,7 @@ def rewards_told(trials: Tensor, num_told: int) -> tuple[Tensor, Tensor]:
     return torch.cat((trials[:, :-1, :-num_told], following[..., :-2]), dim=-1), following[..., -2]
 
 
-class VariBAD(EpochLearner, MetaRLAlgorithm):
+class VariBAD(Stateful, EpochLearner, MetaRLAlgorithm):
     """Variational Bayes-adaptive deep RL (Zintgraf et al. 2020).
 
     To adapt is to remember, as it is for ``RL2``.
@@ -140,6 +142,8 @@ class VariBAD(EpochLearner, MetaRLAlgorithm):
     """
 
     adapts_again = True
+
+    state_parts = parts("learner", "trained", "draws")
 
     def __init__(
         self,
@@ -235,16 +239,6 @@ class VariBAD(EpochLearner, MetaRLAlgorithm):
     def fingerprint(self) -> str:
         """A snapshot fits a VariBAD with the same one."""
         return f"{self.learner.fingerprint()} {self.config!r} {self.trained.shapes()}"
-
-    def state_dict(self) -> dict[str, Any]:
-        """PPO, encoder, decoder, and the generator of draws."""
-        return {"learner": self.learner.state_dict(), "draws": self.draws.get_state(), **self.trained.state_dict()}
-
-    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Restore ``state_dict``."""
-        self.learner.load_state_dict(tree["learner"])
-        self.draws.set_state(tree["draws"].cpu())
-        self.trained.load_state_dict(tree)
 
     def buffers_state_dict(self, copy: bool = True) -> dict[str, Any]:
         """The latest trials, which are replaced, and never changed."""
