@@ -112,13 +112,8 @@ from metaroll.state import (
     Parts,
     Saved,
     Stateful,
-    check_entries,
-    load_optimizer_tree,
-    load_or_keep,
-    optimizer_tree,
     parts,
     told,
-    weights_of,
 )
 from metaroll.training.algorithms.algorithm import API, Algorithm, Values, Work
 from metaroll.training.algorithms.building import (
@@ -237,7 +232,6 @@ __all__ = [
     "add_rows",
     "ascended",
     "bootstrapped",
-    "check_entries",
     "check_number",
     "check_policy",
     "check_seed",
@@ -279,8 +273,6 @@ __all__ = [
     "is_continuous",
     "is_discrete",
     "label_actions",
-    "load_optimizer_tree",
-    "load_or_keep",
     "make_policy",
     "map_leaves",
     "named_as",
@@ -288,7 +280,6 @@ __all__ = [
     "network_options",
     "normal_rows",
     "off_policy_row",
-    "optimizer_tree",
     "option_name",
     "option_text",
     "own_body",
@@ -320,7 +311,6 @@ __all__ = [
     "trial_metrics",
     "trial_row",
     "utilities",
-    "weights_of",
     "widened_spec",
     "worst_indices",
 ]
