@@ -270,6 +270,8 @@ def test_a_run_of_somebody_else_imports_nothing(folder: Path, monkeypatch: pytes
     del sys.modules["half_file"]
     with pytest.raises(UntrustedRunError, match=r"its algorithm 'half_file:HALF' executes the module 'half_file' \(.*"):
         metaroll.load(run)
+    with pytest.raises(UntrustedRunError, match="executes the module 'half_file'"):
+        metaroll.load(run, "Pendulum-v1")
     assert main(["resume", run]) != 0 and main(["evaluate", run]) != 0
     assert "half_file" not in sys.modules
     assert to_plain(metaroll.load(run, trust=True).config)["algo"] == "half_file:HALF"
