@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,10 @@ def declare(
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.2\n", "utf-8")
     (info / "entry_points.txt").write_text(f"[{group}]\n{name} = {target}\n", "utf-8")
     own_code.declared.cache_clear()
+
+
+def test_the_page_has_all_names() -> None:
+    assert {*metaroll.plugins.__all__} <= {*re.findall(r"\w+", PAGE)}
 
 
 def weights(agent: Any) -> np.ndarray:
