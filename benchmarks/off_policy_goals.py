@@ -26,9 +26,9 @@ from _reporting import read_results, report, versions
 import metaroll as m
 from metaroll.envs.point.point_pixels import PointRobotPixelsEnv
 from metaroll.envs.point.point_robot import PointRobotEnv
-from metaroll.learners.off_policy.networks import Critics
 from metaroll.policies.encoders import FixedEncoder, ObservationEncoder, holds_images
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
+from metaroll.policies.networks import Critics
 from metaroll.seeding import torch_generator
 from metaroll.training.session.experiments import build, resolve
 

@@ -78,7 +78,7 @@ SETUPS = {
     "point-robot": Setup(
         {
             "trials_per_epoch": 40,
-            "epochs": 150,
+            "epochs": 240,
             "episodes_per_trial": 3,
             "num_adaptation_episodes": 2,
             "num_passes": 8,

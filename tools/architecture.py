@@ -77,7 +77,6 @@ ADAPTERS = {
     "envs/slots/gym_slots.py": "environments of users",
     "envs/slots/vector_slots.py": "vector environments of Gymnasium",
     "learners/foreign.py": "algorithms of users",
-    "learners/runner.py": "drivers of users",
     "own_code.py": "modules of users",
     "policies/adapters.py": "policies of users",
     "rollouts/garage/local_sampler.py": "agents and updates written for garage",

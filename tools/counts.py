@@ -234,7 +234,7 @@ COUNTS |= {
 
 DIFFERENCES = {
     "perceptrons": "the review says seven without a list; the rule finds eight modules: four in `functional/`, two in "
-    "`policies/`, `processing/baselines.py` and `learners/off_policy/networks.py`.",
+    "`policies/`, `processing/baselines.py` and `learners/off_policy/networks.py`, now in `policies/networks.py`.",
     "second readers, pools and rmtree": "the review counts some, without a list; the rule counts every module and "
     "function outside the rooms, of which there were none at a745dda.",
     '"is it overridden?" tests': "the rule finds two more, in `types.py`, that look into `vars(cls)`.",

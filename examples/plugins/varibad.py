@@ -103,7 +103,7 @@ class BeliefPolicy(ActingPolicy):
         noise: np.ndarray,
         deterministic: bool | np.ndarray = False,
         parameters: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
+    ) -> tuple[np.ndarray, PolicyState, Mapping[str, np.ndarray]]:
         """See ``types.Policy.act``; infos are those of ``policy``."""
         of_belief = of_policy = None
         if parameters is not None:  # all of the encoder's come first
@@ -273,7 +273,7 @@ def build(trial: TrialParts) -> VariBAD:
 COMMON = {
     "hidden_sizes": (64, 64),
     "init": "orthogonal",
-    "epochs": 150,
+    "epochs": 240,
     "episodes_per_trial": 3,
     "num_passes": 8,
     "batch_size": 200,

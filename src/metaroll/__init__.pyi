@@ -137,7 +137,6 @@ from metaroll.learners.maml.learner import MAML
 from metaroll.learners.maml.outer import DICEOuter, EMAMLOuter, ProMPOuter, TRPOOuter, VPGDICEOuter, VPGOuter
 from metaroll.learners.off_policy.choosing import DQN
 from metaroll.learners.off_policy.deterministic import DDPG, TD3
-from metaroll.learners.off_policy.networks import Critics
 from metaroll.learners.off_policy.soft import SAC
 from metaroll.learners.on_policy.ppo import PPO
 from metaroll.learners.on_policy.rl2 import RL2
@@ -145,7 +144,6 @@ from metaroll.learners.trials import Trials
 from metaroll.policies.adapters import ScriptedPolicy, as_policy
 from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.controllers import BallBalancerController, CartPoleController, QubeController
-from metaroll.policies.deterministic import DeterministicMLPPolicy
 from metaroll.policies.exploration import (
     EpsilonGreedyPolicy,
     GaussianNoisePolicy,
@@ -153,10 +151,10 @@ from metaroll.policies.exploration import (
     UniformFirstPolicy,
 )
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy, TanhGaussianMLPPolicy
-from metaroll.policies.greedy import GreedyQPolicy
+from metaroll.policies.greedy import DeterministicMLPPolicy, GreedyQPolicy
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUCritic, GRUGaussianPolicy, TanhGaussianGRUPolicy
 from metaroll.policies.last_action import LastActionPolicy
-from metaroll.policies.networks import MLPEncoder, QFunction
+from metaroll.policies.networks import Critics, MLPEncoder, QFunction
 from metaroll.policies.normalized import NormalizedPolicy
 from metaroll.policies.playback import DummyPolicy, IdlePolicy, PlaybackPolicy, TimePolicy
 from metaroll.processing.baselines import LinearFeatureBaseline, LinearTimeBaseline, MLPBaseline, ZeroBaseline

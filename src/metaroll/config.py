@@ -22,10 +22,10 @@ import math
 import re
 import types
 import typing
-from abc import ABCMeta
+from abc import ABC, ABCMeta, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, ParamSpec, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, ParamSpec, Self, TypeVar, final, overload
 
 import numpy as np
 
@@ -47,7 +47,9 @@ __all__ = [
     "MISSING",
     "Added",
     "Bounds",
+    "Checked",
     "Config",
+    "ConfigField",
     "Count",
     "Number",
     "Option",
@@ -634,6 +636,76 @@ def described(config: Any, kind: type[Config] | None = None) -> str:
     """``described_values`` as one line of text, the same on every machine."""
     values = described_values(config, kind)
     return ", ".join(f"{name}={value!r}" for name, value in sorted(values.items()))
+
+
+# ------------------------------------------------------------------------------------- attributes of what has a config
+class _Attribute(ABC, Generic[T]):
+    """Attribute that stands for a field, of its own name unless another is given."""
+
+    def __init__(self, field: str) -> None:
+        self.field = self.name = field
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+        self.field = self.field or name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: Any, owner: type) -> T: ...
+
+    def __get__(self, instance: Any, owner: type) -> Self | T:
+        return self if instance is None else self.value(instance)
+
+    @abstractmethod
+    def value(self, instance: Any) -> T:
+        """What it is now."""
+
+
+@final
+class ConfigField(_Attribute[T]):
+    """Attribute of what has a ``config``: one of its fields, by the name that the documents have for it.
+
+    Args:
+        field: Name of the field; empty: that of the attribute.
+        changes: It may be set, which makes another config, for ``settle``.
+        shown: Gives what it is now, of its owner, where that is not the value of the field.
+    """
+
+    def __init__(self, field: str = "", *, changes: bool = False, shown: Callable[[Any], T] | None = None) -> None:
+        super().__init__(field)
+        self.changes, self.shown = changes, shown
+
+    def value(self, instance: Any) -> T:
+        return getattr(instance.config, self.field) if self.shown is None else self.shown(instance)
+
+    def __set__(self, instance: Any, value: T) -> None:
+        if not self.changes:
+            raise AttributeError(
+                f"{self.name} of a {type(instance).__name__} stays as it was made: make another one, with "
+                f"{option_text(self.name, value)}"
+            )
+        instance.settle(config_of(type(instance.config), instance.config, {self.name: value}))
+
+
+@final
+class Checked(_Attribute[T]):
+    """Attribute that is checked whenever it is set, by the constructor, too; errors call it as it was given.
+
+    Args:
+        check: Gives the value of what it is set to, or raises; the first argument is the name, for errors.
+        field: Attribute that it is another name of; empty: none.
+    """
+
+    def __init__(self, check: Callable[[str, Any], T], field: str = "") -> None:
+        super().__init__(field)
+        self.check = check
+
+    def value(self, instance: Any) -> T:
+        return vars(instance)[self.field]
+
+    def __set__(self, instance: Any, value: T) -> None:
+        vars(instance)[self.field] = self.check(option_name(self.name), value)
 
 
 # ------------------------------------------------------------------------------------------ values from flags and files

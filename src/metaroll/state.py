@@ -16,6 +16,7 @@ A part is an attribute, and the value that it has says how it is kept:
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -31,8 +32,10 @@ __all__ = [
     "Saved",
     "Stateful",
     "check_entries",
+    "fingerprint_of",
     "parts",
     "restored",
+    "shapes_of",
     "told",
     "tree_of",
 ]
@@ -463,3 +466,15 @@ def _check_shapes(state: Mapping[int, Mapping[str, Any]], parameters: Sequence[A
             if isinstance(value, torch.Tensor) and value.ndim and value.shape != parameters[i].shape:
                 shapes = f"{tuple(parameters[i].shape)}, got {tuple(value.shape)}"
                 raise ValueError(f"{name} of parameter {i} must have shape {shapes}")
+
+
+# ------------------------------------------------------------------------------------------------ which states fit
+def fingerprint_of(learner: Any, *parts: str) -> str:
+    """Class and ``parts`` as a short text."""
+    text = "\n".join(parts)
+    return f"{type(learner).__name__}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def shapes_of(module: Any) -> list[str]:
+    """Names and shapes of all weights and buffers."""
+    return [f"{name}{tuple(value.shape)}" for name, value in module.state_dict().items()]

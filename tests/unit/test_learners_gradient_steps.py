@@ -18,15 +18,14 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from metaroll import TQC, DiscreteSAC
+from metaroll.data.replay.transitions import TransitionBatch
 from metaroll.learners.off_policy import nets
 from metaroll.learners.off_policy.choosing import DQN
 from metaroll.learners.off_policy.deterministic import DDPG, TD3
-from metaroll.learners.off_policy.networks import Critics
-from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.off_policy.soft import SAC
-from metaroll.policies.deterministic import DeterministicMLPPolicy
 from metaroll.policies.gaussian import CategoricalMLPPolicy, TanhGaussianMLPPolicy
-from metaroll.policies.greedy import GreedyQPolicy
+from metaroll.policies.greedy import DeterministicMLPPolicy, GreedyQPolicy
+from metaroll.policies.networks import Critics
 from metaroll.seeding import torch_generator
 from metaroll.types import EnvSpec
 

@@ -17,6 +17,7 @@ from metaroll import TQC, DiscreteSAC
 from metaroll.compat.constructors import OffPolicyRLAlgorithm
 from metaroll.data.replay.path_buffer import PathBuffer
 from metaroll.data.replay.replay_buffer import ReplayBuffer
+from metaroll.data.replay.transitions import TransitionBatch
 from metaroll.envs.point.point_goal import PointGoalEnv
 from metaroll.envs.point.point_pixels import PointRobotPixelsEnv
 from metaroll.errors import ShapeError, SnapshotError, UnknownNameError
@@ -25,14 +26,11 @@ from metaroll.learners.off_policy import base, choosing, deterministic, soft
 from metaroll.learners.off_policy.choosing import DQN, ValueTrainer
 from metaroll.learners.off_policy.configs import DeterministicUpdate, SoftUpdate, ValueUpdate
 from metaroll.learners.off_policy.deterministic import DDPG, TD3
-from metaroll.learners.off_policy.networks import Critics
-from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.off_policy.soft import SAC, SoftTrainer
-from metaroll.policies.deterministic import DeterministicMLPPolicy
 from metaroll.policies.exploration import EpsilonGreedyPolicy, GaussianNoisePolicy, OrnsteinUhlenbeckPolicy
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy, TanhGaussianMLPPolicy
-from metaroll.policies.greedy import GreedyQPolicy
-from metaroll.policies.networks import QFunction
+from metaroll.policies.greedy import DeterministicMLPPolicy, GreedyQPolicy
+from metaroll.policies.networks import Critics, QFunction
 from metaroll.seeding import torch_generator
 from metaroll.training.run.runner import LocalRunner
 from metaroll.training.session.experiments import build, resolve

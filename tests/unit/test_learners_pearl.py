@@ -29,8 +29,7 @@ from pearl_fakes import (
 
 from metaroll.compat.constructors import PEARL
 from metaroll.errors import DataError, InvalidValueError, ShapeError, SnapshotError, UnknownNameError
-from metaroll.learners.base import MetaRLAlgorithm, RLAlgorithm
-from metaroll.learners.runner import as_runner
+from metaroll.learners.base import MetaRLAlgorithm, RLAlgorithm, as_runner
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
 from metaroll.policies.networks import MLPEncoder, QFunction
 from metaroll.rollouts.single.rollout import rollout

@@ -14,10 +14,10 @@ import torch
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import DataError, InvalidValueError, SnapshotError, UnknownNameError
 from metaroll.functional.distributions import gaussian_log_prob
+from metaroll.learners.base import TrainingTasks
 from metaroll.learners.off_policy.soft import SAC
 from metaroll.learners.on_policy.ppo import PPO
 from metaroll.learners.on_policy.ppo_trainer import PPOData
-from metaroll.learners.training import TrainingTasks
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy, TanhGaussianMLPPolicy
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
 from metaroll.policies.networks import MLP

@@ -15,16 +15,15 @@ from torch import tensor
 
 from metaroll import TQC, DiscreteSAC
 from metaroll.contrib import discrete_sac
+from metaroll.data.replay.transitions import TransitionBatch
 from metaroll.errors import ShapeError, UnknownNameError
 from metaroll.functional.gradients.actor_critic import expected_values
 from metaroll.learners.off_policy.configs import SoftUpdate
-from metaroll.learners.off_policy.exploring import ChoiceExploration
-from metaroll.learners.off_policy.networks import Critics
-from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.off_policy.soft import SAC, SoftObjective, SoftTrainer
 from metaroll.policies.encoders import FixedEncoder, ObservationEncoder
+from metaroll.policies.exploration import ChoiceExploration
 from metaroll.policies.gaussian import CategoricalMLPPolicy, TanhGaussianMLPPolicy
-from metaroll.policies.networks import QFunction
+from metaroll.policies.networks import Critics, QFunction
 from metaroll.seeding import torch_generator
 from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.run.runner import LocalRunner

@@ -14,10 +14,10 @@ from metaroll import RolloutEngine, RolloutPlan
 from metaroll.data.space_batches import flatten_batch
 from metaroll.envs.point.point_pixels import PointRobotPixelsEnv
 from metaroll.errors import ShapeError
-from metaroll.policies.deterministic import DeterministicMLPPolicy
 from metaroll.policies.encoders import ImageEncoder, ObservationEncoder, is_image
 from metaroll.policies.exploration import GaussianNoisePolicy, OrnsteinUhlenbeckPolicy, UniformFirstPolicy
 from metaroll.policies.gaussian import CategoricalMLPPolicy, TanhGaussianMLPPolicy
+from metaroll.policies.greedy import DeterministicMLPPolicy
 from metaroll.seeding import torch_generator
 from metaroll.types import EnvSpec
 

@@ -49,7 +49,7 @@ def block_rows(x: np.ndarray, block: int = BLOCK) -> np.ndarray:
     if missing:
         padded = np.zeros((num_rows + missing, width), dtype=x.dtype)
         padded[:num_rows] = x
-        x = padded
+        return padded.reshape(-1, block, width)
     return np.ascontiguousarray(x).reshape(-1, block, width)
 
 

@@ -1,50 +1,66 @@
-"""What every learner offers: ``RLAlgorithm``, or ``MetaRLAlgorithm`` if it adapts to a task; and shared settings."""
+"""What every learner is: ``RLAlgorithm``, or ``MetaRLAlgorithm`` if it adapts to a task; and the loop that trains it.
+
+A learner collects (``collect``) and learns from it (``update``); ``train`` is the loop over its epochs. Beside these
+stand the tasks that learners train in, a view of drivers that know less than a ``Runner``, and shared settings.
+"""
 
 from __future__ import annotations
 
+import inspect
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    Generic,
-    Protocol,
-    Self,
-    TypeVar,
-    cast,
-    final,
-    overload,
-    runtime_checkable,
-)
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar, cast, final, runtime_checkable
 
-from metaroll.config import Config, Count, Positive, Was, Whole, config_of
-from metaroll.errors import option_name, option_text
-from metaroll.state import Saved
+import numpy as np
 
-if TYPE_CHECKING:
-    from metaroll.learners.runner import Runner
-    from metaroll.types import EnvSpec
+from metaroll.checks import check_whole
+from metaroll.config import Config, Count, Positive, Was, Whole
+from metaroll.errors import DivergedError
+from metaroll.state import Parts, Saved, Stateful, parts
+
+if TYPE_CHECKING:  # configs stand on this module, and load no torch
+    from torch import Tensor
+
+    from metaroll.data.rollouts import Rollouts
+    from metaroll.processing.on_policy import OnPolicyData
+    from metaroll.types import Context, EnvSpec, EnvUpdate, PartsRunner, Runner
 
 __all__ = [
+    "KNOWN_EPOCHS",
     "NOP",
     "AdamSteps",
     "AlgorithmInfo",
-    "Checked",
-    "ConfigField",
+    "EpochLearner",
     "Evaluated",
+    "ForeignRunner",
     "HasPosterior",
+    "Learner",
     "MetaRLAlgorithm",
     "NewData",
+    "Progress",
     "RLAlgorithm",
     "RolloutLimit",
     "ScaledActions",
+    "TrainingTasks",
+    "as_runner",
     "columns_read",
+    "episode_metrics",
+    "horizon_of",
     "reads",
+    "refuse_non_finite",
+    "train",
 ]
 
-T = TypeVar("T")
+Progress = Callable[[int, int], None]
+"""Called as ``progress(done, total)`` while something runs."""
+
+KNOWN_EPOCHS = 10
+"""Moments that a given policy has count for so many epochs: so they stay in its own world, and follow in another."""
+
+
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -95,7 +111,7 @@ class RLAlgorithm(ABC):
         arithmetic: Which arithmetic its updates have: larger in a version in which the same update rounds otherwise
             (or takes another step), so that training does not go on across it.
         log_is_complete: Whether the last numbers that it logged are all that it ever logs: others are unknown then.
-        cycles_per_epoch: How often an epoch collects and updates (for ``metaroll.learners.training.train``).
+        cycles_per_epoch: How often an epoch collects and updates (for ``metaroll.learners.base.train``).
         evaluate_every: Evaluate after every so many epochs; 0 means never.
         warming_up: Whether it still collects what its first gradient step needs: nothing is evaluated meanwhile.
         training_return: Name of the return of training rollouts in its log.
@@ -137,10 +153,10 @@ class RLAlgorithm(ABC):
         """
 
     def begin_epoch(self) -> None:  # noqa: B027 (most keep nothing)
-        """Begin an epoch of ``metaroll.learners.training.train``."""
+        """Begin an epoch of ``metaroll.learners.base.train``."""
 
     def end_epoch(self, numbers: Mapping[str, float]) -> Mapping[str, float]:
-        """End an epoch of ``metaroll.learners.training.train``; its numbers for the log.
+        """End an epoch of ``metaroll.learners.base.train``; its numbers for the log.
 
         Args:
             numbers: Those of the last update.
@@ -304,72 +320,290 @@ def columns_read(method: Callable[..., Any]) -> tuple[str, ...] | None:
     return vars(method).get("columns")
 
 
-@final
-class ConfigField(Generic[T]):
-    """Attribute of what has a ``config``: one of its fields, by the name that the documents have for it.
+# -------------------------------------------------------------------------------------- the one loop over epochs
+
+
+class Learner(Protocol):
+    """What ``train`` needs of an ``RLAlgorithm``: ``collect`` and ``update``; all else has a default there."""
+
+    test_env_sampler: Any
+    training_return: str
+
+    @property
+    def cycles_per_epoch(self) -> int: ...
+    @property
+    def evaluate_every(self) -> Any: ...
+    @property
+    def converged(self) -> bool: ...
+    @property
+    def warming_up(self) -> bool: ...
+
+    def collect(self, runner: Any) -> Any:
+        """Rollouts of one cycle, or what was made of them.
+
+        Args:
+            runner: A ``PartsRunner``.
+        """
+        ...
+
+    def update(self, collected: Any, /, progress: Progress | None = None) -> Mapping[str, float]:
+        """Learn from them; numbers for the log.
+
+        Args:
+            collected: What ``collect`` returned.
+            progress: Called as ``progress(done, total)``, in gradient steps or cycles, now and then.
+        """
+        ...
+
+    def begin_epoch(self) -> None: ...
+    def end_epoch(self, numbers: Mapping[str, float]) -> Mapping[str, float]: ...
+
+
+def train(learner: Learner, runner: Runner) -> float | None:
+    """Train for the epochs of ``runner``, or until the learner has ``converged``.
+
+    An epoch is ``cycles_per_epoch`` times ``collect`` and ``update``. An evaluation follows every
+    ``evaluate_every`` epochs, unless the learner is still ``warming_up``.
 
     Args:
-        field: Name of the field; empty: that of the attribute.
-        changes: It may be set, which makes another config, for ``settle``.
-        shown: Gives what it is now, of its owner, where that is not the value of the field.
+        learner: What learns.
+        runner: Gives epochs, rollouts, evaluation and logging.
+
+    Returns:
+        Average return of the last evaluation; where there was none, that of the last training rollouts, as the log
+        has it under ``training_return`` (``None`` if it does not).
+    """
+    driver = as_runner(runner)
+    progress = _progress_of(learner, driver)
+    average_return: float | None = None
+    evaluated = False
+    for epoch in driver.step_epochs():
+        if learner.converged:  # asked here, so that the epoch before has been saved
+            break
+        learner.begin_epoch()
+        numbers: Mapping[str, float] = {}
+        for _ in range(learner.cycles_per_epoch):
+            numbers = learner.update(learner.collect(driver), progress)
+        numbers = learner.end_epoch(numbers)
+        driver.log(numbers)
+        if learner.evaluate_every and (epoch + 1) % learner.evaluate_every == 0 and not learner.warming_up:
+            average_return, evaluated = driver.evaluate(learner, learner.test_env_sampler), True
+        elif not evaluated:
+            average_return = numbers.get(learner.training_return)
+    return average_return
+
+
+def _progress_of(learner: Learner, runner: PartsRunner) -> Progress:
+    def progress(done: int, total: int) -> None:
+        runner.progress("warm-up" if learner.warming_up else "updates", done, total)
+
+    return progress
+
+
+class EpochLearner(RLAlgorithm):
+    """Collects rollouts in every epoch, learns from them, and evaluates after some of the epochs."""
+
+    @abstractmethod
+    def collect(self, runner: Runner) -> Any:
+        """The rollouts of one epoch."""
+
+    @abstractmethod
+    def update(self, rollouts: Any, progress: Progress | None = None) -> Mapping[str, float]:
+        """Learn from them; numbers for the log, ``return`` among them.
+
+        Args:
+            rollouts: What ``collect`` returned.
+            progress: Called as ``progress(done, total)``, in gradient steps, now and then.
+        """
+
+    def train(self, runner: Runner) -> float | None:
+        """See ``metaroll.learners.base.train``."""
+        return train(self, runner)
+
+
+def horizon_of(max_path_length: int | None, env_spec: EnvSpec) -> int:
+    """``max_path_length``, or the time limit of the environment.
+
+    Raises:
+        ValueError: There is neither.
+    """
+    limit = env_spec.max_episode_length if max_path_length is None else max_path_length
+    if limit is None:
+        raise ValueError("max_path_length is missing: the environment has no time limit of its own")
+    return check_whole("max_path_length", limit)
+
+
+def episode_metrics(data: OnPolicyData) -> dict[str, float]:
+    """What the log tells of all rollouts that are learned from."""
+    returns = data.episode_returns
+    return {
+        "return": float(returns.mean()),
+        "return_std": float(returns.std()),
+        "episode_length": float(data.lengths.mean()),
+        "episodes": float(len(returns)),
+    }
+
+
+def refuse_non_finite(
+    numbers: Mapping[str, float], weights: Iterable[Tensor], epoch: int, learning_rate: float
+) -> None:
+    """``DivergedError`` if losses or weights hold NaN or Inf after ``epoch``, the first of which is 1."""
+    if all(map(math.isfinite, numbers.values())) and all(bool(weight.isfinite().all()) for weight in weights):
+        return
+    happened = f"losses or weights are not finite any more in epoch {epoch} ({dict(numbers)})"
+    raise DivergedError.of(happened, {"learning_rate": learning_rate})
+
+
+@runtime_checkable
+class _SamplesTasks(Protocol):
+    """What any sampler of tasks has."""
+
+    def sample(self, n_tasks: int, with_replacement: bool = False) -> list[EnvUpdate]: ...
+
+
+@runtime_checkable
+class _DrawsTasks(Protocol):
+    """What a ``TaskSampler`` has beside ``sample``."""
+
+    @property
+    def updates(self) -> list[EnvUpdate] | None: ...
+
+    def drawing(self) -> AbstractContextManager[Callable[[int, np.random.Generator], list[EnvUpdate]]]: ...
+
+
+class TrainingTasks(Stateful):
+    """Draws environment updates with replacement.
+
+    A list is drawn from with a generator of its own, and so is a sampler with ``drawing`` (a ``TaskSampler``: see
+    there) or whose ``sample`` takes a ``generator``. Of others the state goes into the snapshot if they have
+    ``state_dict`` and ``load_state_dict``; one that has neither draws other variations after a resume.
+
+    Args:
+        source: A list of ``EnvUpdate``, or a sampler with ``sample(n_tasks, with_replacement)``; ``None`` means the
+            environment as it is.
+        seed: Seed of the generator.
     """
 
-    def __init__(self, field: str = "", *, changes: bool = False, shown: Callable[[Any], T] | None = None) -> None:
-        self.field, self.changes, self.shown = field, changes, shown
-        self.name = field
-        """Name of the attribute."""
+    def __init__(self, source: Any, seed: int) -> None:
+        self._source: Any = list(source) if isinstance(source, list | tuple) else source
+        if isinstance(self._source, list):
+            if not self._source or not all(callable(update) for update in self._source):
+                raise ValueError(f"task_sampler must be a sampler, or a list of at least one EnvUpdate, got {source!r}")
+        elif source is not None and not isinstance(source, _SamplesTasks):
+            raise TypeError(f"task_sampler must have sample(n_tasks), got {type(source).__name__}")
+        self._generator = np.random.default_rng(seed)
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-        self.field = self.field or name
+    @property
+    def source(self) -> Any:
+        """The sampler, the list, or ``None``."""
+        return self._source
 
-    @overload
-    def __get__(self, instance: None, owner: type) -> Self: ...
-    @overload
-    def __get__(self, instance: Any, owner: type) -> T: ...
+    @property
+    def listed(self) -> list[EnvUpdate] | None:
+        """All that may be drawn, where there is a list of it; ``None`` where it is drawn without end."""
+        if isinstance(self._source, list):
+            return list(self._source)
+        listed = self._source.updates if isinstance(self._source, _DrawsTasks) else None
+        return None if listed is None else list(listed)
 
-    def __get__(self, instance: Any, owner: type) -> Self | T:
-        if instance is None:
-            return self
-        return getattr(instance.config, self.field) if self.shown is None else self.shown(instance)
+    def draw(self, count: int) -> list[EnvUpdate]:
+        """``count`` updates."""
+        source, generator = self._source, self._generator
+        if isinstance(source, list):
+            return [source[i] for i in generator.integers(len(source), size=count)]
+        if isinstance(source, _DrawsTasks):
+            with source.drawing() as draw:
+                return list(draw(count, generator))
+        if "generator" in inspect.signature(source.sample).parameters:
+            return list(source.sample(count, with_replacement=True, generator=generator))
+        return list(source.sample(count, with_replacement=True))
 
-    def __set__(self, instance: Any, value: T) -> None:
-        if not self.changes:
-            raise AttributeError(
-                f"{self.name} of a {type(instance).__name__} stays as it was made: make another one, with "
-                f"{option_text(self.name, value)}"
-            )
-        instance.settle(config_of(type(instance.config), instance.config, {self.name: value}))
+    def collect(
+        self, runner: Runner, num_tasks: int, num_steps: int | None, num_rollouts: int | None, actor: Any = None
+    ) -> Rollouts:
+        """At least ``num_steps`` steps together, or ``num_rollouts``, in ``num_tasks`` variations (all alike in that).
+
+        Args:
+            runner: Who collects.
+            num_tasks: How many to draw; where there is no source, rollouts are of the nominal environment.
+            num_steps: Minimum number of steps.
+            num_rollouts: Number of rollouts, a multiple of ``num_tasks``.
+            actor: What acts instead of the policy of the learner.
+        """
+        from metaroll.data.rollouts import Rollouts  # here: it loads torch
+
+        if self._source is None:
+            return Rollouts.of(runner.obtain_samples(runner.step_itr, num_steps, actor, num_rollouts=num_rollouts))
+        least = None if num_steps is None else -(-num_steps // num_tasks)
+        exact = None if num_rollouts is None else num_rollouts // num_tasks
+        updates = self.draw(num_tasks)
+        return Rollouts.joined(
+            runner.obtain_samples(runner.step_itr, least, actor, env_update=updates, num_rollouts=exact)
+        )
+
+    @property
+    def state_parts(self) -> Parts | None:
+        """The generator, and the sampler where it has a state; ``None`` where nothing is drawn."""
+        return None if self._source is None else parts(generator="_generator", sampler="_sampler")
+
+    @property
+    def _sampler(self) -> Saved | None:
+        return self._source if isinstance(self._source, Saved) else None
+
+
+# ------------------------------------------------------------------------------------------ drivers of others
+
+
+def as_runner(runner: Any) -> PartsRunner:
+    """``runner`` with the contract of ``PartsRunner``: itself, or a view of one that lacks what came later."""
+    whole = isinstance(runner, _TellsProgress) and isinstance(runner, _CollectsInParts)
+    return cast("PartsRunner", runner if whole else ForeignRunner(runner))
+
+
+@runtime_checkable
+class _TellsProgress(Protocol):
+    def progress(self, phase: str, done: int, total: int) -> None: ...
+
+
+@runtime_checkable
+class _CollectsInParts(Protocol):
+    obtain_in_parts: Callable[..., Any]
 
 
 @final
-class Checked(Generic[T]):
-    """Attribute that is checked whenever it is set, by the constructor, too; errors call it as it was given.
+class ForeignRunner:
+    """A view of a driver that knows epochs, rollouts, evaluation and log; it is told no progress unless it can.
 
     Args:
-        check: Gives the value of what it is set to, or raises; the first argument is the name, for errors.
-        field: Attribute that it is another name of; empty: none.
+        runner: The driver.
     """
 
-    def __init__(self, check: Callable[[str, Any], T], field: str = "") -> None:
-        self.check, self.field = check, field
-        self.name = field
-        """Name of the attribute."""
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-        self.field = self.field or name
+    def __getattr__(self, name: str) -> Any:
+        if name == "_runner":  # a copy that is being made
+            raise AttributeError(name)
+        return getattr(self._runner, name)
 
-    @overload
-    def __get__(self, instance: None, owner: type) -> Self: ...
-    @overload
-    def __get__(self, instance: Any, owner: type) -> T: ...
+    def progress(self, phase: str, done: int, total: int) -> None:
+        if isinstance(self._runner, _TellsProgress):
+            self._runner.progress(phase, done, total)
 
-    def __get__(self, instance: Any, owner: type) -> Self | T:
-        return self if instance is None else vars(instance)[self.field]
-
-    def __set__(self, instance: Any, value: T) -> None:
-        vars(instance)[self.field] = self.check(option_name(self.name), value)
+    def obtain_in_parts(
+        self,
+        itr: int,
+        batch_size: int,
+        env_updates: Sequence[EnvUpdate],
+        *,
+        contexts: Sequence[Context | None] | None = None,
+        missing: Sequence[int] | None = None,
+    ) -> Iterator[tuple[Sequence[int], Sequence[Any]]]:
+        """All that is missing in one part, by ``obtain_samples``."""
+        wanted = range(len(env_updates)) if missing is None else missing
+        told = None if contexts is None else [contexts[m] for m in wanted]
+        updates = [env_updates[m] for m in wanted]
+        yield wanted, self._runner.obtain_samples(itr, batch_size, env_update=updates, contexts=told)
 
 
 # ------------------------------------------------------------------------------- settings that several learners have

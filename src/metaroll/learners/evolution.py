@@ -13,7 +13,7 @@ import numpy as np
 
 from metaroll import state
 from metaroll.checks import check_seed
-from metaroll.config import config_of, described, parts_of
+from metaroll.config import ConfigField, config_of, described, parts_of
 from metaroll.data.rollouts import Rollouts
 from metaroll.errors import InvalidValueError, ShapeError, option_name
 from metaroll.functional.cvar import conditional_value_at_risk
@@ -26,21 +26,18 @@ from metaroll.functional.search.hill_climbing import HillClimb
 from metaroll.functional.search.multi_start import MultiStart, Starts
 from metaroll.functional.search.restarts import RestartedCMA
 from metaroll.functional.search.reviewing import Reviewed
-from metaroll.learners.base import ConfigField, RLAlgorithm, columns_read, reads
+from metaroll.learners.base import Progress, RLAlgorithm, TrainingTasks, columns_read, horizon_of, reads, train
 from metaroll.learners.evolution_configs import (
     CEMLearnerConfig,
     CMAESLearnerConfig,
     HillClimbingConfig,
     SearchConfig,
 )
-from metaroll.learners.runner import Runner
-from metaroll.learners.snapshots import fingerprint_of
-from metaroll.learners.training import Progress, TrainingTasks, horizon_of, train
 from metaroll.learners.trials import Trials, normalized_for, searched_places
 from metaroll.policies.acting import ActingPolicy
 from metaroll.seeding import derive_seed, fresh_seed
-from metaroll.state import Part, Stateful, check_entries, parts
-from metaroll.types import EnvSpec
+from metaroll.state import Part, Stateful, check_entries, fingerprint_of, parts
+from metaroll.types import EnvSpec, Runner
 
 __all__ = ["CEM", "CMAES", "Evolution", "HillClimbing", "SearchLearner"]
 
@@ -198,7 +195,7 @@ class SearchLearner(Stateful, RLAlgorithm, Generic[C]):
     # -- training ------------------------------------------------------------------------------------------------------
 
     def train(self, runner: Runner) -> float | None:
-        """See ``metaroll.learners.training.train``; the return of training is that of the best candidate."""
+        """See ``metaroll.learners.base.train``; the return of training is that of the best candidate."""
         return train(self, runner)
 
     def collect(self, runner: Runner) -> list[Sequence[Any]]:

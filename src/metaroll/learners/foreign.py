@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 from metaroll.learners.base import AlgorithmInfo, MetaRLAlgorithm, RLAlgorithm
-from metaroll.learners.runner import Runner
-from metaroll.types import EnvSpec
+from metaroll.types import EnvSpec, Runner
 
 __all__ = ["ForeignAlgorithm", "as_algorithm"]
 

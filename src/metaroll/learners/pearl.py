@@ -12,11 +12,11 @@ import torch
 from torch import nn
 
 from metaroll.checks import check_seed, check_whole
-from metaroll.config import config_of, described
+from metaroll.config import ConfigField, config_of, described
 from metaroll.data.replay.path_buffer import memory_estimate
 from metaroll.errors import option_name, unknown_name
 from metaroll.functional.distributions import gaussian_kl
-from metaroll.learners.base import ConfigField, MetaRLAlgorithm
+from metaroll.learners.base import MetaRLAlgorithm, Progress, train
 from metaroll.learners.pearl_config import PEARLConfig, PEARLUpdate
 from metaroll.learners.pearl_networks import (
     PEARLGenerators,
@@ -27,17 +27,14 @@ from metaroll.learners.pearl_networks import (
     reinitialized_copy,
 )
 from metaroll.learners.pearl_update import METRICS, check_finite, gradient_step, mean_metrics, seconds_of_step
-from metaroll.learners.runner import PartsRunner, Runner
-from metaroll.learners.snapshots import fingerprint_of
-from metaroll.learners.training import Progress, train
 from metaroll.policies.adapters import ContextEncoder
 from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.networks import MLPEncoder
 from metaroll.policies.scaling import ActionScaling
 from metaroll.processing.task_buffers import RowLayout, TaskBuffers, TransitionBatch, context_rows
 from metaroll.seeding import derive_seed, fresh_seed
-from metaroll.state import Stateful, parts
-from metaroll.types import Context, EnvSpec, EnvUpdate, InOutSpec
+from metaroll.state import Stateful, fingerprint_of, parts
+from metaroll.types import Context, EnvSpec, EnvUpdate, InOutSpec, PartsRunner, Runner
 
 __all__ = ["PEARL", "PEARLCollector"]
 
@@ -321,7 +318,7 @@ class PEARL(Stateful, MetaRLAlgorithm):
             return float(gaussian_kl(policy.z_means, policy.z_vars, other.z_means, other.z_vars))
 
     def train(self, runner: Runner) -> float | None:
-        """See ``metaroll.learners.training.train``.
+        """See ``metaroll.learners.base.train``.
 
         Returns:
             Average return of the last meta-test after adaptation; ``None`` where there was none.

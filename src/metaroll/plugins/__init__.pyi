@@ -32,6 +32,7 @@ from metaroll.configs.algorithms import (
     TrialSizes,
 )
 from metaroll.data.data_format import map_leaves
+from metaroll.data.replay.transitions import TransitionBatch
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.space_batches import flatten_batch
 from metaroll.envs.lookup.source import EnvSource
@@ -59,12 +60,21 @@ from metaroll.functional.search.configs import AtLeastTwo
 from metaroll.functional.search.gradient_state import GradientState, ascended, gradient_start
 from metaroll.functional.search.sampling import normal_rows
 from metaroll.functional.search.shaping import shaped, utilities
-from metaroll.learners.base import Evaluated, NewData, ScaledActions
+from metaroll.learners.base import (
+    KNOWN_EPOCHS,
+    EpochLearner,
+    Evaluated,
+    NewData,
+    Progress,
+    ScaledActions,
+    TrainingTasks,
+    episode_metrics,
+    horizon_of,
+    refuse_non_finite,
+    train,
+)
 from metaroll.learners.off_policy.base import Made, OffPolicyLearner, require_box, require_choices
 from metaroll.learners.off_policy.configs import RandomFirst, SoftUpdate
-from metaroll.learners.off_policy.exploring import BoxExploration, ChoiceExploration, Exploration
-from metaroll.learners.off_policy.networks import check_policy, critics_of, encoders_of, target_of
-from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.off_policy.soft import (
     POLICY_LOSSES,
     TEMPERATURE_LOSSES,
@@ -78,29 +88,18 @@ from metaroll.learners.off_policy.soft import (
 )
 from metaroll.learners.off_policy.trainer import CRITIC_LOSSES, CriticLosses, ReplayTrainer, Trained, critic_losses_of
 from metaroll.learners.on_policy.ppo_trainer import PPOData, PPONets, Targets, Trainer, run_passes
-from metaroll.learners.runner import Runner
-from metaroll.learners.snapshots import fingerprint_of, shapes_of
-from metaroll.learners.training import (
-    KNOWN_EPOCHS,
-    EpochLearner,
-    Progress,
-    TrainingTasks,
-    episode_metrics,
-    horizon_of,
-    refuse_non_finite,
-    train,
-)
-from metaroll.policies.acting import ActingPolicy
-from metaroll.policies.encoders import holds_images
+from metaroll.policies.acting import ActingPolicy, check_policy
+from metaroll.policies.encoders import encoders_of, holds_images
+from metaroll.policies.exploration import BoxExploration, ChoiceExploration, Exploration
 from metaroll.policies.gru import GRUCell, RecurrentCritic
-from metaroll.policies.networks import MLP
+from metaroll.policies.networks import MLP, critics_of, target_of
 from metaroll.policies.normalized import widened_spec
 from metaroll.policies.trial_memory import TrialMemoryPolicy
 from metaroll.processing.on_policy import OnPolicyData, collect_on_policy, pad_rollouts, rollout_groups
 from metaroll.processing.relabel import label_actions
 from metaroll.processing.trial_rows import entries_told, episode_ends, padded_trials, remember_trials, trial_metrics
 from metaroll.seeding import derive_seed, fresh_seed, torch_generator
-from metaroll.state import Part, Stateful, parts, told
+from metaroll.state import Part, Stateful, fingerprint_of, parts, shapes_of, told
 from metaroll.training.algorithms.algorithm import API, Algorithm, Values, Work
 from metaroll.training.algorithms.building import (
     BuildOptions,
@@ -119,7 +118,7 @@ from metaroll.training.algorithms.off_policy import Networks, actor_and_critics,
 from metaroll.training.algorithms.ppo_trials import FreshTrials, TrialParts, trial_row
 from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.algorithms.trained import TrainedRun
-from metaroll.types import Policy, PolicyInfo, PolicyState
+from metaroll.types import Policy, PolicyInfo, PolicyState, Runner
 
 __all__ = [
     "API",

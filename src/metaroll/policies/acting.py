@@ -4,127 +4,45 @@ from __future__ import annotations
 
 import math
 from abc import ABC
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import gymnasium
+import array_api_compat.torch as torch_namespace
 import numpy as np
 import torch
 from torch import nn
 
 from metaroll.errors import ShapeError
 from metaroll.functional.distributions import ActionDistribution
-from metaroll.functional.linear import BLOCK, RowProducts, are_small, block_rows, matmul_columns, matmul_rows
+from metaroll.functional.linear import BLOCK, RowProducts, block_rows
+from metaroll.policies.bodies import Body
+from metaroll.policies.heads import Head
 from metaroll.policies.own_body import outputs_of
-from metaroll.policies.parameters import FlatParameters, ParameterLayout
+from metaroll.policies.parameters import FlatParameters, ParameterLayout, beside
 from metaroll.seeding import as_generator
 from metaroll.types import Context, EnvSpec, Policy, PolicyInfo, PolicyState
 
-__all__ = [
-    "NUMPY_ACTIVATIONS",
-    "ActingPolicy",
-    "Affine",
-    "check_box",
-    "choose_action",
-    "choose_on_torch",
-    "lay_out",
-    "lay_out_columns",
-    "mlp_rows",
-    "per_row",
-]
+__all__ = ["ActingPolicy", "check_policy"]
 
-Affine = tuple[np.ndarray, np.ndarray]
-"""Transposed weight and bias of one layer, laid out to broadcast over blocks of rows."""
-
-
-def _elu(x: np.ndarray) -> np.ndarray:
-    return np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
-
-
-def _sigmoid(x: np.ndarray) -> np.ndarray:
-    # By tanh, since exp(-x) overflows.
-    x *= np.float32(0.5)
-    np.tanh(x, out=x)
-    x += np.float32(1.0)
-    x *= np.float32(0.5)
-    return x
-
-
-NUMPY_ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "tanh": lambda x: np.tanh(x, out=x),
-    "relu": lambda x: np.maximum(x, 0, out=x),
-    "elu": _elu,
-    "sigmoid": _sigmoid,
-    "identity": lambda x: x,
-}
-"""Activations of contiguous arrays; all but elu work in place."""
-
-
-def lay_out(weight: np.ndarray, bias: np.ndarray, parts: int | None = None) -> Affine:
-    """Views of a layer for ``matmul_rows`` on blocks ``(B, R, in)``.
-
-    ``weight (out, in)`` or stacked ``(N, out, in)``; ``bias (out,)`` or ``(N, out)``. With ``parts`` the output is cut
-    in equal parts that come first, ``(parts, B, R, out / parts)``, so that each part is contiguous memory.
-    """
-    *stack, num_out, num_in = weight.shape
-    if parts is not None:
-        weight = weight.reshape(*stack, parts, num_out // parts, num_in)
-        bias = bias.reshape(*stack, parts, 1, num_out // parts)
-        if stack:
-            return weight.transpose(1, 0, 3, 2), bias.swapaxes(0, 1)
-        return weight[:, None].swapaxes(-1, -2), bias[:, None]
-    return weight.swapaxes(-1, -2), (bias[:, None] if stack else bias)
-
-
-def lay_out_columns(weight: np.ndarray, bias: np.ndarray) -> Affine:
-    """Views of a layer for ``matmul_columns``, of arguments as of ``lay_out``."""
-    if weight.ndim == 3:
-        return weight.transpose(1, 2, 0), bias.T
-    return weight[:, :, None], bias[:, None]
-
-
-def mlp_rows(x: np.ndarray, layers: Sequence[Affine], activation: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Rows ``(B, R, in)`` through a perceptron, or columns ``(in, N)``; ``activation`` between the layers.
-
-    What becomes of columns are rows ``(N, out)``, too, which lie in memory as columns.
-    """
-    last, by_columns = len(layers) - 1, x.ndim == 2
-    product = matmul_columns if by_columns else matmul_rows
-    for k, (weight, bias) in enumerate(layers):
-        x = product(x, weight)
-        x += bias
-        if k < last:
-            x = activation(x)
-    return x.T if by_columns else x
-
-
-def choose_action(sampled: np.ndarray, mean: np.ndarray, deterministic: np.ndarray) -> np.ndarray:
-    """Rows of ``mean`` where ``deterministic (N,)``, else of ``sampled``."""
-    return np.where(deterministic.reshape(-1, *([1] * (sampled.ndim - 1))), mean, sampled)
-
-
-def choose_on_torch(sampled: torch.Tensor, mean: torch.Tensor, deterministic: bool | torch.Tensor) -> torch.Tensor:
-    """``choose_action`` of tensors, where the flag may be one for all."""
-    if isinstance(deterministic, bool):
-        return mean if deterministic else sampled
-    return torch.where(deterministic.reshape(-1, *([1] * (sampled.ndim - 1))), mean, sampled)
+_FLOAT32 = np.dtype(np.float32)
 
 
 class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
     """Base of own policies: a torch module for training that acts through NumPy.
 
-    Subclasses say how weights are laid out (``_arrange``) and how rows become actions (``act``). One that acts around
-    another policy hands on to it what it does not do itself (``own_parameters``).
+    It is a body times a head: the body makes outputs of features, the head chooses actions of outputs. One that acts
+    around another policy has neither; it hands on to that what it does not do itself (``own_parameters``). What acts
+    otherwise says how weights are laid out (``_arrange``) and how rows become actions (``act``).
 
     Args:
         env_spec: Spaces of the environment.
-        info: What the policy is.
+        info: What the policy is; with a body and a head it is what these are.
         encoder: Makes features ``(..., encoder.output_dim)`` of observations ``(..., obs_dim)``, on torch (an
             ``ObservationEncoder``, an ``OwnBody``); ``None``: observations are features. Its buffers are acting
             parameters, too.
-        widths: Of input, hidden layers and output of a perceptron that ``_layers`` lays out; if it is small, it is
-            computed by columns.
+        body: Makes outputs of features.
+        head: Chooses actions of outputs.
     """
 
     acts_in_bounds = False
@@ -137,13 +55,30 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
     policy: ActingPolicy
 
     def __init__(
-        self, env_spec: EnvSpec, info: PolicyInfo, encoder: Any = None, *, widths: Sequence[int] | None = None
+        self,
+        env_spec: EnvSpec,
+        info: PolicyInfo | None = None,
+        encoder: Any = None,
+        *,
+        body: Body | None = None,
+        head: Head | None = None,
     ) -> None:
         super().__init__()
-        self.encoder = encoder
-        self._by_columns = encoder is None and widths is not None and are_small(widths)
-        if self._by_columns:
-            info = replace(info, parameter_blocks=False, parameter_columns=True)
+        self.encoder, self._body, self._head = encoder, body, head
+        if body is not None and head is not None:
+            info = PolicyInfo(
+                head.noise_dim,
+                head.noise_kind,
+                parameter_blocks=not body.by_columns,
+                parameter_columns=body.by_columns,
+                recurrent=body.recurrent,
+                draws=False,
+                runs_on_torch=True,
+            )
+            self.acts_in_bounds = head.acts_in_bounds
+        if info is None:
+            raise TypeError(f"{type(self).__name__} must have a body and a head, or an info of its own")
+        self._by_columns = body is not None and body.by_columns
         if encoder is not None:  # which computes other last bits for other numbers of rows
             info = replace(info, width_independent=False, parameter_blocks=False)
         # A class that acts otherwise in NumPy than the one that it comes from does not act so on a device.
@@ -157,6 +92,7 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         self._flat_cache: tuple[np.ndarray | None, Any] = (None, None)
         self._live_cache: tuple[Any, Any] = (None, None)
         self._split_cache: tuple[Any, Any] = (None, None)
+        self._own_cache: tuple[Any, Any] = (None, None)
 
     # -- types.Policy ----------------------------------------------------------------------------------------------
 
@@ -171,7 +107,9 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         generators: Sequence[np.random.Generator],
         domain_params: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> PolicyState:
-        """State rows of ``policy``, where it acts around one; else nothing is remembered."""
+        """The first memories of a body that has some, or state rows of ``policy``, where it acts around one."""
+        if self._body is not None:
+            return self._body.first_state(contexts)
         if self.own_parameters is None:
             return super().initial_state(contexts, generators, domain_params)
         return self.policy.initial_state(contexts, generators, domain_params)
@@ -179,6 +117,58 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
     def with_actions_taken(self, state: PolicyState, actions: Any) -> PolicyState:
         """As ``policy``, where it acts around one; see ``types.Policy``."""
         return state if self.own_parameters is None else self.policy.with_actions_taken(state, actions)
+
+    def act(
+        self,
+        obs: np.ndarray,
+        state: PolicyState,
+        noise: np.ndarray,
+        deterministic: bool | np.ndarray = False,
+        parameters: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, PolicyState, Mapping[str, np.ndarray]]:
+        """See ``types.Policy.act``; infos are those of the head."""
+        body, head = self._body, self._head
+        if body is None or head is None:
+            raise TypeError(f"{type(self).__name__} has no act: neither a body and a head, nor one of its own")
+        laid_out, own = self._weights(parameters)
+        outputs, state = body.rows(laid_out, self._rows(obs, parameters), state, len(obs))
+        if own is not None:
+            own = self._prepared(head, own, len(obs))
+        if noise.dtype != _FLOAT32:
+            noise = noise.astype(np.float32)
+        action, infos = head.choose(outputs, noise, deterministic, own, np)
+        return action, state, infos
+
+    def _prepared(self, head: Head, own: np.ndarray, num_rows: int) -> Any:
+        """What the head makes of its own parameter, kept as long as it is the same: this is asked at every step."""
+        key = (own.tobytes(), num_rows)
+        if self._own_cache[0] != key:
+            object.__setattr__(self, "_own_cache", (key, head.prepared(per_row(own, num_rows), np)))
+        return self._own_cache[1]
+
+    def act_on_torch(
+        self, obs: Any, state: Mapping[str, Any], noise: Any, deterministic: Any = False
+    ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+        """See ``types.Policy.act_on_torch``; infos as ``act``."""
+        body, head = self._body, self._head
+        if body is None or head is None:
+            return super().act_on_torch(obs, state, noise, deterministic)
+        outputs, following = body.tensor_rows(self, self.features(obs.to(torch.float32)), state)
+        own = None if head.own is None else head.prepared(getattr(self, head.own), torch_namespace)
+        action, infos = head.choose(head.parts_of(outputs), noise, deterministic, own, torch_namespace)
+        return action, following, dict(infos)
+
+    # -- densities -----------------------------------------------------------------------------------------------------
+
+    @property
+    def has_densities(self) -> bool:
+        """Whether ``evaluate_actions`` works."""
+        return self._head is not None and self._head.has_entropy
+
+    @property
+    def has_distributions(self) -> bool:
+        """Whether ``action_distribution`` works."""
+        return self._head is not None and self._head.has_distribution
 
     def evaluate_actions(self, obs: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-densities and entropies, both ``(...)``, of ``action (..., act_dim)`` given ``obs (..., obs_dim)``.
@@ -188,12 +178,28 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         Raises:
             TypeError: The policy has none (``has_densities``).
         """
-        raise TypeError(f"{type(self).__name__} has no evaluate_actions")
+        body, head = self._body, self._head
+        if body is None or head is None or not head.has_entropy:
+            raise TypeError(f"{type(self).__name__} has no evaluate_actions")
+        acts = head.distribution(*self._for_head(body.outputs(self, self.features(obs))))
+        return acts.log_prob(action), acts.entropy()
 
-    @property
-    def has_densities(self) -> bool:
-        """Whether ``evaluate_actions`` works."""
-        return type(self).evaluate_actions is not ActingPolicy.evaluate_actions
+    def log_prob(self, obs: torch.Tensor, action: torch.Tensor, hidden: torch.Tensor | None = None) -> torch.Tensor:
+        """Log-densities ``(...)`` of ``action (..., act_dim)``, integers ``(...)`` where actions are choices.
+
+        Args:
+            obs: Observations ``(..., obs_dim)``; of a recurrent policy sequences ``(..., T, obs_dim)``.
+            action: What was chosen; of a squashed Gaussian, actions at a bound count as the next number inside.
+            hidden: The memories ``(..., H)`` of a recurrent policy before; ``None``: empty.
+
+        Raises:
+            TypeError: The policy has none (``has_distributions``).
+        """
+        body, head = self._body, self._head
+        if body is None or head is None or not head.has_distribution:
+            raise TypeError(f"{type(self).__name__} has no log_prob")
+        outputs, _ = body.steps(self, self.features(obs), hidden)
+        return head.distribution(*self._for_head(outputs)).log_prob(action)
 
     def action_distribution(self, parameters: Mapping[str, torch.Tensor], obs: torch.Tensor) -> ActionDistribution:
         """Distribution of what the policy chooses, as a pure function: the module's own parameters do not count.
@@ -210,12 +216,18 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         Raises:
             TypeError: The policy has no such densities (``has_distributions``).
         """
-        raise TypeError(f"{type(self).__name__} has no densities as a function of its parameters")
+        body, head = self._body, self._head
+        if body is None or head is None or not head.has_distribution:
+            raise TypeError(f"{type(self).__name__} has no densities as a function of its parameters")
+        outputs = body.pure_outputs(self, parameters, self.features(obs, parameters))
+        own = None if head.own is None else beside(parameters[head.own], outputs)
+        return head.distribution(head.parts_of(outputs), own)
 
-    @property
-    def has_distributions(self) -> bool:
-        """Whether ``action_distribution`` works."""
-        return type(self).action_distribution is not ActingPolicy.action_distribution
+    def _for_head(self, outputs: torch.Tensor) -> tuple[Any, torch.Tensor | None]:
+        """Outputs ``(..., width)`` of the body in parts, and the own parameter of the head beside them."""
+        head = self._head
+        assert head is not None
+        return head.parts_of(outputs), None if head.own is None else getattr(self, head.own).expand_as(outputs)
 
     def acting_parameter_names(self) -> tuple[str, ...]:
         """Names of the parameters that ``act`` uses, in the order of the flat vector."""
@@ -254,8 +266,6 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
 
     def _feature_rows(self, obs: np.ndarray, parameters: np.ndarray | None) -> np.ndarray:
         """``features`` of NumPy's rows, float32 ``(N, feature_dim)``."""
-        if self.encoder is None:
-            return obs
         if parameters is not None and parameters.ndim != 1:
             return self._feature_rows_of_sets(obs, parameters)
         own = next(self.encoder.parameters(), None)
@@ -316,8 +326,17 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
     def _arrange(self, arrays: list[np.ndarray]) -> Any:
         """Lay out parameter views (with a leading axis N if stacked) as ``act`` wants them. Views only, no arithmetic:
         the arrays may be changed in place later.
+
+        With a body and a head: what the body lays out, and the own parameter of the head.
         """
-        return arrays
+        if self._body is None or self._head is None:
+            return arrays
+        names = self.acting_parameter_names()
+        if self.encoder is not None:
+            names = [name for name in names if not name.startswith("encoder.")]
+        named = dict(zip(names, arrays, strict=True))
+        own = None if self._head.own is None else named.pop(self._head.own)
+        return self._body.lay_out(self, named), own
 
     def _split(self, parameters: np.ndarray | None, num_rows: int) -> tuple[Sequence[np.ndarray], np.ndarray | None]:
         """Of a policy around another one: its own parameters ``(A,)`` or ``(N, A)``, and those of ``policy``: views."""
@@ -334,14 +353,6 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
             if flat is parameters:  # a copy would not follow changes in place
                 object.__setattr__(self, "_split_cache", (parameters, (own, inner)))
         return [per_row(values, num_rows) for values in own], inner
-
-    def _layers(self, arrays: list[np.ndarray], last_parts: int | None = None) -> list[Affine]:
-        """Layers from ``[weight, bias, weight, bias, ...]``, the last one cut in parts."""
-        pairs = list(zip(arrays[::2], arrays[1::2], strict=True))
-        if self._by_columns:
-            return [lay_out_columns(weight, bias) for weight, bias in pairs]
-        layers = [lay_out(weight, bias) for weight, bias in pairs[:-1]]
-        return [*layers, lay_out(*pairs[-1], last_parts)]
 
     def _weights(self, parameters: np.ndarray | None) -> Any:
         """What ``_arrange`` made of ``parameters``, cached by identity; of the live module for ``None``."""
@@ -391,14 +402,17 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
             if parameters is not None and parameters.ndim == 2 and len(parameters) != len(obs):
                 raise _unequal(obs, parameters)
             return np.ascontiguousarray(obs.T, dtype=np.float32)
-        obs = np.ascontiguousarray(self._feature_rows(obs, parameters), dtype=np.float32)
+        rows = obs if self.encoder is None else self._feature_rows(obs, parameters)
+        if rows.dtype != _FLOAT32:
+            rows = rows.astype(np.float32)
         if parameters is None or parameters.ndim == 1:
-            return block_rows(obs)
+            return block_rows(rows)
+        rows = np.ascontiguousarray(rows)
         if self._info.parameter_blocks and BLOCK * len(parameters) == len(obs):
-            return obs.reshape(-1, BLOCK, self.feature_dim)
+            return rows.reshape(-1, BLOCK, self.feature_dim)
         if len(parameters) != len(obs):
             raise _unequal(obs, parameters)
-        return obs[:, None]
+        return rows[:, None]
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
@@ -438,11 +452,17 @@ def per_row(values: np.ndarray, num_rows: int) -> np.ndarray:
     return values if values.ndim == 1 or len(values) == num_rows else np.repeat(values, BLOCK, axis=0)
 
 
-def check_box(env_spec: EnvSpec, policy: str) -> None:
-    """Raise unless actions are a Box.
+def check_policy(policy: Any, kind: type[ActingPolicy], spec: EnvSpec) -> None:
+    """Raise unless ``policy`` is of ``kind``, for the spaces of ``spec``.
 
     Raises:
-        TypeError: They are something else.
+        ShapeError: It is for other spaces.
+        TypeError: It is of another kind.
     """
-    if not isinstance(env_spec.action_space, gymnasium.spaces.Box):
-        raise TypeError(f"{policy} needs a Box action space, got {env_spec.action_space}; see CategoricalMLPPolicy")
+    if not isinstance(policy, kind):
+        raise TypeError(f"policy must be a {kind.__name__}, got {type(policy).__name__}")
+    if (policy.obs_dim, policy.act_dim) != (spec.obs_dim, spec.act_dim):
+        raise ShapeError(
+            f"policy must be built for the spaces of env_spec ({spec.obs_dim} observations, {spec.act_dim} actions), "
+            f"got {policy.obs_dim} and {policy.act_dim}"
+        )

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import array_api_compat.torch as torch_namespace
 import gymnasium
 import numpy as np
 import torch
@@ -331,7 +332,7 @@ class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
         rows = torch.cat([obs.to(torch.float32), state["z"]], dim=1)
         action, inner, infos = self.policy.act_on_torch(rows, _inner_state(state), noise, deterministic)
         if self._scaling is not None:
-            action = self._scaling.scaled_on_torch(action)
+            action = self._scaling.scaled(action, torch_namespace)
         return action, _joined(state["z"], inner), infos
 
     def with_actions_taken(self, state: PolicyState, actions: np.ndarray) -> PolicyState:

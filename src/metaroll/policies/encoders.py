@@ -15,11 +15,18 @@ from torch import nn
 
 from metaroll.checks import check_whole
 from metaroll.errors import ShapeError
-from metaroll.policies.networks import empty_linear, initialize_linear
+from metaroll.policies.networks import Critics, empty_linear, initialize_linear
 from metaroll.seeding import fresh_seed, torch_generator
-from metaroll.types import flat_dim
+from metaroll.types import EnvSpec, flat_dim
 
-__all__ = ["FixedEncoder", "ImageEncoder", "ObservationEncoder", "holds_images", "is_image"]
+__all__ = [
+    "FixedEncoder",
+    "ImageEncoder",
+    "ObservationEncoder",
+    "encoders_of",
+    "holds_images",
+    "is_image",
+]
 
 spaces = gymnasium.spaces
 
@@ -201,3 +208,20 @@ def _leaves(space: gymnasium.Space) -> Iterator[gymnasium.Space]:
             yield from _leaves(part)
     else:
         yield space
+
+
+def encoders_of(spec: EnvSpec, qf: Any, generator: torch.Generator) -> tuple[nn.Module | None, FixedEncoder | None]:
+    """What critics see images through, and what a policy does: the same, which no gradient reaches from there.
+
+    Args:
+        spec: Spaces.
+        qf: What was given; ``Critics`` have an encoder of their own, or none.
+        generator: Source of the initial weights; without images, nothing is drawn.
+
+    Returns:
+        Two encoders; ``None``, where observations are taken as they are.
+    """
+    encoder = qf.encoder if isinstance(qf, Critics) else None
+    if qf is None and holds_images(spec.observation_space):
+        encoder = ObservationEncoder(spec.observation_space, generator=generator)
+    return encoder, None if encoder is None else FixedEncoder(encoder)

@@ -1,36 +1,67 @@
-"""A policy that takes the action of the highest value: what learners of action values act by."""
+"""Policies without noise, which do what critics value most; exploration is around them (``policies.exploration``)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import gymnasium
-import numpy as np
 import torch
 from torch import nn
 
-from metaroll.policies.acting import NUMPY_ACTIVATIONS, ActingPolicy, mlp_rows
+from metaroll.policies.acting import ActingPolicy
+from metaroll.policies.bodies import Perceptron
+from metaroll.policies.heads import DeterministicHead, GreedyHead, check_discrete
 from metaroll.policies.networks import MLP
-from metaroll.types import EnvSpec, PolicyInfo, PolicyState
+from metaroll.types import EnvSpec
 
-__all__ = ["GreedyQPolicy", "check_discrete"]
+__all__ = ["DeterministicMLPPolicy", "GreedyQPolicy"]
 
 
-def check_discrete(env_spec: EnvSpec, policy: str) -> int:
-    """Number of actions.
+class DeterministicMLPPolicy(ActingPolicy):
+    """``tanh(MLP(obs))``, brought from [-1, 1] to the bounds of the action space.
 
-    Raises:
-        TypeError: Actions are not Discrete.
+    An entry without one of its bounds stays in [-1, 1], clipped to the other. There are no infos.
+
+    Args:
+        env_spec: Spaces; actions are a Box.
+        hidden_sizes: Widths of the hidden layers.
+        hidden_nonlinearity: See ``MLP``.
+        init: See ``initialize_linear``.
+        encoder: See ``ActingPolicy``.
+        generator: Source of the initial weights; ``None`` means fresh entropy.
     """
-    space = env_spec.action_space
-    if not isinstance(space, gymnasium.spaces.Discrete):
-        raise TypeError(f"{policy} needs a Discrete action space, got {space}")
-    return int(space.n)
+
+    def __init__(
+        self,
+        env_spec: EnvSpec,
+        hidden_sizes: Sequence[int] = (256, 256),
+        hidden_nonlinearity: str | Callable[..., Any] | None = "relu",
+        *,
+        init: str = "xavier_uniform",
+        encoder: nn.Module | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        spec = EnvSpec.from_env(env_spec)
+        head = DeterministicHead.of(spec, type(self).__name__)
+        super().__init__(spec, encoder=encoder, body=Perceptron(), head=head)
+        self.net = MLP(
+            self.feature_dim,
+            head.width,
+            hidden_sizes,
+            hidden_nonlinearity,
+            "tanh",
+            init=init,
+            generator=generator,
+        )
+        self.action_bounds = None if head.scaling is None else head.scaling.bounds
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        """Actions ``(..., act_dim)`` in the policy's own units, [-1, 1], for ``obs (..., obs_dim)``."""
+        return self.net(self.features(obs))
 
 
 class GreedyQPolicy(ActingPolicy):
-    """Values of all actions by an MLP, and the action of the highest one.
+    """Values of all actions by an MLP, and the action of the highest one; there are no infos.
 
     Args:
         env_spec: Spaces; actions are Discrete.
@@ -56,13 +87,12 @@ class GreedyQPolicy(ActingPolicy):
     ) -> None:
         spec = EnvSpec.from_env(env_spec)
         num_actions = check_discrete(spec, type(self).__name__)
-        super().__init__(
-            spec, PolicyInfo(0, "uniform", parameter_blocks=True, draws=False, runs_on_torch=True), encoder
-        )
-        self.num_actions, self.dueling = num_actions, bool(dueling)
+        head = GreedyHead(num_actions + bool(dueling), bool(dueling))
+        super().__init__(spec, encoder=encoder, body=Perceptron(), head=head)
+        self.num_actions, self.dueling = num_actions, head.dueling
         self.net = MLP(
             self.feature_dim,
-            self.num_actions + self.dueling,
+            head.width,
             hidden_sizes,
             hidden_nonlinearity,
             init=init,
@@ -86,26 +116,3 @@ class GreedyQPolicy(ActingPolicy):
             return grad
         total = grad.sum(dim=-1, keepdim=True)
         return torch.cat((total, grad - total / self.num_actions), dim=-1)
-
-    def _arrange(self, arrays: list[np.ndarray]) -> Any:
-        return self._layers(arrays), NUMPY_ACTIVATIONS[self.net.hidden_nonlinearity]
-
-    def act(
-        self,
-        obs: np.ndarray,
-        state: PolicyState,
-        noise: np.ndarray,
-        deterministic: bool | np.ndarray = False,
-        parameters: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
-        """See ``types.Policy.act``; there are no infos."""
-        layers, hidden = self._weights(parameters)
-        x = mlp_rows(self._rows(obs, parameters), layers, hidden)
-        outputs = x.reshape(-1, self.num_actions + self.dueling)[: len(obs)]
-        return outputs[:, int(self.dueling) :].argmax(axis=1), state, {}
-
-    def act_on_torch(
-        self, obs: Any, state: Mapping[str, Any], noise: Any, deterministic: Any = False
-    ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-        """See ``types.Policy.act_on_torch``."""
-        return self(obs.to(torch.float32)).argmax(dim=-1), dict(state), {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import array_api_compat.torch as torch_namespace
 import numpy as np
 import torch
 from gymnasium.spaces import Box, Discrete
@@ -56,7 +57,7 @@ class LastActionPolicy(ActingPolicy):
             obs: Observations ``(..., T, obs_dim)``.
             taken: The action of each step ``(..., T, act_dim)``, integers ``(..., T)`` of a Discrete space.
         """
-        seen = self._seen_on_torch(taken).to(obs.dtype)
+        seen = self._seen(taken, torch_namespace).to(obs.dtype)
         return torch.cat([obs, torch.cat([torch.zeros_like(seen[..., :1, :]), seen[..., :-1, :]], dim=-2)], dim=-1)
 
     def forward(self, obs: torch.Tensor, taken: torch.Tensor) -> Any:
@@ -119,7 +120,7 @@ class LastActionPolicy(ActingPolicy):
         """See ``types.Policy.act``; infos are those of ``policy``."""
         rows = np.concatenate([np.asarray(obs, dtype=np.float32), state[_STATE]], axis=1)
         action, next_state, infos = self.policy.act(rows, state, noise, deterministic, parameters)
-        return action, {**next_state, _STATE: self._seen(action)}, infos
+        return action, {**next_state, _STATE: self._last(action)}, infos
 
     def act_on_torch(
         self, obs: Any, state: Mapping[str, Any], noise: Any, deterministic: Any = False
@@ -127,21 +128,18 @@ class LastActionPolicy(ActingPolicy):
         """See ``types.Policy.act_on_torch``; infos as ``act``."""
         rows = torch.cat([obs.to(torch.float32), state[_STATE]], dim=1)
         action, following, infos = self.policy.act_on_torch(rows, state, noise, deterministic)
-        return action, {**following, _STATE: self._seen_on_torch(action).to(torch.float32)}, infos
+        return action, {**following, _STATE: self._seen(action, torch_namespace).to(torch.float32)}, infos
 
     def with_actions_taken(self, state: PolicyState, actions: np.ndarray) -> PolicyState:
         """``actions (N, act_dim)`` (``(N,)`` integers) are the last ones."""
-        return {**self.policy.with_actions_taken(state, actions), _STATE: self._seen(actions)}
+        return {**self.policy.with_actions_taken(state, actions), _STATE: self._last(actions)}
 
-    def _seen(self, actions: np.ndarray) -> np.ndarray:
-        """Last actions as the policy sees them, ``(N, act_dim)``."""
-        if self._discrete:
-            return np.eye(self.act_dim, dtype=np.float32)[np.asarray(actions)]
-        rows = np.asarray(actions, dtype=np.float32) if self._scaling is None else self._scaling.unscaled(actions)
-        return np.clip(rows, np.float32(-1.0), np.float32(1.0))
+    def _last(self, actions: np.ndarray) -> np.ndarray:
+        """Rows of state ``(N, act_dim)`` after ``actions``."""
+        return self._seen(np.asarray(actions), np).astype(np.float32)
 
-    def _seen_on_torch(self, actions: torch.Tensor) -> torch.Tensor:
-        """``_seen`` of tensors, ``(..., act_dim)``."""
+    def _seen(self, actions: Any, xp: Any) -> Any:
+        """Last actions ``(..., act_dim)`` as the policy sees them, of those of the environment."""
         if self._discrete:
-            return actions[..., None] == torch.arange(self.act_dim, device=actions.device)
-        return (actions if self._scaling is None else self._scaling.unscaled_on_torch(actions)).clamp(-1.0, 1.0)
+            return actions[..., None] == xp.arange(self.act_dim, device=actions.device)
+        return (actions if self._scaling is None else self._scaling.unscaled(actions, xp)).clip(-1.0, 1.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -10,9 +11,9 @@ from typing import Any, cast, final
 import gymnasium
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
-from metaroll.checks import short_name
+from metaroll.checks import check_whole, short_name
 from metaroll.errors import ShapeError, unknown_name
 from metaroll.functional.gradients.tanh_mlp import tanh_mlp
 from metaroll.policies.parameters import FlatParameters, stacked_linear
@@ -22,15 +23,18 @@ from metaroll.types import EnvSpec, InOutSpec
 __all__ = [
     "MLP",
     "ContinuousMLPQFunction",
+    "Critics",
     "MLPEncoder",
     "QFunction",
     "activation_name",
     "activation_on_torch",
     "check_layers",
+    "critics_of",
     "empty_linear",
     "initialize_linear",
     "is_plain",
     "perceptron",
+    "target_of",
 ]
 
 _ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -353,3 +357,136 @@ class MLPEncoder(MLP):
 
     def reset(self, do_resets: Any = None) -> None:
         """Forget what was encoded: nothing to do here, recurrent encoders have."""
+
+
+class Critics(nn.Module):
+    """K action values ``Q_k(s, a)`` of perceptrons of one shape, computed together; or distributions of them, as atoms.
+
+    Layer l of all of them is one weight ``(K, out, in)`` and one bias ``(K, out)``, so that K critics take one product
+    of matrices per layer.
+
+    Args:
+        env_spec: Spaces; observations and actions side by side are the input. Discrete actions are none: critics say
+            the values of all of them.
+        count: Number of critics K.
+        hidden_sizes: Widths of the hidden layers.
+        hidden_nonlinearity: See ``MLP``.
+        num_atoms: Numbers that each critic says of an action in a Box, whose value is their mean; ``None``: the value.
+        init: See ``initialize_linear``; each critic draws weights of its own.
+        encoder: Makes features of observations, for all critics (an ``ObservationEncoder``); ``None``: they take
+            observations as they are.
+        generator: Source of the initial weights; ``None`` means fresh entropy.
+    """
+
+    def __init__(
+        self,
+        env_spec: EnvSpec,
+        count: int = 2,
+        hidden_sizes: Sequence[int] = (256, 256),
+        hidden_nonlinearity: str | Callable[..., Any] | None = "relu",
+        *,
+        num_atoms: int | None = None,
+        init: str = "xavier_uniform",
+        encoder: nn.Module | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        spec, count = EnvSpec.from_env(env_spec), check_whole("count", count)
+        width, outputs = _widths(spec, encoder, None if num_atoms is None else check_whole("num_atoms", num_atoms))
+        single = (
+            MLP(width, outputs or 1, hidden_sizes, hidden_nonlinearity, init=init, generator=generator)
+            for _ in range(count)
+        )
+        self._build(list(single), encoder, outputs)
+
+    @classmethod
+    def of(cls, qf: MLP, count: int, generator: torch.Generator) -> Critics:
+        """``qf`` as the first of ``count`` critics, the others with weights that are drawn anew."""
+        others = [copy.deepcopy(qf) for _ in range(count - 1)]
+        for other in others:
+            other.reinitialize(generator)
+        critics = cls.__new__(cls)
+        critics._build([qf, *others], None)
+        return critics
+
+    def _build(self, single: Sequence[MLP], encoder: nn.Module | None, num_outputs: int | None = None) -> None:
+        super().__init__()
+        self.encoder, self.num_outputs = encoder, num_outputs
+        self.count, self.input_dim = len(single), single[0].input_dim
+        self.hidden_nonlinearity = activation_name(single[0].hidden_nonlinearity)
+        layers = [cast("list[nn.Linear]", list(network.layers)) for network in single]
+        self.weights = nn.ParameterList(_stack([each[k].weight for each in layers]) for k in range(len(layers[0])))
+        self.biases = nn.ParameterList(_stack([each[k].bias for each in layers]) for k in range(len(layers[0])))
+
+    def forward(
+        self, observations: Tensor, actions: Tensor | None = None, *, fixed: bool = False, first: bool = False
+    ) -> Tensor:
+        """Values ``(K, B)`` for ``observations (B, obs_dim)`` and ``actions (B, act_dim)`` in [-1, 1].
+
+        Atoms are ``(K, B, num_atoms)``, values of all Discrete actions ``(K, B, n)``.
+
+        Args:
+            observations: Flat.
+            actions: In the policy's units; ``None`` where they are Discrete.
+            fixed: No gradient for the weights: only one for the actions (a third of a backward pass less).
+            first: Only the first critic: ``(1, B)``.
+        """
+        weights, biases = list(self.weights), list(self.biases)
+        if fixed:
+            weights, biases = [w.detach() for w in weights], [b.detach() for b in biases]
+        if first:
+            weights, biases = [w[:1] for w in weights], [b[:1] for b in biases]
+        if self.encoder is not None:
+            with torch.set_grad_enabled(torch.is_grad_enabled() and not fixed):
+                observations = self.encoder(observations)
+        x = observations if actions is None else torch.cat((observations, actions), dim=-1)
+        # One critic after the other: what belongs to one of them fits into a cache.
+        each = zip(*(p.unbind() for p in (*weights, *biases)), strict=True)
+        depth, activation = len(weights), self.hidden_nonlinearity
+        values = torch.stack([perceptron(x, layers[:depth], layers[depth:], activation) for layers in each])
+        return values[..., 0] if self.num_outputs is None else values
+
+
+def _widths(spec: EnvSpec, encoder: Any, num_atoms: int | None = None) -> tuple[int, int | None]:
+    """Numbers of inputs and outputs of a critic; ``None`` for its value alone."""
+    features = spec.obs_dim if encoder is None else int(encoder.output_dim)
+    if isinstance(spec.action_space, gymnasium.spaces.Discrete):
+        return features, spec.act_dim
+    return features + spec.act_dim, num_atoms
+
+
+def _stack(parameters: Sequence[Tensor]) -> nn.Parameter:
+    return nn.Parameter(torch.stack([parameter.detach() for parameter in parameters]))
+
+
+def critics_of(
+    qf: Any, env_spec: EnvSpec, count: int, generator: torch.Generator, num_atoms: int | None = None
+) -> Critics:
+    """What was given as ``qf`` as ``count`` critics (of ``num_atoms`` each).
+
+    Raises:
+        ShapeError: It is of another width.
+        TypeError: It is something else than ``Critics`` or a ``QFunction``.
+        ValueError: There are so many critics in it already, but another number.
+    """
+    single = _widths(env_spec, None, num_atoms)[1] is None
+    if isinstance(qf, MLP) and single:
+        qf = Critics.of(qf, count, generator)
+    if not isinstance(qf, Critics):
+        raise TypeError(f"qf must be {'a QFunction, or ' if single else ''}Critics, got {type(qf).__name__}")
+    width, outputs = _widths(env_spec, qf.encoder, num_atoms)
+    if qf.input_dim != width:
+        raise ShapeError(f"qf must be built for env_spec: {width} inputs (observation and action), got {qf.input_dim}")
+    if qf.num_outputs != outputs:
+        raise ShapeError(f"qf must say {_told(outputs)} for each row, got {_told(qf.num_outputs)}")
+    if qf.count != count:
+        raise ValueError(f"qf must hold {count} critics, got {qf.count}")
+    return qf
+
+
+def _told(num_outputs: int | None) -> str:
+    return "one value" if num_outputs is None else f"{num_outputs} numbers"
+
+
+def target_of(module: nn.Module) -> Any:
+    """A copy without gradients: a target network, equal to ``module`` now."""
+    return copy.deepcopy(module).requires_grad_(False)

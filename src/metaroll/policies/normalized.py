@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import array_api_compat.torch as torch_namespace
 import gymnasium
 import numpy as np
 import torch
@@ -201,7 +202,7 @@ class NormalizedPolicy(ActingPolicy):
         action, following, infos = self.policy.act_on_torch(obs, state, noise, deterministic)
         if self._scaling is None:
             return action, following, infos
-        return self._scaling.scaled_on_torch(action), following, {**infos, "raw_action": action}
+        return self._scaling.scaled(action, torch_namespace), following, {**infos, "raw_action": action}
 
     def with_actions_taken(self, state: PolicyState, actions: np.ndarray) -> PolicyState:
         """As ``policy``, in its units; ``actions (N, act_dim)``."""

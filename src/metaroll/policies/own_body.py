@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from metaroll.errors import ShapeError, option_name
 from metaroll.policies.parameters import part_of, tensors_of
-from metaroll.seeding import derive_seed, isolated_rng, torch_generator
+from metaroll.seeding import derive_seed, global_states, isolated_rng, torch_generator
 from metaroll.types import EnvSpec, Policy
 
 __all__ = ["OwnBody", "as_body", "called", "check_stacks", "has_own_body", "outputs_of"]
@@ -218,7 +218,7 @@ def _tried(module: nn.Module, name: str, rows: Tensor) -> Tensor:
 @torch.no_grad()
 def _draws(module: nn.Module, name: str, rows: Tensor) -> bool:
     """Whether a pass in training mode, which must work, draws from torch's global generator."""
-    before = torch.get_rng_state()
+    before = global_states()[2]
     try:
         copy.deepcopy(module).train()(rows)
     except Exception as error:
@@ -226,7 +226,7 @@ def _draws(module: nn.Module, name: str, rows: Tensor) -> bool:
             f"{_this(name)} must take rows {tuple(rows.shape)} in training mode, too, and raised "
             f"{type(error).__name__}: {error}"
         ) from error
-    return not torch.equal(torch.get_rng_state(), before)
+    return not torch.equal(global_states()[2], before)
 
 
 def _check_numbers(module: nn.Module, name: str) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from metaroll.errors import ShapeError
 from metaroll.types import Policy, PolicyInfo
@@ -20,6 +20,7 @@ __all__ = [
     "FlatParameters",
     "ParameterFreePolicy",
     "ParameterLayout",
+    "as_one_vector",
     "beside",
     "part_of",
     "stacked_linear",
@@ -127,6 +128,27 @@ def stacked_linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) ->
 def beside(values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     """Parameters ``(D,)``, or stacks ``(M, D)``, with axes of length 1: they broadcast over ``rows (M, ..., D)``."""
     return values.reshape(*values.shape[:-1], *([1] * (rows.ndim - values.ndim)), values.shape[-1])
+
+
+@torch.no_grad()
+def as_one_vector(module: nn.Module, names: Sequence[str] | None = None) -> Tensor:
+    """Make the parameters of ``module`` views of one vector ``(P,)``, which is returned, and follows them.
+
+    Optimizers that are made before lose nothing: parameters stay the same objects.
+
+    Args:
+        module: All its parameters must be of one dtype, on one device.
+        names: Those to take, in this order; ``None`` means all.
+    """
+    layout = ParameterLayout.of(module, names)
+    parameters = dict(module.named_parameters())
+    vector = torch.cat([parameters[name].detach().reshape(-1) for name in layout.names])
+    begin = 0
+    for name, shape in zip(layout.names, layout.shapes, strict=True):
+        end = begin + math.prod(shape)
+        parameters[name].data = vector[begin:end].view(shape)
+        begin = end
+    return vector
 
 
 class FlatParameters:

@@ -31,9 +31,10 @@ class ActionScaling:
         low, high = np.array(bounds[0]), np.array(bounds[1])
         bounded = np.isfinite(low) & np.isfinite(high)
         first, last = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
-        self._low, self._high = low.astype(np.float32), high.astype(np.float32)
         self.center = ((last + first) / 2).astype(np.float32)
         self.half_range = ((last - first) / 2).astype(np.float32)
+        low, high, divisor = low.astype(np.float32), high.astype(np.float32), np.maximum(self.half_range, _TINY)
+        self._arrays = (self.half_range, self.center, low, high, divisor)
         self._on_device: dict[torch.device, tuple[torch.Tensor, ...]] = {}
 
     @classmethod
@@ -54,31 +55,29 @@ class ActionScaling:
         unit = scaling is None or (set(scaling.bounds[0]), set(scaling.bounds[1])) == ({-1.0}, {1.0})
         return None if unit else scaling
 
-    def scaled(self, raw: np.ndarray) -> np.ndarray:
-        """Actions ``(..., A)`` of the environment for those of the network; fresh memory."""
-        actions = raw * self.half_range
-        actions += self.center
-        np.maximum(actions, self._low, out=actions)  # last, since rounding may lead out of the space
-        np.minimum(actions, self._high, out=actions)
-        return actions
+    def scaled(self, raw: Any, xp: Any = np) -> Any:
+        """Actions ``(..., A)`` of the environment for those of the network; fresh memory.
 
-    def scaled_on_torch(self, raw: torch.Tensor) -> torch.Tensor:
-        """``scaled`` of a tensor."""
-        half_range, center, low, high = self._parts_on(raw.device)
-        return torch.minimum(torch.maximum(raw * half_range + center, low), high)
+        Args:
+            raw: Within [-1, 1] where an entry has two bounds.
+            xp: Array namespace: ``numpy``, or that of tensors.
+        """
+        half_range, center, low, high, _ = self._parts(raw, xp)
+        actions = raw * half_range
+        actions += center
+        # Bounds come last, since rounding may lead out of the space.
+        return xp.minimum(xp.maximum(actions, low), high)
 
-    def unscaled(self, actions: np.ndarray) -> np.ndarray:
-        """Actions ``(..., A)`` of the network for those of the environment, float32."""
-        rows = np.asarray(actions, dtype=np.float32)
-        return (rows - self.center) / np.maximum(self.half_range, _TINY)
+    def unscaled(self, actions: Any, xp: Any = np) -> Any:
+        """Actions ``(..., A)`` of the network for those of the environment; NumPy's are float32."""
+        rows = np.asarray(actions, dtype=np.float32) if xp is np else actions
+        _, center, _, _, divisor = self._parts(rows, xp)
+        return (rows - center) / divisor
 
-    def unscaled_on_torch(self, actions: torch.Tensor) -> torch.Tensor:
-        """``unscaled`` of a tensor."""
-        half_range, center, _, _ = self._parts_on(actions.device)
-        return (actions - center) / half_range.clamp(min=_TINY)
-
-    def _parts_on(self, device: torch.device) -> tuple[torch.Tensor, ...]:
-        if device not in self._on_device:
-            parts = (self.half_range, self.center, self._low, self._high)
-            self._on_device = {device: tuple(torch.as_tensor(part).to(device) for part in parts)}
-        return self._on_device[device]
+    def _parts(self, like: Any, xp: Any) -> tuple[Any, ...]:
+        """Half range, center, bounds, and what differences to the center are divided by, where ``like`` is."""
+        if xp is np:
+            return self._arrays
+        if like.device not in self._on_device:
+            self._on_device = {like.device: tuple(torch.as_tensor(part).to(like.device) for part in self._arrays)}
+        return self._on_device[like.device]

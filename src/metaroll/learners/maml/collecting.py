@@ -18,9 +18,8 @@ from metaroll.learners.maml.configs import MAMLConfig
 from metaroll.learners.maml.outer import MetaProblem, OuterState, OuterUpdate
 from metaroll.learners.maml.samples import Gathered, SampleSettings, gather
 from metaroll.learners.maml.tasks import InnerSteps, inner_steps, task_gradient, with_old
-from metaroll.learners.runner import Runner
 from metaroll.policies.normalized import NormalizedPolicy
-from metaroll.types import EnvSpec, EnvUpdate
+from metaroll.types import EnvSpec, EnvUpdate, Runner
 
 __all__ = ["Adapter", "MetaSamples", "collect"]
 

@@ -19,22 +19,19 @@ from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.functional.distributions import ActionDistribution
 from metaroll.functional.running_moments import add_rows
-from metaroll.learners.base import MetaRLAlgorithm
+from metaroll.learners.base import KNOWN_EPOCHS, MetaRLAlgorithm, Progress, TrainingTasks, horizon_of, train
 from metaroll.learners.maml.collecting import Adapter, MetaSamples, collect
 from metaroll.learners.maml.configs import InnerConfig, MAMLConfig
 from metaroll.learners.maml.outer import MetaProblem, OuterUpdate, TRPOOuter, first_state
 from metaroll.learners.maml.samples import SampleSettings
 from metaroll.learners.maml.tasks import BatchedTasks
-from metaroll.learners.runner import Runner
-from metaroll.learners.snapshots import fingerprint_of, shapes_of
-from metaroll.learners.training import KNOWN_EPOCHS, Progress, TrainingTasks, horizon_of, train
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.normalized import NormalizedPolicy
 from metaroll.policies.own_body import check_stacks, has_own_body
 from metaroll.policies.parameters import tensors_of
 from metaroll.seeding import derive_seed, fresh_seed
-from metaroll.state import Stateful, parts
-from metaroll.types import EnvSpec
+from metaroll.state import Stateful, fingerprint_of, parts, shapes_of
+from metaroll.types import EnvSpec, Runner
 
 __all__ = ["MAML"]
 
@@ -162,7 +159,7 @@ class MAML(Stateful, MetaRLAlgorithm):
     # -- training ------------------------------------------------------------------------------------------------------
 
     def train(self, runner: Runner) -> float | None:
-        """See ``metaroll.learners.training.train``; returns are those after adaptation.
+        """See ``metaroll.learners.base.train``; returns are those after adaptation.
 
         Raises:
             DivergedError: Inner steps, or the update, lead to parameters that are not finite.

@@ -13,26 +13,29 @@ import numpy as np
 import torch
 
 from metaroll.checks import check_seed
-from metaroll.config import config_of
+from metaroll.config import ConfigField, config_of
 from metaroll.data.replay.replay_buffer import ReplayBatch, ReplayBuffer
 from metaroll.data.replay.streams import named_leaves
+from metaroll.data.replay.transitions import TransitionBatch, as_replay, tensors_of
 from metaroll.data.rollouts import Rollouts
+from metaroll.data.running_episodes import RunningEpisodes
 from metaroll.errors import RunWarning, named_as, option_name, option_text
-from metaroll.learners.base import ConfigField, RLAlgorithm
+from metaroll.learners.base import Progress, RLAlgorithm, TrainingTasks, horizon_of, train
 from metaroll.learners.off_policy.configs import OffPolicyConfig, PrioritiesConfig
-from metaroll.learners.off_policy.episodes import Counts, RunningEpisodes
-from metaroll.learners.off_policy.replay import TransitionBatch, as_replay, tensors_of
 from metaroll.learners.off_policy.trainer import ReplayTrainer
-from metaroll.learners.runner import Runner
-from metaroll.learners.snapshots import fingerprint_of
-from metaroll.learners.training import Progress, TrainingTasks, horizon_of, train
 from metaroll.option_names import frames_of_ours
 from metaroll.policies.encoders import is_image
 from metaroll.seeding import derive_seed, fresh_seed
-from metaroll.state import Stateful, parts
-from metaroll.types import EnvSpec
+from metaroll.state import Stateful, fingerprint_of, parts
+from metaroll.types import EnvSpec, Runner
 
-__all__ = ["Made", "OffPolicyLearner", "require_box", "require_choices"]
+__all__ = [
+    "Counts",
+    "Made",
+    "OffPolicyLearner",
+    "require_box",
+    "require_choices",
+]
 
 C = TypeVar("C", bound=OffPolicyConfig)
 
@@ -58,6 +61,57 @@ class Made(NamedTuple):
     exploration_policy: Any = None
     trainer: ReplayTrainer | None = None
     weight_exponent: float | None = None
+
+
+class Counts(Stateful):
+    """How far a run is, and the returns of its episodes.
+
+    Attributes:
+        cycles, env_steps, gradient_steps: So far.
+        cycle: Cycles of this epoch that are over.
+        steps_before: Gradient steps before this epoch.
+    """
+
+    state_parts = parts("cycles", "env_steps", "gradient_steps", returns="_all")  # at the end of an epoch
+
+    def __init__(self) -> None:
+        self.cycles = self.cycle = self.env_steps = self.gradient_steps = self.steps_before = 0
+        self._all = (0, 0.0)  # episodes that have ended: number and sum of returns
+        self._ended: list[tuple[float, int]] = []  # of this epoch: return and length
+
+    def begin_epoch(self) -> None:
+        """Forget the episodes of the epoch before."""
+        self._ended, self.steps_before, self.cycle = [], self.gradient_steps, 0
+
+    def end_cycle(self) -> None:
+        """Count a cycle."""
+        self.cycles, self.cycle = self.cycles + 1, self.cycle + 1
+
+    def note(self, paths: Sequence[Mapping[str, Any]], complete: Sequence[bool]) -> None:
+        """Count the episodes that ended with ``paths``."""
+        for path, ends in zip(paths, complete, strict=True):
+            if ends:
+                self._ended.append((path["undiscounted_return"], path["running_length"]))
+                self._all = (self._all[0] + 1, self._all[1] + path["undiscounted_return"])
+
+    def average_return(self, smooth: bool) -> float:
+        """Average return of all episodes, or (not ``smooth``) those of the epoch; NaN without any."""
+        count, total = self._all if smooth else (len(self._ended), sum(told for told, _ in self._ended))
+        return total / count if count else math.nan
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether episodes have ended in this epoch."""
+        return bool(self._ended)
+
+    def numbers(self) -> dict[str, float]:
+        """What a log tells of the epoch."""
+        steps = self.gradient_steps - self.steps_before
+        numbers = {"gradient_steps": float(steps), "episodes": float(len(self._ended))}
+        if self._ended:
+            returns, lengths = zip(*self._ended, strict=True)
+            numbers["return"], numbers["episode_length"] = float(np.mean(returns)), float(np.mean(lengths))
+        return numbers
 
 
 class OffPolicyLearner(Stateful, RLAlgorithm, ABC, Generic[C]):
@@ -266,7 +320,7 @@ class OffPolicyLearner(Stateful, RLAlgorithm, ABC, Generic[C]):
         return self._counts.has_ended and (self.trainer is None or self._counts.steps_before > 0)
 
     def train(self, runner: Runner) -> float | None:
-        """See ``metaroll.learners.training.train``.
+        """See ``metaroll.learners.base.train``.
 
         Returns:
             What ``train_once`` gave in the last cycle.

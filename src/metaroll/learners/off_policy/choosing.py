@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from metaroll.config import described
+from metaroll.data.replay.transitions import TransitionBatch
 from metaroll.functional.gradients.actor_critic import (
     bootstrapped,
     chosen_values,
@@ -20,13 +21,13 @@ from metaroll.functional.gradients.actor_critic import (
 from metaroll.functional.gradients.perceptrons import Memory
 from metaroll.learners.off_policy.base import Made, OffPolicyLearner, require_choices
 from metaroll.learners.off_policy.configs import DQNConfig, OffPolicyConfig, ValueUpdate
-from metaroll.learners.off_policy.exploring import EpsilonGreedy
 from metaroll.learners.off_policy.nets import PolicyNet, policy_net, were_by_hand, without_autograd
-from metaroll.learners.off_policy.networks import check_policy, encoders_of, target_of
-from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.off_policy.trainer import CRITIC_LOSSES, CriticLosses, ReplayTrainer, Trained
-from metaroll.policies.exploration import EpsilonGreedyPolicy
+from metaroll.policies.acting import check_policy
+from metaroll.policies.encoders import encoders_of
+from metaroll.policies.exploration import EpsilonGreedy, EpsilonGreedyPolicy
 from metaroll.policies.greedy import GreedyQPolicy
+from metaroll.policies.networks import target_of
 from metaroll.seeding import derive_seed, torch_generator
 from metaroll.state import parts
 

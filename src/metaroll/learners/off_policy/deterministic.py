@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from metaroll.config import described, options_of
+from metaroll.data.replay.transitions import TransitionBatch
 from metaroll.functional.gradients.actor_critic import bootstrapped, smoothed_actions
 from metaroll.functional.gradients.optimizers import Adam
 from metaroll.functional.gradients.perceptrons import Memory
@@ -20,7 +21,6 @@ from metaroll.learners.off_policy.configs import (
     OffPolicyConfig,
     TD3Config,
 )
-from metaroll.learners.off_policy.exploring import BoxExploration
 from metaroll.learners.off_policy.nets import (
     CriticNets,
     PolicyNet,
@@ -29,12 +29,12 @@ from metaroll.learners.off_policy.nets import (
     were_by_hand,
     without_autograd,
 )
-from metaroll.learners.off_policy.networks import Critics, check_policy, critics_of, encoders_of, target_of
-from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.off_policy.trainer import CRITIC_LOSSES, ReplayTrainer, Trained, descend_critics
-from metaroll.policies.acting import ActingPolicy
-from metaroll.policies.deterministic import DeterministicMLPPolicy
-from metaroll.policies.exploration import GaussianNoisePolicy, OrnsteinUhlenbeckPolicy
+from metaroll.policies.acting import ActingPolicy, check_policy
+from metaroll.policies.encoders import encoders_of
+from metaroll.policies.exploration import BoxExploration, GaussianNoisePolicy, OrnsteinUhlenbeckPolicy
+from metaroll.policies.greedy import DeterministicMLPPolicy
+from metaroll.policies.networks import Critics, critics_of, target_of
 from metaroll.seeding import derive_seed, torch_generator
 from metaroll.state import parts
 from metaroll.types import EnvSpec

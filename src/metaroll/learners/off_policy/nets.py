@@ -17,11 +17,9 @@ from torch import Tensor, nn
 from metaroll.functional.gradients.backends import TORCH
 from metaroll.functional.gradients.optimizers import Adam, clipped
 from metaroll.functional.gradients.perceptrons import Memory, Perceptrons
-from metaroll.learners.off_policy.networks import Critics
-from metaroll.policies.deterministic import DeterministicMLPPolicy
 from metaroll.policies.gaussian import CategoricalMLPPolicy, TanhGaussianMLPPolicy
-from metaroll.policies.greedy import GreedyQPolicy
-from metaroll.policies.networks import MLP, check_layers
+from metaroll.policies.greedy import DeterministicMLPPolicy, GreedyQPolicy
+from metaroll.policies.networks import MLP, Critics, check_layers
 
 __all__ = ["CriticNets", "PolicyNet", "critic_nets", "policy_net", "were_by_hand", "without_autograd"]
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from metaroll.config import described
+from metaroll.data.replay.transitions import TransitionBatch
 from metaroll.functional.distributions import squashed_sample, squashed_sample_gradients
 from metaroll.functional.gradients.actor_critic import (
     bootstrapped,
@@ -22,7 +23,6 @@ from metaroll.functional.gradients.optimizers import Adam
 from metaroll.functional.gradients.perceptrons import Memory
 from metaroll.learners.off_policy.base import Made, OffPolicyLearner, require_box
 from metaroll.learners.off_policy.configs import OffPolicyConfig, SACConfig, SoftUpdate
-from metaroll.learners.off_policy.exploring import BoxExploration, Exploration
 from metaroll.learners.off_policy.nets import (
     CriticNets,
     PolicyNet,
@@ -31,11 +31,12 @@ from metaroll.learners.off_policy.nets import (
     were_by_hand,
     without_autograd,
 )
-from metaroll.learners.off_policy.networks import Critics, check_policy, critics_of, encoders_of, target_of
-from metaroll.learners.off_policy.replay import TransitionBatch
 from metaroll.learners.off_policy.trainer import CRITIC_LOSSES, CriticLosses, ReplayTrainer, Trained, descend_critics
-from metaroll.policies.acting import ActingPolicy
+from metaroll.policies.acting import ActingPolicy, check_policy
+from metaroll.policies.encoders import encoders_of
+from metaroll.policies.exploration import BoxExploration, Exploration
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
+from metaroll.policies.networks import Critics, critics_of, target_of
 from metaroll.seeding import derive_seed, torch_generator
 
 __all__ = [

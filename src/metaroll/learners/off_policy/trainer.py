@@ -11,15 +11,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from metaroll.data.replay.transitions import TransitionBatch
 from metaroll.errors import DivergedError
 from metaroll.functional.gradients.actor_critic import critics_loss, critics_loss_gradient, soft_update
 from metaroll.functional.gradients.optimizers import Adam
-from metaroll.learners.off_policy.exploring import Exploration
 from metaroll.learners.off_policy.nets import CriticNets
-from metaroll.learners.off_policy.replay import TransitionBatch
-from metaroll.learners.snapshots import shapes_of
+from metaroll.policies.exploration import Exploration
 from metaroll.seeding import torch_generator
-from metaroll.state import Stateful, parts, told
+from metaroll.state import Stateful, parts, shapes_of, told
 
 __all__ = [
     "CRITIC_LOSSES",

@@ -18,12 +18,7 @@ from metaroll.config import config_of, described
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.functional.running_moments import add_rows, no_moments
-from metaroll.learners.on_policy.configs import PPOConfig, PPOUpdate
-from metaroll.learners.on_policy.ppo_nets import AutogradNets, KernelNets, can_train
-from metaroll.learners.on_policy.ppo_trainer import PPOData, PPONets, Trainer, run_passes
-from metaroll.learners.runner import Runner
-from metaroll.learners.snapshots import fingerprint_of, shapes_of
-from metaroll.learners.training import (
+from metaroll.learners.base import (
     KNOWN_EPOCHS,
     EpochLearner,
     Progress,
@@ -32,6 +27,9 @@ from metaroll.learners.training import (
     horizon_of,
     refuse_non_finite,
 )
+from metaroll.learners.on_policy.configs import PPOConfig, PPOUpdate
+from metaroll.learners.on_policy.ppo_nets import AutogradNets, KernelNets, can_train
+from metaroll.learners.on_policy.ppo_trainer import PPOData, PPONets, Trainer, run_passes
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.policies.gru import RecurrentCritic
@@ -39,8 +37,8 @@ from metaroll.policies.networks import MLP
 from metaroll.policies.normalized import NormalizedPolicy, widened_spec
 from metaroll.processing.on_policy import OnPolicyData, collect_on_policy, domain_rows, running_returns, with_domains
 from metaroll.seeding import derive_seed, fresh_seed, torch_generator
-from metaroll.state import Stateful, parts
-from metaroll.types import EnvSpec
+from metaroll.state import Stateful, fingerprint_of, parts, shapes_of
+from metaroll.types import EnvSpec, Runner
 
 __all__ = ["PPO", "PPONormalizer"]
 

@@ -12,16 +12,14 @@ from metaroll.config import config_of
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import option_text
-from metaroll.learners.base import MetaRLAlgorithm
+from metaroll.learners.base import EpochLearner, MetaRLAlgorithm, Progress
 from metaroll.learners.on_policy.configs import RL2Config
 from metaroll.learners.on_policy.ppo import PPO
-from metaroll.learners.runner import Runner
-from metaroll.learners.snapshots import fingerprint_of
-from metaroll.learners.training import EpochLearner, Progress
 from metaroll.policies.gru import RecurrentCritic
 from metaroll.policies.trial_memory import TrialMemoryPolicy
 from metaroll.processing.trial_rows import entries_told, episode_ends, remember_trials, trial_metrics
-from metaroll.state import Stateful, parts
+from metaroll.state import Stateful, fingerprint_of, parts
+from metaroll.types import Runner
 
 __all__ = ["RL2"]
 

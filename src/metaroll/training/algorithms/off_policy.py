@@ -20,13 +20,12 @@ from metaroll.learners.off_policy.base import OffPolicyLearner
 from metaroll.learners.off_policy.choosing import DQN
 from metaroll.learners.off_policy.configs import OffPolicyConfig, PrioritiesConfig
 from metaroll.learners.off_policy.deterministic import DDPG, TD3
-from metaroll.learners.off_policy.networks import Critics, encoders_of
 from metaroll.learners.off_policy.soft import SAC
 from metaroll.policies.acting import ActingPolicy
-from metaroll.policies.deterministic import DeterministicMLPPolicy
-from metaroll.policies.encoders import holds_images
+from metaroll.policies.encoders import encoders_of, holds_images
 from metaroll.policies.gaussian import CategoricalMLPPolicy, TanhGaussianMLPPolicy
-from metaroll.policies.greedy import GreedyQPolicy
+from metaroll.policies.greedy import DeterministicMLPPolicy, GreedyQPolicy
+from metaroll.policies.networks import Critics
 from metaroll.tasks.updates import layer_with
 from metaroll.training.algorithms import building
 from metaroll.training.algorithms.algorithm import Algorithm, Values, Work

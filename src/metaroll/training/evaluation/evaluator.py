@@ -11,11 +11,11 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, final
 import numpy as np
 
 from metaroll.checks import check_seed, check_whole, plain_number
-from metaroll.config import Option, config_of, understands
+from metaroll.config import Checked, ConfigField, Option, config_of, understands
 from metaroll.configs.evaluation import EvaluationConfig, MetaEvaluationConfig
 from metaroll.data.rollouts import Rollouts
 from metaroll.errors import SnapshotError, TaskOverlapError
-from metaroll.learners.base import Checked, ConfigField, RLAlgorithm
+from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.foreign import as_algorithm
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.state import Part, Stateful, parts

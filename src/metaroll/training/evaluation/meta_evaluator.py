@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from metaroll.checks import check_whole
-from metaroll.config import config_of, understands
+from metaroll.config import Checked, ConfigField, config_of, understands
 from metaroll.configs.evaluation import MetaEvaluationConfig
 from metaroll.data.paths import TrajectoryBatch
 from metaroll.data.rollouts import Rollouts
-from metaroll.learners.base import Checked, ConfigField, MetaRLAlgorithm
+from metaroll.learners.base import MetaRLAlgorithm
 from metaroll.learners.foreign import as_algorithm
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.seeding import derive_seed, isolated_rng

@@ -1,17 +1,17 @@
-"""Pieces of rollouts as garage's paths, what is known of episodes that are cut into them, and how far a run is."""
+"""Pieces of rollouts as garage's paths, and what is known of episodes that are cut into them."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from metaroll.data.rollouts import Rollouts
-from metaroll.state import Stateful, parts
 
-__all__ = ["Counts", "RunningEpisodes"]
+__all__ = [
+    "RunningEpisodes",
+]
 
 
 class RunningEpisodes:
@@ -72,57 +72,6 @@ class RunningEpisodes:
     def load_state_dict(self, tree: Mapping[str, Any]) -> None:
         """Go on where ``state_dict`` was taken."""
         self._sums = {int(s): (int(v[0]), float(v[1]), int(v[2]), float(v[3])) for s, v in tree.items()}
-
-
-class Counts(Stateful):
-    """How far a run is, and the returns of its episodes.
-
-    Attributes:
-        cycles, env_steps, gradient_steps: So far.
-        cycle: Cycles of this epoch that are over.
-        steps_before: Gradient steps before this epoch.
-    """
-
-    state_parts = parts("cycles", "env_steps", "gradient_steps", returns="_all")  # at the end of an epoch
-
-    def __init__(self) -> None:
-        self.cycles = self.cycle = self.env_steps = self.gradient_steps = self.steps_before = 0
-        self._all = (0, 0.0)  # episodes that have ended: number and sum of returns
-        self._ended: list[tuple[float, int]] = []  # of this epoch: return and length
-
-    def begin_epoch(self) -> None:
-        """Forget the episodes of the epoch before."""
-        self._ended, self.steps_before, self.cycle = [], self.gradient_steps, 0
-
-    def end_cycle(self) -> None:
-        """Count a cycle."""
-        self.cycles, self.cycle = self.cycles + 1, self.cycle + 1
-
-    def note(self, paths: Sequence[Mapping[str, Any]], complete: Sequence[bool]) -> None:
-        """Count the episodes that ended with ``paths``."""
-        for path, ends in zip(paths, complete, strict=True):
-            if ends:
-                self._ended.append((path["undiscounted_return"], path["running_length"]))
-                self._all = (self._all[0] + 1, self._all[1] + path["undiscounted_return"])
-
-    def average_return(self, smooth: bool) -> float:
-        """Average return of all episodes, or (not ``smooth``) those of the epoch; NaN without any."""
-        count, total = self._all if smooth else (len(self._ended), sum(told for told, _ in self._ended))
-        return total / count if count else math.nan
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether episodes have ended in this epoch."""
-        return bool(self._ended)
-
-    def numbers(self) -> dict[str, float]:
-        """What a log tells of the epoch."""
-        steps = self.gradient_steps - self.steps_before
-        numbers = {"gradient_steps": float(steps), "episodes": float(len(self._ended))}
-        if self._ended:
-            returns, lengths = zip(*self._ended, strict=True)
-            numbers["return"], numbers["episode_length"] = float(np.mean(returns)), float(np.mean(lengths))
-        return numbers
 
 
 def _steps(seen: Any, rows: slice) -> Any:
