@@ -29,8 +29,17 @@ class Module:
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
-        """All nodes of the tree, which is walked once for all rules."""
-        return list(ast.walk(self.tree))
+        """All nodes of the tree, which is walked once for all rules, and the imports that a lazy door stands for."""
+        return [*ast.walk(self.tree), *self._lazy_imports()]
+
+    def _lazy_imports(self) -> Iterator[ast.ImportFrom]:
+        """Those of ``_MODULES`` (module -> names); the door of the whole package is not followed."""
+        for node in self.tree.body if self.is_init and self.folder else ():
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_MODULES":
+                package = self.name.partition(".")[0]
+                for module, names in ast.literal_eval(node.value).items():
+                    aliases = [ast.alias(name, lineno=node.lineno, col_offset=0) for name in names]
+                    yield ast.ImportFrom(f"{package}.{module}", aliases, 0, lineno=node.lineno, col_offset=0)
 
     @property
     def folder(self) -> str:

@@ -1,7 +1,7 @@
 """What is written from other source: the stubs of ``metaroll``, and the names of its families of tasks.
 
-``src/metaroll/__init__.pyi`` is what editors and type checkers read of the names that ``metaroll`` loads lazily, and
-``src/metaroll/configs/__init__.pyi`` the same of configs;
+``src/metaroll/__init__.pyi`` is what editors and type checkers read of the names that ``metaroll`` loads lazily,
+``src/metaroll/configs/__init__.pyi`` and ``src/metaroll/plugins/__init__.pyi`` the same of configs and plug-ins;
 ``src/metaroll/_agent.pyi`` has the options of each algorithm as keywords of ``metaroll.agent``, from the configs;
 ``src/metaroll/envs/lookup/family_names.py`` lists families for those who do not wait for simulators to be loaded.
 
@@ -19,6 +19,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from metaroll.config import MISSING, Config, Option, options_of
@@ -26,17 +27,26 @@ from metaroll.configs.run import RunConfig
 from metaroll.configs.table import evaluation_config, parts_of_algorithm, run_options
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES
 
-__all__ = ["AGENT", "CONFIGS", "FAMILIES", "STUB", "agent_text", "configs_text", "families_text", "stub_text"]
+__all__ = [
+    "AGENT",
+    "CONFIGS",
+    "FAMILIES",
+    "PLUGINS",
+    "STUB",
+    "agent_text",
+    "configs_text",
+    "families_text",
+    "plugins_text",
+    "stub_text",
+]
 
 PACKAGE = Path(__file__).parents[1] / "src" / "metaroll"
 STUB = PACKAGE / "__init__.pyi"
 CONFIGS = PACKAGE / "configs" / "__init__.pyi"
+PLUGINS = PACKAGE / "plugins" / "__init__.pyi"
 AGENT = PACKAGE / "_agent.pyi"
 FAMILIES = PACKAGE / "envs" / "lookup" / "family_names.py"
 
-_HEAD = '''"""The public names of metaroll, and where they are defined; written by tools/stubs.py."""
-
-'''
 _STUBS = {"agent": "_agent"}
 """Names that editors read in a stub of their own."""
 _AGENT_HEAD = '''"""The options of each algorithm as keywords of ``metaroll.agent``; written by tools/stubs.py.
@@ -69,14 +79,9 @@ def stub_text(source: str) -> str:
     Raises:
         ValueError: One of them is missing.
     """
-    table = _constant(source, "_MODULES")
+    homes = {name: _STUBS.get(name, module) for name, module in _table(source).items()}
     rooms = "".join(f"from metaroll import {room} as {room}\n" for room in _constant(source, "_ROOMS"))
-    homes = [(_STUBS.get(name, str(module)), name) for module, names in table.items() for name in names]
-    modules = sorted(dict(homes))
-    imports = [rooms, *(_import(module, [name for home, name in homes if home == module]) for module in modules)]
-    public = sorted(["__version__", *(name for _, name in homes)], key=_place)
-    listed = "".join(f'    "{name}",\n' for name in public)
-    return f"{_HEAD}{''.join(imports)}\n__version__: str\n\n__all__ = [\n{listed}]\n"
+    return _names_text("names of metaroll", homes, rooms, {"__version__": "str"})
 
 
 def configs_text(source: str) -> str:
@@ -89,11 +94,33 @@ def configs_text(source: str) -> str:
     for node in ast.parse(source).body:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("metaroll."):
             homes |= {alias.name: str(node.module) for alias in node.names}
-    modules = sorted({module.removeprefix("metaroll.") for module in homes.values()})
-    imports = [_import(module, [name for name in homes if homes[name] == f"metaroll.{module}"]) for module in modules]
-    listed = "".join(f'    "{name}",\n' for name in sorted(homes, key=_place))
-    head = '"""The public configs, and where they are defined; written by tools/stubs.py."""\n\n'
-    return f"{head}{''.join(imports)}\n__all__ = [\n{listed}]\n"
+    return _names_text("configs", {name: module.removeprefix("metaroll.") for name, module in homes.items()})
+
+
+def plugins_text(source: str) -> str:
+    """The stub of ``metaroll.plugins``.
+
+    Args:
+        source: Text of its ``__init__.py``, with ``_MODULES`` (module -> public names).
+    """
+    return _names_text("names that plug-ins are written with", _table(source))
+
+
+def _table(source: str) -> dict[str, str]:
+    """Name -> module."""
+    return {name: module for module, names in _constant(source, "_MODULES").items() for name in names}
+
+
+def _names_text(
+    what: str, homes: Mapping[str, str], rooms: str = "", own: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """A stub of names, which stand in modules (name -> module), and of what the package itself has (name -> type)."""
+    modules = sorted(set(homes.values()))
+    imports = [rooms, *(_import(module, [name for name in homes if homes[name] == module]) for module in modules)]
+    types = "".join(f"{name}: {kind}\n" for name, kind in own.items())
+    listed = "".join(f'    "{name}",\n' for name in sorted([*own, *homes], key=_place))
+    head = f'"""The public {what}, and where they are defined; written by tools/stubs.py."""'
+    return "\n".join(filter(None, (f"{head}\n", "".join(imports), types, f"__all__ = [\n{listed}]\n")))
 
 
 def agent_text(source: str) -> str:
@@ -249,6 +276,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     texts = {
         STUB: stub_text((PACKAGE / "__init__.py").read_text("utf-8")),
         CONFIGS: configs_text((PACKAGE / "configs" / "__init__.py").read_text("utf-8")),
+        PLUGINS: plugins_text((PACKAGE / "plugins" / "__init__.py").read_text("utf-8")),
         AGENT: agent_text((PACKAGE / "training" / "session" / "agent.py").read_text("utf-8")),
         FAMILIES: families_text(),
     }

@@ -33,15 +33,11 @@ __all__ = [
     "Stateful",
     "check_entries",
     "fingerprint_of",
-    "load_optimizer_tree",
-    "load_or_keep",
-    "optimizer_tree",
     "parts",
     "restored",
     "shapes_of",
     "told",
     "tree_of",
-    "weights_of",
 ]
 
 _PLAIN = (bool, int, float, str)
@@ -118,7 +114,7 @@ class Stateful:
             SnapshotError: ``tree`` does not fit; nothing was changed.
         """
         if _RESTORING.get() is None:
-            load_or_keep(type(self).__name__, self._restore_all, tree, self.state_dict())
+            _load_or_keep(type(self).__name__, self._restore_all, tree, self.state_dict())
         else:  # a part of what is being restored
             self._restore_all(tree)
 
@@ -163,10 +159,10 @@ class Stateful:
 
 
 _RESTORING: ContextVar[list[Callable[[], None]] | None] = ContextVar("restoring", default=None)
-"""``after_restore`` of all that the present ``load_or_keep`` has restored; ``None`` outside of one."""
+"""``after_restore`` of all that the present ``_load_or_keep`` has restored; ``None`` outside of one."""
 
 
-def load_or_keep(
+def _load_or_keep(
     name: str, load: Callable[[Mapping[str, Any]], None], tree: Mapping[str, Any], before: Mapping[str, Any]
 ) -> None:
     """Call ``load(tree)``; where that fails, go back to the state ``before``.
@@ -390,9 +386,9 @@ def _torch_tree(value: Any, copy: bool | None) -> Any:
     if isinstance(value, torch.Generator):
         return value.get_state()
     if isinstance(value, torch.nn.Module):
-        return weights_of(value)
+        return _weights_of(value)
     if isinstance(value, torch.optim.Optimizer):
-        return optimizer_tree(value)
+        return _optimizer_tree(value)
     if isinstance(value, Saved):
         return _saved_tree(value, copy)
     raise TypeError(f"a {type(value).__name__} cannot be saved: give it state_dict() and load_state_dict(tree)")
@@ -409,7 +405,7 @@ def _torch_restored(own: Any, tree: Any) -> Any:
     elif isinstance(own, torch.nn.Module):
         own.load_state_dict(dict(tree))
     elif isinstance(own, torch.optim.Optimizer):
-        load_optimizer_tree(own, tree)
+        _load_optimizer_tree(own, tree)
     elif isinstance(own, Saved):
         return _saved_restored(own, tree)
     else:
@@ -417,12 +413,12 @@ def _torch_restored(own: Any, tree: Any) -> Any:
     return own
 
 
-def weights_of(module: Any) -> dict[str, Any]:
+def _weights_of(module: Any) -> dict[str, Any]:
     """Copies of all weights and buffers of a ``torch.nn.Module``, by name."""
     return {name: value.detach().clone() for name, value in module.state_dict().items()}
 
 
-def optimizer_tree(optimizer: Any) -> dict[str, Any]:
+def _optimizer_tree(optimizer: Any) -> dict[str, Any]:
     """State of a ``torch.optim.Optimizer`` as nested dicts of tensors and numbers, with texts as keys."""
     state = optimizer.state_dict()
     groups = [{k: v for k, v in group.items() if k != "params"} for group in state["param_groups"]]
@@ -440,8 +436,8 @@ def _saved_value(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def load_optimizer_tree(optimizer: Any, tree: Mapping[str, Any]) -> None:
-    """Restore ``optimizer_tree``, bitwise identical; ``ValueError`` or ``KeyError`` if it does not fit."""
+def _load_optimizer_tree(optimizer: Any, tree: Mapping[str, Any]) -> None:
+    """Restore ``_optimizer_tree``, bitwise identical; ``ValueError`` or ``KeyError`` if it does not fit."""
     current = optimizer.state_dict()
     saved_groups, own_groups = tree["groups"], current["param_groups"]
     if len(saved_groups) != len(own_groups):

@@ -46,10 +46,24 @@ def test_importing_metaroll_loads_nothing_heavy() -> None:
     assert not loaded_by("import metaroll") & HEAVY
 
 
-@pytest.mark.parametrize("command", ["--help", "train --help", "train sac --help", "list"])
+@pytest.mark.parametrize(
+    "command", ["--help", "list", *(f"train{algo} --help" for algo in ("", " sac", " snes", " pgpe", " es"))]
+)
 def test_help_and_lists_wait_for_no_learner_and_no_simulator(command: str, tmp_path: Path) -> None:
     code = f"from metaroll.cli.main import main\nassert main({command.split()!r}) == 0"
     assert not loaded_by(code, tmp_path) & {"torch", "mujoco"}
+
+
+def test_a_search_of_somebody_waits_for_no_torch(tmp_path: Path) -> None:
+    names = "Config, Positive, Search, SearchState, Whole, checked_mean, normal_rows, shaped"
+    loaded = loaded_by(f"import metaroll.contrib.snes\nfrom metaroll.plugins import {names}", tmp_path)
+    assert not loaded & {"torch", "gymnasium", "mujoco"}
+
+
+@pytest.mark.parametrize("name", metaroll.plugins.__all__)
+def test_every_name_of_plugins_exists(name: str) -> None:
+    assert getattr(metaroll.plugins, name) is not None
+    assert name in dir(metaroll.plugins)
 
 
 def test_importing_every_module_and_every_name_opens_no_door() -> None:

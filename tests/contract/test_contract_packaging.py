@@ -42,7 +42,12 @@ def test_wheel_holds_every_module_the_types_and_the_license(wheel: zipfile.ZipFi
     shipped = set(wheel.namelist())
     sources = {f"metaroll/{p.relative_to(ROOT / 'src' / 'metaroll')}" for p in (ROOT / "src").rglob("*.py")}
     assert sources <= shipped
-    assert {"metaroll/py.typed", "metaroll/__init__.pyi", "metaroll/_agent.pyi"} <= shipped
+    assert {
+        "metaroll/py.typed",
+        "metaroll/__init__.pyi",
+        "metaroll/_agent.pyi",
+        "metaroll/plugins/__init__.pyi",
+    } <= shipped
     assert any(name.endswith("licenses/LICENSE") for name in shipped)
     assert {name.split("/")[0] for name in shipped} == {"metaroll", f"metaroll-{metaroll.__version__}.dist-info"}
 

@@ -50,6 +50,7 @@ REVEALED = {
     "metaroll.check_task_env('point-robot').failed": "list[str]",
     "metaroll.MW_TASKS_PER_ENV": "50",
     "metaroll.__version__": "str",
+    "metaroll.plugins.MLP": "type[MLP]",
     "metaroll.testing.check_policy": "contexts: Sequence",
 }
 MISTAKES = {
@@ -59,6 +60,7 @@ MISTAKES = {
     "metaroll.LocalRunner(run_directory='run')": '"run_directory"',
     "metaroll.RolloutPlan(sead=1)": '"sead"',
     "metaroll.configs.SACConfig(gradient_stepz=3)": '"gradient_stepz"',
+    "metaroll.plugins.serach_row": '"serach_row"',
     "metaroll.PERAL": '"PERAL"',
 }
 
@@ -92,7 +94,7 @@ def test_new_names_of_the_table_are_picked_up(stubs):
         stubs.stub_text("_HOME = {}")
 
 
-@pytest.mark.parametrize("name", ["STUB", "AGENT", "CONFIGS"])
+@pytest.mark.parametrize("name", ["STUB", "AGENT", "CONFIGS", "PLUGINS"])
 def test_an_old_stub_is_refused(stubs, tmp_path, monkeypatch, capsys, name):
     monkeypatch.setattr(stubs, name, tmp_path / "stub.pyi")
     assert stubs.main(["--check"]) == 1

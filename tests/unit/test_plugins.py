@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,10 @@ def declare(
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.2\n", "utf-8")
     (info / "entry_points.txt").write_text(f"[{group}]\n{name} = {target}\n", "utf-8")
     own_code.declared.cache_clear()
+
+
+def test_the_page_has_all_names() -> None:
+    assert {*metaroll.plugins.__all__} <= {*re.findall(r"\w+", PAGE)}
 
 
 def weights(agent: Any) -> np.ndarray:
@@ -270,6 +275,8 @@ def test_a_run_of_somebody_else_imports_nothing(folder: Path, monkeypatch: pytes
     del sys.modules["half_file"]
     with pytest.raises(UntrustedRunError, match=r"its algorithm 'half_file:HALF' executes the module 'half_file' \(.*"):
         metaroll.load(run)
+    with pytest.raises(UntrustedRunError, match="executes the module 'half_file'"):
+        metaroll.load(run, "Pendulum-v1")
     assert main(["resume", run]) != 0 and main(["evaluate", run]) != 0
     assert "half_file" not in sys.modules
     assert to_plain(metaroll.load(run, trust=True).config)["algo"] == "half_file:HALF"

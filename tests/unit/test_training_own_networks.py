@@ -161,6 +161,8 @@ def test_a_network_of_somebody_elses_run_is_not_imported_unasked(monkeypatch: py
     monkeypatch.setenv("XDG_CONFIG_HOME", str(Path("elsewhere").resolve()))
     with pytest.raises(UntrustedRunError, match="its policy 'mynet:Normed' executes the module 'mynet'"):
         metaroll.load("runs/sac-Pendulum-v1-1")
+    with pytest.raises(UntrustedRunError, match="its policy 'mynet:Normed' executes the module 'mynet'"):
+        metaroll.load("runs/sac-Pendulum-v1-1", "Pendulum-v1")
     metaroll.load("runs/sac-Pendulum-v1-1", trust=True)
 
 

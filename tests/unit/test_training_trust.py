@@ -133,6 +133,12 @@ def test_load_says_what_it_would_import_and_takes_trust(foreign, tmp_path):
     assert executed(tmp_path) == [MODULE]
 
 
+def test_an_environment_that_is_given_needs_no_trust(foreign, tmp_path):
+    agent = metaroll.load(foreign, f"{MODULE}:make")
+    agent.learn(epochs=1, progress=False)
+    assert executed(tmp_path) == [MODULE]
+
+
 def test_a_cluster_that_somebody_else_names_is_not_connected_to(tmp_path, monkeypatch, code):
     folder = tmp_path / "runs" / "named"
     metaroll.agent("hill-climbing", "CartPole-v1", run_dir=folder, epochs=1, max_path_length=5).learn(progress=False)
@@ -141,6 +147,8 @@ def test_a_cluster_that_somebody_else_names_is_not_connected_to(tmp_path, monkey
     change(folder, run={**config["run"], "transport": "ray", "ray_address": "203.0.113.1:6379"})
     with pytest.raises(UntrustedRunError, match=r"203\.0\.113\.1:6379"):
         metaroll.load(folder)
+    with pytest.raises(UntrustedRunError, match=r"203\.0\.113\.1:6379"):
+        metaroll.load(folder, "CartPole-v1")
     assert main(["evaluate", str(folder), "--engine", "serial", "--episodes", "1", "--quiet"]) == 0
 
 

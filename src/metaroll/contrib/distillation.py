@@ -24,7 +24,6 @@ from metaroll.plugins import (
     DomainRanges,
     EpochLearner,
     Evaluated,
-    Moments,
     NewData,
     Policy,
     Positive,
@@ -33,6 +32,7 @@ from metaroll.plugins import (
     Runner,
     ScaledActions,
     SnapshotError,
+    Stateful,
     TrainedRun,
     TrainingTasks,
     TrainTasks,
@@ -51,20 +51,17 @@ from metaroll.plugins import (
     fresh_seed,
     horizon_of,
     label_actions,
-    load_optimizer_tree,
-    load_or_keep,
     make_policy,
     network_generator,
-    optimizer_tree,
     option_name,
     option_text,
     pad_rollouts,
+    parts,
     parts_of,
     refuse_non_finite,
     rollout_groups,
     shapes_of,
     training_tasks,
-    weights_of,
     widened_spec,
 )
 
@@ -119,7 +116,7 @@ class TaughtDomains(TrainTasks, DomainRanges):
     ] = "teacher"
 
 
-class Distillation(EpochLearner):
+class Distillation(Stateful, EpochLearner):
     """Trains a policy to do, from observations alone, what a privileged teacher does, which observes domain parameters.
 
     A student with memory can find out from the last steps what the teacher observes (rapid motor adaptation, Kumar et
@@ -140,6 +137,17 @@ class Distillation(EpochLearner):
         device: Where the student lives; ``None`` means the CPU.
         options: Settings by name, in place of those of ``config``.
     """
+
+    state_parts = parts(
+        student="_policy",
+        teacher="_taught",
+        optimizer="_optimizer",
+        moments="_moments",
+        variations="_tasks",
+        batches="_generator",
+        counters=parts("seed", epochs="_num_epochs"),
+    )
+    buffer_parts = "_memory"
 
     def __init__(
         self,
@@ -162,6 +170,7 @@ class Distillation(EpochLearner):
         self._tasks = TrainingTasks(task_sampler, derive_seed("distillation tasks", self.seed))
 
         self.teacher = _checked_teacher(teacher, self.env_spec)
+        self._taught = self.teacher if isinstance(self.teacher, nn.Module) else {}
         self._device = torch.device("cpu" if device is None else device)
         self._policy = (
             student if isinstance(student, NormalizedPolicy) else NormalizedPolicy(student, True, config.scale_actions)
@@ -228,44 +237,6 @@ class Distillation(EpochLearner):
         }
         settings = [*sizes.items(), c.teacher_epochs, c.learning_rate, c.max_grad_norm, c.tasks_per_epoch]
         return fingerprint_of(self, *kinds, *map(repr, settings))
-
-    def state_dict(self) -> dict[str, Any]:
-        """Weights of the student and of the teacher, optimizer, moments, generators and counters."""
-        return {
-            "student": weights_of(self._policy),
-            "teacher": weights_of(self.teacher) if isinstance(self.teacher, nn.Module) else {},
-            "optimizer": optimizer_tree(self._optimizer),
-            "moments": self._moments.to_dict(),
-            "variations": self._tasks.state_dict(),
-            "batches": self._generator.bit_generator.state,
-            "counters": {"seed": self.seed, "epochs": self._num_epochs},
-        }
-
-    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Restore ``state_dict``, bitwise identical; the teacher, too, if it is a torch module.
-
-        Raises:
-            SnapshotError: ``tree`` does not fit; nothing was changed.
-        """
-        load_or_keep(type(self).__name__, self._load, tree, self.state_dict())
-
-    def _load(self, tree: Mapping[str, Any]) -> None:
-        self._policy.load_state_dict(tree["student"])
-        if isinstance(self.teacher, nn.Module) and tree["teacher"]:
-            self.teacher.load_state_dict(tree["teacher"])
-        load_optimizer_tree(self._optimizer, tree["optimizer"])
-        self._moments = Moments.from_dict(tree["moments"], self._policy.input_dim)
-        self._tasks.load_state_dict(tree["variations"])
-        self._generator.bit_generator.state = tree["batches"]
-        self.seed, self._num_epochs = int(tree["counters"]["seed"]), int(tree["counters"]["epochs"])
-
-    def buffers_state_dict(self, copy: bool = True) -> dict[str, Any]:
-        """The labeled rollouts."""
-        return self._memory.state_dict()
-
-    def load_buffers_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Restore ``buffers_state_dict``."""
-        self._memory.load_state_dict(tree)
 
     # -- helpers -------------------------------------------------------------------------------------------------------
 
@@ -379,8 +350,8 @@ class LabeledRollouts:
             setattr(self, name, joined[cut:].copy())
         self.bounds = np.concatenate([[0], ends[ends > cut] - cut])
 
-    def state_dict(self) -> dict[str, Any]:
-        """All arrays."""
+    def state_dict(self, copy: bool = True) -> dict[str, Any]:
+        """All arrays; there is no need of a ``copy``, since they are replaced, never changed."""
         return {name: getattr(self, name) for name in (*_COLUMNS, "bounds")}
 
     def load_state_dict(self, tree: Mapping[str, Any]) -> None:

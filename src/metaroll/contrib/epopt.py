@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -26,16 +26,17 @@ from metaroll.plugins import (
     Rollouts,
     Runner,
     Share,
+    Stateful,
     Values,
     Was,
     Whole,
     Work,
-    check_entries,
     config_of,
     fingerprint_of,
     full_set_metrics,
     get_algorithm,
     option_text,
+    parts,
     parts_of,
     worst_indices,
 )
@@ -55,7 +56,7 @@ class EPOptConfig(Config):
     return_discount: Annotated[Share, "Discount of the returns by which rollouts are compared, in [0, 1]."] = 1.0
 
 
-class EPOpt(EpochLearner):
+class EPOpt(Stateful, EpochLearner):
     """Maximizes the mean of the worst epsilon-fraction of returns, their conditional value at risk, with PPO.
 
     Rajeswaran et al. 2017, arXiv:1610.01283. Every epoch collects ``rollouts_per_epoch``
@@ -95,6 +96,8 @@ class EPOpt(EpochLearner):
         evaluate_every: Evaluate after every so many epochs; 0 means never.
         test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
     """
+
+    state_parts = parts("learner", epochs="_num_epochs")
 
     def __init__(self, learner: PPO, config: EPOptConfig | None = None, **options: Any) -> None:
         if not isinstance(learner, PPO):
@@ -158,17 +161,6 @@ class EPOpt(EpochLearner):
     def arithmetic(self) -> int:
         """That of the learner."""
         return self.learner.arithmetic
-
-    def state_dict(self) -> dict[str, Any]:
-        """State of the learner, and the number of updates."""
-        return {"learner": self.learner.state_dict(), "epochs": self._num_epochs}
-
-    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Restore ``state_dict``, bitwise identical."""
-        check_entries("EPOpt", tree, ("learner", "epochs"))
-        num_epochs = int(tree["epochs"])
-        self.learner.load_state_dict(tree["learner"])  # all of it, or nothing
-        self._num_epochs = num_epochs
 
 
 def _as_ppo(values: Values) -> Values:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from scipy.stats import rankdata
 
 __all__ = ["SHAPINGS", "Shaping", "centered_ranks", "shaped", "standardized", "utilities"]
 
@@ -54,6 +53,8 @@ def shaped(fitness: np.ndarray, shaping: Shaping) -> np.ndarray:
 
 
 def _ranks(fitness: np.ndarray) -> np.ndarray:
+    from scipy.stats import rankdata  # loads slowly, and names of searches pass this module
+
     return rankdata(_nan_last(fitness), method="average")
 
 

@@ -165,7 +165,7 @@ def load(
             raise ValueError(f"{folder} holds an agent with {kind}, got policy {name!r}: load it without policy")
     if latest(folder) is None:
         raise SnapshotError(f"{folder} holds no snapshot: its run ended before the first, or kept none; learn anew")
-    return Agent._of_run(config, folder, from_epoch, trust or env is not None)
+    return Agent._of_run(config, folder, from_epoch, trust, env is not None)
 
 
 @final
@@ -219,9 +219,10 @@ class Agent(Actor):
 
     @classmethod
     def _of_run(
-        cls, config: Mapping[str, Any], folder: Path, from_epoch: int | str | None = None, trust: bool = False
+        cls, config: Mapping[str, Any], folder: Path, from_epoch: int | str | None, trust: bool, env_given: bool
     ) -> Agent:
-        with sessions.restored_run(config, folder, from_epoch, trust) as (checked, experiment, epoch):
+        run = sessions.restored_run(config, folder, from_epoch, trust, env_given=env_given)
+        with run as (checked, experiment, epoch):
             loaded = cls(checked, experiment, {}, folder, owned=False)
             loaded._trust = trust
             loaded._from_epoch = None if from_epoch is None else epoch

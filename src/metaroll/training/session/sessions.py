@@ -285,13 +285,14 @@ def restored_run(
     from_epoch: int | str | None = None,
     trust: bool = False,
     env: EnvSource | None = None,
+    env_given: bool = False,
 ) -> Iterator[tuple[dict[str, Any], experiments.Experiment, int]]:
     """The checked configuration, the experiment as a snapshot in ``folder`` has it, and its number of epochs.
 
-    The run perhaps is training still, and then replaces its snapshot (the best one, too) by a newer one. ``trust`` is
-    that of ``check_run``, ``env`` that of ``start``.
+    The run perhaps is training still, and then replaces its snapshot (the best one, too) by a newer one. ``trust`` and
+    ``env_given`` are those of ``check_run``, ``env`` that of ``start``.
     """
-    checked, env = _checked(config, folder, from_epoch, trust, env)
+    checked, env = _checked(config, folder, from_epoch, trust, env, env_given)
     with blame_input():
         experiment = experiments.build(checked, env=env)
     with contextlib.closing(experiment.runner), experiments.torch_threads(checked["run"]["torch_threads"]):
@@ -323,14 +324,19 @@ def _goes_on(config: Mapping[str, Any], folder: Path) -> bool:
 
 
 def _checked(
-    config: Mapping[str, Any], folder: Path, from_epoch: int | str | None, trust: bool, env: EnvSource | None
+    config: Mapping[str, Any],
+    folder: Path,
+    from_epoch: int | str | None,
+    trust: bool,
+    env: EnvSource | None,
+    env_given: bool = False,
 ) -> tuple[dict[str, Any], EnvSource]:
     """The configuration in ``folder``, checked value by value, and its environment (``env``, where that is known).
 
-    First of all it is checked whether the environment may be imported.
+    First of all it is checked whether what it names may be imported.
     """
     with blame_input():
-        check_run(config, folder, trust, from_epoch)
+        check_run(config, folder, trust, from_epoch, env_given or env is not None)
         written = run_folder.read_config(folder)
         network = config["algorithm"].get("policy")
         for name, entry in ((config["algo"], run_folder.PLUGIN), (network, run_folder.NETWORK)):

@@ -25,7 +25,11 @@ __all__ = ["check_group", "check_run"]
 
 
 def check_run(
-    config: Mapping[str, Any], folder: Path, trust: bool = False, from_epoch: int | str | None = None
+    config: Mapping[str, Any],
+    folder: Path,
+    trust: bool = False,
+    from_epoch: int | str | None = None,
+    env_given: bool = False,
 ) -> None:
     """Error unless the run may be rebuilt: nothing has been imported for it yet.
 
@@ -35,6 +39,7 @@ def check_run(
         trust: Import the modules that it names, and connect to its cluster, though this installation has not made the
             run.
         from_epoch: The snapshot that is wanted; ``None`` means the newest.
+        env_given: The user has given the environment (nothing else), which needs no trust then.
 
     Raises:
         SnapshotError: A file is damaged, or the configuration is for another environment than the snapshot.
@@ -47,7 +52,7 @@ def check_run(
             names = [name for name in ("algo", "env") if name in saved]
             check_same_run({name: config[name] for name in names}, saved, folder)
     written = read_config(folder)
-    _check(config, written, folder, trust)
+    _check(config, written, folder, trust, env_given)
 
 
 def check_group(
@@ -68,7 +73,9 @@ def check_group(
     _check(config, config if written is None else written, folder, trust)
 
 
-def _check(config: Mapping[str, Any], written: Mapping[str, Any], folder: Path, trust: bool) -> None:
+def _check(
+    config: Mapping[str, Any], written: Mapping[str, Any], folder: Path, trust: bool, env_given: bool = False
+) -> None:
     # What the user has said now (--engine, --ray-address) needs no trust, and the signature is that of the file.
     own = is_own(written)
     env = config["env"]
@@ -82,7 +89,7 @@ def _check(config: Mapping[str, Any], written: Mapping[str, Any], folder: Path, 
     forbid(folder)
     for what, name, module, files in found:
         if module is not None:
-            _check_module(what, name, module, files, folder, own or trust, own)
+            _check_module(what, name, module, files, folder, own or trust or (env_given and what == "environment"), own)
     address = address_of(config)
     if address is not None and address == address_of(written) and not (own or trust):
         raise UntrustedRunError(
