@@ -308,7 +308,7 @@ def restored(own: Any, tree: Any) -> Any:
     if own is None:
         return None
     if isinstance(own, _PLAIN):
-        return type(own)(tree)
+        return _plain(own, tree)
     if isinstance(own, np.ndarray):
         return _checked_shape(np.array(tree, dtype=own.dtype), own)
     if isinstance(own, np.random.Generator):
@@ -318,6 +318,19 @@ def restored(own: Any, tree: Any) -> Any:
         return _saved_restored(own, tree)
     entries = _entries(own)
     return _torch_restored(own, tree) if entries is None else _container(own, entries, tree)
+
+
+def _plain(own: bool | int | float | str, tree: Any) -> bool | int | float | str:
+    """``tree`` as the type of ``own``: numbers that lose nothing by it, and the same type otherwise."""
+    kind = type(own)
+    value = tree.item() if isinstance(tree, np.generic | np.ndarray) and tree.ndim == 0 else tree
+    if isinstance(value, bool | str) or kind in (bool, str):
+        fits = isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
+    else:
+        fits = isinstance(value, int | float) and (kind is float or value == int(value))
+    if not fits:
+        raise TypeError(f"must be of type {kind.__name__}, got {value!r}")
+    return kind(value)
 
 
 def _is_plain_sequence(value: Any) -> bool:

@@ -210,3 +210,30 @@ def test_what_cannot_be_saved_is_refused() -> None:
 
     with pytest.raises(TypeError, match="a object cannot be saved: give it state_dict"):
         Odd().state_dict()
+
+
+@pytest.mark.parametrize(("own", "saved"), [(3, 3.5), (3, "3"), (3, True), (0.5, "0.5"), (True, 1), ("a", 1)])
+def test_a_plain_value_of_another_kind_does_not_fit(own: Any, saved: Any) -> None:
+    class Holder(Stateful):
+        state_parts = parts("value")
+
+        def __init__(self) -> None:
+            self.value = own
+
+    holder = Holder()
+    with pytest.raises(SnapshotError, match="value"):
+        holder.load_state_dict({"value": saved})
+    assert holder.value == own
+
+
+def test_a_number_that_loses_nothing_fits() -> None:
+    class Holder(Stateful):
+        state_parts = parts("count", "rate")
+
+        def __init__(self) -> None:
+            self.count, self.rate = 1, 0.5
+
+    holder = Holder()
+    holder.load_state_dict({"count": np.int64(4), "rate": 2})
+
+    assert (holder.count, holder.rate, type(holder.rate)) == (4, 2.0, float)
