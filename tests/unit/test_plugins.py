@@ -206,7 +206,7 @@ class RandomSteps(Config, Search[SearchState]):
     def spread(self, state):
         return self.reach
 
-    def _learned(self, state, candidates, fitness):
+    def learned(self, state, candidates, fitness):
         import dataclasses
 
         return dataclasses.replace(state, mean=candidates[np.nanargmax(fitness)])
