@@ -100,7 +100,7 @@ class Climber(Search[ClimberState]):
     def ask(self, state: ClimberState, generator: np.random.Generator) -> np.ndarray:
         return state.mean + state.width * generator.standard_normal((self.population, len(state.mean)))
 
-    def _learned(self, state: ClimberState, candidates: np.ndarray, fitness: np.ndarray) -> ClimberState:
+    def learned(self, state: ClimberState, candidates: np.ndarray, fitness: np.ndarray) -> ClimberState:
         first = best_first(fitness)[0]
         return replace(state, mean=candidates[first].copy(), width=0.9 * state.width)
 
@@ -125,7 +125,7 @@ class WidthOutsideTheState(Climber):
 
 
 class ShrinksInPlace(Climber):
-    def _learned(self, state: ClimberState, candidates: np.ndarray, fitness: np.ndarray) -> ClimberState:
+    def learned(self, state: ClimberState, candidates: np.ndarray, fitness: np.ndarray) -> ClimberState:
         state.mean[:] = candidates[best_first(fitness)[0]]
         return replace(state, mean=state.mean.copy())
 
@@ -141,7 +141,7 @@ class SortsInPlace(Climber):
 class KeepsRows(Climber):
     """Its mean is a view of the candidates."""
 
-    def _learned(self, state: ClimberState, candidates: np.ndarray, fitness: np.ndarray) -> ClimberState:
+    def learned(self, state: ClimberState, candidates: np.ndarray, fitness: np.ndarray) -> ClimberState:
         return replace(state, mean=candidates[best_first(fitness)[0]], width=0.9 * state.width)
 
 
@@ -177,17 +177,17 @@ class Rounds(Climber):
         begun = super().start(mean)
         return RoundedState(mean=begun.mean, best=begun.best)
 
-    def _learned(self, state: Any, candidates: np.ndarray, fitness: np.ndarray) -> Any:
-        return replace(super()._learned(state, candidates, fitness), scale=state.scale * 0.7)
+    def learned(self, state: Any, candidates: np.ndarray, fitness: np.ndarray) -> Any:
+        return replace(super().learned(state, candidates, fitness), scale=state.scale * 0.7)
 
 
 class Minimizes(Climber):
-    def _learned(self, state: ClimberState, candidates: np.ndarray, fitness: np.ndarray) -> ClimberState:
-        return super()._learned(state, candidates, -fitness)
+    def learned(self, state: ClimberState, candidates: np.ndarray, fitness: np.ndarray) -> ClimberState:
+        return super().learned(state, candidates, -fitness)
 
 
 class NaNFirst(Climber):
-    def _learned(self, state: ClimberState, candidates: np.ndarray, fitness: np.ndarray) -> ClimberState:
+    def learned(self, state: ClimberState, candidates: np.ndarray, fitness: np.ndarray) -> ClimberState:
         weights = fitness - fitness.min()
         return replace(state, mean=weights @ candidates / weights.sum(), width=0.9 * state.width)
 
@@ -207,8 +207,8 @@ class ArraysOnly(Climber):
 
 
 class ForgetsTheBest(Climber):
-    def _learned(self, state: ClimberState, candidates: np.ndarray, fitness: np.ndarray) -> ClimberState:
-        return replace(super()._learned(state, candidates, fitness), best=candidates[-1].copy())
+    def learned(self, state: ClimberState, candidates: np.ndarray, fitness: np.ndarray) -> ClimberState:
+        return replace(super().learned(state, candidates, fitness), best=candidates[-1].copy())
 
 
 class SinglePrecision(Climber):

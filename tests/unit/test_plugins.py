@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import json
 import re
@@ -19,13 +20,21 @@ from metaroll import own_code
 from metaroll.cli.doctor import plugins_check
 from metaroll.cli.main import main
 from metaroll.errors import UnknownNameError, UntrustedRunError
+from metaroll.testing import check_search
 from metaroll.training.algorithms import others
 from metaroll.training.algorithms.registry import algorithm_names
 from metaroll.training.store.files import to_plain
 
-PAGE = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text("utf-8")
-PLUGIN = PAGE.split("```python\n")[1].split("```")[0].replace("1000", "40") + "NOTHING = 3\n"
-"""The example of the page, which begins to learn sooner."""
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "plugins.md").read_text("utf-8")
+FILES = dict(
+    re.findall(
+        r"```python\n(?=# (\w+)\.py\n)(.*?)```", PAGE + (DOCS / "evolution.md").read_text("utf-8"), flags=re.DOTALL
+    )
+)
+"""Blocks of the pages that are files, by the name in their first line."""
+PLUGIN = FILES["half"].replace("1000", "40") + "NOTHING = 3\n"
+"""The first of them, which begins to learn sooner."""
 SMALL = {"num_episodes": 1, "cycles_per_epoch": 2, "gradient_steps": 20, "batch_size": 16, "hidden_sizes": (16,)}
 
 
@@ -33,12 +42,15 @@ SMALL = {"num_episodes": 1, "cycles_per_epoch": 2, "gradient_steps": 20, "batch_
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, which is on the path, with a file of an algorithm."""
     (tmp_path / "half_file.py").write_text(PLUGIN, "utf-8")
+    for name, code in FILES.items():
+        (tmp_path / f"{name}.py").write_text(code, "utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
     monkeypatch.delitem(sys.modules, "half_file", raising=False)
     yield tmp_path
-    sys.modules.pop("half_file", None)
+    for name in ("half_file", *FILES):
+        sys.modules.pop(name, None)
     own_code.declared.cache_clear()
 
 
@@ -55,6 +67,29 @@ def declare(
 
 def test_the_page_has_all_names() -> None:
     assert {*metaroll.plugins.__all__} <= {*re.findall(r"\w+", PAGE)}
+
+
+def test_files_of_the_pages_use_public_names_alone() -> None:
+    assert {*FILES} == {"half", "reinforce", "random_steps"}
+    for code in FILES.values():
+        modules = {node.module for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ImportFrom)}
+        ours = {module for module in modules if module.startswith("metaroll")}
+        assert ours <= {"metaroll", "metaroll.configs", "metaroll.plugins"}
+
+
+def test_the_whole_algorithm_of_the_page_is_one(folder: Path) -> None:
+    (use,) = (each for each in PAGE.split("```")[1::2] if "check_learner(lambda" in each)
+    exec(compile(use.removeprefix("python\n"), "plugins.md", "exec"), {"__name__": "page"})
+    small = {"steps_per_epoch": 40, "max_steps": 20, "hidden_sizes": (8,), "num_test_tasks": 2, "num_episodes": 1}
+    for env, given in (("CartPole-v1", {"randomize_param": ("length=0.3:0.7",)}), ("point-robot", {})):
+        agent = metaroll.agent("reinforce:REINFORCE", env, **small, **given).learn(epochs=1, progress=False)
+        assert len(agent.evaluate().returns) == 2
+
+
+def test_the_search_of_the_page_keeps_the_promises_of_one(folder: Path) -> None:
+    from random_steps import RandomSteps  # type: ignore[import-not-found]
+
+    check_search(RandomSteps)
 
 
 def weights(agent: Any) -> np.ndarray:
@@ -163,6 +198,12 @@ def test_entry_points_are_listed_without_an_import(folder: Path, capsys: pytest.
             "BAD = dataclasses.replace(HALF, filled=('n_step', 'no_field'))",
             "filled must name fields of its configs, got no_field",
         ),
+        (
+            "half",
+            "half_file:BAD",
+            "BAD = dataclasses.replace(HALF, configs=(HalfConfig,))",
+            "must have the field num_test_tasks, got none: metaroll.plugins.Domains has it",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_plugin_is_said_of_it_alone(
@@ -178,45 +219,16 @@ def test_what_is_wrong_with_a_plugin_is_said_of_it_alone(
     assert metaroll.agent("ppo", "CartPole-v1").config["algo"] == "ppo"
 
 
-SEARCH = """
-from dataclasses import dataclass
-from typing import Annotated
-
-import numpy as np
-
-from metaroll.plugins import Config, Positive, Search, SearchState, Whole
-
-
-@dataclass(frozen=True, kw_only=True)
-class RandomSteps(Config, Search[SearchState]):
-    \"\"\"Goes to the best of some steps at random.\"\"\"
-
-    walkers: Annotated[Whole, "Candidates of a generation."] = 3
-    reach: Annotated[Positive, "How far they go."] = 0.1
-
-    def start(self, mean):
-        return SearchState(mean=np.array(mean, dtype=float), best=np.array(mean, dtype=float))
-
-    def num_candidates(self, state):
-        return self.walkers
-
-    def ask(self, state, generator):
-        return state.mean + self.reach * generator.standard_normal((self.walkers, len(state.mean)))
-
-    def spread(self, state):
-        return self.reach
-
-    def _learned(self, state, candidates, fitness):
-        import dataclasses
-
-        return dataclasses.replace(state, mean=candidates[np.nanargmax(fitness)])
-
+SEARCH = (
+    FILES["random_steps"]
+    + """
 
 def make_env():
     import gymnasium
 
     return gymnasium.make("CartPole-v1", max_episode_steps=20)
 """
+)
 
 
 def test_a_search_is_an_algorithm(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

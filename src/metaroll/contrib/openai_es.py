@@ -63,7 +63,7 @@ class OpenAIES(OpenAIESConfig, Search[GradientState]):
         """See ``Search.spread``."""
         return self.sigma
 
-    def _learned(self, state: GradientState, candidates: np.ndarray, fitness: np.ndarray) -> GradientState:
+    def learned(self, state: GradientState, candidates: np.ndarray, fitness: np.ndarray) -> GradientState:
         normal = (candidates - state.mean) / self.sigma
         gradient = shaped(fitness, self.shaping) @ normal / (len(fitness) * self.sigma)
         return ascended(state, gradient - self.weight_decay * state.mean, self.learning_rate)

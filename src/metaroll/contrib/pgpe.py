@@ -70,7 +70,7 @@ class PGPE(PGPEConfig, Search[GradientState]):
         """See ``Search.spread``."""
         return math.sqrt(float(np.square(state.std).mean()))
 
-    def _learned(self, state: GradientState, candidates: np.ndarray, fitness: np.ndarray) -> GradientState:
+    def learned(self, state: GradientState, candidates: np.ndarray, fitness: np.ndarray) -> GradientState:
         values = shaped(fitness, self.shaping)
         plus, minus = values[0::2], values[1::2]
         normal = (candidates[0::2] - candidates[1::2]) / (2.0 * state.std)  # e / std of each pair

@@ -80,7 +80,7 @@ class SNES(SNESConfig, Search[SNESState]):
         """See ``Search.spread``."""
         return math.sqrt(float(np.square(state.std).mean()))
 
-    def _learned(self, state: SNESState, candidates: np.ndarray, fitness: np.ndarray) -> SNESState:
+    def learned(self, state: SNESState, candidates: np.ndarray, fitness: np.ndarray) -> SNESState:
         n = len(state.mean)
         rate = (
             (3.0 + math.log(n)) / (5.0 * math.sqrt(n)) if self.sigma_learning_rate is None else self.sigma_learning_rate

@@ -75,6 +75,7 @@ _MODULES = {
         "Evaluated",
         "NewData",
         "Progress",
+        "RolloutLimit",
         "ScaledActions",
         "TrainingTasks",
         "episode_metrics",

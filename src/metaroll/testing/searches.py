@@ -187,7 +187,7 @@ class _Kit:
             raise ConformanceError(
                 "form",
                 f"{name} of the state after {generation} generations is {getattr(state, name)!r}",
-                "tell of Search counts, and remembers the best: write _learned, not tell",
+                "tell of Search counts, and remembers the best: write learned, not tell",
             )
         if not (isinstance(spread, float) and math.isfinite(spread) and spread >= 0.0):
             raise ConformanceError("form", f"spread must be a finite number of at least 0, got {spread!r}")

@@ -126,7 +126,7 @@ class AveragedMean(Search[AveragedState]):
         """Those of ``search``."""
         return self.search.stop(state.run)
 
-    def _learned(self, state: AveragedState, candidates: np.ndarray, fitness: np.ndarray) -> AveragedState:
+    def learned(self, state: AveragedState, candidates: np.ndarray, fitness: np.ndarray) -> AveragedState:
         run = self.search.tell(state.run, candidates, fitness)
         # Of a search that begins again, the generations are those since then.
         count = max(1, self.search.leading(run).generation)

@@ -91,14 +91,14 @@ class Search(ABC, Generic[StateT]):
             )
         if np.isnan(values).all():
             raise ValueError(f"fitness must have a number for at least one of {len(values)} candidates, all are NaN")
-        return self._learned(_with_best(state, rows, values), rows, values)
+        return self.learned(_with_best(state, rows, values), rows, values)
 
     @abstractmethod
     def num_candidates(self, state: StateT) -> int:
         """How many candidates the next ``ask`` gives."""
 
     @abstractmethod
-    def _learned(self, state: StateT, candidates: np.ndarray, fitness: np.ndarray) -> StateT:
+    def learned(self, state: StateT, candidates: np.ndarray, fitness: np.ndarray) -> StateT:
         """``state``, whose best candidate and counters are up to date, after its ``candidates``."""
 
     def stop(self, state: StateT) -> tuple[str, ...]:

@@ -81,7 +81,7 @@ class CEM(CEMConfig, Search[CEMState]):
         """See ``Search.spread``."""
         return math.sqrt(float(np.square(state.std).mean()) + self.extra_variance(state.generation))
 
-    def _learned(self, state: CEMState, candidates: np.ndarray, fitness: np.ndarray) -> CEMState:
+    def learned(self, state: CEMState, candidates: np.ndarray, fitness: np.ndarray) -> CEMState:
         order = best_first(fitness)[: self.num_best]
         chosen = candidates[order[~np.isnan(fitness[order])]]  # nothing is known of the others
         mean = chosen.mean(axis=0)

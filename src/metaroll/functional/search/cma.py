@@ -233,7 +233,7 @@ class CMA(Search[CMAState]):
 
     # -- learning ------------------------------------------------------------------------------------------------------
 
-    def _learned(self, state: CMAState, candidates: np.ndarray, fitness: np.ndarray) -> CMAState:
+    def learned(self, state: CMAState, candidates: np.ndarray, fitness: np.ndarray) -> CMAState:
         constants, count = self.constants(state), state.population
         noise, repetitions, widened = state.noise, state.repetitions, 1.0
         if len(fitness) > count:

@@ -46,7 +46,7 @@ class ARS(ARSConfig, Search[ARSState]):
         """See ``Search.spread``."""
         return self.sigma
 
-    def _learned(self, state: ARSState, candidates: np.ndarray, fitness: np.ndarray) -> ARSState:
+    def learned(self, state: ARSState, candidates: np.ndarray, fitness: np.ndarray) -> ARSState:
         plus, minus = fitness[0::2], fitness[1::2]
         usable = np.isfinite(plus) & np.isfinite(minus)
         highest = np.where(usable, np.maximum(plus, minus), np.nan)

@@ -73,7 +73,7 @@ class HillClimb(HillClimbConfig, Search[HillClimbState]):
         """``reach``."""
         return state.reach
 
-    def _learned(self, state: HillClimbState, candidates: np.ndarray, fitness: np.ndarray) -> HillClimbState:
+    def learned(self, state: HillClimbState, candidates: np.ndarray, fitness: np.ndarray) -> HillClimbState:
         best = int(np.nanargmax(fitness))  # the mean itself, where nothing is better
         before = state.recent[-1] if len(state.recent) else -math.inf
         nearer = best > 0 if self.plus else bool(fitness[best] <= before)

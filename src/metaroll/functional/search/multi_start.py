@@ -147,7 +147,7 @@ class MultiStart(Search[MultiStartState]):
 
     # -- learning ------------------------------------------------------------------------------------------------------
 
-    def _learned(self, state: MultiStartState, candidates: np.ndarray, fitness: np.ndarray) -> MultiStartState:
+    def learned(self, state: MultiStartState, candidates: np.ndarray, fitness: np.ndarray) -> MultiStartState:
         runs, latest, begin = list(state.runs), state.latest.copy(), 0
         for place in self._going_on(state):
             told = slice(begin, begin + self.search.num_candidates(runs[place]))

@@ -129,7 +129,7 @@ class RestartedCMA(Search[RestartState]):
         more = {"restarts": float(state.restarts), "population": float(state.run.population)}
         return {**self.cma.numbers(state.run), **more}
 
-    def _learned(self, state: RestartState, candidates: np.ndarray, fitness: np.ndarray) -> RestartState:
+    def learned(self, state: RestartState, candidates: np.ndarray, fitness: np.ndarray) -> RestartState:
         run = self.cma.tell(state.run, candidates, fitness)
         small, large = state.small_evaluations, state.large_evaluations
         if state.is_small:

@@ -136,7 +136,7 @@ class Reviewed(Search[ReviewedState]):
         """Those of ``search``, once no end of a run is left to be compared."""
         return () if len(state.contenders) else self.search.stop(state.run)
 
-    def _learned(self, state: ReviewedState, candidates: np.ndarray, fitness: np.ndarray) -> ReviewedState:
+    def learned(self, state: ReviewedState, candidates: np.ndarray, fitness: np.ndarray) -> ReviewedState:
         own, run = self._num_own(state), state.run
         if own and not np.isnan(fitness[:own]).all():  # nothing to learn from, otherwise
             run = self.search.tell(run, candidates[:own], fitness[:own])

@@ -50,6 +50,11 @@ _GIVEN = "given"
 _SCRIPTS = ("__main__", "__mp_main__")
 """Modules that are another thing in every process."""
 _MOST_BYTES = 2**24
+_NEEDED = {
+    False: {"max_steps": "RolloutLimit", "num_test_tasks": "Domains", "randomize": "Domains"},
+    True: {"max_steps": "RolloutLimit", "num_test_tasks": "HeldOutTasks"},
+}
+"""Fields that commands read of every algorithm, and configs that have them, by whether it adapts."""
 
 _given: dict[str, Algorithm] = {}
 
@@ -130,6 +135,9 @@ def _checked(row: Any, of: str) -> Algorithm:
         raise PluginError(f"{of}: configs must be classes of configs: {error}") from error
     if unknown := sorted(set(row.filled) - known):
         raise PluginError(f"{of}: filled must name fields of its configs, got {', '.join(unknown)}")
+    for name, kind in _NEEDED[row.adapts].items():
+        if name not in known - {*row.filled}:
+            raise PluginError(f"{of}: its configs must have the field {name}, got none: metaroll.plugins.{kind} has it")
     return row
 
 
