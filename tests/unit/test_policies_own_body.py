@@ -145,6 +145,30 @@ class Says(nn.Module):
         return self.make(self.layer(rows))
 
 
+class Spoils(nn.Module):
+    """Works on its rows in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Sequential(nn.Hardtanh(-0.3, 0.3, inplace=True), nn.Linear(3, 4))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.layer(rows.mul_(2))
+
+
+def test_a_module_that_works_in_place_changes_no_row_of_others() -> None:
+    given = Spoils()
+    body, rows = as_body(given, BOX, torch_generator(0)), torch.randn(8, 3)
+    before = rows.clone()
+    expected = given.layer[1]((2 * rows).clamp(-0.3, 0.3))
+    assert torch.equal(body(rows), expected) and torch.equal(rows, before)
+    with torch.no_grad():
+        assert torch.equal(body(rows), expected) and torch.equal(rows, before)
+    asked = rows.clone().requires_grad_()
+    body(asked).sum().backward()
+    assert asked.grad is not None and torch.equal(rows, before)
+
+
 @pytest.mark.parametrize(
     ("given", "error", "text"),
     [

@@ -68,7 +68,8 @@ class OwnBody(nn.Module):
         if rows.shape[-1] != self.input_dim:
             raise ShapeError(f"observations must have {self.input_dim} numbers each, got shape {tuple(rows.shape)}")
         own = next(self.module.parameters(), None)
-        flat = rows.reshape(-1, self.input_dim).to(torch.float32 if own is None else own.dtype)
+        # A copy: the module may work in place, and these are rows of the caller, or of a replay buffer.
+        flat = rows.reshape(-1, self.input_dim).to(torch.float32 if own is None else own.dtype, copy=True)
         features = self._learning(flat) if torch.is_grad_enabled() else self.module(flat)
         return features.reshape(*rows.shape[:-1], self.output_dim)
 
@@ -186,8 +187,8 @@ def _tried(module: nn.Module, name: str, rows: Tensor) -> Tensor:
     """Features of ``rows``, once they are known to be such."""
     width = rows.shape[1]
     try:
-        features = module(rows)
-        alone = [module(row[None]) for row in rows]
+        features = module(rows.clone())
+        alone = [module(row[None].clone()) for row in rows]
     except Exception as error:
         raise ShapeError(
             f"{_this(name)} must take rows of {width} numbers, and raised {type(error).__name__} for shape "
@@ -220,7 +221,7 @@ def _draws(module: nn.Module, name: str, rows: Tensor) -> bool:
     """Whether a pass in training mode, which must work, draws from torch's global generator."""
     before = global_states()[2]
     try:
-        copy.deepcopy(module).train()(rows)
+        copy.deepcopy(module).train()(rows.clone())
     except Exception as error:
         raise TypeError(
             f"{_this(name)} must take rows {tuple(rows.shape)} in training mode, too, and raised "
