@@ -145,6 +145,31 @@ class Says(nn.Module):
         return self.make(self.layer(rows))
 
 
+class Tracking(nn.Module):
+    """Keeps moments outside of its state_dict."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 4)
+        self.mean: Tensor
+        self.register_buffer("mean", torch.zeros(3), persistent=False)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        if self.training:
+            self.mean.lerp_(rows.detach().mean(0), 0.1)
+        return self.layer(rows - self.mean)
+
+
+def test_buffers_that_are_not_persistent_are_kept_too() -> None:
+    given = nn.Sequential(Tracking(), nn.Tanh())
+    body, rows = as_body(given, BOX, torch_generator(0)), torch.randn(8, 3)
+    body(rows)
+    other = as_body(given, BOX, torch_generator(0))
+    other.load_state_dict(body.state_dict())
+    assert torch.equal(other(rows), body(rows))
+    assert "0.mean" not in given.state_dict()
+
+
 class Spoils(nn.Module):
     """Works on its rows in place."""
 

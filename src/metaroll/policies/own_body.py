@@ -127,6 +127,7 @@ def as_body(given: Any, env_spec: EnvSpec, generator: torch.Generator) -> OwnBod
         rows = _rows_of(env_spec, seed)
         features = _tried(module.eval(), name, rows)
         draws = _draws(module, name, rows)
+    _keep_buffers(module)
     _check_numbers(module, name)
     return OwnBody(module, env_spec.obs_dim, features.shape[1], seed if draws else None)
 
@@ -230,6 +231,15 @@ def _draws(module: nn.Module, name: str, rows: Tensor) -> bool:
     return not torch.equal(global_states()[2], before)
 
 
+def _keep_buffers(module: nn.Module) -> None:
+    """Snapshots hold all buffers, those too that are registered as not persistent."""
+    kept = module.state_dict()
+    for path, part in module.named_modules():
+        for name, value in list(part.named_buffers(recurse=False)):
+            if (f"{path}.{name}" if path else name) not in kept:
+                part.register_buffer(name, value)
+
+
 def _check_numbers(module: nn.Module, name: str) -> None:
     """``TypeError`` unless parameters and buffers travel as float32."""
     for part, value in tensors_of(module).items():
@@ -237,7 +247,10 @@ def _check_numbers(module: nn.Module, name: str) -> None:
             raise TypeError(f"{_this(name)} must be of float32, got {part} of {value.dtype}: module.float()")
         if value.dtype != torch.float32 and value.numel() and value.double().abs().max() > _LARGEST_EXACT:
             raise TypeError(f"{_this(name)} must have integers within 2**24, which float32 holds, got {part} beyond")
-    for part, value in module.state_dict().items():
+    state = module.state_dict()
+    if lost := [part for part in tensors_of(module) if part not in state]:
+        raise TypeError(f"{_this(name)} must have all that it holds in its state_dict, got {lost[0]} outside of it")
+    for part, value in state.items():
         if not isinstance(value, Tensor):
             raise TypeError(f"{_this(name)} must have a state of tensors, got {part} of type {type(value).__name__}")
 
