@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -168,6 +169,41 @@ def test_buffers_that_are_not_persistent_are_kept_too() -> None:
     other.load_state_dict(body.state_dict())
     assert torch.equal(other(rows), body(rows))
     assert "0.mean" not in given.state_dict()
+
+
+class Noisy(nn.Module):
+    """Adds in training mode what it was told to draw."""
+
+    def __init__(self, draw: Any) -> None:
+        super().__init__()
+        self.draw, self.layer, self.calls = draw, nn.Linear(3, 4), 0
+        self.generator = torch_generator(0)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.layer(rows) + (self.draw(self) if self.training else 0)
+
+
+def count(module: Noisy) -> int:
+    module.calls += 1
+    return module.calls
+
+
+@pytest.mark.parametrize("draw", [lambda module: np.random.rand(), lambda module: random.random()])
+def test_chance_of_numpy_and_python_follows_from_the_seed_of_the_run_too(draw: Any) -> None:
+    one, two = (as_body(Noisy(draw), BOX, torch_generator(0)) for _ in range(2))
+    two.load_state_dict(one.state_dict())
+    rows = torch.randn(8, 3)
+    first = one(rows)
+    assert not torch.equal(one(rows), first) and torch.equal(two(rows), first)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [count, lambda module: torch.randn(4, generator=module.generator), lambda _: np.random.default_rng().random()],
+)
+def test_chance_and_memory_that_no_snapshot_holds_are_refused(draw: Any) -> None:
+    with pytest.raises(ValueError, match=r"policy \(Noisy\) gives other features for the same rows, .*register_buffer"):
+        as_body(Noisy(draw), BOX, torch_generator(0))
 
 
 class Spoils(nn.Module):

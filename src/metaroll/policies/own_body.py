@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from metaroll.errors import ShapeError, option_name
 from metaroll.policies.parameters import part_of, tensors_of
-from metaroll.seeding import derive_seed, global_states, isolated_rng, torch_generator
+from metaroll.seeding import GlobalStates, derive_seed, global_states, isolated_rng, torch_generator
 from metaroll.types import EnvSpec, Policy
 
 __all__ = ["OwnBody", "as_body", "called", "check_stacks", "has_own_body", "outputs_of"]
@@ -44,7 +44,7 @@ class OwnBody(nn.Module):
     Args:
         module: Takes float32 rows ``(N, input_dim)``, gives float32 rows ``(N, output_dim)``.
         input_dim, output_dim: Widths.
-        seed: Of what the module draws from torch's global generator in training mode (dropout); ``None``: nothing.
+        seed: Of what the module draws from global generators in training mode (dropout); ``None``: nothing.
 
     Attributes:
         passes: How often it has drawn, a buffer ``()``, so that a run which goes on draws the same.
@@ -118,7 +118,7 @@ def as_body(given: Any, env_spec: EnvSpec, generator: torch.Generator) -> OwnBod
     Raises:
         ShapeError: The module does not take rows of observations, or does not give rows of features.
         TypeError: It is no module, makes none, or has numbers of a type that does not travel to workers.
-        ValueError: It gives NaN or Inf, or a row depends on the others.
+        ValueError: It gives NaN or Inf, a row depends on the others, or it draws or remembers what no seed tells.
     """
     name = called(given)
     seed = int(torch.randint(2**62, (1,), generator=generator, device=generator.device))
@@ -217,18 +217,45 @@ def _tried(module: nn.Module, name: str, rows: Tensor) -> Tensor:
     return features
 
 
-@torch.no_grad()
 def _draws(module: nn.Module, name: str, rows: Tensor) -> bool:
-    """Whether a pass in training mode, which must work, draws from torch's global generator."""
-    before = global_states()[2]
+    """Whether a pass in training mode draws from global generators; it must follow from these, and from tensors."""
+    drawn, passes = False, []
     try:
-        copy.deepcopy(module).train()(rows.clone())
+        copied = copy.deepcopy(module).train()
+        kept = {part: value.detach().clone() for part, value in tensors_of(copied).items()}
+        for _ in range(2):
+            with torch.no_grad():
+                for part, value in tensors_of(copied).items():
+                    value.copy_(kept[part])
+            with isolated_rng(_TRIED_ROWS):
+                before = global_states()
+                features = copied(rows.clone())
+                drawn = drawn or _differ(before, global_states())
+            passes.append([features.detach(), *(value.detach().clone() for value in tensors_of(copied).values())])
     except Exception as error:
         raise TypeError(
             f"{_this(name)} must take rows {tuple(rows.shape)} in training mode, too, and raised "
             f"{type(error).__name__}: {error}"
         ) from error
-    return not torch.equal(global_states()[2], before)
+    one, other = passes
+    if len(one) != len(other) or not all(map(_are_same, one, other)):
+        raise ValueError(
+            f"{_this(name)} gives other features for the same rows, seed, parameters and buffers in training mode: "
+            "draw from torch's global generator (no generator of its own), and keep what changes in buffers "
+            "(register_buffer)"
+        )
+    return drawn
+
+
+def _are_same(one: Tensor, other: Tensor) -> bool:
+    return np.array_equal(one.numpy(), other.numpy(), equal_nan=True)
+
+
+def _differ(one: GlobalStates, other: GlobalStates) -> bool:
+    """Whether states of ``random``, NumPy or torch on the CPU differ."""
+    words = [states[1][1] for states in (one, other)]
+    rest = [(states[0], *states[1][2:]) for states in (one, other)]
+    return rest[0] != rest[1] or not np.array_equal(*words) or not torch.equal(one[2], other[2])
 
 
 def _keep_buffers(module: nn.Module) -> None:
