@@ -244,6 +244,8 @@ def test_a_module_that_works_in_place_changes_no_row_of_others() -> None:
         (nn.Linear(3, 4).double(), ShapeError, r"must take rows of 3 numbers"),
         (Says(lambda x: x.double()), TypeError, r"must give float32, got torch.float64"),
         (Says(lambda x: x.cumsum(dim=0)), ValueError, r"must treat each row by itself"),
+        (Says(torch.no_grad()(torch.tanh)), TypeError, r"\(Says\) gives its parameters no gradient: .*no_grad"),
+        (Says(torch.detach), TypeError, r"\(Says\) gives its parameters no gradient: .*requires_grad_\(False\)"),
         (lambda spec: GaussianMLPPolicy(BOX), TypeError, r"policy must be a torch.nn.Module"),
         (GaussianMLPPolicy(BOX), TypeError, r"acts by itself: give it to the learner"),
     ],
@@ -251,6 +253,11 @@ def test_a_module_that_works_in_place_changes_no_row_of_others() -> None:
 def test_what_is_no_body_is_told_with_shapes_and_a_hint(given: Any, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         as_body(given, BOX, torch_generator(0))
+
+
+def test_a_module_that_is_not_to_learn_needs_no_gradient() -> None:
+    frozen = Says(torch.detach).requires_grad_(False)
+    assert as_body(frozen, BOX, torch_generator(0)).output_dim == 4
 
 
 class Once(torch.autograd.Function):

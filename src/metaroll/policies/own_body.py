@@ -117,7 +117,8 @@ def as_body(given: Any, env_spec: EnvSpec, generator: torch.Generator) -> OwnBod
 
     Raises:
         ShapeError: The module does not take rows of observations, or does not give rows of features.
-        TypeError: It is no module, makes none, or has numbers of a type that does not travel to workers.
+        TypeError: It is no module, makes none, has numbers of a type that does not travel to workers, or gives its
+            parameters no gradient.
         ValueError: It gives NaN or Inf, a row depends on the others, or it draws or remembers what no seed tells.
     """
     name = called(given)
@@ -219,7 +220,7 @@ def _tried(module: nn.Module, name: str, rows: Tensor) -> Tensor:
 
 def _draws(module: nn.Module, name: str, rows: Tensor) -> bool:
     """Whether a pass in training mode draws from global generators; it must follow from these, and from tensors."""
-    drawn, passes = False, []
+    drawn, passes, features = False, [], rows
     try:
         copied = copy.deepcopy(module).train()
         kept = {part: value.detach().clone() for part, value in tensors_of(copied).items()}
@@ -237,6 +238,11 @@ def _draws(module: nn.Module, name: str, rows: Tensor) -> bool:
             f"{_this(name)} must take rows {tuple(rows.shape)} in training mode, too, and raised "
             f"{type(error).__name__}: {error}"
         ) from error
+    if not features.requires_grad and any(value.requires_grad for value in module.parameters()):
+        raise TypeError(
+            f"{_this(name)} gives its parameters no gradient: its features must depend on them, and without "
+            "torch.no_grad(), detach() or NumPy on the way; parameters that stay as they are: requires_grad_(False)"
+        )
     one, other = passes
     if len(one) != len(other) or not all(map(_are_same, one, other)):
         raise ValueError(
