@@ -125,11 +125,11 @@ def as_body(given: Any, env_spec: EnvSpec, generator: torch.Generator) -> OwnBod
     seed = int(torch.randint(2**62, (1,), generator=generator, device=generator.device))
     with isolated_rng(seed):
         module = _made(given, name, env_spec)
+        _check_numbers(module, name)
         rows = _rows_of(env_spec, seed)
         features = _tried(module.eval(), name, rows)
         draws = _draws(module, name, rows)
-    _keep_buffers(module)
-    _check_numbers(module, name)
+    _check_numbers(module, name)  # lazy modules have more of them now
     return OwnBody(module, env_spec.obs_dim, features.shape[1], seed if draws else None)
 
 
@@ -274,10 +274,13 @@ def _keep_buffers(module: nn.Module) -> None:
 
 
 def _check_numbers(module: nn.Module, name: str) -> None:
-    """``TypeError`` unless parameters and buffers travel as float32."""
+    """``TypeError`` unless parameters and buffers, all of which snapshots are to hold, travel as float32."""
+    _keep_buffers(module)
     for part, value in tensors_of(module).items():
         if value.dtype not in _DTYPES:
             raise TypeError(f"{_this(name)} must be of float32, got {part} of {value.dtype}: module.float()")
+        if value.device.type != "cpu":
+            raise TypeError(f"{_this(name)} must be made on the CPU, got {part} on {value.device}: module.cpu()")
         if value.dtype != torch.float32 and value.numel() and value.double().abs().max() > _LARGEST_EXACT:
             raise TypeError(f"{_this(name)} must have integers within 2**24, which float32 holds, got {part} beyond")
     state = module.state_dict()
