@@ -108,6 +108,14 @@ def test_only_passes_with_gradient_are_in_training_mode() -> None:
     assert not any(part.training for part in body.module.modules())
 
 
+def test_a_gradient_of_one_row_of_batch_normalization_names_the_option() -> None:
+    body = policy_of(DeterministicMLPPolicy, BOX).encoder
+    with pytest.raises(ValueError, match=r"policy \(Normed\) takes no single row .*batch_size must be 2 or more"):
+        body(torch.zeros(1, 3))
+    with torch.no_grad():
+        assert body(torch.zeros(1, 3)).shape == (1, 8)
+
+
 def test_dropout_is_drawn_from_the_seed_of_the_run() -> None:
     one, two = (policy_of(DeterministicMLPPolicy, BOX).encoder for _ in range(2))
     rows, before = torch.randn(16, 3), torch.get_rng_state()

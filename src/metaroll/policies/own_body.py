@@ -64,6 +64,7 @@ class OwnBody(nn.Module):
 
         Raises:
             ShapeError: Observations have another width.
+            ValueError: A gradient is to be taken of one row, which the module does not take (batch normalization).
         """
         if rows.shape[-1] != self.input_dim:
             raise ShapeError(f"observations must have {self.input_dim} numbers each, got shape {tuple(rows.shape)}")
@@ -82,6 +83,14 @@ class OwnBody(nn.Module):
             with isolated_rng(derive_seed("own body", self._seed, int(self.passes))):
                 self.passes += 1
                 return self.module(rows)
+        except Exception as error:
+            if len(rows) != 1:
+                raise
+            raise ValueError(
+                f"{_this(type(self.module).__name__)} takes no single row in training mode ({error}): "
+                f"{option_name('batch_size')} must be 2 or more, and must not leave one row over in a pass; or use "
+                "nn.LayerNorm in place of batch normalization. Where nothing is learned: with torch.no_grad()"
+            ) from error
         finally:
             self.module.eval()
 
