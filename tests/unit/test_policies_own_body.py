@@ -245,6 +245,7 @@ def test_a_module_that_works_in_place_changes_no_row_of_others() -> None:
         (lambda spec: spec, TypeError, r"got EnvSpec.* of <lambda>\(env_spec\)"),
         (lambda: nn.Identity(), TypeError, r"policy \(<lambda>\) cannot be made: .*TypeError.*called with the EnvSpec"),
         (nn.Linear(5, 4), ShapeError, r"policy \(Linear\) must take rows of 3 numbers, and raised RuntimeError"),
+        (nn.Flatten, ShapeError, r"called with the EnvSpec, Flatten\(env_spec\): give an instance, .* or a function"),
         (Says(lambda x: (x, x)), TypeError, r"must give a tensor of features .* got tuple"),
         (Says(lambda x: x.sum(dim=1)), ShapeError, r"must give rows \(N, F\) .* got shape \(3,\) for \(3, 3\)"),
         (Says(lambda x: x[:2]), ShapeError, r"got shape \(2, 4\) for \(3, 3\)"),

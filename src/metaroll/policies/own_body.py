@@ -136,7 +136,7 @@ def as_body(given: Any, env_spec: EnvSpec, generator: torch.Generator) -> OwnBod
         module = _made(given, name, env_spec)
         _check_numbers(module, name)
         rows = _rows_of(env_spec, seed)
-        features = _tried(module.eval(), name, rows)
+        features = _tried(module.eval(), name, rows, _hint(given))
         draws = _draws(module, name, rows)
     _check_numbers(module, name)  # lazy modules have more of them now
     return OwnBody(module, env_spec.obs_dim, features.shape[1], seed if draws else None)
@@ -180,6 +180,17 @@ def _no_module(value: Any, where: str = "") -> str:
     )
 
 
+def _hint(given: Any) -> str:
+    """What a class of torch itself, which takes no EnvSpec for an argument, should have been."""
+    if not isinstance(given, type) or given.__module__.partition(".")[0] != "torch":
+        return ""
+    name = given.__name__
+    return (
+        f"; the class was called with the EnvSpec, {name}(env_spec): give an instance, policy={name}(...), or a "
+        f"function of the EnvSpec, policy=lambda spec: {name}(...)"
+    )
+
+
 def _this(name: str) -> str:
     return f"{option_name('policy')} ({name})"
 
@@ -194,8 +205,8 @@ def _rows_of(env_spec: EnvSpec, seed: int) -> Tensor:
 
 
 @torch.no_grad()
-def _tried(module: nn.Module, name: str, rows: Tensor) -> Tensor:
-    """Features of ``rows``, once they are known to be such."""
+def _tried(module: nn.Module, name: str, rows: Tensor, hint: str) -> Tensor:
+    """Features of ``rows``, once they are known to be such; a pass that fails is told with ``hint``."""
     width = rows.shape[1]
     try:
         features = module(rows.clone())
@@ -203,7 +214,7 @@ def _tried(module: nn.Module, name: str, rows: Tensor) -> Tensor:
     except Exception as error:
         raise ShapeError(
             f"{_this(name)} must take rows of {width} numbers, and raised {type(error).__name__} for shape "
-            f"{tuple(rows.shape)}: {error}"
+            f"{tuple(rows.shape)}: {error}{hint}"
         ) from error
     if not isinstance(features, Tensor):
         raise TypeError(
