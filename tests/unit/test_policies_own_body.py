@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -107,6 +108,14 @@ def test_only_passes_with_gradient_are_in_training_mode() -> None:
     assert not any(part.training for part in body.module.modules())
 
 
+def test_a_gradient_of_one_row_of_batch_normalization_names_the_option() -> None:
+    body = policy_of(DeterministicMLPPolicy, BOX).encoder
+    with pytest.raises(ValueError, match=r"policy \(Normed\) takes no single row .*batch_size must be 2 or more"):
+        body(torch.zeros(1, 3))
+    with torch.no_grad():
+        assert body(torch.zeros(1, 3)).shape == (1, 8)
+
+
 def test_dropout_is_drawn_from_the_seed_of_the_run() -> None:
     one, two = (policy_of(DeterministicMLPPolicy, BOX).encoder for _ in range(2))
     rows, before = torch.randn(16, 3), torch.get_rng_state()
@@ -145,6 +154,90 @@ class Says(nn.Module):
         return self.make(self.layer(rows))
 
 
+class Tracking(nn.Module):
+    """Keeps moments outside of its state_dict."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 4)
+        self.mean: Tensor
+        self.register_buffer("mean", torch.zeros(3), persistent=False)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        if self.training:
+            self.mean.lerp_(rows.detach().mean(0), 0.1)
+        return self.layer(rows - self.mean)
+
+
+def test_buffers_that_are_not_persistent_are_kept_too() -> None:
+    given = nn.Sequential(Tracking(), nn.Tanh())
+    body, rows = as_body(given, BOX, torch_generator(0)), torch.randn(8, 3)
+    body(rows)
+    other = as_body(given, BOX, torch_generator(0))
+    other.load_state_dict(body.state_dict())
+    assert torch.equal(other(rows), body(rows))
+    assert "0.mean" not in given.state_dict()
+
+
+class Noisy(nn.Module):
+    """Adds in training mode what it was told to draw."""
+
+    def __init__(self, draw: Any) -> None:
+        super().__init__()
+        self.draw, self.layer, self.calls = draw, nn.Linear(3, 4), 0
+        self.generator = torch_generator(0)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.layer(rows) + (self.draw(self) if self.training else 0)
+
+
+def count(module: Noisy) -> int:
+    module.calls += 1
+    return module.calls
+
+
+@pytest.mark.parametrize("draw", [lambda module: np.random.rand(), lambda module: random.random()])
+def test_chance_of_numpy_and_python_follows_from_the_seed_of_the_run_too(draw: Any) -> None:
+    one, two = (as_body(Noisy(draw), BOX, torch_generator(0)) for _ in range(2))
+    two.load_state_dict(one.state_dict())
+    rows = torch.randn(8, 3)
+    first = one(rows)
+    assert not torch.equal(one(rows), first) and torch.equal(two(rows), first)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [count, lambda module: torch.randn(4, generator=module.generator), lambda _: np.random.default_rng().random()],
+)
+def test_chance_and_memory_that_no_snapshot_holds_are_refused(draw: Any) -> None:
+    with pytest.raises(ValueError, match=r"policy \(Noisy\) gives other features for the same rows, .*register_buffer"):
+        as_body(Noisy(draw), BOX, torch_generator(0))
+
+
+class Spoils(nn.Module):
+    """Works on its rows in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Sequential(nn.Hardtanh(-0.3, 0.3, inplace=True), nn.Linear(3, 4))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.layer(rows.mul_(2))
+
+
+def test_a_module_that_works_in_place_changes_no_row_of_others() -> None:
+    given = Spoils()
+    body, rows = as_body(given, BOX, torch_generator(0)), torch.randn(8, 3)
+    before = rows.clone()
+    expected = given.layer[1]((2 * rows).clamp(-0.3, 0.3))
+    assert torch.equal(body(rows), expected) and torch.equal(rows, before)
+    with torch.no_grad():
+        assert torch.equal(body(rows), expected) and torch.equal(rows, before)
+    asked = rows.clone().requires_grad_()
+    body(asked).sum().backward()
+    assert asked.grad is not None and torch.equal(rows, before)
+
+
 @pytest.mark.parametrize(
     ("given", "error", "text"),
     [
@@ -152,13 +245,18 @@ class Says(nn.Module):
         (lambda spec: spec, TypeError, r"got EnvSpec.* of <lambda>\(env_spec\)"),
         (lambda: nn.Identity(), TypeError, r"policy \(<lambda>\) cannot be made: .*TypeError.*called with the EnvSpec"),
         (nn.Linear(5, 4), ShapeError, r"policy \(Linear\) must take rows of 3 numbers, and raised RuntimeError"),
+        (nn.Flatten, ShapeError, r"called with the EnvSpec, Flatten\(env_spec\): give an instance, .* or a function"),
         (Says(lambda x: (x, x)), TypeError, r"must give a tensor of features .* got tuple"),
         (Says(lambda x: x.sum(dim=1)), ShapeError, r"must give rows \(N, F\) .* got shape \(3,\) for \(3, 3\)"),
         (Says(lambda x: x[:2]), ShapeError, r"got shape \(2, 4\) for \(3, 3\)"),
         (Says(lambda x: x / 0), ValueError, r"policy \(Says\) must give finite numbers, got NaN or Inf"),
-        (nn.Linear(3, 4).double(), ShapeError, r"must take rows of 3 numbers"),
+        (nn.Linear(3, 4).double(), TypeError, r"must be of float32, got weight of torch.float64: module.float\(\)"),
+        (nn.Linear(3, 4).half(), TypeError, r"got weight of torch.float16: module.float\(\)"),
+        (nn.Linear(3, 4, device="meta"), TypeError, r"must be made on the CPU, got weight on meta"),
         (Says(lambda x: x.double()), TypeError, r"must give float32, got torch.float64"),
         (Says(lambda x: x.cumsum(dim=0)), ValueError, r"must treat each row by itself"),
+        (Says(torch.no_grad()(torch.tanh)), TypeError, r"\(Says\) gives its parameters no gradient: .*no_grad"),
+        (Says(torch.detach), TypeError, r"\(Says\) gives its parameters no gradient: .*requires_grad_\(False\)"),
         (lambda spec: GaussianMLPPolicy(BOX), TypeError, r"policy must be a torch.nn.Module"),
         (GaussianMLPPolicy(BOX), TypeError, r"acts by itself: give it to the learner"),
     ],
@@ -166,6 +264,11 @@ class Says(nn.Module):
 def test_what_is_no_body_is_told_with_shapes_and_a_hint(given: Any, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         as_body(given, BOX, torch_generator(0))
+
+
+def test_a_module_that_is_not_to_learn_needs_no_gradient() -> None:
+    frozen = Says(torch.detach).requires_grad_(False)
+    assert as_body(frozen, BOX, torch_generator(0)).output_dim == 4
 
 
 class Once(torch.autograd.Function):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -149,11 +150,40 @@ def test_what_only_a_script_has_is_asked_for() -> None:
     own_networks._given.clear()  # another process
     with pytest.raises(UnknownNameError, match=r"policy 'given:Normed' .* metaroll.load\(run, policy=...\)"):
         metaroll.load("runs/sac-Pendulum-v1-1")
-    loaded = metaroll.load("runs/sac-Pendulum-v1-1", policy=Normed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loaded = metaroll.load("runs/sac-Pendulum-v1-1", policy=Normed)
     assert_same(loaded, agent)
     with pytest.raises(ValueError, match="holds an agent with the usual networks, got policy 'given:Normed'"):
         made("sac", policy=None, seed=2).learn(progress=False)
         metaroll.load("runs/sac-Pendulum-v1-2", policy=Normed)
+
+
+def test_another_network_of_the_same_name_is_told_when_a_run_is_loaded() -> None:
+    def first() -> Any:
+        class Mine(torch.nn.Linear):
+            def __init__(self, spec: Any) -> None:
+                super().__init__(spec.obs_dim, 4)
+
+        return Mine
+
+    def changed() -> Any:
+        class Mine(torch.nn.Linear):
+            def __init__(self, spec: Any) -> None:
+                super().__init__(spec.obs_dim, 4)
+
+            def forward(self, input: Any) -> Any:
+                return super().forward(input).tanh()
+
+        return Mine
+
+    with metaroll.isolated_rng(0):
+        modules = [torch.nn.Sequential(torch.nn.Linear(3, 4), last) for last in (torch.nn.Tanh(), torch.nn.ReLU())]
+    for seed, (one, other) in enumerate(((first(), changed()), modules)):
+        agent = made("sac", policy=one, seed=seed).learn(progress=False)
+        assert agent.run_dir is not None
+        with pytest.warns(UserWarning, match="given:.* is another than what the run began with"):
+            metaroll.load(agent.run_dir, policy=other)
 
 
 def test_a_network_of_somebody_elses_run_is_not_imported_unasked(monkeypatch: pytest.MonkeyPatch) -> None:

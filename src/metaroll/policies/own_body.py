@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from metaroll.errors import ShapeError, option_name
 from metaroll.policies.parameters import part_of, tensors_of
-from metaroll.seeding import derive_seed, global_states, isolated_rng, torch_generator
+from metaroll.seeding import GlobalStates, derive_seed, global_states, isolated_rng, torch_generator
 from metaroll.types import EnvSpec, Policy
 
 __all__ = ["OwnBody", "as_body", "called", "check_stacks", "has_own_body", "outputs_of"]
@@ -44,7 +44,7 @@ class OwnBody(nn.Module):
     Args:
         module: Takes float32 rows ``(N, input_dim)``, gives float32 rows ``(N, output_dim)``.
         input_dim, output_dim: Widths.
-        seed: Of what the module draws from torch's global generator in training mode (dropout); ``None``: nothing.
+        seed: Of what the module draws from global generators in training mode (dropout); ``None``: nothing.
 
     Attributes:
         passes: How often it has drawn, a buffer ``()``, so that a run which goes on draws the same.
@@ -64,11 +64,13 @@ class OwnBody(nn.Module):
 
         Raises:
             ShapeError: Observations have another width.
+            ValueError: A gradient is to be taken of one row, which the module does not take (batch normalization).
         """
         if rows.shape[-1] != self.input_dim:
             raise ShapeError(f"observations must have {self.input_dim} numbers each, got shape {tuple(rows.shape)}")
         own = next(self.module.parameters(), None)
-        flat = rows.reshape(-1, self.input_dim).to(torch.float32 if own is None else own.dtype)
+        # A copy: the module may work in place, and these are rows of the caller, or of a replay buffer.
+        flat = rows.reshape(-1, self.input_dim).to(torch.float32 if own is None else own.dtype, copy=True)
         features = self._learning(flat) if torch.is_grad_enabled() else self.module(flat)
         return features.reshape(*rows.shape[:-1], self.output_dim)
 
@@ -81,6 +83,14 @@ class OwnBody(nn.Module):
             with isolated_rng(derive_seed("own body", self._seed, int(self.passes))):
                 self.passes += 1
                 return self.module(rows)
+        except Exception as error:
+            if len(rows) != 1:
+                raise
+            raise ValueError(
+                f"{_this(type(self.module).__name__)} takes no single row in training mode ({error}): "
+                f"{option_name('batch_size')} must be 2 or more, and must not leave one row over in a pass; or use "
+                "nn.LayerNorm in place of batch normalization. Where nothing is learned: with torch.no_grad()"
+            ) from error
         finally:
             self.module.eval()
 
@@ -116,17 +126,19 @@ def as_body(given: Any, env_spec: EnvSpec, generator: torch.Generator) -> OwnBod
 
     Raises:
         ShapeError: The module does not take rows of observations, or does not give rows of features.
-        TypeError: It is no module, makes none, or has numbers of a type that does not travel to workers.
-        ValueError: It gives NaN or Inf, or a row depends on the others.
+        TypeError: It is no module, makes none, has numbers of a type that does not travel to workers, or gives its
+            parameters no gradient.
+        ValueError: It gives NaN or Inf, a row depends on the others, or it draws or remembers what no seed tells.
     """
     name = called(given)
     seed = int(torch.randint(2**62, (1,), generator=generator, device=generator.device))
     with isolated_rng(seed):
         module = _made(given, name, env_spec)
+        _check_numbers(module, name)
         rows = _rows_of(env_spec, seed)
-        features = _tried(module.eval(), name, rows)
+        features = _tried(module.eval(), name, rows, _hint(given))
         draws = _draws(module, name, rows)
-    _check_numbers(module, name)
+    _check_numbers(module, name)  # lazy modules have more of them now
     return OwnBody(module, env_spec.obs_dim, features.shape[1], seed if draws else None)
 
 
@@ -168,6 +180,17 @@ def _no_module(value: Any, where: str = "") -> str:
     )
 
 
+def _hint(given: Any) -> str:
+    """What a class of torch itself, which takes no EnvSpec for an argument, should have been."""
+    if not isinstance(given, type) or given.__module__.partition(".")[0] != "torch":
+        return ""
+    name = given.__name__
+    return (
+        f"; the class was called with the EnvSpec, {name}(env_spec): give an instance, policy={name}(...), or a "
+        f"function of the EnvSpec, policy=lambda spec: {name}(...)"
+    )
+
+
 def _this(name: str) -> str:
     return f"{option_name('policy')} ({name})"
 
@@ -182,16 +205,16 @@ def _rows_of(env_spec: EnvSpec, seed: int) -> Tensor:
 
 
 @torch.no_grad()
-def _tried(module: nn.Module, name: str, rows: Tensor) -> Tensor:
-    """Features of ``rows``, once they are known to be such."""
+def _tried(module: nn.Module, name: str, rows: Tensor, hint: str) -> Tensor:
+    """Features of ``rows``, once they are known to be such; a pass that fails is told with ``hint``."""
     width = rows.shape[1]
     try:
-        features = module(rows)
-        alone = [module(row[None]) for row in rows]
+        features = module(rows.clone())
+        alone = [module(row[None].clone()) for row in rows]
     except Exception as error:
         raise ShapeError(
             f"{_this(name)} must take rows of {width} numbers, and raised {type(error).__name__} for shape "
-            f"{tuple(rows.shape)}: {error}"
+            f"{tuple(rows.shape)}: {error}{hint}"
         ) from error
     if not isinstance(features, Tensor):
         raise TypeError(
@@ -215,28 +238,75 @@ def _tried(module: nn.Module, name: str, rows: Tensor) -> Tensor:
     return features
 
 
-@torch.no_grad()
 def _draws(module: nn.Module, name: str, rows: Tensor) -> bool:
-    """Whether a pass in training mode, which must work, draws from torch's global generator."""
-    before = global_states()[2]
+    """Whether a pass in training mode draws from global generators; it must follow from these, and from tensors."""
+    drawn, passes, features = False, [], rows
     try:
-        copy.deepcopy(module).train()(rows)
+        copied = copy.deepcopy(module).train()
+        kept = {part: value.detach().clone() for part, value in tensors_of(copied).items()}
+        for _ in range(2):
+            with torch.no_grad():
+                for part, value in tensors_of(copied).items():
+                    value.copy_(kept[part])
+            with isolated_rng(_TRIED_ROWS):
+                before = global_states()
+                features = copied(rows.clone())
+                drawn = drawn or _differ(before, global_states())
+            passes.append([features.detach(), *(value.detach().clone() for value in tensors_of(copied).values())])
     except Exception as error:
         raise TypeError(
             f"{_this(name)} must take rows {tuple(rows.shape)} in training mode, too, and raised "
             f"{type(error).__name__}: {error}"
         ) from error
-    return not torch.equal(global_states()[2], before)
+    if not features.requires_grad and any(value.requires_grad for value in module.parameters()):
+        raise TypeError(
+            f"{_this(name)} gives its parameters no gradient: its features must depend on them, and without "
+            "torch.no_grad(), detach() or NumPy on the way; parameters that stay as they are: requires_grad_(False)"
+        )
+    one, other = passes
+    if len(one) != len(other) or not all(map(_are_same, one, other)):
+        raise ValueError(
+            f"{_this(name)} gives other features for the same rows, seed, parameters and buffers in training mode: "
+            "draw from torch's global generator (no generator of its own), and keep what changes in buffers "
+            "(register_buffer)"
+        )
+    return drawn
+
+
+def _are_same(one: Tensor, other: Tensor) -> bool:
+    return np.array_equal(one.numpy(), other.numpy(), equal_nan=True)
+
+
+def _differ(one: GlobalStates, other: GlobalStates) -> bool:
+    """Whether states of ``random``, NumPy or torch on the CPU differ."""
+    words = [states[1][1] for states in (one, other)]
+    rest = [(states[0], *states[1][2:]) for states in (one, other)]
+    return rest[0] != rest[1] or not np.array_equal(*words) or not torch.equal(one[2], other[2])
+
+
+def _keep_buffers(module: nn.Module) -> None:
+    """Snapshots hold all buffers, those too that are registered as not persistent."""
+    kept = module.state_dict()
+    for path, part in module.named_modules():
+        for name, value in list(part.named_buffers(recurse=False)):
+            if (f"{path}.{name}" if path else name) not in kept:
+                part.register_buffer(name, value)
 
 
 def _check_numbers(module: nn.Module, name: str) -> None:
-    """``TypeError`` unless parameters and buffers travel as float32."""
+    """``TypeError`` unless parameters and buffers, all of which snapshots are to hold, travel as float32."""
+    _keep_buffers(module)
     for part, value in tensors_of(module).items():
         if value.dtype not in _DTYPES:
             raise TypeError(f"{_this(name)} must be of float32, got {part} of {value.dtype}: module.float()")
+        if value.device.type != "cpu":
+            raise TypeError(f"{_this(name)} must be made on the CPU, got {part} on {value.device}: module.cpu()")
         if value.dtype != torch.float32 and value.numel() and value.double().abs().max() > _LARGEST_EXACT:
             raise TypeError(f"{_this(name)} must have integers within 2**24, which float32 holds, got {part} beyond")
-    for part, value in module.state_dict().items():
+    state = module.state_dict()
+    if lost := [part for part in tensors_of(module) if part not in state]:
+        raise TypeError(f"{_this(name)} must have all that it holds in its state_dict, got {lost[0]} outside of it")
+    for part, value in state.items():
         if not isinstance(value, Tensor):
             raise TypeError(f"{_this(name)} must have a state of tensors, got {part} of type {type(value).__name__}")
 

@@ -204,19 +204,21 @@ def origin(name: str) -> dict[str, str]:
     return found
 
 
-def differs(name: str, kept: Any) -> str:
+def differs(name: str, kept: Any, here: Mapping[str, str]) -> str:
     """What is another thing now than ``origin`` was when a run began; empty where nothing is, or it was not kept.
 
     Args:
         name: Name of the algorithm, or ``module:attribute``.
         kept: The entry of the run.
+        here: ``origin`` as it is now.
     """
     if not isinstance(kept, Mapping):
         return ""
-    here = origin(name)
     if "version" in kept and kept["version"] != here.get("version", ""):
         now = here.get("version", "not installed")
         return f"the run began with {kept.get('distribution')} {kept['version']} for {name}, which is {now} here"
     if "sha256" in kept and kept["sha256"] != here.get("sha256", kept["sha256"]):
+        if name.startswith(f"{_GIVEN}:"):
+            return f"{name} is another than what the run began with: its source, or its layers, have been changed"
         return f"the file of {name} has been changed since the run began, which goes on with what it holds now"
     return ""

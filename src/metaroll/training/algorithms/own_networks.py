@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import itertools
 import re
+import textwrap
 from types import FunctionType
 from typing import Any
+
+from torch import nn
 
 from metaroll.errors import MetarollError, UnknownNameError, said
 from metaroll.own_code import attribute_of, is_named
 from metaroll.policies.own_body import called
+from metaroll.policies.parameters import tensors_of
+from metaroll.training.algorithms import others
 
-__all__ = ["is_given", "load_network", "name_given"]
+__all__ = ["is_given", "load_network", "name_given", "origin"]
 
 _GIVEN = "given"
 """In place of the module in names of networks that only the running script has."""
@@ -57,6 +64,41 @@ def _importable_name(network: Any) -> str | None:
         return name if attribute_of(name, "network") is network else None
     except (MetarollError, ImportError):
         return None
+
+
+def origin(name: str) -> dict[str, str]:
+    """Where a network is from, for ``config.yaml``: as ``others.origin``, or the hash of what a script has given.
+
+    That is a hash of the source of a function, or of the methods of a class, as far as there is one, and of the layers
+    of a module, not of its weights. A lambda has none: its source is what stands around it, too.
+    """
+    if not is_given(name):
+        return others.origin(name)
+    texts = _texts_of(_given.get(name))
+    return {"sha256": hashlib.sha256("\n".join(texts).encode()).hexdigest()} if texts else {}
+
+
+def _texts_of(network: Any) -> list[str]:
+    if not isinstance(network, nn.Module):
+        return _sources_of(network)
+    shapes = [f"{name} {tuple(value.shape)} {value.dtype}" for name, value in tensors_of(network).items()]
+    kinds = dict.fromkeys(type(part) for part in network.modules())
+    sources = itertools.chain.from_iterable(map(_sources_of, kinds))
+    return [re.sub(r" at 0x[0-9a-fA-F]+", "", repr(network)), *shapes, *sources]
+
+
+def _sources_of(given: Any) -> list[str]:
+    """Of a function, or of the methods of a class, and of the classes that it is of."""
+    if isinstance(given, type):
+        kinds = [kind for kind in given.__mro__ if kind.__module__.partition(".")[0] not in ("builtins", "torch")]
+        methods = [getattr(value, "__func__", value) for kind in kinds for value in vars(kind).values()]
+        return list(itertools.chain.from_iterable(_sources_of(m) for m in methods if isinstance(m, FunctionType)))
+    if not isinstance(given, FunctionType) or given.__name__ == "<lambda>":
+        return []
+    try:
+        return [textwrap.dedent(inspect.getsource(given)).strip()]
+    except (OSError, TypeError):  # typed in, say
+        return []
 
 
 def load_network(name: str) -> Any:

@@ -32,6 +32,7 @@ from metaroll.rollouts.workers.pool import PoolTimeouts
 from metaroll.rollouts.workers.ray_session import check_cluster, require_ray
 from metaroll.seeding import derive_seed
 from metaroll.tasks.task_sampler import FixedTaskSampler
+from metaroll.training.algorithms import own_networks
 from metaroll.training.algorithms.algorithm import Algorithm
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.others import is_other, origin
@@ -217,7 +218,7 @@ def resolve(
     if is_other(algo):
         sections[PLUGIN] = origin(algo)
     if (network := values.get("policy")) is not None:
-        sections[NETWORK] = origin(network)
+        sections[NETWORK] = own_networks.origin(network)
     for option in options:
         sections.setdefault(option.section, {})[option.name] = values[option.name]
     return sections

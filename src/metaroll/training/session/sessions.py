@@ -30,8 +30,8 @@ from metaroll.rollouts.failures import without_advice
 from metaroll.rollouts.workers.ray_session import head_address
 from metaroll.tasks.leak_guard import SplitReport, check_split
 from metaroll.tasks.task_key import task_text
+from metaroll.training.algorithms import others, own_networks
 from metaroll.training.algorithms.building import BuildOptions
-from metaroll.training.algorithms.others import differs
 from metaroll.training.algorithms.registry import NEXT_RUN, get_algorithm, preset_names
 from metaroll.training.display.consoles import escape, show_problem
 from metaroll.training.display.progress import EvaluationDisplay, TrainingDisplay, tell_of_many
@@ -339,8 +339,12 @@ def _checked(
         check_run(config, folder, trust, from_epoch, env_given or env is not None)
         written = run_folder.read_config(folder)
         network = config["algorithm"].get("policy")
-        for name, entry in ((config["algo"], run_folder.PLUGIN), (network, run_folder.NETWORK)):
-            if name is not None and (news := differs(name, written.get(entry))) != "":
+        of_both = (
+            (config["algo"], run_folder.PLUGIN, others.origin),
+            (network, run_folder.NETWORK, own_networks.origin),
+        )
+        for name, entry, origin in of_both:
+            if name is not None and (news := others.differs(name, written.get(entry), origin(name))) != "":
                 warnings.warn(f"{folder}: {news}", stacklevel=frames_of_ours())
         # Runs of older versions name no size: they were of none that has a name now. Nor how tasks were held out.
         older = {"size": None, "held_out": "after_training"}
