@@ -96,6 +96,7 @@ from metaroll.learners.off_policy.soft import (
 )
 from metaroll.learners.off_policy.trainer import CRITIC_LOSSES, CriticLosses, ReplayTrainer, Trained, critic_losses_of
 from metaroll.learners.on_policy.ppo_trainer import PPOData, PPONets, Targets, Trainer, run_passes
+from metaroll.own_code import PluginError
 from metaroll.policies.acting import ActingPolicy, check_policy
 from metaroll.policies.encoders import encoders_of, holds_images
 from metaroll.policies.exploration import BoxExploration, ChoiceExploration, Exploration
@@ -138,7 +139,6 @@ from metaroll.training.algorithms.building import (
 )
 from metaroll.training.algorithms.evolution import search_row
 from metaroll.training.algorithms.off_policy import Networks, actor_and_critics, network_options, off_policy_row
-from metaroll.training.algorithms.others import PluginError
 from metaroll.training.algorithms.ppo_trials import FreshTrials, TrialParts, trial_row
 from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.algorithms.trained import TrainedRun

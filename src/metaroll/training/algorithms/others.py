@@ -21,7 +21,7 @@ from metaroll.configs import table
 from metaroll.data.doors.plain_files import read_bytes
 from metaroll.errors import MetarollError, UnknownNameError, said
 from metaroll.functional.search.base import Search
-from metaroll.own_code import Declared, OwnCodeError, attribute_of, contributed, is_named, module_files, usable
+from metaroll.own_code import Declared, PluginError, attribute_of, contributed, in_file, is_named, module_files, usable
 
 if TYPE_CHECKING:
     from metaroll.training.algorithms.algorithm import Algorithm
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 __all__ = [
     "GROUP",
     "SEARCHES",
-    "PluginError",
     "differs",
     "installed",
     "is_other",
@@ -51,10 +50,6 @@ _SCRIPTS = ("__main__", "__mp_main__")
 _MOST_BYTES = 2**24
 
 _given: dict[str, Algorithm] = {}
-
-
-class PluginError(OwnCodeError):
-    """An algorithm of somebody else cannot be used; says which, where it is from, and what is missing."""
 
 
 def installed() -> Mapping[str, Declared]:
@@ -105,7 +100,7 @@ def load_row(name: str) -> Algorithm:
             raise
         raise PluginError(f"{of} cannot be loaded: {error}") from error
     ours = name in contributed()
-    checked = _checked(_row_of(row, "" if is_named(name) else name), of + _file_of(where), ours)
+    checked = _checked(_row_of(row, "" if is_named(name) else name), of + in_file(where), ours)
     if not is_named(name) and checked.name != name:
         raise PluginError(f"{of}: its row must be called {name!r}, as it is declared, got name={checked.name!r}")
     table.add_algorithm(name, checked.configs, checked.adapts, checked.filled)
@@ -129,11 +124,6 @@ def _row_of(given: Any, name: str = "") -> Any:
     return search_row(name or "-".join(words).lower(), given)
 
 
-def _file_of(where: str) -> str:
-    files = module_files(where.partition(":")[0])
-    return f" in {files[-1]}" if files else ""
-
-
 def is_row(given: Any) -> bool:
     """Whether ``name_of`` takes an object: an ``Algorithm``, or a class of searches."""
     from metaroll.training.algorithms.algorithm import Algorithm
@@ -149,7 +139,7 @@ def name_of(given: Any) -> str:
     """
     made = _row_of(given)
     kind = made.learner if made is given else given
-    row = _checked(made, f"algo {made.name!r}" + (_file_of(kind.__module__) if isinstance(kind, type) else ""))
+    row = _checked(made, f"algo {made.name!r}" + (in_file(kind.__module__) if isinstance(kind, type) else ""))
     for name, target in {**contributed(), **{one.name: one.target for one in installed().values()}}.items():
         if _is_there(target, given):
             return name

@@ -17,10 +17,9 @@ from metaroll.errors import MetarollError
 from metaroll.functional.search.base import Search
 from metaroll.learners.base import RLAlgorithm, RolloutLimit
 from metaroll.learners.off_policy.base import OffPolicyLearner
-from metaroll.own_code import NAME
+from metaroll.own_code import NAME, PluginError
 from metaroll.own_frames import frames_of_user
 from metaroll.training.algorithms.algorithm import API, Algorithm, Work
-from metaroll.training.algorithms.others import PluginError
 
 __all__ = ["checked_row", "guarded", "hint_for"]
 
