@@ -270,8 +270,9 @@ def _own_family(name: str) -> tuple[Any, TaskFamily | None]:
         except (MetarollError, TypeError, ValueError):
             raise
         except Exception as error:
+            one = installed().get(name)
             raise OwnCodeError(
-                f"{name} cannot be used, since its environment cannot be made: "
+                f"{name if one is None else f'{name} ({one.of})'} cannot be used, since its environment cannot be made: "
                 f"{graphics_trouble(error) or f'{type(error).__name__}: {error}'}"
             ) from error
     return known
