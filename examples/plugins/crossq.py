@@ -281,6 +281,8 @@ class CrossQ(OffPolicyLearner[CrossQConfig]):
 
 def networks(spec: Any, given: BuildOptions) -> tuple[TanhGaussianMLPPolicy, None]:
     """A policy as wide as the options say; critics are as wide."""
+    if given.init != "fan_in":
+        raise ValueError(f"init must be 'fan_in' for crossq, whose layers are drawn in one way, got {given.init!r}")
     return TanhGaussianMLPPolicy(spec, given.hidden_sizes, "relu", generator=network_generator(given)), None
 
 
@@ -290,5 +292,6 @@ CROSSQ = off_policy_row(
     networks,
     api=API,
     purpose="SAC without target networks, with batch renormalization",
+    filled=("hidden_nonlinearity",),
     common={"hidden_sizes": (256, 256), "gradient_steps": 10, "cycles_per_epoch": 100, "init": "fan_in"},
 )

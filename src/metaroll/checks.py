@@ -65,6 +65,8 @@ def described(value: Any) -> str:
     """What an error says that it got: short, whatever it is. Arrays by type and shape, lists by their length."""
     if value is None or isinstance(value, bool):
         return repr(value)
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
     if isinstance(value, str | bytes | int | float | complex):
         return f"{shortened(value) if isinstance(value, int) else reprlib.repr(value)} of type {type(value).__name__}"
     if isinstance(value, np.ndarray | np.generic) or is_tensor(value):

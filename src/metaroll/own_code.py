@@ -21,13 +21,16 @@ from typing import Any, NamedTuple
 from metaroll.errors import MetarollError, UnknownNameError, unknown_name
 
 __all__ = [
+    "ENVIRONMENTS",
     "Declared",
     "OwnCodeError",
+    "PluginError",
     "add_code_folder",
     "attribute_of",
     "contributed",
     "declared",
     "forbid",
+    "in_file",
     "is_named",
     "lies_in",
     "look_in",
@@ -37,6 +40,8 @@ __all__ = [
 
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 """Names of what is declared."""
+ENVIRONMENTS = "metaroll.environments"
+"""Entry point of environments and families."""
 _OWN = "metaroll"
 """The distribution that this is."""
 _folders: list[str] = []
@@ -45,6 +50,10 @@ _folders: list[str] = []
 
 class OwnCodeError(MetarollError, ImportError):
     """A module of yours cannot be imported, or what it holds cannot be used."""
+
+
+class PluginError(OwnCodeError):
+    """A plug-in of somebody else cannot be used; says which, where it is from, and what is missing."""
 
 
 class Declared(NamedTuple):
@@ -199,6 +208,12 @@ def module_files(name: str) -> list[Path]:
             return []
         places = inner
     return found
+
+
+def in_file(where: str) -> str:
+    """Where ``module:attribute`` is, to go on behind its name; empty for a module that has no file."""
+    files = module_files(where.partition(":")[0])
+    return f" in {files[-1]}" if files else ""
 
 
 def _find(whole: str, part: str, places: Sequence[str] | None) -> tuple[str | None, list[str] | None]:

@@ -20,6 +20,7 @@ from metaroll import own_code
 from metaroll.cli.doctor import plugins_check
 from metaroll.cli.main import main
 from metaroll.errors import UnknownNameError, UntrustedRunError
+from metaroll.own_code import PluginError
 from metaroll.testing import check_search
 from metaroll.training.algorithms import others
 from metaroll.training.algorithms.registry import algorithm_names
@@ -198,11 +199,34 @@ def test_entry_points_are_listed_without_an_import(folder: Path, capsys: pytest.
             "BAD = dataclasses.replace(HALF, filled=('n_step', 'no_field'))",
             "filled must name fields of its configs, got no_field",
         ),
+        ("half", "half_file:BAD", "BAD = dataclasses.replace(HALF, filled='half')", "filled must be a collection"),
+        ("half", "half_file:BAD", "BAD = dataclasses.replace(HALF, common={'no': 3})", r"option \(in common\) 'no'"),
+        ("half", "half_file:BAD", "BAD = dataclasses.replace(HALF, common={'half': 3})", r"half in common must lie in"),
+        ("half", "half_file:BAD", "BAD = dataclasses.replace(HALF, work=3)", "work must be a function, got 3 of type"),
         (
             "half",
             "half_file:BAD",
             "BAD = dataclasses.replace(HALF, configs=(HalfConfig,))",
-            "must have the field num_test_tasks, got none: metaroll.plugins.Domains has it",
+            r"lack fields that every run needs: num_test_tasks \(of metaroll\.plugins\.Domains\), randomize",
+        ),
+        ("half", "half_file:Half", "", r"got the class Half: make a row of it, off_policy_row\('half', Half"),
+        (
+            "half",
+            "half_file:BAD",
+            "BAD = dataclasses.replace(HALF, build=lambda given, train, test: 1 / 0)",
+            r"half_file\.py: its build fails with ZeroDivisionError.*half_file\.py, line \d+",
+        ),
+        (
+            "half",
+            "half_file:BAD",
+            "BAD = dataclasses.replace(HALF, build=lambda given, train, test: 3)",
+            "its build must return an object of type RLAlgorithm, got 3",
+        ),
+        (
+            "half",
+            "half_file:Lacks",
+            "from metaroll.plugins import Search\nclass Lacks(Search):\n    def spread(self, state): return 1.0",
+            "the class Lacks lacks ask, learned, num_candidates, start",
         ),
     ],
 )
@@ -211,11 +235,12 @@ def test_what_is_wrong_with_a_plugin_is_said_of_it_alone(
 ) -> None:
     (folder / "half_file.py").write_text(f"{PLUGIN}\nimport dataclasses\n{text}\n", "utf-8")
     declare(folder, name, target)
-    with pytest.raises(others.PluginError, match=complaint):
+    with pytest.raises(PluginError, match=complaint):
         metaroll.agent(name, "Pendulum-v1")
     assert main(["list", "algos"]) == 0 and f"{name} " in capsys.readouterr().out
     checked = plugins_check()
-    assert checked.status == "warn" and target in checked.value
+    if "its build" not in complaint:  # nothing is built to look at it
+        assert checked.status == "warn" and target in checked.value
     assert metaroll.agent("ppo", "CartPole-v1").config["algo"] == "ppo"
 
 
@@ -251,6 +276,25 @@ def test_an_environment_is_named_by_a_distribution(folder: Path) -> None:
     agent = metaroll.agent("cmaes", "short-pole", num_episodes=1).learn(epochs=1, progress=False)
     assert agent.config["env"] == "short-pole" and agent.algo.max_path_length == 20
     assert metaroll.load(agent.run_dir).config["env"] == "short-pole"
+
+
+def test_what_is_wrong_with_an_environment_of_a_distribution_is_said(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "half_file.py").write_text("make = 3\n", "utf-8")
+    declare(folder, "bad-env", "half_file:make", group="metaroll.environments")
+    declare(folder, "point-robot", "half_file:make", "b-second", group="metaroll.environments")
+    assert main(["list"]) == 0 and "bad-env" in capsys.readouterr().out
+    assert main(["list", "envs", "--json"]) == 0
+    listed = [entry["summary"] for entry in json.loads(capsys.readouterr().out)["envs"]][-2:]
+    assert listed[0] == "plug-in: half_file:make of half-plugin 1.2" and "'point-robot'" in listed[1]
+    assert "half_file" not in sys.modules
+    with pytest.raises(
+        PluginError, match=r"'bad-env' \(half_file:make of half-plugin 1\.2\) in .*half_file\.py must be"
+    ):
+        metaroll.agent("cmaes", "bad-env")
+    found = plugins_check().value
+    assert "half_file:make of half-plugin 1.2" in found and "'point-robot' (half_file:make of b-second" in found
 
 
 @pytest.mark.parametrize("name", ["epopt", "pgpe", "tqc"])

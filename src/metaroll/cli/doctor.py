@@ -26,6 +26,7 @@ from metaroll.cli.options import Output, Switch, parse
 from metaroll.diagnostics.report import TaskCheck as Check
 from metaroll.diagnostics.report import one_line
 from metaroll.errors import install_text
+from metaroll.own_code import PluginError
 from metaroll.training.algorithms.others import installed, load_row, refused
 from metaroll.training.display.consoles import show_findings
 from metaroll.training.display.json_output import write_document
@@ -233,17 +234,27 @@ def extra_check(extra: str) -> Check:
 
 # -------------------------------------------------------------------------------------------------------------- machine
 def plugins_check() -> Check:
-    """Whether all algorithms of others that are installed can be loaded."""
-    problems = refused()
+    """Whether all algorithms and environments of others that are installed can be loaded."""
+    from metaroll.envs.lookup import registry
+    from metaroll.envs.lookup.source import EnvSource
+
+    problems = [*refused(), *registry.refused()]
     for name in installed():
         try:
             load_row(name)
         except Exception as error:
             problems.append(one_line(error))
+    for name, one in registry.installed().items():
+        try:
+            _ = EnvSource.of(name).spec
+        except PluginError as error:
+            problems.append(one_line(error))
+        except Exception as error:
+            problems.append(f"environment {name!r} ({one.of}) cannot be made: {one_line(error)}")
     if problems:
         hint = "all else works; install versions that fit, or uninstall what is not needed"
         return _finding("plug-ins", "; ".join(problems), hint)
-    return Check("plug-ins", "ok", ", ".join(installed()) or "none are installed")
+    return Check("plug-ins", "ok", ", ".join([*installed(), *registry.installed()]) or "none are installed")
 
 
 def processors_check() -> Check:

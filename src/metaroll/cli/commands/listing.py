@@ -18,6 +18,7 @@ import metaroll
 from metaroll.cli.options import Output, parse_command, unset
 from metaroll.envs.lookup.family_names import FAMILY_NAMES
 from metaroll.errors import UsageError, command_text, unknown_name
+from metaroll.own_code import ENVIRONMENTS, declared
 from metaroll.training.algorithms.others import installed, refused
 from metaroll.training.algorithms.registry import (
     ALGORITHM_NAMES,
@@ -91,9 +92,10 @@ def _algorithms(folder: Path) -> Entries:
 
 
 def _environments(folder: Path) -> Entries:
+    from metaroll.envs.lookup import registry
     from metaroll.envs.lookup.registry import family_names, get_family
 
-    entries = []
+    entries: Entries = []
     for name in family_names():
         family = get_family(name)
         entries.append(
@@ -107,6 +109,10 @@ def _environments(folder: Path) -> Entries:
                 "presets": [algo for algo in ALGORITHM_NAMES if name in preset_names(algo)],
             }
         )
+    unknown = dict.fromkeys(("obs_dim", "act_dim", "num_train_tasks", "num_test_tasks", "horizon"))  # nothing is made
+    plugins = [(one.name, f"plug-in: {one.of}") for one in registry.installed().values()]
+    for name, summary in [*plugins, *(("", why) for why in registry.refused())]:
+        entries.append({"name": name, "summary": summary, **unknown, "presets": [], "problem": ""})
     return entries
 
 
@@ -194,10 +200,10 @@ def _show_environments(console: Console, entries: Entries) -> None:
     rows = []
     for entry in entries:
         name, summary = Text(entry["name"]), Text(entry["summary"], style="default")
-        sizes = ["?" if entry[size] is None else str(entry[size]) for size in ("obs_dim", "act_dim")]
-        tasks = f"{entry['num_train_tasks']} + {entry['num_test_tasks']}"
+        sizes = ["?" if entry[size] is None else str(entry[size]) for size in ("obs_dim", "act_dim", "horizon")]
+        tasks = "?" if entry["num_train_tasks"] is None else f"{entry['num_train_tasks']} + {entry['num_test_tasks']}"
         head = [name, summary] if wide else [Text("\n").join([name, summary])]
-        rows.append([*head, *sizes, str(entry["horizon"]), tasks, ", ".join(entry["presets"]) or "-"])
+        rows.append([*head, *sizes, tasks, ", ".join(entry["presets"]) or "-"])
     table = _table(["name", *["what it is"] * wide, "obs", "act", "steps", "tasks", "presets"], rows)
     if not wide:  # what it is stands below the name, which stays whole
         table.columns[0].no_wrap = False
@@ -257,6 +263,10 @@ def _show_overview(console: Console, folder: Path) -> None:
     table.add_column(overflow="fold")
     table.add_row("algorithms", ", ".join(algorithm_names()))
     table.add_row("families of tasks", ", ".join(FAMILY_NAMES))
+    if declared(ENVIRONMENTS):  # else nothing of that kind is loaded
+        from metaroll.envs.lookup import registry
+
+        table.add_row("of plug-ins", ", ".join(registry.installed()))
     table.add_row("other environments", "any Gymnasium id; your own, as my_env:family; Meta-World (docs/metaworld.md)")
     tuned = {env for algo in ALGORITHM_NAMES for env in preset_names(algo)}
     counts = ", ".join(f"{algo} {len(preset_names(algo))}" for algo in ALGORITHM_NAMES if preset_names(algo))

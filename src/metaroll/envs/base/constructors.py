@@ -141,6 +141,9 @@ class NamedEnv:
         constructor = self.constructor()
         if constructor is not None:
             return constructor(**options)
+        module, colon, env_id = self.name.partition(":")
+        if colon and (not module or ":" in env_id) and self.name not in gymnasium.registry:
+            raise self._unknown()
         add_code_folder()  # Gymnasium imports the module of module:Id-v0
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # "out of date", "overriding environment": nothing that a rollout needs
@@ -156,14 +159,16 @@ class NamedEnv:
                             f"{self.name} is known, and a package that it needs is missing: {error}"
                         ) from error
                     raise
-                near = difflib.get_close_matches(self.name, [*_NAMED, *gymnasium.registry], n=3, cutoff=0.5)
-                unknown = unknown_name("environment", self.name, {*_NAMED, *near})
-                raise UnknownNameError(f"{unknown}, or any id of Gymnasium") from error
+                raise self._unknown() from error
             except ModuleNotFoundError as error:
-                module = self.name.partition(":")[0]
                 if getattr(error.__cause__, "name", None) != module:
                     raise
                 raise UnknownNameError(f"unknown environment {self.name!r}: there is no module {module!r}") from error
+
+    def _unknown(self) -> UnknownNameError:
+        near = difflib.get_close_matches(self.name, [*_NAMED, *gymnasium.registry], n=3, cutoff=0.5)
+        unknown = unknown_name("environment", self.name, {*_NAMED, *near})
+        return UnknownNameError(f"{unknown}, or any id of Gymnasium")
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "known"}

@@ -18,6 +18,7 @@ import metaroll.envs.mujoco.families
 import metaroll.envs.point.families
 import metaroll.envs.sims.families
 import metaroll.envs.tabular.families  # noqa: F401
+from metaroll.checks import described
 from metaroll.envs.base.batching import unwrapped_and_limit
 from metaroll.envs.base.constructors import (
     Constructor,
@@ -39,11 +40,10 @@ from metaroll.envs.metaworld.families import benchmark_family, meant_name
 from metaroll.envs.mujoco.library import graphics_trouble
 from metaroll.envs.sims.catalog import sim_constructor
 from metaroll.errors import MetarollError, UnknownNameError, unknown_name
-from metaroll.own_code import Declared, OwnCodeError, attribute_of, declared, usable
+from metaroll.own_code import ENVIRONMENTS, Declared, OwnCodeError, PluginError, attribute_of, declared, in_file, usable
 from metaroll.tasks.updates import layer_with
 
 __all__ = [
-    "GROUP",
     "KnownName",
     "TaskFamily",
     "family_names",
@@ -53,10 +53,9 @@ __all__ = [
     "is_entry_point",
     "load_entry_point",
     "name_given",
+    "refused",
 ]
 
-GROUP = "metaroll.environments"
-"""Entry point of environments and families."""
 _SCRIPTS = ("__main__", "__mp_main__")
 """Modules that are another thing in every process."""
 
@@ -81,9 +80,18 @@ def is_entry_point(name: str) -> bool:
 
 def installed() -> Mapping[str, Declared]:
     """Name -> environment or family that a distribution declares under a free name; nothing is imported."""
-    if not declared(GROUP):
-        return {}
-    return usable(GROUP, {*registered_families(), *gymnasium.registry})[0]
+    return _declared()[0]
+
+
+def refused() -> list[str]:
+    """Why environments that are declared cannot be used, as far as their names tell."""
+    return _declared()[1]
+
+
+def _declared() -> tuple[Mapping[str, Declared], list[str]]:
+    if not declared(ENVIRONMENTS):
+        return {}, []
+    return usable(ENVIRONMENTS, {*registered_families(), *gymnasium.registry})
 
 
 def load_entry_point(name: str) -> Any:
@@ -92,6 +100,7 @@ def load_entry_point(name: str) -> Any:
     Raises:
         UnknownNameError: There is no such module, or nothing of this name in it.
         OwnCodeError: The module cannot be imported.
+        PluginError: The same of an entry point, or it holds something else.
     """
     if is_given(name):
         if name not in _given:
@@ -101,13 +110,28 @@ def load_entry_point(name: str) -> Any:
                 "with the same spaces; or put it into a module and train in module:attribute"
             )
         return _given[name]
-    one = installed().get(name)
+    if name in installed():
+        return _of_plugin(installed()[name])
     try:
-        return attribute_of(name if one is None else one.target, "environment", graphics_trouble)
+        return attribute_of(name, "environment", graphics_trouble)
     except UnknownNameError as error:
         if isinstance(error.__cause__, ModuleNotFoundError):
             refuse_misread(name)
         raise
+
+
+def _of_plugin(one: Declared) -> Any:
+    of = f"environment {one.name!r} ({one.of})"
+    try:
+        value = attribute_of(one.target, "environment", graphics_trouble)
+    except MetarollError as error:
+        raise PluginError(f"{of} cannot be loaded: {error}") from error
+    if not (callable(value) or isinstance(value, TaskFamily | Mapping | list | tuple)):
+        raise PluginError(
+            f"{of}{in_file(one.target)} must be a TaskFamily, a class or function that makes one or an environment, or "
+            f"a list of constructors, got {described(value)}"
+        )
+    return value
 
 
 def name_given(env: Any, name: str | None = None) -> str:
@@ -246,8 +270,9 @@ def _own_family(name: str) -> tuple[Any, TaskFamily | None]:
         except (MetarollError, TypeError, ValueError):
             raise
         except Exception as error:
+            one = installed().get(name)
             raise OwnCodeError(
-                f"{name} cannot be used, since its environment cannot be made: "
+                f"{name if one is None else f'{name} ({one.of})'} cannot be used: its environment cannot be made, "
                 f"{graphics_trouble(error) or f'{type(error).__name__}: {error}'}"
             ) from error
     return known

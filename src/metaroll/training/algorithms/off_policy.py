@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from metaroll.checks import described
 from metaroll.config import parts_of
 from metaroll.configs.algorithms import Domains, GoalReplay, ReluNetworks, Replay
 from metaroll.configs.table import CONFIGS
@@ -54,7 +55,10 @@ def _build(
         return load_row(choosing).build(given, train, test)
     check_observations(spec.observation_space)
     config = parts_of(learner.config_class, given.values)
-    policy, qf = networks(spec, given)
+    made = networks(spec, given)
+    if not (isinstance(made, tuple) and len(made) == 2):
+        raise TypeError(f"networks must return a policy and a Q function, (None, None) say, got {described(made)}")
+    policy, qf = made
     return learner(
         spec,
         config,
@@ -182,7 +186,14 @@ def off_policy_row(
         networks: Policy and Q function of the spaces and the options; ``None`` for the learner's own.
         choosing: Name of the plug-in that learns instead where actions are one choice.
         more: Other members of the row.
+
+    Raises:
+        TypeError: ``learner`` is no class of off-policy learners, or ``networks`` no function.
     """
+    if not (isinstance(learner, type) and issubclass(learner, OffPolicyLearner)):
+        raise TypeError(f"learner must be a subclass of OffPolicyLearner, got {described(learner)}")
+    if not callable(networks):
+        raise TypeError(f"networks must be a function of EnvSpec and BuildOptions, got {described(networks)}")
     configs = CONFIGS.get(name, (learner.config_class, ReluNetworks, Domains, GoalReplay))
     usual = {"work": _work, "amount": _amount, "largest_batch": _batch_size}
     build = functools.partial(_build, learner, networks, choosing)

@@ -17,12 +17,11 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from metaroll.config import options_of
 from metaroll.configs import table
 from metaroll.data.doors.plain_files import read_bytes
 from metaroll.errors import MetarollError, UnknownNameError, said
 from metaroll.functional.search.base import Search
-from metaroll.own_code import NAME, Declared, OwnCodeError, attribute_of, contributed, is_named, module_files, usable
+from metaroll.own_code import Declared, PluginError, attribute_of, contributed, in_file, is_named, module_files, usable
 
 if TYPE_CHECKING:
     from metaroll.training.algorithms.algorithm import Algorithm
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 __all__ = [
     "GROUP",
     "SEARCHES",
-    "PluginError",
     "differs",
     "installed",
     "is_other",
@@ -50,17 +48,9 @@ _GIVEN = "given"
 _SCRIPTS = ("__main__", "__mp_main__")
 """Modules that are another thing in every process."""
 _MOST_BYTES = 2**24
-_NEEDED = {
-    False: {"max_steps": "RolloutLimit", "num_test_tasks": "Domains", "randomize": "Domains"},
-    True: {"max_steps": "RolloutLimit", "num_test_tasks": "HeldOutTasks"},
-}
-"""Fields that commands read of every algorithm, and configs that have them, by whether it adapts."""
+
 
 _given: dict[str, Algorithm] = {}
-
-
-class PluginError(OwnCodeError):
-    """An algorithm of somebody else cannot be used; says which, where it is from, and what is missing."""
 
 
 def installed() -> Mapping[str, Declared]:
@@ -110,35 +100,19 @@ def load_row(name: str) -> Algorithm:
         if one is None:  # what it says is about what was typed
             raise
         raise PluginError(f"{of} cannot be loaded: {error}") from error
-    checked = _checked(_row_of(row, "" if is_named(name) else name), of + _file_of(where))
+    ours = name in contributed()
+    checked = _checked(_row_of(row, "" if is_named(name) else name), of + in_file(where), ours)
     if not is_named(name) and checked.name != name:
         raise PluginError(f"{of}: its row must be called {name!r}, as it is declared, got name={checked.name!r}")
     table.add_algorithm(name, checked.configs, checked.adapts, checked.filled)
     return checked
 
 
-def _checked(row: Any, of: str) -> Algorithm:
-    from metaroll.training.algorithms.algorithm import API, Algorithm
+def _checked(row: Any, of: str, ours: bool = False) -> Algorithm:
+    from metaroll.training.algorithms.plugin_rows import checked_row, guarded
 
-    if not isinstance(row, Algorithm):
-        raise PluginError(f"{of} must be a metaroll.plugins.Algorithm, got {type(row).__name__}: Algorithm(name=...)")
-    if row.api != API:
-        raise PluginError(
-            f"{of} must be written for version {API} of the interface, got api={row.api!r}: "
-            + ("say it, api=1" if row.api is None else "install a version of it that fits this metaroll")
-        )
-    if not NAME.fullmatch(row.name):
-        raise PluginError(f"{of}: name must be lowercase words with dashes between them, got {row.name!r}")
-    try:
-        known = {option.name for kind in row.configs for option in options_of(kind)}
-    except (MetarollError, TypeError, ValueError, AttributeError) as error:
-        raise PluginError(f"{of}: configs must be classes of configs: {error}") from error
-    if unknown := sorted(set(row.filled) - known):
-        raise PluginError(f"{of}: filled must name fields of its configs, got {', '.join(unknown)}")
-    for name, kind in _NEEDED[row.adapts].items():
-        if name not in known - {*row.filled}:
-            raise PluginError(f"{of}: its configs must have the field {name}, got none: metaroll.plugins.{kind} has it")
-    return row
+    checked = checked_row(row, of)
+    return checked if ours else guarded(checked, of)
 
 
 def _row_of(given: Any, name: str = "") -> Any:
@@ -149,11 +123,6 @@ def _row_of(given: Any, name: str = "") -> Any:
 
     words = re.findall(r"[A-Z]*[a-z0-9]+|[A-Z]+", given.__name__)
     return search_row(name or "-".join(words).lower(), given)
-
-
-def _file_of(where: str) -> str:
-    files = module_files(where.partition(":")[0])
-    return f" in {files[-1]}" if files else ""
 
 
 def is_row(given: Any) -> bool:
@@ -169,7 +138,9 @@ def name_of(given: Any) -> str:
     Raises:
         PluginError: It cannot be used.
     """
-    row = _checked(_row_of(given), "algo")
+    made = _row_of(given)
+    kind = made.learner if made is given else given
+    row = _checked(made, f"algo {made.name!r}" + (in_file(kind.__module__) if isinstance(kind, type) else ""))
     for name, target in {**contributed(), **{one.name: one.target for one in installed().values()}}.items():
         if _is_there(target, given):
             return name

@@ -36,6 +36,7 @@ from metaroll.training.algorithms import own_networks
 from metaroll.training.algorithms.algorithm import Algorithm
 from metaroll.training.algorithms.other_names import swapped_names, unknown_argument, unknown_attribute
 from metaroll.training.algorithms.others import is_row, name_of
+from metaroll.training.algorithms.plugin_rows import hint_for
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm, require_known
 from metaroll.training.display.consoles import make_console
 from metaroll.training.display.progress import tell_of_many
@@ -87,7 +88,8 @@ def agent(
     algo = name_of(algo) if is_row(algo) else algo
     if not isinstance(algo, str):
         raise TypeError(
-            f"algo must be the name of an algorithm, or an Algorithm, got {described(algo)}: metaroll.agent(algo, env)"
+            f"algo must be the name of an algorithm, or an Algorithm, got {described(algo)}: "
+            + (hint_for(algo) if isinstance(algo, type) else "metaroll.agent(algo, env)")
         )
     if isinstance(env, str) and (swapped := swapped_names([algo, env], ALGORITHM_NAMES)):
         raise UnknownNameError(f"unknown algorithm {algo!r}; {swapped}")
