@@ -16,9 +16,8 @@ from metaroll.errors import MetarollError, UnknownNameError, said
 from metaroll.own_code import attribute_of, is_named
 from metaroll.policies.own_body import called
 from metaroll.policies.parameters import tensors_of
-from metaroll.training.algorithms import others
 
-__all__ = ["is_given", "load_network", "name_given", "origin"]
+__all__ = ["is_given", "load_network", "name_given", "origin_given"]
 
 _GIVEN = "given"
 """In place of the module in names of networks that only the running script has."""
@@ -66,14 +65,12 @@ def _importable_name(network: Any) -> str | None:
         return None
 
 
-def origin(name: str) -> dict[str, str]:
-    """Where a network is from, for ``config.yaml``: as ``others.origin``, or the hash of what a script has given.
+def origin_given(name: str) -> dict[str, str]:
+    """What ``config.yaml`` keeps of a network that a script has given: a hash.
 
-    That is a hash of the source of a function, or of the methods of a class, as far as there is one, and of the layers
+    It is of the source of a function, or of the methods of a class, as far as there is one, and of the layers
     of a module, not of its weights. A lambda has none: its source is what stands around it, too.
     """
-    if not is_given(name):
-        return others.origin(name)
     texts = _texts_of(_given.get(name))
     return {"sha256": hashlib.sha256("\n".join(texts).encode()).hexdigest()} if texts else {}
 
@@ -91,7 +88,8 @@ def _sources_of(given: Any) -> list[str]:
     """Of a function, or of the methods of a class, and of the classes that it is of."""
     if isinstance(given, type):
         kinds = [kind for kind in given.__mro__ if kind.__module__.partition(".")[0] not in ("builtins", "torch")]
-        methods = [getattr(value, "__func__", value) for kind in kinds for value in vars(kind).values()]
+        members = [value for kind in kinds for value in vars(kind).values()]
+        methods = [each.__func__ if isinstance(each, classmethod | staticmethod) else each for each in members]
         return list(itertools.chain.from_iterable(_sources_of(m) for m in methods if isinstance(m, FunctionType)))
     if not isinstance(given, FunctionType) or given.__name__ == "<lambda>":
         return []

@@ -66,6 +66,7 @@ __all__ = [
     "build_evaluator",
     "check_names",
     "episodes_of_evaluation",
+    "network_origin",
     "require_at_least",
     "resolve",
     "split_tasks",
@@ -218,10 +219,15 @@ def resolve(
     if is_other(algo):
         sections[PLUGIN] = origin(algo)
     if (network := values.get("policy")) is not None:
-        sections[NETWORK] = own_networks.origin(network)
+        sections[NETWORK] = network_origin(network)
     for option in options:
         sections.setdefault(option.section, {})[option.name] = values[option.name]
     return sections
+
+
+def network_origin(name: str) -> dict[str, str]:
+    """Where a network of the user's own is from, for ``config.yaml``: the hash of its file, or of what was given."""
+    return own_networks.origin_given(name) if own_networks.is_given(name) else origin(name)
 
 
 def _settled(

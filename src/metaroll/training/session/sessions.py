@@ -30,7 +30,7 @@ from metaroll.rollouts.failures import without_advice
 from metaroll.rollouts.workers.ray_session import head_address
 from metaroll.tasks.leak_guard import SplitReport, check_split
 from metaroll.tasks.task_key import task_text
-from metaroll.training.algorithms import others, own_networks
+from metaroll.training.algorithms import others
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.registry import NEXT_RUN, get_algorithm, preset_names
 from metaroll.training.display.consoles import escape, show_problem
@@ -341,7 +341,7 @@ def _checked(
         network = config["algorithm"].get("policy")
         of_both = (
             (config["algo"], run_folder.PLUGIN, others.origin),
-            (network, run_folder.NETWORK, own_networks.origin),
+            (network, run_folder.NETWORK, experiments.network_origin),
         )
         for name, entry, origin in of_both:
             if name is not None and (news := others.differs(name, written.get(entry), origin(name))) != "":
