@@ -161,12 +161,16 @@ def _is_there(target: str, given: Any) -> bool:
     return module in sys.modules and vars(sys.modules[module]).get(attribute) is given
 
 
-def origin(name: str) -> dict[str, str]:
+def origin(name: str, among: Mapping[str, Declared] | None = None) -> dict[str, str]:
     """Where an algorithm of somebody else, or ``module:attribute``, is from, for ``config.yaml``.
 
     That is the distribution, its version, and the hash of its file.
+
+    Args:
+        name: Its name.
+        among: What distributions declare; ``None`` means algorithms.
     """
-    one = installed().get(name)
+    one = (installed() if among is None else among).get(name)
     files = module_files((name if one is None else one.target).partition(":")[0])
     found = {} if one is None else {"object": one.target, "distribution": one.distribution, "version": one.version}
     if files and files[-1].is_file():
@@ -174,16 +178,17 @@ def origin(name: str) -> dict[str, str]:
     return found
 
 
-def differs(name: str, kept: Any) -> str:
+def differs(name: str, kept: Any, among: Mapping[str, Declared] | None = None) -> str:
     """What is another thing now than ``origin`` was when a run began; empty where nothing is, or it was not kept.
 
     Args:
         name: Name of the algorithm, or ``module:attribute``.
         kept: The entry of the run.
+        among: See ``origin``.
     """
     if not isinstance(kept, Mapping):
         return ""
-    here = origin(name)
+    here = origin(name, among)
     if "version" in kept and kept["version"] != here.get("version", ""):
         now = here.get("version", "not installed")
         return f"the run began with {kept.get('distribution')} {kept['version']} for {name}, which is {now} here"
