@@ -276,6 +276,10 @@ def test_an_environment_is_named_by_a_distribution(folder: Path) -> None:
     agent = metaroll.agent("cmaes", "short-pole", num_episodes=1).learn(epochs=1, progress=False)
     assert agent.config["env"] == "short-pole" and agent.algo.max_path_length == 20
     assert metaroll.load(agent.run_dir).config["env"] == "short-pole"
+    assert agent.config["env_plugin"].items() >= {"object": "half_file:make_env", "version": "1.2"}.items()
+    (folder / "half_file.py").write_text(f"{SEARCH}\n# changed\n", "utf-8")
+    with pytest.warns(UserWarning, match="the file of short-pole has been changed since the run began"):
+        metaroll.load(agent.run_dir)
 
 
 def test_what_is_wrong_with_an_environment_of_a_distribution_is_said(

@@ -271,8 +271,9 @@ def _own_family(name: str) -> tuple[Any, TaskFamily | None]:
             raise
         except Exception as error:
             one = installed().get(name)
+            of = name if one is None else f"{name} ({one.of})"
             raise OwnCodeError(
-                f"{name if one is None else f'{name} ({one.of})'} cannot be used: its environment cannot be made, "
+                f"{of} cannot be used, since its environment cannot be made: "
                 f"{graphics_trouble(error) or f'{type(error).__name__}: {error}'}"
             ) from error
     return known

@@ -162,12 +162,16 @@ def _is_there(target: str, given: Any) -> bool:
     return module in sys.modules and vars(sys.modules[module]).get(attribute) is given
 
 
-def origin(name: str) -> dict[str, str]:
+def origin(name: str, among: Mapping[str, Declared] | None = None) -> dict[str, str]:
     """Where an algorithm of somebody else, or ``module:attribute``, is from, for ``config.yaml``.
 
     That is the distribution, its version, and the hash of its file.
+
+    Args:
+        name: Its name.
+        among: What distributions declare; ``None`` means algorithms.
     """
-    one = installed().get(name)
+    one = (installed() if among is None else among).get(name)
     files = module_files((name if one is None else one.target).partition(":")[0])
     found = {} if one is None else {"object": one.target, "distribution": one.distribution, "version": one.version}
     if files and files[-1].is_file():

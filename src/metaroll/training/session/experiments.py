@@ -20,6 +20,7 @@ from metaroll.config import MISSING, Option, RunFile, merge_layers, options_of, 
 from metaroll.configs.run import RunConfig
 from metaroll.configs.table import evaluation_config, run_options
 from metaroll.envs.base.task_family import USUAL_TEST_TASKS, USUAL_TRAIN_TASKS
+from metaroll.envs.lookup import registry
 from metaroll.envs.lookup.name_hints import refuse_misread
 from metaroll.envs.lookup.registry import family_names
 from metaroll.envs.lookup.source import EnvSource, make_env
@@ -56,7 +57,7 @@ from metaroll.training.store.loggers import (
     require_tensorboard,
     require_wandb,
 )
-from metaroll.training.store.run_folder import NETWORK, PLUGIN, kept_paths
+from metaroll.training.store.run_folder import ENV_PLUGIN, NETWORK, PLUGIN, kept_paths
 from metaroll.training.store.snapshots import SnapshotConfig, Snapshotter
 from metaroll.types import EnvUpdate
 
@@ -218,6 +219,8 @@ def resolve(
     sections: dict[str, Any] = {"command": command, "algo": algo, "env": env.name}
     if is_other(algo):
         sections[PLUGIN] = origin(algo)
+    if (simulator := env.known.parts[0]) in registry.installed():
+        sections[ENV_PLUGIN] = origin(simulator, registry.installed())
     if (network := values.get("policy")) is not None:
         sections[NETWORK] = network_origin(network)
     for option in options:

@@ -18,6 +18,7 @@ from metaroll.training.store.run_folder import (
     CONFIG_FILE,
     CONFIG_FORMAT,
     CONFIG_SECTIONS,
+    ENV_PLUGIN,
     GROUP_FILE,
     NETWORK,
     PLUGIN,
@@ -37,9 +38,9 @@ __all__ = [
     "same_request",
 ]
 
-_NOT_OPTIONS = ("metaroll_run", "command", "versions", "algo", "env", "seeds", "jobs", PLUGIN, NETWORK, SIGNATURE)
-_OF_RUNS = ("command", "versions", PLUGIN, NETWORK, SIGNATURE)
+_OF_RUNS = ("command", "versions", PLUGIN, ENV_PLUGIN, NETWORK, SIGNATURE)
 """Entries that a run writes, and nobody else."""
+_NOT_OPTIONS = ("metaroll_run", "algo", "env", "seeds", "jobs", *_OF_RUNS)
 # What a run may change when it goes on; all else of these sections decides what its snapshots hold.
 _CHANGEABLE = ("evaluate_every", "memory_limit", "lr_decay_epochs")
 _LASTING_RUN_OPTIONS = ("seed", "task_seed", "held_out", "hidden_sizes", "init")

@@ -14,6 +14,8 @@ from rich.console import Console
 from metaroll.data.folders.kinds import RUN
 from metaroll.data.folders.taking import take, take_new
 from metaroll.diagnostics.task_checks import tasks_do_not_differ
+from metaroll.envs.base.names import simulator_and_posterior
+from metaroll.envs.lookup import registry
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import (
     DivergedError,
@@ -339,12 +341,13 @@ def _checked(
         check_run(config, folder, trust, from_epoch, env_given or env is not None)
         written = run_folder.read_config(folder)
         network = config["algorithm"].get("policy")
-        of_both = (
+        simulator = simulator_and_posterior(config["env"])[0]
+        for name, entry, here in (
             (config["algo"], run_folder.PLUGIN, others.origin),
+            (simulator, run_folder.ENV_PLUGIN, lambda name: others.origin(name, registry.installed())),
             (network, run_folder.NETWORK, experiments.network_origin),
-        )
-        for name, entry, origin in of_both:
-            if name is not None and (news := others.differs(name, written.get(entry), origin(name))) != "":
+        ):
+            if name is not None and (news := others.differs(name, written.get(entry), here(name))) != "":
                 warnings.warn(f"{folder}: {news}", stacklevel=frames_of_ours())
         # Runs of older versions name no size: they were of none that has a name now. Nor how tasks were held out.
         older = {"size": None, "held_out": "after_training"}

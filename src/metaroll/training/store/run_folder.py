@@ -36,6 +36,7 @@ from metaroll.training.store.yaml_files import write_yaml
 __all__ = [
     "CONFIG_FILE",
     "CONFIG_SECTIONS",
+    "ENV_PLUGIN",
     "EVALUATION_FILE",
     "GROUP_FILE",
     "LOG_FILE",
@@ -60,6 +61,8 @@ __all__ = [
 CONFIG_SECTIONS = ("run", "algorithm", "evaluation")
 PLUGIN = "plugin"
 """Entry of ``config.yaml`` that says where an algorithm of somebody else is from."""
+ENV_PLUGIN = "env_plugin"
+"""The same of an environment that a distribution declares."""
 NETWORK = "own_network"
 """The same of a network of one's own."""
 CONFIG_FORMAT = 1
