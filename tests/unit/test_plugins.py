@@ -79,7 +79,7 @@ def test_files_of_the_pages_use_public_names_alone() -> None:
 
 
 def test_the_whole_algorithm_of_the_page_is_one(folder: Path) -> None:
-    (use,) = (each for each in PAGE.split("```")[1::2] if "check_learner(lambda" in each)
+    (use,) = (each for each in PAGE.split("```")[1::2] if "import check_learner" in each)
     exec(compile(use.removeprefix("python\n"), "plugins.md", "exec"), {"__name__": "page"})
     small = {"steps_per_epoch": 40, "max_steps": 20, "hidden_sizes": (8,), "num_test_tasks": 2, "num_episodes": 1}
     for env, given in (("CartPole-v1", {"randomize_param": ("length=0.3:0.7",)}), ("point-robot", {})):
