@@ -16,7 +16,7 @@ import yaml
 
 import metaroll
 from metaroll.cli.main import main
-from metaroll.errors import UnknownNameError, UntrustedRunError
+from metaroll.errors import SnapshotError, UnknownNameError, UntrustedRunError
 from metaroll.policies.own_body import has_own_body
 from metaroll.training.algorithms import own_networks
 
@@ -184,6 +184,8 @@ def test_another_network_of_the_same_name_is_told_when_a_run_is_loaded() -> None
         assert agent.run_dir is not None
         with pytest.warns(UserWarning, match="given:.* is another than what the run began with"):
             metaroll.load(agent.run_dir, policy=other)
+    with pytest.raises(SnapshotError, match="policy, a network of your own, must have the layers that the run was"):
+        metaroll.load("runs/sac-Pendulum-v1-1", policy=lambda spec: torch.nn.Linear(spec.obs_dim, 7))
 
 
 def test_a_network_of_somebody_elses_run_is_not_imported_unasked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 
 import metaroll
 from metaroll.checks import check_whole
-from metaroll.errors import SnapshotError
+from metaroll.errors import SnapshotError, option_name
 from metaroll.learners.base import RLAlgorithm
+from metaroll.policies.own_body import has_own_body
 from metaroll.state import Saved
 from metaroll.tasks.task_key import task_key
 from metaroll.training.store.files import is_tree, tree_structure
@@ -172,6 +173,9 @@ def load_algorithm(
     Where the buffers were not kept, ``algo`` collects its initial data again.
     """
     saved, here = snapshot.manifest.get("algorithm"), algo.info.name
+    own = ""
+    if has_own_body(algo.policy):
+        own = f"; {option_name('policy')}, a network of your own, must have the layers that the run was made with"
     writer = f"metaroll {snapshot.manifest.get('metaroll', 'of an unknown version')}"
     if saved != here:
         raise SnapshotError(
@@ -182,7 +186,7 @@ def load_algorithm(
         raise SnapshotError(
             f"{snapshot.path} was written by another {here} (fingerprint {snapshot.manifest.get('fingerprint')}, "
             f"{writer}) than the one that was set up ({fingerprint}): build it with the same networks and "
-            "hyperparameters as at first, for an environment with the same spaces"
+            f"hyperparameters as at first, for an environment with the same spaces{own}"
         )
     check_train_tasks(snapshot, train_tasks, algo)
     taking = check_can_save(algo)
@@ -193,5 +197,5 @@ def load_algorithm(
             algo.load_buffers_state_dict(buffers)
     except (RuntimeError, KeyError, TypeError, ValueError) as error:
         raise SnapshotError(
-            f"{snapshot.path}, written by {writer}, does not fit the {here} that was set up: {error}"
+            f"{snapshot.path}, written by {writer}, does not fit the {here} that was set up: {error}{own}"
         ) from error
