@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from metaroll.configs import table
 from metaroll.data.doors.plain_files import read_bytes
-from metaroll.errors import MetarollError, UnknownNameError, said
+from metaroll.errors import MetarollError, UnknownNameError, command_text, said
 from metaroll.functional.search.base import Search
 from metaroll.own_code import Declared, PluginError, attribute_of, contributed, in_file, is_named, module_files, usable
 
@@ -100,7 +100,7 @@ def load_row(name: str) -> Algorithm:
         if one is None:  # what it says is about what was typed
             raise
         raise PluginError(f"{of} cannot be loaded: {error}") from error
-    ours = name in contributed()
+    ours = where in contributed().values()
     checked = _checked(_row_of(row, "" if is_named(name) else name), of + in_file(where), ours)
     if not is_named(name) and checked.name != name:
         raise PluginError(f"{of}: its row must be called {name!r}, as it is declared, got name={checked.name!r}")
@@ -112,7 +112,14 @@ def _checked(row: Any, of: str, ours: bool = False) -> Algorithm:
     from metaroll.training.algorithms.plugin_rows import checked_row, guarded
 
     checked = checked_row(row, of)
-    return checked if ours else guarded(checked, of)
+    if ours:
+        return checked
+    if checked.name in _ours():
+        raise PluginError(
+            f"{of}: name must not be that of an algorithm of metaroll, got {checked.name!r}: choose another, or take "
+            + said(f"metaroll.agent({checked.name!r}, env)", command_text("train", checked.name, "ENV"))
+        )
+    return guarded(checked, of)
 
 
 def _row_of(given: Any, name: str = "") -> Any:
@@ -138,12 +145,12 @@ def name_of(given: Any) -> str:
     Raises:
         PluginError: It cannot be used.
     """
-    made = _row_of(given)
-    kind = made.learner if made is given else given
-    row = _checked(made, f"algo {made.name!r}" + (in_file(kind.__module__) if isinstance(kind, type) else ""))
     for name, target in {**contributed(), **{one.name: one.target for one in installed().values()}}.items():
         if _is_there(target, given):
             return name
+    made = _row_of(given)
+    kind = made.learner if made is given else given
+    row = _checked(made, f"algo {made.name!r}" + (in_file(kind.__module__) if isinstance(kind, type) else ""))
     for module in dict.fromkeys([row.learner.__module__, *list(sys.modules)]):
         members = vars(sys.modules[module]) if module in sys.modules and module not in _SCRIPTS else {}
         for attribute, value in list(members.items()):

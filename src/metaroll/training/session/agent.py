@@ -35,9 +35,9 @@ from metaroll.seeding import derive_seed
 from metaroll.training.algorithms import own_networks
 from metaroll.training.algorithms.algorithm import Algorithm
 from metaroll.training.algorithms.other_names import swapped_names, unknown_argument, unknown_attribute
-from metaroll.training.algorithms.others import is_row, name_of
+from metaroll.training.algorithms.others import is_row
 from metaroll.training.algorithms.plugin_rows import hint_for
-from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm, require_known
+from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm, name_of, require_known
 from metaroll.training.display.consoles import make_console
 from metaroll.training.display.progress import tell_of_many
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator, fresh_policies
