@@ -32,8 +32,8 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
     """Base of own policies: a torch module for training that acts through NumPy.
 
     It is a body times a head: the body makes outputs of features, the head chooses actions of outputs. One that acts
-    around another policy has neither; it hands on to that what it does not do itself (``own_parameters``). What acts
-    otherwise says how weights are laid out (``_arrange``) and how rows become actions (``act``).
+    around another policy has neither; it hands on to that what it does not do itself (``own_parameters``). Other
+    policies override ``_arrange`` (layout of weights) and ``act``.
 
     Args:
         env_spec: Spaces of the environment.
@@ -127,9 +127,7 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         parameters: np.ndarray | None = None,
     ) -> tuple[np.ndarray, PolicyState, Mapping[str, np.ndarray]]:
         """See ``types.Policy.act``; infos are those of the head."""
-        body, head = self._body, self._head
-        if body is None or head is None:
-            raise TypeError(f"{type(self).__name__} has no act: neither a body and a head, nor one of its own")
+        body, head = self._parts
         laid_out, own = self._weights(parameters)
         outputs, state = body.rows(laid_out, self._rows(obs, parameters), state, len(obs))
         if own is not None:
@@ -142,9 +140,11 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
     def _prepared(self, head: Head, own: np.ndarray, num_rows: int) -> Any:
         """What the head makes of its own parameter, kept as long as it is the same: this is asked at every step."""
         key = (own.tobytes(), num_rows)
-        if self._own_cache[0] != key:
-            object.__setattr__(self, "_own_cache", (key, head.prepared(per_row(own, num_rows), np)))
-        return self._own_cache[1]
+        kept, prepared = self._own_cache  # read at once: other threads may act, too
+        if kept != key:
+            prepared = head.prepared(per_row(own, num_rows), np)
+            object.__setattr__(self, "_own_cache", (key, prepared))
+        return prepared
 
     def act_on_torch(
         self, obs: Any, state: Mapping[str, Any], noise: Any, deterministic: Any = False
@@ -157,6 +157,17 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         own = None if head.own is None else head.prepared(getattr(self, head.own), torch_namespace)
         action, infos = head.choose(head.parts_of(outputs), noise, deterministic, own, torch_namespace)
         return action, following, dict(infos)
+
+    @property
+    def _parts(self) -> tuple[Body, Head]:
+        """Body and head.
+
+        Raises:
+            TypeError: The policy has neither.
+        """
+        if self._body is None or self._head is None:
+            raise TypeError(f"{type(self).__name__} has neither a body and a head, nor a method of its own for this")
+        return self._body, self._head
 
     # -- densities -----------------------------------------------------------------------------------------------------
 
@@ -178,9 +189,9 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         Raises:
             TypeError: The policy has none (``has_densities``).
         """
-        body, head = self._body, self._head
-        if body is None or head is None or not head.has_entropy:
+        if not self.has_densities:
             raise TypeError(f"{type(self).__name__} has no evaluate_actions")
+        body, head = self._parts
         acts = head.distribution(*self._for_head(body.outputs(self, self.features(obs))))
         return acts.log_prob(action), acts.entropy()
 
@@ -195,9 +206,9 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         Raises:
             TypeError: The policy has none (``has_distributions``).
         """
-        body, head = self._body, self._head
-        if body is None or head is None or not head.has_distribution:
+        if not self.has_distributions:
             raise TypeError(f"{type(self).__name__} has no log_prob")
+        body, head = self._parts
         outputs, _ = body.steps(self, self.features(obs), hidden)
         return head.distribution(*self._for_head(outputs)).log_prob(action)
 
@@ -216,17 +227,16 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         Raises:
             TypeError: The policy has no such densities (``has_distributions``).
         """
-        body, head = self._body, self._head
-        if body is None or head is None or not head.has_distribution:
+        if not self.has_distributions:
             raise TypeError(f"{type(self).__name__} has no densities as a function of its parameters")
+        body, head = self._parts
         outputs = body.pure_outputs(self, parameters, self.features(obs, parameters))
         own = None if head.own is None else beside(parameters[head.own], outputs)
         return head.distribution(head.parts_of(outputs), own)
 
     def _for_head(self, outputs: torch.Tensor) -> tuple[Any, torch.Tensor | None]:
         """Outputs ``(..., width)`` of the body in parts, and the own parameter of the head beside them."""
-        head = self._head
-        assert head is not None
+        _, head = self._parts
         return head.parts_of(outputs), None if head.own is None else getattr(self, head.own).expand_as(outputs)
 
     def acting_parameter_names(self) -> tuple[str, ...]:
@@ -324,24 +334,28 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
     # -- weights -----------------------------------------------------------------------------------------------------
 
     def _arrange(self, arrays: list[np.ndarray]) -> Any:
-        """Lay out parameter views (with a leading axis N if stacked) as ``act`` wants them. Views only, no arithmetic:
-        the arrays may be changed in place later.
+        """Lay out views of ``_names_to_arrange`` (with a leading axis N if stacked) as ``act`` wants them. Views only,
+        no arithmetic: the arrays may be changed in place later.
 
         With a body and a head: what the body lays out, and the own parameter of the head.
         """
         if self._body is None or self._head is None:
             return arrays
-        names = self.acting_parameter_names()
-        if self.encoder is not None:
-            names = [name for name in names if not name.startswith("encoder.")]
-        named = dict(zip(names, arrays, strict=True))
+        named = dict(zip(self._names_to_arrange(), arrays, strict=True))
         own = None if self._head.own is None else named.pop(self._head.own)
         return self._body.lay_out(self, named), own
+
+    def _names_to_arrange(self) -> Sequence[str]:
+        """Names of the parameters that ``act`` lays out: an encoder, or another policy, acts with its own by itself."""
+        if self.own_parameters is not None:
+            return self.own_parameters
+        names = self.acting_parameter_names()
+        return names if self.encoder is None else [name for name in names if not name.startswith("encoder.")]
 
     def _split(self, parameters: np.ndarray | None, num_rows: int) -> tuple[Sequence[np.ndarray], np.ndarray | None]:
         """Of a policy around another one: its own parameters ``(A,)`` or ``(N, A)``, and those of ``policy``: views."""
         if parameters is None:
-            return self._live_weights()[: len(self.own_parameters or ())], None
+            return self._live_weights(), None
         if not self.own_parameters:
             return (), parameters
         if parameters is self._split_cache[0]:
@@ -365,7 +379,8 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         lies_well = flat.flags.c_contiguous or flat.strides[-1] == flat.itemsize or self._by_columns
         usable = flat.dtype == np.float32 and lies_well
         own = flat if usable else np.ascontiguousarray(flat, dtype=np.float32)
-        weights = self._arrange(self._beyond_encoder(self.parameter_layout().numpy_views(own)))
+        views = dict(zip(self.acting_parameter_names(), self.parameter_layout().numpy_views(own), strict=True))
+        weights = self._arrange([views[name] for name in self._names_to_arrange()])
         if own is parameters:
             # Views: they follow changes in place. (A converted copy would not, so it is not kept.)
             object.__setattr__(self, "_flat_cache", (parameters, weights))
@@ -373,23 +388,16 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
 
     def _live_weights(self) -> Any:
         if not self._sources:
-            self._sources = _parameter_slots(self, self.acting_parameter_names())
+            self._sources = _parameter_slots(self, self._names_to_arrange())
         tensors = [owner[name] for owner, name in self._sources]
         key = [tensor.data_ptr() for tensor in tensors]
         if key == self._live_cache[0]:
             return self._live_cache[1]
         arrays = [tensor.detach().to("cpu", torch.float32).numpy() for tensor in tensors]
-        weights = self._arrange(self._beyond_encoder(arrays))
+        weights = self._arrange(arrays)
         if all(tensor.dtype == torch.float32 and tensor.device.type == "cpu" for tensor in tensors):
             object.__setattr__(self, "_live_cache", (key, weights))
         return weights
-
-    def _beyond_encoder(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        """What ``_arrange`` lays out: all but the weights of the encoder."""
-        if self.encoder is None:
-            return arrays
-        names = self.acting_parameter_names()
-        return [array for name, array in zip(names, arrays, strict=True) if not name.startswith("encoder.")]
 
     def _rows(self, obs: np.ndarray, parameters: np.ndarray | None) -> np.ndarray:
         """Features of ``obs (N, obs_dim)`` as float32 rows ``(B, 8, F)``; ``(N, 1, F)`` with a set for each row.
@@ -452,17 +460,23 @@ def per_row(values: np.ndarray, num_rows: int) -> np.ndarray:
     return values if values.ndim == 1 or len(values) == num_rows else np.repeat(values, BLOCK, axis=0)
 
 
-def check_policy(policy: Any, kind: type[ActingPolicy], spec: EnvSpec) -> None:
+def check_policy(policy: Any, kind: type[ActingPolicy], spec: EnvSpec, name: str = "policy") -> None:
     """Raise unless ``policy`` is of ``kind``, for the spaces of ``spec``.
+
+    Args:
+        policy: What was given.
+        kind: What it must be.
+        spec: What it must be built for.
+        name: Name of the argument, for the error.
 
     Raises:
         ShapeError: It is for other spaces.
         TypeError: It is of another kind.
     """
     if not isinstance(policy, kind):
-        raise TypeError(f"policy must be a {kind.__name__}, got {type(policy).__name__}")
+        raise TypeError(f"{name} must be a {kind.__name__}, got {type(policy).__name__}")
     if (policy.obs_dim, policy.act_dim) != (spec.obs_dim, spec.act_dim):
         raise ShapeError(
-            f"policy must be built for the spaces of env_spec ({spec.obs_dim} observations, {spec.act_dim} actions), "
+            f"{name} must be built for the spaces of env_spec ({spec.obs_dim} observations, {spec.act_dim} actions), "
             f"got {policy.obs_dim} and {policy.act_dim}"
         )
