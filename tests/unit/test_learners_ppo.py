@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import DataError, InvalidValueError, SnapshotError, UnknownNameError
+from metaroll.errors import DataError, InvalidValueError, ShapeError, SnapshotError, UnknownNameError
 from metaroll.functional.distributions import gaussian_log_prob
 from metaroll.learners.base import TrainingTasks
 from metaroll.learners.off_policy.soft import SAC
@@ -414,7 +414,7 @@ def test_bad_arguments_are_named(options, error, about):
 
 
 def test_a_policy_for_other_spaces_is_refused():
-    with pytest.raises(ValueError, match="built for the spaces"):
+    with pytest.raises(ShapeError, match="policy must be built for the spaces"):
         PPO(EnvSpec(Box(-1, 1, (5,)), CONTINUOUS.action_space, 10), policy=make().policy.policy)
     with pytest.raises(TypeError, match="policy of metaroll"):
         PPO(CONTINUOUS, policy=object())
