@@ -23,6 +23,8 @@ from metaroll import (
 from metaroll.errors import ShapeError
 from metaroll.policies.normalized import NormalizedPolicy
 from metaroll.policies.own_body import OwnBody, as_body, check_stacks
+from metaroll.rollouts.garage.local_sampler import param_values_of
+from metaroll.rollouts.garage.workers import DefaultWorker
 from metaroll.seeding import isolated_rng, torch_generator
 from metaroll.testing import check_policy
 
@@ -94,6 +96,14 @@ def test_buffers_are_acting_parameters_and_integers_stay_integers() -> None:
     module = other.encoder.module
     assert module.order.dtype == module.layers[1].num_batches_tracked.dtype == torch.int64
     assert int(module.layers[1].num_batches_tracked) == 1
+
+
+def test_moments_reach_workers_of_garage_with_the_parameters() -> None:
+    one, other = (make(TanhGaussianMLPPolicy, BOX) for make in (learned, policy_of))
+    worker = DefaultWorker(seed=0, max_path_length=5, worker_number=0)
+    worker.update_agent(NormalizedPolicy(other))
+    worker.update_agent(param_values_of(NormalizedPolicy(one)))
+    np.testing.assert_array_equal(other.acting_parameters(), one.acting_parameters())
 
 
 def test_only_passes_with_gradient_are_in_training_mode() -> None:

@@ -245,6 +245,9 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
             return self.parameter_layout().names
         return (*self.own_parameters, *(f"policy.{name}" for name in self.policy.acting_parameter_names()))
 
+    def _flat_names(self) -> list[str]:
+        return list(dict.fromkeys([*super()._flat_names(), *self.acting_parameter_names()]))
+
     def acting_parameters(self) -> np.ndarray:
         """Flat float32 copy ``(P,)`` of the parameters that ``act`` uses."""
         return self.parameter_layout().flatten(self)
