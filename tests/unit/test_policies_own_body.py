@@ -132,9 +132,11 @@ def test_dropout_is_drawn_from_the_seed_of_the_run() -> None:
     first, second = one(rows), one(rows)
     assert torch.equal(torch.get_rng_state(), before) and not torch.equal(first, second)
     two(rows)
-    resumed = policy_of(DeterministicMLPPolicy, BOX).encoder
+    resumed = as_body(Normed, BOX, torch_generator(9))
     resumed.load_state_dict(two.state_dict())
     assert torch.equal(resumed(rows), second)
+    two.load_state_dict({name: value for name, value in one.state_dict().items() if name != "seed"})  # of before
+    assert torch.equal(two(rows), one(rows))
 
 
 def weight_of(body: Any) -> Tensor:

@@ -19,7 +19,7 @@ from metaroll.policies.parameters import part_of, tensors_of
 from metaroll.seeding import GlobalStates, derive_seed, global_states, isolated_rng, torch_generator
 from metaroll.types import EnvSpec, Policy
 
-__all__ = ["OwnBody", "as_body", "check_stacks", "has_own_body", "name_of", "outputs_of"]
+__all__ = ["OwnBody", "as_body", "check_stacks", "has_own_body", "name_of", "outputs_of", "takes_one_row"]
 
 _TRIED_ROWS = 3
 _FAR = 1e4
@@ -27,6 +27,8 @@ _FAR = 1e4
 _DTYPES = (torch.float32, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
 _LARGEST_EXACT = 2**24
 """Integers up to here are exact in float32."""
+_SEED = "seed"
+"""Beside weights and buffers in the state of a body that draws."""
 _SMALL_STEP, _LARGEST_ERROR = 1e-6, 1e-3
 """Of second derivatives by differences, in float64."""
 
@@ -45,6 +47,7 @@ class OwnBody(nn.Module):
         module: Takes float32 rows ``(N, input_dim)``, gives float32 rows ``(N, output_dim)``.
         input_dim, output_dim: Widths.
         seed: Of what the module draws from global generators in training mode (dropout); ``None``: nothing.
+        takes_one_row: Whether a gradient can be taken of a single row, which batch normalization refuses.
 
     Attributes:
         passes: Number of training passes so far, a buffer ``()``, so that a resumed run draws the same dropout masks.
@@ -52,10 +55,13 @@ class OwnBody(nn.Module):
 
     passes: Tensor
 
-    def __init__(self, module: nn.Module, input_dim: int, output_dim: int, seed: int | None = None) -> None:
+    def __init__(
+        self, module: nn.Module, input_dim: int, output_dim: int, seed: int | None = None, takes_one_row: bool = True
+    ) -> None:
         super().__init__()
         self.module = module.eval()
         self.input_dim, self.output_dim, self._seed = input_dim, output_dim, seed
+        self.takes_one_row = takes_one_row
         if seed is not None:
             self.register_buffer("passes", torch.zeros((), dtype=torch.int64))
 
@@ -94,6 +100,16 @@ class OwnBody(nn.Module):
         finally:
             self.module.eval()
 
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self._seed is not None:
+            destination[prefix + _SEED] = torch.tensor(self._seed)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
+        if self._seed is not None and prefix + _SEED in state_dict:  # not in states of earlier versions
+            self._seed = int(state_dict.pop(prefix + _SEED))
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
     def outputs(self, parameters: Mapping[str, Tensor], rows: Tensor) -> Tensor:
         """``forward`` as a function of parameters and buffers, or of stacks ``(M, ...)`` of them and of rows."""
         own = tensors_of(self)
@@ -113,6 +129,11 @@ class OwnBody(nn.Module):
 def has_own_body(policy: Any) -> bool:
     """Whether a policy, or the one that it acts around, sees through an ``OwnBody``."""
     return isinstance(policy, nn.Module) and any(isinstance(part, OwnBody) for part in policy.modules())
+
+
+def takes_one_row(policy: nn.Module) -> bool:
+    """Whether a gradient can be taken of what a policy makes of a single row."""
+    return all(part.takes_one_row for part in policy.modules() if isinstance(part, OwnBody))
 
 
 def as_body(given: Any, env_spec: EnvSpec, generator: torch.Generator) -> OwnBody:
@@ -138,8 +159,9 @@ def as_body(given: Any, env_spec: EnvSpec, generator: torch.Generator) -> OwnBod
         rows = _rows_of(env_spec, seed)
         features = _tried(module.eval(), name, rows, _hint(given))
         draws = _draws(module, name, rows)
+        takes_one_row = _takes_one_row(module, rows)
     _check_numbers(module, name)  # lazy modules have more of them now
-    return OwnBody(module, env_spec.obs_dim, features.shape[1], seed if draws else None)
+    return OwnBody(module, env_spec.obs_dim, features.shape[1], seed if draws else None, takes_one_row)
 
 
 def name_of(given: Any) -> str:
@@ -274,6 +296,16 @@ def _draws(module: nn.Module, name: str, rows: Tensor) -> bool:
             "buffers (register_buffer)"
         )
     return drawn
+
+
+def _takes_one_row(module: nn.Module, rows: Tensor) -> bool:
+    """Whether a pass of a single row in training mode gives finite features."""
+    copied = copy.deepcopy(module).train()
+    try:
+        with torch.no_grad():
+            return bool(copied(rows[:1].clone()).isfinite().all())
+    except Exception:
+        return False
 
 
 def _are_same(one: Tensor, other: Tensor) -> bool:
