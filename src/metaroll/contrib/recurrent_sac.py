@@ -125,7 +125,7 @@ class SegmentTensors(NamedTuple):
 
 
 def segment_tensors(
-    batch: SegmentBatch, space: gymnasium.Space, burn_in: int, device: torch.device, reward_scale: float
+    batch: SegmentBatch, space: gymnasium.Space[Any], burn_in: int, device: torch.device, reward_scale: float
 ) -> SegmentTensors:
     """What was drawn, on ``device``, time first.
 
