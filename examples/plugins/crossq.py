@@ -12,7 +12,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
@@ -125,7 +125,7 @@ class Network(nn.Module):
         super().__init__()
         norms = [BatchRenorm(n, config.moment_decay, config.renorm_warmup_steps) for n in widths[:-1]]
         pairs = itertools.pairwise(widths)
-        layers = [cast("nn.Linear", nn.utils.skip_init(nn.Linear, n, m)) for n, m in pairs]  # drawn below
+        layers = [nn.Linear(n, m, device="meta").to_empty(device="cpu") for n, m in pairs]  # drawn below
         self.norms, self.layers = nn.ModuleList(norms), nn.ModuleList(layers)
         for layer in layers:
             std = layer.in_features**-0.5 / 0.87962566  # of a normal distribution that is cut at two of these

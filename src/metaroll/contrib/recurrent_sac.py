@@ -142,7 +142,7 @@ def segment_tensors(
     learned = batch.mask.T[burn_in:]
 
     def told(column: np.ndarray) -> Tensor:
-        return torch.from_numpy(column).to(device)
+        return torch.as_tensor(column).to(device)
 
     def steps(column: np.ndarray) -> Tensor:
         return told(column.swapaxes(0, 1)[burn_in:][learned])
