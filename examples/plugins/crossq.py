@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from metaroll import TanhGaussianMLPPolicy
+from metaroll import EnvSpec, TanhGaussianMLPPolicy
 from metaroll.configs import OffPolicyConfig
 from metaroll.plugins import (
     API,
@@ -279,7 +279,7 @@ class CrossQ(OffPolicyLearner[CrossQConfig]):
         return average
 
 
-def networks(spec: Any, given: BuildOptions) -> tuple[TanhGaussianMLPPolicy, None]:
+def networks(spec: EnvSpec, given: BuildOptions) -> tuple[TanhGaussianMLPPolicy, None]:
     """A policy as wide as the options say; critics are as wide."""
     if given.init != "fan_in":
         raise ValueError(f"init must be 'fan_in' for crossq, whose layers are drawn in one way, got {given.init!r}")

@@ -32,6 +32,7 @@ from metaroll.plugins import (
     Positive,
     Progress,
     Rollouts,
+    Runner,
     Stateful,
     Trained,
     TrialMemoryPolicy,
@@ -167,7 +168,7 @@ class VariBAD(Stateful, EpochLearner, MetaRLAlgorithm):
         self.kept = np.zeros((0, self.max_path_length + 1, self.env_spec.obs_dim), dtype=np.float32)
         self.kept_lengths = np.zeros(0, dtype=np.int64)
 
-    def collect(self, runner: Any) -> Rollouts:
+    def collect(self, runner: Runner) -> Rollouts:
         """The trials of one epoch."""
         return self.learner.collect(runner, self.config.trials_per_epoch)
 
