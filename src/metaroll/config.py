@@ -355,11 +355,11 @@ class Config(metaclass=_NamesUnderstood):
         super().__init_subclass__()
         # ``name = default`` gives a field of a base another default, and leaves its type and its text.
         inherited: dict[str, Any] = {}
-        for base in cls.__mro__[:0:-1]:
-            again = vars(cls).keys() & inspect.get_annotations(base).keys()
-            inherited |= {name: _hints_of(base)[name] for name in again}
-        kind: type = cls
-        kind.__annotations__ = {**inherited, **inspect.get_annotations(cls)}
+        for kind in cls.__mro__[:0:-1]:
+            again = vars(cls).keys() & inspect.get_annotations(kind).keys()
+            inherited |= {name: _hints_of(kind)[name] for name in again}
+        own: type = cls  # else type checkers take this for an attribute that the class declares
+        own.__annotations__ = {**inherited, **inspect.get_annotations(cls)}
 
     def __post_init__(self) -> None:
         for option in options_of(type(self)):
