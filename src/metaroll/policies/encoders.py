@@ -37,12 +37,12 @@ _SMALLEST = 36
 """Pixels along a side from which all three layers have an output."""
 
 
-def is_image(space: gymnasium.Space) -> bool:
+def is_image(space: gymnasium.Space[Any]) -> bool:
     """Whether a space is one of images: a Box of uint8 ``(H, W, C)``, ``(C, H, W)`` or ``(H, W)``."""
     return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) in (2, 3)
 
 
-def holds_images(space: gymnasium.Space) -> bool:
+def holds_images(space: gymnasium.Space[Any]) -> bool:
     """Whether a space, or a part of it, is one of images."""
     return any(map(is_image, _leaves(space)))
 
@@ -75,7 +75,7 @@ class ImageEncoder(nn.Module):
 
     def __init__(
         self,
-        space: gymnasium.Space,
+        space: gymnasium.Space[Any],
         output_dim: int = 64,
         filters: Sequence[int] = (16, 32, 32),
         *,
@@ -147,7 +147,7 @@ class ObservationEncoder(nn.Module):
 
     def __init__(
         self,
-        space: gymnasium.Space,
+        space: gymnasium.Space[Any],
         image_features: int = 64,
         filters: Sequence[int] = (16, 32, 32),
         *,
@@ -202,7 +202,7 @@ class FixedEncoder(nn.Module):
             return self.encoder(rows)
 
 
-def _leaves(space: gymnasium.Space) -> Iterator[gymnasium.Space]:
+def _leaves(space: gymnasium.Space[Any]) -> Iterator[gymnasium.Space[Any]]:
     if isinstance(space, spaces.Dict | spaces.Tuple):
         for part in space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces:
             yield from _leaves(part)
