@@ -140,13 +140,8 @@ class BoundModule:
                     self._converted.append((value, tensors[name].detach()))
                 given[id(own)] = value
         # Tensors that parts share stand in several places, and have one name.
-        self._places = [
-            (kept, name, given[id(own)])
-            for part in module.modules()
-            for kept in (part._parameters, part._buffers)
-            for name, own in kept.items()
-            if id(own) in given
-        ]
+        kept: list[dict[str, Any]] = [each for part in module.modules() for each in (part._parameters, part._buffers)]
+        self._places = [(each, name, given[id(own)]) for each in kept for name, own in each.items() if id(own) in given]
 
     def __call__(self, rows: Tensor) -> Any:
         """What the module makes of ``rows``."""
