@@ -274,12 +274,13 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         """``features`` of NumPy's rows, float32 ``(N, feature_dim)``."""
         if parameters is not None and parameters.ndim != 1:
             return self._feature_rows_of_sets(obs, parameters)
-        own = next(self.encoder.parameters(), None)
         rows = torch.from_numpy(np.ascontiguousarray(obs) if obs.flags.writeable else np.array(obs))
-        bound = None if parameters is None else self._bound_encoder(parameters)
-        with torch.no_grad(), RowProducts():
-            if bound is not None:
+        if parameters is not None:
+            bound = self._bound_encoder(parameters)
+            with torch.no_grad(), RowProducts():
                 return bound(rows).numpy()
+        with torch.no_grad(), RowProducts(), one_call:
+            own = next(self.encoder.parameters(), None)
             return self.features(rows if own is None else rows.to(own.device)).cpu().numpy()
 
     def _bound_encoder(self, parameters: np.ndarray) -> BoundModule:
@@ -349,17 +350,14 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         """
         if self._body is None or self._head is None:
             return arrays
-        names = self.acting_parameter_names()
-        if self.encoder is not None:
-            names = [name for name in names if not name.startswith("encoder.")]
-        named = dict(zip(names, arrays, strict=True))
+        named = dict(zip(self._arranged_names(), arrays, strict=True))
         own = None if self._head.own is None else named.pop(self._head.own)
         return self._body.lay_out(self, named), own
 
     def _split(self, parameters: np.ndarray | None, num_rows: int) -> tuple[Sequence[np.ndarray], np.ndarray | None]:
         """Of a policy around another one: its own parameters ``(A,)`` or ``(N, A)``, and those of ``policy``: views."""
         if parameters is None:
-            return self._live_weights()[: len(self.own_parameters or ())], None
+            return self._live_weights(), None
         if not self.own_parameters:
             return (), parameters
         given, parts = self._split_cache
@@ -385,7 +383,9 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         lies_well = flat.flags.c_contiguous or flat.strides[-1] == flat.itemsize or self._by_columns
         usable = flat.dtype == np.float32 and lies_well
         own = flat if usable else np.ascontiguousarray(flat, dtype=np.float32)
-        weights = self._arrange(self._beyond_encoder(self.parameter_layout().numpy_views(own)))
+        views = zip(self.acting_parameter_names(), self.parameter_layout().numpy_views(own), strict=True)
+        names = {*self._arranged_names()}
+        weights = self._arrange([view for name, view in views if name in names])
         if own is parameters:
             # Views: they follow changes in place. (A converted copy would not, so it is not kept.)
             object.__setattr__(self, "_flat_cache", (parameters, weights))
@@ -393,24 +393,24 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
 
     def _live_weights(self) -> Any:
         if not self._sources:
-            self._sources = _parameter_slots(self, self.acting_parameter_names())
+            self._sources = _parameter_slots(self, self._arranged_names())
         tensors = [owner[name] for owner, name in self._sources]
         key = [tensor.data_ptr() for tensor in tensors]
         kept, weights = self._live_cache
         if key == kept:
             return weights
         arrays = [tensor.detach().to("cpu", torch.float32).numpy() for tensor in tensors]
-        weights = self._arrange(self._beyond_encoder(arrays))
+        weights = self._arrange(arrays)
         if all(tensor.dtype == torch.float32 and tensor.device.type == "cpu" for tensor in tensors):
             object.__setattr__(self, "_live_cache", (key, weights))
         return weights
 
-    def _beyond_encoder(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        """What ``_arrange`` lays out: all but the weights of the encoder."""
-        if self.encoder is None:
-            return arrays
+    def _arranged_names(self) -> tuple[str, ...]:
+        """Names of what ``_arrange`` lays out: its own of a policy around another one, else all but the encoder's."""
+        if self.own_parameters is not None:
+            return self.own_parameters
         names = self.acting_parameter_names()
-        return [array for name, array in zip(names, arrays, strict=True) if not name.startswith("encoder.")]
+        return names if self.encoder is None else tuple(name for name in names if not name.startswith("encoder."))
 
     def _rows(self, obs: np.ndarray, parameters: np.ndarray | None) -> np.ndarray:
         """Features of ``obs (N, obs_dim)`` as float32 rows ``(B, 8, F)``; ``(N, 1, F)`` with a set for each row.

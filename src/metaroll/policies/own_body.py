@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from metaroll.errors import ShapeError, option_name
-from metaroll.policies.parameters import BoundModule, part_of, tensors_of
+from metaroll.policies.parameters import BoundModule, one_call, part_of, tensors_of
 from metaroll.seeding import GlobalStates, derive_seed, global_states, isolated_rng, torch_generator
 from metaroll.types import EnvSpec, Policy
 
@@ -92,10 +92,11 @@ class OwnBody(nn.Module):
 
     def outputs(self, parameters: Mapping[str, Tensor], rows: Tensor) -> Tensor:
         """``forward`` as a function of parameters and buffers, or of stacks ``(M, ...)`` of them and of rows."""
-        own = tensors_of(self)
-        if any(value.ndim > own[name].ndim for name, value in parameters.items()):
-            return torch.func.vmap(lambda each, part: BoundModule(self, each)(part))(dict(parameters), rows)
-        return BoundModule(self, parameters)(rows)
+        with one_call:
+            own = tensors_of(self)
+            if any(value.ndim > own[name].ndim for name, value in parameters.items()):
+                return torch.func.vmap(lambda each, part: BoundModule(self, each)(part))(dict(parameters), rows)
+            return BoundModule(self, parameters)(rows)
 
 
 def has_own_body(policy: Any) -> bool:

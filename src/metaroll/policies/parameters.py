@@ -132,16 +132,20 @@ class BoundModule:
         self._module = module
         self._converted: list[tuple[Tensor, Tensor]] = []
         given: dict[int, Tensor] = {}
-        for name, own in tensors_of(module).items():
-            if name in tensors:
-                value = tensors[name]
-                if not own.is_floating_point() and value.dtype != own.dtype:
-                    value = value.to(own.dtype)
-                    self._converted.append((value, tensors[name].detach()))
-                given[id(own)] = value
-        # Tensors that parts share stand in several places, and have one name.
-        kept: list[dict[str, Any]] = [each for part in module.modules() for each in (part._parameters, part._buffers)]
-        self._places = [(each, name, given[id(own)]) for each in kept for name, own in each.items() if id(own) in given]
+        with one_call:
+            for name, own in tensors_of(module).items():
+                if name in tensors:
+                    given[id(own)] = self._as(own, tensors[name])
+            # Tensors that parts share stand in several places, and have one name.
+            kept: list[dict[str, Any]] = [d for part in module.modules() for d in (part._parameters, part._buffers)]
+            self._places = [(d, name, given[id(own)]) for d in kept for name, own in d.items() if id(own) in given]
+
+    def _as(self, own: Tensor, value: Tensor) -> Tensor:
+        if own.is_floating_point() or value.dtype == own.dtype:
+            return value
+        converted = value.to(own.dtype)
+        self._converted.append((converted, value.detach()))
+        return converted
 
     def __call__(self, rows: Tensor) -> Any:
         """What the module makes of ``rows``."""
