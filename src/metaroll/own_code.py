@@ -10,6 +10,7 @@ import contextlib
 import functools
 import importlib
 import importlib.machinery
+import itertools
 import os
 import re
 import sys
@@ -18,11 +19,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from metaroll.errors import MetarollError, UnknownNameError, unknown_name
+from metaroll.errors import MetarollError, UnknownNameError, said, unknown_name
 
 __all__ = [
     "ENVIRONMENTS",
+    "GIVEN",
     "Declared",
+    "GivenObjects",
     "OwnCodeError",
     "PluginError",
     "add_code_folder",
@@ -31,10 +34,13 @@ __all__ = [
     "declared",
     "forbid",
     "in_file",
+    "is_given",
+    "is_importable",
     "is_named",
     "lies_in",
     "look_in",
     "module_files",
+    "names_in_modules",
     "usable",
 ]
 
@@ -42,6 +48,10 @@ NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 """Names of what is declared."""
 ENVIRONMENTS = "metaroll.environments"
 """Entry point of environments and families."""
+GIVEN = "given:"
+"""Before names of objects that only the running script has."""
+_SCRIPTS = ("__main__", "__mp_main__")
+"""Modules that are another thing in every process."""
 _OWN = "metaroll"
 """The distribution that this is."""
 _folders: list[str] = []
@@ -122,6 +132,71 @@ def is_named(name: str) -> bool:
     """Whether a name has the form ``module:attribute``."""
     module, _, attribute = name.partition(":")
     return all(part.isidentifier() for part in [*module.split("."), *attribute.split(".")])
+
+
+def is_given(name: str | None) -> bool:
+    """Whether ``name`` is one of ``GivenObjects``, which other processes do not know."""
+    return name is not None and name.startswith(GIVEN)
+
+
+def is_importable(module: str | None) -> bool:
+    """Whether other processes find the same in a module of this name."""
+    return module is not None and module not in _SCRIPTS
+
+
+def names_in_modules(value: Any, first: str = "") -> list[str]:
+    """``module:attribute`` of all public names that loaded modules have for ``value``, those of ``first`` first.
+
+    What follows does not depend on the order of imports: short names of modules come before long ones.
+    """
+    held = [
+        (module != first, len(module), module, attribute)
+        for module, loaded in list(sys.modules.items())
+        if is_importable(module)
+        for attribute, member in list(getattr(loaded, "__dict__", {}).items())
+        if member is value and not attribute.startswith("_")
+    ]
+    return [name for *_, module, attribute in sorted(held) if is_named(name := f"{module}:{attribute}")]
+
+
+class GivenObjects:
+    """Objects that a script has given, under names that its runs keep and other processes do not know.
+
+    Args:
+        kind: What they are, in messages.
+        argument: Under which ``metaroll.load`` takes one again.
+        instead: What else to do, in messages.
+    """
+
+    def __init__(self, kind: str, argument: str, instead: str) -> None:
+        self._kind, self._argument, self._instead = kind, argument, instead
+        self._objects: dict[str, Any] = {}
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._objects[name] = value
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._objects:
+            load = f"metaroll.load(run, {self._argument}=...)"
+            raise UnknownNameError(
+                f"{self._kind} {name!r} is one that a script has given to metaroll.agent, and is known there only: "
+                f"{said(f'use {load} with it', f'go on with {load} in Python')}, or {self._instead}"
+            )
+        return self._objects[name]
+
+    def get(self, name: str) -> Any:
+        """The object of this name, ``None`` if there is none."""
+        return self._objects.get(name)
+
+    def clear(self) -> None:
+        """Forget all, as in another process."""
+        self._objects.clear()
+
+    def free_name(self, plain: str, value: Any) -> str:
+        """The name that ``value`` has already, or a new one made of ``plain``."""
+        numbered = (f"{GIVEN}{plain}_{number}" for number in itertools.count(2))
+        names = itertools.chain([f"{GIVEN}{plain}"], numbered)
+        return next(name for name in names if name not in self._objects or self._objects[name] is value)
 
 
 def attribute_of(name: str, what: str, explained: Callable[[Exception], str | None] | None = None) -> Any:

@@ -24,7 +24,7 @@ from metaroll.own_code import PluginError
 from metaroll.seeding import torch_generator
 from metaroll.testing import check_search
 from metaroll.training.algorithms import others
-from metaroll.training.algorithms.registry import algorithm_names
+from metaroll.training.algorithms.registry import algorithm_names, get_algorithm
 from metaroll.training.store.files import to_plain
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -346,6 +346,17 @@ def test_names_of_ours_and_names_twice_are_not_taken(folder: Path, capsys: pytes
     assert "'sac' (half_file:HALF of half-plugin 1.2) is not used: metaroll has that name itself" in shown
     assert "'half' (half_file:HALF of b-second 1.2) is not used" in shown
     assert type(metaroll.agent("sac", "Pendulum-v1").algo) is metaroll.SAC
+
+
+def test_a_row_cannot_take_a_name_of_ours(folder: Path) -> None:
+    (folder / "half_file.py").write_text(PLUGIN.replace('"half",', '"sac",'), "utf-8")
+    with pytest.raises(PluginError, match=r"'half_file:HALF' in .*half_file\.py: name must not be .* got 'sac'"):
+        metaroll.agent("half_file:HALF", "Pendulum-v1")
+    given = own_code.attribute_of("half_file:HALF", "algorithm")
+
+    with pytest.raises(PluginError, match=r"algo 'sac' in .*half_file\.py: name must not be .* got 'sac'"):
+        metaroll.agent(given, "Pendulum-v1")
+    assert metaroll.agent(get_algorithm("sac"), "Pendulum-v1").config["algo"] == "sac", "the row of ours"
 
 
 def test_a_run_of_somebody_else_imports_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

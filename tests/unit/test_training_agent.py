@@ -347,7 +347,7 @@ def test_the_shell_says_that_only_the_script_has_the_environment(capsys: pytest.
     from metaroll.envs.lookup import registry
 
     name = agent.config["env"]
-    registry._given.pop(name)
+    registry._given.clear()
     with pytest.raises(UnknownNameError, match=r"metaroll\.load\(run, env="):
         registry.load_entry_point(name)
 

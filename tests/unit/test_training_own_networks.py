@@ -71,7 +71,7 @@ def mynet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     (tmp_path / "mynet.py").write_text(CODE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(own_networks, "_given", {})
+    own_networks._given.clear()
     yield importlib.import_module("mynet")
     del sys.modules["mynet"]
 

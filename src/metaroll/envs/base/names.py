@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-__all__ = ["AT", "BENCHMARK", "GIVEN", "is_given", "module_of", "simulator_and_posterior"]
+from metaroll.own_code import GIVEN
+
+__all__ = ["AT", "BENCHMARK", "module_of", "simulator_and_posterior"]
 
 AT = "@"
 """Between the name of a simulator and the folder of a posterior."""
 BENCHMARK = "metaworld:"
 """Before the name of a benchmark of Meta-World."""
-GIVEN = "given:"
-"""Before names of environments that only the running script has."""
 
 
 def simulator_and_posterior(name: str) -> tuple[str, str]:
     """Both parts of ``SIM@FOLDER``; the second is empty where there is no posterior."""
     simulator, _, folder = name.partition(AT)
     return simulator, folder
-
-
-def is_given(name: str) -> bool:
-    """Whether other processes do not know ``name``, which stands for an object that a script has given."""
-    return name.startswith(GIVEN)
 
 
 def module_of(name: str) -> str | None:

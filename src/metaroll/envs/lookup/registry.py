@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +28,7 @@ from metaroll.envs.base.constructors import (
     register_env,
     register_finder,
 )
-from metaroll.envs.base.names import AT, BENCHMARK, GIVEN, is_given, simulator_and_posterior
+from metaroll.envs.base.names import AT, BENCHMARK, simulator_and_posterior
 from metaroll.envs.base.task_family import TaskFamily, registered_families
 
 # isort: on
@@ -40,7 +38,20 @@ from metaroll.envs.metaworld.families import benchmark_family, meant_name
 from metaroll.envs.mujoco.library import graphics_trouble
 from metaroll.envs.sims.catalog import sim_constructor
 from metaroll.errors import MetarollError, UnknownNameError, unknown_name
-from metaroll.own_code import ENVIRONMENTS, Declared, OwnCodeError, PluginError, attribute_of, declared, in_file, usable
+from metaroll.own_code import (
+    ENVIRONMENTS,
+    Declared,
+    GivenObjects,
+    OwnCodeError,
+    PluginError,
+    attribute_of,
+    declared,
+    in_file,
+    is_given,
+    is_importable,
+    names_in_modules,
+    usable,
+)
 from metaroll.tasks.updates import layer_with
 
 __all__ = [
@@ -56,10 +67,12 @@ __all__ = [
     "refused",
 ]
 
-_SCRIPTS = ("__main__", "__mp_main__")
-"""Modules that are another thing in every process."""
-
-_given: dict[str, Any] = {}
+_given = GivenObjects(
+    "environment",
+    "env",
+    "give it another with the same spaces, what makes one, or its name; or put it into a module and train in "
+    "module:attribute",
+)
 
 _own: dict[str, tuple[Any, TaskFamily | None]] = {}
 """``module:attribute`` -> what it was when it was asked for last, and its family, if it has tasks."""
@@ -103,12 +116,6 @@ def load_entry_point(name: str) -> Any:
         PluginError: The same of an entry point, or it holds something else.
     """
     if is_given(name):
-        if name not in _given:
-            raise UnknownNameError(
-                f"environment {name!r} is one that a script has given to metaroll.agent, and is known there only: use "
-                "metaroll.load(run, env=...) in Python, with that environment, what makes one, or the name of one "
-                "with the same spaces; or put it into a module and train in module:attribute"
-            )
         return _given[name]
     if name in installed():
         return _of_plugin(installed()[name])
@@ -160,8 +167,7 @@ def name_given(env: Any, name: str | None = None) -> str:
     # Tasks are drawn from the seed and this name, which must not depend on what else has been given.
     family = family_of(value, plain) if _has_tasks(value, plain) else None
     if name is None:
-        numbered = (f"{GIVEN}{plain}_{number}" for number in itertools.count(2))
-        name = next(n for n in itertools.chain([f"{GIVEN}{plain}"], numbered) if n not in _given)
+        name = _given.free_name(plain, value)
     _given[name] = value if family is None else family
     register_env(name, value if family is None else family.env_constructor)  # workers get it with the name
     return name
@@ -175,15 +181,8 @@ def _name_there_is(env: Any) -> str | None:
         return _importable_name(env, getattr(env, "__module__", None), getattr(env, "__qualname__", None))
     if _known_family(env.name) is env:
         return env.name
-    held = ((module, attribute) for module in list(sys.modules) for attribute in _attributes_that_are(env, module))
-    names = (_importable_name(env, *place) for place in sorted(held, key=lambda place: (len(place[0]), place)))
+    names = (_importable_name(env, *name.split(":")) for name in names_in_modules(env))
     return next((name for name in names if name is not None), None)
-
-
-def _attributes_that_are(value: Any, module: str) -> list[str]:
-    """Public attributes of a loaded module that are ``value`` itself."""
-    members = getattr(sys.modules.get(module), "__dict__", {})
-    return [name for name, member in list(members.items()) if member is value and not name.startswith("_")]
 
 
 def _named_value(name: str) -> Any:
@@ -196,7 +195,7 @@ def _named_value(name: str) -> Any:
 
 def _importable_name(env: Any, module: str | None, attribute: str | None) -> str | None:
     """``module:attribute``, where that is ``env``."""
-    if not (callable(env) or isinstance(env, TaskFamily)) or module in (None, *_SCRIPTS) or attribute is None:
+    if not (callable(env) or isinstance(env, TaskFamily)) or not is_importable(module) or attribute is None:
         return None
     name = f"{module}:{attribute}"
     if not is_entry_point(name):

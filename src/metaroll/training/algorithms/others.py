@@ -19,9 +19,22 @@ from typing import TYPE_CHECKING, Any
 
 from metaroll.configs import table
 from metaroll.data.doors.plain_files import read_bytes
-from metaroll.errors import MetarollError, UnknownNameError, said
+from metaroll.errors import MetarollError, command_text, said
 from metaroll.functional.search.base import Search
-from metaroll.own_code import Declared, PluginError, attribute_of, contributed, in_file, is_named, module_files, usable
+from metaroll.own_code import (
+    GIVEN,
+    Declared,
+    GivenObjects,
+    PluginError,
+    attribute_of,
+    contributed,
+    in_file,
+    is_given,
+    is_named,
+    module_files,
+    names_in_modules,
+    usable,
+)
 
 if TYPE_CHECKING:
     from metaroll.training.algorithms.algorithm import Algorithm
@@ -43,14 +56,10 @@ GROUP = "metaroll.algorithms"
 """Entry point of algorithms."""
 SEARCHES = "metaroll.searches"
 """Entry point of searches, which become algorithms."""
-_GIVEN = "given"
-"""In place of the module in names of rows that only the running script has."""
-_SCRIPTS = ("__main__", "__mp_main__")
-"""Modules that are another thing in every process."""
 _MOST_BYTES = 2**24
 
 
-_given: dict[str, Algorithm] = {}
+_given = GivenObjects("algorithm", "algo", "put it into a module, and train module:attribute")
 
 
 def installed() -> Mapping[str, Declared]:
@@ -83,13 +92,7 @@ def load_row(name: str) -> Algorithm:
         PluginError: It cannot be used.
         UnknownNameError: There is no such module, or nothing of this name in it.
     """
-    if name.startswith(f"{_GIVEN}:"):
-        if name not in _given:
-            raise UnknownNameError(
-                f"algorithm {name!r} is one that a script has given to metaroll.agent, and is known there only: "
-                + said("use metaroll.load(run, algo=...) with it", "go on with metaroll.load(run, algo=...) in Python")
-                + ", or put it into a module, and train module:attribute"
-            )
+    if is_given(name):
         return _given[name]
     one = installed().get(name)
     where = contributed().get(name, name) if one is None else one.target
@@ -100,7 +103,7 @@ def load_row(name: str) -> Algorithm:
         if one is None:  # what it says is about what was typed
             raise
         raise PluginError(f"{of} cannot be loaded: {error}") from error
-    ours = name in contributed()
+    ours = where in contributed().values()
     checked = _checked(_row_of(row, "" if is_named(name) else name), of + in_file(where), ours)
     if not is_named(name) and checked.name != name:
         raise PluginError(f"{of}: its row must be called {name!r}, as it is declared, got name={checked.name!r}")
@@ -112,7 +115,14 @@ def _checked(row: Any, of: str, ours: bool = False) -> Algorithm:
     from metaroll.training.algorithms.plugin_rows import checked_row, guarded
 
     checked = checked_row(row, of)
-    return checked if ours else guarded(checked, of)
+    if ours:
+        return checked
+    if checked.name in _ours():
+        raise PluginError(
+            f"{of}: name must not be that of an algorithm of metaroll, got {checked.name!r}: choose another, or take "
+            + said(f"metaroll.agent({checked.name!r}, env)", command_text("train", checked.name, "ENV"))
+        )
+    return guarded(checked, of)
 
 
 def _row_of(given: Any, name: str = "") -> Any:
@@ -138,21 +148,15 @@ def name_of(given: Any) -> str:
     Raises:
         PluginError: It cannot be used.
     """
-    made = _row_of(given)
-    kind = made.learner if made is given else given
-    row = _checked(made, f"algo {made.name!r}" + (in_file(kind.__module__) if isinstance(kind, type) else ""))
     for name, target in {**contributed(), **{one.name: one.target for one in installed().values()}}.items():
         if _is_there(target, given):
             return name
-    for module in dict.fromkeys([row.learner.__module__, *list(sys.modules)]):
-        members = vars(sys.modules[module]) if module in sys.modules and module not in _SCRIPTS else {}
-        for attribute, value in list(members.items()):
-            name = f"{module}:{attribute}"
-            if value is given and not attribute.startswith("_") and is_named(name):
-                table.add_algorithm(name, row.configs, row.adapts, row.filled)
-                return name
-    name = f"{_GIVEN}:{row.name}"
-    _given[name] = row
+    made = _row_of(given)
+    kind = made.learner if made is given else given
+    row = _checked(made, f"algo {made.name!r}" + (in_file(kind.__module__) if isinstance(kind, type) else ""))
+    name = next(iter(names_in_modules(given, row.learner.__module__)), f"{GIVEN}{row.name}")
+    if is_given(name):
+        _given[name] = row
     table.add_algorithm(name, row.configs, row.adapts, row.filled)
     return name
 
@@ -193,7 +197,7 @@ def differs(name: str, kept: Any, here: Mapping[str, str]) -> str:
         now = here.get("version", "not installed")
         return f"the run began with {kept.get('distribution')} {kept['version']} for {name}, which is {now} here"
     if "sha256" in kept and kept["sha256"] != here.get("sha256", kept["sha256"]):
-        if name.startswith(f"{_GIVEN}:"):
+        if is_given(name):
             return f"{name} is another than what the run began with: its source, or its layers, have been changed"
         return f"the file of {name} has been changed since the run began, which goes on with what it holds now"
     return ""

@@ -12,24 +12,14 @@ from typing import Any
 
 from torch import nn
 
-from metaroll.errors import MetarollError, UnknownNameError, said
-from metaroll.own_code import attribute_of, is_named
+from metaroll.errors import MetarollError
+from metaroll.own_code import GivenObjects, attribute_of, is_given, is_importable, is_named
 from metaroll.policies.own_body import called
 from metaroll.policies.parameters import tensors_of
 
-__all__ = ["is_given", "load_network", "name_given", "origin_given"]
+__all__ = ["load_network", "name_given", "origin_given"]
 
-_GIVEN = "given"
-"""In place of the module in names of networks that only the running script has."""
-_SCRIPTS = ("__main__", "__mp_main__")
-"""Modules that are another thing in every process."""
-
-_given: dict[str, Any] = {}
-
-
-def is_given(name: str | None) -> bool:
-    """Whether ``name`` is one that ``name_given`` has made up, and that other processes do not know."""
-    return name is not None and name.startswith(f"{_GIVEN}:")
+_given = GivenObjects("policy", "policy", "put it into a module of Python, and train with policy module:attribute")
 
 
 def name_given(network: Any, name: str | None = None) -> str:
@@ -44,17 +34,14 @@ def name_given(network: Any, name: str | None = None) -> str:
     if name is None and (found := _importable_name(network)) is not None:
         return found
     if name is None:
-        plain = re.sub(r"\W+", "_", called(network)).strip("_") or "network"
-        numbered = (f"{_GIVEN}:{plain}_{number}" for number in itertools.count(2))
-        names = itertools.chain([f"{_GIVEN}:{plain}"], numbered)
-        name = next(n for n in names if n not in _given or _given[n] is network)
+        name = _given.free_name(re.sub(r"\W+", "_", called(network)).strip("_") or "network", network)
     _given[name] = load_network(network) if isinstance(network, str) else network
     return name
 
 
 def _importable_name(network: Any) -> str | None:
     """``module:attribute``, where that is ``network``."""
-    if not isinstance(network, type | FunctionType) or network.__module__ in _SCRIPTS:
+    if not isinstance(network, type | FunctionType) or not is_importable(network.__module__):
         return None
     name = f"{network.__module__}:{network.__qualname__}"
     if not is_named(name):
@@ -106,12 +93,4 @@ def load_network(name: str) -> Any:
         UnknownNameError: There is no such module of Python, or nothing of this name in it.
         OwnCodeError: The module of Python cannot be imported.
     """
-    if not is_given(name):
-        return attribute_of(name, "policy")
-    if name not in _given:
-        raise UnknownNameError(
-            f"policy {name!r} is a network that a script has given to metaroll.agent, and is known there only: "
-            + said("use metaroll.load(run, policy=...) with it", "go on with metaroll.load(run, policy=...) in Python")
-            + ", or put it into a module of Python, and train with policy module:attribute"
-        )
-    return _given[name]
+    return _given[name] if is_given(name) else attribute_of(name, "policy")

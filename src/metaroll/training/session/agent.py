@@ -22,22 +22,23 @@ from metaroll.data.folders.contents import copy_folder, move_folder, remove_fold
 from metaroll.data.folders.kinds import AGENT, RUN, SNAPSHOT
 from metaroll.data.folders.taking import take, write_mark
 from metaroll.data.step_sequence import StepSequence
-from metaroll.envs.base.names import AT, is_given, simulator_and_posterior
+from metaroll.envs.base.names import AT, simulator_and_posterior
 from metaroll.envs.lookup.posteriors import posterior_name
 from metaroll.envs.lookup.registry import name_given
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import SnapshotError, UnknownNameError, named_as
 from metaroll.learners.base import MetaRLAlgorithm
 from metaroll.option_names import GIVEN
+from metaroll.own_code import is_given
 from metaroll.policies.actor import Actor
 from metaroll.policies.adapters import as_policy
 from metaroll.seeding import derive_seed
 from metaroll.training.algorithms import own_networks
 from metaroll.training.algorithms.algorithm import Algorithm
 from metaroll.training.algorithms.other_names import swapped_names, unknown_argument, unknown_attribute
-from metaroll.training.algorithms.others import is_row, name_of
+from metaroll.training.algorithms.others import is_row
 from metaroll.training.algorithms.plugin_rows import hint_for
-from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm, require_known
+from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm, name_of, require_known
 from metaroll.training.display.consoles import make_console
 from metaroll.training.display.progress import tell_of_many
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator, fresh_policies
@@ -161,7 +162,7 @@ def load(
             raise ValueError(f"{folder} holds an agent of {saved!r}, got env {config['env']!r}: load it without env")
     if policy is not None:
         saved = config["algorithm"].get("policy")
-        name = own_networks.name_given(policy, saved if own_networks.is_given(saved) else None)
+        name = own_networks.name_given(policy, saved if is_given(saved) else None)
         if name != saved:
             kind = "the usual networks" if saved is None else f"policy {saved!r}"
             raise ValueError(f"{folder} holds an agent with {kind}, got policy {name!r}: load it without policy")
@@ -584,7 +585,7 @@ def _stopped_text(env: EnvSource, policy: str | None, folder: Path) -> str:
     done = load_snapshot(folder, "last").iteration
     if done == 0:
         return f"stopped before the first epoch was finished: nothing is learned yet; learn() goes on in {folder}"
-    asked = [", env=..." if env.known.is_given else "", ", policy=..." if own_networks.is_given(policy) else ""]
+    asked = [", env=..." if env.known.is_given else "", ", policy=..." if is_given(policy) else ""]
     load = f"metaroll.load({str(folder)!r}{''.join(asked)})"
     epochs = f"{done} finished epoch{'' if done == 1 else 's'}"
     return (

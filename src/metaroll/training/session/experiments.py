@@ -26,6 +26,7 @@ from metaroll.envs.lookup.registry import family_names
 from metaroll.envs.lookup.source import EnvSource, make_env
 from metaroll.errors import FileKey, MetarollError, UsageError, named_as, option_name, option_text, said, unknown_name
 from metaroll.option_names import GIVEN, understood
+from metaroll.own_code import is_given
 from metaroll.policies.own_body import has_own_body
 from metaroll.rollouts.configs import EngineConfig, check_address
 from metaroll.rollouts.single.rollout import rollout
@@ -230,7 +231,7 @@ def resolve(
 
 def network_origin(name: str) -> dict[str, str]:
     """Where a network of the user's own is from, for ``config.yaml``: the hash of its file, or of what was given."""
-    return own_networks.origin_given(name) if own_networks.is_given(name) else origin(name)
+    return own_networks.origin_given(name) if is_given(name) else origin(name)
 
 
 def _settled(

@@ -12,9 +12,9 @@ from typing import Any
 import gymnasium
 
 from metaroll.envs.base.constructors import env_names
-from metaroll.envs.base.names import BENCHMARK, is_given, module_of, simulator_and_posterior
+from metaroll.envs.base.names import BENCHMARK, module_of, simulator_and_posterior
 from metaroll.errors import SnapshotError, UntrustedRunError, option_text, said
-from metaroll.own_code import forbid, lies_in, module_files
+from metaroll.own_code import forbid, is_given, lies_in, module_files
 from metaroll.training.display.consoles import escape, make_console
 from metaroll.training.session.run_config import check_same_run
 from metaroll.training.store.ownership import address_of, algorithm_module, is_own, network_of

@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from metaroll.envs.base.names import GIVEN, module_of, simulator_and_posterior
-from metaroll.own_code import module_files
+from metaroll.envs.base.names import module_of, simulator_and_posterior
+from metaroll.own_code import is_given, module_files
 
 __all__ = ["SIGNATURE", "address_of", "algorithm_module", "is_own", "network_of", "signed"]
 
@@ -29,7 +29,7 @@ _KEY_BYTES = 32
 def algorithm_module(algo: Any) -> str | None:
     """The module that the name of an algorithm tells to import, ``module:attribute``; ``None`` where it tells none."""
     name = str(algo)
-    return None if ":" not in name or name.startswith(GIVEN) else name.partition(":")[0]
+    return None if ":" not in name or is_given(name) else name.partition(":")[0]
 
 
 def network_of(config: Mapping[str, Any]) -> str | None:
