@@ -56,6 +56,7 @@ REVEALED = {
     "metaroll.MW_TASKS_PER_ENV": "50",
     "metaroll.__version__": "str",
     "metaroll.plugins.MLP": "type[MLP]",
+    "metaroll.plugins.GaussianHead.of(spec, 'Mine', 1.0, 0.1)": "GaussianHead",
     "metaroll.testing.check_policy": "contexts: Sequence",
 }
 MISTAKES = {
