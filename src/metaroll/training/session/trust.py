@@ -12,12 +12,12 @@ from typing import Any
 import gymnasium
 
 from metaroll.envs.base.constructors import env_names
-from metaroll.envs.base.names import BENCHMARK, module_of, simulator_and_posterior
+from metaroll.envs.base.names import BENCHMARK, module_of_env, simulator_and_posterior
 from metaroll.errors import SnapshotError, UntrustedRunError, option_text, said
-from metaroll.own_code import forbid, is_given, lies_in, module_files
+from metaroll.own_code import forbid, is_given, lies_in, module_files, module_of
 from metaroll.training.display.consoles import escape, make_console
 from metaroll.training.session.run_config import check_same_run
-from metaroll.training.store.ownership import address_of, algorithm_module, is_own, network_of
+from metaroll.training.store.ownership import address_of, is_own, network_of
 from metaroll.training.store.run_folder import read_config
 from metaroll.training.store.snapshots import latest, load_snapshot
 
@@ -82,8 +82,8 @@ def _check(
     if not isinstance(env, str):
         raise SnapshotError(f"env in {folder} must be a name, got {env!r}: restore the configuration from a copy")
     algo, network = config["algo"], network_of(config)
-    named = [("environment", env, _imported_for(env)), ("algorithm", algo, algorithm_module(algo))]
-    named += [] if network is None else [("policy", network, algorithm_module(network))]
+    named = [("environment", env, _imported_for(env)), ("algorithm", algo, module_of(algo))]
+    named += [] if network is None else [("policy", network, module_of(network))]
     # All files are looked up before nothing in the folder is found any more.
     found = [(*one, [] if one[2] is None else module_files(one[2])) for one in named]
     forbid(folder)
@@ -129,7 +129,7 @@ def _how(folder: Path) -> str:
 def _imported_for(env: str) -> str | None:
     """The module that an environment's name may lead to; ``None`` where it is one that is registered here."""
     simulator, _ = simulator_and_posterior(env)
-    if (module := module_of(env)) is not None:
+    if (module := module_of_env(env)) is not None:
         return module
     if simulator.startswith(BENCHMARK) or is_given(simulator):
         return None

@@ -16,20 +16,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from metaroll.envs.base.names import module_of, simulator_and_posterior
-from metaroll.own_code import is_given, module_files
+from metaroll.envs.base.names import module_of_env, simulator_and_posterior
+from metaroll.own_code import module_files, module_of
 
-__all__ = ["SIGNATURE", "address_of", "algorithm_module", "is_own", "network_of", "signed"]
+__all__ = ["SIGNATURE", "address_of", "is_own", "network_of", "signed"]
 
 SIGNATURE = "signature"
 """Entry of ``config.yaml``."""
 _KEY_BYTES = 32
-
-
-def algorithm_module(algo: Any) -> str | None:
-    """The module that the name of an algorithm tells to import, ``module:attribute``; ``None`` where it tells none."""
-    name = str(algo)
-    return None if ":" not in name or is_given(name) else name.partition(":")[0]
 
 
 def network_of(config: Mapping[str, Any]) -> str | None:
@@ -37,7 +31,7 @@ def network_of(config: Mapping[str, Any]) -> str | None:
     # An option may stand in any section of a file, or in none.
     places = [config, *(section for section in config.values() if isinstance(section, Mapping))]
     names = (place["policy"] for place in places if place.get("policy") is not None)
-    return next((str(name) for name in names if algorithm_module(name) is not None), None)
+    return next((str(name) for name in names if module_of(str(name)) is not None), None)
 
 
 def address_of(config: Mapping[str, Any]) -> str | None:
@@ -51,7 +45,7 @@ def address_of(config: Mapping[str, Any]) -> str | None:
 
 def signed(config: Mapping[str, Any]) -> dict[str, str]:
     """The entry to add to the configuration of a run that is made here; nothing where it names nothing to execute."""
-    named = module_of(config["env"]) or algorithm_module(config.get("algo")) or network_of(config)
+    named = module_of_env(config["env"]) or module_of(str(config.get("algo"))) or network_of(config)
     needed = named or address_of(config)
     key = _key(make=True) if needed is not None else None
     return {} if key is None else {SIGNATURE: _signature(config, key)}
@@ -65,13 +59,13 @@ def is_own(config: Mapping[str, Any]) -> bool:
 
 def _signature(config: Mapping[str, Any], key: bytes) -> str:
     env = config["env"]
-    files = [str(path.resolve()) for path in module_files(module_of(env) or "")]
+    files = [str(path.resolve()) for path in module_files(module_of_env(env) or "")]
     # The simulator alone: a posterior is data, wherever it lies.
     signs = ["a run", simulator_and_posterior(env)[0], files, address_of(config)]
-    if (module := algorithm_module(config.get("algo"))) is not None:
+    if (module := module_of(str(config.get("algo")))) is not None:
         signs += [config["algo"], [str(path.resolve()) for path in module_files(module)]]
     if (network := network_of(config)) is not None:
-        signs += ["policy", network, [str(path.resolve()) for path in module_files(network.partition(":")[0])]]
+        signs += ["policy", network, [str(path.resolve()) for path in module_files(module_of(network) or network)]]
     text = json.dumps(signs)
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()[:32]
 
