@@ -219,7 +219,7 @@ def test_names_that_lead_to_a_module_by_a_detour_execute_nothing(env, run, tmp_p
 @pytest.mark.parametrize(
     "command",
     [
-        ["list", "runs", "RUN"],
+        ["list", "runs", "--runs", "RUN/.."],
         ["compare", "RUN"],
         ["plot", "RUN", "--out", "RUN/p.png"],
         ["report", "RUN", "--no-pictures"],
@@ -230,7 +230,10 @@ def test_names_that_lead_to_a_module_by_a_detour_execute_nothing(env, run, tmp_p
 def test_what_only_reads_imports_nothing(command, own, run, tmp_path):
     if not own:
         change(run, signature=None)
-    main(typed(command, run))
+    assert main(typed(command, run)) == 0
+    change(run, algo=f"{MODULE}:ROW")
+    assert main(typed(command, run)) == 0
+    assert main(["robustness", str(run), "--param", "length=0.4,0.5"]) == 2
     assert executed(tmp_path) == []
     assert MODULE not in sys.modules
 

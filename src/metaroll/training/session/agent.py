@@ -46,6 +46,7 @@ from metaroll.training.session import experiments, sessions
 from metaroll.training.session.adapting import AdaptedAgent, TaskProtocol
 from metaroll.training.session.run_config import default_run_dir
 from metaroll.training.store import run_folder
+from metaroll.training.store.run_values import adapts
 from metaroll.training.store.snapshots import latest, load_snapshot, snapshots_of
 from metaroll.types import EnvSpec, EnvUpdate, Policy
 
@@ -209,7 +210,7 @@ class Agent(Actor):
         """Whether ``run_dir`` is this agent's to go on in: the folder of a loaded one stays as it is."""
         self._explored = 0
         self._policy: Policy | None = None
-        self._adapts = get_algorithm(config["algo"]).adapts
+        self._adapts = adapts(config)
 
     @classmethod
     def _made(cls, algo: str, env: EnvSource, options: Mapping[str, Any], run_dir: str | Path | None) -> Agent:

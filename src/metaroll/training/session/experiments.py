@@ -58,7 +58,8 @@ from metaroll.training.store.loggers import (
     require_tensorboard,
     require_wandb,
 )
-from metaroll.training.store.run_folder import ENV_PLUGIN, NETWORK, PLUGIN, kept_paths
+from metaroll.training.store.run_folder import kept_paths
+from metaroll.training.store.run_values import ENV_PLUGIN, NETWORK, PLUGIN
 from metaroll.training.store.snapshots import SnapshotConfig, Snapshotter
 from metaroll.types import EnvUpdate
 

@@ -51,7 +51,7 @@ from metaroll.training.evaluation.evaluator import PolicyEvaluator
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.session import demo, experiments
 from metaroll.training.session.cluster_watch import watched
-from metaroll.training.session.run_config import changed, check_same_run, flat_values, same_request
+from metaroll.training.session.run_config import changed
 from metaroll.training.session.run_reports import read_run, read_summary
 from metaroll.training.session.sizes import size_text
 from metaroll.training.session.step_goal import StepGoal
@@ -60,6 +60,15 @@ from metaroll.training.store import run_folder
 from metaroll.training.store.files import write_json
 from metaroll.training.store.metrics_log import read_metrics
 from metaroll.training.store.run_store import TASK_SPLIT_FILE, check_metrics
+from metaroll.training.store.run_values import (
+    ENV_PLUGIN,
+    NETWORK,
+    PLUGIN,
+    adapts,
+    check_same_run,
+    flat_values,
+    same_request,
+)
 from metaroll.training.store.snapshots import Snapshot, latest, load_snapshot
 
 __all__ = ["continue_run", "evaluate_run", "measure", "restored_run", "start", "write_evaluation"]
@@ -343,9 +352,9 @@ def _checked(
         network = config["algorithm"].get("policy")
         simulator = simulator_and_posterior(config["env"])[0]
         for name, entry, here in (
-            (config["algo"], run_folder.PLUGIN, others.origin),
-            (simulator, run_folder.ENV_PLUGIN, lambda name: others.origin(name, registry.installed())),
-            (network, run_folder.NETWORK, experiments.network_origin),
+            (config["algo"], PLUGIN, others.origin),
+            (simulator, ENV_PLUGIN, lambda name: others.origin(name, registry.installed())),
+            (network, NETWORK, experiments.network_origin),
         ):
             if name is not None and (news := others.differs(name, written.get(entry), here(name))) != "":
                 warnings.warn(f"{folder}: {news}", stacklevel=frames_of_ours())
@@ -375,8 +384,8 @@ def _seconds_so_far(folder: Path, done: int) -> float:
 
 def _display(config: Mapping[str, Any], console: Console) -> TrainingDisplay:
     title = f"training {config['algo']} on {config['env']} (seed {config['run']['seed']})"
-    description, values = get_algorithm(config["algo"]), config["algorithm"]
-    work, every = description.work(values), values.get("evaluate_every", 0)
+    values = config["algorithm"]
+    work, every = get_algorithm(config["algo"]).work(values), values.get("evaluate_every", 0)
     episodes = config["evaluation"]
     each = episodes.get("num_adaptation_episodes", 0) + episodes["num_episodes"]
     tasks = (values.get("num_test_tasks") or 1) * episodes.get("repetitions", 1)
@@ -388,7 +397,7 @@ def _display(config: Mapping[str, Any], console: Console) -> TrainingDisplay:
         evaluate_every=every,
     )
     updates = work.epoch_updates if "gradient_steps" in values else 0
-    return TrainingDisplay(console, title, config["run"]["epochs"], updates, adapts=description.adapts, amounts=amounts)
+    return TrainingDisplay(console, title, config["run"]["epochs"], updates, adapts=adapts(config), amounts=amounts)
 
 
 def _announce(
@@ -401,7 +410,7 @@ def _announce(
     env, name, algorithm = experiment.source, config["env"], config["algorithm"]
     amount = get_algorithm(config["algo"]).amount(experiment.algo, algorithm)
     _show_notes(config, env, console)
-    if split is None and get_algorithm(config["algo"]).adapts:
+    if split is None and adapts(config):
         what = f"new training tasks in every epoch, {algorithm['num_test_tasks']} held-out tasks"
         returns, amount = "on held-out tasks, before adaptation -> after it", f"; {amount}"
     elif split is None:
@@ -556,6 +565,6 @@ def _split_of(config: Mapping[str, Any], algo: Any, evaluator: Any) -> SplitRepo
 
     Held-out tasks that occur in training are an error, unless the evaluator was told that they may.
     """
-    if not get_algorithm(config["algo"]).adapts or algo.train_tasks is None:
+    if not adapts(config) or algo.train_tasks is None:
         return None
     return check_split(algo.train_tasks, evaluator.draw(), overlap="accept" if evaluator.allow_overlap else "refuse")

@@ -16,9 +16,9 @@ from metaroll.envs.base.names import BENCHMARK, module_of_env, simulator_and_pos
 from metaroll.errors import SnapshotError, UntrustedRunError, option_text, said
 from metaroll.own_code import forbid, is_given, lies_in, module_files, module_of
 from metaroll.training.display.consoles import escape, make_console
-from metaroll.training.session.run_config import check_same_run
 from metaroll.training.store.ownership import address_of, is_own, network_of
 from metaroll.training.store.run_folder import read_config
+from metaroll.training.store.run_values import check_same_run
 from metaroll.training.store.snapshots import latest, load_snapshot
 
 __all__ = ["check_group", "check_run"]

@@ -18,11 +18,10 @@ from typing import Any
 
 from metaroll.envs.base.names import module_of_env, simulator_and_posterior
 from metaroll.own_code import module_files, module_of
+from metaroll.training.store.run_values import SIGNATURE
 
-__all__ = ["SIGNATURE", "address_of", "is_own", "network_of", "signed"]
+__all__ = ["address_of", "is_own", "network_of", "signed"]
 
-SIGNATURE = "signature"
-"""Entry of ``config.yaml``."""
 _KEY_BYTES = 32
 
 
