@@ -19,7 +19,7 @@ import metaroll
 from metaroll import own_code
 from metaroll.cli.doctor import plugins_check
 from metaroll.cli.main import main
-from metaroll.errors import UnknownNameError, UntrustedRunError
+from metaroll.errors import RunWarning, UnknownNameError, UntrustedRunError
 from metaroll.own_code import PluginError
 from metaroll.testing import check_search
 from metaroll.training.algorithms import others
@@ -278,7 +278,7 @@ def test_an_environment_is_named_by_a_distribution(folder: Path) -> None:
     assert metaroll.load(agent.run_dir).config["env"] == "short-pole"
     assert agent.config["env_plugin"].items() >= {"object": "half_file:make_env", "version": "1.2"}.items()
     (folder / "half_file.py").write_text(f"{SEARCH}\n# changed\n", "utf-8")
-    with pytest.warns(UserWarning, match="the file of short-pole has been changed since the run began"):
+    with pytest.warns(RunWarning, match="the file of short-pole has been changed since the run began"):
         metaroll.load(agent.run_dir)
 
 
@@ -366,5 +366,5 @@ def test_a_module_inside_the_run_is_never_executed(folder: Path, monkeypatch: py
 def test_a_file_that_has_been_changed_is_told(folder: Path) -> None:
     agent = metaroll.agent("half_file:HALF", "Pendulum-v1", **SMALL).learn(epochs=1, progress=False)
     (folder / "half_file.py").write_text(f"{PLUGIN}\n# changed\n", "utf-8")
-    with pytest.warns(UserWarning, match=r"the file of half_file:HALF has been changed since the run began"):
+    with pytest.warns(RunWarning, match=r"the file of half_file:HALF has been changed since the run began"):
         metaroll.load(agent.run_dir)

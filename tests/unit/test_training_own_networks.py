@@ -16,7 +16,7 @@ import yaml
 
 import metaroll
 from metaroll.cli.main import main
-from metaroll.errors import SnapshotError, UnknownNameError, UntrustedRunError
+from metaroll.errors import RunWarning, SnapshotError, UnknownNameError, UntrustedRunError
 from metaroll.policies.own_body import has_own_body
 from metaroll.training.algorithms import own_networks
 
@@ -136,8 +136,9 @@ def test_a_run_names_its_network_and_goes_on_to_the_bit(mynet: Any) -> None:
     assert_same(loaded.learn(epochs=1, progress=False), made("sac", epochs=2).learn(progress=False))
     assert main(["resume", "runs/sac-Pendulum-v1-1", "--epochs", "2", "--quiet"]) == 0
     Path("mynet.py").write_text(CODE + "# changed\n")
-    with pytest.warns(UserWarning, match="file of mynet:Normed has been changed"):
+    with pytest.warns(RunWarning, match="file of mynet:Normed has been changed") as warned:
         metaroll.load("kept")
+    assert [each.filename for each in warned] == [__file__]
 
 
 def test_what_only_a_script_has_is_asked_for() -> None:
@@ -182,7 +183,7 @@ def test_another_network_of_the_same_name_is_told_when_a_run_is_loaded() -> None
     for seed, (one, other) in enumerate(((first(), changed()), modules)):
         agent = made("sac", policy=one, seed=seed).learn(progress=False)
         assert agent.run_dir is not None
-        with pytest.warns(UserWarning, match="given:.* is another than what the run began with"):
+        with pytest.warns(RunWarning, match="given:.* is another than what the run began with"):
             metaroll.load(agent.run_dir, policy=other)
     with pytest.raises(SnapshotError, match="policy, a network of your own, must have the layers that the run was"):
         metaroll.load("runs/sac-Pendulum-v1-1", policy=lambda spec: torch.nn.Linear(spec.obs_dim, 7))

@@ -181,7 +181,7 @@ def test_what_lies_in_the_folder_is_never_executed_not_even_with_trust(env, run,
     shutil.rmtree(got / "snapshots")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(UntrustedRunError, match="lies in that folder"):
-        check_run(read_yaml(got / "config.yaml"), got, trust=True)
+        check_run(config := read_yaml(got / "config.yaml"), config, got, trust=True)
     assert main(["evaluate", str(got), "--trust"]) == 2
     assert executed(tmp_path) == []
 

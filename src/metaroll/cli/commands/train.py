@@ -342,7 +342,7 @@ def resume(arguments: Sequence[str]) -> None:
             require_at_least({"--jobs": given.jobs, "--epochs": given.epochs}, 1)
             if given.from_epoch is not None:
                 raise UsageError(f"--from-epoch is for one run: {', '.join(map(str, group.folders))}")
-            check_group(run_config.changed(group.config, changes), group.folder, given.trust, group.config)
+            check_group(run_config.changed(group.config, changes), group.config, group.folder, given.trust)
             jobs = group.jobs if given.jobs is None else given.jobs
             group = dataclasses.replace(group, jobs=jobs, trust=given.trust)
         elif given.jobs is not None:

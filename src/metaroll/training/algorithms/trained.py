@@ -11,8 +11,9 @@ from metaroll.training.algorithms.algorithm import Values
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm
 from metaroll.training.run.run_state import fingerprint_of, load_algorithm
-from metaroll.training.store.ownership import is_own, network_of
+from metaroll.training.store.ownership import is_own
 from metaroll.training.store.run_folder import read_config
+from metaroll.training.store.run_values import network_of
 from metaroll.training.store.snapshots import load_snapshot
 from metaroll.types import EnvUpdate
 

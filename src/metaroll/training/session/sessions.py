@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,6 @@ from rich.console import Console
 from metaroll.data.folders.kinds import RUN
 from metaroll.data.folders.taking import take, take_new
 from metaroll.diagnostics.task_checks import tasks_do_not_differ
-from metaroll.envs.base.names import simulator_and_posterior
-from metaroll.envs.lookup import registry
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import (
     DivergedError,
@@ -27,13 +24,13 @@ from metaroll.errors import (
     option_name,
     said,
 )
-from metaroll.option_names import GIVEN, frames_of_ours
+from metaroll.option_names import GIVEN
 from metaroll.rollouts.failures import without_advice
 from metaroll.rollouts.workers.ray_session import head_address
 from metaroll.tasks.leak_guard import SplitReport, check_split
 from metaroll.tasks.task_key import task_text
-from metaroll.training.algorithms import others
 from metaroll.training.algorithms.building import BuildOptions
+from metaroll.training.algorithms.origins import warn_of_changes
 from metaroll.training.algorithms.registry import NEXT_RUN, get_algorithm, preset_names
 from metaroll.training.display.consoles import escape, show_problem
 from metaroll.training.display.progress import EvaluationDisplay, TrainingDisplay, tell_of_many
@@ -61,9 +58,7 @@ from metaroll.training.store.files import write_json
 from metaroll.training.store.metrics_log import read_metrics
 from metaroll.training.store.run_store import TASK_SPLIT_FILE, check_metrics
 from metaroll.training.store.run_values import (
-    ENV_PLUGIN,
-    NETWORK,
-    PLUGIN,
+    OLDER,
     adapts,
     check_same_run,
     flat_values,
@@ -147,14 +142,15 @@ def continue_run(
     env_steps: int | None = None,
     trust: bool = False,
     env: EnvSource | None = None,
+    env_given: bool = False,
 ) -> dict[str, Any]:
     """Continue the run in ``folder`` from a snapshot; one that was killed before the first starts anew.
 
     ``callbacks``, ``built`` and ``env_steps``, which count from the snapshot, and ``env`` are those of ``start``,
-    ``trust`` that of ``check_run``.
+    ``trust`` and ``env_given`` those of ``check_run``.
     """
     run_folder.check_links(folder)
-    config, env = _checked(config, folder, from_epoch, trust, env)
+    config, env = _checked(config, folder, from_epoch, trust, env, env_given)
     begun = any((folder / name).exists() for name in ("metrics.jsonl", run_folder.SUMMARY_FILE))
     if from_epoch is None and latest(folder) is None and not begun:
         told = {"callbacks": callbacks, "built": built, "env_steps": env_steps, "env": env}
@@ -340,29 +336,19 @@ def _checked(
     from_epoch: int | str | None,
     trust: bool,
     env: EnvSource | None,
-    env_given: bool = False,
+    env_given: bool,
 ) -> tuple[dict[str, Any], EnvSource]:
-    """The configuration in ``folder``, checked value by value, and its environment (``env``, where that is known).
+    """The configuration in ``folder``, checked value by value, and its environment (``env``, where the caller has it).
 
     First of all it is checked whether what it names may be imported.
     """
     with blame_input():
-        check_run(config, folder, trust, from_epoch, env_given or env is not None)
         written = run_folder.read_config(folder)
-        network = config["algorithm"].get("policy")
-        simulator = simulator_and_posterior(config["env"])[0]
-        for name, entry, here in (
-            (config["algo"], PLUGIN, others.origin),
-            (simulator, ENV_PLUGIN, lambda name: others.origin(name, registry.installed())),
-            (network, NETWORK, experiments.network_origin),
-        ):
-            if name is not None and (news := others.differs(name, written.get(entry), here(name))) != "":
-                warnings.warn(f"{folder}: {news}", stacklevel=frames_of_ours())
-        # Runs of older versions name no size: they were of none that has a name now. Nor how tasks were held out.
-        older = {"size": None, "held_out": "after_training"}
-        values, kept = flat_values(config), flat_values(run_folder.read_config(folder))
+        check_run(config, written, folder, trust, from_epoch, env_given)
+        warn_of_changes(written, folder)
+        values, kept = flat_values(config), flat_values(written)
         changes = {name: value for name, value in values.items() if name not in kept or kept[name] != value}
-        layers = [(str(folder / run_folder.CONFIG_FILE), {**older, **values}), (GIVEN, changes)]
+        layers = [(str(folder / run_folder.CONFIG_FILE), {**OLDER, **values}), (GIVEN, changes)]
         env = EnvSource.of(config["env"]) if env is None else env
         return experiments.resolve(config["algo"], env, layers, config.get("command", "train"), kept=True), env
 

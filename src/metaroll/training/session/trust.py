@@ -16,9 +16,8 @@ from metaroll.envs.base.names import BENCHMARK, module_of_env, simulator_and_pos
 from metaroll.errors import SnapshotError, UntrustedRunError, option_text, said
 from metaroll.own_code import forbid, is_given, lies_in, module_files, module_of
 from metaroll.training.display.consoles import escape, make_console
-from metaroll.training.store.ownership import address_of, is_own, network_of
-from metaroll.training.store.run_folder import read_config
-from metaroll.training.store.run_values import check_same_run
+from metaroll.training.store.ownership import address_of, is_own
+from metaroll.training.store.run_values import check_same_run, network_of
 from metaroll.training.store.snapshots import latest, load_snapshot
 
 __all__ = ["check_group", "check_run"]
@@ -26,6 +25,7 @@ __all__ = ["check_group", "check_run"]
 
 def check_run(
     config: Mapping[str, Any],
+    written: Mapping[str, Any],
     folder: Path,
     trust: bool = False,
     from_epoch: int | str | None = None,
@@ -34,7 +34,8 @@ def check_run(
     """Error unless the run may be rebuilt: nothing has been imported for it yet.
 
     Args:
-        config: Its configuration.
+        config: Its configuration, as it is to go on.
+        written: The configuration in its folder: what it does not say was said now.
         folder: Folder of the run.
         trust: Import the modules that it names, and connect to its cluster, though this installation has not made the
             run.
@@ -51,26 +52,23 @@ def check_run(
         if isinstance(saved, Mapping):
             names = [name for name in ("algo", "env") if name in saved]
             check_same_run({name: config[name] for name in names}, saved, folder)
-    written = read_config(folder)
     _check(config, written, folder, trust, env_given)
 
 
-def check_group(
-    config: Mapping[str, Any], folder: Path, trust: bool = False, written: Mapping[str, Any] | None = None
-) -> None:
+def check_group(config: Mapping[str, Any], written: Mapping[str, Any], folder: Path, trust: bool = False) -> None:
     """``check_run`` for a group, whose runs perhaps have not begun.
 
     Args:
-        config: The configuration of its runs.
+        config: The configuration of its runs, as they are to go on.
+        written: The configuration in its folder.
         folder: Folder of the group.
         trust: See ``check_run``.
-        written: The configuration in the folder, where the user has said something else for now.
 
     Raises:
         SnapshotError: The environment's name is no text.
         UntrustedRunError: See ``check_run``.
     """
-    _check(config, config if written is None else written, folder, trust)
+    _check(config, written, folder, trust)
 
 
 def _check(
@@ -81,9 +79,9 @@ def _check(
     env = config["env"]
     if not isinstance(env, str):
         raise SnapshotError(f"env in {folder} must be a name, got {env!r}: restore the configuration from a copy")
-    algo, network = config["algo"], network_of(config)
+    algo, network = config["algo"], network_of(config) or ""
     named = [("environment", env, _imported_for(env)), ("algorithm", algo, module_of(algo))]
-    named += [] if network is None else [("policy", network, module_of(network))]
+    named.append(("policy", network, module_of(network)))
     # All files are looked up before nothing in the folder is found any more.
     found = [(*one, [] if one[2] is None else module_files(one[2])) for one in named]
     forbid(folder)

@@ -18,19 +18,11 @@ from typing import Any
 
 from metaroll.envs.base.names import module_of_env, simulator_and_posterior
 from metaroll.own_code import module_files, module_of
-from metaroll.training.store.run_values import SIGNATURE
+from metaroll.training.store.run_values import SIGNATURE, network_of
 
-__all__ = ["address_of", "is_own", "network_of", "signed"]
+__all__ = ["address_of", "is_own", "signed"]
 
 _KEY_BYTES = 32
-
-
-def network_of(config: Mapping[str, Any]) -> str | None:
-    """The network of the user's own that a configuration tells to import, ``module:attribute``; else ``None``."""
-    # An option may stand in any section of a file, or in none.
-    places = [config, *(section for section in config.values() if isinstance(section, Mapping))]
-    names = (place["policy"] for place in places if place.get("policy") is not None)
-    return next((str(name) for name in names if module_of(str(name)) is not None), None)
 
 
 def address_of(config: Mapping[str, Any]) -> str | None:
@@ -44,9 +36,9 @@ def address_of(config: Mapping[str, Any]) -> str | None:
 
 def signed(config: Mapping[str, Any]) -> dict[str, str]:
     """The entry to add to the configuration of a run that is made here; nothing where it names nothing to execute."""
-    named = module_of_env(config["env"]) or module_of(str(config.get("algo"))) or network_of(config)
-    needed = named or address_of(config)
-    key = _key(make=True) if needed is not None else None
+    names = (str(config.get("algo")), network_of(config) or "")
+    needed = (module_of_env(config["env"]), *map(module_of, names), address_of(config))
+    key = _key(make=True) if any(needed) else None
     return {} if key is None else {SIGNATURE: _signature(config, key)}
 
 
@@ -63,8 +55,8 @@ def _signature(config: Mapping[str, Any], key: bytes) -> str:
     signs = ["a run", simulator_and_posterior(env)[0], files, address_of(config)]
     if (module := module_of(str(config.get("algo")))) is not None:
         signs += [config["algo"], [str(path.resolve()) for path in module_files(module)]]
-    if (network := network_of(config)) is not None:
-        signs += ["policy", network, [str(path.resolve()) for path in module_files(module_of(network) or network)]]
+    if (module := module_of(network := network_of(config) or "")) is not None:
+        signs += ["policy", network, [str(path.resolve()) for path in module_files(module)]]
     text = json.dumps(signs)
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()[:32]
 

@@ -17,11 +17,13 @@ __all__ = [
     "ENV_PLUGIN",
     "NETWORK",
     "OF_RUNS",
+    "OLDER",
     "PLUGIN",
     "SIGNATURE",
     "adapts",
     "check_same_run",
     "flat_values",
+    "network_of",
     "same_request",
 ]
 
@@ -38,6 +40,8 @@ OF_RUNS = ("command", "versions", PLUGIN, ENV_PLUGIN, NETWORK, SIGNATURE)
 """Entries that a run writes, and nobody else."""
 CHANGEABLE = ("evaluate_every", "memory_limit", "lr_decay_epochs")
 """Options of an algorithm that a run may change when it goes on; all others decide what its snapshots hold."""
+OLDER = {"size": None, "held_out": "after_training"}
+"""Options of runs of older versions, which do not name them: no size of now, and how tasks were held out then."""
 _NOT_OPTIONS = ("metaroll_run", "algo", "env", "seeds", "jobs", *OF_RUNS)
 _LASTING_RUN_OPTIONS = ("seed", "task_seed", "held_out", "hidden_sizes", "init")
 
@@ -68,6 +72,16 @@ def same_request(config: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two configurations ask for the same run: same command, bits and number of epochs, wherever they run."""
     same = all(config.get(name) == other.get(name) for name in ("command", "algo", "env"))
     return same and config["run"]["epochs"] == other["run"].get("epochs") and _lasting(config) == _lasting(other)
+
+
+def network_of(config: Mapping[str, Any]) -> str | None:
+    """The network of the user's own that a run of this configuration is built with; ``None`` without one.
+
+    Raises:
+        ValueError: An option stands in it twice.
+    """
+    name = flat_values(config).get("policy")
+    return None if name is None else str(name)
 
 
 def check_same_run(config: Mapping[str, Any], saved: Mapping[str, Any] | None, folder: Path) -> None:
