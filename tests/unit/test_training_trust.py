@@ -1,5 +1,6 @@
 """Runs of others: what they name is imported only when the user says so, and what they hold is never executed."""
 
+import hashlib
 import importlib
 import shutil
 import subprocess
@@ -11,11 +12,13 @@ import pytest
 import metaroll
 from metaroll.cli.main import main
 from metaroll.data.doors.yaml_files import read_yaml
-from metaroll.errors import SnapshotError, UntrustedRunError
+from metaroll.errors import RunWarning, SnapshotError, UntrustedRunError
 from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import as_prior
 from metaroll.own_code import add_code_folder, look_in, module_files
 from metaroll.training.session.trust import check_run
+from metaroll.training.store.ownership import is_own
+from metaroll.training.store.run_values import network_of
 from metaroll.training.store.yaml_files import write_yaml
 
 MODULE = "canary_env"
@@ -255,6 +258,29 @@ def test_a_group_of_somebody_else_is_not_resumed_without_trust(code, tmp_path):
     assert main(["resume", str(folder), "--epochs", "2"]) == 2
     assert executed(tmp_path) == []
     assert main(["resume", str(folder), "--epochs", "2", "--trust", "--quiet"]) == 0
+
+
+def test_missing_runs_of_a_group_are_built_of_what_was_checked_and_of_what_is_there_now(code, tmp_path, capsys):
+    """An option in two places was checked in one and built from the other; a changed module was not told."""
+    net = "import torch\nNet = lambda spec: torch.nn.Linear(spec.obs_dim, 4)\n"
+    (code / "got.py").write_text(net)
+    folder = tmp_path / "group"
+    options = ["--epochs", "1", "--max-steps", "5", "--steps-per-epoch", "5", "--seeds", "2", "--out", str(folder)]
+    assert main(["train", "ppo", "CartPole-v1", "--policy", "got:Net", *options, "--quiet"]) == 0
+    before, first = read_yaml(folder / "group.yaml"), read_yaml(folder / "seed-1" / "config.yaml")
+    shutil.rmtree(folder / "seed-1")
+    write_yaml(folder / "group.yaml", {**before, "other": {"policy": "got:Net"}})
+    assert is_own(read_yaml(folder / "group.yaml")) and network_of({"other": {"policy": "evil:Net"}}) is None
+    write_yaml(folder / "group.yaml", {**before, "policy": "got:Net"})
+    assert main(["resume", str(folder), "--trust"]) == 2
+    assert "option policy is given twice" in " ".join(capsys.readouterr().err.split())
+    write_yaml(folder / "group.yaml", before)
+    (code / "got.py").write_text(net + "# changed\n")
+    with pytest.warns(RunWarning, match="file of got:Net has been changed since"):
+        assert main(["resume", str(folder), "--quiet"]) == 0
+    again = read_yaml(folder / "seed-1" / "config.yaml")
+    hashes = [each.pop("own_network")["sha256"] for each in (first, again)]
+    assert again == first and hashes[1] == hashlib.sha256((code / "got.py").read_bytes()).hexdigest() != hashes[0]
 
 
 def test_a_posterior_of_somebody_else_imports_nothing(code, tmp_path):

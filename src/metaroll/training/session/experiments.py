@@ -266,13 +266,13 @@ def _named(
 ) -> tuple[list[tuple[str, dict[str, Any]]], dict[str, str]]:
     """``layers`` with the names here, and what options are called in the strongest of them that gives them.
 
-    Of former names is warned, unless a run has ``kept`` them.
+    Of former names is warned, unless a run has ``kept``, or written, them.
     """
     known: list[tuple[str, dict[str, Any]]] = []
     names: dict[str, str] = {}
     for where, given in layers:
         with warnings.catch_warnings():
-            if kept:
+            if kept or isinstance(where, RunFile):
                 warnings.simplefilter("ignore", DeprecationWarning)
             values, others = understood(given, options, functools.partial(_as_given, where, given))
         if where != GIVEN:

@@ -14,7 +14,7 @@ from metaroll.data.doors.yaml_files import read_yaml
 from metaroll.errors import SnapshotError, command_text, option_text
 from metaroll.training.store import run_folder
 from metaroll.training.store.run_folder import CONFIG_FILE, CONFIG_FORMAT, GROUP_FILE
-from metaroll.training.store.run_values import CHANGEABLE, CONFIG_SECTIONS, OF_RUNS, flat_values
+from metaroll.training.store.run_values import CHANGEABLE, CONFIG_SECTIONS, OF_RUNS, OLDER, flat_values
 
 if TYPE_CHECKING:
     from metaroll.envs.lookup.source import EnvSource
@@ -122,7 +122,7 @@ def read_group(folder: Path) -> SeedGroup | None:
         check_whole("epochs", document["run"].get("epochs"))
     except (TypeError, ValueError) as error:
         raise SnapshotError(f"{path}: {error}; restore the file from a copy, or train anew") from error
-    return SeedGroup(folder, document, seeds, jobs)
+    return SeedGroup(folder, {**document, "run": {**OLDER, **document["run"]}}, seeds, jobs)
 
 
 def changed(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
