@@ -16,9 +16,9 @@ from metaroll.errors import RunWarning, SnapshotError, UntrustedRunError
 from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import as_prior
 from metaroll.own_code import add_code_folder, look_in, module_files
-from metaroll.training.session.trust import check_run
 from metaroll.training.store.ownership import is_own
 from metaroll.training.store.run_values import network_of
+from metaroll.training.store.trust import check_run
 from metaroll.training.store.yaml_files import write_yaml
 
 MODULE = "canary_env"

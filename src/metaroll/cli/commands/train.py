@@ -330,10 +330,11 @@ def resume(arguments: Sequence[str]) -> None:
     changes = {name: value for name, value in changes.items() if value is not None}
     changes |= {**given.services.changes(), **given.where.changes()}
     from metaroll.cli.runs import seed_group
+    from metaroll.training.display.consoles import show_notes
     from metaroll.training.session import run_config
     from metaroll.training.session.experiments import require_at_least
     from metaroll.training.session.sessions import continue_run
-    from metaroll.training.session.trust import check_group
+    from metaroll.training.store.trust import check_group
 
     console = given.output.console()
     with blame_input():
@@ -342,7 +343,8 @@ def resume(arguments: Sequence[str]) -> None:
             require_at_least({"--jobs": given.jobs, "--epochs": given.epochs}, 1)
             if given.from_epoch is not None:
                 raise UsageError(f"--from-epoch is for one run: {', '.join(map(str, group.folders))}")
-            check_group(run_config.changed(group.config, changes), group.config, group.folder, given.trust)
+            changed = run_config.changed(group.config, changes)
+            show_notes(check_group(changed, group.config, group.folder, given.trust))
             jobs = group.jobs if given.jobs is None else given.jobs
             group = dataclasses.replace(group, jobs=jobs, trust=given.trust)
         elif given.jobs is not None:

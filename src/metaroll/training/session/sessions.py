@@ -32,7 +32,7 @@ from metaroll.tasks.task_key import task_text
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.origins import warn_of_changes
 from metaroll.training.algorithms.registry import NEXT_RUN, get_algorithm, preset_names
-from metaroll.training.display.consoles import escape, show_problem
+from metaroll.training.display.consoles import escape, show_notes, show_problem
 from metaroll.training.display.progress import EvaluationDisplay, TrainingDisplay, tell_of_many
 from metaroll.training.display.results import (
     closing_panel,
@@ -52,7 +52,6 @@ from metaroll.training.session.run_config import changed
 from metaroll.training.session.run_reports import read_run, read_summary
 from metaroll.training.session.sizes import size_text
 from metaroll.training.session.step_goal import StepGoal
-from metaroll.training.session.trust import check_run
 from metaroll.training.store import run_folder
 from metaroll.training.store.files import write_json
 from metaroll.training.store.metrics_log import read_metrics
@@ -65,6 +64,7 @@ from metaroll.training.store.run_values import (
     same_request,
 )
 from metaroll.training.store.snapshots import Snapshot, latest, load_snapshot
+from metaroll.training.store.trust import check_run
 
 __all__ = ["continue_run", "evaluate_run", "measure", "restored_run", "start", "write_evaluation"]
 
@@ -344,7 +344,7 @@ def _checked(
     """
     with blame_input():
         written = run_folder.read_config(folder)
-        check_run(config, written, folder, trust, from_epoch, env_given)
+        show_notes(check_run(config, written, folder, trust, from_epoch, env_given))
         warn_of_changes(written, folder)
         values, kept = flat_values(config), flat_values(written)
         changes = {name: value for name, value in values.items() if name not in kept or kept[name] != value}

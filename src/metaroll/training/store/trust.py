@@ -13,9 +13,9 @@ import gymnasium
 
 from metaroll.envs.base.constructors import env_names
 from metaroll.envs.base.names import BENCHMARK, module_of_env, simulator_and_posterior
+from metaroll.envs.lookup.registry import installed
 from metaroll.errors import SnapshotError, UntrustedRunError, option_text, said
 from metaroll.own_code import forbid, is_given, lies_in, module_files, module_of
-from metaroll.training.display.consoles import escape, make_console
 from metaroll.training.store.ownership import address_of, is_own
 from metaroll.training.store.run_values import check_same_run, network_of
 from metaroll.training.store.snapshots import latest, load_snapshot
@@ -30,7 +30,7 @@ def check_run(
     trust: bool = False,
     from_epoch: int | str | None = None,
     env_given: bool = False,
-) -> None:
+) -> list[str]:
     """Error unless the run may be rebuilt: nothing has been imported for it yet.
 
     Args:
@@ -42,6 +42,9 @@ def check_run(
         from_epoch: The snapshot that is wanted; ``None`` means the newest.
         env_given: The user has given the environment (nothing else), which needs no trust then.
 
+    Returns:
+        What to say to the user: modules that will be imported though the run was not made here.
+
     Raises:
         SnapshotError: A file is damaged, or the configuration is for another environment than the snapshot.
         UntrustedRunError: A module would be imported that lies in the folder, or that was not trusted; or a cluster
@@ -52,10 +55,10 @@ def check_run(
         if isinstance(saved, Mapping):
             names = [name for name in ("algo", "env") if name in saved]
             check_same_run({name: config[name] for name in names}, saved, folder)
-    _check(config, written, folder, trust, env_given)
+    return _check(config, written, folder, trust, env_given)
 
 
-def check_group(config: Mapping[str, Any], written: Mapping[str, Any], folder: Path, trust: bool = False) -> None:
+def check_group(config: Mapping[str, Any], written: Mapping[str, Any], folder: Path, trust: bool = False) -> list[str]:
     """``check_run`` for a group, whose runs perhaps have not begun.
 
     Args:
@@ -64,16 +67,19 @@ def check_group(config: Mapping[str, Any], written: Mapping[str, Any], folder: P
         folder: Folder of the group.
         trust: See ``check_run``.
 
+    Returns:
+        See ``check_run``.
+
     Raises:
         SnapshotError: The environment's name is no text.
         UntrustedRunError: See ``check_run``.
     """
-    _check(config, written, folder, trust)
+    return _check(config, written, folder, trust)
 
 
 def _check(
     config: Mapping[str, Any], written: Mapping[str, Any], folder: Path, trust: bool, env_given: bool = False
-) -> None:
+) -> list[str]:
     # What the user has said now (--engine, --ray-address) needs no trust, and the signature is that of the file.
     own = is_own(written)
     env = config["env"]
@@ -85,9 +91,12 @@ def _check(
     # All files are looked up before nothing in the folder is found any more.
     found = [(*one, [] if one[2] is None else module_files(one[2])) for one in named]
     forbid(folder)
+    notes: list[str] = []
     for what, name, module, files in found:
         if module is not None:
-            _check_module(what, name, module, files, folder, own or trust or (env_given and what == "environment"), own)
+            allowed = own or trust or (env_given and what == "environment")
+            where = _checked_module(what, name, module, files, folder, allowed)
+            notes += [] if own else [f"importing the module {where} for {name}"]
     address = address_of(config)
     if address is not None and address == address_of(written) and not (own or trust):
         raise UntrustedRunError(
@@ -95,12 +104,11 @@ def _check(
             f"code here: name a cluster of yours with {option_text('ray_address', 'HOST:PORT')}, use "
             f"{option_text('transport', 'process')}, or allow it with {_how(folder)}"
         )
+    return notes
 
 
-def _check_module(
-    what: str, name: str, module: str, files: Sequence[Path], folder: Path, allowed: bool, own: bool
-) -> None:
-    """Error if a module would be executed that must not be (nothing inside ``folder``), or was not allowed to be."""
+def _checked_module(what: str, name: str, module: str, files: Sequence[Path], folder: Path, allowed: bool) -> str:
+    """The module and where it is; error if nothing may execute it (it lies inside ``folder``), or it is not allowed."""
     inside = next((path for path in files if lies_in(path, folder)), None)
     if inside is not None:
         raise UntrustedRunError(
@@ -115,8 +123,7 @@ def _check_module(
             f"{folder} was not made by this installation (or the module was elsewhere then), and its {what} "
             f"{name!r} executes the module {where}: look at it, then allow it with {_how(folder)}"
         )
-    if not own:
-        make_console(stderr=True).print(f"importing the module {escape(where)} for {escape(name)}", soft_wrap=True)
+    return where
 
 
 def _how(folder: Path) -> str:
@@ -131,8 +138,8 @@ def _imported_for(env: str) -> str | None:
         return module
     if simulator.startswith(BENCHMARK) or is_given(simulator):
         return None
-    if simulator in gymnasium.registry or simulator in env_names():
+    if simulator in gymnasium.registry or simulator in env_names() or simulator in installed():
         return None
     found = Path(simulator).stem.partition(".")[0]
-    # A name that nobody knows may be meant as a file, of which messages list the environments.
+    # For an unknown name the error message imports the file of that name, to list its environments.
     return found if module_files(found) else None
