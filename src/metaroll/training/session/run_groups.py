@@ -19,7 +19,7 @@ from metaroll.training.session.run_config import read_group
 from metaroll.training.session.run_reports import ends_with_evaluation, find_runs, read_run, read_summary
 from metaroll.training.store import run_folder
 from metaroll.training.store.metrics_log import read_metrics
-from metaroll.training.store.run_values import adapts, flat_values
+from metaroll.training.store.run_values import ENV_PLUGIN, adapts, flat_values, kept_origins
 
 __all__ = ["RunGroup", "RunScores", "compared_groups", "scores_of"]
 
@@ -79,9 +79,10 @@ class RunScores:
 
     @property
     def options(self) -> dict[str, Any]:
-        """All options but those of a single run."""
+        """All options but those of a single run, and where the algorithm and the network are from."""
         flat = {**flat_values(self.config), "algo": self.config["algo"], "env": self.config["env"]}
-        return {name: value for name, value in flat.items() if name not in _OF_ONE_RUN}
+        origins = {name: text for name, text in kept_origins(self.config).items() if name != ENV_PLUGIN}
+        return {name: value for name, value in flat.items() if name not in _OF_ONE_RUN} | origins
 
     @property
     def tasks_key(self) -> tuple[Any, ...]:
@@ -259,6 +260,7 @@ def _scores(folder: Path, source: Path) -> RunScores:
     versions = config.get("versions") or {}
     provenance = {
         "environment": config["env"],
+        "plug-in of the environment": kept_origins(config).get(ENV_PLUGIN, ""),
         "what is measured": _WHAT[metric],
         "max_path_length": config["algorithm"]["max_steps"],
         "num_test_tasks": len(tasks),

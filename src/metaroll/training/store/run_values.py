@@ -23,6 +23,7 @@ __all__ = [
     "adapts",
     "check_same_run",
     "flat_values",
+    "kept_origins",
     "network_of",
     "same_request",
 ]
@@ -82,6 +83,17 @@ def network_of(config: Mapping[str, Any]) -> str | None:
     """
     name = flat_values(config).get("policy")
     return None if name is None else str(name)
+
+
+def kept_origins(config: Mapping[str, Any]) -> dict[str, str]:
+    """Where the plug-ins and the network of a run were from when it began: entry -> distribution, version and hash."""
+    texts: dict[str, str] = {}
+    for entry in (PLUGIN, ENV_PLUGIN, NETWORK):
+        if isinstance(kept := config.get(entry), Mapping):
+            parts = [str(kept[name]) for name in ("distribution", "version") if name in kept]
+            parts += [f"sha256:{str(kept['sha256'])[:12]}"] if "sha256" in kept else []
+            texts[entry] = " ".join(parts)
+    return texts
 
 
 def check_same_run(config: Mapping[str, Any], saved: Mapping[str, Any] | None, folder: Path) -> None:
