@@ -12,11 +12,15 @@ import pytest
 import metaroll
 from metaroll.cli.main import main
 from metaroll.data.doors.yaml_files import read_yaml
+from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import RunWarning, SnapshotError, UntrustedRunError
 from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import as_prior
 from metaroll.own_code import add_code_folder, look_in, module_files
+from metaroll.training.display.consoles import make_console
+from metaroll.training.session.sessions import continue_run
 from metaroll.training.store.ownership import is_own
+from metaroll.training.store.run_folder import read_config
 from metaroll.training.store.run_values import network_of
 from metaroll.training.store.trust import check_run
 from metaroll.training.store.yaml_files import write_yaml
@@ -140,6 +144,14 @@ def test_an_environment_that_is_given_needs_no_trust(foreign, tmp_path):
     agent = metaroll.load(foreign, f"{MODULE}:make")
     agent.learn(epochs=1, progress=False)
     assert executed(tmp_path) == [MODULE]
+
+
+def test_an_environment_in_hand_is_not_one_that_the_user_has_given(foreign, tmp_path):
+    config, env, quiet = read_config(foreign), EnvSource.of(f"{MODULE}:make"), make_console(quiet=True)
+    with pytest.raises(UntrustedRunError):
+        continue_run(config, foreign, quiet, env=env)
+    assert executed(tmp_path) == []
+    continue_run(config, foreign, quiet, env=env, env_given=True)
 
 
 def test_a_cluster_that_somebody_else_names_is_not_connected_to(tmp_path, monkeypatch, code):

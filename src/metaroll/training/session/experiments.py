@@ -283,7 +283,7 @@ def _named(
 
 
 def _as_given(where: str, given: Mapping[str, Any], name: str) -> str:
-    """How a name is written that one of the layers, or nobody, has given."""
+    """What errors call an option: as its layer wrote it, else our own name."""
     return FileKey(name, where) if name in given and where != GIVEN else name
 
 
@@ -300,10 +300,9 @@ def _size_of(algo: str, env: EnvSource, layers: Sequence[tuple[str, Mapping[str,
 
 
 def _fitting(env: EnvSource, values: Mapping[str, Any]) -> dict[str, Any]:
-    """``values`` of a size, without those that the family says itself.
+    """Drops task numbers if the family sets its own, has too few tasks or long episodes.
 
-    These are numbers of tasks, where it has fewer, says how many, or has long episodes; and repetitions, where its
-    tasks are all there are.
+    Drops repetitions if it has a fixed list of tasks.
     """
     if env.is_varied and env.family.all_tasks:
         values = {name: value for name, value in values.items() if name != "repetitions"}
