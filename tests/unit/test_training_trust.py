@@ -18,6 +18,7 @@ from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import as_prior
 from metaroll.own_code import add_code_folder, look_in, module_files
 from metaroll.training.display.consoles import make_console
+from metaroll.training.session import experiments
 from metaroll.training.session.sessions import continue_run
 from metaroll.training.store.ownership import is_own
 from metaroll.training.store.run_folder import read_config
@@ -165,6 +166,14 @@ def test_a_cluster_that_somebody_else_names_is_not_connected_to(tmp_path, monkey
     with pytest.raises(UntrustedRunError, match=r"203\.0\.113\.1:6379"):
         metaroll.load(folder, "CartPole-v1")
     assert main(["evaluate", str(folder), "--engine", "serial", "--episodes", "1", "--quiet"]) == 0
+    monkeypatch.setattr(experiments, "require_ray", lambda: None)
+    kept = {name: value for name, value in config["run"].items() if name not in ("transport", "ray_address")}
+    change(folder, run=kept, transport="ray", ray_address="203.0.113.1:6379")
+    with pytest.raises(UntrustedRunError, match=r"203\.0\.113\.1:6379"):  # outside its section
+        metaroll.load(folder)
+    change(folder, transport=None, engine="ray")
+    with pytest.raises(SnapshotError, match=r"203\.0\.113\.1:6379.*under a name"):  # by its name in another library
+        metaroll.load(folder)
 
 
 def test_another_key_or_another_file_of_the_module_is_not_ours(run, tmp_path, monkeypatch):

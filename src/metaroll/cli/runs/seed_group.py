@@ -125,12 +125,14 @@ def _resumed(group: SeedGroup, folder: Path, changes: Mapping[str, Any]) -> tupl
 def _train_here(group: SeedGroup, env: EnvSource, folder: Path, changes: Mapping[str, Any], console: Console) -> None:
     from metaroll.training.session.experiments import resolve
     from metaroll.training.session.sessions import continue_run, start
+    from metaroll.training.store.trust import check_built
 
     if folder in group.missing:
         changes = {**changes, "seed": group.seeds[group.folders.index(folder)]}
         with blame_input():
             layers = [file_layer(group.folder / GROUP_FILE, group.config["algo"], env.name), (GIVEN, changes)]
             config = resolve(group.config["algo"], env, layers)
+            check_built(config, changed(group.config, changes), group.folder)
         start(config, folder, console, env=env)
     else:
         config, changes = _resumed(group, folder, changes)

@@ -64,7 +64,7 @@ from metaroll.training.store.run_values import (
     same_request,
 )
 from metaroll.training.store.snapshots import Snapshot, latest, load_snapshot
-from metaroll.training.store.trust import check_run
+from metaroll.training.store.trust import check_built, check_run
 
 __all__ = ["continue_run", "evaluate_run", "measure", "restored_run", "start", "write_evaluation"]
 
@@ -350,7 +350,9 @@ def _checked(
         changes = {name: value for name, value in values.items() if name not in kept or kept[name] != value}
         layers = [(str(folder / run_folder.CONFIG_FILE), {**OLDER, **values}), (GIVEN, changes)]
         env = EnvSource.of(config["env"]) if env is None else env
-        return experiments.resolve(config["algo"], env, layers, config.get("command", "train"), kept=True), env
+        checked = experiments.resolve(config["algo"], env, layers, config.get("command", "train"), kept=True)
+        check_built(checked, config, folder)
+        return checked, env
 
 
 def _check_snapshot(config: Mapping[str, Any], folder: Path, from_epoch: int | str | None) -> Snapshot:

@@ -18,20 +18,11 @@ from typing import Any
 
 from metaroll.envs.base.names import module_of_env, simulator_and_posterior
 from metaroll.own_code import module_files, module_of
-from metaroll.training.store.run_values import SIGNATURE, network_of
+from metaroll.training.store.run_values import SIGNATURE, address_of, network_of
 
-__all__ = ["address_of", "is_own", "signed"]
+__all__ = ["is_own", "signed"]
 
 _KEY_BYTES = 32
-
-
-def address_of(config: Mapping[str, Any]) -> str | None:
-    """The Ray cluster that a configuration tells to connect to; ``None`` where it tells none."""
-    run = config.get("run")
-    if not isinstance(run, Mapping) or run.get("transport") != "ray":
-        return None
-    address = run.get("ray_address")
-    return None if address is None else str(address)
 
 
 def signed(config: Mapping[str, Any]) -> dict[str, str]:

@@ -21,6 +21,7 @@ __all__ = [
     "PLUGIN",
     "SIGNATURE",
     "adapts",
+    "address_of",
     "check_same_run",
     "flat_values",
     "kept_origins",
@@ -83,6 +84,17 @@ def network_of(config: Mapping[str, Any]) -> str | None:
     """
     name = flat_values(config).get("policy")
     return None if name is None else str(name)
+
+
+def address_of(config: Mapping[str, Any]) -> str | None:
+    """The Ray cluster that a run of this configuration connects to; ``None`` where it connects to none.
+
+    Raises:
+        ValueError: An option stands in it twice.
+    """
+    values = flat_values(config)
+    address = values.get("ray_address") if values.get("transport") == "ray" else None
+    return None if address is None else str(address)
 
 
 def kept_origins(config: Mapping[str, Any]) -> dict[str, str]:

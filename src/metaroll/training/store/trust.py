@@ -16,11 +16,11 @@ from metaroll.envs.base.names import BENCHMARK, module_of_env, simulator_and_pos
 from metaroll.envs.lookup.registry import installed
 from metaroll.errors import SnapshotError, UntrustedRunError, option_text, said
 from metaroll.own_code import forbid, is_given, lies_in, module_files, module_of
-from metaroll.training.store.ownership import address_of, is_own
-from metaroll.training.store.run_values import check_same_run, network_of
+from metaroll.training.store.ownership import is_own
+from metaroll.training.store.run_values import address_of, check_same_run, network_of
 from metaroll.training.store.snapshots import latest, load_snapshot
 
-__all__ = ["check_group", "check_run"]
+__all__ = ["check_built", "check_group", "check_run"]
 
 
 def check_run(
@@ -75,6 +75,25 @@ def check_group(config: Mapping[str, Any], written: Mapping[str, Any], folder: P
         UntrustedRunError: See ``check_run``.
     """
     return _check(config, written, folder, trust)
+
+
+def check_built(built: Mapping[str, Any], checked: Mapping[str, Any], folder: Path) -> None:
+    """Error if a run would be built of another network, or on another cluster, than was checked.
+
+    Args:
+        built: The configuration that is built, value by value.
+        checked: That of ``check_run`` or ``check_group``, in which an option may have another name.
+        folder: Folder of the run or the group.
+
+    Raises:
+        SnapshotError: It would.
+    """
+    for what, found in (("policy", network_of), ("ray_address", address_of)):
+        if found(built) != found(checked):
+            raise SnapshotError(
+                f"{folder} gives its {what}, {found(built)!r}, under a name that metaroll does not write: restore the "
+                "configuration from a copy"
+            )
 
 
 def _check(
