@@ -36,6 +36,7 @@ from metaroll.envs.lookup.source import make_env
 from metaroll.errors import ClusterError, RolloutError, WorkerLost
 from metaroll.policies.gaussian import GaussianMLPPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
+from metaroll.rollouts.requests import SampleRequest
 from metaroll.rollouts.samplers.parallel import ParallelRolloutSampler
 from metaroll.rollouts.single.replay import assert_worker_invariant, replay
 from metaroll.rollouts.workers import cluster_probe, ray_session, ray_transport
@@ -126,7 +127,9 @@ def test_groups_and_steps_have_the_bits_of_a_serial_run(pool):
     found = []
     for workers in (None, pool):
         with RolloutEngine(Drift, gaussian(), pool=workers) as engine:
-            groups = engine.run_groups([SetDrift(0.02), None], seed=5, max_steps=20, min_steps=60)
+            groups = engine.run_groups(
+                SampleRequest(updates=[SetDrift(0.02), None], seed=5, max_steps=20, min_steps=60)
+            )
             found.append([rollout for group in groups for rollout in group])
     assert same(*found)
     samples = []

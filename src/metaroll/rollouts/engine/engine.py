@@ -14,7 +14,7 @@ import cloudpickle
 import numpy as np
 import torch
 
-from metaroll.checks import array_of, check_seed, check_whole, described
+from metaroll.checks import array_of, check_whole, described
 from metaroll.config import config_of
 from metaroll.data.rollouts import Rollouts
 from metaroll.envs.lookup.source import EnvSource
@@ -33,10 +33,8 @@ from metaroll.rollouts.engine.unit_work import (
     UnitRunner,
     acting_build,
     buffers_of,
-    check_variations,
     checked_fields,
     checked_parameters,
-    chosen_variations,
     completed,
     dropped_in_order,
     forget,
@@ -50,10 +48,11 @@ from metaroll.rollouts.engine.unit_work import (
 )
 from metaroll.rollouts.engine.units import cut, slots_of_unit, unit_size
 from metaroll.rollouts.failures import DroppedRollout, all_dropped
+from metaroll.rollouts.requests import SampleRequest
 from metaroll.rollouts.workers.messages import GlobalNamespace, encode_command
 from metaroll.rollouts.workers.pool import Job, PoolTimeouts, SamplerPool, check_shared
 from metaroll.tasks.plan_table import NO_LIMIT, PlanTable, resolve_plans
-from metaroll.types import Context, EnvSpec, EnvUpdate, Policy, RolloutPlan, SlotsKind
+from metaroll.types import EnvSpec, Policy, RolloutPlan, SlotsKind
 
 __all__ = ["RolloutEngine"]
 
@@ -296,78 +295,31 @@ class RolloutEngine:
         self.dropped.extend(dropped_in_order(results, pieces))
         return units, pieces, results
 
-    def run_groups(
-        self,
-        updates: Sequence[EnvUpdate | None],
-        *,
-        seed: int,
-        sub_seed: int = 0,
-        max_steps: int | None = None,
-        min_steps: int | None = None,
-        num_rollouts: int | None = None,
-        contexts: Sequence[Context | None] | None = None,
-        deterministic: bool = False,
-        eval: bool = False,
-        parameters: np.ndarray | None = None,
-        only: Sequence[int] | None = None,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> list[Rollouts]:
-        """Whole rollouts for each of M variations: ``num_rollouts``, or the fewest with at least ``min_steps`` steps.
+    def run_groups(self, request: SampleRequest) -> list[Rollouts]:
+        """The rollouts of each variation of ``request``.
 
-        Rollout ``j`` of variation ``m`` has the seed ``(seed, sub_seed, j * M + m)``. With ``min_steps``, each
-        variation keeps the shortest prefix that has enough steps, so that short rollouts are not preferred and the
-        result does not depend on the number of workers. Rollouts that are dropped are replaced with ``min_steps``, but
-        not with ``num_rollouts``: a group then has fewer, or none (see ``dropped``).
-
-        Args:
-            updates: The variations; ``None`` stands for the nominal environment.
-            seed, sub_seed: First parts of all seeds.
-            max_steps: Truncate rollouts after so many steps.
-            min_steps, num_rollouts: Minimum number of steps, or number of rollouts, of each variation.
-            contexts: What the policy has access to in each variation.
-            deterministic, eval: As in ``RolloutPlan``.
-            parameters: Flat policy parameters: ``(P,)`` for all variations, or ``(M, P)``, a policy for each, which
-                gives what a call with each row would give its variation (to the last bit where the policy has
-                ``info.parameter_blocks``); ``None`` means the policy's present ones.
-            only: Positions of the variations to run, distinct and from 0 to M - 1, which have the bits that they have
-                among all; ``None`` means all.
-            progress: As in ``run``.
+        With ``min_steps``, each variation keeps the shortest prefix that has enough steps, so that short rollouts are
+        not preferred and the result does not depend on the number of workers. Rollouts that are dropped are replaced
+        with ``min_steps``, but not with ``num_rollouts``: a group then has fewer, or none (see ``dropped``).
 
         Raises:
             ShapeError: ``parameters`` have another shape.
-            TypeError, ValueError: ``only`` holds other things than such positions.
+            TypeError, ValueError: ``only`` holds other things than positions of variations.
             RolloutError, WorkerLost: As in ``run``; ``error.completed`` holds all rollouts so far.
         """
-        if (min_steps is None) == (num_rollouts is None):
-            raise ValueError(f"give either min_steps or num_rollouts, got {min_steps} and {num_rollouts}")
-        for name, value in (("min_steps", min_steps), ("num_rollouts", num_rollouts)):
-            if value is not None:
-                check_whole(name, value)
-        check_variations(updates, contexts)
-        check_seed("seed", seed)
-        check_seed("sub_seed", sub_seed)
-        count = len(updates)
-        shared, own = shared_or_own(self.policy, parameters, count)
-        base = RolloutPlan(max_steps=max_steps, deterministic=deterministic, eval=eval)
-        bases = [
-            base.with_(
-                env_update=update,
-                context=None if contexts is None else contexts[m],
-                parameters=None if own is None else own[m],
-            )
-            for m, update in enumerate(updates)
-        ]
+        count, num_rollouts = len(request.updates), request.num_rollouts
+        shared, own = shared_or_own(self.policy, request.parameters, count)
+        plan_of = request.plan_of(own)
 
         def run(numbers: Iterable[int]) -> Rollouts:
-            plans = [bases[n % count].with_(index=n, seed=(seed, sub_seed, n)) for n in numbers]
-            return self.run(plans, shared, progress=progress)
+            return self.run([plan_of(n) for n in numbers], shared, progress=request.progress)
 
-        wanted = chosen_variations(only, count)
+        wanted = request.chosen()
         if num_rollouts is None:
-            groups = self._run_until(run, count, min_steps or 1, max_steps, wanted)
+            groups = self._run_until(run, request, wanted)
         else:
             groups = _groups(run(sorted(j * count + m for m in wanted for j in range(num_rollouts))), count)
-        return groups if only is None else [groups[m] for m in wanted]
+        return groups if request.only is None else [groups[m] for m in wanted]
 
     def open(self, plan_of: Callable[[int], RolloutPlan] | None, num_slots: int) -> Collection:
         """Rollouts that go on over calls: ``num_slots`` of them at a time, in slots that stay where they are.
@@ -460,9 +412,10 @@ class RolloutEngine:
     # -- helpers ---------------------------------------------------------------------------------------------------
 
     def _run_until(
-        self, run: Callable[[Iterable[int]], Rollouts], count: int, need: int, limit: int | None, wanted: Sequence[int]
+        self, run: Callable[[Iterable[int]], Rollouts], request: SampleRequest, wanted: Sequence[int]
     ) -> list[Rollouts]:
-        """Shortest prefixes of variations with at least ``need`` steps each; run ``n`` is of ``n % count``."""
+        """Shortest prefixes of variations with at least ``min_steps`` steps each; run ``n`` is of ``n % count``."""
+        count, need, limit = len(request.updates), request.min_steps or 1, request.max_steps
         done, found = Rollouts(), [Rollouts()] * count
         started, more = [0] * count, [0] * count
         for m in wanted:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,7 +28,7 @@ from metaroll.rollouts.engine.units import list_slots
 from metaroll.rollouts.failures import DroppedRollout, without_advice
 from metaroll.rollouts.workers.messages import GlobalNamespace, heartbeat
 from metaroll.tasks.plan_table import PlanTable
-from metaroll.types import EnvSpec, EnvUpdate, Policy, Slots, SlotsKind, flat_dim
+from metaroll.types import EnvSpec, Policy, Slots, SlotsKind, flat_dim
 
 __all__ = [
     "Unit",
@@ -36,10 +36,8 @@ __all__ = [
     "UnitRunner",
     "acting_build",
     "buffers_of",
-    "check_variations",
     "checked_fields",
     "checked_parameters",
-    "chosen_variations",
     "completed",
     "dropped_in_order",
     "forget",
@@ -442,53 +440,6 @@ def shared_or_own(policy: Policy, parameters: Any, count: int) -> tuple[np.ndarr
             f"{given.shape}"
         )
     return None, list(np.array(given, dtype=np.float32))  # one array for all plans of a variation: a set to share
-
-
-def check_variations(updates: Any, contexts: Any) -> None:
-    """Whether there is a list of updates, with a context for each where there are contexts.
-
-    Raises:
-        TypeError: One of them is no list.
-        ValueError: They are not of one length.
-    """
-    if isinstance(updates, EnvUpdate):
-        raise TypeError(f"updates must be a list of EnvUpdates, got a single {type(updates).__name__}; pass [update]")
-    for name, value in (("updates", updates), ("contexts", contexts)):
-        if isinstance(value, str | Mapping | Set) or not (isinstance(value, Iterable) and isinstance(value, Sized)):
-            if name == "contexts" and value is None:
-                continue
-            kind = "EnvUpdates (None is the environment as it is)" if name == "updates" else "contexts (or None)"
-            hint = f"list({name})" if isinstance(value, Iterable) else f"[{None if value is None else name[:-1]}]"
-            raise TypeError(f"{name} must be a list of {kind}, got {described(value)}; pass {hint}")
-    if contexts is not None and len(contexts) != len(updates):
-        raise ValueError(f"contexts must have one entry per update ({len(updates)}), got {len(contexts)}")
-
-
-def chosen_variations(only: Any, count: int) -> list[int]:
-    """Positions of the variations to run among ``count``, all where ``only`` is ``None``.
-
-    Raises:
-        TypeError: ``only`` is no list of integers (a mask is none).
-        ValueError: A position lies outside, or occurs twice.
-    """
-    if only is None:
-        return list(range(count))
-    listed = only.ndim == 1 if isinstance(only, np.ndarray) else isinstance(only, Sequence)
-    if not listed or isinstance(only, str):
-        raise TypeError(f"only must be a list of positions of variations, [0, 2] say, got {described(only)}")
-    found = []
-    for m in only:
-        if isinstance(m, bool | np.bool_):
-            raise TypeError("only must be a list of positions of variations, got a mask; pass np.flatnonzero(mask)")
-        if not isinstance(m, int | np.integer):
-            raise TypeError(f"only must be a list of positions of variations, [0, 2] say, got {described(m)} in it")
-        if not 0 <= m < count:
-            raise ValueError(f"only must hold positions from 0 to {count - 1} ({count} variations), got {m}")
-        found.append(int(m))
-    if len(set(found)) < len(found):
-        twice = next(m for m in found if found.count(m) > 1)
-        raise ValueError(f"only must hold each position once, got {twice} more than once")
-    return found
 
 
 def dropped_in_order(results: Sequence[UnitResult], pieces: Sequence[np.ndarray]) -> list[DroppedRollout]:

@@ -191,14 +191,16 @@ class ParameterExplorationSampler(EngineSampler):
             RolloutError: Environment or policy raised; ``error.completed`` holds the rollouts that were done.
             WorkerLost: Workers died repeatedly.
         """
-        sets, groups = self._sampled(param_sets, init_states, eval, number, progress, None)
+        groups = self.sample_groups(param_sets, init_states, eval=eval, number=number, progress=progress)
         return ParameterSamplingResult(
-            ParameterSample(params, list(group)) for params, group in zip(sets, groups, strict=True)
+            ParameterSample(params, list(group))
+            for params, group in zip(self._checked_sets(param_sets), groups, strict=True)
         )
 
     def sample_groups(
         self,
         param_sets: torch.Tensor | np.ndarray,
+        init_states: Sequence[np.ndarray] | None = None,
         *,
         eval: bool = False,
         number: int | None = None,
@@ -206,19 +208,6 @@ class ParameterExplorationSampler(EngineSampler):
         progress: Callable[[int, int], None] | None = None,
     ) -> list[Rollouts]:
         """``sample``, as ``Rollouts`` of each set; ``fields`` as for ``RolloutEngine.run``."""
-        return self._sampled(param_sets, None, eval, number, progress, fields)[1]
-
-    # -- helpers ---------------------------------------------------------------------------------------------------
-
-    def _sampled(
-        self,
-        param_sets: Any,
-        init_states: Sequence[np.ndarray] | None,
-        eval: bool,
-        number: int | None,
-        progress: Callable[[int, int], None] | None,
-        fields: tuple[str, ...] | None,
-    ) -> tuple[torch.Tensor, list[Rollouts]]:
         if not isinstance(eval, bool):
             raise TypeError(f"eval must be a bool, got {eval!r}")
         self._check_open()
@@ -233,7 +222,9 @@ class ParameterExplorationSampler(EngineSampler):
         self._count = self._count + 1 if number is None else check_whole("number", number, low=0)
         with self._acting(eval):
             rollouts = self._run(self._plans(sets, states, eval), progress=progress, fields=fields)
-        return sets, [rollouts[begin : begin + each] for begin in range(0, len(sets) * each, each)]
+        return [rollouts[begin : begin + each] for begin in range(0, len(sets) * each, each)]
+
+    # -- helpers ---------------------------------------------------------------------------------------------------
 
     def _own_options(self) -> dict[str, Any]:
         return {
