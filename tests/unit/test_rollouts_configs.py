@@ -27,12 +27,13 @@ from metaroll.configs import (
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import ShapeError, UnknownNameError
 from metaroll.policies.playback import IdlePolicy
+from metaroll.rollouts.configs import PoolTimeouts
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.samplers.parallel import ParallelRolloutSampler
 from metaroll.rollouts.samplers.parameter_exploration import ParameterExplorationSampler
 from metaroll.rollouts.samplers.sbi import RealRolloutSamplerForSBI, RecRolloutSamplerForSBI, SimRolloutSamplerForSBI
 from metaroll.rollouts.single.rollout import rollout
-from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
+from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.seeding import isolated_rng
 from metaroll.training.run.runner import LocalRunner
 

@@ -24,13 +24,14 @@ from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.gaussian import GaussianMLPPolicy, TanhGaussianMLPPolicy
 from metaroll.policies.gru import GRUGaussianPolicy
 from metaroll.policies.networks import MLPEncoder
+from metaroll.rollouts.configs import PoolTimeouts
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.engine.reduction import check_reduce
 from metaroll.rollouts.engine.slot_loop import SlotLoop
 from metaroll.rollouts.requests import SampleRequest
 from metaroll.rollouts.single.replay import assert_worker_invariant, replay
 from metaroll.rollouts.single.rollout import rollout
-from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
+from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.types import EnvSpec, RolloutPlan
 

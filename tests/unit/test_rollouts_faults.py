@@ -23,13 +23,14 @@ from metaroll.envs.lookup.source import make_slots
 from metaroll.errors import InvalidValueError, RolloutError, ShapeError, WorkerLost
 from metaroll.policies.adapters import ScriptedPolicy
 from metaroll.policies.gaussian import GaussianMLPPolicy
+from metaroll.rollouts.configs import PoolTimeouts
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.engine.recorder import stack_infos
 from metaroll.rollouts.engine.slot_loop import SlotLoop
 from metaroll.rollouts.requests import SampleRequest
 from metaroll.rollouts.single.replay import assert_worker_invariant, replay
 from metaroll.rollouts.single.rollout import rollout
-from metaroll.rollouts.workers.pool import PoolTimeouts, RemoteError, SamplerPool
+from metaroll.rollouts.workers.pool import RemoteError, SamplerPool
 from metaroll.types import EnvSpec, Policy, PolicyInfo, RolloutPlan
 
 SPEC = EnvSpec.from_env(Drift())

@@ -19,11 +19,12 @@ from sampler_envs import NOMINAL, Nan, Oscillator
 from metaroll.data.compare import first_difference
 from metaroll.errors import InvalidValueError, NotPicklableError, RolloutError, ShapeError, UnknownNameError
 from metaroll.policies.gaussian import GaussianMLPPolicy
+from metaroll.rollouts.configs import PoolTimeouts
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.samplers.parallel import ParallelRolloutSampler
 from metaroll.rollouts.single.replay import replay
 from metaroll.rollouts.single.rollout import rollout
-from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
+from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.seeding import effective_seed, get_base_seed, isolated_rng, set_seed
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.types import EnvSpec, RolloutPlan

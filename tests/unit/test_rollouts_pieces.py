@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metaroll.errors import ShapeError
+from metaroll.rollouts.configs import PoolTimeouts
 from metaroll.rollouts.engine.recorder import Recorder, stack_infos
 from metaroll.rollouts.engine.units import cut, slots_of_unit, unit_size
-from metaroll.rollouts.workers.pool import PoolTimeouts
 from metaroll.rollouts.workers.transports import Health
 
 

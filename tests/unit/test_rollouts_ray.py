@@ -35,12 +35,13 @@ from metaroll.data.compare import rollouts_equal
 from metaroll.envs.lookup.source import make_env
 from metaroll.errors import ClusterError, RolloutError, WorkerLost
 from metaroll.policies.gaussian import GaussianMLPPolicy
+from metaroll.rollouts.configs import PoolTimeouts
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.requests import SampleRequest
 from metaroll.rollouts.samplers.parallel import ParallelRolloutSampler
 from metaroll.rollouts.single.replay import assert_worker_invariant, replay
 from metaroll.rollouts.workers import cluster_probe, ray_session, ray_transport
-from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
+from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.rollouts.workers.ray_session import check_cluster
 from metaroll.seeding import isolated_rng
 from metaroll.types import EnvSpec, RolloutPlan

@@ -50,7 +50,7 @@ from metaroll.rollouts.engine.units import cut, slots_of_unit, unit_size
 from metaroll.rollouts.failures import DroppedRollout, all_dropped
 from metaroll.rollouts.requests import SampleRequest
 from metaroll.rollouts.workers.messages import GlobalNamespace, encode_command
-from metaroll.rollouts.workers.pool import Job, PoolTimeouts, SamplerPool, check_shared
+from metaroll.rollouts.workers.pool import Job, SamplerPool, check_shared
 from metaroll.tasks.plan_table import NO_LIMIT, PlanTable, resolve_plans
 from metaroll.types import EnvSpec, Policy, RolloutPlan, SlotsKind
 
@@ -78,7 +78,6 @@ class RolloutEngine:
         env: Gymnasium id, name of a family of metaroll, constructor, or instance (copied, never stepped itself).
         policy: A ``Policy``, or anything that ``policies.adapters.as_policy`` understands.
         config: How rollouts are run; ``None`` means the defaults. ``dropped`` lists what was dropped.
-        timeouts: When a silent worker is given up, if ``pool`` is not given.
         pool: A pool to share, in place of workers of ``config``; it is not stopped by ``close``.
         device: ``None``: NumPy. ``"cuda"`` (or ``"cpu"``, to try it out): torch tensors, in this process, for batched
             simulators under metaroll's MLP and GRU policies (docs/sim_to_real.md).
@@ -97,7 +96,6 @@ class RolloutEngine:
         policy: Any,
         *,
         config: EngineConfig | None = None,
-        timeouts: PoolTimeouts | None = None,
         pool: SamplerPool | None = None,
         device: str | torch.device | None = None,
         record_infos: bool = True,
@@ -105,14 +103,12 @@ class RolloutEngine:
         **options: Any,
     ) -> None:
         config = config_of(EngineConfig, config, options, type(self))
-        check_shared(pool, timeouts)
-        if pool is not None and config.address not in (None, pool.config.address):
-            raise ValueError("address belongs to the pool: give it to the SamplerPool, not to the engine as well")
-        self._device = device_of(device, config.num_workers, config.transport, pool)
+        check_shared(pool, config)
+        self._device = device_of(device, config, pool)
         self.dropped: list[DroppedRollout] = []
         self._owns_pool = pool is None
         if pool is None:
-            pool = SamplerPool(config.num_workers, config=config, timeouts=timeouts)
+            pool = SamplerPool(config.num_workers, config=config)
         self._pool = pool
         self._key = f"{next(_numbers)}-{uuid.uuid4().hex[:8]}"
         self.config = config

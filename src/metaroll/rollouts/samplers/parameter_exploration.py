@@ -17,7 +17,7 @@ from metaroll.errors import ShapeError
 from metaroll.rollouts.configs import ExplorationConfig, check_num_workers
 from metaroll.rollouts.samplers.domains import Domains, given_states
 from metaroll.rollouts.samplers.sampler import EngineSampler, chosen_seed
-from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
+from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.seeding import derive_seed, fresh_seed, get_base_seed
 from metaroll.tasks.plan_table import NO_LIMIT, PlanTable
 
@@ -125,7 +125,6 @@ class ParameterExplorationSampler(EngineSampler):
         seed: Seed of all randomness; ``None`` means the one that was given to ``metaroll.set_seed`` last, or fresh
             entropy for each call if there is none.
         config: How rollouts are run; ``None`` means the defaults.
-        timeouts: When a silent worker is given up.
         pool: A pool to share, of ``num_workers`` workers, which ``close`` does not stop.
         options: Settings by name, in place of those of ``config``: ``common_noise=True``, say.
 
@@ -146,7 +145,6 @@ class ParameterExplorationSampler(EngineSampler):
         seed: int | None = None,
         *,
         config: ExplorationConfig | None = None,
-        timeouts: PoolTimeouts | None = None,
         pool: SamplerPool | None = None,
         **options: Any,
     ) -> None:
@@ -155,7 +153,7 @@ class ParameterExplorationSampler(EngineSampler):
         self.seed = chosen_seed(get_base_seed() if seed is None else seed)
         check_num_workers(num_workers, config)
         config = config_of(ExplorationConfig, config, {"num_workers": num_workers, **options}, type(self))
-        super().__init__(env, policy, config, without_domains=True, timeouts=timeouts, pool=pool)
+        super().__init__(env, policy, config, without_domains=True, pool=pool)
         self.common_noise = config.common_noise
 
     @property

@@ -22,7 +22,7 @@ from metaroll.rollouts.garage.local_sampler import LocalSampler, param_values_of
 from metaroll.rollouts.garage.workers import DefaultWorker, PEARLWorker, WorkerFactory
 from metaroll.rollouts.requests import SampleRequest
 from metaroll.rollouts.samplers.parameter_exploration import ParameterExplorationSampler
-from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
+from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.seeding import derive_seed
 from metaroll.tasks.task_sampler import TaskSampler
 from metaroll.training.evaluation.engine_policy import context_of, use_policy
@@ -118,7 +118,6 @@ class RolloutSource:
         env: Instance, id, constructor or ``EnvUpdate``.
         choice: Sampler to use instead of the engine.
         config: How rollouts are run.
-        timeouts: When a silent worker is given up.
 
     Attributes:
         algo: The algorithm.
@@ -130,14 +129,12 @@ class RolloutSource:
         env: Any,
         choice: SamplerChoice,
         config: EngineConfig,
-        timeouts: PoolTimeouts | None = None,
     ) -> None:
         self.algo = algo
         self._env = env
         self._choice = choice
         here = {"num_workers": 1, "transport": "serial", "address": None}
         self._config = replace(config, **here) if choice.in_process else config
-        self._timeouts = timeouts
         self._sampler: Any = None
         self._pool: SamplerPool | None = None
         self._engine: RolloutEngine | None = None
@@ -297,7 +294,7 @@ class RolloutSource:
 
     def _shared_pool(self) -> SamplerPool:
         if self._pool is None:
-            self._pool = SamplerPool(self._config.num_workers, config=self._config, timeouts=self._timeouts)
+            self._pool = SamplerPool(self._config.num_workers, config=self._config)
         return self._pool
 
     def _check_agent(self) -> None:
