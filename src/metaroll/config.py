@@ -430,7 +430,7 @@ def _option_of(field: dataclasses.Field[Any], hint: Any) -> Option:
     if typing.get_origin(members[0]) is tuple:
         many, members = True, [*_members(typing.get_args(members[0])[0], extras), *members[1:]]
     choices = typing.get_args(members[0]) if typing.get_origin(members[0]) is typing.Literal else ()
-    kind = type(choices[0]) if choices else members[0]
+    kind: type = type(choices[0]) if choices else members[0]
     if kind not in _SCALARS and not dataclasses.is_dataclass(kind):
         expected = "a number, a text, a flag, a tuple of these or a dataclass"
         raise TypeError(f"{field.name} of a config must be {expected}, got {hint}")

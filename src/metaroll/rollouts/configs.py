@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from metaroll.config import Added, Config, Count, Whole
 from metaroll.errors import option_name, option_text
-
-if TYPE_CHECKING:
-    from metaroll.rollouts.workers.transports import Health
 
 __all__ = [
     "Address",
@@ -106,11 +103,11 @@ class PoolTimeouts:
         for name in ("step_s", "reset_s", "start_s", "call_s"):
             check_timeout(name, getattr(self, name))
 
-    def limit(self, health: Health) -> float | None:
-        """Allowed silence of a worker."""
+    def limit(self, phase: str, stopped: bool) -> float | None:
+        """Allowed silence of a worker, in s."""
         limits = {"start": self.start_s, "call": self.call_s, "reset": self.reset_s}
-        limit = limits.get(health.phase, self.step_s)
-        if health.stopped and self.step_s is not None:  # a stopped process will not answer, whatever it was doing
+        limit = limits.get(phase, self.step_s)
+        if stopped and self.step_s is not None:  # a stopped process will not answer, whatever it was doing
             return self.step_s if limit is None else min(limit, self.step_s)
         return limit
 

@@ -221,7 +221,7 @@ class Schedule:
     def _check_silence(self) -> None:
         for worker in list(self.running):
             health = _health(self.transport, worker, self.running[worker])
-            limit = self.timeouts.limit(health)
+            limit = self.timeouts.limit(health.phase, health.stopped)
             if limit is not None and health.silent_s > limit:
                 doing = "was stopped" if health.stopped else f"gave no sign of life in phase {health.phase!r}"
                 self.report = format_workers(self.status())
