@@ -27,7 +27,7 @@ from metaroll.policies.networks import MLPEncoder
 from metaroll.policies.normalized import NormalizedPolicy, widened_spec
 from metaroll.rollouts.engine.device_block import DeviceLoop, run_block
 from metaroll.rollouts.engine.engine import RolloutEngine
-from metaroll.rollouts.requests import SampleRequest
+from metaroll.rollouts.requests import Kept, SampleRequest
 from metaroll.seeding import torch_generator
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.plan_table import PlanTable
@@ -267,7 +267,7 @@ def started(env, policy, own=False):
     slots = EnvSource.of(env).slots(70)
     sets = [policy.acting_parameters() * np.float32(scale) for scale in (0.9, 1.1)]
     plans = [plan.with_(parameters=sets[plan.index % 2] if own else None) for plan in plans_of(70, 40)]
-    loop = DeviceLoop(slots, policy, PlanTable(plans), torch.device("cpu"), record_extras=True)
+    loop = DeviceLoop(slots, policy, PlanTable(plans), torch.device("cpu"), kept=Kept(extras=True))
     with torch.no_grad():
         loop._fill()
         loop._block()

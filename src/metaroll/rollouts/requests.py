@@ -12,7 +12,35 @@ from metaroll.checks import check_seed, check_whole, described
 from metaroll.errors import name_given
 from metaroll.types import Context, EnvUpdate, RolloutPlan
 
-__all__ = ["SampleRequest"]
+__all__ = ["KEPT", "Kept", "SampleRequest"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """What is kept of rollouts, from the engine to the loop that records them.
+
+    Attributes:
+        on_invalid: ``"raise"`` or ``"drop"`` a rollout with NaN or Inf in observation, reward or action.
+        on_error: The same for one whose environment or policy raises; a loop by itself raises.
+        steps: Keep what happens, and return it; without, only ``last_step`` and ``observations`` tell.
+        pieces: Return what live rollouts have done so far; without, whole rollouts when they have ended.
+        infos: Keep the infos of environment and policy.
+        extras: Record more: ``actions_applied``, ``states (T + 1, S)`` and ``time (T + 1,)`` as far as the environments
+            tell them, and what a recurrent policy remembers before each step, ``hidden_states (T, H)``.
+        fields: Names of the fields that are wanted, without notes of what stays constant; ``None``: all.
+    """
+
+    on_invalid: str = "raise"
+    on_error: str = "raise"
+    steps: bool = True
+    pieces: bool = True
+    infos: bool = True
+    extras: bool = False
+    fields: tuple[str, ...] | None = None
+
+
+KEPT = Kept()
+"""What is kept where nobody says."""
 
 
 @dataclass(frozen=True, kw_only=True)

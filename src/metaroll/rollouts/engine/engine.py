@@ -7,6 +7,7 @@ import itertools
 import uuid
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -48,7 +49,7 @@ from metaroll.rollouts.engine.unit_work import (
 )
 from metaroll.rollouts.engine.units import cut, slots_of_unit, unit_size
 from metaroll.rollouts.failures import DroppedRollout, all_dropped
-from metaroll.rollouts.requests import SampleRequest
+from metaroll.rollouts.requests import Kept, SampleRequest
 from metaroll.rollouts.workers.messages import GlobalNamespace, encode_command
 from metaroll.rollouts.workers.pool import Job, SamplerPool, check_shared
 from metaroll.tasks.plan_table import NO_LIMIT, PlanTable, resolve_plans
@@ -112,12 +113,9 @@ class RolloutEngine:
         self._pool = pool
         self._key = f"{next(_numbers)}-{uuid.uuid4().hex[:8]}"
         self.config = config
-        self._settings: dict[str, Any] = {
-            "on_invalid": config.on_invalid,
-            "on_error": config.on_error,
-            "record_infos": record_infos,
-            "record_extras": record_extras,
-        }
+        self._kept = Kept(
+            on_invalid=config.on_invalid, on_error=config.on_error, infos=record_infos, extras=record_extras
+        )
         self._local = UnitRunner(device=self._device)
         self._sent_policy: bytes | None = None
         self._sent_buffers = b""
@@ -344,7 +342,7 @@ class RolloutEngine:
         first = RolloutPlan() if plan_of is None else plan_by_number(plan_of, 0)
         check_whole("num_slots", num_slots)
         name = f"{next(_numbers)}"
-        settings = {**self._settings, "record": not by_hand}
+        kept = replace(self._kept, steps=not by_hand)
         pool, key = self._pool, self._key
         source, policy, build = self._env_source, self.policy, acting_build(self.policy)
         shape = policy.acting_parameters().shape
@@ -384,7 +382,7 @@ class RolloutEngine:
 
         size = -(-num_slots // pool.num_workers) if by_hand else Collection.shard_size(self._kind, num_slots)
         hooks: dict[str, Any] = {"resumable": not by_hand, "made_for": made_for, "spec": lambda: self.env_spec}
-        return Collection(advance, plan_of, num_slots, size, name, settings, close, **hooks)
+        return Collection(advance, plan_of, num_slots, size, name, kept, close, **hooks)
 
     def _shard_job(self, number: int, work: ShardWork) -> Job:
         what = f"{work.steps} steps of shard {work.key[1]} of a collection"
@@ -451,10 +449,9 @@ class RolloutEngine:
 
     def _unit(self, number: int, plans: PlanTable, reduce: Reduction | None, fields: tuple[str, ...] | None) -> Unit:
         num_slots = slots_of_unit(len(plans), self._kind_of_unit(fields), self.config.slots_per_unit)
-        wanted = {"fields": fields, "may_narrow": self.config.slots_per_unit is None}
-        if fields is not None and not _EXTRAS.intersection(fields):
-            wanted["record_extras"] = False
-        return Unit(number, plans, num_slots, reduce=reduce, **{**self._settings, **wanted})
+        extras = self._kept.extras and (fields is None or not _EXTRAS.isdisjoint(fields))
+        kept = replace(self._kept, extras=extras, fields=fields)
+        return Unit(number, plans, num_slots, kept, reduce, may_narrow=self.config.slots_per_unit is None)
 
     def _kind_of_unit(self, fields: tuple[str, ...] | None) -> str:
         if self._unit_kind != "batched" or fields is None:

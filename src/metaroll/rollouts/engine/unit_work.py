@@ -26,6 +26,7 @@ from metaroll.rollouts.engine.reduction import Reduction
 from metaroll.rollouts.engine.slot_loop import SlotLoop
 from metaroll.rollouts.engine.units import list_slots
 from metaroll.rollouts.failures import DroppedRollout, without_advice
+from metaroll.rollouts.requests import Kept
 from metaroll.rollouts.workers.messages import GlobalNamespace, heartbeat
 from metaroll.tasks.plan_table import PlanTable
 from metaroll.types import EnvSpec, Policy, Slots, SlotsKind, flat_dim
@@ -57,20 +58,13 @@ _MOST_KEPT_SLOTS = 4
 
 @dataclass(frozen=True)
 class Unit:
-    """Plans for a number of slots. ``may_narrow``: fewer slots where these are environments that take long to make.
-
-    ``fields``: names of the columns that are wanted; ``None``: all, with what stays constant in each rollout.
-    """
+    """Plans for a number of slots. ``may_narrow``: fewer slots where these are environments that take long to make."""
 
     number: int
     plans: PlanTable
     num_slots: int
-    on_invalid: str = "raise"
-    record_infos: bool = True
-    record_extras: bool = False
-    on_error: str = "raise"
+    kept: Kept
     reduce: Reduction | None = None
-    fields: tuple[str, ...] | None = None
     may_narrow: bool = False
 
 
@@ -146,7 +140,7 @@ class UnitRunner:
                 loop = self._run_once(unit, plans, beat)
             except RolloutError as error:
                 loop = error.loop
-                if unit.on_error == "raise" or isinstance(error, InvalidValueError):
+                if unit.kept.on_error == "raise" or isinstance(error, InvalidValueError):
                     error.loop = None
                     _gather(parts, dropped, loop, places)
                     error.finished = list(Rollouts([columns for columns, _ in parts]))
@@ -169,9 +163,7 @@ class UnitRunner:
         loop: SlotLoop | DeviceLoop | None = None
         settings: dict[str, Any] = {
             "parameters": None if own else self.parameters,
-            "on_invalid": unit.on_invalid,
-            "record_infos": unit.record_infos,
-            "record_extras": unit.record_extras,
+            "kept": unit.kept,
             "beat": beat,
         }
         try:
@@ -179,8 +171,7 @@ class UnitRunner:
                 if self.device is not None:
                     loop = DeviceLoop(slots, policy, plans, self.device, **settings)
                 else:
-                    settings |= {"fields": unit.fields, "memory": self._memory}
-                    loop = SlotLoop(slots, policy, plans, begin=False, **settings)
+                    loop = SlotLoop(slots, policy, plans, begin=False, memory=self._memory, **settings)
                     loop.fill()
                 loop.advance()
         except BaseException as error:
