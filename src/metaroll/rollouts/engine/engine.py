@@ -200,8 +200,6 @@ class RolloutEngine:
             WorkerLost: Workers died repeatedly.
             ShapeError: ``parameters``, or those of a plan, are not of the policy's shape; nothing was run.
         """
-        if not self._finalizer.alive:
-            raise RuntimeError("this RolloutEngine has been closed; create a new one")
         units, pieces, results = self._results(plans, parameters, None, progress, fields=fields)
         rollouts = together(units, results, pieces)
         if not self._looked and fields is None and len(rollouts):
@@ -272,9 +270,11 @@ class RolloutEngine:
         table = resolve_plans(plans, self.policy)
         shared = checked_parameters(self.policy, parameters, table)
         fields = checked_fields(fields) if reduce is None else reduce.fields
+        extras = self._kept.extras and (fields is None or not _EXTRAS.isdisjoint(fields))
+        kept = replace(self._kept, extras=extras, fields=fields)
         pieces = self._pieces(table, reduce, fields)
         units = [
-            self._unit(number, table if len(piece) == len(table) else table.take(piece), reduce, fields)
+            self._unit(number, table if len(piece) == len(table) else table.take(piece), reduce, kept)
             for number, piece in enumerate(pieces)
         ]
 
@@ -447,10 +447,8 @@ class RolloutEngine:
             size = reduce.whole_groups(size, len(plans))
         return [piece for part in (own, rest) if len(part) for piece in cut(part, size)]
 
-    def _unit(self, number: int, plans: PlanTable, reduce: Reduction | None, fields: tuple[str, ...] | None) -> Unit:
-        num_slots = slots_of_unit(len(plans), self._kind_of_unit(fields), self.config.slots_per_unit)
-        extras = self._kept.extras and (fields is None or not _EXTRAS.isdisjoint(fields))
-        kept = replace(self._kept, extras=extras, fields=fields)
+    def _unit(self, number: int, plans: PlanTable, reduce: Reduction | None, kept: Kept) -> Unit:
+        num_slots = slots_of_unit(len(plans), self._kind_of_unit(kept.fields), self.config.slots_per_unit)
         return Unit(number, plans, num_slots, kept, reduce, may_narrow=self.config.slots_per_unit is None)
 
     def _kind_of_unit(self, fields: tuple[str, ...] | None) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -32,8 +32,7 @@ from metaroll.types import EnvUpdate
 __all__ = ["LiveRequest", "RolloutSource", "SamplerChoice"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class LiveRequest:
+class LiveRequest(NamedTuple):
     """Which rollouts go on from call to call of ``Runner.advance``, where this is explained: the same in all calls."""
 
     seed: int
@@ -213,8 +212,7 @@ class RolloutSource:
         before_opening, opened = self._live_state, self._live is None
         if self._live is None:
             self._live = self._opened(engine, request)
-        for name in ("num_slots", "env_updates", "deterministic"):
-            value, before = getattr(request, name), getattr(self._live_request, name)
+        for name, value, before in zip(request._fields, request, self._live_request or request, strict=True):
             if value is not before and value != before:
                 raise ValueError(f"{name} must stay as in the calls of advance before, {before!r}, got {value!r}")
         try:
