@@ -260,12 +260,11 @@ class _LentPool(metaclass=_Lending):
 def lent_pools(shared_pools: SharedPools) -> Iterator[None]:
     """Runners, engines and samplers of this module run in shared pools instead of starting workers of their own."""
     from metaroll.rollouts.engine import engine
-    from metaroll.rollouts.samplers import sampler
     from metaroll.rollouts.single import replay
     from metaroll.training.run import rollout_source
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (engine, sampler, replay, rollout_source):
+        for module in (engine, replay, rollout_source):
             patch.setattr(module, "SamplerPool", _LentPool)
         yield
 

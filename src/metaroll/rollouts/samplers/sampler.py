@@ -133,19 +133,15 @@ class EngineSampler(Closable):
             raise ValueError(f"num_workers must be that of the pool ({pool.num_workers}), got {config.num_workers}")
         self._without_domains = without_domains
         self._domains, self._source = self._taken(env)
-        self._pool: SamplerPool | None = None
-        if pool is None:
-            pool = self._pool = SamplerPool(config.num_workers, config=config)
         self.config, self.num_workers, self.max_steps = config, config.num_workers, config.max_steps
         self._count = -1
         self._mode = self._closed = False
+        engine = parts_of(EngineConfig, vars(config))
+        self._engine = RolloutEngine(self._source, policy, config=engine, pool=pool, record_extras=True)
         try:
-            engine = parts_of(EngineConfig, vars(config))
-            self._engine = RolloutEngine(self._source, policy, config=engine, pool=pool, record_extras=True)
             _ = self._engine.env_spec  # what makes no environment is refused here, not by workers later
         except BaseException:
-            if self._pool is not None:
-                self._pool.stop()
+            self._engine.close()
             raise
         self.env, self.policy = env, policy
 
@@ -179,8 +175,6 @@ class EngineSampler(Closable):
         """End the workers; the sampler cannot be used afterwards."""
         self._closed = True
         self._engine.close()
-        if self._pool is not None:
-            self._pool.stop()
 
     def __reduce__(self) -> Any:
         arguments = {"num_workers": self.num_workers, "config": self.config}

@@ -241,9 +241,7 @@ class RunnerServices(ABC):
             ReplayError: After a resume, an environment does not do again what it did before.
         """
         source = self._require_setup("advance")
-        request = LiveRequest(
-            seed=self._seed, num_slots=num_slots, env_updates=env_updates, deterministic=deterministic
-        )
+        request = LiveRequest(self._seed, num_slots, env_updates, deterministic)
         rollouts = source.advance(num_steps, request, parameters, actions)
         self._total_env_steps += int(rollouts.bounds[-1])
         if self._args is not None and self._args.store_paths:
