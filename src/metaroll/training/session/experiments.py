@@ -26,9 +26,8 @@ from metaroll.envs.lookup.source import EnvSource, make_env
 from metaroll.errors import FileKey, MetarollError, UsageError, named_as, option_name, option_text, said, unknown_name
 from metaroll.option_names import GIVEN, understood
 from metaroll.policies.own_body import has_own_body
-from metaroll.rollouts.configs import EngineConfig, check_address
+from metaroll.rollouts.configs import EngineConfig, PoolTimeouts, check_address
 from metaroll.rollouts.single.rollout import rollout
-from metaroll.rollouts.workers.pool import PoolTimeouts
 from metaroll.rollouts.workers.ray_session import check_cluster, require_ray
 from metaroll.seeding import derive_seed
 from metaroll.tasks.task_sampler import FixedTaskSampler
@@ -382,11 +381,15 @@ def build(
     runner = LocalRunner(
         SnapshotConfig(run_dir, run["snapshot_mode"], run["snapshot_gap"], run["keep_last"]) if run_dir else None,
         seed=run["seed"],
-        engine=EngineConfig(num_workers=run["num_workers"], transport=run["transport"], address=run["ray_address"]),
+        engine=EngineConfig(
+            num_workers=run["num_workers"],
+            transport=run["transport"],
+            address=run["ray_address"],
+            timeouts=PoolTimeouts(step_s=run["step_timeout"], reset_s=run["reset_timeout"]),
+        ),
         evaluator=evaluator,
         callbacks=(*(services_of(run) if run_dir else ()), *callbacks),
         config=kept,
-        timeouts=PoolTimeouts(step_s=run["step_timeout"], reset_s=run["reset_timeout"]),
         loggers=loggers if run_dir else (),
     )
     runner.setup(algo, learned_in)
