@@ -14,7 +14,7 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,6 +33,7 @@ __all__ = [
     "contributed",
     "declared",
     "forbid",
+    "held",
     "in_file",
     "is_given",
     "is_importable",
@@ -166,13 +167,20 @@ class GivenObjects:
         kind: What they are, in messages.
         argument: Under which ``metaroll.load`` takes one again.
         instead: What else to do, in messages.
+        make_known: Called with each name and object: makes it known where else that is needed, or says what is wrong.
     """
 
-    def __init__(self, kind: str, argument: str, instead: str) -> None:
+    def __init__(
+        self, kind: str, argument: str, instead: str, make_known: Callable[[str, Any], object] | None = None
+    ) -> None:
         self._kind, self._argument, self._instead = kind, argument, instead
+        self._make_known = make_known
         self._objects: dict[str, Any] = {}
+        _tables[argument] = self
 
     def __setitem__(self, name: str, value: Any) -> None:
+        if self._make_known is not None:
+            self._make_known(name, value)
         self._objects[name] = value
 
     def __getitem__(self, name: str) -> Any:
@@ -197,6 +205,20 @@ class GivenObjects:
         numbered = (f"{GIVEN}{plain}_{number}" for number in itertools.count(2))
         names = itertools.chain([f"{GIVEN}{plain}"], numbered)
         return next(name for name in names if name not in self._objects or self._objects[name] is value)
+
+
+_tables: dict[str, GivenObjects] = {}
+"""Argument of ``metaroll.load`` -> what scripts have given for it."""
+
+
+def held(names: Mapping[str, str | None]) -> list[Callable[[], None]]:
+    """What makes names stand again for the objects that they stand for now, whatever is given under them later.
+
+    Args:
+        names: Argument of ``metaroll.load`` -> name of what it takes; of those that are not given there is nothing.
+    """
+    given = [(_tables[argument], name) for argument, name in names.items() if name is not None and is_given(name)]
+    return [functools.partial(table.__setitem__, name, table[name]) for table, name in given]
 
 
 def attribute_of(name: str, what: str, explained: Callable[[Exception], str | None] | None = None) -> Any:

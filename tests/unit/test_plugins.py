@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
     monkeypatch.delitem(sys.modules, "half_file", raising=False)
+    others._given.clear()
     yield tmp_path
     for name in ("half_file", *FILES):
         sys.modules.pop(name, None)
@@ -143,6 +145,77 @@ def test_a_row_is_given_as_an_object(folder: Path) -> None:
     assert np.array_equal(weights(metaroll.load(agent.run_dir, algo=row)), weights(agent))
     with pytest.raises(ValueError, match="holds an agent of 'given:own', expected 'ppo'"):
         metaroll.load(agent.run_dir, algo="ppo")
+
+
+def test_a_search_is_known_by_the_module_that_defines_it(folder: Path) -> None:
+    (folder / "half_file.py").write_text("from random_steps import RandomSteps\n", "utf-8")
+    (folder / "rs.py").write_text("from random_steps import RandomSteps\nfrom half import HALF\n", "utf-8")
+    import rs  # type: ignore[import-not-found]
+
+    assert metaroll.agent(rs.RandomSteps, "CartPole-v1").config["algo"] == "random_steps:RandomSteps"
+    assert metaroll.agent(rs.HALF, "Pendulum-v1").config["algo"] == "half:HALF"
+    del sys.modules["rs"]
+
+
+def scaled(factor: float, name: str = "mine") -> Any:
+    """A row of a script, as another process has it, too."""
+    code = PLUGIN.replace('"half",', f"{name!r},")
+    names: dict[str, Any] = {"__name__": "__main__"}
+    path = Path(f"script_{factor}.py")
+    path.write_text(code.replace("self.config.half", str(factor)), "utf-8")
+    exec(compile(path.read_text("utf-8"), path, "exec", dont_inherit=True), names)
+    return names["HALF"]
+
+
+def test_the_source_of_a_row_of_a_script_is_kept(folder: Path) -> None:
+    (folder / "given.py").write_text("1 / 0\n", "utf-8")
+    one = metaroll.agent(scaled(0.5), "Pendulum-v1", **SMALL).learn(epochs=1, progress=False)
+    assert len(one.config["plugin"]["sha256"]) == 64
+    with pytest.warns(UserWarning, match="given:mine is another than what the run began with: its source"):
+        metaroll.load(one.run_dir, algo=scaled(0.25))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        metaroll.load(one.run_dir, algo=scaled(0.5))
+
+
+def test_two_rows_of_one_name_are_two_algorithms(folder: Path) -> None:
+    rows = scaled(0.5, "two-words"), scaled(0.25, "two-words")
+    agents = [metaroll.agent(row, "Pendulum-v1", **SMALL) for row in (*rows, rows[0])]
+    assert [each.config["algo"] for each in agents] == ["given:two-words", "given:two-words_2", "given:two-words"]
+    kinds = [type(each.algo) for each in agents]
+    for each, kind in zip(agents[:2], kinds, strict=False):
+        assert type(each.learn(epochs=1, progress=False).algo) is kind
+
+    # Both began under the same name, in processes of their own: each goes on with its own row.
+    others._given.clear()
+    other = metaroll.agent(rows[1], "Pendulum-v1", **SMALL).learn(epochs=1, progress=False)
+    loaded = [metaroll.load(agents[0].run_dir, algo=rows[0]), metaroll.load(other.run_dir, algo=rows[1])]
+    assert {each.config["algo"] for each in loaded} == {"given:two-words"}
+    for each, kind in zip(loaded, kinds, strict=False):
+        assert type(each.learn(epochs=1, progress=False).algo) is kind
+
+
+def test_a_run_of_a_script_goes_on_with_a_row_of_a_module(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import half_file  # type: ignore[import-not-found]
+
+    agent = metaroll.agent(scaled(0.5), "Pendulum-v1", **SMALL).learn(epochs=1, progress=False)
+    for given in (half_file.HALF, "half_file:HALF"):
+        with pytest.warns(UserWarning, match="given:mine is another than what the run began with"):
+            loaded = metaroll.load(agent.run_dir, algo=given)
+        assert loaded.config["algo"] == "given:mine" and type(loaded.algo) is half_file.Half
+
+    class Stops:
+        def on_epoch_end(self, runner: Any, epoch: int, metrics: Any) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        agent.learn(epochs=1, callbacks=[Stops()])
+    assert re.search(r"metaroll\.load\('\S+', algo=\.\.\.\)", " ".join(capsys.readouterr().out.split()))
+
+
+def test_what_get_algorithm_returns_is_known_by_its_name(folder: Path) -> None:
+    for name in ("half:HALF", "es", "sac"):
+        assert metaroll.agent(get_algorithm(name), "Pendulum-v1").config["algo"] == name
 
 
 def test_classes_of_a_script_work_in_workers(folder: Path) -> None:
@@ -334,7 +407,7 @@ def test_a_row_cannot_take_a_name_of_ours(folder: Path) -> None:
         metaroll.agent("half_file:HALF", "Pendulum-v1")
     given = own_code.attribute_of("half_file:HALF", "algorithm")
 
-    with pytest.raises(PluginError, match=r"algo 'sac' in .*half_file\.py: name must not be .* got 'sac'"):
+    with pytest.raises(PluginError, match=r"'half_file:HALF' in .*half_file\.py: name must not be .* got 'sac'"):
         metaroll.agent(given, "Pendulum-v1")
     assert metaroll.agent(get_algorithm("sac"), "Pendulum-v1").config["algo"] == "sac", "the row of ours"
 

@@ -67,11 +67,18 @@ __all__ = [
     "refused",
 ]
 
+
+def _register(name: str, value: Any) -> None:
+    """Workers get what has been given with its name."""
+    register_env(name, value.env_constructor if isinstance(value, TaskFamily) else value)
+
+
 _given = GivenObjects(
     "environment",
     "env",
     "give it another with the same spaces, what makes one, or its name; or put it into a module and train in "
     "module:attribute",
+    _register,
 )
 
 _own: dict[str, tuple[Any, TaskFamily | None]] = {}
@@ -169,7 +176,6 @@ def name_given(env: Any, name: str | None = None) -> str:
     if name is None:
         name = _given.free_name(plain, value)
     _given[name] = value if family is None else family
-    register_env(name, value if family is None else family.env_constructor)  # workers get it with the name
     return name
 
 

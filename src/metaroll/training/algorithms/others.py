@@ -12,9 +12,11 @@ declares itself (``contrib``) is found, loaded and checked as anybody's.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 import sys
 from collections.abc import Mapping
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from metaroll.configs import table
@@ -22,7 +24,6 @@ from metaroll.data.doors.plain_files import read_bytes
 from metaroll.errors import MetarollError, command_text, said
 from metaroll.functional.search.base import Search
 from metaroll.own_code import (
-    GIVEN,
     Declared,
     GivenObjects,
     PluginError,
@@ -35,6 +36,7 @@ from metaroll.own_code import (
     names_in_modules,
     usable,
 )
+from metaroll.own_sources import hash_of, is_ours, pieces_of, sources_of
 
 if TYPE_CHECKING:
     from metaroll.training.algorithms.algorithm import Algorithm
@@ -47,9 +49,10 @@ __all__ = [
     "is_other",
     "is_row",
     "load_row",
-    "name_of",
+    "name_given",
     "origin",
     "refused",
+    "remembered",
 ]
 
 GROUP = "metaroll.algorithms"
@@ -59,7 +62,8 @@ SEARCHES = "metaroll.searches"
 _MOST_BYTES = 2**24
 
 
-_given = GivenObjects("algorithm", "algo", "put it into a module, and train module:attribute")
+_rows: dict[str, tuple[Any, Algorithm]] = {}
+"""Name -> what stands under it, and the row that was made of that."""
 
 
 def installed() -> Mapping[str, Declared]:
@@ -79,7 +83,7 @@ def _ours() -> set[str]:
 
 def is_other(name: str) -> bool:
     """Whether a name may be that of an algorithm of somebody else; nothing is imported."""
-    return name in installed() or is_named(name)
+    return name in installed() or is_named(name) or is_given(name)
 
 
 def load_row(name: str) -> Algorithm:
@@ -92,37 +96,59 @@ def load_row(name: str) -> Algorithm:
         PluginError: It cannot be used.
         UnknownNameError: There is no such module, or nothing of this name in it.
     """
-    if is_given(name):
-        return _given[name]
+    return _row_made_of(_given[name] if is_given(name) else _named_object(name), name)
+
+
+def _named_object(name: str) -> Any:
     one = installed().get(name)
-    where = contributed().get(name, name) if one is None else one.target
-    of = f"algorithm {name!r}" + ("" if one is None else f" ({one.of})")
     try:
-        row = attribute_of(where, "algorithm")
+        return attribute_of(_target(name), "algorithm")
     except MetarollError as error:
         if one is None:  # what it says is about what was typed
             raise
-        raise PluginError(f"{of} cannot be loaded: {error}") from error
-    ours = where in contributed().values()
-    checked = _checked(_row_of(row, "" if is_named(name) else name), of + in_file(where), ours)
-    if not is_named(name) and checked.name != name:
-        raise PluginError(f"{of}: its row must be called {name!r}, as it is declared, got name={checked.name!r}")
-    table.add_algorithm(name, checked.configs, checked.adapts, checked.filled)
-    return checked
+        raise PluginError(f"algorithm {name!r} ({one.of}) cannot be loaded: {error}") from error
 
 
-def _checked(row: Any, of: str, ours: bool = False) -> Algorithm:
+def _target(name: str) -> str:
+    one = installed().get(name)
+    return contributed().get(name, name) if one is None else one.target
+
+
+def _row_made_of(given: Any, name: str) -> Algorithm:
+    """The row of what stands under ``name``: checked, and made, when that is seen there first."""
+    if name in _rows and _rows[name][0] is given:
+        return _rows[name][1]
     from metaroll.training.algorithms.plugin_rows import checked_row, guarded
 
-    checked = checked_row(row, of)
-    if ours:
-        return checked
-    if checked.name in _ours():
-        raise PluginError(
-            f"{of}: name must not be that of an algorithm of metaroll, got {checked.name!r}: choose another, or take "
-            + said(f"metaroll.agent({checked.name!r}, env)", command_text("train", checked.name, "ENV"))
-        )
-    return guarded(checked, of)
+    one = installed().get(name)
+    where = f"{_home(given)}:" if is_given(name) else _target(name)
+    of = f"algorithm {name!r}{'' if one is None else f' ({one.of})'}{in_file(where)}"
+    row = checked_row(_row_of(given, "" if ":" in name else name), of)
+    if ":" not in name and row.name != name:
+        raise PluginError(f"{of}: its row must be called {name!r}, as it is declared, got name={row.name!r}")
+    if where not in contributed().values():
+        if row.name in _ours():
+            raise PluginError(
+                f"{of}: name must not be that of an algorithm of metaroll, got {row.name!r}: choose another, or take "
+                + said(f"metaroll.agent({row.name!r}, env)", command_text("train", row.name, "ENV"))
+            )
+        row = guarded(row, of)
+    table.add_algorithm(name, row.configs, row.adapts, row.filled)
+    return remembered(name, row, given)
+
+
+def remembered(name: str, row: Algorithm, given: Any = None) -> Algorithm:
+    """``row``, which ``name_given`` calls ``name`` from then on; ``given`` is what it was made of, if not itself."""
+    _rows[name] = row if given is None else given, row
+    return row
+
+
+_given = GivenObjects(
+    "algorithm",
+    "algo",
+    "put it into a module, and train module:attribute",
+    lambda name, given: _row_made_of(given, name),
+)
 
 
 def _row_of(given: Any, name: str = "") -> Any:
@@ -136,29 +162,53 @@ def _row_of(given: Any, name: str = "") -> Any:
 
 
 def is_row(given: Any) -> bool:
-    """Whether ``name_of`` takes an object: an ``Algorithm``, or a class of searches."""
+    """Whether ``name_given`` takes an object: an ``Algorithm``, or a class of searches."""
     from metaroll.training.algorithms.algorithm import Algorithm
 
     return isinstance(given, Algorithm) or (isinstance(given, type) and issubclass(given, Search))
 
 
-def name_of(given: Any) -> str:
-    """The name under which all functions of this process know a row or search: as others do, where they can.
+def name_given(given: Any, name: str | None = None) -> str:
+    """The name under which all functions of this process know an algorithm from now on: as others do, where they can.
+
+    Args:
+        given: An ``Algorithm``, a class of searches, or ``module:attribute`` of one.
+        name: What to call it, even where it has a name already: a run goes on under the name that it began with.
 
     Raises:
         PluginError: It cannot be used.
     """
+    if name is None:
+        if (found := _name_there_is(given)) is not None:
+            return found
+        name = _given.free_name(_row_of(given).name, given)
+    _given[name] = _named_object(given) if isinstance(given, str) else given
+    return name
+
+
+def _name_there_is(given: Any) -> str | None:
+    """The name that other processes know ``given`` by, too, or the one of a row made here; else ``None``."""
     for name, target in {**contributed(), **{one.name: one.target for one in installed().values()}}.items():
         if _is_there(target, given):
             return name
-    made = _row_of(given)
-    kind = made.learner if made is given else given
-    row = _checked(made, f"algo {made.name!r}" + (in_file(kind.__module__) if isinstance(kind, type) else ""))
-    name = next(iter(names_in_modules(given, row.learner.__module__)), f"{GIVEN}{row.name}")
-    if is_given(name):
-        _given[name] = row
-    table.add_algorithm(name, row.configs, row.adapts, row.filled)
-    return name
+    made = [name for name, (_, row) in _rows.items() if row is given]
+    return next(iter(made or names_in_modules(given, _home(given))), None)
+
+
+def _home(given: Any) -> str:
+    """The module of what a row is made of, or of a search, as far as that can be told."""
+    return next((piece.__module__ for piece in _pieces(given) if not is_ours(piece)), "")
+
+
+def _pieces(given: Any) -> list[Any]:
+    """Classes and functions that a row is made of, its learner first; or the class of a search."""
+    from metaroll.training.algorithms.plugin_rows import FUNCTIONS
+
+    if given is None or isinstance(given, type):
+        return [] if given is None else [given]
+    pieces = [given.learner, *given.configs] if isinstance(given.configs, tuple) else [given.learner]
+    pieces += itertools.chain.from_iterable(pieces_of(getattr(given, name)) for name in FUNCTIONS)
+    return [piece for piece in pieces if isinstance(piece, type | FunctionType)]
 
 
 def _is_there(target: str, given: Any) -> bool:
@@ -173,8 +223,11 @@ def origin(name: str, among: Mapping[str, Declared] | None = None) -> dict[str, 
 
     Args:
         name: Its name.
-        among: What distributions declare; ``None`` means algorithms.
+        among: What distributions declare; ``None`` means algorithms, and what a script has given for one, of which
+            there is a hash of its source.
     """
+    if among is None and is_given(name):
+        return hash_of(itertools.chain.from_iterable(map(sources_of, _pieces(_given.get(name)))))
     one = (installed() if among is None else among).get(name)
     files = module_files((name if one is None else one.target).partition(":")[0])
     found = {} if one is None else {"object": one.target, "distribution": one.distribution, "version": one.version}
@@ -198,6 +251,7 @@ def differs(name: str, kept: Any, here: Mapping[str, str]) -> str:
         return f"the run began with {kept.get('distribution')} {kept['version']} for {name}, which is {now} here"
     if "sha256" in kept and kept["sha256"] != here.get("sha256", kept["sha256"]):
         if is_given(name):
-            return f"{name} is another than what the run began with: its source, or its layers, have been changed"
+            changed = "its source, or the layers of a network, have been changed"
+            return f"{name} is another than what the run began with: {changed}"
         return f"the file of {name} has been changed since the run began, which goes on with what it holds now"
     return ""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import typing
+from collections import abc
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -21,13 +23,14 @@ from metaroll.own_code import NAME, PluginError
 from metaroll.own_frames import frames_of_user
 from metaroll.training.algorithms.algorithm import API, Algorithm, Work
 
-__all__ = ["checked_row", "guarded", "hint_for"]
+__all__ = ["FUNCTIONS", "checked_row", "guarded", "hint_for"]
 
 _RETURNED: Mapping[str, type] = {"build": RLAlgorithm, "work": Work, "amount": str}
 """What functions of a row return, where one type is meant."""
-_FUNCTIONS = tuple(
-    field.name for field in dataclasses.fields(Algorithm) if str(field.type).startswith(Callable.__name__)
+FUNCTIONS = tuple(
+    name for name, hint in typing.get_type_hints(Algorithm).items() if typing.get_origin(hint) is abc.Callable
 )
+"""Names of members of a row that are functions."""
 
 
 def checked_row(row: Any, of: str) -> Algorithm:
@@ -72,7 +75,7 @@ def _check_types(row: Algorithm) -> None:
         raise ValueError(f"name must be lowercase words with dashes between them, got {row.name!r}")
     if not isinstance(row.purpose, str):
         raise TypeError(f"purpose must be a text, got {described(row.purpose)}")
-    for name in _FUNCTIONS:
+    for name in FUNCTIONS:
         if not callable(value := getattr(row, name)):
             raise TypeError(f"{name} must be a function, got {described(value)}")
     if isinstance(row.filled, str) or not (
@@ -103,7 +106,7 @@ def _check_options(row: Algorithm) -> None:
         raise TypeError(f"configs must be classes of configs, got {described(wrong[0])}")
     try:
         known = {option.name: option for kind in reversed(row.configs) for option in options_of(kind)}
-    except (MetarollError, TypeError, ValueError, AttributeError) as error:
+    except (MetarollError, TypeError, ValueError, AttributeError, NameError) as error:
         raise TypeError(f"configs must be classes of configs: {error}") from error
     if unknown := sorted(set(row.filled) - set(known)):
         raise ValueError(f"filled must name fields of its configs, got {', '.join(unknown)}")
@@ -128,7 +131,7 @@ def guarded(row: Algorithm, of: str) -> Algorithm:
         row: The row.
         of: What it is called in errors, with its file.
     """
-    return dataclasses.replace(row, **{name: _guarded(getattr(row, name), name, of) for name in _FUNCTIONS})
+    return dataclasses.replace(row, **{name: _guarded(getattr(row, name), name, of) for name in FUNCTIONS})
 
 
 def _guarded(function: Callable[..., Any], name: str, of: str) -> Callable[..., Any]:

@@ -28,7 +28,6 @@ __all__ = [
     "default_size",
     "example_envs",
     "get_algorithm",
-    "name_of",
     "preset",
     "preset_names",
     "preset_options",
@@ -80,18 +79,7 @@ def get_algorithm(name: str) -> Algorithm:
             from metaroll.training.algorithms import off_policy as rows
         case _:
             from metaroll.training.algorithms import evolution as rows
-    return rows.ROWS[name]
-
-
-def name_of(given: Any) -> str:
-    """The name under which all functions of this process know an ``Algorithm`` or a class of searches.
-
-    Raises:
-        PluginError: It cannot be used.
-    """
-    if not isinstance(given, type) and given.name in ALGORITHM_NAMES and get_algorithm(given.name) is given:
-        return given.name
-    return others.name_of(given)
+    return others.remembered(name, rows.ROWS[name])
 
 
 def _tuned_of(name: str) -> Mapping[str, Any]:
