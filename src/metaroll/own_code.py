@@ -14,7 +14,7 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -108,25 +108,33 @@ def contributed() -> dict[str, str]:
     return {point.name: point.value for point in ours.entry_points}
 
 
-def usable(group: str, ours: Container[str]) -> tuple[dict[str, Declared], list[str]]:
-    """Name -> what is declared under names that are free, and why all others are not used.
+def usable(groups: Sequence[str], ours: Iterable[str]) -> tuple[Mapping[str, Declared], list[str]]:
+    """Name -> what is declared under names that are free, and why all others are not used; nothing is imported.
 
     Args:
-        group: The entry point.
+        groups: Entry points that share their names; of two with one name, the first has it.
         ours: Names that are taken.
     """
-    found: dict[str, Declared] = {}
+    return _usable(tuple(one for group in groups for one in declared(group)), frozenset(ours))
+
+
+@functools.cache
+def _usable(found: Sequence[Declared], ours: frozenset[str]) -> tuple[Mapping[str, Declared], list[str]]:
+    free: dict[str, Declared] = {}
     refused: list[str] = []
-    for one in declared(group):
+    for one in found:
+        why = ""
         if one.name in ours:
-            refused.append(f"{one.name!r} ({one.of}) is not used: metaroll has that name itself")
+            why = "metaroll has that name itself"
         elif not NAME.fullmatch(one.name):
-            refused.append(f"{one.name!r} ({one.of}) is not used: a name is lowercase words with dashes between them")
-        elif one.name in found:
-            refused.append(f"{one.name!r} ({one.of}) is not used: {found[one.name].of} has that name, too")
+            why = "a name is lowercase words with dashes between them"
+        elif one.name in free:
+            why = f"{free[one.name].of} has that name, too"
+        if why:
+            refused.append(f"{one.name!r} ({one.of}){in_file(one.target)} is not used: {why}")
         else:
-            found[one.name] = one
-    return found, refused
+            free[one.name] = one
+    return free, refused
 
 
 def is_named(name: str) -> bool:
@@ -221,7 +229,7 @@ def held(names: Mapping[str, str | None]) -> list[Callable[[], None]]:
     return [functools.partial(table.__setitem__, name, table[name]) for table, name in given]
 
 
-def attribute_of(name: str, what: str, explained: Callable[[Exception], str | None] | None = None) -> Any:
+def attribute_of(name: str, what: str, explained: Callable[[BaseException], str | None] | None = None) -> Any:
     """What ``module:attribute`` stands for; imports the module.
 
     Args:
@@ -234,10 +242,12 @@ def attribute_of(name: str, what: str, explained: Callable[[Exception], str | No
         OwnCodeError: The module cannot be imported.
     """
     module_name, _, attribute = name.partition(":")
+    if not attribute:
+        raise UnknownNameError(f"unknown {what} {name!r}: it names a module and nothing in it, {name}:NAME say")
     add_code_folder()
     try:
         value = importlib.import_module(module_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         missing = getattr(error, "name", None)
         if isinstance(error, ModuleNotFoundError) and missing and f"{module_name}.".startswith(f"{missing}."):
             raise UnknownNameError(

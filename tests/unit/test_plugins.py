@@ -12,6 +12,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -20,6 +21,7 @@ import metaroll
 from metaroll import own_code
 from metaroll.cli.doctor import plugins_check
 from metaroll.cli.main import main
+from metaroll.envs.lookup import registry
 from metaroll.errors import UnknownNameError, UntrustedRunError
 from metaroll.own_code import PluginError
 from metaroll.testing import check_search
@@ -55,6 +57,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("half_file", *FILES):
         sys.modules.pop(name, None)
     own_code.declared.cache_clear()
+    own_code._usable.cache_clear()
 
 
 def declare(
@@ -66,6 +69,7 @@ def declare(
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.2\n", "utf-8")
     (info / "entry_points.txt").write_text(f"[{group}]\n{name} = {target}\n", "utf-8")
     own_code.declared.cache_clear()
+    own_code._usable.cache_clear()
 
 
 def test_the_page_has_all_names() -> None:
@@ -256,8 +260,10 @@ def test_entry_points_are_listed_without_an_import(folder: Path, capsys: pytest.
         ("half", "half_file:NOTHING", "", r"half_file:NOTHING of half-plugin 1\.2.*half_file\.py.*Algorithm, got int"),
         ("half", "half_file:LACKS", "", r"half_file:LACKS of half-plugin 1\.2.*unknown name in half_file 'LACKS'"),
         ("half", "no_such:HALF", "", r"no_such:HALF of half-plugin 1\.2.*no module 'no_such'"),
-        ("other", "half_file:HALF", "", r"must be called 'other', as it is declared, got name='half'"),
-        ("half", "half_file:HALF", "raise RuntimeError('broken')", r"half-plugin 1\.2.*RuntimeError: broken"),
+        ("other", "half_file:HALF", "", r"half_file\.py: its row must be called 'other', .* got name='half'"),
+        ("half", "half_file:HALF", "raise RuntimeError('broken')", r"1\.2\) in .*half_file\.py .*RuntimeError: broken"),
+        ("half", "half_file:HALF", "raise SystemExit(3)", r"1\.2\) in .*half_file\.py .*SystemExit: 3"),
+        ("half", "half_file", "", r"'half_file': it names a module and nothing in it, half_file:NAME say"),
         ("half", "half_file:OLD", "OLD = dataclasses.replace(HALF, api=7)", r"version 1 of the interface, got api=7"),
         ("half", "half_file:OLD", "OLD = dataclasses.replace(HALF, api=None)", r"got api=None: say it, api=1"),
         (
@@ -371,7 +377,26 @@ def test_what_is_wrong_with_an_environment_of_a_distribution_is_said(
     ):
         metaroll.agent("cmaes", "bad-env")
     found = plugins_check().value
-    assert "half_file:make of half-plugin 1.2" in found and "'point-robot' (half_file:make of b-second" in found
+    assert "half_file:make of half-plugin 1.2" in found
+    assert re.search(r"'point-robot' \(half_file:make of b-second 1\.2\) in \S*half_file\.py is not used", found)
+
+
+def test_an_environment_of_a_distribution_keeps_its_name_when_it_registers_an_id(folder: Path) -> None:
+    code = """
+import gymnasium
+from gymnasium.envs.classic_control import PendulumEnv
+gymnasium.register("swing", entry_point=PendulumEnv, max_episode_steps=50)
+def make(): return gymnasium.make("swing", max_episode_steps=7)
+def fails(): raise SystemExit
+"""
+    (folder / "half_file.py").write_text(code, "utf-8")
+    declare(folder, "swing", "half_file:make", group="metaroll.environments")
+    declare(folder, "exits", "half_file:fails", "b-second", group="metaroll.environments")
+    for _ in range(2):
+        assert metaroll.agent("ppo", "swing").algo.max_path_length == 7
+        assert "swing" in registry.installed()
+    del gymnasium.registry["swing"]
+    assert re.search(r"exits \(half_file:fails of b-second 1\.2\) in \S*half_file\.py", plugins_check().value)
 
 
 @pytest.mark.parametrize("name", ["epopt", "pgpe", "tqc"])
@@ -396,9 +421,18 @@ def test_names_of_ours_and_names_twice_are_not_taken(folder: Path, capsys: pytes
     assert [one.distribution for one in others.installed().values()] == ["a-first"]
     assert main(["list", "algos"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "'sac' (half_file:HALF of half-plugin 1.2) is not used: metaroll has that name itself" in shown
-    assert "'half' (half_file:HALF of b-second 1.2) is not used" in shown
+    sac = f"'sac' (half_file:HALF of half-plugin 1.2) in {folder / 'half_file.py'} is not used: metaroll has that name"
+    assert f"{sac} itself" in others.refused()
+    assert "'half' (half_file:HALF of b-second 1.2) in" in shown
     assert type(metaroll.agent("sac", "Pendulum-v1").algo) is metaroll.SAC
+
+
+def test_a_search_that_has_the_name_of_an_algorithm_is_told(folder: Path) -> None:
+    declare(folder, "half", "half_file:HALF", "a-first")
+    declare(folder, "half", "random_steps:RandomSteps", "b-second", group="metaroll.searches")
+    assert others.installed()["half"].distribution == "a-first"
+    (why,) = others.refused()
+    assert "random_steps.py is not used: half_file:HALF of a-first 1.2 has that name, too" in why
 
 
 def test_a_row_cannot_take_a_name_of_ours(folder: Path) -> None:

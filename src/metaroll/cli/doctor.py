@@ -26,7 +26,7 @@ from metaroll.cli.options import Output, Switch, parse
 from metaroll.diagnostics.report import TaskCheck as Check
 from metaroll.diagnostics.report import one_line
 from metaroll.errors import install_text
-from metaroll.own_code import PluginError
+from metaroll.own_code import PluginError, in_file
 from metaroll.training.algorithms.others import installed, load_row, refused
 from metaroll.training.display.consoles import show_findings
 from metaroll.training.display.json_output import write_document
@@ -249,8 +249,8 @@ def plugins_check() -> Check:
             _ = EnvSource.of(name).spec
         except PluginError as error:
             problems.append(one_line(error))
-        except Exception as error:
-            problems.append(f"environment {name!r} ({one.of}) cannot be made: {one_line(error)}")
+        except (Exception, SystemExit) as error:
+            problems.append(f"environment {name!r} ({one.of}){in_file(one.target)} cannot be made: {one_line(error)}")
     if problems:
         hint = "all else works; install versions that fit, or uninstall what is not needed"
         return _finding("plug-ins", "; ".join(problems), hint)

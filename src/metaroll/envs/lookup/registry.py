@@ -49,6 +49,7 @@ from metaroll.own_code import (
     in_file,
     is_given,
     is_importable,
+    is_named,
     names_in_modules,
     usable,
 )
@@ -92,10 +93,7 @@ def is_entry_point(name: str) -> bool:
     """
     if name in installed():
         return True
-    module, _, attribute = name.partition(":")
-    return not name.startswith(BENCHMARK) and all(
-        part.isidentifier() for part in [*module.split("."), *attribute.split(".")]
-    )
+    return not name.startswith(BENCHMARK) and is_named(name)
 
 
 def installed() -> Mapping[str, Declared]:
@@ -111,7 +109,14 @@ def refused() -> list[str]:
 def _declared() -> tuple[Mapping[str, Declared], list[str]]:
     if not declared(ENVIRONMENTS):
         return {}, []
-    return usable(ENVIRONMENTS, {*registered_families(), *gymnasium.registry})
+    return usable([ENVIRONMENTS], _names_of_ours())
+
+
+@functools.cache
+def _names_of_ours() -> frozenset[str]:
+    """Our families, and ids of Gymnasium itself: others, perhaps of a plug-in, depend on what has been imported."""
+    ids = [name for name, entry in gymnasium.registry.items() if str(entry.entry_point).startswith("gymnasium.")]
+    return frozenset([*registered_families(), *ids])
 
 
 def load_entry_point(name: str) -> Any:
@@ -135,14 +140,14 @@ def load_entry_point(name: str) -> Any:
 
 
 def _of_plugin(one: Declared) -> Any:
-    of = f"environment {one.name!r} ({one.of})"
+    of = f"environment {one.name!r} ({one.of}){in_file(one.target)}"
     try:
         value = attribute_of(one.target, "environment", graphics_trouble)
     except MetarollError as error:
         raise PluginError(f"{of} cannot be loaded: {error}") from error
     if not (callable(value) or isinstance(value, TaskFamily | Mapping | list | tuple)):
         raise PluginError(
-            f"{of}{in_file(one.target)} must be a TaskFamily, a class or function that makes one or an environment, or "
+            f"{of} must be a TaskFamily, a class or function that makes one or an environment, or "
             f"a list of constructors, got {described(value)}"
         )
     return value
@@ -274,9 +279,9 @@ def _own_family(name: str) -> tuple[Any, TaskFamily | None]:
             known = _own[name] = value, family_of(value, name) if _has_tasks(value, name) else None
         except (MetarollError, TypeError, ValueError):
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             one = installed().get(name)
-            of = name if one is None else f"{name} ({one.of})"
+            of = name if one is None else f"{name} ({one.of}){in_file(one.target)}"
             raise OwnCodeError(
                 f"{of} cannot be used, since its environment cannot be made: "
                 f"{graphics_trouble(error) or f'{type(error).__name__}: {error}'}"

@@ -68,13 +68,12 @@ _rows: dict[str, tuple[Any, Algorithm]] = {}
 
 def installed() -> Mapping[str, Declared]:
     """Name -> algorithm or search, of those that distributions declare under free names; nothing is imported."""
-    searches = usable(SEARCHES, _ours())[0]
-    return {**searches, **usable(GROUP, _ours())[0]}
+    return usable((GROUP, SEARCHES), _ours())[0]
 
 
 def refused() -> list[str]:
     """Why algorithms and searches that are declared cannot be used, as far as their names tell."""
-    return [why for group in (GROUP, SEARCHES) for why in usable(group, _ours())[1]]
+    return usable((GROUP, SEARCHES), _ours())[1]
 
 
 def _ours() -> set[str]:
@@ -106,7 +105,8 @@ def _named_object(name: str) -> Any:
     except MetarollError as error:
         if one is None:  # what it says is about what was typed
             raise
-        raise PluginError(f"algorithm {name!r} ({one.of}) cannot be loaded: {error}") from error
+        label = f"algorithm {name!r} ({one.of}){in_file(one.target)}"
+        raise PluginError(f"{label} cannot be loaded: {error}") from error
 
 
 def _target(name: str) -> str:
