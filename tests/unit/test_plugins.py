@@ -303,6 +303,19 @@ def test_entry_points_are_listed_without_an_import(folder: Path, capsys: pytest.
         ),
         (
             "half",
+            "half_file:BAD",
+            "BAD = dataclasses.replace(HALF, follows_epochs=('nope',))",
+            "follows_epochs must name options, fields of its configs, got nope",
+        ),
+        ("half", "half_file:BAD", "BAD = dataclasses.replace(HALF, follows_epochs='half')", "follows_epochs must be a"),
+        (
+            "half",
+            "half_file:BAD",
+            "BAD = dataclasses.replace(HALF, adapts=True)",
+            "learner must be a subclass of MetaRLAlgorithm, since adapts=True, got the class Half",
+        ),
+        (
+            "half",
             "half_file:Lacks",
             "from metaroll.plugins import Search\nclass Lacks(Search):\n    def spread(self, state): return 1.0",
             "the class Lacks lacks ask, learned, num_candidates, start",
@@ -321,6 +334,63 @@ def test_what_is_wrong_with_a_plugin_is_said_of_it_alone(
     if "its build" not in complaint:  # nothing is built to look at it
         assert checked.status == "warn" and target in checked.value
     assert metaroll.agent("ppo", "CartPole-v1").config["algo"] == "ppo"
+
+
+@pytest.mark.parametrize("field", ["epochs", "num_episodes", "device", "budget", "tasks"])
+def test_a_field_cannot_have_a_name_that_every_run_has(folder: Path, field: str) -> None:
+    changed = PLUGIN.replace("half: Annotated", f"{field}: Annotated").replace("self.config.half", "0.5")
+    (folder / "half_file.py").write_text(changed, "utf-8")
+    with pytest.raises(PluginError, match=rf"half_file\.py: the field {field} of HalfConfig has a name that every run"):
+        metaroll.agent("half_file:HALF", "Pendulum-v1")
+
+
+WRONG: dict[str, tuple[str, str]] = {
+    "sizes": ("lambda env: None", "must return a dict of options and values, got None"),
+    "settled": ("lambda values, given: 3", "must return a dict of options and values, got 3"),
+    "tasks": ("lambda given, number: None", "must return what to train in and a list of held-out tasks"),
+    "environment": ("lambda given, train: None", "must return what makes an environment, got None"),
+    "largest_batch": ("lambda values: 'all'", "must return a number of rows, got 'all'"),
+    "notes": ("lambda given, epochs: 'long'", "must return a list of texts, got 'long'"),
+    "summary_values": ("lambda returns, values: 5", "must return a dict of names and numbers, got 5"),
+    "ended_early": ("lambda learner: 3", "must return None, or a number of epochs and why"),
+    "work": ("lambda values: Work(0, 0, 0)", "fails with ValueError: epoch_steps must be an integer of at least 1"),
+    "amount": ("lambda learner, values: Work('many', 1, 1)", "fails with TypeError: initial_steps must be an integer"),
+    "build": ("lambda *given: numpy.ones(3) + numpy.ones(2)", "fails with ValueError: operands could not be broadcast"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_results_of_functions_of_a_row_are_told(folder: Path, name: str) -> None:
+    code, complaint = WRONG[name]
+    bad = (
+        f"import dataclasses, numpy\nfrom metaroll.plugins import Work\nBAD = dataclasses.replace(HALF, {name}={code})"
+    )
+    (folder / "half_file.py").write_text(f"{PLUGIN}\n{bad}\n", "utf-8")
+    row = get_algorithm("half_file:BAD")
+    with pytest.raises(PluginError, match=rf"half_file\.py: its {name} {complaint}"):
+        if name == "summary_values":
+            row.summary_values(returns=np.zeros((1, 1)), values={})  # with keywords, as they are called here, too
+        metaroll.agent("half_file:BAD", "Pendulum-v1", **SMALL).learn(epochs=1, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind", "text"),
+    [
+        ("RuntimeError('the memory of my encoder lacks a row')", PluginError, "its build fails with RuntimeError: the"),
+        ("ValueError('half must be below 1')", ValueError, "^half must be below 1$"),
+        ("MemoryError()", ValueError, "the networks do not fit into memory, take smaller hidden_sizes"),
+        ("torch.OutOfMemoryError('CUDA out of memory')", ValueError, "the networks do not fit into memory"),
+    ],
+)
+def test_errors_of_build_are_of_the_plugin_or_of_the_options(
+    folder: Path, raised: str, kind: type[Exception], text: str
+) -> None:
+    code = f"import dataclasses, torch\n\ndef build(*given):\n    raise {raised}\n\n"
+    bad = f"{PLUGIN}\n{code}BAD = dataclasses.replace(HALF, build=build)\n"
+    (folder / "half_file.py").write_text(bad, "utf-8")
+    with pytest.raises(kind, match=text) as found:
+        metaroll.agent("half_file:BAD", "Pendulum-v1", **SMALL)
+    assert found.type is kind
 
 
 SEARCH = (

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from metaroll import configs, own_code
+from metaroll import configs, own_code, own_sources
 from metaroll.config import Config, Option, options_of
 from metaroll.configs.algorithms import (
     DICEOuterChoice,
@@ -34,11 +34,15 @@ __all__ = [
     "current_names",
     "evaluation_config",
     "is_known",
+    "options_with",
     "parts_of_algorithm",
     "run_options",
+    "taken_names",
 ]
 
 Parts = tuple[type[Config], ...]
+_ARGUMENTS = ("algo", "env", "run_dir", "tasks", "out", "config", "seeds", "jobs", "json", "quiet", "traceback", "help")
+"""Names of what ``metaroll.agent`` and ``metaroll train`` take beside options."""
 
 _OFF_POLICY: Parts = (ReluNetworks, Domains, GoalReplay)
 SEARCH: Parts = (configs.SearchConfig, configs.Trials, configs.Starts, TanhNetworks, Domains)
@@ -121,25 +125,45 @@ def _plugin(name: str) -> _Plugin:
 
 def evaluation_config(name: str) -> type[configs.EvaluationConfig | configs.MetaEvaluationConfig]:
     """Settings of the evaluations of an algorithm."""
-    return configs.MetaEvaluationConfig if adapts(name) else configs.EvaluationConfig
+    return _evaluation_of(adapts(name))
+
+
+def _evaluation_of(adapting: bool) -> type[configs.EvaluationConfig | configs.MetaEvaluationConfig]:
+    return configs.MetaEvaluationConfig if adapting else configs.EvaluationConfig
 
 
 @functools.cache
 def run_options(name: str) -> tuple[Option, ...]:
     """All options of a run of an algorithm, in sections ``run``, ``algorithm`` and ``evaluation``."""
-    evaluation = evaluation_config(name)
-    sections: dict[str, Parts] = {
-        "run": (configs.RunConfig,),
-        "algorithm": parts_of_algorithm(name),
-        "evaluation": (evaluation,),
-    }
     filled = FILLED.get(name, frozenset()) if name in CONFIGS else _plugin(name).filled
+    return options_with(parts_of_algorithm(name), adapts(name), filled)
+
+
+def options_with(parts: Parts, adapting: bool, filled: Collection[str] = ()) -> tuple[Option, ...]:
+    """All options of a run of an algorithm with these configs, of which the first counts where two have a field."""
+    sections = {"run": (configs.RunConfig,), "algorithm": parts, "evaluation": (_evaluation_of(adapting),)}
     options = dict[str, Option]()
-    for section, parts in sections.items():
-        for option in (option for config in parts for option in options_of(config)):
+    for section, kinds in sections.items():
+        for option in (option for config in kinds for option in options_of(config)):
             if option.name not in filled and option.name not in options:
                 options[option.name] = dataclasses.replace(option, section=section)
     return tuple(options.values())
+
+
+def taken_names(parts: Parts, adapting: bool) -> dict[str, type[Config]]:
+    """Fields of configs of somebody else with names that every run has already: name -> the class that adds it.
+
+    A field of ours may have one (``deterministic``), and then goes before that of evaluations.
+    """
+    beside = (configs.RunConfig, _evaluation_of(adapting))
+    taken = {*_ARGUMENTS, *(option.name for kind in beside for option in options_of(kind))}
+    found: dict[str, type[Config]] = {}
+    for kind in parts:
+        for name in (option.name for option in options_of(kind) if option.name in taken):
+            adds = next(each for each in kind.__mro__ if name in vars(each).get("__annotations__", {}))
+            if not own_sources.is_ours(adds):
+                found[name] = adds
+    return found
 
 
 def current_names(config: Mapping[str, Any]) -> dict[str, Any]:

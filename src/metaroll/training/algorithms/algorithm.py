@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.checks import check_whole, described
 from metaroll.config import Config
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import option_text
@@ -35,6 +36,10 @@ class Work:
         epoch_updates: Gradient steps of each epoch.
         initial: What the first of them are.
         at_most: Episodes are counted, and their steps as if each took all that it may.
+
+    Raises:
+        TypeError: A number is no integer, or ``initial`` no text.
+        ValueError: A number is too small: no epoch is without steps.
     """
 
     initial_steps: int
@@ -42,6 +47,12 @@ class Work:
     epoch_updates: int
     initial: str = "after {} initial steps"
     at_most: bool = False
+
+    def __post_init__(self) -> None:
+        for name, low in (("initial_steps", 0), ("epoch_steps", 1), ("epoch_updates", 0)):
+            check_whole(name, getattr(self, name), low)
+        if not isinstance(self.initial, str):
+            raise TypeError(f"initial must be a text with {{}} for a number of steps, got {described(self.initial)}")
 
     def epochs_for(self, env_steps: int) -> int:
         """The fewest epochs that take ``env_steps``, at least one."""

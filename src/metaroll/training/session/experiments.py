@@ -24,7 +24,7 @@ from metaroll.envs.lookup import registry
 from metaroll.envs.lookup.name_hints import refuse_misread
 from metaroll.envs.lookup.registry import family_names
 from metaroll.envs.lookup.source import EnvSource, make_env
-from metaroll.errors import FileKey, MetarollError, UsageError, named_as, option_name, option_text, said, unknown_name
+from metaroll.errors import FileKey, UsageError, named_as, option_name, option_text, said, unknown_name
 from metaroll.option_names import GIVEN, understood
 from metaroll.own_code import is_given
 from metaroll.policies.own_body import has_own_body
@@ -36,7 +36,7 @@ from metaroll.seeding import derive_seed
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.training.algorithms import own_networks
 from metaroll.training.algorithms.algorithm import Algorithm
-from metaroll.training.algorithms.building import BuildOptions
+from metaroll.training.algorithms.building import BuildOptions, is_out_of_memory
 from metaroll.training.algorithms.others import is_other, origin
 from metaroll.training.algorithms.registry import (
     ALGORITHM_NAMES,
@@ -435,7 +435,7 @@ def _built(description: Algorithm, given: BuildOptions, train: Any, test: Sequen
     try:
         algo = description.build(given, train, test)
     except (MemoryError, RuntimeError) as error:
-        if isinstance(error, MetarollError) or not (isinstance(error, MemoryError) or "memory" in str(error).lower()):
+        if not is_out_of_memory(error):
             raise
         name = option_name("hidden_sizes")
         raise ValueError(f"the networks do not fit into memory, take smaller {name}: {sizes}") from error
