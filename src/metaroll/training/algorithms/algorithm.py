@@ -112,6 +112,10 @@ class Algorithm:
         tasks: What to train in (``None``: the nominal environment), and held-out tasks (none: as it is); the second
             argument is another number of held-out tasks than the options ask for, or ``None``.
         environment: What the runner is set up with: the nominal environment, or that of a family with its first task.
+            Evaluations do not see it: they are in the environment that the user has named, or in held-out tasks, and
+            of a learner that adapts in its ``evaluation_env``. So it may vary what is trained in (draw domains at every
+            reset, say), and must not change spaces, rewards or endings, which returns are counted by: an environment
+            that does is one of the user's, or a family (entry point ``metaroll.environments``).
         seen_env: An environment of one task, which stays the caller's, as policies of the algorithm see it; the second
             argument is the configuration of the run.
         seen_hint: What to do where policies see more than an environment shows as it is.
