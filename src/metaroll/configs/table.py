@@ -28,7 +28,6 @@ __all__ = [
     "ADAPTING",
     "CONFIGS",
     "FILLED",
-    "SEARCH",
     "adapts",
     "add_algorithm",
     "current_names",
@@ -38,6 +37,7 @@ __all__ = [
     "parts_of_algorithm",
     "run_options",
     "taken_names",
+    "with_search",
 ]
 
 Parts = tuple[type[Config], ...]
@@ -45,7 +45,7 @@ _ARGUMENTS = ("algo", "env", "run_dir", "tasks", "out", "config", "seeds", "jobs
 """Names of what ``metaroll.agent`` and ``metaroll train`` take beside options."""
 
 _OFF_POLICY: Parts = (ReluNetworks, Domains, GoalReplay)
-SEARCH: Parts = (configs.SearchConfig, configs.Trials, configs.Starts, TanhNetworks, Domains)
+_SEARCH: Parts = (configs.SearchConfig, configs.Trials, configs.Starts, TanhNetworks, Domains)
 """Of searches: how candidates are tried, and what acts."""
 _META: Parts = (configs.MAMLConfig, MetaNetworks, HeldOutTasks)
 
@@ -56,9 +56,9 @@ CONFIGS: Mapping[str, Parts] = {
     "promp": (configs.ProMPConfig, *_META),
     "dice": (DICEOuterChoice, configs.AdamConfig, *_META),
     "ppo": (configs.PPOConfig, PolicyNetworks, Domains),
-    "cmaes": (configs.CMAESLearnerConfig, *SEARCH),
-    "cem": (configs.CEMLearnerConfig, *SEARCH),
-    "ars": (configs.ARSConfig, *SEARCH),
+    "cmaes": (configs.CMAESLearnerConfig, *_SEARCH),
+    "cem": (configs.CEMLearnerConfig, *_SEARCH),
+    "ars": (configs.ARSConfig, *_SEARCH),
     "dqn": (configs.DQNConfig, *_OFF_POLICY),
     "ddpg": (configs.DDPGConfig, *_OFF_POLICY),
     "td3": (configs.TD3Config, *_OFF_POLICY),
@@ -89,8 +89,16 @@ _plugins: dict[str, _Plugin] = {}
 """Those that have been loaded, by name."""
 
 
-def add_algorithm(name: str, parts: Parts, adapting: bool, filled: Collection[str] = ()) -> None:
-    """Know an algorithm that is a plug-in, which fills these fields of its configs itself."""
+def with_search(search: type[Config]) -> Parts:
+    """Configs of the algorithm that searches by a class of searches."""
+    return (search, *_SEARCH)
+
+
+def add_algorithm(name: str, given: Any) -> None:
+    """Know a plug-in: its ``Algorithm``, or a class of searches."""
+    parts, adapting, filled = (
+        (with_search(given), False, ()) if isinstance(given, type) else (given.configs, given.adapts, given.filled)
+    )
     plugin = _Plugin(parts, adapting, frozenset(filled))
     if _plugins.get(name) != plugin:
         _plugins[name] = plugin
@@ -115,11 +123,7 @@ def parts_of_algorithm(name: str) -> Parts:
 def _plugin(name: str) -> _Plugin:
     """A plug-in that has been loaded, or is declared by metaroll itself, and then loaded now."""
     if name not in _plugins:
-        row = own_code.attribute_of(own_code.contributed()[name], "algorithm")
-        if isinstance(row, type):
-            add_algorithm(name, (row, *SEARCH), False)
-        else:
-            add_algorithm(name, row.configs, row.adapts, row.filled)
+        add_algorithm(name, own_code.attribute_of(own_code.contributed()[name], "algorithm"))
     return _plugins[name]
 
 

@@ -133,7 +133,7 @@ def _row_made_of(given: Any, name: str) -> Algorithm:
                 + said(f"metaroll.agent({row.name!r}, env)", command_text("train", row.name, "ENV"))
             )
         row = guarded(row, of)
-    table.add_algorithm(name, row.configs, row.adapts, row.filled)
+    table.add_algorithm(name, row)
     return remembered(name, row, given)
 
 

@@ -28,6 +28,8 @@ __all__ = [
     "default_size",
     "example_envs",
     "get_algorithm",
+    "has_preset",
+    "has_sizes",
     "preset",
     "preset_names",
     "preset_options",
@@ -102,6 +104,16 @@ def _tuned_as(env: str) -> str:
     return f"{kind[1]}-reach-v3" if kind else env
 
 
+def has_preset(name: str, env: str) -> bool:
+    """Whether values are known for the algorithm in ``env``."""
+    return _tuned_as(env) in preset_names(name)
+
+
+def has_sizes(name: str) -> bool:
+    """Whether runs of the algorithm have sizes; those of somebody else have none."""
+    return bool(_tuned_of(name)["sizes"])
+
+
 def default_size(name: str, env: str, own: bool = False) -> str | None:
     """The size of a run for which none is asked: that of a preset, which is ``None`` unless it was published.
 
@@ -110,7 +122,7 @@ def default_size(name: str, env: str, own: bool = False) -> str | None:
         env: The environment.
         own: The environment is one of the user's, rather than one that is known by name.
     """
-    if _tuned_as(env) in preset_names(name):
+    if has_preset(name, env):
         return "paper" if publication(name) else None
     usual = _tuned_of(name)["default_size"]
     return usual if usual is None or not own else "small"
@@ -143,7 +155,7 @@ def size_values(name: str, env: str, size: str | None) -> dict[str, Any]:
             f"{option_text('size', size)} is for the algorithms of metaroll, and {name} is none: leave it out"
         )
     values = sizes[size]
-    tuned = env in preset_names(name)
+    tuned = has_preset(name, env)
     return _with_tuples({**values["everywhere"], **values.get(env, {} if tuned else values.get("untuned", {}))})
 
 
