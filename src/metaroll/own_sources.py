@@ -53,6 +53,8 @@ def sources_of(given: Any) -> list[str]:
         return list(itertools.chain.from_iterable(map(_sources_of_class, kinds)))
     if not isinstance(given, FunctionType) or given.__name__ == "<lambda>" or is_ours(given):
         return []
+    if given.__code__.co_filename == "<string>":  # of exec or python -c, for which inspect takes lines of the script
+        return []
     try:
         return [textwrap.dedent(inspect.getsource(given)).strip()]
     except (OSError, TypeError):  # typed in, say
