@@ -19,13 +19,13 @@ _LIBRARIES = ("builtins", "torch", "metaroll")
 """Packages whose source is not the user's: it changes with their versions."""
 
 
-def is_ours(given: Any) -> bool:
+def is_ours(given: type | FunctionType) -> bool:
     """Whether a class or function is one of metaroll."""
     return _package_of(given) == "metaroll"
 
 
-def _package_of(given: Any) -> str:
-    return str(getattr(given, "__module__", "")).partition(".")[0]
+def _package_of(given: type | FunctionType) -> str:
+    return (given.__module__ or "").partition(".")[0]
 
 
 def pieces_of(function: Any) -> list[Any]:
