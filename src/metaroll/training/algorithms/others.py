@@ -60,8 +60,12 @@ GROUP = "metaroll.algorithms"
 SEARCHES = "metaroll.searches"
 """Entry point of searches, which become algorithms."""
 _MOST_BYTES = 2**24
-
-
+_given = GivenObjects(
+    "algorithm",
+    "algo",
+    "put it into a module, and train module:attribute",
+    lambda name, given: _row_made_of(given, name),
+)
 _rows: dict[str, tuple[Any, Algorithm]] = {}
 """Name -> what stands under it, and the row that was made of that."""
 
@@ -141,14 +145,6 @@ def remembered(name: str, row: Algorithm, given: Any = None) -> Algorithm:
     """``row``, which ``name_given`` calls ``name`` from then on; ``given`` is what it was made of, if not itself."""
     _rows[name] = row if given is None else given, row
     return row
-
-
-_given = GivenObjects(
-    "algorithm",
-    "algo",
-    "put it into a module, and train module:attribute",
-    lambda name, given: _row_made_of(given, name),
-)
 
 
 def _row_of(given: Any, name: str = "") -> Any:

@@ -121,7 +121,7 @@ def load(
         env: The environment, for an agent that was made with one that its configuration cannot name (``given:...``):
             itself, what makes one, or the name of one; its spaces must be those that the agent has learned in.
         algo: Name of the algorithm that it must be of; for an agent that was made with an ``Algorithm`` that its
-            configuration cannot name (``given:...``) itself.
+            configuration cannot name (``given:...``) itself, or ``"module:attribute"`` of one.
         policy: The network, for an agent that was made with one that its configuration cannot name (``given:...``):
             itself, or what makes it; its weights are those that were learned.
         from_epoch: The agent as it was after so many epochs, ``"best"`` (see ``KeepBest``) or ``"first"``; ``None``
@@ -463,7 +463,8 @@ class Agent(Actor):
                 f"{what} is for algorithms that adapt, and {self.config['algo']} does not: act with agent.act(obs), or "
                 "take one that adapts (metaroll list)"
             )
-        return TaskProtocol(algo, self.config, evaluator, self.env_spec, lambda: self.test_tasks)
+        row = get_algorithm(self.config["algo"])
+        return TaskProtocol(row, algo, self.config, evaluator, self.env_spec, lambda: self.test_tasks)
 
     def explore(
         self, env: Any, episodes: int | None = None, *, seed: int | None = None, max_steps: int | None = None
