@@ -42,7 +42,7 @@ __all__ = [
     "look_in",
     "module_files",
     "names_in_modules",
-    "usable",
+    "sort_declared",
 ]
 
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
@@ -82,9 +82,14 @@ class Declared(NamedTuple):
     version: str
 
     @property
-    def of(self) -> str:
+    def label(self) -> str:
         """Where it is from, for messages."""
         return f"{self.target} of {self.distribution} {self.version}"
+
+    @property
+    def location(self) -> str:
+        """The same behind its name, with its file, for errors."""
+        return f"({self.label}){in_file(self.target)}"
 
 
 @functools.cache
@@ -108,18 +113,18 @@ def contributed() -> dict[str, str]:
     return {point.name: point.value for point in ours.entry_points}
 
 
-def usable(groups: Sequence[str], ours: Iterable[str]) -> tuple[Mapping[str, Declared], list[str]]:
-    """Name -> what is declared under names that are free, and why all others are not used; nothing is imported.
+def sort_declared(groups: Sequence[str], ours: Iterable[str]) -> tuple[Mapping[str, Declared], list[str]]:
+    """Entries that can be used, by name, and a reason for each that cannot; nothing is imported.
 
     Args:
         groups: Entry points that share their names; of two with one name, the first has it.
         ours: Names that are taken.
     """
-    return _usable(tuple(one for group in groups for one in declared(group)), frozenset(ours))
+    return _sorted(tuple(one for group in groups for one in declared(group)), frozenset(ours))
 
 
 @functools.cache
-def _usable(found: Sequence[Declared], ours: frozenset[str]) -> tuple[Mapping[str, Declared], list[str]]:
+def _sorted(found: Sequence[Declared], ours: frozenset[str]) -> tuple[Mapping[str, Declared], list[str]]:
     free: dict[str, Declared] = {}
     refused: list[str] = []
     for one in found:
@@ -129,9 +134,9 @@ def _usable(found: Sequence[Declared], ours: frozenset[str]) -> tuple[Mapping[st
         elif not NAME.fullmatch(one.name):
             why = "a name is lowercase words with dashes between them"
         elif one.name in free:
-            why = f"{free[one.name].of} has that name, too"
+            why = f"{free[one.name].label} has that name, too"
         if why:
-            refused.append(f"{one.name!r} ({one.of}){in_file(one.target)} is not used: {why}")
+            refused.append(f"{one.name!r} {one.location} is not used: {why}")
         else:
             free[one.name] = one
     return free, refused

@@ -25,7 +25,7 @@ from metaroll.envs.lookup import registry
 from metaroll.errors import UnknownNameError, UntrustedRunError
 from metaroll.own_code import PluginError
 from metaroll.testing import check_search
-from metaroll.training.algorithms import others
+from metaroll.training.algorithms import plugin_lookup
 from metaroll.training.algorithms.registry import algorithm_names, get_algorithm
 from metaroll.training.store.files import to_plain
 
@@ -52,12 +52,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
     monkeypatch.delitem(sys.modules, "half_file", raising=False)
-    others._given.clear()
+    plugin_lookup._given.clear()
     yield tmp_path
     for name in ("half_file", *FILES):
         sys.modules.pop(name, None)
     own_code.declared.cache_clear()
-    own_code._usable.cache_clear()
+    own_code._sorted.cache_clear()
 
 
 def declare(
@@ -69,7 +69,7 @@ def declare(
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.2\n", "utf-8")
     (info / "entry_points.txt").write_text(f"[{group}]\n{name} = {target}\n", "utf-8")
     own_code.declared.cache_clear()
-    own_code._usable.cache_clear()
+    own_code._sorted.cache_clear()
 
 
 def test_the_page_has_all_names() -> None:
@@ -147,7 +147,7 @@ def test_a_row_is_given_as_an_object(folder: Path) -> None:
     row = dataclasses.replace(half_file.HALF, name="own")
     agent = metaroll.agent(row, "Pendulum-v1", **SMALL).learn(epochs=1, progress=False)
     assert agent.config["algo"] == "given:own"
-    others._given.clear()
+    plugin_lookup._given.clear()
     with pytest.raises(UnknownNameError, match=r"given:own.*metaroll\.load\(run, algo=\.\.\.\)"):
         metaroll.load(agent.run_dir)
     assert np.array_equal(weights(metaroll.load(agent.run_dir, algo=row)), weights(agent))
@@ -195,7 +195,7 @@ def test_two_rows_of_one_name_are_two_algorithms(folder: Path) -> None:
         assert type(each.learn(epochs=1, progress=False).algo) is kind
 
     # Both began under the same name, in processes of their own: each goes on with its own row.
-    others._given.clear()
+    plugin_lookup._given.clear()
     other = metaroll.agent(rows[1], "Pendulum-v1", **SMALL).learn(epochs=1, progress=False)
     loaded = [metaroll.load(agents[0].run_dir, algo=rows[0]), metaroll.load(other.run_dir, algo=rows[1])]
     assert {each.config["algo"] for each in loaded} == {"given:two-words"}
@@ -476,7 +476,9 @@ def fails(): raise SystemExit
 @pytest.mark.parametrize("name", ["epopt", "pgpe", "tqc"])
 def test_what_metaroll_declares_itself_is_a_plugin_without_an_entry_in_runs(folder: Path, name: str) -> None:
     declare(folder, name, "half_file:HALF")
-    assert name not in others.installed() and "metaroll has that name itself" in " ".join(others.refused())
+    assert name not in plugin_lookup.installed() and "metaroll has that name itself" in " ".join(
+        plugin_lookup.refused()
+    )
     given = own_code.attribute_of(own_code.contributed()[name], "algorithm")
     agent = metaroll.agent(given, "pend")
     assert agent.config["algo"] == name and "plugin" not in agent.config, "as in runs of older versions"
@@ -485,18 +487,18 @@ def test_what_metaroll_declares_itself_is_a_plugin_without_an_entry_in_runs(fold
 
 def test_entry_points_of_metaroll_itself_are_no_plugins_of_others(folder: Path) -> None:
     declare(folder, "tqc", "metaroll.contrib.tqc:ROW", "metaroll")
-    assert "tqc" not in others.installed() and others.refused() == []
+    assert "tqc" not in plugin_lookup.installed() and plugin_lookup.refused() == []
 
 
 def test_names_of_ours_and_names_twice_are_not_taken(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     declare(folder, "sac", "half_file:HALF")
     declare(folder, "half", "half_file:HALF", "a-first")
     declare(folder, "half", "half_file:HALF", "b-second")
-    assert [one.distribution for one in others.installed().values()] == ["a-first"]
+    assert [one.distribution for one in plugin_lookup.installed().values()] == ["a-first"]
     assert main(["list", "algos"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     sac = f"'sac' (half_file:HALF of half-plugin 1.2) in {folder / 'half_file.py'} is not used: metaroll has that name"
-    assert f"{sac} itself" in others.refused()
+    assert f"{sac} itself" in plugin_lookup.refused()
     assert "'half' (half_file:HALF of b-second 1.2) in" in shown
     assert type(metaroll.agent("sac", "Pendulum-v1").algo) is metaroll.SAC
 
@@ -504,8 +506,8 @@ def test_names_of_ours_and_names_twice_are_not_taken(folder: Path, capsys: pytes
 def test_a_search_that_has_the_name_of_an_algorithm_is_told(folder: Path) -> None:
     declare(folder, "half", "half_file:HALF", "a-first")
     declare(folder, "half", "random_steps:RandomSteps", "b-second", group="metaroll.searches")
-    assert others.installed()["half"].distribution == "a-first"
-    (why,) = others.refused()
+    assert plugin_lookup.installed()["half"].distribution == "a-first"
+    (why,) = plugin_lookup.refused()
     assert "random_steps.py is not used: half_file:HALF of a-first 1.2 has that name, too" in why
 
 

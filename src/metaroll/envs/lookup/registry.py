@@ -46,12 +46,11 @@ from metaroll.own_code import (
     PluginError,
     attribute_of,
     declared,
-    in_file,
     is_given,
     is_importable,
     is_named,
     names_in_modules,
-    usable,
+    sort_declared,
 )
 from metaroll.tasks.updates import layer_with
 
@@ -109,7 +108,7 @@ def refused() -> list[str]:
 def _declared() -> tuple[Mapping[str, Declared], list[str]]:
     if not declared(ENVIRONMENTS):
         return {}, []
-    return usable([ENVIRONMENTS], _names_of_ours())
+    return sort_declared([ENVIRONMENTS], _names_of_ours())
 
 
 @functools.cache
@@ -140,14 +139,14 @@ def load_entry_point(name: str) -> Any:
 
 
 def _of_plugin(one: Declared) -> Any:
-    of = f"environment {one.name!r} ({one.of}){in_file(one.target)}"
+    label = f"environment {one.name!r} {one.location}"
     try:
         value = attribute_of(one.target, "environment", graphics_trouble)
     except MetarollError as error:
-        raise PluginError(f"{of} cannot be loaded: {error}") from error
+        raise PluginError(f"{label} cannot be loaded: {error}") from error
     if not (callable(value) or isinstance(value, TaskFamily | Mapping | list | tuple)):
         raise PluginError(
-            f"{of} must be a TaskFamily, a class or function that makes one or an environment, or "
+            f"{label} must be a TaskFamily, a class or function that makes one or an environment, or "
             f"a list of constructors, got {described(value)}"
         )
     return value
@@ -166,7 +165,7 @@ def name_given(env: Any, name: str | None = None) -> str:
         UnknownNameError: There is no environment of that name.
     """
     if name is None:
-        found = _name_there_is(env)
+        found = _existing_name(env)
         if found is not None:
             return found
     elif isinstance(env, str):
@@ -184,7 +183,7 @@ def name_given(env: Any, name: str | None = None) -> str:
     return name
 
 
-def _name_there_is(env: Any) -> str | None:
+def _existing_name(env: Any) -> str | None:
     """The name that other processes know ``env`` by, too; ``None`` where there is none."""
     if isinstance(env, str):
         return env
@@ -281,9 +280,9 @@ def _own_family(name: str) -> tuple[Any, TaskFamily | None]:
             raise
         except (Exception, SystemExit) as error:
             one = installed().get(name)
-            of = name if one is None else f"{name} ({one.of}){in_file(one.target)}"
+            label = name if one is None else f"{name} {one.location}"
             raise OwnCodeError(
-                f"{of} cannot be used, since its environment cannot be made: "
+                f"{label} cannot be used, since its environment cannot be made: "
                 f"{graphics_trouble(error) or f'{type(error).__name__}: {error}'}"
             ) from error
     return known

@@ -35,7 +35,7 @@ class Work:
         epoch_steps: Environment steps of each epoch.
         epoch_updates: Gradient steps of each epoch.
         initial: What the first of them are.
-        at_most: Episodes are counted, and their steps as if each took all that it may.
+        at_most: An epoch is a number of episodes, so ``epoch_steps`` is an upper bound.
 
     Raises:
         TypeError: A number is no integer, or ``initial`` no text.

@@ -31,7 +31,7 @@ __all__ = ["ROWS", "search_row"]
 _USUAL_CANDIDATES = 12
 """Candidates of an epoch, where their number follows from the policy's: 4 + 3 ln P of a few parameters."""
 _USUAL_PARAMETERS = 15
-"""Parameters of a policy, where candidates of a plug-in are counted before there is one: as many as give these."""
+"""Assumed before there is a policy; 15 parameters give 12 candidates."""
 _HILL_CLIMBING = "hill-climbing"
 Kind = type[SearchLearner[Any]]
 

@@ -72,22 +72,22 @@ FUNCTIONS = tuple(
 """Names of members of a row that are functions."""
 
 
-def checked_row(row: Any, of: str) -> Algorithm:
+def checked_row(row: Any, label: str) -> Algorithm:
     """``row``, if it can be used.
 
     Args:
         row: What was given in its place.
-        of: What it is called in errors, with its file.
+        label: What it is called in errors, with its file.
 
     Raises:
         PluginError: It cannot be used.
     """
     if not isinstance(row, Algorithm):
         got = described(row) if isinstance(row, type) else type(row).__name__
-        raise PluginError(f"{of} must be a metaroll.plugins.Algorithm, got {got}: {hint_for(row)}")
+        raise PluginError(f"{label} must be a metaroll.plugins.Algorithm, got {got}: {hint_for(row)}")
     if row.api != API:
         raise PluginError(
-            f"{of} must be written for version {API} of the interface, got api={row.api!r}: "
+            f"{label} must be written for version {API} of the interface, got api={row.api!r}: "
             + ("say it, api=1" if row.api is None else "install a version of it that fits this metaroll")
         )
     try:
@@ -95,7 +95,7 @@ def checked_row(row: Any, of: str) -> Algorithm:
         _check_classes(row)
         _check_options(row)
     except (TypeError, ValueError) as error:
-        raise PluginError(f"{of}: {error}") from error
+        raise PluginError(f"{label}: {error}") from error
     return row
 
 
@@ -168,17 +168,17 @@ def _check_options(row: Algorithm) -> None:
         merge_layers(options, [(where, values)])
 
 
-def guarded(row: Algorithm, of: str) -> Algorithm:
+def guarded(row: Algorithm, label: str) -> Algorithm:
     """The row whose functions say in errors whose they are, and what they must return.
 
     Args:
         row: The row.
-        of: What it is called in errors, with its file.
+        label: What it is called in errors, with its file.
     """
-    return dataclasses.replace(row, **{name: _guarded(getattr(row, name), name, of) for name in FUNCTIONS})
+    return dataclasses.replace(row, **{name: _guarded(getattr(row, name), name, label) for name in FUNCTIONS})
 
 
-def _guarded(function: Callable[..., Any], name: str, of: str) -> Callable[..., Any]:
+def _guarded(function: Callable[..., Any], name: str, label: str) -> Callable[..., Any]:
     def call(*arguments: Any, **keywords: Any) -> Any:
         try:
             made = function(*arguments, **keywords)
@@ -187,10 +187,10 @@ def _guarded(function: Callable[..., Any], name: str, of: str) -> Callable[..., 
                 raise
             frames = frames_of_user(error)
             where = f" ({frames[-1]})" if frames else ""
-            raise PluginError(f"{of}: its {name} fails with {type(error).__name__}: {error}{where}") from error
+            raise PluginError(f"{label}: its {name} fails with {type(error).__name__}: {error}{where}") from error
         expected, fits = _RETURNED[name]
         if not fits(made):
-            raise PluginError(f"{of}: its {name} must return {expected}, got {described(made)}")
+            raise PluginError(f"{label}: its {name} must return {expected}, got {described(made)}")
         return made
 
     return functools.update_wrapper(call, function) if inspect.isfunction(function) else call

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from metaroll.configs.table import CONFIGS
 from metaroll.data.doors.yaml_files import parse_yaml
 from metaroll.errors import UnknownNameError, option_text, unknown_name
-from metaroll.training.algorithms import others
+from metaroll.training.algorithms import plugin_lookup
 
 if TYPE_CHECKING:
     from metaroll.training.algorithms.algorithm import Algorithm
@@ -56,7 +56,7 @@ FIRST_RUN, NEXT_RUN = "pearl point-robot", "pearl cheetah-vel"
 
 def algorithm_names() -> list[str]:
     """Names of all algorithms, those of installed plug-ins last."""
-    return [*ALGORITHM_NAMES, *others.installed()]
+    return [*ALGORITHM_NAMES, *plugin_lookup.installed()]
 
 
 def get_algorithm(name: str) -> Algorithm:
@@ -66,7 +66,7 @@ def get_algorithm(name: str) -> Algorithm:
         UnknownNameError: There is none of this name; the message lists the nearest ones.
     """
     if require_known(name) not in CONFIGS:
-        return others.load_row(name)
+        return plugin_lookup.load_row(name)
     # Here, and each by itself: a learner is loaded when it is used, and names and presets can be listed at once.
     match name:
         case "pearl":
@@ -81,7 +81,7 @@ def get_algorithm(name: str) -> Algorithm:
             from metaroll.training.algorithms import off_policy as rows
         case _:
             from metaroll.training.algorithms import evolution as rows
-    return others.remembered(name, rows.ROWS[name])
+    return plugin_lookup.remembered(name, rows.ROWS[name])
 
 
 def _tuned_of(name: str) -> Mapping[str, Any]:
@@ -202,7 +202,7 @@ def require_known(name: str) -> str:
     Raises:
         UnknownNameError: There is none; the message lists the nearest ones.
     """
-    if name in _TUNED or others.is_other(name):
+    if name in _TUNED or plugin_lookup.is_other(name):
         return name
     plain = name.lower().replace("_", "-")
     for known, tuned in _TUNED.items():

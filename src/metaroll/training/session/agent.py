@@ -33,7 +33,7 @@ from metaroll.own_code import held, is_given, is_named
 from metaroll.policies.actor import Actor
 from metaroll.policies.adapters import as_policy
 from metaroll.seeding import derive_seed
-from metaroll.training.algorithms import others, own_networks
+from metaroll.training.algorithms import own_networks, plugin_lookup
 from metaroll.training.algorithms.algorithm import Algorithm
 from metaroll.training.algorithms.other_names import swapped_names, unknown_argument, unknown_attribute
 from metaroll.training.algorithms.plugin_rows import hint_for
@@ -85,7 +85,7 @@ def agent(
         TypeError: ``algo`` or ``run_dir`` is no text, or an option is of another type.
         ValueError: An option has a value that makes no sense, or the algorithm cannot learn in the environment.
     """
-    algo = others.name_given(algo) if others.is_row(algo) else algo
+    algo = plugin_lookup.name_given(algo) if plugin_lookup.is_row(algo) else algo
     if not isinstance(algo, str):
         raise TypeError(
             f"algo must be the name of an algorithm, or an Algorithm, got {described(algo)}: "
@@ -150,8 +150,8 @@ def load(
                 f"{folder} was written by metaroll {written}, and this is {here}: install the newer one"
             )
     saved = config["algo"]
-    if others.is_row(algo) or (is_given(saved) and is_named(str(algo))):
-        algo = others.name_given(algo, saved if is_given(saved) else None)
+    if plugin_lookup.is_row(algo) or (is_given(saved) and is_named(str(algo))):
+        algo = plugin_lookup.name_given(algo, saved if is_given(saved) else None)
     if algo is not None and saved != require_known(str(algo)):
         raise ValueError(f"{folder} holds an agent of {saved!r}, expected {algo!r}: load it without algo")
     if env is not None:

@@ -37,7 +37,7 @@ from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.training.algorithms import own_networks
 from metaroll.training.algorithms.algorithm import Algorithm
 from metaroll.training.algorithms.building import BuildOptions, is_out_of_memory
-from metaroll.training.algorithms.others import is_other, origin
+from metaroll.training.algorithms.plugin_lookup import is_other, origin
 from metaroll.training.algorithms.registry import (
     ALGORITHM_NAMES,
     SIZES,

@@ -32,7 +32,7 @@ from metaroll.rollouts.failures import without_advice
 from metaroll.rollouts.workers.ray_session import head_address
 from metaroll.tasks.leak_guard import SplitReport, check_split
 from metaroll.tasks.task_key import task_text
-from metaroll.training.algorithms import others
+from metaroll.training.algorithms import plugin_lookup
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.registry import NEXT_RUN, get_algorithm, preset_names
 from metaroll.training.display.consoles import escape, show_problem
@@ -343,11 +343,11 @@ def _checked(
         network = config["algorithm"].get("policy")
         simulator = simulator_and_posterior(config["env"])[0]
         for name, entry, here in (
-            (config["algo"], run_folder.PLUGIN, others.origin),
-            (simulator, run_folder.ENV_PLUGIN, lambda name: others.origin(name, registry.installed())),
+            (config["algo"], run_folder.PLUGIN, plugin_lookup.origin),
+            (simulator, run_folder.ENV_PLUGIN, lambda name: plugin_lookup.origin(name, registry.installed())),
             (network, run_folder.NETWORK, experiments.network_origin),
         ):
-            if name is not None and (news := others.differs(name, written.get(entry), here(name))) != "":
+            if name is not None and (news := plugin_lookup.change_text(name, written.get(entry), here(name))) != "":
                 warnings.warn(f"{folder}: {news}", stacklevel=frames_of_ours())
         # Runs of older versions name no size: they were of none that has a name now. Nor how tasks were held out.
         older = {"size": None, "held_out": "after_training"}

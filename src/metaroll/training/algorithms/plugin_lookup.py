@@ -34,7 +34,7 @@ from metaroll.own_code import (
     is_named,
     module_files,
     names_in_modules,
-    usable,
+    sort_declared,
 )
 from metaroll.own_sources import hash_of, is_ours, pieces_of, sources_of
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 __all__ = [
     "GROUP",
     "SEARCHES",
-    "differs",
+    "change_text",
     "installed",
     "is_other",
     "is_row",
@@ -72,12 +72,12 @@ _rows: dict[str, tuple[Any, Algorithm]] = {}
 
 def installed() -> Mapping[str, Declared]:
     """Name -> algorithm or search, of those that distributions declare under free names; nothing is imported."""
-    return usable((GROUP, SEARCHES), _ours())[0]
+    return sort_declared((GROUP, SEARCHES), _ours())[0]
 
 
 def refused() -> list[str]:
     """Why algorithms and searches that are declared cannot be used, as far as their names tell."""
-    return usable((GROUP, SEARCHES), _ours())[1]
+    return sort_declared((GROUP, SEARCHES), _ours())[1]
 
 
 def _ours() -> set[str]:
@@ -109,8 +109,7 @@ def _named_object(name: str) -> Any:
     except MetarollError as error:
         if one is None:  # what it says is about what was typed
             raise
-        label = f"algorithm {name!r} ({one.of}){in_file(one.target)}"
-        raise PluginError(f"{label} cannot be loaded: {error}") from error
+        raise PluginError(f"algorithm {name!r} {one.location} cannot be loaded: {error}") from error
 
 
 def _target(name: str) -> str:
@@ -126,17 +125,17 @@ def _row_made_of(given: Any, name: str) -> Algorithm:
 
     one = installed().get(name)
     where = f"{_home(given)}:" if is_given(name) else _target(name)
-    of = f"algorithm {name!r}{'' if one is None else f' ({one.of})'}{in_file(where)}"
-    row = checked_row(_row_of(given, "" if ":" in name else name), of)
+    label = f"algorithm {name!r}{in_file(where) if one is None else f' {one.location}'}"
+    row = checked_row(_row_of(given, "" if ":" in name else name), label)
     if ":" not in name and row.name != name:
-        raise PluginError(f"{of}: its row must be called {name!r}, as it is declared, got name={row.name!r}")
+        raise PluginError(f"{label}: its row must be called {name!r}, as it is declared, got name={row.name!r}")
     if where not in contributed().values():
         if row.name in _ours():
             raise PluginError(
-                f"{of}: name must not be that of an algorithm of metaroll, got {row.name!r}: choose another, or take "
-                + said(f"metaroll.agent({row.name!r}, env)", command_text("train", row.name, "ENV"))
+                f"{label}: name must not be that of an algorithm of metaroll, got {row.name!r}: choose another, or "
+                f"take {said(f'metaroll.agent({row.name!r}, env)', command_text('train', row.name, 'ENV'))}"
             )
-        row = guarded(row, of)
+        row = guarded(row, label)
     table.add_algorithm(name, row)
     return remembered(name, row, given)
 
@@ -175,17 +174,17 @@ def name_given(given: Any, name: str | None = None) -> str:
         PluginError: It cannot be used.
     """
     if name is None:
-        if (found := _name_there_is(given)) is not None:
+        if (found := _existing_name(given)) is not None:
             return found
         name = _given.free_name(_row_of(given).name, given)
     _given[name] = _named_object(given) if isinstance(given, str) else given
     return name
 
 
-def _name_there_is(given: Any) -> str | None:
+def _existing_name(given: Any) -> str | None:
     """The name that other processes know ``given`` by, too, or the one of a row made here; else ``None``."""
     for name, target in {**contributed(), **{one.name: one.target for one in installed().values()}}.items():
-        if _is_there(target, given):
+        if _target_is(target, given):
             return name
     made = [name for name, (_, row) in _rows.items() if row is given]
     return next(iter(made or names_in_modules(given, _home(given))), None)
@@ -207,7 +206,7 @@ def _pieces(given: Any) -> list[Any]:
     return [piece for piece in pieces if isinstance(piece, type | FunctionType)]
 
 
-def _is_there(target: str, given: Any) -> bool:
+def _target_is(target: str, given: Any) -> bool:
     module, _, attribute = target.partition(":")
     return module in sys.modules and vars(sys.modules[module]).get(attribute) is given
 
@@ -232,8 +231,8 @@ def origin(name: str, among: Mapping[str, Declared] | None = None) -> dict[str, 
     return found
 
 
-def differs(name: str, kept: Any, here: Mapping[str, str]) -> str:
-    """What is another thing now than ``origin`` was when a run began; empty where nothing is, or it was not kept.
+def change_text(name: str, kept: Any, here: Mapping[str, str]) -> str:
+    """A sentence on what has changed since the run began; empty if nothing has, or the run recorded nothing.
 
     Args:
         name: Name of the algorithm, or ``module:attribute``.
