@@ -64,7 +64,7 @@ def sources_of(given: Any) -> list[str]:
 def _sources_of_class(kind: type) -> list[str]:
     """What stands in the class itself: methods, and the fields of a dataclass."""
     members = vars(kind)
-    fields = members.get("__annotations__", {}) if dataclasses.is_dataclass(kind) else {}
+    fields = inspect.get_annotations(kind) if dataclasses.is_dataclass(kind) else {}
     texts = [f"{name}: {hint} = {members.get(name)!r}" for name, hint in fields.items()]
     methods = [each.__func__ if isinstance(each, classmethod | staticmethod) else each for each in members.values()]
     return texts + [text for method in methods if isinstance(method, FunctionType) for text in sources_of(method)]

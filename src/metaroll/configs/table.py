@@ -154,17 +154,18 @@ def options_with(parts: Parts, adapting: bool, filled: Collection[str] = ()) -> 
     return tuple(options.values())
 
 
-def taken_names(parts: Parts, adapting: bool) -> dict[str, type[Config]]:
+def taken_names(parts: Parts, adapting: bool) -> dict[str, type[Any]]:
     """Fields of configs of somebody else with names that every run has already: name -> the class that adds it.
 
     A field of ours may have one (``deterministic``), and then goes before that of evaluations.
     """
     beside = (configs.RunConfig, _evaluation_of(adapting))
     taken = {*_ARGUMENTS, *(option.name for kind in beside for option in options_of(kind))}
-    found: dict[str, type[Config]] = {}
+    found: dict[str, type[Any]] = {}
     for kind in parts:
         for name in (option.name for option in options_of(kind) if option.name in taken):
-            adds = next(each for each in kind.__mro__ if name in vars(each).get("__annotations__", {}))
+            bases = [base for base in kind.__mro__ if dataclasses.is_dataclass(base)]
+            adds = [base for base in bases if name in {field.name for field in dataclasses.fields(base)}][-1]
             if not own_sources.is_ours(adds):
                 found[name] = adds
     return found
