@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import gymnasium
@@ -23,6 +24,8 @@ from metaroll import (
 from metaroll.errors import ShapeError
 from metaroll.policies.normalized import NormalizedPolicy
 from metaroll.policies.own_body import OwnBody, as_body, check_stacks
+from metaroll.rollouts.garage.local_sampler import param_values_of
+from metaroll.rollouts.garage.workers import DefaultWorker
 from metaroll.seeding import isolated_rng, torch_generator
 from metaroll.testing import check_policy
 
@@ -96,6 +99,57 @@ def test_buffers_are_acting_parameters_and_integers_stay_integers() -> None:
     assert int(module.layers[1].num_batches_tracked) == 1
 
 
+def test_moments_reach_workers_of_garage_with_the_parameters() -> None:
+    one, other = (make(TanhGaussianMLPPolicy, BOX) for make in (learned, policy_of))
+    worker = DefaultWorker(seed=0, max_path_length=5, worker_number=0)
+    worker.update_agent(NormalizedPolicy(other))
+    worker.update_agent(param_values_of(NormalizedPolicy(one)))
+    np.testing.assert_array_equal(other.acting_parameters(), one.acting_parameters())
+
+
+@pytest.mark.parametrize("writeable", [True, False])
+def test_a_vector_that_changes_in_place_acts_as_it_then_is(writeable: bool) -> None:
+    policy, other = learned(TanhGaussianMLPPolicy, BOX), policy_of(TanhGaussianMLPPolicy, BOX)
+    obs, noise = np.ones((8, 3), np.float32), np.zeros((8, 2), np.float32)
+    with torch.no_grad():
+        other.encoder.module.order.copy_(torch.arange(8))
+    live, vector = policy.act(obs, {}, noise)[0], policy.acting_parameters()
+    given = vector.view()
+    given.flags.writeable = writeable
+    for source in (policy, other, policy):
+        vector[...] = source.acting_parameters()
+        np.testing.assert_array_equal(policy.act(obs, {}, noise, parameters=given)[0], source.act(obs, {}, noise)[0])
+        np.testing.assert_array_equal(policy.act(obs, {}, noise)[0], live)
+
+
+def test_a_part_that_stands_in_several_places_keeps_its_weights_when_others_act() -> None:
+    layer = nn.Linear(3, 3)
+    policy = policy_of(TanhGaussianMLPPolicy, BOX, nn.Sequential(layer, nn.Tanh(), layer))
+    obs, noise = np.ones((8, 3), np.float32), np.zeros((8, 2), np.float32)
+    live, vector = policy.act(obs, {}, noise)[0], policy.acting_parameters()
+    vector += 0.1
+    assert not np.array_equal(policy.act(obs, {}, noise, parameters=vector)[0], live)
+    np.testing.assert_array_equal(policy.act(obs, {}, noise)[0], live)
+
+
+def test_threads_that_act_with_several_vectors_and_live_do_not_see_each_other() -> None:
+    policy = learned(TanhGaussianMLPPolicy, BOX)
+    obs, noise = np.ones((8, 3), np.float32), np.zeros((8, 2), np.float32)
+    first, second = policy.acting_parameters(), policy.acting_parameters()
+    second[:-26] += 0.1  # all but the buffers, which hold indices
+    sets = [None, first, second, None]
+    expected = [policy.act(obs, {}, noise, parameters=each)[0] for each in sets]
+    assert not np.array_equal(expected[1], expected[2])
+
+    def acts(which: int) -> bool:
+        return all(
+            np.array_equal(policy.act(obs, {}, noise, parameters=sets[which])[0], expected[which]) for _ in range(50)
+        )
+
+    with ThreadPoolExecutor(len(sets)) as threads:
+        assert all(threads.map(acts, range(len(sets))))
+
+
 def test_only_passes_with_gradient_are_in_training_mode() -> None:
     body = learned(DeterministicMLPPolicy, BOX).encoder
     moments = body.module.layers[1].running_mean.clone()
@@ -110,7 +164,7 @@ def test_only_passes_with_gradient_are_in_training_mode() -> None:
 
 def test_a_gradient_of_one_row_of_batch_normalization_names_the_option() -> None:
     body = policy_of(DeterministicMLPPolicy, BOX).encoder
-    with pytest.raises(ValueError, match=r"policy \(Normed\) takes no single row .*batch_size must be 2 or more"):
+    with pytest.raises(ValueError, match=r"policy \(Normed\) cannot .* a single row .*batch_size must be 2 or more"):
         body(torch.zeros(1, 3))
     with torch.no_grad():
         assert body(torch.zeros(1, 3)).shape == (1, 8)
@@ -122,9 +176,11 @@ def test_dropout_is_drawn_from_the_seed_of_the_run() -> None:
     first, second = one(rows), one(rows)
     assert torch.equal(torch.get_rng_state(), before) and not torch.equal(first, second)
     two(rows)
-    resumed = policy_of(DeterministicMLPPolicy, BOX).encoder
+    resumed = as_body(Normed, BOX, torch_generator(9))
     resumed.load_state_dict(two.state_dict())
     assert torch.equal(resumed(rows), second)
+    two.load_state_dict({name: value for name, value in one.state_dict().items() if name != "seed"})  # of before
+    assert torch.equal(two(rows), one(rows))
 
 
 def weight_of(body: Any) -> Tensor:

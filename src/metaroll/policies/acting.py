@@ -19,7 +19,7 @@ from metaroll.functional.linear import BLOCK, RowProducts, block_rows
 from metaroll.policies.bodies import Body
 from metaroll.policies.heads import Head
 from metaroll.policies.own_body import outputs_of
-from metaroll.policies.parameters import FlatParameters, ParameterLayout, beside
+from metaroll.policies.parameters import BoundModule, FlatParameters, ParameterLayout, beside, one_call, part_of
 from metaroll.seeding import as_generator
 from metaroll.types import Context, EnvSpec, Policy, PolicyInfo, PolicyState
 
@@ -32,8 +32,8 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
     """Base of own policies: a torch module for training that acts through NumPy.
 
     It is a body times a head: the body makes outputs of features, the head chooses actions of outputs. One that acts
-    around another policy has neither; it hands on to that what it does not do itself (``own_parameters``). What acts
-    otherwise says how weights are laid out (``_arrange``) and how rows become actions (``act``).
+    around another policy has neither; it hands on to that what it does not do itself (``own_parameters``). Other
+    policies override ``_arrange`` (layout of weights) and ``act``.
 
     Args:
         env_spec: Spaces of the environment.
@@ -90,6 +90,7 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         self._layout: ParameterLayout | None = None
         self._sources: list[tuple[dict[str, Any], str]] = []
         self._flat_cache: tuple[np.ndarray | None, Any] = (None, None)
+        self._bound_cache: tuple[np.ndarray | None, Any] = (None, None)
         self._live_cache: tuple[Any, Any] = (None, None)
         self._split_cache: tuple[Any, Any] = (None, None)
         self._own_cache: tuple[Any, Any] = (None, None)
@@ -127,9 +128,7 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         parameters: np.ndarray | None = None,
     ) -> tuple[np.ndarray, PolicyState, Mapping[str, np.ndarray]]:
         """See ``types.Policy.act``; infos are those of the head."""
-        body, head = self._body, self._head
-        if body is None or head is None:
-            raise TypeError(f"{type(self).__name__} has no act: neither a body and a head, nor one of its own")
+        body, head = self._parts
         laid_out, own = self._weights(parameters)
         outputs, state = body.rows(laid_out, self._rows(obs, parameters), state, len(obs))
         if own is not None:
@@ -142,9 +141,11 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
     def _prepared(self, head: Head, own: np.ndarray, num_rows: int) -> Any:
         """What the head makes of its own parameter, kept as long as it is the same: this is asked at every step."""
         key = (own.tobytes(), num_rows)
-        if self._own_cache[0] != key:
-            object.__setattr__(self, "_own_cache", (key, head.prepared(per_row(own, num_rows), np)))
-        return self._own_cache[1]
+        kept, prepared = self._own_cache  # read at once: other threads may act, too
+        if kept != key:
+            prepared = head.prepared(per_row(own, num_rows), np)
+            object.__setattr__(self, "_own_cache", (key, prepared))
+        return prepared
 
     def act_on_torch(
         self, obs: Any, state: Mapping[str, Any], noise: Any, deterministic: Any = False
@@ -157,6 +158,17 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         own = None if head.own is None else head.prepared(getattr(self, head.own), torch_namespace)
         action, infos = head.choose(head.parts_of(outputs), noise, deterministic, own, torch_namespace)
         return action, following, dict(infos)
+
+    @property
+    def _parts(self) -> tuple[Body, Head]:
+        """Body and head.
+
+        Raises:
+            TypeError: The policy has neither.
+        """
+        if self._body is None or self._head is None:
+            raise TypeError(f"{type(self).__name__} has neither a body and a head, nor a method of its own for this")
+        return self._body, self._head
 
     # -- densities -----------------------------------------------------------------------------------------------------
 
@@ -178,9 +190,9 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         Raises:
             TypeError: The policy has none (``has_densities``).
         """
-        body, head = self._body, self._head
-        if body is None or head is None or not head.has_entropy:
+        if not self.has_densities:
             raise TypeError(f"{type(self).__name__} has no evaluate_actions")
+        body, head = self._parts
         acts = head.distribution(*self._for_head(body.outputs(self, self.features(obs))))
         return acts.log_prob(action), acts.entropy()
 
@@ -195,9 +207,9 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         Raises:
             TypeError: The policy has none (``has_distributions``).
         """
-        body, head = self._body, self._head
-        if body is None or head is None or not head.has_distribution:
+        if not self.has_distributions:
             raise TypeError(f"{type(self).__name__} has no log_prob")
+        body, head = self._parts
         outputs, _ = body.steps(self, self.features(obs), hidden)
         return head.distribution(*self._for_head(outputs)).log_prob(action)
 
@@ -216,17 +228,16 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         Raises:
             TypeError: The policy has no such densities (``has_distributions``).
         """
-        body, head = self._body, self._head
-        if body is None or head is None or not head.has_distribution:
+        if not self.has_distributions:
             raise TypeError(f"{type(self).__name__} has no densities as a function of its parameters")
+        body, head = self._parts
         outputs = body.pure_outputs(self, parameters, self.features(obs, parameters))
         own = None if head.own is None else beside(parameters[head.own], outputs)
         return head.distribution(head.parts_of(outputs), own)
 
     def _for_head(self, outputs: torch.Tensor) -> tuple[Any, torch.Tensor | None]:
         """Outputs ``(..., width)`` of the body in parts, and the own parameter of the head beside them."""
-        head = self._head
-        assert head is not None
+        _, head = self._parts
         return head.parts_of(outputs), None if head.own is None else getattr(self, head.own).expand_as(outputs)
 
     def acting_parameter_names(self) -> tuple[str, ...]:
@@ -234,6 +245,9 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         if self.own_parameters is None:
             return self.parameter_layout().names
         return (*self.own_parameters, *(f"policy.{name}" for name in self.policy.acting_parameter_names()))
+
+    def _flat_names(self) -> list[str]:
+        return list(dict.fromkeys([*super()._flat_names(), *self.acting_parameter_names()]))
 
     def acting_parameters(self) -> np.ndarray:
         """Flat float32 copy ``(P,)`` of the parameters that ``act`` uses."""
@@ -262,19 +276,35 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         """
         if self.encoder is None:
             return obs
-        return self.encoder(obs) if parameters is None else outputs_of(self.encoder, parameters, obs)
+        if parameters is not None:
+            return outputs_of(self.encoder, parameters, obs)
+        with one_call:
+            return self.encoder(obs)
 
     def _feature_rows(self, obs: np.ndarray, parameters: np.ndarray | None) -> np.ndarray:
         """``features`` of NumPy's rows, float32 ``(N, feature_dim)``."""
         if parameters is not None and parameters.ndim != 1:
             return self._feature_rows_of_sets(obs, parameters)
-        own = next(self.encoder.parameters(), None)
         rows = torch.from_numpy(np.ascontiguousarray(obs) if obs.flags.writeable else np.array(obs))
-        with torch.no_grad(), RowProducts():
-            if parameters is None:
-                return self.features(rows if own is None else rows.to(own.device)).cpu().numpy()
-            flat = torch.from_numpy(parameters if parameters.flags.writeable else np.array(parameters))
-            return self.features(rows, self.parameter_layout().torch_views(flat)).numpy()
+        if parameters is not None:
+            bound = self._bound_encoder(parameters)
+            with torch.no_grad(), RowProducts():
+                return bound(rows).numpy()
+        with torch.no_grad(), RowProducts(), one_call:
+            own = next(self.encoder.parameters(), None)
+            return self.features(rows if own is None else rows.to(own.device)).cpu().numpy()
+
+    def _bound_encoder(self, parameters: np.ndarray) -> BoundModule:
+        """The encoder with what it has in ``parameters (P,)``, cached by identity: views, which follow changes."""
+        given, bound = self._bound_cache
+        if parameters is given:
+            return bound
+        shares = parameters.flags.writeable  # torch takes no other memory
+        flat = torch.from_numpy(parameters if shares else np.array(parameters))
+        bound = BoundModule(self.encoder, part_of(self.parameter_layout().torch_views(flat), "encoder"))
+        if shares:
+            object.__setattr__(self, "_bound_cache", (parameters, bound))
+        return bound
 
     def _feature_rows_of_sets(self, obs: np.ndarray, parameters: np.ndarray) -> np.ndarray:
         """``_feature_rows`` with a set of parameters for each row, ``(N, P)``: rows with equal sets at once."""
@@ -284,8 +314,8 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         differs = (parameters[1:] != parameters[:-1]).any(axis=1)
         for rows in np.split(np.arange(len(obs)), np.flatnonzero(differs) + 1):
             # Always in blocks of one height: another one would change the last bits.
-            blocks = block_rows(obs[rows])
-            parts = [self._feature_rows(block, parameters[rows[0]]) for block in blocks]
+            blocks, own = block_rows(obs[rows]), parameters[rows[0]]
+            parts = [self._feature_rows(block, own) for block in blocks]
             found[rows] = np.concatenate(parts)[: len(rows)]
         return found
 
@@ -324,28 +354,26 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
     # -- weights -----------------------------------------------------------------------------------------------------
 
     def _arrange(self, arrays: list[np.ndarray]) -> Any:
-        """Lay out parameter views (with a leading axis N if stacked) as ``act`` wants them. Views only, no arithmetic:
-        the arrays may be changed in place later.
+        """Lay out views of ``_arranged_names`` (with a leading axis N if stacked) as ``act`` wants them. Views only,
+        no arithmetic: the arrays may be changed in place later.
 
         With a body and a head: what the body lays out, and the own parameter of the head.
         """
         if self._body is None or self._head is None:
             return arrays
-        names = self.acting_parameter_names()
-        if self.encoder is not None:
-            names = [name for name in names if not name.startswith("encoder.")]
-        named = dict(zip(names, arrays, strict=True))
+        named = dict(zip(self._arranged_names(), arrays, strict=True))
         own = None if self._head.own is None else named.pop(self._head.own)
         return self._body.lay_out(self, named), own
 
     def _split(self, parameters: np.ndarray | None, num_rows: int) -> tuple[Sequence[np.ndarray], np.ndarray | None]:
         """Of a policy around another one: its own parameters ``(A,)`` or ``(N, A)``, and those of ``policy``: views."""
         if parameters is None:
-            return self._live_weights()[: len(self.own_parameters or ())], None
+            return self._live_weights(), None
         if not self.own_parameters:
             return (), parameters
-        if parameters is self._split_cache[0]:
-            own, inner = self._split_cache[1]
+        given, parts = self._split_cache
+        if parameters is given:
+            own, inner = parts
         else:
             flat = np.asarray(parameters, dtype=np.float32)
             ends = np.cumsum([math.prod(shape) for shape in self.parameter_layout().shapes[: len(self.own_parameters)]])
@@ -358,14 +386,17 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         """What ``_arrange`` made of ``parameters``, cached by identity; of the live module for ``None``."""
         if parameters is None:
             return self._live_weights()
-        if parameters is self._flat_cache[0]:
-            return self._flat_cache[1]
+        given, weights = self._flat_cache
+        if parameters is given:
+            return weights
         flat = np.asarray(parameters)
         # Rows may lie apart (a part of a stack), as long as each is contiguous, or else columns.
         lies_well = flat.flags.c_contiguous or flat.strides[-1] == flat.itemsize or self._by_columns
         usable = flat.dtype == np.float32 and lies_well
         own = flat if usable else np.ascontiguousarray(flat, dtype=np.float32)
-        weights = self._arrange(self._beyond_encoder(self.parameter_layout().numpy_views(own)))
+        views = zip(self.acting_parameter_names(), self.parameter_layout().numpy_views(own), strict=True)
+        names = {*self._arranged_names()}
+        weights = self._arrange([view for name, view in views if name in names])
         if own is parameters:
             # Views: they follow changes in place. (A converted copy would not, so it is not kept.)
             object.__setattr__(self, "_flat_cache", (parameters, weights))
@@ -373,23 +404,24 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
 
     def _live_weights(self) -> Any:
         if not self._sources:
-            self._sources = _parameter_slots(self, self.acting_parameter_names())
+            self._sources = _parameter_slots(self, self._arranged_names())
         tensors = [owner[name] for owner, name in self._sources]
         key = [tensor.data_ptr() for tensor in tensors]
-        if key == self._live_cache[0]:
-            return self._live_cache[1]
+        kept, weights = self._live_cache
+        if key == kept:
+            return weights
         arrays = [tensor.detach().to("cpu", torch.float32).numpy() for tensor in tensors]
-        weights = self._arrange(self._beyond_encoder(arrays))
+        weights = self._arrange(arrays)
         if all(tensor.dtype == torch.float32 and tensor.device.type == "cpu" for tensor in tensors):
             object.__setattr__(self, "_live_cache", (key, weights))
         return weights
 
-    def _beyond_encoder(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        """What ``_arrange`` lays out: all but the weights of the encoder."""
-        if self.encoder is None:
-            return arrays
+    def _arranged_names(self) -> tuple[str, ...]:
+        """Names of what ``_arrange`` lays out: its own of a policy around another one, else all but the encoder's."""
+        if self.own_parameters is not None:
+            return self.own_parameters
         names = self.acting_parameter_names()
-        return [array for name, array in zip(names, arrays, strict=True) if not name.startswith("encoder.")]
+        return names if self.encoder is None else tuple(name for name in names if not name.startswith("encoder."))
 
     def _rows(self, obs: np.ndarray, parameters: np.ndarray | None) -> np.ndarray:
         """Features of ``obs (N, obs_dim)`` as float32 rows ``(B, 8, F)``; ``(N, 1, F)`` with a set for each row.
@@ -418,14 +450,16 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         super().__setattr__(name, value)
         if isinstance(value, nn.Module | nn.Parameter):  # a part was exchanged
             nothing = (None, None)
-            empty = {"_layout": None, "_sources": [], "_flat_cache": nothing, "_split_cache": nothing}
+            caches = dict.fromkeys(("_flat_cache", "_bound_cache", "_split_cache"), nothing)
+            empty = {"_layout": None, "_sources": [], **caches}
             for cache, value in empty.items():
                 object.__setattr__(self, cache, value)
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
         # Views of this object's memory; the copy makes its own.
-        state.update(_flat_cache=(None, None), _live_cache=(None, None), _split_cache=(None, None), _sources=[])
+        caches = ("_flat_cache", "_bound_cache", "_live_cache", "_split_cache")
+        state.update(dict.fromkeys(caches, (None, None)), _sources=[])
         return state
 
 
@@ -452,17 +486,23 @@ def per_row(values: np.ndarray, num_rows: int) -> np.ndarray:
     return values if values.ndim == 1 or len(values) == num_rows else np.repeat(values, BLOCK, axis=0)
 
 
-def check_policy(policy: Any, kind: type[ActingPolicy], spec: EnvSpec) -> None:
+def check_policy(policy: Any, kind: type[ActingPolicy], spec: EnvSpec, name: str = "policy") -> None:
     """Raise unless ``policy`` is of ``kind``, for the spaces of ``spec``.
+
+    Args:
+        policy: What was given.
+        kind: What it must be.
+        spec: What it must be built for.
+        name: Name of the argument, for the error.
 
     Raises:
         ShapeError: It is for other spaces.
         TypeError: It is of another kind.
     """
     if not isinstance(policy, kind):
-        raise TypeError(f"policy must be a {kind.__name__}, got {type(policy).__name__}")
+        raise TypeError(f"{name} must be a {kind.__name__}, got {type(policy).__name__}")
     if (policy.obs_dim, policy.act_dim) != (spec.obs_dim, spec.act_dim):
         raise ShapeError(
-            f"policy must be built for the spaces of env_spec ({spec.obs_dim} observations, {spec.act_dim} actions), "
+            f"{name} must be built for the spaces of env_spec ({spec.obs_dim} observations, {spec.act_dim} actions), "
             f"got {policy.obs_dim} and {policy.act_dim}"
         )
