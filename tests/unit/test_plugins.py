@@ -417,6 +417,17 @@ def test_errors_of_build_are_of_the_plugin_or_of_the_options(
     assert found.type is kind
 
 
+def test_an_error_of_an_environment_is_not_one_of_the_algorithm(folder: Path) -> None:
+    made: list[Any] = []
+
+    def breaks() -> Any:
+        made.append(np.ones(3) + np.ones(2) if made else gymnasium.make("Pendulum-v1"))
+        return made[-1]
+
+    with pytest.raises(ValueError, match=r"^operands could not be broadcast"):
+        metaroll.agent("half:HALF", breaks)
+
+
 SEARCH = (
     FILES["random_steps"]
     + """

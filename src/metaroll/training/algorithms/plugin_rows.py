@@ -23,6 +23,7 @@ from metaroll.learners.base import MetaRLAlgorithm, RLAlgorithm, RolloutLimit
 from metaroll.learners.off_policy.base import OffPolicyLearner
 from metaroll.own_code import NAME, PluginError
 from metaroll.own_frames import frames_of_user, is_raised
+from metaroll.own_sources import is_ours
 from metaroll.training.algorithms.algorithm import API, Algorithm, Work
 from metaroll.training.algorithms.building import is_out_of_memory
 
@@ -169,13 +170,15 @@ def _check_options(row: Algorithm) -> None:
 
 
 def guarded(row: Algorithm, label: str) -> Algorithm:
-    """The row whose functions say in errors whose they are, and what they must return.
+    """The row whose functions say in errors whose they are, and what they must return; those of metaroll need not.
 
     Args:
         row: The row.
         label: What it is called in errors, with its file.
     """
-    return dataclasses.replace(row, **{name: _guarded(getattr(row, name), name, label) for name in FUNCTIONS})
+    functions = {name: getattr(row, name) for name in FUNCTIONS}
+    theirs = {name: each for name, each in functions.items() if not (inspect.isfunction(each) and is_ours(each))}
+    return dataclasses.replace(row, **{name: _guarded(each, name, label) for name, each in theirs.items()})
 
 
 def _guarded(function: Callable[..., Any], name: str, label: str) -> Callable[..., Any]:
