@@ -128,7 +128,7 @@ class _Kit:
         state = self.started(search) if state is None else state
         turns = []
         for generation in range(first, self.num_generations):
-            kept = tree_of(state)
+            kept = _saved(state)
             candidates = search.ask(state, self.draw(generation))
             rows, fitness = candidates.copy(), self.fitness(candidates)
             handed = fitness.copy()
@@ -141,7 +141,7 @@ class _Kit:
         return turns
 
     def _check_unchanged(self, who: str, kept: dict[str, Any], state: Any) -> None:
-        difference = difference_of(kept, tree_of(state))
+        difference = difference_of(kept, _saved(state))
         if difference is not None:
             message = f"{who} changed the state that it was given: {difference}"
             raise ConformanceError("mutation", message, "return a new state: dataclasses.replace(state, ...)")
@@ -152,7 +152,7 @@ class _Kit:
         for number, (a, b) in enumerate(zip(expected, turns, strict=True), first):
             for name, one, two in (
                 ("candidates", a.candidates, b.candidates),
-                ("the state", tree_of(a.after), tree_of(b.after)),
+                ("the state", _saved(a.after), _saved(b.after)),
             ):
                 difference = difference_of(one, two)
                 if difference is not None:
@@ -232,7 +232,7 @@ class _Kit:
             }
             for name, call in calls.items():
                 call()
-                self._check_unchanged(name, tree_of(turn.before), state)
+                self._check_unchanged(name, _saved(turn.before), state)
 
     def check_memory(self, turns: list[_Turn]) -> None:
         search, mean = self.make(), self.mean.copy()
@@ -258,7 +258,7 @@ class _Kit:
             search = self.make()
             with tempfile.TemporaryDirectory() as folder:
                 try:
-                    save_tree(folder, "state", tree_of(turns[number].before))
+                    save_tree(folder, "state", _saved(turns[number].before))
                     state = restored_search(self.started(search), load_tree(folder, "state"))
                 except (TypeError, KeyError, ValueError) as error:
                     raise ConformanceError(
@@ -266,7 +266,7 @@ class _Kit:
                         f"the state before turn {number} does not come back from files: {error}",
                         "states hold arrays, numbers and states; name arrays that grow in `growing`",
                     ) from error
-            difference = difference_of(tree_of(turns[number].before), tree_of(state))
+            difference = difference_of(_saved(turns[number].before), _saved(state))
             if difference is not None:
                 raise ConformanceError("round_trip", f"the state before turn {number} comes back changed: {difference}")
             self.compare(
@@ -340,3 +340,12 @@ class _Kit:
                 f"after {len(turns)} generations what is recommended has fitness {ended}, and the start had {begun}",
                 "more fitness is better; settings with small steps need more of num_generations",
             )
+
+
+def _saved(state: SearchState) -> dict[str, Any]:
+    try:
+        return tree_of(state)
+    except TypeError as error:
+        raise ConformanceError(
+            "round_trip", f"a state cannot be saved: {error}", "states hold arrays, numbers and states"
+        ) from error
