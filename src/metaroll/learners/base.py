@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar, cast, final
 
 import numpy as np
 
-from metaroll.checks import check_whole
+from metaroll.checks import check_whole, described
 from metaroll.config import Config, Count, Positive, Was, Whole
 from metaroll.errors import DivergedError
 from metaroll.state import Parts, Saved, Stateful, parts
@@ -383,14 +383,29 @@ def train(learner: Learner, runner: Runner) -> float | None:
         learner.begin_epoch()
         numbers: Mapping[str, float] = {}
         for _ in range(learner.cycles_per_epoch):
-            numbers = learner.update(learner.collect(driver), progress)
-        numbers = learner.end_epoch(numbers)
+            numbers = _checked_numbers(learner, "update", learner.update(learner.collect(driver), progress))
+        numbers = _checked_numbers(learner, "end_epoch", learner.end_epoch(numbers))
         driver.log(numbers)
         if learner.evaluate_every and (epoch + 1) % learner.evaluate_every == 0 and not learner.warming_up:
             average_return, evaluated = driver.evaluate(learner, learner.test_env_sampler), True
         elif not evaluated:
             average_return = numbers.get(learner.training_return)
     return average_return
+
+
+def _checked_numbers(learner: Learner, method: str, numbers: Any) -> Mapping[str, float]:
+    """What a method returned for the log.
+
+    Raises:
+        TypeError: It is no dict of name -> number.
+    """
+    wrong = [name for name in numbers if not isinstance(name, str)] if isinstance(numbers, Mapping) else [numbers]
+    if wrong:
+        got = f"the key {described(wrong[0])}" if isinstance(numbers, Mapping) else described(numbers)
+        raise TypeError(
+            f"{method} of {type(learner).__name__} must return numbers for the log, a dict of name -> number, got {got}"
+        )
+    return numbers
 
 
 def _progress_of(learner: Learner, runner: PartsRunner) -> Progress:
