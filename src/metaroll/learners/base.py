@@ -58,7 +58,7 @@ Progress = Callable[[int, int], None]
 """Called as ``progress(done, total)`` while something runs."""
 
 KNOWN_EPOCHS = 10
-"""Moments that a given policy has count for so many epochs: so they stay in its own world, and follow in another."""
+"""Weight, in epochs of data, of the observation moments that a given policy brings along."""
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -153,21 +153,21 @@ class RLAlgorithm(ABC):
         """
 
     def begin_epoch(self) -> None:  # noqa: B027 (most keep nothing)
-        """Begin an epoch of ``metaroll.learners.base.train``."""
+        """Called by ``metaroll.learners.base.train`` at the beginning of each epoch."""
 
     def end_epoch(self, numbers: Mapping[str, float]) -> Mapping[str, float]:
-        """End an epoch of ``metaroll.learners.base.train``; its numbers for the log.
+        """Called by ``metaroll.learners.base.train`` at the end of each epoch; returns the numbers to log.
 
         Args:
-            numbers: Those of the last update.
+            numbers: What the last ``update`` of the epoch returned.
         """
         return numbers
 
     def buffers_state_dict(self, copy: bool = True) -> Mapping[str, Any] | None:
-        """Collected data that only the newest snapshot keeps; ``None`` for an algorithm without any.
+        """Collected data, which only the newest snapshot keeps; ``None`` if the algorithm has none.
 
         Args:
-            copy: ``False`` allows views, for whoever writes them to a file at once.
+            copy: ``False`` allows views of its memory, for a caller that writes them to a file at once.
         """
         return None
 
@@ -570,7 +570,7 @@ class TrainingTasks(Stateful):
 
 
 def as_runner(runner: Any) -> PartsRunner:
-    """``runner`` with the contract of ``PartsRunner``: itself, or a view of one that lacks what came later."""
+    """Adapts a runner that lacks ``progress`` or ``obtain_in_parts``."""
     whole = isinstance(runner, _TellsProgress) and isinstance(runner, _CollectsInParts)
     return cast("PartsRunner", runner if whole else ForeignRunner(runner))
 
