@@ -383,7 +383,7 @@ def test_a_search_that_gives_no_state_is_named():
     search = Silent()
     state = search.start(np.zeros(3))
     rows = search.ask(state, np.random.default_rng(0))
-    with pytest.raises(TypeError, match="learned of Silent must return the new state, a .*State .* got None"):
+    with pytest.raises(TypeError, match=r"learned of Silent must return the new state, a .*State .* got None"):
         search.tell(state, rows, sphere(rows))
 
 

@@ -275,7 +275,8 @@ def test_an_algorithm_may_do_without_policy_and_sampler(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("numbers", "got"), [(None, "got None"), ([1.0], "got list with 1 entries"), ({3: 1.0}, "got the key 3 of type int")]
+    ("numbers", "got"),
+    [(None, "got None"), ([1.0], "got list with 1 entries"), ({3: 1.0}, "got the key 3 of type int")],
 )
 def test_what_an_update_returns_is_checked(numbers: Any, got: str) -> None:
     class Silent(RLAlgorithm):

@@ -54,14 +54,17 @@ __all__ = [
     "train",
 ]
 
-Progress = Callable[[int, int], None]
-"""Called as ``progress(done, total)`` while something runs."""
-
 KNOWN_EPOCHS = 10
 """Weight, in epochs of data, of the observation moments that a given policy brings along."""
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class Progress(Protocol):
+    """Called as ``progress(done, total)`` now and then by an ``update`` that takes long, in units of its own."""
+
+    def __call__(self, done: int, total: int, /) -> None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -424,7 +427,7 @@ class EpochLearner(RLAlgorithm):
 
     @abstractmethod
     def update(self, rollouts: Any, progress: Progress | None = None) -> Mapping[str, float]:
-        """Learn from them; numbers for the log, ``return`` among them.
+        """Learn from them; numbers for the log, ``return`` among them where there is one.
 
         Args:
             rollouts: What ``collect`` returned.
