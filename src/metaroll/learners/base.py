@@ -547,9 +547,14 @@ class TrainingTasks(Stateful):
             num_steps: Minimum number of steps.
             num_rollouts: Number of rollouts, a multiple of ``num_tasks``.
             actor: What acts instead of the policy of the learner.
+
+        Raises:
+            ValueError: Neither ``num_steps`` nor ``num_rollouts`` is given, or both are.
         """
         from metaroll.data.rollouts import Rollouts  # here: it loads torch
 
+        if (num_steps is None) == (num_rollouts is None):
+            raise ValueError(f"give either num_steps or num_rollouts, got {num_steps} and {num_rollouts}")
         if self._source is None:
             return Rollouts.of(runner.obtain_samples(runner.step_itr, num_steps, actor, num_rollouts=num_rollouts))
         least = None if num_steps is None else -(-num_steps // num_tasks)
