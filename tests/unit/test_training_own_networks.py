@@ -231,6 +231,7 @@ def test_mistakes_are_told(algo: str, options: dict[str, Any], text: str) -> Non
         made(algo, **options)
 
 
-def test_algorithms_with_a_memory_have_no_such_option() -> None:
-    with pytest.raises(UnknownNameError, match="networks come from the preset"):
-        metaroll.agent("rl2", "point-robot", policy="mynet:Plain")
+@pytest.mark.parametrize(("algo", "env"), [("rl2", "point-robot"), ("rsac", "Pendulum-v1")])
+def test_algorithms_with_a_memory_have_no_such_option(algo: str, env: str) -> None:
+    with pytest.raises(UnknownNameError, match="brings its own networks, whose widths are hidden_sizes: leave it out"):
+        metaroll.agent(algo, env, policy="mynet:Plain")
