@@ -12,13 +12,13 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from metaroll import TanhGaussianMLPPolicy
+from metaroll import EnvSpec, TanhGaussianMLPPolicy
 from metaroll.configs import OffPolicyConfig
 from metaroll.plugins import (
     API,
@@ -125,7 +125,7 @@ class Network(nn.Module):
         super().__init__()
         norms = [BatchRenorm(n, config.moment_decay, config.renorm_warmup_steps) for n in widths[:-1]]
         pairs = itertools.pairwise(widths)
-        layers = [cast("nn.Linear", nn.utils.skip_init(nn.Linear, n, m)) for n, m in pairs]  # drawn below
+        layers = [nn.Linear(n, m, device="meta").to_empty(device="cpu") for n, m in pairs]  # drawn below
         self.norms, self.layers = nn.ModuleList(norms), nn.ModuleList(layers)
         for layer in layers:
             std = layer.in_features**-0.5 / 0.87962566  # of a normal distribution that is cut at two of these
@@ -279,7 +279,7 @@ class CrossQ(OffPolicyLearner[CrossQConfig]):
         return average
 
 
-def networks(spec: Any, given: BuildOptions) -> tuple[TanhGaussianMLPPolicy, None]:
+def networks(spec: EnvSpec, given: BuildOptions) -> tuple[TanhGaussianMLPPolicy, None]:
     """A policy as wide as the options say; critics are as wide."""
     if given.init != "fan_in":
         raise ValueError(f"init must be 'fan_in' for crossq, whose layers are drawn in one way, got {given.init!r}")

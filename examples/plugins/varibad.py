@@ -32,6 +32,7 @@ from metaroll.plugins import (
     Positive,
     Progress,
     Rollouts,
+    Runner,
     Stateful,
     Trained,
     TrialMemoryPolicy,
@@ -167,7 +168,7 @@ class VariBAD(Stateful, EpochLearner, MetaRLAlgorithm):
         self.kept = np.zeros((0, self.max_path_length + 1, self.env_spec.obs_dim), dtype=np.float32)
         self.kept_lengths = np.zeros(0, dtype=np.int64)
 
-    def collect(self, runner: Any) -> Rollouts:
+    def collect(self, runner: Runner) -> Rollouts:
         """The trials of one epoch."""
         return self.learner.collect(runner, self.config.trials_per_epoch)
 
@@ -183,7 +184,7 @@ class VariBAD(Stateful, EpochLearner, MetaRLAlgorithm):
     @torch.no_grad()
     def with_beliefs(self, trials: Rollouts, rows: np.ndarray, lengths: np.ndarray) -> Rollouts:
         """The trials as the policy sees them; no gradient of PPO reaches the encoder."""
-        beliefs = beliefs_along(self.belief, torch.from_numpy(rows)).numpy()
+        beliefs = beliefs_along(self.belief, torch.as_tensor(rows)).numpy()
         seen = np.concatenate((rows[..., : -self.num_told], beliefs), axis=-1)
         return trials.with_column("observations", seen[np.arange(rows.shape[1]) <= lengths[:, None]])
 
@@ -192,12 +193,12 @@ class VariBAD(Stateful, EpochLearner, MetaRLAlgorithm):
         told = [torch.zeros(2)]
         for _ in range(self.config.elbo_steps):
             which = torch.randint(len(self.kept), (self.config.elbo_trials,), generator=self.draws).numpy()
-            trials, lengths = torch.from_numpy(self.kept[which]), torch.from_numpy(self.kept_lengths[which])
+            trials, lengths = torch.as_tensor(self.kept[which]), torch.as_tensor(self.kept_lengths[which])
             errors, divergence = (part.mean() for part in self.elbo_terms(trials, lengths))
             self.trained.step("model", errors + self.config.kl_weight * divergence)
             told.append(torch.stack((errors, divergence)).detach())
-        errors, divergence = (torch.stack(told).sum(dim=0) / max(1, len(told) - 1)).tolist()
-        return {"reward_error": errors, "belief_kl": divergence}
+        errors, divergence = torch.stack(told).sum(dim=0) / max(1, len(told) - 1)
+        return {"reward_error": float(errors), "belief_kl": float(divergence)}
 
     def elbo_terms(self, trials: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """What the ELBO is made of, ``sum_k (r_k - r(m, s_k, a_k))^2`` and ``KL(q_t || q_{t-1})``, both ``(N, E)``.

@@ -358,7 +358,8 @@ class Config(metaclass=_NamesUnderstood):
         for kind in cls.__mro__[:0:-1]:
             again = vars(cls).keys() & inspect.get_annotations(kind).keys()
             inherited |= {name: _hints_of(kind)[name] for name in again}
-        cls.__annotations__ = {**inherited, **inspect.get_annotations(cls)}
+        own: type = cls  # else type checkers take this for an attribute that the class declares
+        own.__annotations__ = {**inherited, **inspect.get_annotations(cls)}
 
     def __post_init__(self) -> None:
         for option in options_of(type(self)):

@@ -3,11 +3,13 @@
 A part is an attribute, and the value that it has says how it is kept:
 
 - ``None``, numbers, truth values and texts as they are; they come back as the type that is there.
-- Arrays and tensors as copies; they come back with the dtype, shape, device and strides of those that are there.
+- Arrays and tensors as copies; they come back with the dtype, shape, device and order in memory of those that are
+  there. A tensor with a gradient, which an optimizer may hold, is restored in place.
 - Generators of NumPy and of torch by their state, modules by their weights and buffers, optimizers of torch by their
   moments and settings; all of these are restored in place.
-- Whatever has ``state_dict`` and ``load_state_dict``, another ``Stateful`` among them, by these; it stays as it is
-  where ``None`` was saved in its place.
+- Whatever has ``state_dict`` and ``load_state_dict``, another ``Stateful`` among them, by these. Among collected data
+  the first may take ``copy``, as ``Stateful.buffers_state_dict`` does. It stays as it is where ``None`` was saved in
+  its place.
 - Named tuples and dataclasses by their fields, mappings by their keys, lists and tuples by their positions (``"0"``,
   ``"1"``; of plain values alone: as a list). They come back with the entries that are there; only a list of plain
   values may become longer or shorter.
@@ -17,8 +19,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
+from copy import copy as copy_of
 from dataclasses import dataclass
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -142,14 +146,12 @@ class Stateful:
 
         Raises:
             TypeError: There are no buffers.
-            Exception: That of the part which ``tree`` does not fit.
+            SnapshotError: ``tree`` does not fit; nothing was changed.
         """
-        if self.buffer_parts is None:
+        before = self.buffers_state_dict()
+        if before is None:
             raise TypeError(f"{type(self).__name__} has no buffers: declare buffer_parts")
-        try:
-            _restore(self, self.buffer_parts, tree)
-        except _PartError as error:
-            raise error.cause from None
+        _load_or_keep(type(self).__name__, lambda saved: _restore(self, self.buffer_parts, saved), tree, before)
 
     def _restore_all(self, tree: Mapping[str, Any]) -> None:
         self.restore_parts(self.completed_state(tree))
@@ -221,8 +223,11 @@ def _written(owner: Any, part: Parts | Part | str | None, copy: bool | None = No
     if part is None:
         return None
     if isinstance(part, str):
-        holder, name = _place(owner, part)
-        return tree_of(_get(holder, name), copy)
+        try:
+            holder, name = _place(owner, part)
+            return tree_of(_get(holder, name), copy)
+        except (AttributeError, IndexError, TypeError) as error:
+            raise TypeError(f"part {part!r} of {type(owner).__name__} cannot be saved: {error}") from error
     if isinstance(part, Part):
         return part.write(owner)
     return {key: _written(owner, below, copy) for key, below in part.items()}
@@ -306,11 +311,15 @@ def restored(own: Any, tree: Any) -> Any:
         TypeError: ``own`` is nothing that can be saved.
     """
     if own is None:
+        if tree is not None:
+            raise TypeError(f"must be None, as it is here, got {type(tree).__name__}")
         return None
     if isinstance(own, _PLAIN):
         return _plain(own, tree)
     if isinstance(own, np.ndarray):
-        return _checked_shape(np.array(tree, dtype=own.dtype), own)
+        value = np.empty_like(own)
+        value[...] = _checked_shape(np.asarray(tree), own)
+        return value
     if isinstance(own, np.random.Generator):
         own.bit_generator.state = tree
         return own
@@ -338,7 +347,8 @@ def _is_plain_sequence(value: Any) -> bool:
 
 
 def _saved_tree(value: Any, copy: bool | None) -> Any:
-    return value.state_dict() if copy is None else value.state_dict(copy)
+    takes_copy = copy is not None and "copy" in inspect.signature(value.state_dict).parameters
+    return value.state_dict(copy=copy) if takes_copy else value.state_dict()
 
 
 def _saved_restored(own: Saved, tree: Any) -> Saved:
@@ -367,6 +377,8 @@ def _container(own: Any, entries: Mapping[str, Any], tree: Any) -> Any:
         tree = {str(number): entry for number, entry in enumerate(tree)}
     if isinstance(own, list | tuple) and len(tree) != len(own):
         raise ShapeError(f"there must be {len(own)} entries, got {len(tree)}")
+    if unknown := [str(name) for name in tree if name not in entries]:
+        raise ShapeError(f"there must be no entries but {', '.join(entries) or 'none'}, got {', '.join(unknown)}")
     values = {}
     for name, entry in entries.items():
         try:
@@ -377,6 +389,10 @@ def _container(own: Any, entries: Mapping[str, Any], tree: Any) -> Any:
             raise _PartError(name, error) from error
     if all(values[name] is entry for name, entry in entries.items()):
         return own
+    if isinstance(own, dict):
+        made = copy_of(own)
+        made.update(zip(own, values.values(), strict=True))
+        return made
     if isinstance(own, Mapping):
         return dict(zip(own, values.values(), strict=True))
     if isinstance(own, _NamedTuple) or dataclasses.is_dataclass(own):
@@ -412,7 +428,8 @@ def _torch_restored(own: Any, tree: Any) -> Any:
 
     if isinstance(own, torch.Tensor):
         value = _checked_shape(torch.as_tensor(tree), own)
-        return torch.empty_like(own, requires_grad=False).copy_(value).requires_grad_(own.requires_grad)
+        with torch.no_grad():
+            return (own if own.requires_grad else torch.empty_like(own)).copy_(value)
     if isinstance(own, torch.Generator):
         own.set_state(tree.cpu())
     elif isinstance(own, torch.nn.Module):

@@ -38,7 +38,7 @@ PolicyState = dict[str, np.ndarray]
 """What a policy remembers: name -> array ``(N, ...)`` with one row per slot."""
 
 
-def flat_dim(space: gymnasium.Space) -> int:
+def flat_dim(space: gymnasium.Space[Any]) -> int:
     """Length of a flattened element: entries of a Box, choices of Discrete spaces, sums for structures.
 
     Parts without numbers (Text, Sequence, Graph, spaces that Gymnasium does not know) count nothing.
@@ -60,10 +60,10 @@ class EnvSpec:
     Labels name the entries of a flat space (``("x", "theta", "x_dot", "theta_dot")``), for tables, plots and masks.
     """
 
-    observation_space: gymnasium.Space
-    action_space: gymnasium.Space
+    observation_space: gymnasium.Space[Any]
+    action_space: gymnasium.Space[Any]
     max_episode_length: int | None = None
-    state_space: gymnasium.Space | None = None
+    state_space: gymnasium.Space[Any] | None = None
     observation_labels: tuple[str, ...] | None = None
     action_labels: tuple[str, ...] | None = None
     state_labels: tuple[str, ...] | None = None
@@ -99,11 +99,11 @@ class EnvSpec:
         return cls(env.observation_space, env.action_space, limit)
 
     @property
-    def obs_space(self) -> gymnasium.Space:
+    def obs_space(self) -> gymnasium.Space[Any]:
         return self.observation_space
 
     @property
-    def act_space(self) -> gymnasium.Space:
+    def act_space(self) -> gymnasium.Space[Any]:
         return self.action_space
 
     @property
@@ -131,8 +131,8 @@ def _time_limit(env: Any) -> int | None:
 class InOutSpec:
     """Input and output space of a network."""
 
-    input_space: gymnasium.Space
-    output_space: gymnasium.Space
+    input_space: gymnasium.Space[Any]
+    output_space: gymnasium.Space[Any]
 
 
 class RenderMode(NamedTuple):

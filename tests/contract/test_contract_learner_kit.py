@@ -1,11 +1,12 @@
-"""``check_learner`` passes on every algorithm by name, and fails on planted faults with the promise named.
+"""``check_learner`` passes on every algorithm that is found, and fails on planted faults with the promise named.
 
-A new algorithm needs a case here: a run of its smallest size that learns something in its first epochs.
+These are ours, those of ``contrib``, the plug-ins of ``examples``, and what is installed here. A new one of ours needs
+a case: a run of its smallest size that learns something in its first epochs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,18 @@ import pytest
 
 import metaroll
 from metaroll import EnvSpec, GaussianMLPPolicy, PolicyEvaluator
+from metaroll.configs.table import run_options
 from metaroll.errors import DataError
 from metaroll.learners.base import RLAlgorithm
 from metaroll.seeding import derive_seed, torch_generator
-from metaroll.testing import ConformanceError, check_learner
-from metaroll.training.algorithms.registry import ALGORITHM_NAMES
+from metaroll.testing import ConformanceError, check_learner, check_policy
+from metaroll.training.algorithms.registry import ALGORITHM_NAMES, algorithm_names, get_algorithm
 from metaroll.training.session import experiments
 from pearl_sizes import IN_FOURS
 
-pytestmark = pytest.mark.usefixtures("lent_pools")
+pytestmark = pytest.mark.usefixtures("lent_pools", "examples")
+
+PLUGINS = Path(__file__).parents[2] / "examples" / "plugins"
 
 ON_POLICY = {
     "steps_per_epoch": 40,
@@ -80,6 +84,23 @@ TRIALS = {
     "evaluate_every": 2,
 }
 PEARL = {**IN_FOURS, "hidden_sizes": (8,), "num_train_tasks": 3, "num_test_tasks": 2, "n_exploration_traj": 2}
+CROSSQ = {**OFF_POLICY, "random_steps": 8, "renorm_warmup_steps": 12, "replay_size": 500}
+VARIBAD = {
+    "hidden_sizes": (8,),
+    "latent_size": 2,
+    "encoder_size": 6,
+    "decoder_sizes": (5,),
+    "episodes_per_trial": 2,
+    "trials_per_epoch": 6,
+    "elbo_steps": 3,
+    "elbo_trials": 4,
+    "elbo_terms": 3,
+    "kept_trials": 9,
+    "num_passes": 2,
+    "batch_size": 32,
+    "num_test_tasks": 2,
+    "num_adaptation_episodes": 1,
+}
 STUDENT = {**ON_POLICY, "replay_size": 60}
 RANDOM = {"randomize_param": ("m=0.5:1.5",)}
 
@@ -94,6 +115,7 @@ CASES: dict[str, tuple[str, Mapping[str, Any]]] = {
     "cmaes": ("Pendulum-v1", {**SEARCH, "n_samples": 4, "restarts": "bipop"}),
     "cmaes, averaged": ("Pendulum-v1", {**THREE_STARTS, "n_samples": 4, "restarts": "ipop", "mean_epochs": 2}),
     "cmaes, noisy": ("Pendulum-v1", {**SEARCH, "n_samples": 4, "reevaluated": 3, "max_repetitions": 3.0}),
+    "crossq:CROSSQ": ("Pendulum-v1", CROSSQ),
     "ddpg": ("Pendulum-v1", OFF_POLICY),
     "dice": ("point-robot", FURTHER),
     "discrete-sac": ("CartPole-v1", OFF_POLICY),
@@ -129,8 +151,32 @@ CASES: dict[str, tuple[str, Mapping[str, Any]]] = {
     "td3": ("Pendulum-v1", OFF_POLICY),
     "td3, replay": ("Pendulum-v1", {**OFF_POLICY, "n_step": 2, "exploration_noise": "ornstein-uhlenbeck", **RANDOM}),
     "tqc": ("Pendulum-v1", {**REPLAYED, "num_critics": 2, "num_atoms": 5}),
+    "varibad:VARIBAD": ("point-robot", VARIBAD),
+    "varibad:VARIBAD, choices": ("bandit-5", VARIBAD),
 }
 """Algorithm by name, and variant -> environment, options."""
+EXAMPLES = [f"{path.stem}:{path.stem.upper()}" for path in sorted(PLUGINS.glob("*.py"))]
+FOUND = [*algorithm_names(), *EXAMPLES]
+"""All that is to keep the promises."""
+ALONE = {"num_episodes": 2, "steps_per_epoch": 40, "cycles_per_epoch": 3, "gradient_steps": 5, "warmup_steps": 16}
+ADAPTS = {"num_train_tasks": 4, "num_test_tasks": 2, "trials_per_epoch": 6}
+SHARED = {
+    "hidden_sizes": (6,),
+    "max_steps": 10,
+    "evaluate_every": 2,
+    "batch_size": 20,
+    "num_passes": 2,
+    "population": 10,
+}
+"""Of what is installed here and has no case, as far as it has such options."""
+
+
+@pytest.fixture(scope="module")
+def examples() -> Iterator[None]:
+    """Plug-ins of the examples can be imported by name."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(PLUGINS)
+        yield
 
 
 def built(algo: str, env: str, options: Mapping[str, Any], seed: int) -> experiments.Experiment:
@@ -139,9 +185,17 @@ def built(algo: str, env: str, options: Mapping[str, Any], seed: int) -> experim
     return experiments.build(experiments.resolve(algo, env, [("the test", values)]))
 
 
-@pytest.mark.parametrize("name", CASES)
+def case_of(algo: str) -> tuple[str, Mapping[str, Any]]:
+    """What somebody else's algorithm, which has no case, is tried with."""
+    env, more = ("point-robot", ADAPTS) if get_algorithm(algo).adapts else ("Pendulum-v1", ALONE)
+    known = {option.name for option in run_options(algo)}
+    return env, {name: value for name, value in {**SHARED, **more}.items() if name in known}
+
+
+@pytest.mark.parametrize("name", [*CASES, *sorted({*FOUND} - {name.partition(",")[0] for name in CASES})])
 def test_algorithms_keep_their_promises(name: str, tmp_path: Path) -> None:
-    algo, (env, options) = name.partition(",")[0], CASES[name]
+    algo = name.partition(",")[0]
+    env, options = CASES[name] if name in CASES else case_of(algo)
     if algo == "distill":
         teacher = metaroll.agent("ppo", env, run_dir=tmp_path / "teacher", epochs=1, **ON_POLICY)
         options = {**options, "teacher": str(teacher.learn(progress=False).run_dir)}
@@ -151,10 +205,15 @@ def test_algorithms_keep_their_promises(name: str, tmp_path: Path) -> None:
         make_evaluator=lambda: built(algo, env, options, 0).evaluator,
         stop_after=2,
     )
+    policy = built(algo, env, options, 0).algo.policy
+    if type(policy).__module__.partition(".")[0] != "metaroll":  # ours have cases with their kit
+        memory = policy.initial_state([None], [np.random.default_rng(0)]).get("hidden")
+        told = [] if memory is None else [{"hidden": np.linspace(-1, 1, memory.shape[1], dtype=np.float32)}]
+        check_policy(lambda: built(algo, env, options, 0).algo.policy, policy.env_spec, contexts=[None, *told])
 
 
 def test_every_algorithm_has_a_case() -> None:
-    assert {name.partition(",")[0] for name in CASES} == set(ALGORITHM_NAMES)
+    assert {name.partition(",")[0] for name in CASES} == {*ALGORITHM_NAMES, *EXAMPLES}
 
 
 # ---- planted faults --------------------------------------------------------------------------------------------------

@@ -1,4 +1,7 @@
-"""``check_search`` passes on every search of the library, and fails on planted faults with the promise named."""
+"""``check_search`` passes on every search that is found, and fails on planted faults with the promise named.
+
+These are ours, those of ``contrib``, and what is installed here.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,9 @@ from metaroll.functional.search.hill_climbing import HillClimb
 from metaroll.functional.search.multi_start import MultiStart, Starts
 from metaroll.functional.search.restarts import RestartedCMA
 from metaroll.functional.search.reviewing import Reviewed
+from metaroll.own_code import attribute_of, contributed, usable
 from metaroll.testing import ConformanceError, check_search
+from metaroll.training.algorithms.others import SEARCHES
 
 RESTLESS = CMA(tolfun=1e6)
 """One whose runs end after their first generations, so that its restarts happen within a few."""
@@ -54,9 +59,12 @@ CASES: dict[str, tuple[Callable[[], Search[Any]], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+INSTALLED = usable(SEARCHES, contributed())[0]
+
+
+@pytest.mark.parametrize("name", [*CASES, *INSTALLED])
 def test_searches_keep_their_promises(name: str) -> None:
-    make, options = CASES[name]
+    make, options = CASES[name] if name in CASES else (attribute_of(INSTALLED[name].target, "search"), {})
     check_search(make, **options)
 
 

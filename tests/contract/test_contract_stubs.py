@@ -5,14 +5,19 @@ from __future__ import annotations
 import ast
 import importlib.util
 import json
+import os
 import re
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
+from typing import Any
 
 import pytest
+from doc_pages import page, python_blocks
 
 import metaroll
+import metaroll.plugins
 from metaroll.config import MISSING
 from metaroll.configs.table import run_options
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES
@@ -51,6 +56,7 @@ REVEALED = {
     "metaroll.MW_TASKS_PER_ENV": "50",
     "metaroll.__version__": "str",
     "metaroll.plugins.MLP": "type[MLP]",
+    "metaroll.plugins.GaussianHead.of(spec, 'Mine', 1.0, 0.1)": "GaussianHead",
     "metaroll.testing.check_policy": "contexts: Sequence",
 }
 MISTAKES = {
@@ -147,16 +153,28 @@ def test_the_options_of_each_algorithm_are_keywords_of_agent(stubs):
                 assert re.search(rf"\b{algo}\b[^:.]*: {re.escape(text)}", shown[name]), (algo, name)
 
 
+def pyright(folder: Path, *arguments: str) -> Any:
+    """What pyright says in ``folder``, beside which it finds the library and what is installed."""
+    places = [str(ROOT / "src"), sysconfig.get_path("purelib")]
+    command = [sys.executable, "-m", "pyright", "--outputjson", *arguments]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
+    return json.loads(subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=110, env=env).stdout)
+
+
 def test_a_type_checker_knows_the_public_names(tmp_path):
     head = ["import metaroll", "from metaroll import EnvSpec, rollout", "", "spec = EnvSpec.from_env(object())"]
     lines = [*head, *(f"reveal_type({code})" for code in REVEALED), *MISTAKES]
     (tmp_path / "script.py").write_text("\n".join(lines), "utf-8")
+    blocks = [block for name in ("plugins", "evolution") for block in python_blocks(page(f"{name}.md"))]
+    files = {f"{name[1]}.py": block for block in blocks if (name := re.match(r"# (\w+)\.py\n", block))}
+    assert {*files} == {"half.py", "reinforce.py", "random_steps.py"}
+    for name, block in files.items():
+        (tmp_path / name).write_text(block, "utf-8")
     config = {"extraPaths": [str(ROOT / "src")], "typeCheckingMode": "standard", "pythonVersion": "3.11"}
-    (tmp_path / "pyrightconfig.json").write_text(json.dumps(config), "utf-8")
-    command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, "--project", "."]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=110)
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps({**config, "strict": [*files]}), "utf-8")
     found: dict[str, list[tuple[str, str]]] = {}
-    for entry in json.loads(done.stdout)["generalDiagnostics"]:
+    for entry in pyright(tmp_path, "--pythonpath", sys.executable, "--project", ".")["generalDiagnostics"]:
+        assert Path(entry["file"]).name == "script.py", entry
         line = lines[entry["range"]["start"]["line"]]
         found.setdefault(line, []).append((entry["severity"], entry["message"]))
     for code, kind in REVEALED.items():
@@ -168,3 +186,11 @@ def test_a_type_checker_knows_the_public_names(tmp_path):
         said = found.pop(code)
         assert any(severity == "error" and name in message for severity, message in said), (code, said)
     assert not found
+
+
+def test_no_type_of_the_interface_of_plugins_is_unknown(tmp_path):
+    found = pyright(tmp_path, "--verifytypes", "metaroll.plugins", "--ignoreexternal")["typeCompleteness"]
+    exported = {symbol["name"] for symbol in found["symbols"] if symbol["isExported"]}
+    assert {f"metaroll.plugins.{name}" for name in metaroll.plugins.__all__} <= exported
+    unknown = {s["name"]: s["diagnostics"] for s in found["symbols"] if not (s["isTypeKnown"] or s["isTypeAmbiguous"])}
+    assert not unknown

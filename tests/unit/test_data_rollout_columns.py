@@ -12,7 +12,7 @@ import pytest
 from metaroll.data.paths import TrajectoryBatch
 from metaroll.data.rollouts import RolloutColumns, Rollouts
 from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import ShapeError
+from metaroll.errors import ShapeError, UnknownNameError
 from metaroll.rollouts.engine.reduction import check_reduce
 from metaroll.types import EnvSpec
 
@@ -76,6 +76,11 @@ def test_a_field_may_have_other_values(chosen):
         assert chosen.with_column("rewards", -chosen.rewards).returns == pytest.approx(-chosen.returns)
     with pytest.raises(ShapeError, match=f"must have {len(rows)} entries"):
         chosen.with_column("observations", rows[:-1] if len(rows) else np.zeros(1))
+    if len(chosen):
+        with pytest.raises(UnknownNameError, match="terminated"):
+            chosen.with_column("terminated", chosen.terminated)
+        with pytest.raises(TypeError, match="'rewards' must be an array, got list"):
+            chosen.with_column("rewards", chosen.rewards.tolist())
 
 
 def test_no_rollout_is_made_before_somebody_looks(monkeypatch):

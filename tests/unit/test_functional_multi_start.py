@@ -11,12 +11,13 @@ import pytest
 
 from metaroll.data.plain_data import decode, encode
 from metaroll.errors import ShapeError
-from metaroll.functional.search.base import Search, restored, state_tree
+from metaroll.functional.search.base import Search, restored_search
 from metaroll.functional.search.cem import CEM
 from metaroll.functional.search.cma import CMA
 from metaroll.functional.search.finite_differences import ARS
 from metaroll.functional.search.multi_start import MultiStart, MultiStartState, Starts
 from metaroll.functional.search.restarts import RestartedCMA
+from metaroll.state import tree_of
 
 FORK = -10.0 / 12.0  # 10 - (x - 3)^2 = -(x + 3)^2
 STEADY = CMA(sigma=0.05, population=6)
@@ -84,7 +85,7 @@ def test_it_is_the_loop_over_single_searches():
         best = max(left, key=lambda number: left[number][1])
         assert state.starts[state.leader] == best and np.array_equal(state.mean, left[best][0].mean)
         for found, (expected, _) in zip(state.runs, left.values(), strict=True):
-            assert repr(state_tree(found)) == repr(state_tree(expected))
+            assert repr(tree_of(found)) == repr(tree_of(expected))
 
 
 def test_one_start_is_the_search_itself():
@@ -201,17 +202,17 @@ def test_a_saved_state_goes_on_bit_for_bit(search, moment):
     state, saved = several.start(np.zeros(2)), None
     for generation in range(14):
         if generation == moment:
-            saved = json.dumps(encode([state_tree(state), generator.bit_generator.state], "state"))
+            saved = json.dumps(encode([tree_of(state), generator.bit_generator.state], "state"))
         rows = several.ask(state, generator)
         state = several.tell(state, rows, hills(rows))
     assert saved is not None
     tree, bits = decode(json.loads(saved))
-    again = restored(several.start(np.ones(2)), tree)
+    again = restored_search(several.start(np.ones(2)), tree)
     generator.bit_generator.state = bits
     for _ in range(moment, 14):
         rows = several.ask(again, generator)
         again = several.tell(again, rows, hills(rows))
-    assert repr(state_tree(again)) == repr(state_tree(state))
+    assert repr(tree_of(again)) == repr(tree_of(state))
 
 
 # ----------------------------------------------------------------------------------------------------------- bad input
@@ -226,9 +227,9 @@ def test_bad_rules_are_named(wrong):
 @pytest.mark.parametrize("change", [{"scores": np.zeros(3)}, {"runs": {}}, {"leader": 4}, {"starts": np.arange(5)}])
 def test_a_saved_state_of_another_size_is_refused(change):
     search = multi()
-    tree = state_tree(search.start(np.zeros(2)))
+    tree = tree_of(search.start(np.zeros(2)))
     with pytest.raises(ShapeError, match="one entry for each start"):
-        restored(search.start(np.zeros(2)), {**tree, **change})
+        restored_search(search.start(np.zeros(2)), {**tree, **change})
 
 
 def test_bounds_that_exclude_the_mean_are_named():

@@ -7,6 +7,7 @@ import pytest
 
 from metaroll.errors import ShapeError
 from metaroll.functional.running_moments import Moments, add_rows, no_moments
+from metaroll.state import restored, tree_of
 
 
 def test_two_parts_by_hand():
@@ -34,8 +35,8 @@ def test_without_rows_the_variance_is_one_and_nothing_is_added():
 
 def test_a_snapshot_brings_them_back():
     moments = add_rows(no_moments(2), np.arange(6.0).reshape(3, 2))
-    again = Moments.from_dict(moments.to_dict(), len(moments.mean))
-    assert again.num_rows == 3
+    again = restored(no_moments(2), tree_of(moments))
+    assert isinstance(again, Moments) and again.num_rows == 3
     assert np.array_equal(again.mean, moments.mean)
     assert np.array_equal(again.squares, moments.squares)
 

@@ -19,7 +19,7 @@ from metaroll.data.plain_data import decode, encode
 from metaroll.errors import ShapeError
 from metaroll.functional.adam import adam_moments
 from metaroll.functional.search.averaging import AveragedMean, averaged
-from metaroll.functional.search.base import Search, best_first, restored, state_tree
+from metaroll.functional.search.base import Search, best_first, restored_search
 from metaroll.functional.search.cem import CEM
 from metaroll.functional.search.cma import CMA, STOP_REASONS
 from metaroll.functional.search.cma_constants import cma_constants
@@ -32,6 +32,7 @@ from metaroll.functional.search.restarts import RestartedCMA
 from metaroll.functional.search.reviewing import Reviewed
 from metaroll.functional.search.sampling import normal_rows, reflected
 from metaroll.functional.search.shaping import centered_ranks, standardized, utilities
+from metaroll.state import tree_of
 
 NAN = math.nan
 SEARCHES: dict[str, Search[Any]] = {
@@ -293,9 +294,9 @@ def test_hill_climbing_ends_when_its_means_are_alike():
     for fitness, reasons in ((1.0, ()), (5.0, ()), (5.1, ("stop_std",)), (6.0, ())):
         state = search.tell(state, search.ask(state, np.random.default_rng(0)), [fitness, 0.0])
         assert search.stop(state) == reasons
-    before = {**state_tree(state), "mean_fitness": 6.0}  # as version 0.2 had it
+    before = {**tree_of(state), "mean_fitness": 6.0}  # as version 0.2 had it
     del before["recent"]
-    assert restored(state, before).recent.tolist() == [6.0]
+    assert restored_search(state, before).recent.tolist() == [6.0]
 
 
 # ---------------------------------------------------------------------------------------------------------- of them all
@@ -310,35 +311,35 @@ def test_it_climbs_and_keeps_the_best(search):
 @every_search
 def test_it_is_a_function_of_what_it_is_given(search):
     state = run(search, np.ones(5), 6)
-    before = repr(state_tree(state))
+    before = repr(tree_of(state))
     rows = search.ask(state, np.random.default_rng(1))
     assert np.array_equal(rows, search.ask(state, np.random.default_rng(1)))
     kept = rows.copy()
     assert repr(search.tell(state, rows, sphere(rows))) == repr(search.tell(state, rows, sphere(rows)))
-    assert np.array_equal(rows, kept) and repr(state_tree(state)) == before
+    assert np.array_equal(rows, kept) and repr(tree_of(state)) == before
 
 
 @every_search
 def test_its_state_is_saved_without_pickle(search):
     state = run(search, np.ones(5), 7)
-    saved = decode(json.loads(json.dumps(encode(state_tree(state), "state"))))
-    found = restored(search.start(np.zeros(5)), saved)
-    assert repr(state_tree(found)) == repr(state_tree(state))
+    saved = decode(json.loads(json.dumps(encode(tree_of(state), "state"))))
+    found = restored_search(search.start(np.zeros(5)), saved)
+    assert repr(tree_of(found)) == repr(tree_of(state))
     rows = search.ask(state, np.random.default_rng(3))
     assert np.array_equal(rows, search.ask(found, np.random.default_rng(3)))
     with pytest.raises(ShapeError, match="mean must have shape"):
-        restored(search.start(np.zeros(4)), saved)
+        restored_search(search.start(np.zeros(4)), saved)
     with pytest.raises(KeyError):
-        restored(search.start(np.zeros(5)), {})
+        restored_search(search.start(np.zeros(5)), {})
 
 
 def test_an_average_that_kept_nothing_of_ended_runs_goes_on_to_the_bit():
     """As versions wrote it in which no run was followed by another one that counts."""
     search = AveragedMean(search=CMA(population=8), window=5)
     state = run(search, np.ones(5), 7)
-    saved = state_tree(state)
+    saved = tree_of(state)
     del saved["left"]
-    found = restored(search.start(np.zeros(5)), saved)
+    found = restored_search(search.start(np.zeros(5)), saved)
     rows = search.ask(state, np.random.default_rng(3))
     assert np.array_equal(rows, search.ask(found, np.random.default_rng(3)))
     after, again = (search.tell(one, rows, sphere(rows)) for one in (state, found))

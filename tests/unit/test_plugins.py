@@ -21,6 +21,7 @@ from metaroll.cli.doctor import plugins_check
 from metaroll.cli.main import main
 from metaroll.errors import UnknownNameError, UntrustedRunError
 from metaroll.own_code import PluginError
+from metaroll.seeding import torch_generator
 from metaroll.testing import check_search
 from metaroll.training.algorithms import others
 from metaroll.training.algorithms.registry import algorithm_names, get_algorithm
@@ -71,7 +72,7 @@ def test_the_page_has_all_names() -> None:
 
 
 def test_files_of_the_pages_use_public_names_alone() -> None:
-    assert {*FILES} == {"half", "reinforce", "random_steps"}
+    assert {*FILES} == {"half", "reinforce", "all_or_nothing", "random_steps"}
     for code in FILES.values():
         modules = {node.module for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ImportFrom)}
         ours = {module for module in modules if module.startswith("metaroll")}
@@ -85,6 +86,25 @@ def test_the_whole_algorithm_of_the_page_is_one(folder: Path) -> None:
     for env, given in (("CartPole-v1", {"randomize_param": ("length=0.3:0.7",)}), ("point-robot", {})):
         agent = metaroll.agent("reinforce:REINFORCE", env, **small, **given).learn(epochs=1, progress=False)
         assert len(agent.evaluate().returns) == 2
+
+
+def test_the_policy_of_the_page_is_one_and_learns(folder: Path) -> None:
+    (use,) = (each for each in PAGE.split("```")[1::2] if "import check_policy" in each)
+    names: dict[str, Any] = {"__name__": "page"}
+    exec(compile(use.removeprefix("python\n"), "plugins.md", "exec"), names)
+    learned, policy = names["runner"].algo.policy, names["AllOrNothing"](names["spec"], generator=torch_generator(0))
+    obs, noise = np.ones((9, 3), np.float32), np.linspace(0, 1, 9, dtype=np.float32)[:, None]
+    assert {*learned.act(obs, {}, noise)[0].ravel()} == {-2.0, 2.0}
+    for flags in (False, True, np.arange(9) % 2 == 0):
+        on_torch = policy.act_on_torch(torch.from_numpy(obs), {}, torch.from_numpy(noise), flags)[0]
+        np.testing.assert_array_equal(policy.act(obs, {}, noise, flags)[0], on_torch.numpy())
+    views = policy.parameter_layout().torch_views(torch.from_numpy(policy.acting_parameters()))
+    found, rows = policy.action_distribution(views, torch.from_numpy(obs)), torch.ones((9, 1))
+    share = policy.act(obs, {}, noise)[2]["share"]
+    np.testing.assert_allclose(found.log_prob(rows).exp(), share[:, 0], rtol=1e-5)
+    expected = torch.distributions.Bernoulli(torch.from_numpy(share)).entropy()[:, 0]
+    torch.testing.assert_close(found.entropy(), expected)
+    torch.testing.assert_close(found.kl(found.map(lambda logits: logits)), torch.zeros(9))
 
 
 def test_the_search_of_the_page_keeps_the_promises_of_one(folder: Path) -> None:

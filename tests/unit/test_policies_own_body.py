@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import gymnasium
@@ -94,6 +95,49 @@ def test_buffers_are_acting_parameters_and_integers_stay_integers() -> None:
     module = other.encoder.module
     assert module.order.dtype == module.layers[1].num_batches_tracked.dtype == torch.int64
     assert int(module.layers[1].num_batches_tracked) == 1
+
+
+@pytest.mark.parametrize("writeable", [True, False])
+def test_a_vector_that_changes_in_place_acts_as_it_then_is(writeable: bool) -> None:
+    policy, other = learned(TanhGaussianMLPPolicy, BOX), policy_of(TanhGaussianMLPPolicy, BOX)
+    obs, noise = np.ones((8, 3), np.float32), np.zeros((8, 2), np.float32)
+    with torch.no_grad():
+        other.encoder.module.order.copy_(torch.arange(8))
+    live, vector = policy.act(obs, {}, noise)[0], policy.acting_parameters()
+    given = vector.view()
+    given.flags.writeable = writeable
+    for source in (policy, other, policy):
+        vector[...] = source.acting_parameters()
+        np.testing.assert_array_equal(policy.act(obs, {}, noise, parameters=given)[0], source.act(obs, {}, noise)[0])
+        np.testing.assert_array_equal(policy.act(obs, {}, noise)[0], live)
+
+
+def test_a_part_that_stands_in_several_places_keeps_its_weights_when_others_act() -> None:
+    layer = nn.Linear(3, 3)
+    policy = policy_of(TanhGaussianMLPPolicy, BOX, nn.Sequential(layer, nn.Tanh(), layer))
+    obs, noise = np.ones((8, 3), np.float32), np.zeros((8, 2), np.float32)
+    live, vector = policy.act(obs, {}, noise)[0], policy.acting_parameters()
+    vector += 0.1
+    assert not np.array_equal(policy.act(obs, {}, noise, parameters=vector)[0], live)
+    np.testing.assert_array_equal(policy.act(obs, {}, noise)[0], live)
+
+
+def test_threads_that_act_with_several_vectors_and_live_do_not_see_each_other() -> None:
+    policy = learned(TanhGaussianMLPPolicy, BOX)
+    obs, noise = np.ones((8, 3), np.float32), np.zeros((8, 2), np.float32)
+    first, second = policy.acting_parameters(), policy.acting_parameters()
+    second[:-26] += 0.1  # all but the buffers, which hold indices
+    sets = [None, first, second, None]
+    expected = [policy.act(obs, {}, noise, parameters=each)[0] for each in sets]
+    assert not np.array_equal(expected[1], expected[2])
+
+    def acts(which: int) -> bool:
+        return all(
+            np.array_equal(policy.act(obs, {}, noise, parameters=sets[which])[0], expected[which]) for _ in range(50)
+        )
+
+    with ThreadPoolExecutor(len(sets)) as threads:
+        assert all(threads.map(acts, range(len(sets))))
 
 
 def test_only_passes_with_gradient_are_in_training_mode() -> None:

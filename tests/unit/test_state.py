@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -11,7 +12,8 @@ import pytest
 import torch
 
 from metaroll.data.compare import trees_equal
-from metaroll.errors import ShapeError, SnapshotError
+from metaroll.errors import SnapshotError
+from metaroll.learners.base import RLAlgorithm
 from metaroll.seeding import isolated_rng
 from metaroll.state import Part, Saved, Stateful, parts, told
 
@@ -153,10 +155,58 @@ def test_the_state_of_something_else_is_refused(tree: Any, text: str) -> None:
     assert one.seed == 2
 
 
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"nothing": {"of": "another"}}, "nothing: TypeError: must be None"),
+        ({"networks": {"q": {}, "r": {}}}, "networks"),
+    ],
+)
+def test_what_is_not_here_is_refused(change: Any, text: str) -> None:
+    one, before = Whole(2), Whole(2).state_dict()
+    with pytest.raises(SnapshotError, match=text):
+        one.load_state_dict({**Whole(3).state_dict(), **change})
+    assert trees_equal(one.state_dict(), before)
+
+
 def test_what_was_not_there_when_it_was_saved_stays_as_it_is() -> None:
-    one, tree = Whole(2), Whole(3).state_dict()
-    one.load_state_dict({**tree, "inner": None, "nothing": {"of": "another"}})
-    assert (one.seed, one._inner.sums.number, one.nothing) == (3, 2, None)
+    one = Whole(2)
+    one.load_state_dict({**Whole(3).state_dict(), "inner": None})
+    assert (one.seed, one._inner.sums.number) == (3, 2)
+
+
+def test_a_tensor_and_its_optimizer_stay_together() -> None:
+    class Temperature(Stateful):
+        state_parts = parts("log_alpha", "optimizer")
+
+        def __init__(self) -> None:
+            self.log_alpha = torch.nn.Parameter(torch.zeros(1))
+            self.optimizer = torch.optim.Adam([self.log_alpha], lr=0.1)
+
+        def step(self) -> float:
+            self.optimizer.zero_grad()
+            (self.log_alpha - 3.0).square().sum().backward()
+            self.optimizer.step()
+            return self.log_alpha.item()
+
+    one, other = Temperature(), Temperature()
+    one.step()
+    other.load_state_dict(one.state_dict())
+    assert isinstance(other.log_alpha, torch.nn.Parameter)
+    assert [one.step(), one.step()] == [other.step(), other.step()]
+
+
+def test_memory_of_arrays_keeps_its_order_and_dicts_their_kind() -> None:
+    class Holder(Stateful):
+        state_parts = parts("matrix", "named")
+
+        def __init__(self, value: float) -> None:
+            self.matrix, self.named = np.full((3, 2), value).T, OrderedDict(a=value)
+
+    holder = Holder(1.0)
+    holder.load_state_dict(Holder(2.0).state_dict())
+    assert holder.matrix.strides == Holder(1.0).matrix.strides and holder.matrix.tolist() == [[2.0] * 3] * 2
+    assert holder.named == OrderedDict(a=2.0) and isinstance(holder.named, OrderedDict)
 
 
 class More(Whole):
@@ -195,7 +245,7 @@ def test_buffers_are_apart_and_may_be_views() -> None:
     assert copied is not None and views is not None and (copied["rows"][0], views["rows"][0]) == (2, 9)
     other.load_buffers_state_dict(copied)
     assert other._rows.tolist() == [2] * 4 and other.seed == 3
-    with pytest.raises(ShapeError, match=r"must have shape \(4,\), got \(3,\)"):
+    with pytest.raises(SnapshotError, match=r"\(rows: ShapeError: must have shape \(4,\), got \(3,\)"):
         other.load_buffers_state_dict({"rows": np.zeros(3)})
     inner = Inner(1)
     assert inner.buffers_state_dict() is None
@@ -203,13 +253,43 @@ def test_buffers_are_apart_and_may_be_views() -> None:
         inner.load_buffers_state_dict({})
 
 
+@pytest.mark.parametrize("copy", [True, False])
+def test_buffers_may_be_whatever_has_a_state(copy: bool) -> None:
+    class Memories(Stateful):
+        buffer_parts = parts("inner", "hand", "rows")
+
+        def __init__(self, number: int) -> None:
+            self.inner, self.hand, self.rows = Inner(number), ByHand(number), np.full(2, number)
+
+    one, tree = Memories(1), Memories(2).buffers_state_dict(copy)
+    assert tree is not None
+    with pytest.raises(SnapshotError, match=r"\(rows: ShapeError"):
+        one.load_buffers_state_dict({**tree, "rows": np.zeros(3)})
+    assert (one.inner.sums.number, one.hand.number) == (1, 1), "nothing was changed"
+    one.load_buffers_state_dict(tree)
+    assert (one.inner.sums.number, one.hand.number, one.rows.tolist()) == (2, 2, [2, 2])
+
+
+def test_a_learner_whose_buffers_would_be_lost_is_refused() -> None:
+    with pytest.raises(TypeError, match="Stateful must come first among the bases of Mine"):
+
+        class Mine(RLAlgorithm, Stateful):
+            pass
+
+
 def test_what_cannot_be_saved_is_refused() -> None:
     class Odd(Stateful):
         state_parts = parts("thing")
         thing = object()
 
-    with pytest.raises(TypeError, match="a object cannot be saved: give it state_dict"):
+    with pytest.raises(TypeError, match=r"part 'thing' of Odd cannot be saved: .*: give it state_dict"):
         Odd().state_dict()
+
+    class Missing(Stateful):
+        state_parts = parts("ther")
+
+    with pytest.raises(TypeError, match=r"part 'ther' of Missing cannot be saved: .* has no attribute 'ther'"):
+        Missing().state_dict()
 
 
 @pytest.mark.parametrize(("own", "saved"), [(3, 3.5), (3, "3"), (3, True), (0.5, "0.5"), (True, 1), ("a", 1)])

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from gymnasium import spaces
+from space_envs import SpaceEnv
 
 import metaroll
 from metaroll.cli.main import main
@@ -124,6 +126,27 @@ def test_moments_of_batch_normalization_reach_any_number_of_workers(algo: str) -
     for workers in (1, 2):
         agent = made(algo, num_workers=workers, transport="process", epochs=epochs)
         assert_same(agent.learn(progress=False), serial)
+
+
+@pytest.mark.parametrize("algo", ["sac", "td3"])
+def test_critics_see_images_that_are_too_small_for_an_encoder_through_a_module_of_their_own(algo: str) -> None:
+    image, speed = spaces.Box(0, 255, (4, 4, 3), np.uint8), spaces.Box(-1, 1, (2,))
+
+    def env() -> SpaceEnv:
+        return SpaceEnv(spaces.Dict(image=image, speed=speed), spaces.Box(-1, 1, (1,)))
+
+    with pytest.raises(ValueError, match=r"at least 36 pixels .* got shape \(4, 4, 3\): .* or give policy, a network"):
+        metaroll.agent(algo, env, **OFF)
+    agent, other = (metaroll.agent(algo, env, policy="mynet:Normed", seed=seed, **OFF) for seed in (1, 2))
+    before = weights(agent)
+    after = weights(agent.learn(progress=False))
+    changed = {name for name, value in after.items() if not np.array_equal(value, before.get(name, 0))}
+    for network in ("policy", "critics", "target_critics"):
+        of_network = [name for name in changed if f"/{network}/" in name]
+        for part in ("encoder.module.0.weight", "running_mean"):
+            assert any(part in name for name in of_network), (network, part, changed)
+    other.algo.load_state_dict(agent.algo.state_dict())
+    assert_same(other, agent)
 
 
 def test_a_run_names_its_network_and_goes_on_to_the_bit(mynet: Any) -> None:

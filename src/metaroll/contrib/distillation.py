@@ -170,7 +170,7 @@ class Distillation(Stateful, EpochLearner):
         self._tasks = TrainingTasks(task_sampler, derive_seed("distillation tasks", self.seed))
 
         self.teacher = _checked_teacher(teacher, self.env_spec)
-        self._taught = self.teacher if isinstance(self.teacher, nn.Module) else {}
+        self._taught: nn.Module | dict[str, Any] = self.teacher if isinstance(self.teacher, nn.Module) else {}
         self._device = torch.device("cpu" if device is None else device)
         self._policy = (
             student if isinstance(student, NormalizedPolicy) else NormalizedPolicy(student, True, config.scale_actions)
@@ -178,7 +178,7 @@ class Distillation(Stateful, EpochLearner):
         _check_student(self._policy, self.env_spec)
         self._policy.to(self._device)
         self._weights = [p for p in self._policy.parameters() if p.requires_grad]
-        self._optimizer = torch.optim.Adam(self._weights, lr=config.learning_rate, foreach=True)
+        self._optimizer: torch.optim.Optimizer = torch.optim.Adam(self._weights, lr=config.learning_rate, foreach=True)
         self._moments = self._policy.observation_moments(KNOWN_EPOCHS * config.steps_per_epoch)
         self._memory = LabeledRollouts(config.replay_size)
         self._generator = np.random.default_rng(derive_seed("distillation batches", self.seed))
@@ -265,15 +265,15 @@ class Distillation(Stateful, EpochLearner):
         memory = self._memory
         parts = (memory.observations, memory.taken, memory.labels)
         seen, taken, labels = (pad_rollouts(rows, memory.bounds, group) for rows in parts)
-        lengths = torch.from_numpy(np.diff(memory.bounds)[group])
+        lengths = torch.as_tensor(np.diff(memory.bounds)[group])
         valid = (torch.arange(seen.shape[1]) < lengths[:, None]).to(self._device)
-        rows = torch.from_numpy(self._policy.normalized(seen)).to(self._device)
+        rows = torch.as_tensor(self._policy.normalized(seen)).to(self._device)
         log_prob = self._log_prob(
-            rows, torch.from_numpy(taken).to(self._device), torch.from_numpy(labels).to(self._device)
+            rows, torch.as_tensor(taken).to(self._device), torch.as_tensor(labels).to(self._device)
         )
         loss = -log_prob[valid].mean()
         self._optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        torch.autograd.backward(loss)
         if self.config.max_grad_norm is not None:
             nn.utils.clip_grad_norm_(self._weights, self.config.max_grad_norm)
         self._optimizer.step()
@@ -291,7 +291,7 @@ def _disagreement(taken: np.ndarray, labels: np.ndarray) -> float:
     """Root mean square difference of actions; of choices the share that differs."""
     if labels.dtype.kind == "f":
         return float(np.sqrt(np.mean(np.square(taken - labels))))
-    return float(np.mean(taken != labels))
+    return float((taken != labels).mean())
 
 
 def _checked_teacher(teacher: Any, env_spec: EnvSpec) -> Any:
@@ -343,7 +343,7 @@ class LabeledRollouts:
         """Append rollouts, and forget the oldest ones beyond ``most_steps``; the newest rollout always stays."""
         ends = np.concatenate([self.bounds[1:], bounds[1:] + len(self)])
         starts = np.concatenate([[0], ends[:-1]])
-        cut = int(starts[min(int(np.searchsorted(starts, ends[-1] - self._most_steps)), len(starts) - 1)])
+        cut = int(starts[min(int(np.searchsorted(starts, int(ends[-1]) - self._most_steps)), len(starts) - 1)])
         for name, rows in zip(_COLUMNS, (observations, taken, labels), strict=True):
             old = getattr(self, name)
             joined = np.concatenate([old, rows]) if len(old) else np.array(rows)
@@ -367,8 +367,8 @@ def _tasks(given: BuildOptions, num_test: int | None = None) -> tuple[Any, list[
     domains = parts_of(TaughtDomains, given.values)
     if domains.randomize == "teacher":
         given_by = parts_of(DistilledNetworks, given.values)
-        taught = {} if domains.randomize_param else _teacher_of(given_by).options
-        own = {"randomize": taught.get("randomize", "none")}
+        taught: Values = {} if domains.randomize_param else _teacher_of(given_by).options
+        own: dict[str, Any] = {"randomize": taught.get("randomize", "none")}
         own["randomize_param"] = domains.randomize_param or taught.get("randomize_param", ())
         given = replace(given, values={**given.values, **own})
     return training_tasks(given, num_test)
@@ -420,10 +420,14 @@ def _load_teacher(given: BuildOptions, networks: DistilledNetworks) -> Normalize
     if run.env != given.env.name:
         raise networks.wrong("teacher", f"have been trained in {given.env.name}", f"that was in {run.env}")
     # Its tasks are not needed any more, but tell PPO that there are some.
-    return run.learner(given, [lambda env: env], []).policy
+    return run.learner(given, [_as_it_is], []).policy
 
 
-def _student(spec: EnvSpec, networks: DistilledNetworks, given: BuildOptions) -> Any:
+def _as_it_is(env: Any) -> Any:
+    return env
+
+
+def _student(spec: EnvSpec, networks: DistilledNetworks, given: BuildOptions) -> ActingPolicy:
     continuous = isinstance(spec.action_space, gymnasium.spaces.Box)
     sees_action = networks.network == "gru" and networks.last_action
     if sees_action and given.hidden_sizes and not continuous:

@@ -100,7 +100,7 @@ class EPOpt(Stateful, EpochLearner):
     state_parts = parts("learner", epochs="_num_epochs")
 
     def __init__(self, learner: PPO, config: EPOptConfig | None = None, **options: Any) -> None:
-        if not isinstance(learner, PPO):
+        if not isinstance(learner, PPO):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers may check no types
             raise TypeError(f"learner must be a PPO, got {type(learner).__name__}")
         self.learner = learner
         self.policy, self.critic, self.env_spec = learner.policy, learner.critic, learner.env_spec

@@ -125,7 +125,7 @@ class SegmentTensors(NamedTuple):
 
 
 def segment_tensors(
-    batch: SegmentBatch, space: gymnasium.Space, burn_in: int, device: torch.device, reward_scale: float
+    batch: SegmentBatch, space: gymnasium.Space[Any], burn_in: int, device: torch.device, reward_scale: float
 ) -> SegmentTensors:
     """What was drawn, on ``device``, time first.
 
@@ -142,7 +142,7 @@ def segment_tensors(
     learned = batch.mask.T[burn_in:]
 
     def told(column: np.ndarray) -> Tensor:
-        return torch.from_numpy(column).to(device)
+        return torch.as_tensor(column).to(device)
 
     def steps(column: np.ndarray) -> Tensor:
         return told(column.swapaxes(0, 1)[burn_in:][learned])

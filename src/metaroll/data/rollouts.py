@@ -12,7 +12,7 @@ import numpy as np
 from metaroll.checks import described, row_numbers
 from metaroll.data.data_format import iterate_leaves, map_leaves, to_format
 from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import ShapeError
+from metaroll.errors import ShapeError, unknown_name
 from metaroll.functional.returns import discounted_sum
 from metaroll.types import RolloutPlan
 
@@ -337,23 +337,29 @@ class Rollouts(Sequence[StepSequence]):
         """The same rollouts with other values of a field, in columns of their own.
 
         Args:
-            name: Of the field.
+            name: Of a field that all of them have, such as ``rewards``.
             values: Those of all steps ``(sum T, ...)``; ``observations`` and ``states`` have one entry more for each
                 rollout.
 
         Raises:
+            TypeError: ``values`` is no array.
             ShapeError: There are more or fewer values.
+            UnknownNameError: There is no such field; flags are none.
         """
+        part = self.sorted_by(np.arange(len(self))).parts[0] if len(self) else None
+        if part is not None and name not in part.fields:
+            raise unknown_name("field", name, sorted(part.fields))
+        if not isinstance(values, np.ndarray):
+            raise TypeError(f"values of {name!r} must be an array, got {type(values).__name__}")
         entries = int(self.bounds[-1]) + (len(self) if name in WITH_FINAL else 0)
         if len(values) != entries:
             raise ShapeError(
                 f"values of {name!r} must have {entries} entries, of all rollouts together, got {len(values)}"
             )
-        found = []
-        for part in self.sorted_by(np.arange(len(self))).parts:
-            own = None if part.own is None else [{k: v for k, v in one.items() if k != name} for one in part.own]
-            found.append(replace(part, fields={**part.fields, name: values}, own=own))
-        return Rollouts(found)
+        if part is None:
+            return self
+        own = None if part.own is None else [{k: v for k, v in one.items() if k != name} for one in part.own]
+        return Rollouts([replace(part, fields={**part.fields, name: values}, own=own)])
 
     def _members(self) -> Iterator[tuple[RolloutColumns, int]]:
         return ((part, number) for part, first, stop in self._spans for number in range(first, stop))

@@ -44,12 +44,12 @@ _ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary
 _NESTED = (spaces.Dict, spaces.Tuple)
 
 
-def is_structured(space: gymnasium.Space) -> bool:
+def is_structured(space: gymnasium.Space[Any]) -> bool:
     """Whether a batch of the space is anything else than one array of numbers."""
     return not isinstance(space, _ARRAYS)
 
 
-def empty_batch(space: gymnasium.Space, size: int) -> Any:
+def empty_batch(space: gymnasium.Space[Any], size: int) -> Any:
     """Room for ``size`` elements: zeros, and ``None`` where elements are objects."""
     if isinstance(space, _ARRAYS):
         return np.zeros((size, *(space.shape or ())), dtype=space.dtype)
@@ -58,7 +58,7 @@ def empty_batch(space: gymnasium.Space, size: int) -> Any:
     return np.full(size, None, dtype=object)
 
 
-def write_element(space: gymnasium.Space, batch: Any, row: int, element: Any, name: str = "observation") -> None:
+def write_element(space: gymnasium.Space[Any], batch: Any, row: int, element: Any, name: str = "observation") -> None:
     """Copy one element into row ``row`` of a batch.
 
     Raises:
@@ -101,7 +101,7 @@ def _write_odd(batch: np.ndarray, row: int, array: np.ndarray) -> bool:
     return batch.dtype.kind not in "biu" or not (batch[row] != array).any()
 
 
-def stack_elements(space: gymnasium.Space, elements: Sequence[Any], name: str = "observation") -> Any:
+def stack_elements(space: gymnasium.Space[Any], elements: Sequence[Any], name: str = "observation") -> Any:
     """A batch of the given elements."""
     batch = empty_batch(space, len(elements))
     for row, element in enumerate(elements):
@@ -121,7 +121,7 @@ def take_rows(batch: Any, rows: Any) -> Any:
     return map_leaves(lambda leaf, path: own_copy(leaf[rows]), batch)
 
 
-def same_kind(a: gymnasium.Space, b: gymnasium.Space) -> bool:
+def same_kind(a: gymnasium.Space[Any], b: gymnasium.Space[Any]) -> bool:
     """Whether elements of both spaces fit into one batch (bounds may differ)."""
     if a is b:
         return True
@@ -135,7 +135,7 @@ def same_kind(a: gymnasium.Space, b: gymnasium.Space) -> bool:
     return True if not isinstance(a, _ARRAYS) else a == b
 
 
-def flatten_batch(space: gymnasium.Space, batch: Any) -> np.ndarray:
+def flatten_batch(space: gymnasium.Space[Any], batch: Any) -> np.ndarray:
     """Rows ``(N, obs_dim)`` for a policy, in the order of ``gymnasium.spaces.flatten``.
 
     A Box is reshaped (a view where possible), Discrete and MultiDiscrete spaces become one-hot in float32, structures
@@ -175,7 +175,7 @@ def flatten_batch(space: gymnasium.Space, batch: Any) -> np.ndarray:
 # a flat row of numbers.
 
 
-def action_element(space: gymnasium.Space, batch: Any, row: int, name: str = "action") -> Any:
+def action_element(space: gymnasium.Space[Any], batch: Any, row: int, name: str = "action") -> Any:
     """The action that an environment gets for row ``row`` of a batch of actions, in memory of its own.
 
     Raises:
@@ -202,7 +202,7 @@ def action_element(space: gymnasium.Space, batch: Any, row: int, name: str = "ac
     return own_copy(batch[row])
 
 
-def to_box_type(space: gymnasium.Space, values: np.ndarray) -> np.ndarray:
+def to_box_type(space: gymnasium.Space[Any], values: np.ndarray) -> np.ndarray:
     """Numbers ``(..., *shape)`` in the type of a Box, rounded and clipped to its bounds if that is one of integers.
 
     What is the nearest number to a bound in a narrower type of floats becomes that bound: a policy acts in float32, and
@@ -221,7 +221,7 @@ def to_box_type(space: gymnasium.Space, values: np.ndarray) -> np.ndarray:
     return found
 
 
-def action_row(space: gymnasium.Space, action: Any, name: str = "action") -> Any:
+def action_row(space: gymnasium.Space[Any], action: Any, name: str = "action") -> Any:
     """One action in an environment's own form as a policy gives it: flat for a Box, indices for choices.
 
     Raises:
@@ -250,7 +250,7 @@ def action_row(space: gymnasium.Space, action: Any, name: str = "action") -> Any
     return values.reshape(space.shape).astype(space.dtype)
 
 
-def env_actions(space: gymnasium.Space, batch: Any) -> Any:
+def env_actions(space: gymnasium.Space[Any], batch: Any) -> Any:
     """A batch of actions with choices as the environment counts them, from its space's start (a copy)."""
     if isinstance(space, _NESTED):
         return _map_parts(space, lambda key, part: env_actions(part, batch[key]))
@@ -259,7 +259,7 @@ def env_actions(space: gymnasium.Space, batch: Any) -> Any:
     return own_copy(np.asarray(batch))
 
 
-def flat_actions(space: gymnasium.Space, rows: Sequence[Any]) -> Any:
+def flat_actions(space: gymnasium.Space[Any], rows: Sequence[Any]) -> Any:
     """A batch of actions from rows as ``action_row`` gives them."""
     if isinstance(space, _NESTED):
         return _map_parts(space, lambda key, part: flat_actions(part, [row[key] for row in rows]))
@@ -271,7 +271,7 @@ def flat_actions(space: gymnasium.Space, rows: Sequence[Any]) -> Any:
     return batch
 
 
-def check_elements(name: str, space: gymnasium.Space, batch: Any, size: int) -> Any:
+def check_elements(name: str, space: gymnasium.Space[Any], batch: Any, size: int) -> Any:
     """``batch`` as a batch of ``size`` actions of ``space``.
 
     Raises:
@@ -302,7 +302,7 @@ def check_elements(name: str, space: gymnasium.Space, batch: Any, size: int) -> 
     return array
 
 
-def check_given(name: str, space: gymnasium.Space, batch: Any, size: int, *, finite: bool = True) -> Any:
+def check_given(name: str, space: gymnasium.Space[Any], batch: Any, size: int, *, finite: bool = True) -> Any:
     """``batch`` from a user as a batch of ``size`` elements of ``space``: arrays of numbers, or of objects.
 
     Raises:
@@ -330,11 +330,11 @@ def check_given(name: str, space: gymnasium.Space, batch: Any, size: int, *, fin
     return array
 
 
-def _parts(space: gymnasium.Space) -> dict[Any, gymnasium.Space]:
+def _parts(space: gymnasium.Space[Any]) -> dict[Any, gymnasium.Space[Any]]:
     return space.spaces if isinstance(space, spaces.Dict) else dict(enumerate(space.spaces))  # type: ignore[attr-defined]
 
 
-def _matching_parts(space: gymnasium.Space, value: Any, name: str) -> dict[Any, gymnasium.Space]:
+def _matching_parts(space: gymnasium.Space[Any], value: Any, name: str) -> dict[Any, gymnasium.Space[Any]]:
     """Parts of a Dict or Tuple space, which ``value`` must have, too."""
     parts = _parts(space)
     if isinstance(space, spaces.Dict):
@@ -347,7 +347,7 @@ def _matching_parts(space: gymnasium.Space, value: Any, name: str) -> dict[Any, 
     return parts
 
 
-def _map_parts(space: gymnasium.Space, function: Callable[[Any, gymnasium.Space], Any]) -> Any:
+def _map_parts(space: gymnasium.Space[Any], function: Callable[[Any, gymnasium.Space[Any]], Any]) -> Any:
     """``function(key, part)`` of all parts of a Dict or Tuple space, as a dict or tuple."""
     built = {key: function(key, part) for key, part in _parts(space).items()}
     return built if isinstance(space, spaces.Dict) else tuple(built.values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,22 +27,6 @@ class Moments(NamedTuple):
     def std(self) -> np.ndarray:
         """Root of ``variance``, ``(D,)``."""
         return np.sqrt(self.variance)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, for a snapshot."""
-        return {"num_rows": self.num_rows, "mean": self.mean.copy(), "squares": self.squares.copy()}
-
-    @classmethod
-    def from_dict(cls, tree: Any, width: int) -> Moments:
-        """What ``to_dict`` gave, of rows of ``width`` entries.
-
-        Raises:
-            ShapeError: They are of another width.
-        """
-        mean, squares = (np.array(tree[name], dtype=np.float64) for name in ("mean", "squares"))
-        if mean.shape != (width,) or squares.shape != (width,):
-            raise ShapeError(f"moments must have shape ({width},), got {mean.shape} and {squares.shape}")
-        return cls(int(tree["num_rows"]), mean, squares)
 
 
 def no_moments(width: int) -> Moments:

@@ -141,6 +141,12 @@ class RLAlgorithm(ABC):
     warming_up = cast("bool", False)
     training_return = "return"
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        order = cls.__mro__
+        if Stateful in order and order.index(Stateful) > order.index(RLAlgorithm):
+            raise TypeError(f"Stateful must come first among the bases of {cls.__name__}, or its buffers are not saved")
+
     @property
     def info(self) -> AlgorithmInfo:
         """What the algorithm is."""
@@ -507,7 +513,7 @@ class TrainingTasks(Stateful):
         if isinstance(self._source, list):
             if not self._source or not all(callable(update) for update in self._source):
                 raise ValueError(f"task_sampler must be a sampler, or a list of at least one EnvUpdate, got {source!r}")
-        elif source is not None and not isinstance(source, _SamplesTasks):
+        elif source is not None and not (isinstance(source, _SamplesTasks) and callable(source.sample)):
             raise TypeError(f"task_sampler must have sample(n_tasks), got {type(source).__name__}")
         self._generator = np.random.default_rng(seed)
 

@@ -19,7 +19,7 @@ from metaroll.errors import InvalidValueError, ShapeError, option_name
 from metaroll.functional.cvar import conditional_value_at_risk
 from metaroll.functional.running_moments import add_rows
 from metaroll.functional.search.averaging import AveragedMean
-from metaroll.functional.search.base import Search, restored, state_tree
+from metaroll.functional.search.base import Search, restored_search
 from metaroll.functional.search.cem import CEM as CEMSearch
 from metaroll.functional.search.cma import CMA
 from metaroll.functional.search.hill_climbing import HillClimb
@@ -82,7 +82,7 @@ class SearchLearner(Stateful, RLAlgorithm, Generic[C]):
 
     state_parts = parts(
         search=Part(
-            write=lambda learner: state_tree(learner._state),
+            write=lambda learner: state.tree_of(learner._state),
             restore=lambda learner, tree: learner._restore_search(tree),
         ),
         asked=Part(
@@ -377,22 +377,27 @@ class SearchLearner(Stateful, RLAlgorithm, Generic[C]):
 
     def after_restore(self) -> None:
         """Give the policy the parameters."""
-        self._metrics = {"episodes": 0.0, "discounted_return": 0.0}
         self.policy.parameter_layout().assign(self.policy, self._parameters)
 
     def _restore_search(self, tree: Mapping[str, Any]) -> None:
-        self._state = restored(self._state, tree)
+        self._state = restored_search(self._state, tree)
 
     def _asked_tree(self) -> dict[str, Any]:
-        return {"candidates": self._asked.copy(), "scores": np.array(self._scores, dtype=np.float64)}
+        tree: dict[str, Any] = {"candidates": self._asked.copy(), "scores": np.array(self._scores, dtype=np.float64)}
+        if self._scores:  # between epochs there is nothing more, and states are as they have always been
+            tree |= {"returns": np.array(self._returns, dtype=np.float64), "metrics": dict(self._metrics)}
+        return tree
 
     def _restore_asked(self, tree: Mapping[str, Any]) -> None:
         """As many candidates as were being tried, of which the first have scores."""
-        asked = np.array(tree["candidates"], dtype=np.float64)
+        asked, scores = (np.array(tree[name], dtype=np.float64) for name in ("candidates", "scores"))
         if asked.ndim != 2 or asked.shape[1] != len(self._places):
             raise ShapeError(f"candidates must have shape (K, {len(self._places)}), got {asked.shape}")
-        self._asked, self._scores = asked, [float(score) for score in tree["scores"]]
-        self._returns = [math.nan] * len(self._scores)
+        if scores.ndim != 1 or (len(scores) and len(scores) >= len(asked)):
+            raise ShapeError(f"scores must be those of fewer than {len(asked)} candidates, got shape {scores.shape}")
+        self._asked, self._scores = asked, scores.tolist()
+        self._returns = np.array(tree.get("returns", np.full(len(scores), math.nan)), dtype=np.float64).tolist()
+        self._metrics = dict(tree.get("metrics", {"episodes": 0.0, "discounted_return": 0.0}))
 
 
 @final
@@ -605,7 +610,7 @@ class HillClimbing(SearchLearner[HillClimbingConfig]):
         )
         return {
             **self.state_dict(),
-            "search": state_tree(search),
+            "search": state.tree_of(search),
             "asked": {"candidates": self._asked[:0], "scores": []},
             "parameters": mean,
             "generator": tree["generator"],

@@ -39,7 +39,7 @@ from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import DataError, ShapeError, SnapshotError, named_as, option_name, option_text
 from metaroll.functional.advantages import gae
 from metaroll.functional.cvar import full_set_metrics, worst_indices
-from metaroll.functional.distributions import Categorical, DiagonalGaussian, squashed_sample
+from metaroll.functional.distributions import ActionDistribution, Categorical, DiagonalGaussian, squashed_sample
 from metaroll.functional.gradients.actor_critic import (
     bootstrapped,
     chosen_values,
@@ -90,11 +90,14 @@ from metaroll.learners.off_policy.soft import (
 from metaroll.learners.off_policy.trainer import CRITIC_LOSSES, CriticLosses, ReplayTrainer, Trained, critic_losses_of
 from metaroll.learners.on_policy.ppo_trainer import PPOData, PPONets, Targets, Trainer, run_passes
 from metaroll.policies.acting import ActingPolicy, check_policy
+from metaroll.policies.bodies import Body, Perceptron, Recurrent
 from metaroll.policies.encoders import encoders_of, holds_images
 from metaroll.policies.exploration import BoxExploration, ChoiceExploration, Exploration
 from metaroll.policies.gru import GRUCell, RecurrentCritic
+from metaroll.policies.heads import CategoricalHead, DeterministicHead, GaussianHead, GreedyHead, Head, SquashedHead
 from metaroll.policies.networks import MLP, critics_of, target_of
 from metaroll.policies.normalized import widened_spec
+from metaroll.policies.scaling import ActionScaling
 from metaroll.policies.trial_memory import TrialMemoryPolicy
 from metaroll.processing.on_policy import OnPolicyData, collect_on_policy, pad_rollouts, rollout_groups
 from metaroll.processing.relabel import label_actions
@@ -129,18 +132,23 @@ __all__ = [
     "POLICY_LOSSES",
     "TEMPERATURE_LOSSES",
     "ActingPolicy",
+    "ActionDistribution",
+    "ActionScaling",
     "Added",
     "Algorithm",
     "AtLeastTwo",
+    "Body",
     "Bounds",
     "BoxExploration",
     "BuildOptions",
     "Categorical",
+    "CategoricalHead",
     "ChoiceExploration",
     "Config",
     "Count",
     "CriticLosses",
     "DataError",
+    "DeterministicHead",
     "DiagonalGaussian",
     "DomainRanges",
     "Domains",
@@ -150,8 +158,11 @@ __all__ = [
     "Exploration",
     "FreshTrials",
     "GRUCell",
+    "GaussianHead",
     "GoalReplay",
     "GradientState",
+    "GreedyHead",
+    "Head",
     "HeldOutTasks",
     "Made",
     "Networks",
@@ -163,6 +174,7 @@ __all__ = [
     "PPOData",
     "PPONets",
     "Part",
+    "Perceptron",
     "Policy",
     "PolicyInfo",
     "PolicyLosses",
@@ -171,6 +183,7 @@ __all__ = [
     "Positive",
     "Progress",
     "RandomFirst",
+    "Recurrent",
     "RecurrentCritic",
     "ReluNetworks",
     "Replay",
@@ -188,6 +201,7 @@ __all__ = [
     "SoftObjective",
     "SoftTrainer",
     "SoftUpdate",
+    "SquashedHead",
     "Stateful",
     "TanhNetworks",
     "Targets",

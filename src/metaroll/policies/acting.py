@@ -19,7 +19,7 @@ from metaroll.functional.linear import BLOCK, RowProducts, block_rows
 from metaroll.policies.bodies import Body
 from metaroll.policies.heads import Head
 from metaroll.policies.own_body import outputs_of
-from metaroll.policies.parameters import FlatParameters, ParameterLayout, beside
+from metaroll.policies.parameters import BoundModule, FlatParameters, ParameterLayout, beside, one_call, part_of
 from metaroll.seeding import as_generator
 from metaroll.types import Context, EnvSpec, Policy, PolicyInfo, PolicyState
 
@@ -90,6 +90,7 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         self._layout: ParameterLayout | None = None
         self._sources: list[tuple[dict[str, Any], str]] = []
         self._flat_cache: tuple[np.ndarray | None, Any] = (None, None)
+        self._bound_cache: tuple[np.ndarray | None, Any] = (None, None)
         self._live_cache: tuple[Any, Any] = (None, None)
         self._split_cache: tuple[Any, Any] = (None, None)
         self._own_cache: tuple[Any, Any] = (None, None)
@@ -142,9 +143,11 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
     def _prepared(self, head: Head, own: np.ndarray, num_rows: int) -> Any:
         """What the head makes of its own parameter, kept as long as it is the same: this is asked at every step."""
         key = (own.tobytes(), num_rows)
-        if self._own_cache[0] != key:
-            object.__setattr__(self, "_own_cache", (key, head.prepared(per_row(own, num_rows), np)))
-        return self._own_cache[1]
+        kept, prepared = self._own_cache  # read at once: other threads may act, too
+        if kept != key:
+            prepared = head.prepared(per_row(own, num_rows), np)
+            object.__setattr__(self, "_own_cache", (key, prepared))
+        return prepared
 
     def act_on_torch(
         self, obs: Any, state: Mapping[str, Any], noise: Any, deterministic: Any = False
@@ -262,19 +265,35 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         """
         if self.encoder is None:
             return obs
-        return self.encoder(obs) if parameters is None else outputs_of(self.encoder, parameters, obs)
+        if parameters is not None:
+            return outputs_of(self.encoder, parameters, obs)
+        with one_call:
+            return self.encoder(obs)
 
     def _feature_rows(self, obs: np.ndarray, parameters: np.ndarray | None) -> np.ndarray:
         """``features`` of NumPy's rows, float32 ``(N, feature_dim)``."""
         if parameters is not None and parameters.ndim != 1:
             return self._feature_rows_of_sets(obs, parameters)
-        own = next(self.encoder.parameters(), None)
         rows = torch.from_numpy(np.ascontiguousarray(obs) if obs.flags.writeable else np.array(obs))
-        with torch.no_grad(), RowProducts():
-            if parameters is None:
-                return self.features(rows if own is None else rows.to(own.device)).cpu().numpy()
-            flat = torch.from_numpy(parameters if parameters.flags.writeable else np.array(parameters))
-            return self.features(rows, self.parameter_layout().torch_views(flat)).numpy()
+        if parameters is not None:
+            bound = self._bound_encoder(parameters)
+            with torch.no_grad(), RowProducts():
+                return bound(rows).numpy()
+        with torch.no_grad(), RowProducts(), one_call:
+            own = next(self.encoder.parameters(), None)
+            return self.features(rows if own is None else rows.to(own.device)).cpu().numpy()
+
+    def _bound_encoder(self, parameters: np.ndarray) -> BoundModule:
+        """The encoder with what it has in ``parameters (P,)``, cached by identity: views, which follow changes."""
+        given, bound = self._bound_cache
+        if parameters is given:
+            return bound
+        shares = parameters.flags.writeable  # torch takes no other memory
+        flat = torch.from_numpy(parameters if shares else np.array(parameters))
+        bound = BoundModule(self.encoder, part_of(self.parameter_layout().torch_views(flat), "encoder"))
+        if shares:
+            object.__setattr__(self, "_bound_cache", (parameters, bound))
+        return bound
 
     def _feature_rows_of_sets(self, obs: np.ndarray, parameters: np.ndarray) -> np.ndarray:
         """``_feature_rows`` with a set of parameters for each row, ``(N, P)``: rows with equal sets at once."""
@@ -284,8 +303,8 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         differs = (parameters[1:] != parameters[:-1]).any(axis=1)
         for rows in np.split(np.arange(len(obs)), np.flatnonzero(differs) + 1):
             # Always in blocks of one height: another one would change the last bits.
-            blocks = block_rows(obs[rows])
-            parts = [self._feature_rows(block, parameters[rows[0]]) for block in blocks]
+            blocks, own = block_rows(obs[rows]), parameters[rows[0]]
+            parts = [self._feature_rows(block, own) for block in blocks]
             found[rows] = np.concatenate(parts)[: len(rows)]
         return found
 
@@ -331,21 +350,19 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         """
         if self._body is None or self._head is None:
             return arrays
-        names = self.acting_parameter_names()
-        if self.encoder is not None:
-            names = [name for name in names if not name.startswith("encoder.")]
-        named = dict(zip(names, arrays, strict=True))
+        named = dict(zip(self._arranged_names(), arrays, strict=True))
         own = None if self._head.own is None else named.pop(self._head.own)
         return self._body.lay_out(self, named), own
 
     def _split(self, parameters: np.ndarray | None, num_rows: int) -> tuple[Sequence[np.ndarray], np.ndarray | None]:
         """Of a policy around another one: its own parameters ``(A,)`` or ``(N, A)``, and those of ``policy``: views."""
         if parameters is None:
-            return self._live_weights()[: len(self.own_parameters or ())], None
+            return self._live_weights(), None
         if not self.own_parameters:
             return (), parameters
-        if parameters is self._split_cache[0]:
-            own, inner = self._split_cache[1]
+        given, parts = self._split_cache
+        if parameters is given:
+            own, inner = parts
         else:
             flat = np.asarray(parameters, dtype=np.float32)
             ends = np.cumsum([math.prod(shape) for shape in self.parameter_layout().shapes[: len(self.own_parameters)]])
@@ -358,14 +375,17 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         """What ``_arrange`` made of ``parameters``, cached by identity; of the live module for ``None``."""
         if parameters is None:
             return self._live_weights()
-        if parameters is self._flat_cache[0]:
-            return self._flat_cache[1]
+        given, weights = self._flat_cache
+        if parameters is given:
+            return weights
         flat = np.asarray(parameters)
         # Rows may lie apart (a part of a stack), as long as each is contiguous, or else columns.
         lies_well = flat.flags.c_contiguous or flat.strides[-1] == flat.itemsize or self._by_columns
         usable = flat.dtype == np.float32 and lies_well
         own = flat if usable else np.ascontiguousarray(flat, dtype=np.float32)
-        weights = self._arrange(self._beyond_encoder(self.parameter_layout().numpy_views(own)))
+        views = zip(self.acting_parameter_names(), self.parameter_layout().numpy_views(own), strict=True)
+        names = {*self._arranged_names()}
+        weights = self._arrange([view for name, view in views if name in names])
         if own is parameters:
             # Views: they follow changes in place. (A converted copy would not, so it is not kept.)
             object.__setattr__(self, "_flat_cache", (parameters, weights))
@@ -373,23 +393,24 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
 
     def _live_weights(self) -> Any:
         if not self._sources:
-            self._sources = _parameter_slots(self, self.acting_parameter_names())
+            self._sources = _parameter_slots(self, self._arranged_names())
         tensors = [owner[name] for owner, name in self._sources]
         key = [tensor.data_ptr() for tensor in tensors]
-        if key == self._live_cache[0]:
-            return self._live_cache[1]
+        kept, weights = self._live_cache
+        if key == kept:
+            return weights
         arrays = [tensor.detach().to("cpu", torch.float32).numpy() for tensor in tensors]
-        weights = self._arrange(self._beyond_encoder(arrays))
+        weights = self._arrange(arrays)
         if all(tensor.dtype == torch.float32 and tensor.device.type == "cpu" for tensor in tensors):
             object.__setattr__(self, "_live_cache", (key, weights))
         return weights
 
-    def _beyond_encoder(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        """What ``_arrange`` lays out: all but the weights of the encoder."""
-        if self.encoder is None:
-            return arrays
+    def _arranged_names(self) -> tuple[str, ...]:
+        """Names of what ``_arrange`` lays out: its own of a policy around another one, else all but the encoder's."""
+        if self.own_parameters is not None:
+            return self.own_parameters
         names = self.acting_parameter_names()
-        return [array for name, array in zip(names, arrays, strict=True) if not name.startswith("encoder.")]
+        return names if self.encoder is None else tuple(name for name in names if not name.startswith("encoder."))
 
     def _rows(self, obs: np.ndarray, parameters: np.ndarray | None) -> np.ndarray:
         """Features of ``obs (N, obs_dim)`` as float32 rows ``(B, 8, F)``; ``(N, 1, F)`` with a set for each row.
@@ -418,14 +439,16 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         super().__setattr__(name, value)
         if isinstance(value, nn.Module | nn.Parameter):  # a part was exchanged
             nothing = (None, None)
-            empty = {"_layout": None, "_sources": [], "_flat_cache": nothing, "_split_cache": nothing}
+            caches = dict.fromkeys(("_flat_cache", "_bound_cache", "_split_cache"), nothing)
+            empty = {"_layout": None, "_sources": [], **caches}
             for cache, value in empty.items():
                 object.__setattr__(self, cache, value)
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
         # Views of this object's memory; the copy makes its own.
-        state.update(_flat_cache=(None, None), _live_cache=(None, None), _split_cache=(None, None), _sources=[])
+        caches = ("_flat_cache", "_bound_cache", "_live_cache", "_split_cache")
+        state.update(dict.fromkeys(caches, (None, None)), _sources=[])
         return state
 
 

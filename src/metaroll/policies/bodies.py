@@ -59,7 +59,9 @@ class Body(ABC):
     def rows(self, laid_out: Any, x: np.ndarray, state: PolicyState, num_rows: int) -> tuple[np.ndarray, PolicyState]:
         """Outputs ``(N, width)`` in fresh memory and the next state, of blocks of rows ``x (B, R, F)``, or columns."""
 
-    def tensor_rows(self, policy: Any, features: torch.Tensor, state: Mapping[str, Any]) -> tuple[torch.Tensor, dict]:
+    def tensor_rows(
+        self, policy: Any, features: torch.Tensor, state: Mapping[str, Any]
+    ) -> tuple[torch.Tensor, dict[str, Any]]:
         """``rows`` of tensors: outputs ``(N, width)`` and the next state, of ``features (N, F)``."""
         return self.outputs(policy, features), dict(state)
 
@@ -164,7 +166,9 @@ class Recurrent(Body):
         outputs = _cut(_mlp_rows(seen, layers, activation), self.num_parts, num_rows)
         return outputs, {**state, "hidden": h.reshape(-1, self.hidden_size)[:num_rows]}
 
-    def tensor_rows(self, policy: Any, features: torch.Tensor, state: Mapping[str, Any]) -> tuple[torch.Tensor, dict]:
+    def tensor_rows(
+        self, policy: Any, features: torch.Tensor, state: Mapping[str, Any]
+    ) -> tuple[torch.Tensor, dict[str, Any]]:
         hidden = policy.cell(features, state["hidden"])
         return self._through(policy, hidden, features), {**state, "hidden": hidden}
 

@@ -64,7 +64,7 @@ class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
         use_next_obs: bool,
         *,
         seed: int | None = None,
-        action_space: gymnasium.Space | None = None,
+        action_space: gymnasium.Space[Any] | None = None,
     ) -> None:
         super().__init__()
         if not issubclass(type(policy), Policy):

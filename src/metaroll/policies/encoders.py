@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from metaroll.checks import check_whole
-from metaroll.errors import ShapeError
+from metaroll.errors import ShapeError, option_name
 from metaroll.policies.networks import Critics, empty_linear, initialize_linear
 from metaroll.seeding import fresh_seed, torch_generator
 from metaroll.types import EnvSpec, flat_dim
@@ -25,6 +25,7 @@ __all__ = [
     "ObservationEncoder",
     "encoders_of",
     "holds_images",
+    "holds_small_images",
     "is_image",
 ]
 
@@ -37,12 +38,28 @@ _SMALLEST = 36
 """Pixels along a side from which all three layers have an output."""
 
 
-def is_image(space: gymnasium.Space) -> bool:
+def is_image(space: gymnasium.Space[Any]) -> bool:
     """Whether a space is one of images: a Box of uint8 ``(H, W, C)``, ``(C, H, W)`` or ``(H, W)``."""
     return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) in (2, 3)
 
 
-def holds_images(space: gymnasium.Space) -> bool:
+def holds_small_images(space: gymnasium.Space[Any]) -> bool:
+    """Whether a part of a space is one of images that an ``ImageEncoder`` does not take."""
+    images = (_channels_and_sides(_image_shape(part)) for part in _leaves(space) if is_image(part))
+    return any(min(sides) < _SMALLEST for _, *sides in images)
+
+
+def _image_shape(space: gymnasium.Space[Any]) -> tuple[int, ...]:
+    """``(H, W, C)`` or ``(C, H, W)``."""
+    shape = tuple(space.shape or ())
+    return (*shape, 1) if len(shape) == 2 else shape
+
+
+def _channels_and_sides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return shape if shape[0] < shape[2] else (shape[2], *shape[:2])
+
+
+def holds_images(space: gymnasium.Space[Any]) -> bool:
     """Whether a space, or a part of it, is one of images."""
     return any(map(is_image, _leaves(space)))
 
@@ -75,7 +92,7 @@ class ImageEncoder(nn.Module):
 
     def __init__(
         self,
-        space: gymnasium.Space,
+        space: gymnasium.Space[Any],
         output_dim: int = 64,
         filters: Sequence[int] = (16, 32, 32),
         *,
@@ -84,12 +101,14 @@ class ImageEncoder(nn.Module):
         super().__init__()
         if not is_image(space):
             raise ValueError(f"space must be a Box of uint8 images (H, W, C), (C, H, W) or (H, W), got {space}")
-        shape = tuple(space.shape or ())
-        shape = (*shape, 1) if len(shape) == 2 else shape
+        shape = _image_shape(space)
         self._channels_first = shape[0] < shape[2]
-        channels, *sides = shape if self._channels_first else (shape[2], *shape[:2])
+        channels, *sides = _channels_and_sides(shape)
         if min(sides) < _SMALLEST:
-            raise ValueError(f"images must have at least {_SMALLEST} pixels along each side, got shape {shape}")
+            raise ValueError(
+                f"images must have at least {_SMALLEST} pixels along each side, got shape {shape}: enlarge them in a "
+                f"wrapper, or give {option_name('policy')}, a network of your own"
+            )
         if len(filters) != len(_KERNELS):
             raise ValueError(f"filters must be {len(_KERNELS)} numbers, got {filters!r}")
         self._shape, self.input_dim = shape, math.prod(shape)
@@ -147,7 +166,7 @@ class ObservationEncoder(nn.Module):
 
     def __init__(
         self,
-        space: gymnasium.Space,
+        space: gymnasium.Space[Any],
         image_features: int = 64,
         filters: Sequence[int] = (16, 32, 32),
         *,
@@ -202,7 +221,7 @@ class FixedEncoder(nn.Module):
             return self.encoder(rows)
 
 
-def _leaves(space: gymnasium.Space) -> Iterator[gymnasium.Space]:
+def _leaves(space: gymnasium.Space[Any]) -> Iterator[gymnasium.Space[Any]]:
     if isinstance(space, spaces.Dict | spaces.Tuple):
         for part in space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces:
             yield from _leaves(part)

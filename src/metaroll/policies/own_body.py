@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import threading
 from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any, final
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from metaroll.errors import ShapeError, option_name
-from metaroll.policies.parameters import part_of, tensors_of
+from metaroll.policies.parameters import BoundModule, one_call, part_of, tensors_of
 from metaroll.seeding import GlobalStates, derive_seed, global_states, isolated_rng, torch_generator
 from metaroll.types import EnvSpec, Policy
 
@@ -29,9 +28,6 @@ _LARGEST_EXACT = 2**24
 """Integers up to here are exact in float32."""
 _SMALL_STEP, _LARGEST_ERROR = 1e-6, 1e-3
 """Of second derivatives by differences, in float64."""
-
-_one_call = threading.RLock()
-"""``functional_call`` changes the module while it runs, and the gradients of tasks are computed in several threads."""
 
 
 @final
@@ -96,18 +92,11 @@ class OwnBody(nn.Module):
 
     def outputs(self, parameters: Mapping[str, Tensor], rows: Tensor) -> Tensor:
         """``forward`` as a function of parameters and buffers, or of stacks ``(M, ...)`` of them and of rows."""
-        own = tensors_of(self)
-        # A flat vector holds integers as floats.
-        is_float = {name: value.is_floating_point() for name, value in own.items()}
-        given = {name: value if is_float[name] else value.to(own[name].dtype) for name, value in parameters.items()}
-
-        def call(each: Mapping[str, Tensor], part: Tensor) -> Tensor:
-            return torch.func.functional_call(self, dict(each), (part,))
-
-        with _one_call:
-            if any(value.ndim > own[name].ndim for name, value in given.items()):
-                return torch.func.vmap(call)(given, rows)
-            return call(given, rows)
+        with one_call:
+            own = tensors_of(self)
+            if any(value.ndim > own[name].ndim for name, value in parameters.items()):
+                return torch.func.vmap(lambda each, part: BoundModule(self, each)(part))(dict(parameters), rows)
+            return BoundModule(self, parameters)(rows)
 
 
 def has_own_body(policy: Any) -> bool:
@@ -382,4 +371,4 @@ def outputs_of(encoder: Any, parameters: Mapping[str, Tensor], rows: Tensor) -> 
     own = part_of(parameters, "encoder")
     if isinstance(encoder, OwnBody):
         return encoder.outputs(own, rows)
-    return torch.func.functional_call(encoder, own, (rows,))
+    return BoundModule(encoder, own)(rows)

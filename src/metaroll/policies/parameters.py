@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import threading
 from abc import ABC
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -17,15 +18,20 @@ from metaroll.errors import ShapeError
 from metaroll.types import Policy, PolicyInfo
 
 __all__ = [
+    "BoundModule",
     "FlatParameters",
     "ParameterFreePolicy",
     "ParameterLayout",
     "as_one_vector",
     "beside",
+    "one_call",
     "part_of",
     "stacked_linear",
     "tensors_of",
 ]
+
+one_call = threading.RLock()
+"""A ``BoundModule`` changes its module while it runs, which several threads may call."""
 
 
 def tensors_of(module: nn.Module) -> dict[str, torch.Tensor]:
@@ -109,6 +115,51 @@ class ParameterLayout:
     def _check(self, shape: tuple[int, ...]) -> None:
         if len(shape) not in (1, 2) or shape[-1] != self.size:
             raise ShapeError(f"parameters must have shape ({self.size},) or (N, {self.size}), got {tuple(shape)}")
+
+
+@final
+class BoundModule:
+    """A module that is called with other parameters and buffers, and has its own ones again afterwards.
+
+    What was given may change in place later, and counts as it then is.
+
+    Args:
+        module: Which stays the same object.
+        tensors: By name; what is not there stays the module's. A flat vector holds integers as floats.
+    """
+
+    def __init__(self, module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+        self._module = module
+        self._converted: list[tuple[Tensor, Tensor]] = []
+        given: dict[int, Tensor] = {}
+        with one_call:
+            for name, own in tensors_of(module).items():
+                if name in tensors:
+                    given[id(own)] = self._as(own, tensors[name])
+            # Tensors that parts share stand in several places, and have one name.
+            kept: list[dict[str, Any]] = [d for part in module.modules() for d in (part._parameters, part._buffers)]
+            self._places = [(d, name, given[id(own)]) for d in kept for name, own in d.items() if id(own) in given]
+
+    def _as(self, own: Tensor, value: Tensor) -> Tensor:
+        if own.is_floating_point() or value.dtype == own.dtype:
+            return value
+        converted = value.to(own.dtype)
+        self._converted.append((converted, value.detach()))
+        return converted
+
+    def __call__(self, rows: Tensor) -> Any:
+        """What the module makes of ``rows``."""
+        with one_call:
+            for value, source in self._converted:
+                value.copy_(source)
+            own = [kept[name] for kept, name, _ in self._places]
+            try:
+                for kept, name, value in self._places:
+                    kept[name] = value
+                return self._module(rows)
+            finally:
+                for (kept, name, _), value in zip(self._places, own, strict=True):
+                    kept[name] = value
 
 
 def part_of(parameters: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:

@@ -14,7 +14,8 @@ import numpy as np
 from metaroll.checks import check_whole
 from metaroll.data.compare import trees_equal
 from metaroll.errors import ConformanceError
-from metaroll.functional.search.base import Search, SearchState, restored, state_tree
+from metaroll.functional.search.base import Search, SearchState, restored_search
+from metaroll.state import tree_of
 from metaroll.testing.shared import check_factory, difference_of, globals_untouched, overwrite
 from metaroll.training.store.files import load_tree, save_tree
 
@@ -127,7 +128,7 @@ class _Kit:
         state = self.started(search) if state is None else state
         turns = []
         for generation in range(first, self.num_generations):
-            kept = state_tree(state)
+            kept = tree_of(state)
             candidates = search.ask(state, self.draw(generation))
             rows, fitness = candidates.copy(), self.fitness(candidates)
             handed = fitness.copy()
@@ -140,7 +141,7 @@ class _Kit:
         return turns
 
     def _check_unchanged(self, who: str, kept: dict[str, Any], state: Any) -> None:
-        difference = difference_of(kept, state_tree(state))
+        difference = difference_of(kept, tree_of(state))
         if difference is not None:
             message = f"{who} changed the state that it was given: {difference}"
             raise ConformanceError("mutation", message, "return a new state: dataclasses.replace(state, ...)")
@@ -151,7 +152,7 @@ class _Kit:
         for number, (a, b) in enumerate(zip(expected, turns, strict=True), first):
             for name, one, two in (
                 ("candidates", a.candidates, b.candidates),
-                ("the state", state_tree(a.after), state_tree(b.after)),
+                ("the state", tree_of(a.after), tree_of(b.after)),
             ):
                 difference = difference_of(one, two)
                 if difference is not None:
@@ -231,7 +232,7 @@ class _Kit:
             }
             for name, call in calls.items():
                 call()
-                self._check_unchanged(name, state_tree(turn.before), state)
+                self._check_unchanged(name, tree_of(turn.before), state)
 
     def check_memory(self, turns: list[_Turn]) -> None:
         search, mean = self.make(), self.mean.copy()
@@ -257,15 +258,15 @@ class _Kit:
             search = self.make()
             with tempfile.TemporaryDirectory() as folder:
                 try:
-                    save_tree(folder, "state", state_tree(turns[number].before))
-                    state = restored(self.started(search), load_tree(folder, "state"))
+                    save_tree(folder, "state", tree_of(turns[number].before))
+                    state = restored_search(self.started(search), load_tree(folder, "state"))
                 except (TypeError, KeyError, ValueError) as error:
                     raise ConformanceError(
                         "round_trip",
                         f"the state before turn {number} does not come back from files: {error}",
                         "states hold arrays, numbers and states; name arrays that grow in `growing`",
                     ) from error
-            difference = difference_of(state_tree(turns[number].before), state_tree(state))
+            difference = difference_of(tree_of(turns[number].before), tree_of(state))
             if difference is not None:
                 raise ConformanceError("round_trip", f"the state before turn {number} comes back changed: {difference}")
             self.compare(

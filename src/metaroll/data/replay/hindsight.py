@@ -37,7 +37,7 @@ class HindsightGoals:
 
     def __init__(
         self,
-        observation_space: gymnasium.Space,
+        observation_space: gymnasium.Space[Any],
         compute_reward: Callable[[Any, Any, Any], Any],
         ratio: float,
         compute_terminated: Callable[[Any, Any, Any], Any] | None = None,

@@ -113,8 +113,8 @@ class ReplayBuffer:
 
     def __init__(
         self,
-        observation_space: gymnasium.Space,
-        action_space: gymnasium.Space,
+        observation_space: gymnasium.Space[Any],
+        action_space: gymnasium.Space[Any],
         capacity: int,
         *,
         num_slots: int = 1,
@@ -145,8 +145,8 @@ class ReplayBuffer:
 
     @staticmethod
     def memory_estimate(
-        observation_space: gymnasium.Space,
-        action_space: gymnasium.Space,
+        observation_space: gymnasium.Space[Any],
+        action_space: gymnasium.Space[Any],
         capacity: int,
         planned_steps: int | None = None,
     ) -> int:

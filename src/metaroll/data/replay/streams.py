@@ -64,7 +64,7 @@ class Columns(NamedTuple):
     episodes: np.ndarray
 
 
-def check_observations(observation_space: gymnasium.Space) -> None:
+def check_observations(observation_space: gymnasium.Space[Any]) -> None:
     """``ValueError`` unless elements are arrays of numbers, or dicts and tuples of them."""
     for name, space in named_leaves(observation_space):
         if not isinstance(space, _ARRAYS):
@@ -74,7 +74,7 @@ def check_observations(observation_space: gymnasium.Space) -> None:
             )
 
 
-def check_spaces(observation_space: gymnasium.Space, action_space: gymnasium.Space) -> None:
+def check_spaces(observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> None:
     """``check_observations``, and ``ValueError`` unless actions are arrays of numbers."""
     check_observations(observation_space)
     if not isinstance(action_space, _ARRAYS):
@@ -83,7 +83,7 @@ def check_spaces(observation_space: gymnasium.Space, action_space: gymnasium.Spa
         )
 
 
-def row_bytes(observation_space: gymnasium.Space, action_space: gymnasium.Space) -> int:
+def row_bytes(observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> int:
     """Bytes that a row takes: each observation once, action, reward, flags and number of the episode."""
     observed = (_bytes(space.shape, space.dtype) for _, space in named_leaves(observation_space, ""))
     return sum(observed) + _bytes(*_action_entry(action_space)) + 4 + 1 + 4
@@ -93,7 +93,9 @@ def _bytes(shape: Sequence[int] | None, dtype: Any) -> int:
     return math.prod(shape or ()) * np.dtype(dtype).itemsize
 
 
-def named_leaves(space: gymnasium.Space, name: str = "observation_space") -> Iterator[tuple[str, gymnasium.Space]]:
+def named_leaves(
+    space: gymnasium.Space[Any], name: str = "observation_space"
+) -> Iterator[tuple[str, gymnasium.Space[Any]]]:
     """The spaces of numbers that a space is made of, and what errors call them."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
@@ -103,7 +105,7 @@ def named_leaves(space: gymnasium.Space, name: str = "observation_space") -> Ite
         yield name, space
 
 
-def _action_entry(space: gymnasium.Space) -> tuple[tuple[int, ...], Any]:
+def _action_entry(space: gymnasium.Space[Any]) -> tuple[tuple[int, ...], Any]:
     """Shape and dtype of an action as policies give it."""
     if isinstance(space, spaces.Box):
         return (math.prod(space.shape),), np.float32
@@ -140,8 +142,8 @@ class StepStreams:
 
     def __init__(
         self,
-        observation_space: gymnasium.Space,
-        action_space: gymnasium.Space,
+        observation_space: gymnasium.Space[Any],
+        action_space: gymnasium.Space[Any],
         num_slots: int,
         num_rows: int,
         memory_map: str | Path | None = None,
@@ -434,7 +436,7 @@ def rows_of(tree: Any, rows: slice) -> Any:
     return map_leaves(lambda leaf, path: leaf[rows], tree)
 
 
-def _tree(space: gymnasium.Space, function: Any) -> Any:
+def _tree(space: gymnasium.Space[Any], function: Any) -> Any:
     if isinstance(space, spaces.Dict):
         return {key: _tree(part, function) for key, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):

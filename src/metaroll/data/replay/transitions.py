@@ -73,7 +73,7 @@ class TransitionBatch(NamedTuple):
 
 
 def tensors_of(
-    batch: ReplayBatch, space: gymnasium.Space, device: torch.device, reward_scale: float, weighted: bool
+    batch: ReplayBatch, space: gymnasium.Space[Any], device: torch.device, reward_scale: float, weighted: bool
 ) -> TransitionBatch:
     """What was drawn, on ``device``; rewards are scaled here, as they enter the update."""
 

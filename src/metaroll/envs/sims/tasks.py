@@ -53,7 +53,9 @@ class RewardFunction(ABC):
                 raise ValueError(f"{name} must be finite numbers of at least 0, got {weights}")
             object.__setattr__(self, name, weights)
 
-    def scales(self, state_bounds: tuple[Columns, Columns], action_bounds: tuple[Columns, Columns], xp: Any) -> dict:
+    def scales(
+        self, state_bounds: tuple[Columns, Columns], action_bounds: tuple[Columns, Columns], xp: Any
+    ) -> dict[str, Column]:
         """Columns that the reward needs and that hold for an episode: name -> column."""
         return {}
 
@@ -97,7 +99,9 @@ class ScaledExpQuadrErr(RewardFunction):
         if not 0.0 < self.min_reward < 1.0:
             raise ValueError(f"min_reward must lie in (0, 1), got {self.min_reward}")
 
-    def scales(self, state_bounds: tuple[Columns, Columns], action_bounds: tuple[Columns, Columns], xp: Any) -> dict:
+    def scales(
+        self, state_bounds: tuple[Columns, Columns], action_bounds: tuple[Columns, Columns], xp: Any
+    ) -> dict[str, Column]:
         most = _quadratic(self, _largest(state_bounds, xp), _largest(action_bounds, xp))
         return {"reward_scale": -math.log(self.min_reward) / most}
 
@@ -166,7 +170,9 @@ class SimTask(ABC):
     def check(self, model: SimModel) -> None:  # noqa: B027 (most fit all)
         """Raise a ShapeError or ValueError unless the task is one for ``model``."""
 
-    def scales(self, state_bounds: tuple[Columns, Columns], action_bounds: tuple[Columns, Columns], xp: Any) -> dict:
+    def scales(
+        self, state_bounds: tuple[Columns, Columns], action_bounds: tuple[Columns, Columns], xp: Any
+    ) -> dict[str, Column]:
         """Columns that the reward needs and that hold for an episode: name -> column."""
         return {}
 
@@ -253,7 +259,9 @@ class _DesiredState(SimTask, ABC):
                 f"{model.name} lacks"
             )
 
-    def scales(self, state_bounds: tuple[Columns, Columns], action_bounds: tuple[Columns, Columns], xp: Any) -> dict:
+    def scales(
+        self, state_bounds: tuple[Columns, Columns], action_bounds: tuple[Columns, Columns], xp: Any
+    ) -> dict[str, Column]:
         return self.reward.scales(state_bounds, action_bounds, xp)
 
     @abstractmethod
@@ -339,7 +347,9 @@ class FinalRewTask(SimTask):
     def check(self, model: SimModel) -> None:
         self.task.check(model)
 
-    def scales(self, state_bounds: tuple[Columns, Columns], action_bounds: tuple[Columns, Columns], xp: Any) -> dict:
+    def scales(
+        self, state_bounds: tuple[Columns, Columns], action_bounds: tuple[Columns, Columns], xp: Any
+    ) -> dict[str, Column]:
         return self.task.scales(state_bounds, action_bounds, xp)
 
     def step_reward(

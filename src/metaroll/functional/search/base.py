@@ -13,8 +13,9 @@ import numpy as np
 from metaroll import checks
 from metaroll.config import described
 from metaroll.errors import ShapeError
+from metaroll.state import restored
 
-__all__ = ["Search", "SearchState", "best_first", "checked_mean", "default_population", "restored", "state_tree"]
+__all__ = ["Search", "SearchState", "best_first", "checked_mean", "default_population", "restored_search"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +41,7 @@ class SearchState:
 
     @classmethod
     def completed(cls, tree: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What ``state_tree`` gave in an earlier version, with the entries that states have had since."""
+        """What ``metaroll.state.tree_of`` gave in an earlier version, with the entries that states have had since."""
         return tree
 
 
@@ -204,45 +205,34 @@ def _with_best(state: StateT, candidates: np.ndarray, fitness: np.ndarray) -> St
     return replace(state, **counters)
 
 
-def state_tree(state: SearchState) -> dict[str, Any]:
-    """``state`` as a nested dict of copied arrays and numbers, for a snapshot."""
-    tree: dict[str, Any] = {}
-    for field in fields(state):
-        value = getattr(state, field.name)
-        if isinstance(value, SearchState):
-            tree[field.name] = state_tree(value)
-        elif isinstance(value, tuple):
-            tree[field.name] = {str(number): state_tree(each) for number, each in enumerate(value)}
-        else:
-            tree[field.name] = value.copy() if isinstance(value, np.ndarray) else value
-    return tree
-
-
-def restored(like: StateT, tree: Mapping[str, Any]) -> StateT:
-    """The state that ``state_tree`` was taken of.
+def restored_search(like: StateT, tree: Mapping[str, Any]) -> StateT:
+    """The state that ``metaroll.state.tree_of`` was taken of.
 
     Args:
         like: A state of the same search in as many dimensions.
-        tree: What ``state_tree`` gave.
+        tree: What ``tree_of`` gave.
 
     Raises:
         KeyError: An entry is missing.
         ShapeError: It is of a search of another size.
+        TypeError: A number is none, or would lose something by its type here.
     """
     values: dict[str, Any] = {}
     tree = like.completed(tree)
     for field in fields(like):
         own, saved = getattr(like, field.name), tree[field.name]
         if isinstance(own, SearchState):
-            values[field.name] = restored(own, saved)
+            values[field.name] = restored_search(own, saved)
         elif isinstance(own, tuple):
-            values[field.name] = tuple(restored(own[0], saved[str(number)]) for number in range(len(saved)))
-        elif isinstance(own, np.ndarray):
+            values[field.name] = tuple(restored_search(own[0], saved[str(number)]) for number in range(len(saved)))
+        elif field.name in like.growing:
             found = np.array(saved, dtype=own.dtype)
-            begin = 1 if field.name in like.growing else 0
-            if found.ndim != own.ndim or found.shape[begin:] != own.shape[begin:]:
-                raise ShapeError(f"{field.name} must have shape {own.shape}, got {found.shape}")
+            if found.ndim != own.ndim or found.shape[1:] != own.shape[1:]:
+                raise ShapeError(f"{field.name} must have shape (n, *{own.shape[1:]}), got {found.shape}")
             values[field.name] = found
         else:
-            values[field.name] = type(own)(saved)
+            try:
+                values[field.name] = restored(own, saved)
+            except (ShapeError, TypeError) as error:
+                raise type(error)(f"{field.name} {error}") from error
     return type(like)(**values)

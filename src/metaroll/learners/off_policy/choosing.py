@@ -125,7 +125,6 @@ class ValueTrainer(ReplayTrainer):
         return 1 if were_by_hand(self.networks.policy) else 2
 
 
-@final
 class DQN(OffPolicyLearner[DQNConfig]):
     """Deep Q-learning (Mnih et al. 2015), with double, dueling, n-step and prioritized replay as options.
 

@@ -178,7 +178,6 @@ def _nets_of(networks: DeterministicNetworks, optimizers: Mapping[str, Adam]) ->
     )
 
 
-@final
 class DDPG(OffPolicyLearner[DDPGConfig]):
     """Deep deterministic policy gradient (Lillicrap et al. 2016, arXiv:1509.02971).
 
@@ -196,7 +195,6 @@ class DDPG(OffPolicyLearner[DDPGConfig]):
         return _made(self, self.config, 1, settings, (policy, qf, exploration_policy))
 
 
-@final
 class TD3(OffPolicyLearner[TD3Config]):
     """Twin delayed deep deterministic policy gradient (Fujimoto et al. 2018, arXiv:1802.09477).
 

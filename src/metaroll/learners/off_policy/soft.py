@@ -287,7 +287,6 @@ def soft_settings(config: SoftUpdate, target_entropy: float) -> SoftUpdate:
     return config if config.target_entropy is not None else replace(config, target_entropy=target_entropy)
 
 
-@final
 class SAC(OffPolicyLearner[SACConfig]):
     """Soft actor-critic with two critics (Haarnoja et al. 2018b, arXiv:1812.05905).
 

@@ -204,4 +204,7 @@ class ReplayTrainer(Stateful, ABC):
 
     def completed_state(self, tree: Mapping[str, Any]) -> Mapping[str, Any]:
         """See ``Stateful``: noise that was drawn on another kind of device begins anew."""
-        return tree if tree["device"] == self.device.type else {**tree, "noise": self.noise.get_state()}
+        if tree["device"] == self.device.type:
+            return tree
+        begun = torch.Generator(self.device).manual_seed(self.noise.initial_seed())
+        return {**tree, "noise": begun.get_state()}

@@ -15,6 +15,7 @@ from metaroll.configs.table import current_names
 from metaroll.envs.lookup.randomization import conservative_randomizer, default_randomizer
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import about_option, option_name, option_text
+from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
 from metaroll.policies.own_body import OwnBody, as_body
@@ -233,7 +234,7 @@ def own_body(spec: EnvSpec, given: BuildOptions, generator: torch.Generator) -> 
 
 def make_policy(
     spec: EnvSpec, given: BuildOptions, network: str, activation: str, generator: torch.Generator, **of_box: Any
-) -> Any:
+) -> ActingPolicy:
     """A policy for the spaces of ``spec``.
 
     Args:

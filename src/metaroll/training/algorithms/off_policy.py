@@ -23,7 +23,7 @@ from metaroll.learners.off_policy.configs import OffPolicyConfig, PrioritiesConf
 from metaroll.learners.off_policy.deterministic import DDPG, TD3
 from metaroll.learners.off_policy.soft import SAC
 from metaroll.policies.acting import ActingPolicy
-from metaroll.policies.encoders import encoders_of, holds_images
+from metaroll.policies.encoders import encoders_of, holds_images, holds_small_images
 from metaroll.policies.gaussian import CategoricalMLPPolicy, TanhGaussianMLPPolicy
 from metaroll.policies.greedy import DeterministicMLPPolicy, GreedyQPolicy
 from metaroll.policies.networks import Critics
@@ -133,7 +133,10 @@ def actor_and_critics(
         return None, None  # the learner says what is wrong
     sizes, activation, options = network_options(given)
     body = building.own_body(spec, given, options["generator"])
-    critics_see, policy_sees = encoders_of(spec, None, options["generator"])
+    if body is not None and holds_small_images(spec.observation_space):
+        critics_see, policy_sees = building.own_body(spec, given, options["generator"]), body
+    else:
+        critics_see, policy_sees = encoders_of(spec, None, options["generator"])
     widths = sizes if body is None else ()
     acting = policy(spec, widths, activation, encoder=policy_sees if body is None else body, **options)
     critics = Critics(spec, num_critics, sizes, activation, num_atoms=num_atoms, encoder=critics_see, **options)

@@ -323,7 +323,7 @@ class PolicyEvaluator(Evaluator[EvaluationConfig]):
         options: Settings by name, in place of those of ``config``.
     """
 
-    config_class = EvaluationConfig
+    config_class: ClassVar[type[EvaluationConfig | MetaEvaluationConfig]] = EvaluationConfig
     _needs_tasks: ClassVar[bool] = False
 
     @understands()

@@ -9,7 +9,7 @@ import numpy as np
 
 from metaroll.checks import check_whole
 from metaroll.config import Checked, ConfigField, config_of, understands
-from metaroll.configs.evaluation import MetaEvaluationConfig
+from metaroll.configs.evaluation import EvaluationConfig, MetaEvaluationConfig
 from metaroll.data.paths import TrajectoryBatch
 from metaroll.data.rollouts import Rollouts
 from metaroll.learners.base import MetaRLAlgorithm
@@ -64,7 +64,7 @@ class MetaEvaluator(Evaluator[MetaEvaluationConfig]):
         options: Settings by name, in place of those of ``config``.
     """
 
-    config_class = MetaEvaluationConfig
+    config_class: ClassVar[type[EvaluationConfig | MetaEvaluationConfig]] = MetaEvaluationConfig
     _needs_tasks: ClassVar[bool] = True
 
     @understands()

@@ -192,9 +192,14 @@ def load_algorithm(
     taking = check_can_save(algo)
     learned, buffers = snapshot.tree("algorithm"), snapshot.buffers  # both are checked before anything is changed
     try:
+        before = None if buffers is None else taking.state_dict()
         taking.load_state_dict(learned)
         if buffers is not None:
-            algo.load_buffers_state_dict(buffers)
+            try:
+                algo.load_buffers_state_dict(buffers)
+            except BaseException:
+                taking.load_state_dict(before)  # not one without the other
+                raise
     except (RuntimeError, KeyError, TypeError, ValueError) as error:
         raise SnapshotError(
             f"{snapshot.path}, written by {writer}, does not fit the {here} that was set up: {error}{own}"
