@@ -192,6 +192,12 @@ ROWS = [
     Mistake("train ppo qcp-st --randomize", "--randomize", "none", "default"),
     Mistake("train ppo qcp-st --randomize yes", "'yes'", "conservative, default, none", "--randomize must be one of"),
     Mistake("train ppo qcp-st --privileged", "--privileged", "without --domain-params", "--domain-params pole_mass"),
+    Mistake(
+        "train ppo qcp-st --domain-params pole_mass",
+        "--domain-params pole_mass",
+        "random domains",
+        "--randomize default",
+    ),
     Mistake("train ppo qcp-st --domain-params pole_mas", "pole_mas", "known", "pole_mass"),
     Mistake("train distill qcp-st", "--teacher is missing", "the folder of the run", "--teacher runs/teacher"),
     Mistake("train distill qcp-st --teacher no/run", "'no/run'", "the folder of a run", "no such folder"),
