@@ -15,10 +15,11 @@ import torch
 import yaml
 from gymnasium import spaces
 from space_envs import SpaceEnv
+from torch import nn
 
 import metaroll
 from metaroll.cli.main import main
-from metaroll.errors import SnapshotError, UnknownNameError, UntrustedRunError
+from metaroll.errors import NotPicklableError, SnapshotError, UnknownNameError, UntrustedRunError
 from metaroll.policies.own_body import has_own_body
 from metaroll.training.algorithms import own_networks
 
@@ -180,6 +181,17 @@ def test_what_only_a_script_has_is_asked_for() -> None:
     with pytest.raises(ValueError, match="holds an agent with the usual networks, got policy 'given:Normed'"):
         made("sac", policy=None, seed=2).learn(progress=False)
         metaroll.load("runs/sac-Pendulum-v1-2", policy=Normed)
+
+
+@pytest.mark.parametrize("kind", ["weight_norm", "spectral_norm"])
+def test_a_network_that_cannot_be_pickled_is_named_where_it_has_to_travel(kind: str) -> None:
+    def net(spec: metaroll.EnvSpec) -> nn.Module:
+        return getattr(nn.utils.parametrizations, kind)(nn.Linear(spec.obs_dim, 4))
+
+    made("ppo", policy=net).learn(progress=False)
+    text = r"policy \(\w+\) must be a module that can be pickled.*RuntimeError.*weight_norm.*num_workers=1"
+    with pytest.raises(NotPicklableError, match=text):
+        made("ppo", policy=net, num_workers=2).learn(progress=False)
 
 
 def test_another_network_of_the_same_name_is_told_when_a_run_is_loaded() -> None:
