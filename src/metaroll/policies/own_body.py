@@ -118,7 +118,7 @@ def check_picklable(policy: Any) -> None:
         except Exception as error:
             raise NotPicklableError(
                 f"{option_name('policy')} ({type(module).__name__}) must be a module that can be pickled, since it is "
-                f"sent to workers, and raised {type(error).__name__}: {str(error).partition(chr(10))[0]}; what "
+                f"sent to workers, and raised {type(error).__name__}: {str(error).split('. ')[0].strip()}; what "
                 "torch.nn.utils.parametrizations and torch.jit.script make cannot be, torch.nn.utils.weight_norm and "
                 f"spectral_norm can; or collect in this process: {option_text('num_workers', 1)}"
             ) from error
