@@ -506,5 +506,7 @@ def fingerprint_of(learner: Any, *parts: str) -> str:
 
 
 def shapes_of(module: Any) -> list[str]:
-    """Names and shapes of all weights and buffers."""
-    return [f"{name}{tuple(value.shape)}" for name, value in module.state_dict().items()]
+    """Names and shapes of all weights and buffers, not of what else a module saves."""
+    named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+    known = {name for name, _ in named}
+    return [f"{name}{tuple(value.shape)}" for name, value in module.state_dict().items() if name in known]

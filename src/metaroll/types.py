@@ -467,7 +467,7 @@ class Policy(ABC):
 
         Returns:
             Actions ``(N, act_dim)`` (``(N,)`` integers for Discrete), next state, and infos ``(N, ...)``, which may be
-            computed as soon as somebody looks at them.
+            computed on first access.
         """
 
     @abstractmethod

@@ -12,7 +12,7 @@ from training_fakes import GuessPolicy
 
 from metaroll.contrib.distillation import Distillation, LabeledRollouts
 from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import DataError, SnapshotError
+from metaroll.errors import DataError, ShapeError, SnapshotError
 from metaroll.learners.on_policy.ppo import PPO
 from metaroll.policies.adapters import as_policy
 from metaroll.policies.gaussian import GaussianMLPPolicy
@@ -278,7 +278,7 @@ def test_a_policy_that_is_told_nothing_says_so():
         ({"learning_rate": float("nan")}, ValueError, "learning_rate"),
         ({"teacher": "a run"}, TypeError, "teacher must be a policy"),
         ({"teacher": GaussianMLPPolicy(widened_spec(SPEC, 2), (4,))}, ValueError, "1 observations"),
-        ({"student": GaussianMLPPolicy(widened_spec(SPEC, 2), (4,))}, ValueError, "student must be built"),
+        ({"student": GaussianMLPPolicy(widened_spec(SPEC, 2), (4,))}, ShapeError, "student must be built"),
     ],
 )
 def test_bad_arguments_are_named(options, error, about):

@@ -12,21 +12,23 @@ import pytest
 import torch
 
 from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import DataError, InvalidValueError, SnapshotError, UnknownNameError
+from metaroll.errors import DataError, InvalidValueError, ShapeError, SnapshotError, UnknownNameError
 from metaroll.functional.distributions import gaussian_log_prob
 from metaroll.learners.base import TrainingTasks
 from metaroll.learners.off_policy.soft import SAC
 from metaroll.learners.on_policy.ppo import PPO
 from metaroll.learners.on_policy.ppo_trainer import PPOData
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy, TanhGaussianMLPPolicy
-from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
+from metaroll.policies.gru import CategoricalGRUPolicy, GRUCritic, GRUGaussianPolicy
 from metaroll.policies.networks import MLP
 from metaroll.policies.normalized import NormalizedPolicy
+from metaroll.policies.own_body import as_body
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.seeding import torch_generator
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.domain_randomizer import DomainRandomizer
 from metaroll.tasks.task_sampler import FixedTaskSampler, SetTaskSampler
+from metaroll.testing import check_learner
 from metaroll.training.run.runner import LocalRunner
 from metaroll.types import EnvSpec, RolloutPlan
 
@@ -416,8 +418,36 @@ def test_bad_arguments_are_named(options, error, about):
         make(**options)
 
 
+class Normed(torch.nn.Module):
+    """Takes no gradient of a single row, and draws."""
+
+    def __init__(self, spec: EnvSpec) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(
+            torch.nn.Linear(spec.obs_dim, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.2)
+        )
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return self.layers(rows)
+
+
+@pytest.mark.parametrize("remembers", [False, True])
+def test_a_single_row_that_is_left_over_joins_the_minibatch_before_it_and_runs_resume(remembers: bool) -> None:
+    """Of 9 rollouts of a step each, and of 3 rollouts of four steps."""
+    spec, num_steps, size = EnvSpec.from_env(TargetEnv()), *((1, 4) if remembers else (4, 11))
+
+    def make_normed(seed: int) -> PPO:
+        drawn = torch_generator(seed)
+        policy = GaussianMLPPolicy(spec, (), encoder=as_body(Normed, spec, drawn), generator=drawn)
+        critic = GRUCritic(2, 4, generator=drawn) if remembers else None
+        options = {**SMALL, "steps_per_epoch": 9, "batch_size": size, "seed": seed}
+        return PPO(spec, policy=policy, critic=critic, max_steps=num_steps, **options)
+
+    check_learner(make_normed, TargetEnv, num_workers=1)
+
+
 def test_a_policy_for_other_spaces_is_refused():
-    with pytest.raises(ValueError, match="built for the spaces"):
+    with pytest.raises(ShapeError, match="policy must be built for the spaces"):
         PPO(EnvSpec(Box(-1, 1, (5,)), CONTINUOUS.action_space, 10), policy=make().policy.policy)
     with pytest.raises(TypeError, match="policy of metaroll"):
         PPO(CONTINUOUS, policy=object())

@@ -101,13 +101,13 @@ def test_atoms_are_perceptrons_side_by_side() -> None:
 def test_what_tqc_refuses() -> None:
     with pytest.raises(ValueError, match="dropped_atoms must be less than num_atoms=3, got 3"):
         TQC(LINE, num_atoms=3, dropped_atoms=3, **TINY)
-    with pytest.raises(ShapeError, match="qf must say 25 numbers for each row, got one value"):
+    with pytest.raises(ShapeError, match="qf must output 25 numbers per row, got one value"):
         TQC(LINE, qf=Critics(LINE, 5), **TINY)
     with pytest.raises(ValueError, match="qf must hold 5 critics, got 2"):
         TQC(LINE, qf=Critics(LINE, 2, num_atoms=25), **TINY)
     with pytest.raises(TypeError, match="qf must be Critics, got QFunction"):
         TQC(LINE, qf=QFunction(LINE), **TINY)
-    with pytest.raises(ShapeError, match="qf must say one value for each row, got 25 numbers"):
+    with pytest.raises(ShapeError, match="qf must output one value per row, got 25 numbers"):
         SAC(LINE, qf=Critics(LINE, 2, num_atoms=25), **TINY)
     with pytest.raises(TypeError, match=r"sac \(DiscreteSAC\), dqn and ppo learn choices"):
         TQC(PAIR, **TINY)
@@ -255,7 +255,7 @@ def test_what_discrete_sac_refuses() -> None:
         DiscreteSAC(PAIR, policy=TanhGaussianMLPPolicy(LINE), **TINY)
     with pytest.raises(ShapeError, match="qf must be built for env_spec: 1 inputs"):
         DiscreteSAC(PAIR, qf=Critics(LINE, 2), **TINY)
-    with pytest.raises(ShapeError, match="qf must say 2 numbers for each row, got 3 numbers"):
+    with pytest.raises(ShapeError, match="qf must output 2 numbers per row, got 3 numbers"):
         DiscreteSAC(PAIR, qf=Critics(EnvSpec(PAIR.observation_space, Discrete(3)), 2), **TINY)
     assert DiscreteSAC(PAIR, **TINY).trainer.settings.target_entropy == pytest.approx(0.7 * math.log(2))  # type: ignore[union-attr]
 

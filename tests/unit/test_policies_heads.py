@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import pickle
 from typing import Any
 
 import array_api_compat.torch as torch_namespace
@@ -16,7 +18,7 @@ from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy, 
 from metaroll.policies.greedy import DeterministicMLPPolicy, GreedyQPolicy
 from metaroll.policies.gru import GRUCell, GRUGaussianPolicy, TanhGaussianGRUPolicy
 from metaroll.policies.heads import CategoricalHead, DeterministicHead, GaussianHead, GreedyHead, SquashedHead
-from metaroll.policies.networks import MLP
+from metaroll.policies.networks import MLP, empty_linear
 from metaroll.seeding import torch_generator
 from metaroll.types import EnvSpec
 
@@ -101,3 +103,39 @@ def test_any_body_goes_with_any_head() -> None:
     sequence = torch.from_numpy(obs[:, None])
     log_prob, _ = policy.evaluate_actions(sequence, torch.from_numpy(action)[:, None])
     np.testing.assert_allclose(log_prob[:, 0].exp().detach(), infos["prob"][np.arange(5), action], rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [GaussianMLPPolicy, GRUGaussianPolicy])
+def test_modules_that_a_subclass_adds_are_no_layers(kind: Any) -> None:
+    class Valued(kind):
+        def __init__(self) -> None:
+            super().__init__(CONTINUOUS, generator=torch_generator(0))
+            self.scale, self.value = torch.nn.Parameter(torch.ones(1)), empty_linear(2, 2)
+
+    plain, valued = kind(CONTINUOUS, generator=torch_generator(0)), Valued()
+    obs, noise = np.ones((8, 3), np.float32), np.zeros((8, 2), np.float32)
+    state = plain.initial_state([None] * 8, [])
+    expected = plain.act(obs, state, noise, True)[0]
+    np.testing.assert_array_equal(valued.act(obs, state, noise, True)[0], expected)
+    np.testing.assert_array_equal(valued.act(obs, state, noise, True, valued.acting_parameters())[0], expected)
+
+
+def test_infos_that_are_computed_on_first_access_can_be_pickled_and_joined() -> None:
+    policy = CategoricalMLPPolicy(DISCRETE, generator=torch_generator(0))
+    infos: Any = policy.act(np.ones((2, 3), np.float32), {}, np.zeros((2, 1), np.float32), True)[2]
+    copied = pickle.loads(pickle.dumps(infos))
+    assert type(copied) is dict
+    np.testing.assert_array_equal(copied["prob"], infos["prob"])
+    assert list(infos | {"more": 1}) == ["prob", "more"] and list({"more": 1} | infos) == ["more", "prob"]
+
+
+def test_bounds_of_the_deviation_are_those_of_the_head() -> None:
+    for policy, name in (
+        (GaussianMLPPolicy(CONTINUOUS, min_std=0.5), "min_log_std"),
+        (GRUGaussianPolicy(CONTINUOUS, min_std=0.5), "min_log_std"),
+        (TanhGaussianMLPPolicy(CONTINUOUS, log_std_bounds=(-5, 1)), "log_std_bounds"),
+        (TanhGaussianGRUPolicy(CONTINUOUS, log_std_bounds=(-5, 1)), "log_std_bounds"),
+    ):
+        assert getattr(policy, name) == (math.log(0.5) if name == "min_log_std" else (-5.0, 1.0))
+        with pytest.raises(AttributeError):
+            setattr(policy, name, 0.0)

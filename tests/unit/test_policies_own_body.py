@@ -24,6 +24,8 @@ from metaroll import (
 from metaroll.errors import ShapeError
 from metaroll.policies.normalized import NormalizedPolicy
 from metaroll.policies.own_body import OwnBody, as_body, check_stacks
+from metaroll.rollouts.garage.local_sampler import param_values_of
+from metaroll.rollouts.garage.workers import DefaultWorker
 from metaroll.seeding import isolated_rng, torch_generator
 from metaroll.testing import check_policy
 
@@ -97,6 +99,14 @@ def test_buffers_are_acting_parameters_and_integers_stay_integers() -> None:
     assert int(module.layers[1].num_batches_tracked) == 1
 
 
+def test_moments_reach_workers_of_garage_with_the_parameters() -> None:
+    one, other = (make(TanhGaussianMLPPolicy, BOX) for make in (learned, policy_of))
+    worker = DefaultWorker(seed=0, max_path_length=5, worker_number=0)
+    worker.update_agent(NormalizedPolicy(other))
+    worker.update_agent(param_values_of(NormalizedPolicy(one)))
+    np.testing.assert_array_equal(other.acting_parameters(), one.acting_parameters())
+
+
 @pytest.mark.parametrize("writeable", [True, False])
 def test_a_vector_that_changes_in_place_acts_as_it_then_is(writeable: bool) -> None:
     policy, other = learned(TanhGaussianMLPPolicy, BOX), policy_of(TanhGaussianMLPPolicy, BOX)
@@ -154,7 +164,7 @@ def test_only_passes_with_gradient_are_in_training_mode() -> None:
 
 def test_a_gradient_of_one_row_of_batch_normalization_names_the_option() -> None:
     body = policy_of(DeterministicMLPPolicy, BOX).encoder
-    with pytest.raises(ValueError, match=r"policy \(Normed\) takes no single row .*batch_size must be 2 or more"):
+    with pytest.raises(ValueError, match=r"policy \(Normed\) cannot .* a single row .*batch_size must be 2 or more"):
         body(torch.zeros(1, 3))
     with torch.no_grad():
         assert body(torch.zeros(1, 3)).shape == (1, 8)
@@ -166,9 +176,11 @@ def test_dropout_is_drawn_from_the_seed_of_the_run() -> None:
     first, second = one(rows), one(rows)
     assert torch.equal(torch.get_rng_state(), before) and not torch.equal(first, second)
     two(rows)
-    resumed = policy_of(DeterministicMLPPolicy, BOX).encoder
+    resumed = as_body(Normed, BOX, torch_generator(9))
     resumed.load_state_dict(two.state_dict())
     assert torch.equal(resumed(rows), second)
+    two.load_state_dict({name: value for name, value in one.state_dict().items() if name != "seed"})  # of before
+    assert torch.equal(two(rows), one(rows))
 
 
 def weight_of(body: Any) -> Tensor:

@@ -41,6 +41,7 @@ from metaroll.plugins import (
     Whole,
     Work,
     add_rows,
+    check_policy,
     check_seed,
     collect_on_policy,
     common_arguments,
@@ -311,11 +312,7 @@ def _check_student(policy: NormalizedPolicy, env_spec: EnvSpec) -> None:
         raise TypeError(f"student must have evaluate_actions(obs, actions), which {type(policy.policy).__name__} lacks")
     if policy.domain_params:
         raise ValueError(f"student must not observe domain parameters, got one that observes {policy.domain_params}")
-    if (policy.obs_dim, policy.act_dim) != (env_spec.obs_dim, env_spec.act_dim):
-        raise ValueError(
-            f"student must be built for the spaces of env_spec ({env_spec.obs_dim} observations, {env_spec.act_dim} "
-            f"actions), got {policy.obs_dim} and {policy.act_dim}"
-        )
+    check_policy(policy, NormalizedPolicy, env_spec, "student")
 
 
 _COLUMNS = ("observations", "taken", "labels")

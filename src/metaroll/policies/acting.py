@@ -32,8 +32,8 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
     """Base of own policies: a torch module for training that acts through NumPy.
 
     It is a body times a head: the body makes outputs of features, the head chooses actions of outputs. One that acts
-    around another policy has neither; it hands on to that what it does not do itself (``own_parameters``). What acts
-    otherwise says how weights are laid out (``_arrange``) and how rows become actions (``act``).
+    around another policy has neither; it hands on to that what it does not do itself (``own_parameters``). Other
+    policies override ``_arrange`` (layout of weights) and ``act``.
 
     Args:
         env_spec: Spaces of the environment.
@@ -128,9 +128,7 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         parameters: np.ndarray | None = None,
     ) -> tuple[np.ndarray, PolicyState, Mapping[str, np.ndarray]]:
         """See ``types.Policy.act``; infos are those of the head."""
-        body, head = self._body, self._head
-        if body is None or head is None:
-            raise TypeError(f"{type(self).__name__} has no act: neither a body and a head, nor one of its own")
+        body, head = self._parts
         laid_out, own = self._weights(parameters)
         outputs, state = body.rows(laid_out, self._rows(obs, parameters), state, len(obs))
         if own is not None:
@@ -161,6 +159,17 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         action, infos = head.choose(head.parts_of(outputs), noise, deterministic, own, torch_namespace)
         return action, following, dict(infos)
 
+    @property
+    def _parts(self) -> tuple[Body, Head]:
+        """Body and head.
+
+        Raises:
+            TypeError: The policy has neither.
+        """
+        if self._body is None or self._head is None:
+            raise TypeError(f"{type(self).__name__} has neither a body and a head, nor a method of its own for this")
+        return self._body, self._head
+
     # -- densities -----------------------------------------------------------------------------------------------------
 
     @property
@@ -181,9 +190,9 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         Raises:
             TypeError: The policy has none (``has_densities``).
         """
-        body, head = self._body, self._head
-        if body is None or head is None or not head.has_entropy:
+        if not self.has_densities:
             raise TypeError(f"{type(self).__name__} has no evaluate_actions")
+        body, head = self._parts
         acts = head.distribution(*self._for_head(body.outputs(self, self.features(obs))))
         return acts.log_prob(action), acts.entropy()
 
@@ -198,9 +207,9 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         Raises:
             TypeError: The policy has none (``has_distributions``).
         """
-        body, head = self._body, self._head
-        if body is None or head is None or not head.has_distribution:
+        if not self.has_distributions:
             raise TypeError(f"{type(self).__name__} has no log_prob")
+        body, head = self._parts
         outputs, _ = body.steps(self, self.features(obs), hidden)
         return head.distribution(*self._for_head(outputs)).log_prob(action)
 
@@ -219,17 +228,16 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         Raises:
             TypeError: The policy has no such densities (``has_distributions``).
         """
-        body, head = self._body, self._head
-        if body is None or head is None or not head.has_distribution:
+        if not self.has_distributions:
             raise TypeError(f"{type(self).__name__} has no densities as a function of its parameters")
+        body, head = self._parts
         outputs = body.pure_outputs(self, parameters, self.features(obs, parameters))
         own = None if head.own is None else beside(parameters[head.own], outputs)
         return head.distribution(head.parts_of(outputs), own)
 
     def _for_head(self, outputs: torch.Tensor) -> tuple[Any, torch.Tensor | None]:
         """Outputs ``(..., width)`` of the body in parts, and the own parameter of the head beside them."""
-        head = self._head
-        assert head is not None
+        _, head = self._parts
         return head.parts_of(outputs), None if head.own is None else getattr(self, head.own).expand_as(outputs)
 
     def acting_parameter_names(self) -> tuple[str, ...]:
@@ -237,6 +245,9 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         if self.own_parameters is None:
             return self.parameter_layout().names
         return (*self.own_parameters, *(f"policy.{name}" for name in self.policy.acting_parameter_names()))
+
+    def _flat_names(self) -> list[str]:
+        return list(dict.fromkeys([*super()._flat_names(), *self.acting_parameter_names()]))
 
     def acting_parameters(self) -> np.ndarray:
         """Flat float32 copy ``(P,)`` of the parameters that ``act`` uses."""
@@ -343,8 +354,8 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
     # -- weights -----------------------------------------------------------------------------------------------------
 
     def _arrange(self, arrays: list[np.ndarray]) -> Any:
-        """Lay out parameter views (with a leading axis N if stacked) as ``act`` wants them. Views only, no arithmetic:
-        the arrays may be changed in place later.
+        """Lay out views of ``_arranged_names`` (with a leading axis N if stacked) as ``act`` wants them. Views only,
+        no arithmetic: the arrays may be changed in place later.
 
         With a body and a head: what the body lays out, and the own parameter of the head.
         """
@@ -475,17 +486,23 @@ def per_row(values: np.ndarray, num_rows: int) -> np.ndarray:
     return values if values.ndim == 1 or len(values) == num_rows else np.repeat(values, BLOCK, axis=0)
 
 
-def check_policy(policy: Any, kind: type[ActingPolicy], spec: EnvSpec) -> None:
+def check_policy(policy: Any, kind: type[ActingPolicy], spec: EnvSpec, name: str = "policy") -> None:
     """Raise unless ``policy`` is of ``kind``, for the spaces of ``spec``.
+
+    Args:
+        policy: What was given.
+        kind: What it must be.
+        spec: What it must be built for.
+        name: Name of the argument, for the error.
 
     Raises:
         ShapeError: It is for other spaces.
         TypeError: It is of another kind.
     """
     if not isinstance(policy, kind):
-        raise TypeError(f"policy must be a {kind.__name__}, got {type(policy).__name__}")
+        raise TypeError(f"{name} must be a {kind.__name__}, got {type(policy).__name__}")
     if (policy.obs_dim, policy.act_dim) != (spec.obs_dim, spec.act_dim):
         raise ShapeError(
-            f"policy must be built for the spaces of env_spec ({spec.obs_dim} observations, {spec.act_dim} actions), "
+            f"{name} must be built for the spaces of env_spec ({spec.obs_dim} observations, {spec.act_dim} actions), "
             f"got {policy.obs_dim} and {policy.act_dim}"
         )

@@ -46,13 +46,13 @@ class Body(ABC):
         return {}
 
     @abstractmethod
-    def lay_out(self, policy: Any, arrays: dict[str, np.ndarray]) -> Any:
+    def lay_out(self, policy: Any, arrays: Mapping[str, np.ndarray]) -> Any:
         """The parameters of the body as ``rows`` takes them: views, which follow what changes in place.
 
         Args:
             policy: Whose modules.
-            arrays: Parameters by their names in it, with a leading axis N if there are N sets; what is left in it does
-                not count.
+            arrays: Parameters by their names in it, with a leading axis N if there are N sets; those of other modules
+                do not count.
         """
 
     @abstractmethod
@@ -102,10 +102,10 @@ class Perceptron(Body):
         """By columns if it is small: ``widths`` of input, hidden layers and output."""
         return cls(by_columns=encoder is None and are_small(widths))
 
-    def lay_out(self, policy: Any, arrays: dict[str, np.ndarray]) -> Any:
+    def lay_out(self, policy: Any, arrays: Mapping[str, np.ndarray]) -> Any:
         net = policy.net
         output = None if net.output_nonlinearity == "identity" else _ACTIVATIONS[net.output_nonlinearity]
-        layers = _layers(list(arrays.values()), self.num_parts, self.by_columns)
+        layers = _layers(_arrays_of(arrays, "net"), self.num_parts, self.by_columns)
         return layers, _ACTIVATIONS[net.hidden_nonlinearity], output
 
     def rows(self, laid_out: Any, x: np.ndarray, state: PolicyState, num_rows: int) -> tuple[np.ndarray, PolicyState]:
@@ -152,10 +152,10 @@ class Recurrent(Body):
             row[...] = context["hidden"]
         return {"hidden": rows}
 
-    def lay_out(self, policy: Any, arrays: dict[str, np.ndarray]) -> Any:
-        input_map = _lay_out(arrays.pop("cell.input_map.weight"), arrays.pop("cell.input_map.bias"), 3)
-        hidden_map = _lay_out(arrays.pop("cell.hidden_map.weight"), arrays.pop("cell.hidden_map.bias"), 3)
-        layers = _layers(list(arrays.values()), self.num_parts, False)
+    def lay_out(self, policy: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+        input_map = _lay_out(arrays["cell.input_map.weight"], arrays["cell.input_map.bias"], 3)
+        hidden_map = _lay_out(arrays["cell.hidden_map.weight"], arrays["cell.hidden_map.bias"], 3)
+        layers = _layers(_arrays_of(arrays, self.last), self.num_parts, False)
         hidden = "identity" if len(layers) == 1 else getattr(policy, self.last).hidden_nonlinearity
         return (input_map, hidden_map), layers, _ACTIVATIONS[hidden]
 
@@ -244,6 +244,11 @@ def _lay_out_columns(weight: np.ndarray, bias: np.ndarray) -> Affine:
     if weight.ndim == 3:
         return weight.transpose(1, 2, 0), bias.T
     return weight[:, :, None], bias[:, None]
+
+
+def _arrays_of(arrays: Mapping[str, np.ndarray], module: str) -> list[np.ndarray]:
+    """The parameters of a module, in order."""
+    return [array for name, array in arrays.items() if name.startswith(f"{module}.")]
 
 
 def _layers(arrays: Sequence[np.ndarray], last_parts: int, by_columns: bool) -> list[Affine]:

@@ -351,6 +351,9 @@ class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
         """Names of these within this module."""
         return tuple(f"policy.{name}" for name in self.policy.acting_parameter_names())
 
+    def _flat_names(self) -> list[str]:
+        return list(dict.fromkeys([*super()._flat_names(), *self.acting_parameter_names()]))
+
     def plan_context(self) -> dict[str, np.ndarray] | None:
         """The belief about one task as a plan's context, ``z_mean (L,)`` and ``z_var (L,)``; ``None`` is the prior.
 

@@ -60,7 +60,11 @@ class _Sampling:
     """Draws from a Gaussian, for policies whose head is one, squashed or not."""
 
     def distribution(self: Any, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean and (clamped) log standard deviation, both ``(..., act_dim)``; of a squashed one those before tanh."""
+        """Mean and (clamped) log standard deviation, both ``(..., act_dim)``; of a squashed one those before tanh.
+
+        It is no hook: what overrides it changes ``forward`` alone, not what acts and what densities are of. A policy
+        that acts otherwise has a body or a head of its own, or overrides ``act``.
+        """
         return self._head.moments(*self._for_head(self.net(self.features(obs))))
 
     def forward(
@@ -130,7 +134,11 @@ class GaussianMLPPolicy(_Sampling, ActingPolicy):
             generator=generator,
         )
         self.log_std = nn.Parameter(torch.full((head.width,), math.log(init_std)), requires_grad=learn_std)
-        self.min_log_std = head.min_log_std
+
+    @property
+    def min_log_std(self: Any) -> float:
+        """Lower bound of ``log_std``."""
+        return self._head.min_log_std
 
 
 class TanhGaussianMLPPolicy(_Sampling, ActingPolicy):
@@ -174,8 +182,12 @@ class TanhGaussianMLPPolicy(_Sampling, ActingPolicy):
             last_bound=1e-3,
             generator=generator,
         )
-        self.log_std_bounds = head.log_std_bounds
         self.action_bounds = None if head.scaling is None else head.scaling.bounds
+
+    @property
+    def log_std_bounds(self: Any) -> tuple[float, float]:
+        """What ``log_std`` is clamped to."""
+        return self._head.log_std_bounds
 
 
 class CategoricalMLPPolicy(ActingPolicy):

@@ -220,7 +220,11 @@ class GRUGaussianPolicy(_Remembering, ActingPolicy):
         self.hidden_size = size
         self.cell, self.head = _networks(self.feature_dim, size, head.width, init, generator)
         self.log_std = nn.Parameter(torch.full((head.width,), math.log(init_std)), requires_grad=learn_std)
-        self.min_log_std = head.min_log_std
+
+    @property
+    def min_log_std(self: Any) -> float:
+        """Lower bound of ``log_std``."""
+        return self._head.min_log_std
 
 
 class TanhGaussianGRUPolicy(_Remembering, ActingPolicy):
@@ -253,7 +257,8 @@ class TanhGaussianGRUPolicy(_Remembering, ActingPolicy):
         spec = EnvSpec.from_env(env_spec)
         head = SquashedHead.of(spec, type(self).__name__, log_std_bounds)
         size = check_whole("hidden_size", hidden_size)
-        super().__init__(spec, body=Recurrent(size, "net", True, head.num_parts), head=head)
+        body = Recurrent(hidden_size=size, last="net", sees_features=True, num_parts=head.num_parts)
+        super().__init__(spec, body=body, head=head)
         self.hidden_size = size
         generator = torch_generator(fresh_seed()) if generator is None else generator
         self.cell = GRUCell(self.feature_dim, size, init=init, generator=generator)
@@ -267,8 +272,12 @@ class TanhGaussianGRUPolicy(_Remembering, ActingPolicy):
             last_bound=1e-3,
             generator=generator,
         )
-        self.log_std_bounds = head.log_std_bounds
         self.action_bounds = None if head.scaling is None else head.scaling.bounds
+
+    @property
+    def log_std_bounds(self: Any) -> tuple[float, float]:
+        """What ``log_std`` is clamped to."""
+        return self._head.log_std_bounds
 
 
 class CategoricalGRUPolicy(ActingPolicy):

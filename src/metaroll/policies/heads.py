@@ -53,7 +53,7 @@ Infos = Mapping[str, Any]
 
 
 class LateInfos(Mapping[str, np.ndarray]):
-    """Infos that are computed as soon as somebody looks at them: most rollouts do without.
+    """Infos that are computed on first access.
 
     Args:
         make: Gives them, name -> ``(N, ...)``.
@@ -74,6 +74,15 @@ class LateInfos(Mapping[str, np.ndarray]):
 
     def __len__(self) -> int:
         return len(self._made)
+
+    def __or__(self, other: Mapping[str, Any]) -> dict[str, Any]:
+        return {**self, **other}
+
+    def __ror__(self, other: Mapping[str, Any]) -> dict[str, Any]:
+        return {**other, **self}
+
+    def __reduce__(self) -> tuple[type[dict[str, np.ndarray]], tuple[dict[str, np.ndarray]]]:
+        return dict, (self._made,)
 
 
 class Head(ABC):
@@ -140,8 +149,8 @@ def _chosen(sampled: Any, mean: Any, deterministic: Any, xp: Any) -> Any:
     return xp.where(xp.asarray(deterministic).reshape(-1, *([1] * (sampled.ndim - 1))), mean, sampled)
 
 
-def _apart(values: Any, xp: Any) -> Any:
-    """Values that stay as they are when somebody writes into what they were: NumPy's in memory of their own."""
+def _own_memory(values: Any, xp: Any) -> Any:
+    """A copy of a NumPy array; tensors as they are."""
     return values.copy() if xp is np else values
 
 
@@ -188,7 +197,7 @@ class GaussianHead(Head):
         log_std, std = own
         infos = {"mean": outputs, "log_std": _of_shape(log_std, outputs, xp)}
         if deterministic is True:
-            return _apart(outputs, xp), infos
+            return _own_memory(outputs, xp), infos
         return _chosen(std * noise + outputs, outputs, deterministic, xp), infos
 
     def moments(self, outputs: torch.Tensor, own: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -248,7 +257,7 @@ class SquashedHead(Head):
         mean = self._squashed(pre_mean, xp)
         infos = {"mean": mean, "log_std": log_std}
         if deterministic is True:
-            return _apart(mean, xp), infos
+            return _own_memory(mean, xp), infos
         sampled = self._squashed(xp.exp(log_std) * noise + pre_mean, xp)
         return _chosen(sampled, mean, deterministic, xp), infos
 

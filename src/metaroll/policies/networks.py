@@ -27,7 +27,6 @@ __all__ = [
     "MLPEncoder",
     "QFunction",
     "activation_name",
-    "activation_on_torch",
     "check_layers",
     "critics_of",
     "empty_linear",
@@ -59,11 +58,6 @@ def activation_name(activation: str | Callable[..., Any] | None) -> str:
     if name not in _ACTIVATIONS:
         raise unknown_name("activation", name, _ACTIVATIONS)
     return name
-
-
-def activation_on_torch(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
-    """The activation that ``activation_name`` calls ``name``."""
-    return _ACTIVATIONS[name]
 
 
 @final
@@ -466,7 +460,7 @@ def critics_of(
     Raises:
         ShapeError: It is of another width.
         TypeError: It is something else than ``Critics`` or a ``QFunction``.
-        ValueError: There are so many critics in it already, but another number.
+        ValueError: It holds another number of critics than ``count``.
     """
     single = _widths(env_spec, None, num_atoms)[1] is None
     if isinstance(qf, MLP) and single:
@@ -477,13 +471,13 @@ def critics_of(
     if qf.input_dim != width:
         raise ShapeError(f"qf must be built for env_spec: {width} inputs (observation and action), got {qf.input_dim}")
     if qf.num_outputs != outputs:
-        raise ShapeError(f"qf must say {_told(outputs)} for each row, got {_told(qf.num_outputs)}")
+        raise ShapeError(f"qf must output {_outputs_text(outputs)} per row, got {_outputs_text(qf.num_outputs)}")
     if qf.count != count:
         raise ValueError(f"qf must hold {count} critics, got {qf.count}")
     return qf
 
 
-def _told(num_outputs: int | None) -> str:
+def _outputs_text(num_outputs: int | None) -> str:
     return "one value" if num_outputs is None else f"{num_outputs} numbers"
 
 

@@ -19,7 +19,16 @@ from metaroll.policies.parameters import BoundModule, one_call, part_of, tensors
 from metaroll.seeding import GlobalStates, derive_seed, global_states, isolated_rng, torch_generator
 from metaroll.types import EnvSpec, Policy
 
-__all__ = ["OwnBody", "as_body", "called", "check_picklable", "check_stacks", "has_own_body", "outputs_of"]
+__all__ = [
+    "OwnBody",
+    "as_body",
+    "check_picklable",
+    "check_stacks",
+    "has_own_body",
+    "name_of",
+    "outputs_of",
+    "takes_one_row",
+]
 
 _TRIED_ROWS = 3
 _FAR = 1e4
@@ -27,6 +36,8 @@ _FAR = 1e4
 _DTYPES = (torch.float32, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
 _LARGEST_EXACT = 2**24
 """Integers up to here are exact in float32."""
+_SEED = "seed"
+"""Beside weights and buffers in the state of a body that draws."""
 _SMALL_STEP, _LARGEST_ERROR = 1e-6, 1e-3
 """Of second derivatives by differences, in float64."""
 
@@ -42,17 +53,21 @@ class OwnBody(nn.Module):
         module: Takes float32 rows ``(N, input_dim)``, gives float32 rows ``(N, output_dim)``.
         input_dim, output_dim: Widths.
         seed: Of what the module draws from global generators in training mode (dropout); ``None``: nothing.
+        takes_one_row: Whether a gradient can be taken of a single row, which batch normalization refuses.
 
     Attributes:
-        passes: How often it has drawn, a buffer ``()``, so that a run which goes on draws the same.
+        passes: Number of training passes so far, a buffer ``()``, so that a resumed run draws the same dropout masks.
     """
 
     passes: Tensor
 
-    def __init__(self, module: nn.Module, input_dim: int, output_dim: int, seed: int | None = None) -> None:
+    def __init__(
+        self, module: nn.Module, input_dim: int, output_dim: int, seed: int | None = None, takes_one_row: bool = True
+    ) -> None:
         super().__init__()
         self.module = module.eval()
         self.input_dim, self.output_dim, self._seed = input_dim, output_dim, seed
+        self.takes_one_row = takes_one_row
         if seed is not None:
             self.register_buffer("passes", torch.zeros((), dtype=torch.int64))
 
@@ -84,12 +99,22 @@ class OwnBody(nn.Module):
             if len(rows) != 1:
                 raise
             raise ValueError(
-                f"{_this(type(self.module).__name__)} takes no single row in training mode ({error}): "
-                f"{option_name('batch_size')} must be 2 or more, and must not leave one row over in a pass; or use "
-                "nn.LayerNorm in place of batch normalization. Where nothing is learned: with torch.no_grad()"
+                f"{_option_with_name(type(self.module).__name__)} cannot compute a gradient of a single row (batch "
+                f"normalization): {error}; {option_name('batch_size')} must be 2 or more; or use nn.LayerNorm in place "
+                "of batch normalization. Where nothing is learned: with torch.no_grad()"
             ) from error
         finally:
             self.module.eval()
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self._seed is not None:
+            destination[prefix + _SEED] = torch.tensor(self._seed)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
+        if self._seed is not None and prefix + _SEED in state_dict:  # not in states of earlier versions
+            self._seed = int(state_dict.pop(prefix + _SEED))
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     def outputs(self, parameters: Mapping[str, Tensor], rows: Tensor) -> Tensor:
         """``forward`` as a function of parameters and buffers, or of stacks ``(M, ...)`` of them and of rows."""
@@ -105,6 +130,11 @@ def has_own_body(policy: Any) -> bool:
     return isinstance(policy, nn.Module) and any(isinstance(part, OwnBody) for part in policy.modules())
 
 
+def takes_one_row(policy: nn.Module) -> bool:
+    """Whether a gradient can be taken of what a policy makes of a single row."""
+    return all(part.takes_one_row for part in policy.modules() if isinstance(part, OwnBody))
+
+
 def check_picklable(policy: Any) -> None:
     """Error that names the network of the user's by which ``policy`` cannot be sent to workers, if it is one.
 
@@ -117,7 +147,7 @@ def check_picklable(policy: Any) -> None:
             cloudpickle.dumps(module)
         except Exception as error:
             raise NotPicklableError(
-                f"{option_name('policy')} ({type(module).__name__}) must be a module that can be pickled, since it is "
+                f"{_option_with_name(type(module).__name__)} must be a module that can be pickled, since it is "
                 f"sent to workers, and raised {type(error).__name__}: {str(error).split('. ')[0].strip()}; what "
                 "torch.nn.utils.parametrizations and torch.jit.script make cannot be, torch.nn.utils.weight_norm and "
                 f"spectral_norm can; or collect in this process: {option_text('num_workers', 1)}"
@@ -139,7 +169,7 @@ def as_body(given: Any, env_spec: EnvSpec, generator: torch.Generator) -> OwnBod
             parameters no gradient.
         ValueError: It gives NaN or Inf, a row depends on the others, or it draws or remembers what no seed tells.
     """
-    name = called(given)
+    name = name_of(given)
     seed = int(torch.randint(2**62, (1,), generator=generator, device=generator.device))
     with isolated_rng(seed):
         module = _made(given, name, env_spec)
@@ -147,11 +177,12 @@ def as_body(given: Any, env_spec: EnvSpec, generator: torch.Generator) -> OwnBod
         rows = _rows_of(env_spec, seed)
         features = _tried(module.eval(), name, rows, _hint(given))
         draws = _draws(module, name, rows)
+        takes_one_row = _takes_one_row(module, rows)
     _check_numbers(module, name)  # lazy modules have more of them now
-    return OwnBody(module, env_spec.obs_dim, features.shape[1], seed if draws else None)
+    return OwnBody(module, env_spec.obs_dim, features.shape[1], seed if draws else None, takes_one_row)
 
 
-def called(given: Any) -> str:
+def name_of(given: Any) -> str:
     """The name of a class or function, or that of the class of anything else."""
     return given.__name__ if isinstance(given, type | FunctionType) else type(given).__name__
 
@@ -166,23 +197,23 @@ def _made(given: Any, name: str, env_spec: EnvSpec) -> nn.Module:
         try:
             return copy.deepcopy(given)
         except Exception as error:
-            raise TypeError(f"{_this(name)} cannot be copied ({error}): give its class instead") from error
+            raise TypeError(f"{_option_with_name(name)} cannot be copied ({error}): give its class instead") from error
     if not callable(given):
-        raise TypeError(_no_module(given))
+        raise TypeError(_not_a_module(given))
     try:
         module = given(env_spec)
     except Exception as error:
         raise TypeError(
-            f"{_this(name)} cannot be made: {name}(env_spec) raised {type(error).__name__}: {error}; it is called with "
-            "the EnvSpec of what the policy sees, whose obs_dim is the width of its rows: "
+            f"{_option_with_name(name)} cannot be made: {name}(env_spec) raised {type(error).__name__}: {error}; it is "
+            "called with the EnvSpec of what the policy sees, whose obs_dim is the width of its rows: "
             "policy=lambda spec: MyModule(spec.obs_dim), say"
         ) from error
     if not isinstance(module, nn.Module) or isinstance(module, Policy):
-        raise TypeError(_no_module(module, f", of {name}(env_spec)"))
+        raise TypeError(_not_a_module(module, f", of {name}(env_spec)"))
     return module
 
 
-def _no_module(value: Any, where: str = "") -> str:
+def _not_a_module(value: Any, where: str = "") -> str:
     return (
         f"{option_name('policy')} must be a torch.nn.Module, or a class or function that makes one of an EnvSpec, got "
         f"{value!r} of type {type(value).__name__}{where}"
@@ -200,7 +231,7 @@ def _hint(given: Any) -> str:
     )
 
 
-def _this(name: str) -> str:
+def _option_with_name(name: str) -> str:
     return f"{option_name('policy')} ({name})"
 
 
@@ -222,27 +253,29 @@ def _tried(module: nn.Module, name: str, rows: Tensor, hint: str) -> Tensor:
         alone = [module(row[None].clone()) for row in rows]
     except Exception as error:
         raise ShapeError(
-            f"{_this(name)} must take rows of {width} numbers, and raised {type(error).__name__} for shape "
+            f"{_option_with_name(name)} must take rows of {width} numbers, and raised {type(error).__name__} for shape "
             f"{tuple(rows.shape)}: {error}{hint}"
         ) from error
     if not isinstance(features, Tensor):
         raise TypeError(
-            f"{_this(name)} must give a tensor of features (N, F) for rows (N, {width}), got "
+            f"{_option_with_name(name)} must give a tensor of features (N, F) for rows (N, {width}), got "
             f"{type(features).__name__}: write a module whose forward returns the features alone"
         )
     if features.ndim != 2 or len(features) != len(rows) or not features.shape[1]:
         raise ShapeError(
-            f"{_this(name)} must give rows (N, F) for rows (N, {width}), got shape {tuple(features.shape)} for "
-            f"{tuple(rows.shape)}"
+            f"{_option_with_name(name)} must give rows (N, F) for rows (N, {width}), got shape "
+            f"{tuple(features.shape)} for {tuple(rows.shape)}"
         )
     if features.dtype != torch.float32:
-        raise TypeError(f"{_this(name)} must give float32, got {features.dtype}: module.float()")
+        raise TypeError(f"{_option_with_name(name)} must give float32, got {features.dtype}: module.float()")
     if not bool(features.isfinite().all()):
-        raise ValueError(f"{_this(name)} must give finite numbers, got NaN or Inf for rows of the observation space")
+        raise ValueError(
+            f"{_option_with_name(name)} must give finite numbers, got NaN or Inf for rows of the observation space"
+        )
     if not torch.allclose(features, torch.cat(alone), rtol=1e-3, atol=1e-4):
         raise ValueError(
-            f"{_this(name)} must treat each row by itself, and without chance, in evaluation mode: a row alone gives "
-            "other features than beside others (an nn.GRU or nn.LSTM takes rows for steps in time)"
+            f"{_option_with_name(name)} must treat each row by itself, and without chance, in evaluation mode: a row "
+            "alone gives other features than beside others (an nn.GRU or nn.LSTM takes rows for steps in time)"
         )
     return features
 
@@ -264,22 +297,33 @@ def _draws(module: nn.Module, name: str, rows: Tensor) -> bool:
             passes.append([features.detach(), *(value.detach().clone() for value in tensors_of(copied).values())])
     except Exception as error:
         raise TypeError(
-            f"{_this(name)} must take rows {tuple(rows.shape)} in training mode, too, and raised "
+            f"{_option_with_name(name)} must take rows {tuple(rows.shape)} in training mode, too, and raised "
             f"{type(error).__name__}: {error}"
         ) from error
     if not features.requires_grad and any(value.requires_grad for value in module.parameters()):
         raise TypeError(
-            f"{_this(name)} gives its parameters no gradient: its features must depend on them, and without "
-            "torch.no_grad(), detach() or NumPy on the way; parameters that stay as they are: requires_grad_(False)"
+            f"{_option_with_name(name)} gives its parameters no gradient: its features must depend on them, and "
+            "without torch.no_grad(), detach() or NumPy on the way; parameters that stay as they are: "
+            "requires_grad_(False)"
         )
     one, other = passes
     if len(one) != len(other) or not all(map(_are_same, one, other)):
         raise ValueError(
-            f"{_this(name)} gives other features for the same rows, seed, parameters and buffers in training mode: "
-            "draw from torch's global generator (no generator of its own), and keep what changes in buffers "
-            "(register_buffer)"
+            f"{_option_with_name(name)} gives other features for the same rows, seed, parameters and buffers in "
+            "training mode: draw from torch's global generator (no generator of its own), and keep what changes in "
+            "buffers (register_buffer)"
         )
     return drawn
+
+
+def _takes_one_row(module: nn.Module, rows: Tensor) -> bool:
+    """Whether a pass of a single row in training mode gives finite features."""
+    copied = copy.deepcopy(module).train()
+    try:
+        with torch.no_grad():
+            return bool(copied(rows[:1].clone()).isfinite().all())
+    except Exception:
+        return False
 
 
 def _are_same(one: Tensor, other: Tensor) -> bool:
@@ -307,17 +351,27 @@ def _check_numbers(module: nn.Module, name: str) -> None:
     _keep_buffers(module)
     for part, value in tensors_of(module).items():
         if value.dtype not in _DTYPES:
-            raise TypeError(f"{_this(name)} must be of float32, got {part} of {value.dtype}: module.float()")
+            raise TypeError(
+                f"{_option_with_name(name)} must be of float32, got {part} of {value.dtype}: module.float()"
+            )
         if value.device.type != "cpu":
-            raise TypeError(f"{_this(name)} must be made on the CPU, got {part} on {value.device}: module.cpu()")
+            raise TypeError(
+                f"{_option_with_name(name)} must be made on the CPU, got {part} on {value.device}: module.cpu()"
+            )
         if value.dtype != torch.float32 and value.numel() and value.double().abs().max() > _LARGEST_EXACT:
-            raise TypeError(f"{_this(name)} must have integers within 2**24, which float32 holds, got {part} beyond")
+            raise TypeError(
+                f"{_option_with_name(name)} must have integers within 2**24, which float32 holds, got {part} beyond"
+            )
     state = module.state_dict()
     if lost := [part for part in tensors_of(module) if part not in state]:
-        raise TypeError(f"{_this(name)} must have all that it holds in its state_dict, got {lost[0]} outside of it")
+        raise TypeError(
+            f"{_option_with_name(name)} must have all that it holds in its state_dict, got {lost[0]} outside of it"
+        )
     for part, value in state.items():
         if not isinstance(value, Tensor):
-            raise TypeError(f"{_this(name)} must have a state of tensors, got {part} of type {type(value).__name__}")
+            raise TypeError(
+                f"{_option_with_name(name)} must have a state of tensors, got {part} of type {type(value).__name__}"
+            )
 
 
 def check_stacks(policy: Any, distribution: Callable[[Tensor, Tensor], Any], second_order: bool) -> None:
@@ -332,7 +386,7 @@ def check_stacks(policy: Any, distribution: Callable[[Tensor, Tensor], Any], sec
         TypeError: The body cannot do that.
     """
     body = next(part for part in policy.modules() if isinstance(part, OwnBody))
-    where = f"{_this(type(body.module).__name__)} cannot be meta-learned"
+    where = f"{_option_with_name(type(body.module).__name__)} cannot be meta-learned"
     drawn = torch_generator(0)
     observations = torch.randn(2, 2 * _TRIED_ROWS, policy.input_dim, generator=drawn)
     flat = torch.from_numpy(np.stack([policy.acting_parameters()] * 2))
@@ -360,24 +414,31 @@ def check_stacks(policy: Any, distribution: Callable[[Tensor, Tensor], Any], sec
         ) from error
     if not second_order:
         return
-    wrong, hint = (
-        "",
-        "use operations that have second derivatives, or second_order=False without a trust region",
-    )
+    hint = "use operations that have second derivatives, or second_order=False without a trust region"
     try:
         product(flat)
     except Exception as error:
         raise TypeError(
             f"{where}: a derivative of its gradient raised {type(error).__name__}: {error}; {hint}"
         ) from error
+    norms = _norms_if_apart(product, lambda sets: gradient(sets, False)[1], flat.double(), direction)
+    if norms is not None:
+        raise TypeError(
+            f"{where}: the derivative of its gradient is wrong, along a line {norms[0]:.3g}, by differences of the "
+            f"gradient it is {norms[1]:.3g}; {hint}"
+        )
+
+
+def _norms_if_apart(
+    product: Callable[[Tensor], Tensor], gradient: Callable[[Tensor], Tensor], flat: Tensor, direction: Tensor
+) -> tuple[float, float] | None:
+    """Norms of ``product(flat)`` and of the same by differences of ``gradient``; ``None`` where these agree."""
     with contextlib.suppress(Exception):  # a module may compute in float32 only
-        exact, wide, step = product(flat.double()), flat.double(), _SMALL_STEP * direction
-        near = (gradient(wide + step, False)[1] - gradient(wide - step, False)[1]) / (2 * _SMALL_STEP)
+        exact, step = product(flat), _SMALL_STEP * direction
+        near = (gradient(flat + step) - gradient(flat - step)) / (2 * _SMALL_STEP)
         if (exact - near).norm() > _LARGEST_ERROR * near.norm():
-            seconds = f"{float(exact.norm()):.3g}, by differences of the gradient it is {float(near.norm()):.3g}"
-            wrong = f"{where}: the derivative of its gradient is wrong, along a line {seconds}; {hint}"
-    if wrong:
-        raise TypeError(wrong)
+            return float(exact.norm()), float(near.norm())
+    return None
 
 
 def _acting(policy: Any) -> list[Tensor]:

@@ -203,11 +203,11 @@ def as_one_vector(module: nn.Module, names: Sequence[str] | None = None) -> Tens
 
 
 class FlatParameters:
-    """Mixin for torch modules: all parameters as one flat vector."""
+    """Mixin for torch modules: all parameters as one flat vector; of a policy also the buffers that it acts by."""
 
     def get_param_values(self: Any) -> np.ndarray:
         """All parameters of the module, float32 ``(P,)``, a copy on the CPU."""
-        return ParameterLayout.of(self).flatten(self)
+        return ParameterLayout.of(self, self._flat_names()).flatten(self)
 
     def set_param_values(self: Any, flat: np.ndarray | torch.Tensor) -> None:
         """Write ``flat (P,)`` into the parameters, in place.
@@ -215,7 +215,10 @@ class FlatParameters:
         Raises:
             ShapeError: There are not so many parameters.
         """
-        ParameterLayout.of(self).assign(self, flat)
+        ParameterLayout.of(self, self._flat_names()).assign(self, flat)
+
+    def _flat_names(self: Any) -> list[str]:
+        return [name for name, _ in self.named_parameters()]
 
 
 class ParameterFreePolicy(Policy, ABC):

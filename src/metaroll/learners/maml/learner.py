@@ -25,7 +25,7 @@ from metaroll.learners.maml.configs import InnerConfig, MAMLConfig
 from metaroll.learners.maml.outer import MetaProblem, OuterUpdate, TRPOOuter, first_state
 from metaroll.learners.maml.samples import SampleSettings
 from metaroll.learners.maml.tasks import BatchedTasks
-from metaroll.policies.acting import ActingPolicy
+from metaroll.policies.acting import ActingPolicy, check_policy
 from metaroll.policies.normalized import NormalizedPolicy
 from metaroll.policies.own_body import check_stacks, has_own_body
 from metaroll.policies.parameters import tensors_of
@@ -295,11 +295,7 @@ def _wrapped(policy: Any, normalize_observations: bool, scale_actions: bool, env
             f"policy must have action_distribution(parameters, obs), which {type(policy).__name__} lacks: use "
             "GaussianMLPPolicy, CategoricalMLPPolicy, GRUGaussianPolicy or CategoricalGRUPolicy"
         )
-    if policy.obs_dim != env_spec.obs_dim or policy.act_dim != env_spec.act_dim:
-        raise ValueError(
-            f"policy must be built for the spaces of env_spec ({env_spec.obs_dim} observations, "
-            f"{env_spec.act_dim} actions), got {policy.obs_dim} and {policy.act_dim}"
-        )
+    check_policy(policy, ActingPolicy, env_spec)
     if not isinstance(policy, NormalizedPolicy):
         return NormalizedPolicy(policy, normalize_observations, scale_actions)
     if policy.normalize_observations != normalize_observations:

@@ -30,7 +30,7 @@ from metaroll.learners.base import (
 from metaroll.learners.on_policy.configs import PPOConfig, PPOUpdate
 from metaroll.learners.on_policy.ppo_nets import AutogradNets, KernelNets, can_train
 from metaroll.learners.on_policy.ppo_trainer import PPOData, PPONets, Trainer, run_passes
-from metaroll.policies.acting import ActingPolicy
+from metaroll.policies.acting import ActingPolicy, check_policy
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.policies.gru import RecurrentCritic
 from metaroll.policies.networks import MLP
@@ -164,7 +164,8 @@ class PPO(Stateful, EpochLearner):
         self._device = torch.device("cpu" if device is None else device)
         self._policy.to(self._device)
         self._critic.to(self._device)
-        _check_policy(self._policy, self.env_spec)
+        _check_densities(self._policy)
+        check_policy(self._policy, NormalizedPolicy, self.env_spec)
         _check_critic(self._critic, inputs, self._device)
         self._gradients = _kind_of_gradients(given.gradients, self._policy.policy, self._critic)
         self._trainer = self._make_trainer()
@@ -318,17 +319,12 @@ def _usual_policy(spec: EnvSpec, generator: torch.Generator) -> ActingPolicy:
     return kind(spec, (64, 64), "tanh", init="orthogonal", generator=generator)
 
 
-def _check_policy(policy: NormalizedPolicy, env_spec: EnvSpec) -> None:
+def _check_densities(policy: NormalizedPolicy) -> None:
     if not policy.policy.has_densities:
         raise TypeError(
             f"policy must have evaluate_actions(obs, actions) -> (log_prob, entropy), which "
             f"{type(policy.policy).__name__} lacks: use GaussianMLPPolicy, CategoricalMLPPolicy, "
             "GRUGaussianPolicy or CategoricalGRUPolicy"
-        )
-    if policy.obs_dim != env_spec.obs_dim or policy.act_dim != env_spec.act_dim:
-        raise ValueError(
-            f"policy must be built for the spaces of env_spec ({env_spec.obs_dim} observations, "
-            f"{env_spec.act_dim} actions), got {policy.obs_dim} and {policy.act_dim}"
         )
 
 

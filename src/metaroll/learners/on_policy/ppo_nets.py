@@ -31,6 +31,7 @@ from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.policies.gru import RecurrentCritic
 from metaroll.policies.networks import MLP, check_layers, is_plain
+from metaroll.policies.own_body import takes_one_row
 from metaroll.processing.on_policy import inside_rollouts, pad_rollouts, rollout_groups, rows_of_rollouts
 from metaroll.state import parts
 
@@ -341,6 +342,7 @@ class AutogradNets(PPONets[Tensors]):
     def __init__(self, policy: ActingPolicy, critic: nn.Module, config: PPOConfig, device: torch.device) -> None:
         self._policy, self._critic, self._config, self._device = policy, critic, config, device
         self._recurrent, self._critic_remembers = policy.info.recurrent, isinstance(critic, RecurrentCritic)
+        self._takes_one_row = takes_one_row(policy)
         if not any(p.requires_grad for p in policy.parameters()):
             raise ValueError(
                 "policy must have parameters that are learned, got none: let at least one layer keep requires_grad=True"
@@ -385,15 +387,20 @@ class AutogradNets(PPONets[Tensors]):
         return torch.cat(parts).cpu().numpy()
 
     def minibatches(self, data: PPOData, generator: np.random.Generator) -> Iterator[tuple[Tensors, Targets]]:
-        """See ``PPONets``."""
+        """See ``PPONets``; one row that is left over joins the minibatch before it where a gradient needs several."""
+        size = self._config.batch_size
         if self._recurrent or self._critic_remembers:
             order = generator.permutation(len(data.bounds) - 1).tolist()
-            for group in rollout_groups(order, data.bounds, self._config.batch_size):
-                yield self._tensors_of(data, np.array(group))
-            return
-        order = generator.permutation(len(data.advantages))
-        for begin in range(0, len(order), self._config.batch_size):
-            yield self._tensors_of(data, order[begin : begin + self._config.batch_size])
+            pieces = [np.array(group) for group in rollout_groups(order, data.bounds, size)]
+            left_over = int(np.diff(data.bounds)[pieces[-1]].sum())
+        else:
+            order = generator.permutation(len(data.advantages))
+            pieces = [order[begin : begin + size] for begin in range(0, len(order), size)]
+            left_over = len(pieces[-1])
+        if left_over == 1 and len(pieces) > 1 and not self._takes_one_row:
+            pieces[-2:] = [np.concatenate(pieces[-2:])]
+        for chosen in pieces:
+            yield self._tensors_of(data, chosen)
 
     def _tensors_of(self, data: PPOData, chosen: np.ndarray) -> tuple[Tensors, Targets]:
         """Rows (or rollouts, where something remembers) ``chosen`` of ``data`` on the device."""

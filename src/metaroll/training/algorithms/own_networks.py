@@ -14,7 +14,7 @@ from torch import nn
 
 from metaroll.errors import MetarollError
 from metaroll.own_code import GivenObjects, attribute_of, is_given, is_importable, is_named
-from metaroll.policies.own_body import called
+from metaroll.policies.own_body import name_of
 from metaroll.policies.parameters import tensors_of
 
 __all__ = ["load_network", "name_given", "origin_given"]
@@ -34,7 +34,7 @@ def name_given(network: Any, name: str | None = None) -> str:
     if name is None and (found := _importable_name(network)) is not None:
         return found
     if name is None:
-        name = _given.free_name(re.sub(r"\W+", "_", called(network)).strip("_") or "network", network)
+        name = _given.free_name(re.sub(r"\W+", "_", name_of(network)).strip("_") or "network", network)
     _given[name] = load_network(network) if isinstance(network, str) else network
     return name
 
