@@ -293,6 +293,10 @@ def test_an_environment_is_named_by_a_distribution(folder: Path) -> None:
     (folder / "half_file.py").write_text(SEARCH, "utf-8")
     declare(folder, "short-pole", "half_file:make_env", group="metaroll.environments")
     assert "half_file" not in sys.modules
+    for algo in ("cmaes", "pearl"):
+        with pytest.raises(UnknownNameError, match="unknown environment 'short-pol'; did you mean 'short-pole'"):
+            metaroll.agent(algo, "short-pol")
+    assert "half_file" not in sys.modules
     agent = metaroll.agent("cmaes", "short-pole", num_episodes=1).learn(epochs=1, progress=False)
     assert agent.config["env"] == "short-pole" and agent.algo.max_path_length == 20
     assert metaroll.load(agent.run_dir).config["env"] == "short-pole"

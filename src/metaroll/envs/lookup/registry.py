@@ -345,7 +345,7 @@ class KnownName:
             value, family = self._own
             return family_of(value, self.name) if family is None else family
         refuse_misread(self.name)
-        raise unknown_name("task family", self.name, registered_families())
+        raise unknown_name("task family", self.name, {*registered_families(), *installed()})
 
     @functools.cached_property
     def constructor(self) -> Constructor | None:

@@ -176,7 +176,7 @@ def check_names(algo: str, env: EnvSource) -> None:
                 f"{' or '.join(others)} in {env}, in all of them at once with "
                 + option_text("randomize_param", ["constant=LOW:HIGH"])
             )
-        raise unknown_name("environment", env.name, family_names())
+        raise unknown_name("environment", env.name, {*family_names(), *registry.installed()})
 
 
 def resolve(
