@@ -91,6 +91,10 @@ ROWS = [
     Mistake("train ppo ALE/Pong-v5", "ALE/Pong-v5", "ale-py registers it", "pip install ale-py"),
     Mistake("train point-robot pearl", "point-robot", "the algorithm comes first", "metaroll train pearl point-robot"),
     Mistake("train trpo Pendulum-v1", "trpo", "Known: pearl,", "ppo may be what you want"),
+    Mistake("train crossq Pendulum-v1", "sac may be", "examples/plugins", "metaroll train crossq:CROSSQ ENV"),
+    Mistake(
+        "train pearl CartPole-v1", "CartPole-v1", "without tasks", "or train ppo, sac (actions are numbers) or dqn"
+    ),
     Mistake("train ppo Pendulum-v1 --learning-rates 0.1", "--learning-rates", "--learning-rate", "did you mean"),
     Mistake(
         "train pearl point-robot --learning-rates 0.1", "--learning-rates", "--policy-lr or --qf-lr", "did you mean"

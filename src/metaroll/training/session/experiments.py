@@ -39,7 +39,6 @@ from metaroll.training.algorithms.algorithm import Algorithm
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.others import is_other, origin
 from metaroll.training.algorithms.registry import (
-    ALGORITHM_NAMES,
     SIZES,
     default_size,
     get_algorithm,
@@ -165,7 +164,6 @@ def check_names(algo: str, env: EnvSource) -> None:
     if adapts and not known.is_entry_point and not known.has_family:
         refuse_misread(env.name)
         if env.name in gymnasium.registry:
-            others = [name for name in ALGORITHM_NAMES if not get_algorithm(name).adapts]
             family = f"TaskFamily.from_params({env.name!r}, {{constant: (low, high)}})"
             how = said(
                 f"Say what they are, family = metaroll.{family}, and take metaroll.agent({algo!r}, family)",
@@ -173,7 +171,7 @@ def check_names(algo: str, env: EnvSource) -> None:
             )
             raise UsageError(
                 f"{env} is one environment without tasks, and {algo} learns to adapt to tasks. {how}; or train "
-                f"{' or '.join(others)} in {env}, in all of them at once with "
+                f"ppo, sac (actions are numbers) or dqn (they are choices) in {env}, in all tasks at once with "
                 + option_text("randomize_param", ["constant=LOW:HIGH"])
             )
         raise unknown_name("environment", env.name, {*family_names(), *registry.installed()})
