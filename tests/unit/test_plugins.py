@@ -161,7 +161,9 @@ def test_a_row_is_given_as_an_object(folder: Path) -> None:
     with pytest.raises(UnknownNameError, match=r"given:own.*metaroll\.load\(run, algo=\.\.\.\)"):
         metaroll.load(agent.run_dir)
     assert np.array_equal(weights(metaroll.load(agent.run_dir, algo=row)), weights(agent))
-    with pytest.raises(ValueError, match="holds an agent of 'given:own', expected 'ppo'"):
+    with pytest.raises(
+        ValueError, match="holds an agent of 'given:own', expected 'ppo': give the Algorithm that it was"
+    ):
         metaroll.load(agent.run_dir, algo="ppo")
 
 

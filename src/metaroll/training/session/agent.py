@@ -152,7 +152,8 @@ def load(
             )
     algo = name_of(algo) if is_row(algo) else algo
     if algo is not None and config["algo"] != require_known(str(algo)):
-        raise ValueError(f"{folder} holds an agent of {config['algo']!r}, expected {algo!r}: load it without algo")
+        hint = "give the Algorithm that it was made with" if is_given(config["algo"]) else "load it without algo"
+        raise ValueError(f"{folder} holds an agent of {config['algo']!r}, expected {algo!r}: {hint}")
     if env is not None:
         saved = config["env"]
         simulator, posterior = simulator_and_posterior(saved)
