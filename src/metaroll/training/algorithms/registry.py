@@ -24,6 +24,7 @@ __all__ = [
     "NEXT_RUN",
     "OWN_ENV",
     "SIZES",
+    "WITHOUT_TASKS",
     "algorithm_names",
     "default_size",
     "example_envs",
@@ -45,6 +46,9 @@ ALGORITHM_NAMES = tuple(_TUNED)
 
 SIZES = ("small", "medium", "paper")
 """Sizes of a run: minutes on two cores, hours, and as it was published."""
+
+WITHOUT_TASKS = "ppo, sac (actions are numbers) or dqn (they are choices)"
+"""What to train in one environment, in messages."""
 
 _EXAMPLES = ("crossq", "varibad")
 """Plug-ins in ``examples/plugins``."""

@@ -40,6 +40,7 @@ from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.others import is_other, origin
 from metaroll.training.algorithms.registry import (
     SIZES,
+    WITHOUT_TASKS,
     default_size,
     get_algorithm,
     preset,
@@ -171,7 +172,7 @@ def check_names(algo: str, env: EnvSource) -> None:
             )
             raise UsageError(
                 f"{env} is one environment without tasks, and {algo} learns to adapt to tasks. {how}; or train "
-                f"ppo, sac (actions are numbers) or dqn (they are choices) in {env}, in all tasks at once with "
+                f"{WITHOUT_TASKS} in {env}, in all tasks at once with "
                 + option_text("randomize_param", ["constant=LOW:HIGH"])
             )
         raise unknown_name("environment", env.name, {*family_names(), *registry.installed()})
