@@ -42,6 +42,7 @@ from metaroll.learners.maml.outer import DICEOuter
 from metaroll.learners.maml.tasks import BatchedTasks, inner_steps
 from metaroll.policies.gaussian import GaussianMLPPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
+from metaroll.rollouts.requests import SampleRequest
 from metaroll.seeding import derive_seed, torch_generator
 from metaroll.types import EnvSpec, EnvUpdate
 
@@ -94,12 +95,14 @@ def samples_of(args: Any, learner: MAML, engine: RolloutEngine, tasks: list[EnvU
     parameters, steps = meta, []
     for moment in range(2):
         groups = engine.run_groups(
-            tasks,
-            seed=seed,
-            sub_seed=moment,
-            max_steps=args.steps,
-            num_rollouts=args.rollouts,
-            parameters=parameters.numpy(),
+            SampleRequest(
+                updates=tasks,
+                seed=seed,
+                sub_seed=moment,
+                max_steps=args.steps,
+                num_rollouts=args.rollouts,
+                parameters=parameters.numpy(),
+            )
         )
         steps.append(with_units(learner._adapter.samples(groups, parameters)[1], args.unit))
         if moment == 0:

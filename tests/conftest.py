@@ -24,7 +24,8 @@ import rich.live  # noqa: F401 (loaded here since rich draws from Python's rando
 import torch
 
 from metaroll.processes.children import guard_pid
-from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
+from metaroll.rollouts.configs import PoolTimeouts
+from metaroll.rollouts.workers.pool import SamplerPool
 
 # The same examples in every run, and no time limit per example: a busy machine is not a failure.
 hypothesis.settings.register_profile("metaroll", deadline=None, derandomize=True, print_blob=True)
@@ -239,10 +240,11 @@ def shared_pools() -> Iterator[SharedPools]:
 class _Lending(type):
     """Makes of a call for a pool one of the shared ones, where that is the same but for its life."""
 
-    def __call__(cls, num_workers: int, *, timeouts: Any = None, **options: Any) -> SamplerPool:
-        asked = SamplerPool(num_workers, timeouts=timeouts, **options)  # its workers start with its first work
+    def __call__(cls, num_workers: int, **options: Any) -> SamplerPool:
+        asked = SamplerPool(num_workers, **options)  # its workers start with its first work
         is_plain = asked.config.transport in ("auto", "process") and asked.config.address is None
-        if is_plain and not asked.is_serial and timeouts is None and not options.keys() - {"config", "transport"}:
+        is_plain = is_plain and asked.config.timeouts is None
+        if is_plain and not asked.is_serial and not options.keys() - {"config", "transport"}:
             return SHARED_POOLS[num_workers]
         return asked
 
@@ -258,12 +260,11 @@ class _LentPool(metaclass=_Lending):
 def lent_pools(shared_pools: SharedPools) -> Iterator[None]:
     """Runners, engines and samplers of this module run in shared pools instead of starting workers of their own."""
     from metaroll.rollouts.engine import engine
-    from metaroll.rollouts.samplers import sampler
     from metaroll.rollouts.single import replay
     from metaroll.training.run import rollout_source
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (engine, sampler, replay, rollout_source):
+        for module in (engine, replay, rollout_source):
             patch.setattr(module, "SamplerPool", _LentPool)
         yield
 

@@ -113,7 +113,8 @@ def _values_of(option: Option) -> str:
     if option.choices:
         text = ", ".join(f"`{choice}`" for choice in option.choices)
     else:
-        text = {bool: "yes or no", int: "integer", float: "number", str: "text"}[option.kind]
+        text = {bool: "yes or no", int: "integer", float: "number", str: "text"}.get(option.kind)
+        text = text or f"`{option.kind.__name__}(...)`"
         text = (f"{text}s" if option.many else text) + _bounds_of(option)
     text = f"list of {text}" if option.many else text
     return f"{text}, or none" if option.optional else text

@@ -164,6 +164,7 @@ from metaroll.processing.sample_processor import (
     MetaSampleProcessor,
     SampleProcessor,
 )
+from metaroll.rollouts.configs import PoolTimeouts
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.garage.local_sampler import LocalSampler
 from metaroll.rollouts.garage.workers import DefaultWorker, PEARLWorker, Worker, WorkerFactory
@@ -194,7 +195,7 @@ from metaroll.rollouts.single.interactive import after_rollout_query
 from metaroll.rollouts.single.replay import assert_worker_invariant, replay
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.rollouts.single.vector_env import SlotsVectorEnv
-from metaroll.rollouts.workers.pool import GlobalNamespace, PoolTimeouts, SamplerPool
+from metaroll.rollouts.workers.pool import GlobalNamespace, SamplerPool
 from metaroll.rollouts.workers.schedule import WorkerStatus, format_workers
 from metaroll.seeding import get_base_seed, isolated_rng, set_seed
 from metaroll.tasks.distributions import (

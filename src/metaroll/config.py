@@ -168,7 +168,7 @@ class Option:
 
     Attributes:
         name: Name of the field; the flag is the same with dashes.
-        kind: ``bool``, ``int``, ``float`` or ``str``.
+        kind: ``bool``, ``int``, ``float`` or ``str``; of what only Python gives, a frozen dataclass that checks itself.
         section: Section of ``config.yaml`` and of the help that it belongs to.
         many: A tuple of ``kind`` instead of one.
         optional: ``None`` is allowed.
@@ -431,9 +431,10 @@ def _option_of(field: dataclasses.Field[Any], hint: Any) -> Option:
     if typing.get_origin(members[0]) is tuple:
         many, members = True, [*_members(typing.get_args(members[0])[0], extras), *members[1:]]
     choices = typing.get_args(members[0]) if typing.get_origin(members[0]) is typing.Literal else ()
-    kind = type(choices[0]) if choices else members[0]
-    if kind not in _SCALARS:
-        raise TypeError(f"{field.name} of a config must be a number, a text, a flag or a tuple of these, got {hint}")
+    kind: type = type(choices[0]) if choices else members[0]
+    if kind not in _SCALARS and not dataclasses.is_dataclass(kind):
+        expected = "a number, a text, a flag, a tuple of these or a dataclass"
+        raise TypeError(f"{field.name} of a config must be {expected}, got {hint}")
     text = " ".join(" ".join(extra.split()) for extra in extras if isinstance(extra, str))
     if not text:
         raise TypeError(f"{field.name} of a config must have a line of text: Annotated[{kind.__name__}, 'What it is.']")

@@ -120,7 +120,8 @@ _NUMBER = re.compile(r"[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)([eE][-+]?\d+)?|None|n
 def frames_of_ours() -> int:
     """``stacklevel`` of a warning that is about the code of whoever calls this library."""
     frame, count = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "metaroll":
+    ours = ("metaroll", "contextlib")  # which stands between them where a context is entered
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ours:
         frame, count = frame.f_back, count + 1
     return count
 

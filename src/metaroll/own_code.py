@@ -40,6 +40,7 @@ __all__ = [
     "lies_in",
     "look_in",
     "module_files",
+    "module_of",
     "names_in_modules",
     "usable",
 ]
@@ -132,6 +133,11 @@ def is_named(name: str) -> bool:
     """Whether a name has the form ``module:attribute``."""
     module, _, attribute = name.partition(":")
     return all(part.isidentifier() for part in [*module.split("."), *attribute.split(".")])
+
+
+def module_of(name: str) -> str | None:
+    """The module that ``module:attribute`` tells to import; ``None`` where a name tells none."""
+    return None if ":" not in name or is_given(name) else name.partition(":")[0]
 
 
 def is_given(name: str | None) -> bool:
@@ -286,8 +292,8 @@ def module_files(name: str) -> list[Path]:
 
 
 def in_file(where: str) -> str:
-    """Where ``module:attribute`` is, to go on behind its name; empty for a module that has no file."""
-    files = module_files(where.partition(":")[0])
+    """Where a module, or ``module:attribute``, is, to go on behind its name; empty for a module that has no file."""
+    files = module_files(module_of(where) or where)
     return f" in {files[-1]}" if files else ""
 
 

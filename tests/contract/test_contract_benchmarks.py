@@ -191,9 +191,9 @@ def test_both_meta_gradients_are_of_the_same_rollouts(monkeypatch):
     script, collected = script_of("dice_variance", monkeypatch), []
     run = script.RolloutEngine.run_groups
 
-    def counted(engine, *given, **named):
-        groups = run(engine, *given, **named)
-        collected.append(named["sub_seed"])
+    def counted(engine, request):
+        groups = run(engine, request)
+        collected.append(request.sub_seed)
         return groups
 
     monkeypatch.setattr(script.RolloutEngine, "run_groups", counted)

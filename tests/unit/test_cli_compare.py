@@ -37,7 +37,7 @@ CONFIG: dict = {
 
 def write_run(folder: Path, scores: list[float], seed: int, **changes: dict) -> None:
     """A run of two evaluations; ``scores`` of its tasks are those of the second."""
-    config = {**CONFIG, **{name: {**CONFIG[name], **values} for name, values in changes.items()}}
+    config = {**CONFIG, **{name: {**CONFIG.get(name, {}), **values} for name, values in changes.items()}}
     config["run"] = {**config["run"], "seed": seed}
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
@@ -58,6 +58,22 @@ def runs(tmp_path, monkeypatch) -> Path:
         better = [score + 1 for score in scores]
         write_run(tmp_path / "runs" / f"fast-{seed}", better, seed, algorithm={"policy_lr": 0.2})
     return tmp_path
+
+
+def test_runs_of_another_plug_in_are_another_group_and_in_another_environment_none(tmp_path, monkeypatch, capsys):
+    """They were merged into one group, and compared."""
+    monkeypatch.chdir(tmp_path)
+    kept = {"distribution": "mazes", "version": "1.0", "sha256": "abc"}
+    for seed, version in enumerate(("1.0", "1.0", "1.1", "1.1")):
+        plugins = {"plugin": {**kept, "version": version}, "env_plugin": kept, "own_network": {"sha256": "f" * 64}}
+        write_run(tmp_path / "runs" / f"{version}-{seed}", [1.0, 2.0], seed, **plugins)
+    assert main(["compare", "runs", "--json"]) == 0
+    labels = [group["group"] for group in json.loads(capsys.readouterr().out)["groups"]]
+    assert sorted(label.partition("plugin=")[2] for label in labels) == [
+        f"mazes {v} sha256:abc" for v in ("1.0", "1.1")
+    ]
+    write_run(tmp_path / "runs" / "other", [1.0, 2.0], 4, plugin=kept, env_plugin={**kept, "sha256": "abd"})
+    assert "plug-in of the environment is 'mazes 1.0 sha256:abc'" in refusal(capsys, "compare", "runs")
 
 
 def refusal(capsys, *arguments: str) -> str:

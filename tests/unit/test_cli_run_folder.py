@@ -11,7 +11,7 @@ from metaroll.data.folders.kinds import RUN
 from metaroll.data.folders.taking import take
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import RunExistsError, SnapshotError, in_shell
-from metaroll.training.session.run_config import check_same_run, default_run_dir, file_layer, flat_values
+from metaroll.training.session.run_config import default_run_dir, file_layer
 from metaroll.training.store.run_folder import (
     check_results_folder,
     find_run,
@@ -21,6 +21,7 @@ from metaroll.training.store.run_folder import (
     refuse_foreign,
     write_config,
 )
+from metaroll.training.store.run_values import check_same_run, flat_values
 
 CONFIG = {
     "command": "demo",

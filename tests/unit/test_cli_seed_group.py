@@ -63,6 +63,14 @@ def test_a_damaged_group_is_one_error_that_names_file_and_entry(tmp_path, name, 
     assert words in str(caught.value) and "restore the file from a copy" in str(caught.value)
 
 
+def test_missing_runs_of_an_older_group_hold_out_tasks_as_the_others_did(tmp_path):
+    """In processes they held them out as runs of now do."""
+    kept = "metaroll_run: 1\nalgo: ppo\nenv: e\nseeds: [0]\nalgorithm: {}\nevaluation: {}\nrun: {epochs: 2%s}\n"
+    for more, held_out in (("", "after_training"), (", held_out: independent", "independent")):
+        (tmp_path / "group.yaml").write_text(kept % more)
+        assert read_group(tmp_path).config["run"]["held_out"] == held_out
+
+
 def test_runs_that_say_much_share_the_processors_and_one_that_fails_says_why(tmp_path, monkeypatch, capsys):
     in_folder(tmp_path, monkeypatch)
     (tmp_path / "noisy.py").write_text(NOISY)

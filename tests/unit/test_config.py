@@ -204,7 +204,7 @@ def test_a_field_without_a_text_or_of_another_type_is_the_author_s_mistake() -> 
 
     with pytest.raises(TypeError, match=r"count of a config must have a line of text: Annotated\[int, 'What it is.'\]"):
         Silent()
-    with pytest.raises(TypeError, match="anything of a config must be a number, a text, a flag or a tuple of these"):
+    with pytest.raises(TypeError, match="anything of a config must be a number, a text, a flag, a tuple of these or a"):
         Odd()
 
 

@@ -22,6 +22,7 @@ from metaroll.envs.mujoco.threads import PhysicsThreads, physics_threads
 from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import InvalidValueError, ShapeError, SlotError
 from metaroll.rollouts.engine.slot_loop import SlotLoop
+from metaroll.rollouts.requests import Kept
 from metaroll.seeding import torch_generator
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.plan_table import plan_env_seed
@@ -245,7 +246,7 @@ def test_physics_that_explode_in_one_slot(make: Any, tmp_path: Any, monkeypatch:
     wild[9:] = 1e9
     plans = [RolloutPlan(i, (0, 0, i), init_state=wild if i == 1 else None, max_steps=8) for i in range(3)]
     policy = policy_of("HalfCheetah-v5")
-    loop = SlotLoop(make("HalfCheetah-v5", 3), policy, plans, on_invalid="drop")
+    loop = SlotLoop(make("HalfCheetah-v5", 3), policy, plans, kept=Kept(on_invalid="drop"))
     assert [r.rollout_info["plan"]["index"] for r in loop.advance()] == [0, 2]
     assert [(drop.plan.index, drop.what) for drop in loop.dropped] == [(1, "observation")]
     loop = SlotLoop(make("HalfCheetah-v5", 3), policy, plans)

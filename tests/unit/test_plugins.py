@@ -19,7 +19,7 @@ import metaroll
 from metaroll import own_code
 from metaroll.cli.doctor import plugins_check
 from metaroll.cli.main import main
-from metaroll.errors import UnknownNameError, UntrustedRunError
+from metaroll.errors import RunWarning, UnknownNameError, UntrustedRunError
 from metaroll.own_code import PluginError
 from metaroll.seeding import torch_generator
 from metaroll.testing import check_search
@@ -51,7 +51,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
     monkeypatch.delitem(sys.modules, "half_file", raising=False)
     yield tmp_path
-    for name in ("half_file", *FILES):
+    for name in ("half_file", "pole", *FILES):
         sys.modules.pop(name, None)
     own_code.declared.cache_clear()
 
@@ -292,19 +292,19 @@ def test_a_search_is_an_algorithm(folder: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_an_environment_is_named_by_a_distribution(folder: Path) -> None:
-    (folder / "half_file.py").write_text(SEARCH, "utf-8")
-    declare(folder, "short-pole", "half_file:make_env", group="metaroll.environments")
-    assert "half_file" not in sys.modules
+    """Perhaps as its module, whose name leads to the file of anybody where it is no environment."""
+    (folder / "pole.py").write_text(SEARCH, "utf-8")
+    declare(folder, "pole", "pole:make_env", group="metaroll.environments")
     for algo in ("cmaes", "pearl"):
-        with pytest.raises(UnknownNameError, match="unknown environment 'short-pol'; did you mean 'short-pole'"):
-            metaroll.agent(algo, "short-pol")
-    assert "half_file" not in sys.modules
-    agent = metaroll.agent("cmaes", "short-pole", num_episodes=1).learn(epochs=1, progress=False)
-    assert agent.config["env"] == "short-pole" and agent.algo.max_path_length == 20
-    assert metaroll.load(agent.run_dir).config["env"] == "short-pole"
-    assert agent.config["env_plugin"].items() >= {"object": "half_file:make_env", "version": "1.2"}.items()
-    (folder / "half_file.py").write_text(f"{SEARCH}\n# changed\n", "utf-8")
-    with pytest.warns(UserWarning, match="the file of short-pole has been changed since the run began"):
+        with pytest.raises(UnknownNameError, match="unknown environment 'poel'; did you mean 'pole'"):
+            metaroll.agent(algo, "poel")
+    assert "pole" not in sys.modules
+    agent = metaroll.agent("cmaes", "pole", num_episodes=1).learn(epochs=1, progress=False)
+    assert agent.config["env"] == "pole" and agent.algo.max_path_length == 20
+    assert metaroll.load(agent.run_dir).config["env"] == "pole"
+    assert agent.config["env_plugin"].items() >= {"object": "pole:make_env", "version": "1.2"}.items()
+    (folder / "pole.py").write_text(f"{SEARCH}\n# changed\n", "utf-8")
+    with pytest.warns(RunWarning, match="the file of pole has been changed since the run began"):
         metaroll.load(agent.run_dir)
 
 
@@ -393,5 +393,5 @@ def test_a_module_inside_the_run_is_never_executed(folder: Path, monkeypatch: py
 def test_a_file_that_has_been_changed_is_told(folder: Path) -> None:
     agent = metaroll.agent("half_file:HALF", "Pendulum-v1", **SMALL).learn(epochs=1, progress=False)
     (folder / "half_file.py").write_text(f"{PLUGIN}\n# changed\n", "utf-8")
-    with pytest.warns(UserWarning, match=r"the file of half_file:HALF has been changed since the run began"):
+    with pytest.warns(RunWarning, match=r"the file of half_file:HALF has been changed since the run began"):
         metaroll.load(agent.run_dir)

@@ -27,12 +27,13 @@ from metaroll.configs import (
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import ShapeError, UnknownNameError
 from metaroll.policies.playback import IdlePolicy
+from metaroll.rollouts.configs import PoolTimeouts
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.samplers.parallel import ParallelRolloutSampler
 from metaroll.rollouts.samplers.parameter_exploration import ParameterExplorationSampler
 from metaroll.rollouts.samplers.sbi import RealRolloutSamplerForSBI, RecRolloutSamplerForSBI, SimRolloutSamplerForSBI
 from metaroll.rollouts.single.rollout import rollout
-from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
+from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.seeding import isolated_rng
 from metaroll.training.run.runner import LocalRunner
 
@@ -149,6 +150,7 @@ def test_values_that_do_not_go_together_are_refused_by_the_config() -> None:
         ),
         ({"address": "host:1"}, r"address must be left out with transport=.auto., got 'host:1': or use transport=.ray"),
         ({"address": "host", "transport": "ray"}, "address must be 'HOST:PORT'"),
+        ({"max_retries": -1}, "max_retries must be an integer of at least 0, got -1"),
     ]
     for values, message in cases:
         for kind in (WorkersConfig, EngineConfig, SamplerConfig, ExplorationConfig):
@@ -169,6 +171,8 @@ def test_a_shared_pool_has_workers_of_its_own() -> None:
                 make(pool=shared, timeouts=PoolTimeouts())
             with pytest.raises(ValueError, match="address belongs to the pool"):
                 make(pool=shared, transport="ray", address="host:1")
+            with pytest.raises(ValueError, match="max_retries belongs to the pool"):
+                make(pool=shared, max_retries=1)
         with pytest.raises(ValueError, match="timeouts belong to the pool"):
             simulation(num_segments=1, pool=shared, timeouts=PoolTimeouts())
         with pytest.raises(ValueError, match=r"num_workers must be that of the pool \(1\), got 2"):
@@ -181,6 +185,9 @@ def test_a_runner_takes_a_config_of_its_engine() -> None:
     given = EngineConfig(num_workers=2, on_error="drop")
     for runner, count in ((LocalRunner(engine=given), 2), (LocalRunner(None, 4, engine=given, num_workers=3), 4)):
         assert runner._engine == replace(given, num_workers=count)
+    slow, slower = PoolTimeouts(step_s=90.0), PoolTimeouts(step_s=900.0)
+    for runner in (LocalRunner(timeouts=slow), LocalRunner(engine=EngineConfig(timeouts=slower), timeouts=slow)):
+        assert runner._engine == EngineConfig(timeouts=slow)
     with pytest.raises(TypeError, match="engine must be of type EngineConfig, got dict"):
         LocalRunner(engine={"on_error": "drop"})  # type: ignore[arg-type]
     with pytest.warns(DeprecationWarning, match=r"transport, engine_args of LocalRunner: write engine=") as warned:
@@ -202,7 +209,8 @@ def test_workers_of_a_pool_are_called_threads() -> None:
 
 
 def test_samplers_keep_their_config_in_a_pickle() -> None:
-    given = SamplerConfig(max_steps=4, on_invalid="drop", on_error="drop", slots_per_unit=1)
+    limits = PoolTimeouts(step_s=90.0)
+    given = SamplerConfig(max_steps=4, on_invalid="drop", on_error="drop", slots_per_unit=1, timeouts=limits)
     with parallel(given) as sampler, cloudpickle.loads(cloudpickle.dumps(sampler)) as copied:
         assert copied.config == given and pickle.loads(pickle.dumps(given)) == given
         assert [len(r) for r in copied.sample()] == [len(r) for r in sampler.sample()] == [4, 4]

@@ -27,6 +27,7 @@ from metaroll.policies.networks import MLPEncoder
 from metaroll.policies.normalized import NormalizedPolicy, widened_spec
 from metaroll.rollouts.engine.device_block import DeviceLoop, run_block
 from metaroll.rollouts.engine.engine import RolloutEngine
+from metaroll.rollouts.requests import Kept, SampleRequest
 from metaroll.seeding import torch_generator
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.plan_table import PlanTable
@@ -253,7 +254,7 @@ def test_parameters_of_each_task():
     sets = np.stack([policy.acting_parameters() * np.float32(scale) for scale in (0.5, 1.0, 2.0)])
     with RolloutEngine("CartPole-v1", policy, device="cpu") as ours, RolloutEngine("CartPole-v1", policy) as numpys:
         groups = [
-            engine.run_groups([None] * 3, seed=1, num_rollouts=9, max_steps=60, parameters=sets)
+            engine.run_groups(SampleRequest(updates=[None] * 3, seed=1, num_rollouts=9, max_steps=60, parameters=sets))
             for engine in (ours, numpys)
         ]
     for found, expected in zip(*groups, strict=True):
@@ -266,7 +267,7 @@ def started(env, policy, own=False):
     slots = EnvSource.of(env).slots(70)
     sets = [policy.acting_parameters() * np.float32(scale) for scale in (0.9, 1.1)]
     plans = [plan.with_(parameters=sets[plan.index % 2] if own else None) for plan in plans_of(70, 40)]
-    loop = DeviceLoop(slots, policy, PlanTable(plans), torch.device("cpu"), record_extras=True)
+    loop = DeviceLoop(slots, policy, PlanTable(plans), torch.device("cpu"), kept=Kept(extras=True))
     with torch.no_grad():
         loop._fill()
         loop._block()
@@ -412,7 +413,10 @@ def test_reduced_rows_and_groups():
     with RolloutEngine(PENDULUM, mlp(PENDULUM), device="cpu") as ours, RolloutEngine(PENDULUM, mlp(PENDULUM)) as numpys:
         found = [engine.run_reduced(plans_of(9, 15), lengths) for engine in (ours, numpys)]
         np.testing.assert_allclose(*found, rtol=1e-5)
-        groups = [engine.run_groups(updates, seed=3, min_steps=100, max_steps=30) for engine in (ours, numpys)]
+        groups = [
+            engine.run_groups(SampleRequest(updates=updates, seed=3, min_steps=100, max_steps=30))
+            for engine in (ours, numpys)
+        ]
     assert [[len(rollout) for rollout in group] for group in groups[0]] == [
         [len(rollout) for rollout in group] for group in groups[1]
     ]

@@ -24,12 +24,14 @@ from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.gaussian import GaussianMLPPolicy, TanhGaussianMLPPolicy
 from metaroll.policies.gru import GRUGaussianPolicy
 from metaroll.policies.networks import MLPEncoder
+from metaroll.rollouts.configs import PoolTimeouts
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.engine.reduction import check_reduce
 from metaroll.rollouts.engine.slot_loop import SlotLoop
+from metaroll.rollouts.requests import SampleRequest
 from metaroll.rollouts.single.replay import assert_worker_invariant, replay
 from metaroll.rollouts.single.rollout import rollout
-from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
+from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.types import EnvSpec, RolloutPlan
 
@@ -109,8 +111,8 @@ def test_count_and_step_mode_do_not_depend_on_workers(pools):
     results = []
     for pool in (None, *pools.values()):
         with RolloutEngine(Drift, gru(), pool=pool) as engine:
-            steps = engine.run_groups(updates, seed=5, sub_seed=2, max_steps=30, min_steps=100)
-            count = engine.run_groups(updates, seed=5, sub_seed=3, max_steps=30, num_rollouts=4)
+            steps = engine.run_groups(SampleRequest(updates=updates, seed=5, sub_seed=2, max_steps=30, min_steps=100))
+            count = engine.run_groups(SampleRequest(updates=updates, seed=5, sub_seed=3, max_steps=30, num_rollouts=4))
         results.append((steps, count))
     for steps, count in results:
         for group, first in zip(steps, results[0][0], strict=True):
@@ -131,11 +133,14 @@ def test_a_policy_for_each_variation_gives_the_bits_of_a_call_for_each(amount, p
     for pool in (None, pools[2]):
         with RolloutEngine(Drift, policy, pool=pool) as engine:
             arguments = {"seed": 5, "sub_seed": 2, "max_steps": 30, **amount}
-            together = engine.run_groups(updates, parameters=rows, **arguments)
-            each = [engine.run_groups(updates, parameters=row, **arguments)[m] for m, row in enumerate(rows)]
+            together = engine.run_groups(SampleRequest(updates=updates, parameters=rows, **arguments))
+            each = [
+                engine.run_groups(SampleRequest(updates=updates, parameters=row, **arguments))[m]
+                for m, row in enumerate(rows)
+            ]
             assert all(same(group, alone) for group, alone in zip(together, each, strict=True))
-            assert not same(together[1], engine.run_groups(updates, **arguments)[1])
-            doubles = engine.run_groups(updates, parameters=rows.astype(np.float64), **arguments)
+            assert not same(together[1], engine.run_groups(SampleRequest(updates=updates, **arguments))[1])
+            doubles = engine.run_groups(SampleRequest(updates=updates, parameters=rows.astype(np.float64), **arguments))
             assert all(same(group, again) for group, again in zip(together, doubles, strict=True))
 
 
@@ -145,8 +150,10 @@ def test_parameters_of_variations_must_fit(pools):
     with RolloutEngine(Drift, policy) as engine:
         for shape in ((2, size), (3, size - 1), (size - 1,), (3, 1, size)):
             with pytest.raises(ShapeError, match=rf"parameters must have shape .*\(3, {size}\).*{shape[0]}"):
-                engine.run_groups([None] * 3, seed=0, max_steps=5, num_rollouts=1, parameters=np.zeros(shape))
-        assert len(engine.run_groups([None] * 3, seed=0, max_steps=5, num_rollouts=1)) == 3
+                engine.run_groups(
+                    SampleRequest(updates=[None] * 3, seed=0, max_steps=5, num_rollouts=1, parameters=np.zeros(shape))
+                )
+        assert len(engine.run_groups(SampleRequest(updates=[None] * 3, seed=0, max_steps=5, num_rollouts=1))) == 3
 
 
 def test_an_error_in_a_later_round_keeps_the_rounds_before():
@@ -167,7 +174,7 @@ def test_an_error_in_a_later_round_keeps_the_rounds_before():
 
     with RolloutEngine(Failing, gaussian(), slots_per_unit=1) as engine:
         with pytest.raises(RolloutError, match="the fifth") as caught:
-            engine.run_groups([None], seed=0, max_steps=10, min_steps=30)
+            engine.run_groups(SampleRequest(updates=[None], seed=0, max_steps=10, min_steps=30))
     assert [r.rollout_info["plan"]["index"] for r in caught.value.completed] == [0, 1, 2, 3]
 
 
@@ -481,9 +488,9 @@ def test_bad_requests_are_refused():
         with pytest.raises(ValueError, match="max_steps must be at least 1"):
             engine.run([RolloutPlan(max_steps=0)])
         with pytest.raises(ValueError, match="either min_steps or num_rollouts"):
-            engine.run_groups([None], seed=0, max_steps=5)
+            engine.run_groups(SampleRequest(updates=[None], seed=0, max_steps=5))
         with pytest.raises(ValueError, match=r"min_steps must be .*at least 1"):
-            engine.run_groups([None], seed=0, max_steps=5, min_steps=0)
+            engine.run_groups(SampleRequest(updates=[None], seed=0, max_steps=5, min_steps=0))
         assert len(engine.run([])) == 0
     with pytest.raises(ValueError, match="need a seed"):
         rollout(Drift(), gaussian(), sub_seed=1)
@@ -547,12 +554,14 @@ def test_requests_that_do_not_fit_are_refused_before_anything_runs(on_error):
             engine.run([plans[0], plans[1].with_(seed=(1, "a", 3))])
         for seed, kind in (("a", TypeError), (-1, ValueError)):
             with pytest.raises(kind, match="seed must be an integer of at least 0"):
-                engine.run_groups([None], seed=seed, max_steps=5, num_rollouts=1)
+                engine.run_groups(SampleRequest(updates=[None], seed=seed, max_steps=5, num_rollouts=1))
         with pytest.raises(TypeError, match=r"updates must be a list of EnvUpdates, got a single SetDrift"):
-            engine.run_groups(SetDrift(0.1), seed=0, max_steps=5, num_rollouts=1)
+            engine.run_groups(SampleRequest(updates=SetDrift(0.1), seed=0, max_steps=5, num_rollouts=1))
         for context in (np.zeros(3), "x"):
             with pytest.raises(TypeError, match="context of a RolloutPlan must be a dict of arrays, got"):
-                engine.run_groups([None], seed=0, max_steps=5, num_rollouts=1, contexts=[context])
+                engine.run_groups(
+                    SampleRequest(updates=[None], seed=0, max_steps=5, num_rollouts=1, contexts=[context])
+                )
         assert not engine.dropped
 
 
@@ -574,18 +583,20 @@ def test_only_names_distinct_variations(only, kind, text):
     with RolloutEngine(Drift, gaussian()) as engine:
         for amount in ({"num_rollouts": 2}, {"min_steps": 5}):
             with pytest.raises(kind, match=text):
-                engine.run_groups(updates, seed=0, max_steps=3, only=only, **amount)
+                engine.run_groups(SampleRequest(updates=updates, seed=0, max_steps=3, only=only, **amount))
 
 
 def test_only_keeps_its_order_and_takes_arrays():
     updates = [SetDrift(0.1), None, SetDrift(0.2)]
     with RolloutEngine(Drift, gaussian()) as engine:
         for amount in ({"num_rollouts": 2}, {"min_steps": 5}):
-            every = engine.run_groups(updates, seed=0, max_steps=3, **amount)
-            found = engine.run_groups(updates, seed=0, max_steps=3, only=np.array([2, 0]), **amount)
+            every = engine.run_groups(SampleRequest(updates=updates, seed=0, max_steps=3, **amount))
+            found = engine.run_groups(
+                SampleRequest(updates=updates, seed=0, max_steps=3, only=np.array([2, 0]), **amount)
+            )
             for m, group in zip((2, 0), found, strict=True):
                 assert all(rollouts_equal(a, b) for a, b in zip(every[m], group, strict=True))
-            assert engine.run_groups(updates, seed=0, max_steps=3, only=[], **amount) == []
+            assert engine.run_groups(SampleRequest(updates=updates, seed=0, max_steps=3, only=[], **amount)) == []
 
 
 @pytest.mark.parametrize(
@@ -628,7 +639,7 @@ def test_the_way_out_of_an_error_is_named_and_quoted():
         with pytest.raises(
             RolloutError, match=r"all \d+ rollouts of variation 0 were dropped, .* the motor is on fire"
         ):
-            engine.run_groups([SetDrift(0.25)], seed=0, max_steps=9, min_steps=5)
+            engine.run_groups(SampleRequest(updates=[SetDrift(0.25)], seed=0, max_steps=9, min_steps=5))
 
 
 def test_engines_that_drop_do_not_advise_to_drop():
@@ -660,7 +671,9 @@ def test_parameters_that_are_no_array_of_numbers(wrong, kind, got):
     with RolloutEngine(Drift, gaussian()) as engine:
         for call in (
             lambda: engine.run([plan], wrong),
-            lambda: engine.run_groups([None] * 2, seed=0, max_steps=3, num_rollouts=1, parameters=wrong),
+            lambda: engine.run_groups(
+                SampleRequest(updates=[None] * 2, seed=0, max_steps=3, num_rollouts=1, parameters=wrong)
+            ),
         ):
             with pytest.raises(kind, match=f"^parameters must be an array of numbers .*{got}"):
                 call()
@@ -697,14 +710,23 @@ def test_lists_that_are_none_are_named_and_not_quoted():
     plan = RolloutPlan(seed=(0, 0, 0), max_steps=3)
     with RolloutEngine(Drift, gaussian()) as engine:
         cases = [
-            (r"updates must be a list of .* got None; pass \[None\]", lambda: engine.run_groups(None, **groups)),
+            (
+                r"updates must be a list of .* got None; pass \[None\]",
+                lambda: engine.run_groups(SampleRequest(updates=None, **groups)),
+            ),
             (
                 r"updates must be a list of .* type generator; pass list\(updates\)",
-                lambda: engine.run_groups((None for _ in range(2)), **groups),
+                lambda: engine.run_groups(SampleRequest(updates=(None for _ in range(2)), **groups)),
             ),
-            ("contexts must be a list of .* got 3", lambda: engine.run_groups([None], contexts=3, **groups)),
+            (
+                "contexts must be a list of .* got 3",
+                lambda: engine.run_groups(SampleRequest(updates=[None], contexts=3, **groups)),
+            ),
             ("progress must be a function .* got 3 of type int", lambda: engine.run([plan], progress=3)),
-            ("progress must be a function", lambda: engine.run_groups([None], progress=3, **groups)),
+            (
+                "progress must be a function",
+                lambda: engine.run_groups(SampleRequest(updates=[None], progress=3, **groups)),
+            ),
             ("RolloutPlan, got list with 500 entries at position 0", lambda: engine.run([[plan] * 500])),
             ("columns and bounds, got list with 500 entries", lambda: engine.run_reduced(len, [plan] * 500)),
         ]

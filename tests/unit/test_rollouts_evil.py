@@ -22,8 +22,9 @@ from evil_envs import EVIL, RAISES, USUAL, EvilPlans, MakeEvil
 from metaroll.data.compare import rollouts_equal
 from metaroll.errors import RolloutError, WorkerLost
 from metaroll.policies.gaussian import GaussianMLPPolicy
+from metaroll.rollouts.configs import PoolTimeouts
 from metaroll.rollouts.engine.engine import RolloutEngine
-from metaroll.rollouts.workers.pool import PoolTimeouts, RemoteError, SamplerPool
+from metaroll.rollouts.workers.pool import RemoteError, SamplerPool
 from metaroll.types import EnvSpec
 
 SILENCE_S = float(os.environ.get("METAROLL_SOAK_SILENCE", "1"))

@@ -23,12 +23,14 @@ from metaroll.envs.lookup.source import make_slots
 from metaroll.errors import InvalidValueError, RolloutError, ShapeError, WorkerLost
 from metaroll.policies.adapters import ScriptedPolicy
 from metaroll.policies.gaussian import GaussianMLPPolicy
+from metaroll.rollouts.configs import PoolTimeouts
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.engine.recorder import stack_infos
 from metaroll.rollouts.engine.slot_loop import SlotLoop
+from metaroll.rollouts.requests import SampleRequest
 from metaroll.rollouts.single.replay import assert_worker_invariant, replay
 from metaroll.rollouts.single.rollout import rollout
-from metaroll.rollouts.workers.pool import PoolTimeouts, RemoteError, SamplerPool
+from metaroll.rollouts.workers.pool import RemoteError, SamplerPool
 from metaroll.types import EnvSpec, Policy, PolicyInfo, RolloutPlan
 
 SPEC = EnvSpec.from_env(Drift())
@@ -316,7 +318,7 @@ def test_variations_without_a_single_valid_rollout_are_given_up():
         assert not len(engine.run(plans(3, env_update=SetDrift(0.5))))
         assert len(engine.dropped) == 3
         with pytest.raises(InvalidValueError, match=r"rollouts of variation 1 were dropped.*observation"):
-            engine.run_groups([SetDrift(0.0), SetDrift(0.5)], seed=0, max_steps=5, min_steps=20)
+            engine.run_groups(SampleRequest(updates=[SetDrift(0.0), SetDrift(0.5)], seed=0, max_steps=5, min_steps=20))
 
 
 @pytest.mark.parametrize(

@@ -19,11 +19,12 @@ from sampler_envs import NOMINAL, Nan, Oscillator
 from metaroll.data.compare import first_difference
 from metaroll.errors import InvalidValueError, NotPicklableError, RolloutError, ShapeError, UnknownNameError
 from metaroll.policies.gaussian import GaussianMLPPolicy
+from metaroll.rollouts.configs import PoolTimeouts
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.samplers.parallel import ParallelRolloutSampler
 from metaroll.rollouts.single.replay import replay
 from metaroll.rollouts.single.rollout import rollout
-from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
+from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.seeding import effective_seed, get_base_seed, isolated_rng, set_seed
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.types import EnvSpec, RolloutPlan
@@ -271,7 +272,7 @@ def test_a_pickled_sampler_goes_on_with_workers_of_its_own():
         sampler.set_min_count(min_rollouts=3)
         with cloudpickle.loads(cloudpickle.dumps(sampler)) as other:
             assert same(other.sample(), sampler.sample())
-            assert other._pool is not sampler._pool and not other.show_progress_bar
+            assert other._engine.pool is not sampler._engine.pool and not other.show_progress_bar
         with copy.deepcopy(sampler) as other:
             results = other.sample()
             assert same(results, sampler.sample()) and [len(r) for r in results] == [4, 4, 4]
@@ -287,7 +288,7 @@ def test_workers_killed_while_idle_are_replaced():
         quiet(Oscillator, gaussian(), min_rollouts=4) as s,
     ):
         assert same(sampler.sample(), s.sample())
-        for status in sampler._pool.describe_workers():
+        for status in sampler._engine.pool.describe_workers():
             os.kill(status.pid, signal.SIGKILL)
         assert same(sampler.sample(), s.sample())
 
@@ -462,7 +463,7 @@ def test_a_closed_sampler_says_so():
 def test_closed_and_collected_samplers_leave_no_process():
     sampler = quiet(Oscillator, push, 2, min_rollouts=1)
     sampler.sample()
-    workers = [status.pid for status in sampler._pool.describe_workers()]
+    workers = [status.pid for status in sampler._engine.pool.describe_workers()]
     del sampler
     gc.collect()
     assert not any(os.path.exists(f"/proc/{pid}") for pid in workers)

@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metaroll.errors import ShapeError
+from metaroll.rollouts.configs import PoolTimeouts
 from metaroll.rollouts.engine.recorder import Recorder, stack_infos
 from metaroll.rollouts.engine.units import cut, slots_of_unit, unit_size
-from metaroll.rollouts.workers.pool import PoolTimeouts
-from metaroll.rollouts.workers.transports import Health
 
 
 @given(st.integers(1, 5000), st.sampled_from(["list", "batched"]), st.integers(1, 8))
@@ -111,9 +110,9 @@ def test_infos_with_changing_keys_are_kept_over_the_union():
 def test_allowed_silence_depends_on_the_phase():
     """design.md 4.3; defaults of the issue: 60 s without a step, 300 s for reset and start-up."""
     limits = PoolTimeouts()
-    assert limits.limit(Health("step", 0, False, 1)) == 60
-    assert limits.limit(Health("reset", 0, False, 1)) == limits.limit(Health("start", 0, False, 1)) == 300
-    assert limits.limit(Health("call", 0, False, 1)) is None  # the user's own function
-    assert limits.limit(Health("call", 0, True, 1)) == 60  # ... unless its process is stopped
+    assert limits.limit("step", False) == 60
+    assert limits.limit("reset", False) == limits.limit("start", False) == 300
+    assert limits.limit("call", False) is None  # the user's own function
+    assert limits.limit("call", True) == 60  # ... unless its process is stopped
     with pytest.raises(ValueError, match="step_s must be positive"):
         PoolTimeouts(step_s=0)

@@ -35,11 +35,13 @@ from metaroll.data.compare import rollouts_equal
 from metaroll.envs.lookup.source import make_env
 from metaroll.errors import ClusterError, RolloutError, WorkerLost
 from metaroll.policies.gaussian import GaussianMLPPolicy
+from metaroll.rollouts.configs import PoolTimeouts
 from metaroll.rollouts.engine.engine import RolloutEngine
+from metaroll.rollouts.requests import SampleRequest
 from metaroll.rollouts.samplers.parallel import ParallelRolloutSampler
 from metaroll.rollouts.single.replay import assert_worker_invariant, replay
 from metaroll.rollouts.workers import cluster_probe, ray_session, ray_transport
-from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
+from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.rollouts.workers.ray_session import check_cluster
 from metaroll.seeding import isolated_rng
 from metaroll.types import EnvSpec, RolloutPlan
@@ -126,7 +128,9 @@ def test_groups_and_steps_have_the_bits_of_a_serial_run(pool):
     found = []
     for workers in (None, pool):
         with RolloutEngine(Drift, gaussian(), pool=workers) as engine:
-            groups = engine.run_groups([SetDrift(0.02), None], seed=5, max_steps=20, min_steps=60)
+            groups = engine.run_groups(
+                SampleRequest(updates=[SetDrift(0.02), None], seed=5, max_steps=20, min_steps=60)
+            )
             found.append([rollout for group in groups for rollout in group])
     assert same(*found)
     samples = []

@@ -13,7 +13,8 @@ import pytest
 from pool_functions import dies_once_at, double, draws, fails_at, five, nap, pids, random_amount
 
 from metaroll.errors import NotPicklableError, WorkerLost
-from metaroll.rollouts.workers.pool import GlobalNamespace, PoolTimeouts, SamplerPool
+from metaroll.rollouts.configs import PoolTimeouts
+from metaroll.rollouts.workers.pool import GlobalNamespace, SamplerPool
 from metaroll.rollouts.workers.schedule import WorkerStatus, format_workers
 
 

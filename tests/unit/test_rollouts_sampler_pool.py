@@ -13,7 +13,8 @@ import pytest
 from pool_functions import add_base, die_always, die_once, double, fail_on_three, pids, set_base, sleepy, slow_large
 
 from metaroll.errors import NotPicklableError, WorkerLost
-from metaroll.rollouts.workers.pool import PoolTimeouts, RemoteError, SamplerPool
+from metaroll.rollouts.configs import PoolTimeouts
+from metaroll.rollouts.workers.pool import RemoteError, SamplerPool
 
 
 @pytest.mark.parametrize(("workers", "transport"), [(1, "serial"), (1, "process"), (2, "process")])

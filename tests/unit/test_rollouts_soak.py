@@ -25,8 +25,9 @@ from live_cases import CASES, collected
 from metaroll.data.compare import rollouts_equal
 from metaroll.errors import RolloutError
 from metaroll.policies.gaussian import GaussianMLPPolicy
+from metaroll.rollouts.configs import PoolTimeouts
 from metaroll.rollouts.engine.engine import RolloutEngine
-from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
+from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan
 
 NUM_FAULTS = int(os.environ.get("METAROLL_SOAK_FAULTS", "200"))

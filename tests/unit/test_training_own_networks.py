@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import subprocess
 import sys
 import warnings
@@ -19,9 +20,10 @@ from torch import nn
 
 import metaroll
 from metaroll.cli.main import main
-from metaroll.errors import NotPicklableError, SnapshotError, UnknownNameError, UntrustedRunError
+from metaroll.errors import NotPicklableError, RunWarning, SnapshotError, UnknownNameError, UntrustedRunError
 from metaroll.policies.own_body import has_own_body
 from metaroll.training.algorithms import own_networks
+from metaroll.training.store.run_folder import read_config, write_config
 
 CODE = """
 from torch import nn
@@ -160,8 +162,9 @@ def test_a_run_names_its_network_and_goes_on_to_the_bit(mynet: Any) -> None:
     assert_same(loaded.learn(epochs=1, progress=False), made("sac", epochs=2).learn(progress=False))
     assert main(["resume", "runs/sac-Pendulum-v1-1", "--epochs", "2", "--quiet"]) == 0
     Path("mynet.py").write_text(CODE + "# changed\n")
-    with pytest.warns(UserWarning, match="file of mynet:Normed has been changed"):
+    with pytest.warns(RunWarning, match="file of mynet:Normed has been changed") as warned:
         metaroll.load("kept")
+    assert [each.filename for each in warned] == [__file__]
 
 
 def test_what_only_a_script_has_is_asked_for() -> None:
@@ -217,7 +220,7 @@ def test_another_network_of_the_same_name_is_told_when_a_run_is_loaded() -> None
     for seed, (one, other) in enumerate(((first(), changed()), modules)):
         agent = made("sac", policy=one, seed=seed).learn(progress=False)
         assert agent.run_dir is not None
-        with pytest.warns(UserWarning, match="given:.* is another than what the run began with"):
+        with pytest.warns(RunWarning, match="given:.* is another than what the run began with"):
             metaroll.load(agent.run_dir, policy=other)
     with pytest.raises(SnapshotError, match="policy, a network of your own, must have the layers that the run was"):
         metaroll.load("runs/sac-Pendulum-v1-1", policy=lambda spec: torch.nn.Linear(spec.obs_dim, 7))
@@ -231,6 +234,34 @@ def test_a_network_of_somebody_elses_run_is_not_imported_unasked(monkeypatch: py
     with pytest.raises(UntrustedRunError, match="its policy 'mynet:Normed' executes the module 'mynet'"):
         metaroll.load("runs/sac-Pendulum-v1-1", "Pendulum-v1")
     metaroll.load("runs/sac-Pendulum-v1-1", trust=True)
+
+
+def test_the_network_of_a_teacher_is_the_one_that_its_run_was_signed_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What its snapshot names was imported, though only what its configuration names was checked."""
+    made("ppo", run_dir="teacher").learn(progress=False)
+
+    def student() -> metaroll.Agent:
+        return metaroll.agent("distill", "Pendulum-v1", teacher="teacher", steps_per_epoch=40, max_steps=20)
+
+    student()
+    Path("mynet.py").write_text(CODE + "# changed\n")
+    with pytest.warns(RunWarning, match="file of mynet:Normed has been changed"):
+        student()
+    (manifest,) = Path("teacher").glob("snapshots/*/manifest.json")
+    document = json.loads(manifest.read_text().replace("mynet:", "teacher.evil:"))
+    document.pop("crc32", None)
+    manifest.write_text(json.dumps(document))
+    Path("teacher/evil.py").write_text("raise SystemExit('executed')")
+    with pytest.raises(SnapshotError, match=r"policy in teacher.config.yaml is 'mynet:Normed'"):
+        student()
+    config = read_config(Path("teacher"))
+    config["algorithm"]["policy"] = "teacher.evil:Normed"
+    write_config(Path("teacher"), config)
+    with pytest.raises(UntrustedRunError, match="lies in that folder"):
+        student()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(Path("elsewhere").resolve()))
+    with pytest.raises(ValueError, match="must be one of this installation"):
+        student()
 
 
 def test_a_class_of_a_script_works_in_workers() -> None:

@@ -1,5 +1,6 @@
 """Runs of others: what they name is imported only when the user says so, and what they hold is never executed."""
 
+import hashlib
 import importlib
 import shutil
 import subprocess
@@ -11,11 +12,18 @@ import pytest
 import metaroll
 from metaroll.cli.main import main
 from metaroll.data.doors.yaml_files import read_yaml
-from metaroll.errors import SnapshotError, UntrustedRunError
+from metaroll.envs.lookup.source import EnvSource
+from metaroll.errors import RunWarning, SnapshotError, UntrustedRunError
 from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import as_prior
 from metaroll.own_code import add_code_folder, look_in, module_files
-from metaroll.training.session.trust import check_run
+from metaroll.training.display.consoles import make_console
+from metaroll.training.session import experiments
+from metaroll.training.session.sessions import continue_run
+from metaroll.training.store.ownership import is_own
+from metaroll.training.store.run_folder import read_config
+from metaroll.training.store.run_values import network_of
+from metaroll.training.store.trust import check_run
 from metaroll.training.store.yaml_files import write_yaml
 
 MODULE = "canary_env"
@@ -139,6 +147,14 @@ def test_an_environment_that_is_given_needs_no_trust(foreign, tmp_path):
     assert executed(tmp_path) == [MODULE]
 
 
+def test_an_environment_in_hand_is_not_one_that_the_user_has_given(foreign, tmp_path):
+    config, env, quiet = read_config(foreign), EnvSource.of(f"{MODULE}:make"), make_console(quiet=True)
+    with pytest.raises(UntrustedRunError):
+        continue_run(config, foreign, quiet, env=env)
+    assert executed(tmp_path) == []
+    continue_run(config, foreign, quiet, env=env, env_given=True)
+
+
 def test_a_cluster_that_somebody_else_names_is_not_connected_to(tmp_path, monkeypatch, code):
     folder = tmp_path / "runs" / "named"
     metaroll.agent("hill-climbing", "CartPole-v1", run_dir=folder, epochs=1, max_path_length=5).learn(progress=False)
@@ -150,6 +166,14 @@ def test_a_cluster_that_somebody_else_names_is_not_connected_to(tmp_path, monkey
     with pytest.raises(UntrustedRunError, match=r"203\.0\.113\.1:6379"):
         metaroll.load(folder, "CartPole-v1")
     assert main(["evaluate", str(folder), "--engine", "serial", "--episodes", "1", "--quiet"]) == 0
+    monkeypatch.setattr(experiments, "require_ray", lambda: None)
+    kept = {name: value for name, value in config["run"].items() if name not in ("transport", "ray_address")}
+    change(folder, run=kept, transport="ray", ray_address="203.0.113.1:6379")
+    with pytest.raises(UntrustedRunError, match=r"203\.0\.113\.1:6379"):  # outside its section
+        metaroll.load(folder)
+    change(folder, transport=None, engine="ray")
+    with pytest.raises(SnapshotError, match=r"203\.0\.113\.1:6379.*under a name"):  # by its name in another library
+        metaroll.load(folder)
 
 
 def test_another_key_or_another_file_of_the_module_is_not_ours(run, tmp_path, monkeypatch):
@@ -181,7 +205,7 @@ def test_what_lies_in_the_folder_is_never_executed_not_even_with_trust(env, run,
     shutil.rmtree(got / "snapshots")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(UntrustedRunError, match="lies in that folder"):
-        check_run(read_yaml(got / "config.yaml"), got, trust=True)
+        check_run(config := read_yaml(got / "config.yaml"), config, got, trust=True)
     assert main(["evaluate", str(got), "--trust"]) == 2
     assert executed(tmp_path) == []
 
@@ -219,7 +243,7 @@ def test_names_that_lead_to_a_module_by_a_detour_execute_nothing(env, run, tmp_p
 @pytest.mark.parametrize(
     "command",
     [
-        ["list", "runs", "RUN"],
+        ["list", "runs", "--runs", "RUN/.."],
         ["compare", "RUN"],
         ["plot", "RUN", "--out", "RUN/p.png"],
         ["report", "RUN", "--no-pictures"],
@@ -230,7 +254,10 @@ def test_names_that_lead_to_a_module_by_a_detour_execute_nothing(env, run, tmp_p
 def test_what_only_reads_imports_nothing(command, own, run, tmp_path):
     if not own:
         change(run, signature=None)
-    main(typed(command, run))
+    assert main(typed(command, run)) == 0
+    change(run, algo=f"{MODULE}:ROW")
+    assert main(typed(command, run)) == 0
+    assert main(["robustness", str(run), "--param", "length=0.4,0.5"]) == 2
     assert executed(tmp_path) == []
     assert MODULE not in sys.modules
 
@@ -252,6 +279,29 @@ def test_a_group_of_somebody_else_is_not_resumed_without_trust(code, tmp_path):
     assert main(["resume", str(folder), "--epochs", "2"]) == 2
     assert executed(tmp_path) == []
     assert main(["resume", str(folder), "--epochs", "2", "--trust", "--quiet"]) == 0
+
+
+def test_missing_runs_of_a_group_are_built_of_what_was_checked_and_of_what_is_there_now(code, tmp_path, capsys):
+    """An option in two places was checked in one and built from the other; a changed module was not told."""
+    net = "import torch\nNet = lambda spec: torch.nn.Linear(spec.obs_dim, 4)\n"
+    (code / "got.py").write_text(net)
+    folder = tmp_path / "group"
+    options = ["--epochs", "1", "--max-steps", "5", "--steps-per-epoch", "5", "--seeds", "2", "--out", str(folder)]
+    assert main(["train", "ppo", "CartPole-v1", "--policy", "got:Net", *options, "--quiet"]) == 0
+    before, first = read_yaml(folder / "group.yaml"), read_yaml(folder / "seed-1" / "config.yaml")
+    shutil.rmtree(folder / "seed-1")
+    write_yaml(folder / "group.yaml", {**before, "other": {"policy": "got:Net"}})
+    assert is_own(read_yaml(folder / "group.yaml")) and network_of({"other": {"policy": "evil:Net"}}) is None
+    write_yaml(folder / "group.yaml", {**before, "policy": "got:Net"})
+    assert main(["resume", str(folder), "--trust"]) == 2
+    assert "option policy is given twice" in " ".join(capsys.readouterr().err.split())
+    write_yaml(folder / "group.yaml", before)
+    (code / "got.py").write_text(net + "# changed\n")
+    with pytest.warns(RunWarning, match="file of got:Net has been changed since"):
+        assert main(["resume", str(folder), "--quiet"]) == 0
+    again = read_yaml(folder / "seed-1" / "config.yaml")
+    hashes = [each.pop("own_network")["sha256"] for each in (first, again)]
+    assert again == first and hashes[1] == hashlib.sha256((code / "got.py").read_bytes()).hexdigest() != hashes[0]
 
 
 def test_a_posterior_of_somebody_else_imports_nothing(code, tmp_path):

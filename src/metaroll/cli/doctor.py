@@ -431,7 +431,7 @@ def picture_finding(name: str, answers: dict[str, dict[str, Any]], chosen: str |
 
 # ------------------------------------------------------------------------------------------------------- rollout engine
 def _timeouts(seconds: float) -> Any:
-    from metaroll.rollouts.workers.pool import PoolTimeouts
+    from metaroll.rollouts.configs import PoolTimeouts
 
     return PoolTimeouts(step_s=seconds, reset_s=seconds, start_s=seconds, call_s=seconds)
 

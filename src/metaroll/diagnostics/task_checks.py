@@ -23,7 +23,8 @@ from metaroll.envs.base.task_family import TaskFamily
 from metaroll.envs.lookup.registry import family_of, get_family
 from metaroll.envs.lookup.source import EnvSource, is_env_instance
 from metaroll.errors import InvalidValueError, NotPicklableError, RolloutError, SlotError
-from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
+from metaroll.rollouts.configs import PoolTimeouts
+from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.seeding import derive_seed, isolated_rng
 from metaroll.tasks.leak_guard import check_split
 from metaroll.tasks.task_key import task_key

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from metaroll.config import Config, Whole
+from metaroll.config import Added, Config, Count, Whole
 from metaroll.errors import option_name, option_text
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "ExplorationConfig",
     "FeaturesConfig",
     "NumWorkers",
+    "PoolTimeouts",
     "SamplerConfig",
     "SimulationConfig",
     "StepLimit",
@@ -77,14 +78,52 @@ def check_address(address: str | None, name: str = "address") -> None:
         )
 
 
+def check_timeout(name: str, value: Any) -> None:
+    """``ValueError`` unless it is a time to wait, in s, or ``None``."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
+        raise ValueError(f"{name} must be positive seconds or None (wait for ever), got {value!r}")
+
+
+@dataclass(frozen=True)
+class PoolTimeouts:
+    """Seconds without a sign of life before a worker is given up and replaced; ``None`` waits for ever.
+
+    ``step_s`` holds between two steps of an environment and while results are sent, ``reset_s`` for resets,
+    ``start_s`` until a worker has started and has imported what the engine's commands need, ``call_s`` for functions of
+    the user (who knows how long they take). One that takes longer is tried again, ``max_retries + 1``
+    times in all, before ``WorkerLost`` is raised.
+    """
+
+    step_s: float | None = 60.0
+    reset_s: float | None = 300.0
+    start_s: float | None = 300.0
+    call_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("step_s", "reset_s", "start_s", "call_s"):
+            check_timeout(name, getattr(self, name))
+
+    def limit(self, phase: str, stopped: bool) -> float | None:
+        """Allowed silence of a worker, in s."""
+        limits = {"start": self.start_s, "call": self.call_s, "reset": self.reset_s}
+        limit = limits.get(phase, self.step_s)
+        if stopped and self.step_s is not None:  # a stopped process will not answer, whatever it was doing
+            return self.step_s if limit is None else min(limit, self.step_s)
+        return limit
+
+
 # ------------------------------------------------------------------------------------------------ how rollouts are run
 @dataclass(frozen=True, kw_only=True)
 class WorkersConfig(Config):
-    """Where rollouts are run."""
+    """How workers are had: how many, where, and when one is given up."""
 
     num_workers: NumWorkers = 1
     transport: TransportName = "auto"
     address: Address = None
+    timeouts: Annotated[PoolTimeouts | None, Added(), "When a silent worker is given up (null: PoolTimeouts())."] = None
+    max_retries: Annotated[
+        Count, Added(), "How often the work of a lost worker is tried again on a fresh one before it is an error."
+    ] = 3
 
     def check(self) -> None:
         super().check()

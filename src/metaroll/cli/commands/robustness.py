@@ -15,10 +15,10 @@ from rich.panel import Panel
 
 from metaroll.cli.options import AsTrained, Newest, Output, Switch, parse_command
 from metaroll.errors import UsageError, blame_input, shortened
-from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.display.consoles import escape
 from metaroll.training.evaluation.numbers import with_interval
 from metaroll.training.store import run_folder
+from metaroll.training.store.run_values import adapts
 
 __all__ = ["parse_grid", "robustness"]
 
@@ -59,7 +59,7 @@ def robustness(arguments: Sequence[str]) -> None:
         run_folder.check_links(folder)
         config = run_folder.read_config(folder)
         grid = parse_grid(given.param)
-        if get_algorithm(config["algo"]).adapts:
+        if adapts(config):
             raise UsageError(f"robustness is for policies that do not adapt, {folder} is a run of {config['algo']}")
     from metaroll.training.display.json_output import print_json
 

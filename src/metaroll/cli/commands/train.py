@@ -35,6 +35,7 @@ from metaroll.training.algorithms.registry import (
     require_known,
 )
 from metaroll.training.store import run_folder
+from metaroll.training.store.run_values import adapts, flat_values
 
 if TYPE_CHECKING:
     from metaroll.envs.lookup.source import EnvSource
@@ -240,7 +241,7 @@ def _train(algo: str, name: str, rest: list[str]) -> None:
         if cli.asks_for_help(rest):
             show_algorithm_help(_Files, algo, name, str(error) if isinstance(error, MetarollError) else one_line(error))
         raise
-    kind = arguments_class(_Files, options, run_config.flat_values(config))
+    kind = arguments_class(_Files, options, flat_values(config))
     about = f"{USAGE}\n\nDefaults shown are those of {algo} in {env}.\n\n{size_text(config, env)}"
     given: Any = cli.parse(kind, rest, command_text("train", algo, env.name), about)
     typed = {argument.split("=")[0].replace("_", "-") for argument in rest}
@@ -329,10 +330,11 @@ def resume(arguments: Sequence[str]) -> None:
     changes = {name: value for name, value in changes.items() if value is not None}
     changes |= {**given.services.changes(), **given.where.changes()}
     from metaroll.cli.runs import seed_group
+    from metaroll.training.display.consoles import show_notes
     from metaroll.training.session import run_config
     from metaroll.training.session.experiments import require_at_least
     from metaroll.training.session.sessions import continue_run
-    from metaroll.training.session.trust import check_group
+    from metaroll.training.store.trust import check_group
 
     console = given.output.console()
     with blame_input():
@@ -341,7 +343,8 @@ def resume(arguments: Sequence[str]) -> None:
             require_at_least({"--jobs": given.jobs, "--epochs": given.epochs}, 1)
             if given.from_epoch is not None:
                 raise UsageError(f"--from-epoch is for one run: {', '.join(map(str, group.folders))}")
-            check_group(run_config.changed(group.config, changes), group.folder, given.trust, group.config)
+            changed = run_config.changed(group.config, changes)
+            show_notes(check_group(changed, group.config, group.folder, given.trust))
             jobs = group.jobs if given.jobs is None else given.jobs
             group = dataclasses.replace(group, jobs=jobs, trust=given.trust)
         elif given.jobs is not None:
@@ -398,13 +401,13 @@ def evaluate(arguments: Sequence[str]) -> None:
 def _words_of_evaluate(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """The flags of this command where those of ``train`` were typed; and these, by the names of what they set here."""
     names, _ = cli.take_positionals(arguments, 1, cli.flags_of(_EvaluateArguments, valued_only=True))
-    adapts = False
+    adapting = False
     with contextlib.suppress(MetarollError, OSError):  # which are told later on
-        adapts = bool(names) and _adapts(run_folder.read_config(run_folder.find_run(names[0])))
+        adapting = bool(names) and adapts(run_folder.read_config(run_folder.find_run(names[0])))
     here = {
         "--num-test-tasks": "--num-tasks",
         "--num-adaptation-episodes": "--episodes",
-        "--num-episodes": "--adapted-episodes" if adapts else "--episodes",
+        "--num-episodes": "--adapted-episodes" if adapting else "--episodes",
     }
     words: list[str] = []
     called: dict[str, str] = {}
@@ -438,7 +441,7 @@ def _evaluate(names: Sequence[str], given: Any) -> None:
         out = folder if given.out is None else _folder(given.out)
         cli.file_to_write("--out", str(out / run_folder.EVALUATION_FILE), [".json"])
     changes |= {} if given.seed is None else {"seed": given.seed}
-    with named_as(_evaluator_flags(adaptation, _adapts(config))):
+    with named_as(_evaluator_flags(adaptation, adapts(config))):
         summary = evaluate_run(
             config,
             folder,
@@ -452,14 +455,9 @@ def _evaluate(names: Sequence[str], given: Any) -> None:
     _print_json(summary, given.output)
 
 
-def _adapts(config: Mapping[str, Any]) -> bool:
-    """Whether a run is of an algorithm that adapts, which is not loaded for that."""
-    return "posterior_sampling" in config["evaluation"]
-
-
 def _evaluator_changes(config: Mapping[str, Any], episodes: int | None, given: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of the evaluator that differ from those of the run; ``given`` are the options of ``_Adaptation``."""
-    if not _adapts(config):
+    if not adapts(config):
         for name in given:
             more = option_text("episodes", "N")
             raise UsageError(f"{option_name(name)} is for algorithms that adapt; ask for more episodes with {more}")
@@ -468,9 +466,9 @@ def _evaluator_changes(config: Mapping[str, Any], episodes: int | None, given: M
     return changes if episodes is None else {**changes, "num_adaptation_episodes": episodes}
 
 
-def _evaluator_flags(given: Mapping[str, Any], adapts: bool) -> dict[str, str]:
+def _evaluator_flags(given: Mapping[str, Any], adapting: bool) -> dict[str, str]:
     """Settings of the evaluator by their flags here; ``given`` are the options of ``_Adaptation``."""
-    names = {"num_adaptation_episodes": "episodes", "num_episodes": "adapted_episodes" if adapts else "episodes"}
+    names = {"num_adaptation_episodes": "episodes", "num_episodes": "adapted_episodes" if adapting else "episodes"}
     flags = {name: option_name(here) for name, here in names.items()}
     own = "posterior_sampling" in given
     return flags if own else {**flags, "posterior_sampling": "--posterior-sampling (as in training)"}

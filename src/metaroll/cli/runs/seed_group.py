@@ -15,11 +15,12 @@ from metaroll.data.doors.json_files import read_json_dict
 from metaroll.data.folders.kinds import GROUP
 from metaroll.data.folders.taking import refuse_foreign, take
 from metaroll.envs.lookup.source import EnvSource
-from metaroll.errors import MetarollError, RunExistsError, SnapshotError
+from metaroll.errors import MetarollError, RunExistsError, SnapshotError, blame_input
+from metaroll.option_names import GIVEN
 from metaroll.processes.child import Child, run_children
 from metaroll.training.display.consoles import escape
 from metaroll.training.session.machine import processors
-from metaroll.training.session.run_config import SeedGroup, changed, read_group
+from metaroll.training.session.run_config import SeedGroup, changed, file_layer, read_group
 from metaroll.training.store import run_folder
 from metaroll.training.store.run_folder import GROUP_FILE
 
@@ -76,8 +77,11 @@ def resume_group(group: SeedGroup, changes: Mapping[str, Any], console: Console)
 
 
 def _resume_all(group: SeedGroup, changes: Mapping[str, Any], console: Console) -> list[dict[str, Any]]:
+    from metaroll.training.algorithms.origins import warn_of_changes
     from metaroll.training.session.run_reports import read_run
 
+    if group.missing:
+        warn_of_changes(group.config, group.folder)
     group.write()
     todo: list[Path] = []
     for folder in group.folders:
@@ -119,11 +123,17 @@ def _resumed(group: SeedGroup, folder: Path, changes: Mapping[str, Any]) -> tupl
 
 
 def _train_here(group: SeedGroup, env: EnvSource, folder: Path, changes: Mapping[str, Any], console: Console) -> None:
+    from metaroll.training.session.experiments import resolve
     from metaroll.training.session.sessions import continue_run, start
+    from metaroll.training.store.trust import check_built
 
     if folder in group.missing:
         changes = {**changes, "seed": group.seeds[group.folders.index(folder)]}
-        start(changed(group.config, changes), folder, console, env=env)
+        with blame_input():
+            layers = [file_layer(group.folder / GROUP_FILE, group.config["algo"], env.name), (GIVEN, changes)]
+            config = resolve(group.config["algo"], env, layers)
+            check_built(config, changed(group.config, changes), group.folder)
+        start(config, folder, console, env=env)
     else:
         config, changes = _resumed(group, folder, changes)
         continue_run(changed(config, changes), folder, console, trust=group.trust)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from metaroll.own_code import GIVEN
+from metaroll.own_code import module_of
 
-__all__ = ["AT", "BENCHMARK", "module_of", "simulator_and_posterior"]
+__all__ = ["AT", "BENCHMARK", "module_of_env", "simulator_and_posterior"]
 
 AT = "@"
 """Between the name of a simulator and the folder of a posterior."""
@@ -18,12 +18,10 @@ def simulator_and_posterior(name: str) -> tuple[str, str]:
     return simulator, folder
 
 
-def module_of(name: str) -> str | None:
-    """The module that a name tells to import; ``None`` where it tells none.
+def module_of_env(name: str) -> str | None:
+    """The module that the name of an environment tells to import; ``None`` where it tells none.
 
     ``module:attribute`` does, and ``module:Id-v0``, of which Gymnasium imports the module.
     """
     simulator, _ = simulator_and_posterior(name)
-    if ":" not in simulator or simulator.startswith((BENCHMARK, GIVEN)):
-        return None
-    return simulator.partition(":")[0]
+    return None if simulator.startswith(BENCHMARK) else module_of(simulator)

@@ -49,6 +49,7 @@ from metaroll.own_code import (
     in_file,
     is_given,
     is_importable,
+    is_named,
     names_in_modules,
     usable,
 )
@@ -85,10 +86,7 @@ def is_entry_point(name: str) -> bool:
     """
     if name in installed():
         return True
-    module, _, attribute = name.partition(":")
-    return not name.startswith(BENCHMARK) and all(
-        part.isidentifier() for part in [*module.split("."), *attribute.split(".")]
-    )
+    return not name.startswith(BENCHMARK) and is_named(name)
 
 
 def installed() -> Mapping[str, Declared]:

@@ -22,6 +22,7 @@ from metaroll.errors import InvalidValueError, ReplayError, RolloutError, ShapeE
 from metaroll.rollouts.engine.live_shard import LiveShard, ShardResult, ShardWork
 from metaroll.rollouts.engine.shard_record import LONGEST_LOG, SAVED, ShardRecord
 from metaroll.rollouts.failures import DroppedRollout, describe_plan
+from metaroll.rollouts.requests import Kept
 from metaroll.types import EnvSpec, Policy, RolloutPlan, Slots, SlotsKind, SlotStep
 
 __all__ = ["Collection", "collect_here"]
@@ -55,7 +56,7 @@ class Collection:
         num_slots: E.
         shard_size: Slots of a shard.
         name: Names the collection in the workers.
-        settings: Arguments of ``SlotLoop``, ``on_error`` and ``pieces``.
+        kept: What is kept of rollouts.
         close: Frees what it has in the workers.
         resumable: Keep what it takes to build shards again.
         made_for: What a state must be of, in words by name (environment, policy, ...).
@@ -70,7 +71,7 @@ class Collection:
         num_slots: int,
         shard_size: int,
         name: str,
-        settings: Mapping[str, Any],
+        kept: Kept,
         close: Callable[[], None],
         *,
         resumable: bool = True,
@@ -85,7 +86,7 @@ class Collection:
         of them stays."""
         self.cut: list[DroppedRollout] = []
         """Rollouts that a snapshot, a lost worker or an error has ended: truncated at the last step returned."""
-        self._advance, self._name, self._settings = advance, name, dict(settings)
+        self._advance, self._name, self._kept = advance, name, kept
         self._close, self._closed, self._resumable = close, False, resumable
         self._made_for, self._spec = made_for, spec
         self._by_hand = plan_of is None
@@ -253,7 +254,7 @@ class Collection:
         """What to do about a failure that repeats."""
         text = "The call before failed in the same way: a call goes on from where the last one that succeeded ended."
         option = "on_invalid" if isinstance(error, InvalidValueError) else "on_error"
-        if isinstance(error, ReplayError) or self._settings.get(option) == "drop":
+        if isinstance(error, ReplayError) or getattr(self._kept, option) == "drop":
             return text
         return (
             f"{text} To go on without this rollout, load state_dict() into a collection of an engine with "
@@ -305,7 +306,7 @@ class Collection:
         if again or not shard.placed:
             told = steps > 0 or not self._by_hand
             self._cut(shard, "since its slots were lost, with a worker or by an error", tell=told)
-            work.start = shard.start(self._settings)
+            work.start = shard.start(self._kept)
         return work
 
     def _taken(self, shards: list[ShardRecord], results: list[ShardResult]) -> Rollouts:
@@ -359,8 +360,8 @@ def collect_here(slots: Slots, policy: Policy, *, record: bool = True, pieces: b
         return [live[0].run(work, policy, parameters)]
 
     size = slots.num_slots
-    settings = {"record": record, "pieces": pieces}
-    return Collection(advance, None, size, size, "here", settings, slots.close, resumable=False)
+    kept = Kept(steps=record, pieces=pieces)
+    return Collection(advance, None, size, size, "here", kept, slots.close, resumable=False)
 
 
 def _together(steps: Sequence[SlotStep]) -> SlotStep:

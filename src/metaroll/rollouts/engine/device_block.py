@@ -36,6 +36,7 @@ from metaroll.rollouts.engine.extras import add_applied_actions
 from metaroll.rollouts.engine.parameter_blocks import ParameterBlocks
 from metaroll.rollouts.engine.policy_rows import PolicyRows
 from metaroll.rollouts.failures import FAILURES, DroppedRollout, failure_in_slots, finite_rows, invalid_value
+from metaroll.rollouts.requests import KEPT, Kept
 from metaroll.tasks.plan_table import ENV_NOISE, NO_LIMIT, POLICY_NOISE, PlanTable, env_keys
 from metaroll.types import EnvSpec, Policy, RolloutPlan, Slots
 
@@ -106,15 +107,14 @@ class BlockSettings:
     Attributes:
         tile: Rows per call of the policy.
         deterministic: What all rollouts have, or ``None`` if they differ.
-        record_infos, record_extras: As in ``SlotLoop``.
+        kept: As in ``SlotLoop``.
         sets: Where rollouts bring parameters of their own.
         products: The policy acts within it, if given (``RowProducts``).
     """
 
     tile: int
     deterministic: bool | None
-    record_infos: bool
-    record_extras: bool
+    kept: Kept
     sets: OwnSets | None = None
     products: AbstractContextManager[Any] | None = None
 
@@ -140,7 +140,7 @@ def run_block(simulator: Simulator, policy: Any, rows: DeviceRows, num_steps: in
     env_noise, noise = _noise_of(simulator, policy, rows, num_steps, settings)
     counts, alive, ages = torch.zeros_like(rows.ages), rows.live, rows.ages
     for step in range(num_steps):
-        if settings.record_extras and "hidden" in rows.policy:
+        if settings.kept.extras and "hidden" in rows.policy:
             store.write("hidden_states", step, rows.policy["hidden"])
         actions, remembered, infos = _act(simulator.env_spec, policy, rows, noise[step], settings)
         found = simulator.step(rows.state, actions, rows.constants, env_noise[step], torch_namespace)
@@ -155,7 +155,7 @@ def run_block(simulator: Simulator, policy: Any, rows: DeviceRows, num_steps: in
         store.write("rewards", step, found.rewards.to(torch.float64))
         store.write("terminated", step, terminated)
         store.write("truncated", step, truncated | (at_limit & ~terminated))
-        for group, values in (("policy_infos", infos), ("env_infos", found.infos)) if settings.record_infos else ():
+        for group, values in (("policy_infos", infos), ("env_infos", found.infos)) if settings.kept.infos else ():
             for name, value in values.items():
                 store.write(f"{group}/{name}", step, value)
         counts = counts + alive
@@ -188,7 +188,7 @@ class _Store:
 def _shown(simulator: Simulator, rows: DeviceRows, settings: BlockSettings) -> dict[str, torch.Tensor]:
     """What is recorded before the first step and after each."""
     shown = {"+observations": rows.observations}
-    states = simulator.state_rows(rows.state, torch_namespace) if settings.record_extras else None
+    states = simulator.state_rows(rows.state, torch_namespace) if settings.kept.extras else None
     return shown if states is None else {**shown, "+states": states}
 
 
@@ -290,7 +290,7 @@ class DeviceLoop:
         plans: What to run, by however many rows there are slots.
         device: Where.
         parameters: Flat policy parameters ``(P,)``; ``None`` means the policy's own.
-        on_invalid, record_infos, record_extras, beat: As in ``SlotLoop``.
+        kept, beat: As in ``SlotLoop``; all fields are recorded.
 
     Attributes:
         columns: The rollouts that have ended, in the order of their plans; ``None`` if there are none.
@@ -306,9 +306,7 @@ class DeviceLoop:
         device: torch.device,
         *,
         parameters: np.ndarray | None = None,
-        on_invalid: str = "raise",
-        record_infos: bool = True,
-        record_extras: bool = False,
+        kept: Kept = KEPT,
         beat: Callable[[str], None] | None = None,
     ) -> None:
         self._slots = check_slots_on_device(slots)
@@ -318,14 +316,13 @@ class DeviceLoop:
         self.dropped_positions: list[tuple[int, DroppedRollout]] = []
         self._policy, self._plans, self._device = policy, plans, device
         self._twin = policy_on_device(policy, parameters, device)
-        self._on_invalid, self._beat = on_invalid, beat
+        self._beat = beat
         flags = set(plans.deterministic.tolist())
         flag = flags.pop() if len(flags) == 1 else None
         self._settings = BlockSettings(
             TILES[device.type],
             flag,
-            record_infos,
-            record_extras,
+            kept,
             products=RowProducts() if device.type == "cpu" else None,
         )
         default = slots.env_spec.max_episode_length
@@ -452,7 +449,7 @@ class DeviceLoop:
             params = slot_domain_params(slots, row, plan)
             if params is not None:
                 note["domain_param"] = params
-            dt = slots.time_step(row) if self._settings.record_extras else None
+            dt = slots.time_step(row) if self._settings.kept.extras else None
             if dt is not None:
                 note[TIME_STEP] = dt
             self._notes[position] = note
@@ -507,7 +504,7 @@ class DeviceLoop:
     def _drop(self, row: int, what: str, value: np.ndarray, step: int) -> None:
         position = int(self._of[row])
         plan = self._plans[position]
-        if self._on_invalid == "raise":
+        if self._settings.kept.on_invalid == "raise":
             raise invalid_value(what, value, plan, step)
         self.dropped.append(DroppedRollout(plan, step, what))
         self.dropped_positions.append((position, self.dropped[-1]))
@@ -546,7 +543,7 @@ class DeviceLoop:
         complete = np.ones(len(positions), dtype=bool)
         plans = [self._plans[position] for position in self.positions]
         self.columns = RolloutColumns(fields, terminated, truncated, bounds, complete, notes, plans=plans)
-        if self._settings.record_extras:
+        if self._settings.kept.extras:
             add_applied_actions(self.columns, self._slots.env_spec)
 
     @staticmethod

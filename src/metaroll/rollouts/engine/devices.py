@@ -15,6 +15,7 @@ from metaroll.envs.base.simulator_slots import SimulatorSlots
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.wrappers.base import WrappedSlots
 from metaroll.policies.parameters import ParameterLayout
+from metaroll.rollouts.configs import WorkersConfig
 from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.types import Policy, Slots
 
@@ -37,7 +38,7 @@ IN_NUMPY = "leave device out (device=None) to run it in NumPy"
 
 
 def device_of(
-    device: str | torch.device | None, num_workers: int, transport: str, pool: SamplerPool | None = None
+    device: str | torch.device | None, workers: WorkersConfig, pool: SamplerPool | None = None
 ) -> torch.device | None:
     """A device of torch, checked; ``None``: NumPy.
 
@@ -61,10 +62,10 @@ def device_of(
     wrong = None
     if pool is not None and not pool.is_serial:
         wrong = ("pool must run in this process (SamplerPool(1))", f"one with worker processes ({pool.num_workers})")
-    elif pool is None and num_workers != 1:
-        wrong = ("num_workers must be 1 (and transport 'auto' or 'serial')", f"{num_workers}")
-    elif pool is None and transport not in ("auto", "serial"):
-        wrong = ("transport must be 'auto' or 'serial'", f"{transport!r}")
+    elif pool is None and workers.num_workers != 1:
+        wrong = ("num_workers must be 1 (and transport 'auto' or 'serial')", f"{workers.num_workers}")
+    elif pool is None and workers.transport not in ("auto", "serial"):
+        wrong = ("transport must be 'auto' or 'serial'", f"{workers.transport!r}")
     if wrong is not None:
         raise ValueError(
             f"{wrong[0]} with device={str(found)!r}, which runs rollouts in this process, got {wrong[1]}; leave device "

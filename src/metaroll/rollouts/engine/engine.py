@@ -7,6 +7,7 @@ import itertools
 import uuid
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -14,7 +15,7 @@ import cloudpickle
 import numpy as np
 import torch
 
-from metaroll.checks import array_of, check_seed, check_whole, described
+from metaroll.checks import array_of, check_whole, described
 from metaroll.config import config_of
 from metaroll.data.rollouts import Rollouts
 from metaroll.envs.lookup.source import EnvSource
@@ -34,10 +35,8 @@ from metaroll.rollouts.engine.unit_work import (
     UnitRunner,
     acting_build,
     buffers_of,
-    check_variations,
     checked_fields,
     checked_parameters,
-    chosen_variations,
     completed,
     dropped_in_order,
     forget,
@@ -51,10 +50,11 @@ from metaroll.rollouts.engine.unit_work import (
 )
 from metaroll.rollouts.engine.units import cut, slots_of_unit, unit_size
 from metaroll.rollouts.failures import DroppedRollout, all_dropped
+from metaroll.rollouts.requests import Kept, SampleRequest
 from metaroll.rollouts.workers.messages import GlobalNamespace, encode_command
-from metaroll.rollouts.workers.pool import Job, PoolTimeouts, SamplerPool, check_shared
+from metaroll.rollouts.workers.pool import Job, SamplerPool, check_shared
 from metaroll.tasks.plan_table import NO_LIMIT, PlanTable, resolve_plans
-from metaroll.types import Context, EnvSpec, EnvUpdate, Policy, RolloutPlan, SlotsKind
+from metaroll.types import EnvSpec, Policy, RolloutPlan, SlotsKind
 
 __all__ = ["RolloutEngine"]
 
@@ -80,7 +80,6 @@ class RolloutEngine:
         env: Gymnasium id, name of a family of metaroll, constructor, or instance (copied, never stepped itself).
         policy: A ``Policy``, or anything that ``policies.adapters.as_policy`` understands.
         config: How rollouts are run; ``None`` means the defaults. ``dropped`` lists what was dropped.
-        timeouts: When a silent worker is given up, if ``pool`` is not given.
         pool: A pool to share, in place of workers of ``config``; it is not stopped by ``close``.
         device: ``None``: NumPy. ``"cuda"`` (or ``"cpu"``, to try it out): torch tensors, in this process, for batched
             simulators under metaroll's MLP and GRU policies (docs/sim_to_real.md).
@@ -99,7 +98,6 @@ class RolloutEngine:
         policy: Any,
         *,
         config: EngineConfig | None = None,
-        timeouts: PoolTimeouts | None = None,
         pool: SamplerPool | None = None,
         device: str | torch.device | None = None,
         record_infos: bool = True,
@@ -107,23 +105,18 @@ class RolloutEngine:
         **options: Any,
     ) -> None:
         config = config_of(EngineConfig, config, options, type(self))
-        check_shared(pool, timeouts)
-        if pool is not None and config.address not in (None, pool.config.address):
-            raise ValueError("address belongs to the pool: give it to the SamplerPool, not to the engine as well")
-        self._device = device_of(device, config.num_workers, config.transport, pool)
+        check_shared(pool, config)
+        self._device = device_of(device, config, pool)
         self.dropped: list[DroppedRollout] = []
         self._owns_pool = pool is None
         if pool is None:
-            pool = SamplerPool(config.num_workers, config=config, timeouts=timeouts)
+            pool = SamplerPool(config.num_workers, config=config)
         self._pool = pool
         self._key = f"{next(_numbers)}-{uuid.uuid4().hex[:8]}"
         self.config = config
-        self._settings: dict[str, Any] = {
-            "on_invalid": config.on_invalid,
-            "on_error": config.on_error,
-            "record_infos": record_infos,
-            "record_extras": record_extras,
-        }
+        self._kept = Kept(
+            on_invalid=config.on_invalid, on_error=config.on_error, infos=record_infos, extras=record_extras
+        )
         self._local = UnitRunner(device=self._device)
         self._sent_policy: bytes | None = None
         self._sent_buffers = b""
@@ -208,8 +201,6 @@ class RolloutEngine:
             WorkerLost: Workers died repeatedly.
             ShapeError: ``parameters``, or those of a plan, are not of the policy's shape; nothing was run.
         """
-        if not self._finalizer.alive:
-            raise RuntimeError("this RolloutEngine has been closed; create a new one")
         units, pieces, results = self._results(plans, parameters, None, progress, fields=fields)
         rollouts = together(units, results, pieces)
         if not self._looked and fields is None and len(rollouts):
@@ -280,9 +271,11 @@ class RolloutEngine:
         table = resolve_plans(plans, self.policy)
         shared = checked_parameters(self.policy, parameters, table)
         fields = checked_fields(fields) if reduce is None else reduce.fields
+        extras = self._kept.extras and (fields is None or not _EXTRAS.isdisjoint(fields))
+        kept = replace(self._kept, extras=extras, fields=fields)
         pieces = self._pieces(table, reduce, fields)
         units = [
-            self._unit(number, table if len(piece) == len(table) else table.take(piece), reduce, fields)
+            self._unit(number, table if len(piece) == len(table) else table.take(piece), reduce, kept)
             for number, piece in enumerate(pieces)
         ]
 
@@ -297,78 +290,31 @@ class RolloutEngine:
         self.dropped.extend(dropped_in_order(results, pieces))
         return units, pieces, results
 
-    def run_groups(
-        self,
-        updates: Sequence[EnvUpdate | None],
-        *,
-        seed: int,
-        sub_seed: int = 0,
-        max_steps: int | None = None,
-        min_steps: int | None = None,
-        num_rollouts: int | None = None,
-        contexts: Sequence[Context | None] | None = None,
-        deterministic: bool = False,
-        eval: bool = False,
-        parameters: np.ndarray | None = None,
-        only: Sequence[int] | None = None,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> list[Rollouts]:
-        """Whole rollouts for each of M variations: ``num_rollouts``, or the fewest with at least ``min_steps`` steps.
+    def run_groups(self, request: SampleRequest) -> list[Rollouts]:
+        """The rollouts of each variation of ``request``.
 
-        Rollout ``j`` of variation ``m`` has the seed ``(seed, sub_seed, j * M + m)``. With ``min_steps``, each
-        variation keeps the shortest prefix that has enough steps, so that short rollouts are not preferred and the
-        result does not depend on the number of workers. Rollouts that are dropped are replaced with ``min_steps``, but
-        not with ``num_rollouts``: a group then has fewer, or none (see ``dropped``).
-
-        Args:
-            updates: The variations; ``None`` stands for the nominal environment.
-            seed, sub_seed: First parts of all seeds.
-            max_steps: Truncate rollouts after so many steps.
-            min_steps, num_rollouts: Minimum number of steps, or number of rollouts, of each variation.
-            contexts: What the policy has access to in each variation.
-            deterministic, eval: As in ``RolloutPlan``.
-            parameters: Flat policy parameters: ``(P,)`` for all variations, or ``(M, P)``, a policy for each, which
-                gives what a call with each row would give its variation (to the last bit where the policy has
-                ``info.parameter_blocks``); ``None`` means the policy's present ones.
-            only: Positions of the variations to run, distinct and from 0 to M - 1, which have the bits that they have
-                among all; ``None`` means all.
-            progress: As in ``run``.
+        With ``min_steps``, each variation keeps the shortest prefix that has enough steps, so that short rollouts are
+        not preferred and the result does not depend on the number of workers. Rollouts that are dropped are replaced
+        with ``min_steps``, but not with ``num_rollouts``: a group then has fewer, or none (see ``dropped``).
 
         Raises:
             ShapeError: ``parameters`` have another shape.
-            TypeError, ValueError: ``only`` holds other things than such positions.
+            TypeError, ValueError: ``only`` holds other things than positions of variations.
             RolloutError, WorkerLost: As in ``run``; ``error.completed`` holds all rollouts so far.
         """
-        if (min_steps is None) == (num_rollouts is None):
-            raise ValueError(f"give either min_steps or num_rollouts, got {min_steps} and {num_rollouts}")
-        for name, value in (("min_steps", min_steps), ("num_rollouts", num_rollouts)):
-            if value is not None:
-                check_whole(name, value)
-        check_variations(updates, contexts)
-        check_seed("seed", seed)
-        check_seed("sub_seed", sub_seed)
-        count = len(updates)
-        shared, own = shared_or_own(self.policy, parameters, count)
-        base = RolloutPlan(max_steps=max_steps, deterministic=deterministic, eval=eval)
-        bases = [
-            base.with_(
-                env_update=update,
-                context=None if contexts is None else contexts[m],
-                parameters=None if own is None else own[m],
-            )
-            for m, update in enumerate(updates)
-        ]
+        count, num_rollouts = len(request.updates), request.num_rollouts
+        shared, own = shared_or_own(self.policy, request.parameters, count)
+        plan_of = request.plan_of(own)
 
         def run(numbers: Iterable[int]) -> Rollouts:
-            plans = [bases[n % count].with_(index=n, seed=(seed, sub_seed, n)) for n in numbers]
-            return self.run(plans, shared, progress=progress)
+            return self.run([plan_of(n) for n in numbers], shared, progress=request.progress)
 
-        wanted = chosen_variations(only, count)
+        wanted = request.chosen()
         if num_rollouts is None:
-            groups = self._run_until(run, count, min_steps or 1, max_steps, wanted)
+            groups = self._run_until(run, request, wanted)
         else:
             groups = _groups(run(sorted(j * count + m for m in wanted for j in range(num_rollouts))), count)
-        return groups if only is None else [groups[m] for m in wanted]
+        return groups if request.only is None else [groups[m] for m in wanted]
 
     def open(self, plan_of: Callable[[int], RolloutPlan] | None, num_slots: int) -> Collection:
         """Rollouts that go on over calls: ``num_slots`` of them at a time, in slots that stay where they are.
@@ -397,7 +343,7 @@ class RolloutEngine:
         first = RolloutPlan() if plan_of is None else plan_by_number(plan_of, 0)
         check_whole("num_slots", num_slots)
         name = f"{next(_numbers)}"
-        settings = {**self._settings, "record": not by_hand}
+        kept = replace(self._kept, steps=not by_hand)
         pool, key = self._pool, self._key
         source, policy, build = self._env_source, self.policy, acting_build(self.policy)
         shape = policy.acting_parameters().shape
@@ -437,7 +383,7 @@ class RolloutEngine:
 
         size = -(-num_slots // pool.num_workers) if by_hand else Collection.shard_size(self._kind, num_slots)
         hooks: dict[str, Any] = {"resumable": not by_hand, "made_for": made_for, "spec": lambda: self.env_spec}
-        return Collection(advance, plan_of, num_slots, size, name, settings, close, **hooks)
+        return Collection(advance, plan_of, num_slots, size, name, kept, close, **hooks)
 
     def _shard_job(self, number: int, work: ShardWork) -> Job:
         what = f"{work.steps} steps of shard {work.key[1]} of a collection"
@@ -461,9 +407,10 @@ class RolloutEngine:
     # -- helpers ---------------------------------------------------------------------------------------------------
 
     def _run_until(
-        self, run: Callable[[Iterable[int]], Rollouts], count: int, need: int, limit: int | None, wanted: Sequence[int]
+        self, run: Callable[[Iterable[int]], Rollouts], request: SampleRequest, wanted: Sequence[int]
     ) -> list[Rollouts]:
-        """Shortest prefixes of variations with at least ``need`` steps each; run ``n`` is of ``n % count``."""
+        """Shortest prefixes of variations with at least ``min_steps`` steps each; run ``n`` is of ``n % count``."""
+        count, need, limit = len(request.updates), request.min_steps or 1, request.max_steps
         done, found = Rollouts(), [Rollouts()] * count
         started, more = [0] * count, [0] * count
         for m in wanted:
@@ -501,12 +448,9 @@ class RolloutEngine:
             size = reduce.whole_groups(size, len(plans))
         return [piece for part in (own, rest) if len(part) for piece in cut(part, size)]
 
-    def _unit(self, number: int, plans: PlanTable, reduce: Reduction | None, fields: tuple[str, ...] | None) -> Unit:
-        num_slots = slots_of_unit(len(plans), self._kind_of_unit(fields), self.config.slots_per_unit)
-        wanted = {"fields": fields, "may_narrow": self.config.slots_per_unit is None}
-        if fields is not None and not _EXTRAS.intersection(fields):
-            wanted["record_extras"] = False
-        return Unit(number, plans, num_slots, reduce=reduce, **{**self._settings, **wanted})
+    def _unit(self, number: int, plans: PlanTable, reduce: Reduction | None, kept: Kept) -> Unit:
+        num_slots = slots_of_unit(len(plans), self._kind_of_unit(kept.fields), self.config.slots_per_unit)
+        return Unit(number, plans, num_slots, kept, reduce, may_narrow=self.config.slots_per_unit is None)
 
     def _kind_of_unit(self, fields: tuple[str, ...] | None) -> str:
         if self._unit_kind != "batched" or fields is None:

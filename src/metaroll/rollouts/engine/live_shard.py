@@ -14,6 +14,7 @@ from metaroll.rollouts.engine.plan_sources import RunningRollout, SlotPlans
 from metaroll.rollouts.engine.slot_loop import SlotLoop
 from metaroll.rollouts.engine.unit_work import one_torch_thread, unit_runner
 from metaroll.rollouts.failures import DroppedRollout, without_advice
+from metaroll.rollouts.requests import Kept
 from metaroll.rollouts.workers.messages import GlobalNamespace, heartbeat
 from metaroll.tasks.plan_table import PlanTable
 from metaroll.types import Policy, RolloutPlan, Slots, SlotsResume, SlotStep
@@ -82,7 +83,7 @@ class ShardStart:
         observations: What all slots showed last.
         states: ``Slots.running_state`` of the running rollouts, if these are set.
         skipped: Numbers of plans that are left out.
-        settings: Arguments of ``SlotLoop``; ``on_error``, and whether ``pieces`` of rollouts are returned.
+        kept: What is kept of rollouts.
         resumable: Whether results tell what it takes to build the shard again.
     """
 
@@ -93,7 +94,7 @@ class ShardStart:
     observations: Any
     states: dict[str, np.ndarray] | None
     skipped: frozenset[int]
-    settings: dict[str, Any]
+    kept: Kept
     resumable: bool
 
 
@@ -162,15 +163,13 @@ class LiveShard:
     def __init__(
         self, slots: Slots, policy: Policy, start: ShardStart, beat: Callable[[str], None] | None = None
     ) -> None:
-        settings = dict(start.settings)
-        self._drops = settings.pop("on_error", "raise") == "drop"
-        self._pieces = bool(settings.pop("pieces", True))
+        kept = start.kept
+        self._drops, self._pieces, self._records = kept.on_error == "drop", kept.pieces, kept.steps
         self.slots, self._plans, self.version = slots, start.plans, -1
         self._resumes: SlotsResume = slots.info.resumes if start.resumable else "nothing"
-        self._records = bool(settings.get("record", True))
         self._start: ShardStart | None = start
         plans: Any = () if start.plans is None else start.plans
-        self._loop = SlotLoop(slots, policy, plans, refill=start.plans is not None, begin=False, beat=beat, **settings)
+        self._loop = SlotLoop(slots, policy, plans, kept=kept, refill=start.plans is not None, begin=False, beat=beat)
 
     def run(self, work: ShardWork, policy: Policy, parameters: np.ndarray | None) -> ShardResult:
         """One call.

@@ -14,6 +14,7 @@ from metaroll.data.data_format import iterate_leaves, map_leaves
 from metaroll.data.rollouts import RolloutColumns
 from metaroll.errors import ShapeError
 from metaroll.policies.adapters import INFO_ROWS
+from metaroll.rollouts.requests import KEPT, Kept
 from metaroll.types import SlotStep
 
 __all__ = ["APPLIED", "BlockMemory", "Recorder", "stack_infos", "with_rows"]
@@ -205,16 +206,13 @@ class Recorder:
 
     Args:
         memory: What blocks are recorded in; ``None``: memory of its own.
-        with_infos: Keep infos of environment and policy.
-        fields: Names of the fields that are kept; ``None``: all.
+        kept: What is kept of rollouts.
     """
 
-    def __init__(
-        self, memory: BlockMemory | None = None, *, with_infos: bool = True, fields: Sequence[str] | None = None
-    ) -> None:
+    def __init__(self, memory: BlockMemory | None = None, kept: Kept = KEPT) -> None:
         self._memory = BlockMemory() if memory is None else memory
-        self._with_infos = with_infos
-        self._fields = None if fields is None else frozenset(fields)
+        self._with_infos = kept.infos
+        self._fields = None if kept.fields is None else frozenset(kept.fields)
         self._blocks: list[_Block] = []
         self._trees: dict[str, Any] = {}
         self._dicts: dict[int, list[tuple[int, Mapping[str, Any]]]] = {}

@@ -15,6 +15,7 @@ from metaroll.data.rollouts import RolloutColumns
 from metaroll.data.space_batches import check_given, take_rows
 from metaroll.rollouts.engine.live_shard import PlansOfShard, ShardResult, ShardStart, ShardWork
 from metaroll.rollouts.engine.plan_sources import RunningRollout
+from metaroll.rollouts.requests import Kept
 from metaroll.types import EnvSpec, RolloutPlan, SlotsResume
 
 __all__ = ["LONGEST_LOG", "SAVED", "ShardRecord", "ShardState"]
@@ -76,7 +77,7 @@ class ShardRecord:
         given = None if actions is None else take_rows(actions, rows)
         return ShardWork((name, self.number), self._version, self.num_slots, steps, given)
 
-    def start(self, settings: dict[str, Any]) -> ShardStart:
+    def start(self, kept: Kept) -> ShardStart:
         """What it takes to build the shard."""
         last, plans = self.last, None
         if self._plan_of is not None:
@@ -94,7 +95,7 @@ class ShardRecord:
             last.observations,
             last.states,
             frozenset(self._skipped),
-            settings,
+            kept,
             self._resumable,
         )
 

@@ -23,6 +23,7 @@ from metaroll.rollouts.failures import (
     first_invalid,
     invalid_value,
 )
+from metaroll.rollouts.requests import KEPT, Kept
 from metaroll.tasks.plan_table import NO_LIMIT, PlanTable
 from metaroll.types import Policy, RolloutPlan, Slots, SlotStep
 
@@ -57,12 +58,7 @@ class SlotLoop:
             function from a number to the plan of that number: then slot ``e`` runs the plans ``e``, ``e + E``, ... of E
             slots, whatever the others do.
         parameters: Flat policy parameters ``(P,)``, or stacked ``(E, P)``; ``None`` means the policy's own.
-        on_invalid: ``"raise"`` or ``"drop"`` a rollout with NaN or Inf in observation, reward or action.
-        record: Keep what happens, and return it; without, only ``last_step`` and ``observations`` tell.
-        record_infos: Keep the infos of environment and policy.
-        record_extras: Record more: ``actions_applied``, ``states (T + 1, S)`` and ``time (T + 1,)`` as far as the
-            environments tell them, and what a recurrent policy remembers before each step, ``hidden_states (T, H)``.
-        fields: Names of the fields that are wanted, without notes of what stays constant; ``None``: all.
+        kept: What is kept of rollouts.
         refill: Give a slot the next plan after its rollout has ended; without, it is frozen until ``start``.
         begin: Give slots their first plans now; without, ``restore`` does.
         beat: Called with ``"reset"`` or ``"step"`` now and then (the heartbeat of a worker).
@@ -76,18 +72,12 @@ class SlotLoop:
         plans: Iterable[RolloutPlan] | Callable[[int], RolloutPlan],
         *,
         parameters: np.ndarray | None = None,
-        on_invalid: str = "raise",
-        record: bool = True,
-        record_infos: bool = True,
-        record_extras: bool = False,
-        fields: tuple[str, ...] | None = None,
+        kept: Kept = KEPT,
         refill: bool = True,
         begin: bool = True,
         beat: Callable[[str], None] | None = None,
         memory: BlockMemory | None = None,
     ) -> None:
-        if on_invalid not in ("raise", "drop"):
-            raise ValueError(f"on_invalid must be 'raise' or 'drop', got {on_invalid!r}")
         self.slots = slots
         self.num_slots = slots.num_slots
         self.dropped: list[DroppedRollout] = []
@@ -108,17 +98,18 @@ class SlotLoop:
         )
         self._each_slot_goes_on = isinstance(self._source, SlotPlans)
         self._full = 1.0 if self._each_slot_goes_on else _FULL
-        infos = record and record_infos and (fields is None or "policy_infos" in fields)
+        fields = kept.fields
+        infos = kept.steps and kept.infos and (fields is None or "policy_infos" in fields)
         self._rows = PolicyRows(policy, slots.num_slots, parameters, with_infos=infos)
         self._sees_structure = policy.info.structured
-        self._past_end = slots.info.steps_past_end and policy.info.width_independent and record
-        self._recorder = Recorder(memory, with_infos=record_infos, fields=fields)
-        self._on_invalid, self._fields = on_invalid, fields
-        self._records, self._record_extras = record, record_extras
+        self._past_end = slots.info.steps_past_end and policy.info.width_independent and kept.steps
+        self._recorder = Recorder(memory, kept)
+        self._on_invalid, self._fields = kept.on_invalid, fields
+        self._records, self._record_extras = kept.steps, kept.extras
         self._beat = beat
-        self._blind = self._past_end and record_extras and not policy.info.looks
+        self._blind = self._past_end and kept.extras and not policy.info.looks
         self._blind = self._blind and fields is not None and "states" in fields and "observations" not in fields
-        slots.attach(beat=beat, record_states=record_extras, shows=not self._blind)
+        slots.attach(beat=beat, record_states=kept.extras, shows=not self._blind)
         self._tick = 0
         self._plans: dict[int, RolloutPlan] = {}
         """Plans of the rollouts by position, where the source does not know them."""

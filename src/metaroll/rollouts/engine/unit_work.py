@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,9 +26,10 @@ from metaroll.rollouts.engine.reduction import Reduction
 from metaroll.rollouts.engine.slot_loop import SlotLoop
 from metaroll.rollouts.engine.units import list_slots
 from metaroll.rollouts.failures import DroppedRollout, without_advice
+from metaroll.rollouts.requests import Kept
 from metaroll.rollouts.workers.messages import GlobalNamespace, heartbeat
 from metaroll.tasks.plan_table import PlanTable
-from metaroll.types import EnvSpec, EnvUpdate, Policy, Slots, SlotsKind, flat_dim
+from metaroll.types import EnvSpec, Policy, Slots, SlotsKind, flat_dim
 
 __all__ = [
     "Unit",
@@ -36,10 +37,8 @@ __all__ = [
     "UnitRunner",
     "acting_build",
     "buffers_of",
-    "check_variations",
     "checked_fields",
     "checked_parameters",
-    "chosen_variations",
     "completed",
     "dropped_in_order",
     "forget",
@@ -59,20 +58,13 @@ _MOST_KEPT_SLOTS = 4
 
 @dataclass(frozen=True)
 class Unit:
-    """Plans for a number of slots. ``may_narrow``: fewer slots where these are environments that take long to make.
-
-    ``fields``: names of the columns that are wanted; ``None``: all, with what stays constant in each rollout.
-    """
+    """Plans for a number of slots. ``may_narrow``: fewer slots where these are environments that take long to make."""
 
     number: int
     plans: PlanTable
     num_slots: int
-    on_invalid: str = "raise"
-    record_infos: bool = True
-    record_extras: bool = False
-    on_error: str = "raise"
+    kept: Kept
     reduce: Reduction | None = None
-    fields: tuple[str, ...] | None = None
     may_narrow: bool = False
 
 
@@ -148,7 +140,7 @@ class UnitRunner:
                 loop = self._run_once(unit, plans, beat)
             except RolloutError as error:
                 loop = error.loop
-                if unit.on_error == "raise" or isinstance(error, InvalidValueError):
+                if unit.kept.on_error == "raise" or isinstance(error, InvalidValueError):
                     error.loop = None
                     _gather(parts, dropped, loop, places)
                     error.finished = list(Rollouts([columns for columns, _ in parts]))
@@ -171,9 +163,7 @@ class UnitRunner:
         loop: SlotLoop | DeviceLoop | None = None
         settings: dict[str, Any] = {
             "parameters": None if own else self.parameters,
-            "on_invalid": unit.on_invalid,
-            "record_infos": unit.record_infos,
-            "record_extras": unit.record_extras,
+            "kept": unit.kept,
             "beat": beat,
         }
         try:
@@ -181,8 +171,7 @@ class UnitRunner:
                 if self.device is not None:
                     loop = DeviceLoop(slots, policy, plans, self.device, **settings)
                 else:
-                    settings |= {"fields": unit.fields, "memory": self._memory}
-                    loop = SlotLoop(slots, policy, plans, begin=False, **settings)
+                    loop = SlotLoop(slots, policy, plans, begin=False, memory=self._memory, **settings)
                     loop.fill()
                 loop.advance()
         except BaseException as error:
@@ -442,53 +431,6 @@ def shared_or_own(policy: Policy, parameters: Any, count: int) -> tuple[np.ndarr
             f"{given.shape}"
         )
     return None, list(np.array(given, dtype=np.float32))  # one array for all plans of a variation: a set to share
-
-
-def check_variations(updates: Any, contexts: Any) -> None:
-    """Whether there is a list of updates, with a context for each where there are contexts.
-
-    Raises:
-        TypeError: One of them is no list.
-        ValueError: They are not of one length.
-    """
-    if isinstance(updates, EnvUpdate):
-        raise TypeError(f"updates must be a list of EnvUpdates, got a single {type(updates).__name__}; pass [update]")
-    for name, value in (("updates", updates), ("contexts", contexts)):
-        if isinstance(value, str | Mapping | Set) or not (isinstance(value, Iterable) and isinstance(value, Sized)):
-            if name == "contexts" and value is None:
-                continue
-            kind = "EnvUpdates (None is the environment as it is)" if name == "updates" else "contexts (or None)"
-            hint = f"list({name})" if isinstance(value, Iterable) else f"[{None if value is None else name[:-1]}]"
-            raise TypeError(f"{name} must be a list of {kind}, got {described(value)}; pass {hint}")
-    if contexts is not None and len(contexts) != len(updates):
-        raise ValueError(f"contexts must have one entry per update ({len(updates)}), got {len(contexts)}")
-
-
-def chosen_variations(only: Any, count: int) -> list[int]:
-    """Positions of the variations to run among ``count``, all where ``only`` is ``None``.
-
-    Raises:
-        TypeError: ``only`` is no list of integers (a mask is none).
-        ValueError: A position lies outside, or occurs twice.
-    """
-    if only is None:
-        return list(range(count))
-    listed = only.ndim == 1 if isinstance(only, np.ndarray) else isinstance(only, Sequence)
-    if not listed or isinstance(only, str):
-        raise TypeError(f"only must be a list of positions of variations, [0, 2] say, got {described(only)}")
-    found = []
-    for m in only:
-        if isinstance(m, bool | np.bool_):
-            raise TypeError("only must be a list of positions of variations, got a mask; pass np.flatnonzero(mask)")
-        if not isinstance(m, int | np.integer):
-            raise TypeError(f"only must be a list of positions of variations, [0, 2] say, got {described(m)} in it")
-        if not 0 <= m < count:
-            raise ValueError(f"only must hold positions from 0 to {count - 1} ({count} variations), got {m}")
-        found.append(int(m))
-    if len(set(found)) < len(found):
-        twice = next(m for m in found if found.count(m) > 1)
-        raise ValueError(f"only must hold each position once, got {twice} more than once")
-    return found
 
 
 def dropped_in_order(results: Sequence[UnitResult], pieces: Sequence[np.ndarray]) -> list[DroppedRollout]:

@@ -18,7 +18,7 @@ from metaroll.rollouts.configs import SamplerConfig, check_num_workers
 from metaroll.rollouts.failures import all_dropped
 from metaroll.rollouts.samplers.domains import given_params, given_states
 from metaroll.rollouts.samplers.sampler import LAST_SEED, EngineSampler, SamplerBase, SeedOption, chosen_seed
-from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
+from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.seeding import fresh_seed
 from metaroll.types import RolloutPlan
 
@@ -41,7 +41,6 @@ class ParallelRolloutSampler(EngineSampler, SamplerBase):
         seed: Seed of all randomness; ``None`` draws fresh entropy for each call, which the rollouts record. Default:
             the seed that was given to ``metaroll.set_seed`` last.
         config: How rollouts are run; ``None`` means the defaults. In place of dropped rollouts others are sampled.
-        timeouts: When a silent worker is given up.
         pool: A pool to share, of ``num_workers`` workers, which ``close`` does not stop.
         options: Settings by name, in place of those of ``config``: ``max_steps=200``, say.
 
@@ -67,7 +66,6 @@ class ParallelRolloutSampler(EngineSampler, SamplerBase):
         show_progress_bar: bool = True,
         seed: SeedOption = LAST_SEED,
         config: SamplerConfig | None = None,
-        timeouts: PoolTimeouts | None = None,
         pool: SamplerPool | None = None,
         **options: Any,
     ) -> None:
@@ -76,7 +74,7 @@ class ParallelRolloutSampler(EngineSampler, SamplerBase):
         SamplerBase.__init__(self, min_rollouts=min_rollouts, min_steps=min_steps)
         self.seed = chosen_seed(seed)
         self.show_progress_bar = bool(show_progress_bar)
-        EngineSampler.__init__(self, env, policy, config, without_domains=False, timeouts=timeouts, pool=pool)
+        EngineSampler.__init__(self, env, policy, config, without_domains=False, pool=pool)
 
     def sample(
         self,

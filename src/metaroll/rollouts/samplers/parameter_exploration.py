@@ -17,7 +17,7 @@ from metaroll.errors import ShapeError
 from metaroll.rollouts.configs import ExplorationConfig, check_num_workers
 from metaroll.rollouts.samplers.domains import Domains, given_states
 from metaroll.rollouts.samplers.sampler import EngineSampler, chosen_seed
-from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
+from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.seeding import derive_seed, fresh_seed, get_base_seed
 from metaroll.tasks.plan_table import NO_LIMIT, PlanTable
 
@@ -125,7 +125,6 @@ class ParameterExplorationSampler(EngineSampler):
         seed: Seed of all randomness; ``None`` means the one that was given to ``metaroll.set_seed`` last, or fresh
             entropy for each call if there is none.
         config: How rollouts are run; ``None`` means the defaults.
-        timeouts: When a silent worker is given up.
         pool: A pool to share, of ``num_workers`` workers, which ``close`` does not stop.
         options: Settings by name, in place of those of ``config``: ``common_noise=True``, say.
 
@@ -146,7 +145,6 @@ class ParameterExplorationSampler(EngineSampler):
         seed: int | None = None,
         *,
         config: ExplorationConfig | None = None,
-        timeouts: PoolTimeouts | None = None,
         pool: SamplerPool | None = None,
         **options: Any,
     ) -> None:
@@ -155,7 +153,7 @@ class ParameterExplorationSampler(EngineSampler):
         self.seed = chosen_seed(get_base_seed() if seed is None else seed)
         check_num_workers(num_workers, config)
         config = config_of(ExplorationConfig, config, {"num_workers": num_workers, **options}, type(self))
-        super().__init__(env, policy, config, without_domains=True, timeouts=timeouts, pool=pool)
+        super().__init__(env, policy, config, without_domains=True, pool=pool)
         self.common_noise = config.common_noise
 
     @property
@@ -191,14 +189,16 @@ class ParameterExplorationSampler(EngineSampler):
             RolloutError: Environment or policy raised; ``error.completed`` holds the rollouts that were done.
             WorkerLost: Workers died repeatedly.
         """
-        sets, groups = self._sampled(param_sets, init_states, eval, number, progress, None)
+        groups = self.sample_groups(param_sets, init_states, eval=eval, number=number, progress=progress)
         return ParameterSamplingResult(
-            ParameterSample(params, list(group)) for params, group in zip(sets, groups, strict=True)
+            ParameterSample(params, list(group))
+            for params, group in zip(self._checked_sets(param_sets), groups, strict=True)
         )
 
     def sample_groups(
         self,
         param_sets: torch.Tensor | np.ndarray,
+        init_states: Sequence[np.ndarray] | None = None,
         *,
         eval: bool = False,
         number: int | None = None,
@@ -206,19 +206,6 @@ class ParameterExplorationSampler(EngineSampler):
         progress: Callable[[int, int], None] | None = None,
     ) -> list[Rollouts]:
         """``sample``, as ``Rollouts`` of each set; ``fields`` as for ``RolloutEngine.run``."""
-        return self._sampled(param_sets, None, eval, number, progress, fields)[1]
-
-    # -- helpers ---------------------------------------------------------------------------------------------------
-
-    def _sampled(
-        self,
-        param_sets: Any,
-        init_states: Sequence[np.ndarray] | None,
-        eval: bool,
-        number: int | None,
-        progress: Callable[[int, int], None] | None,
-        fields: tuple[str, ...] | None,
-    ) -> tuple[torch.Tensor, list[Rollouts]]:
         if not isinstance(eval, bool):
             raise TypeError(f"eval must be a bool, got {eval!r}")
         self._check_open()
@@ -233,7 +220,9 @@ class ParameterExplorationSampler(EngineSampler):
         self._count = self._count + 1 if number is None else check_whole("number", number, low=0)
         with self._acting(eval):
             rollouts = self._run(self._plans(sets, states, eval), progress=progress, fields=fields)
-        return sets, [rollouts[begin : begin + each] for begin in range(0, len(sets) * each, each)]
+        return [rollouts[begin : begin + each] for begin in range(0, len(sets) * each, each)]
+
+    # -- helpers ---------------------------------------------------------------------------------------------------
 
     def _own_options(self) -> dict[str, Any]:
         return {

@@ -21,7 +21,7 @@ from metaroll.rollouts.configs import EngineConfig, ExplorationConfig, SamplerCo
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.engine.extras import module_mode
 from metaroll.rollouts.samplers.domains import Domains
-from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool, check_shared
+from metaroll.rollouts.workers.pool import SamplerPool, check_shared
 from metaroll.seeding import get_base_seed
 from metaroll.types import EnvSpec, RolloutPlan
 
@@ -116,7 +116,6 @@ class EngineSampler(Closable):
         policy: As for ``RolloutEngine``.
         config: How rollouts are run; one worker works in this process.
         without_domains: Take away what randomizes the environment.
-        timeouts: When a silent worker is given up.
         pool: A pool to share, of ``num_workers`` workers, which ``close`` does not stop.
     """
 
@@ -127,27 +126,22 @@ class EngineSampler(Closable):
         config: SamplerConfig | ExplorationConfig,
         *,
         without_domains: bool,
-        timeouts: PoolTimeouts | None,
         pool: SamplerPool | None,
     ) -> None:
-        check_shared(pool, timeouts)
+        check_shared(pool, config)
         if pool is not None and pool.num_workers != config.num_workers:
             raise ValueError(f"num_workers must be that of the pool ({pool.num_workers}), got {config.num_workers}")
-        self._timeouts, self._without_domains = timeouts, without_domains
+        self._without_domains = without_domains
         self._domains, self._source = self._taken(env)
-        self._pool: SamplerPool | None = None
-        if pool is None:
-            pool = self._pool = SamplerPool(config.num_workers, config=config, timeouts=timeouts)
         self.config, self.num_workers, self.max_steps = config, config.num_workers, config.max_steps
         self._count = -1
         self._mode = self._closed = False
+        engine = parts_of(EngineConfig, vars(config))
+        self._engine = RolloutEngine(self._source, policy, config=engine, pool=pool, record_extras=True)
         try:
-            engine = parts_of(EngineConfig, vars(config))
-            self._engine = RolloutEngine(self._source, policy, config=engine, pool=pool, record_extras=True)
             _ = self._engine.env_spec  # what makes no environment is refused here, not by workers later
         except BaseException:
-            if self._pool is not None:
-                self._pool.stop()
+            self._engine.close()
             raise
         self.env, self.policy = env, policy
 
@@ -181,11 +175,9 @@ class EngineSampler(Closable):
         """End the workers; the sampler cannot be used afterwards."""
         self._closed = True
         self._engine.close()
-        if self._pool is not None:
-            self._pool.stop()
 
     def __reduce__(self) -> Any:
-        arguments = {"num_workers": self.num_workers, "config": self.config, "timeouts": self._timeouts}
+        arguments = {"num_workers": self.num_workers, "config": self.config}
         return _rebuilt, (type(self), self.env, self.policy, {**arguments, **self._own_options()}, self._count)
 
     # -- for samplers ----------------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ from metaroll.rollouts.samplers.series_features import (
 from metaroll.rollouts.samplers.simulated_noise import Sensors, SimulatedNoise, split_names
 from metaroll.rollouts.samplers.target_recordings import TargetRecordings, checked_recordings
 from metaroll.rollouts.single.rollout import rollout
-from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool, check_shared
+from metaroll.rollouts.workers.pool import SamplerPool, check_shared
 from metaroll.seeding import derive_seed, fresh_seed
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.plan_table import PlanTable
@@ -194,7 +194,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         seed: See ``RolloutSamplerForSBI``.
         initial_state: From a segment of a recorded rollout to the state ``(S,)`` in which its simulation starts;
             ``None``: its first state.
-        timeouts, pool: As for ``RolloutEngine``.
+        pool: As for ``RolloutEngine``.
         options: Settings by name, in place of those of ``config``; and ``entries``, ``noise``, ``assumed_noise``: see
             ``Sensors``. A column of ``dp_mapping`` called ``noise.LABEL`` is such a deviation of noise, instead of a
             domain parameter.
@@ -226,7 +226,6 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         config: SimulationConfig | None = None,
         seed: SeedOption = LAST_SEED,
         initial_state: Callable[[StepSequence], Any] | None = None,
-        timeouts: PoolTimeouts | None = None,
         pool: SamplerPool | None = None,
         **options: Any,
     ) -> None:
@@ -238,7 +237,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
             check_chained(embedding, rollouts_real is not None)
         if config.exact_starts and initial_state is None:
             raise ValueError("exact_starts must be False without initial_state, which says where rollouts start")
-        check_shared(pool, timeouts)
+        check_shared(pool, config)
         sensors.check(len(rollouts_real or ()))
         self.failed: list[FailedSimulation] = []
         self._exact_starts, self._plays = config.exact_starts, config.use_rec_act
@@ -286,11 +285,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         labeled = labeled_as(spec, rollouts_real or [])
         self._noise = SimulatedNoise(self.names, labeled, self._reduce.state_field, sensors)
         run = {**vars(config), "on_invalid": "drop", "on_error": "drop"}
-        self._engine_options: dict[str, Any] = {
-            "config": parts_of(EngineConfig, run),
-            "pool": pool,
-            "timeouts": timeouts,
-        }
+        self._engine_config, self._pool = parts_of(EngineConfig, run), pool
         self._engine: RolloutEngine | None = None
         self._reached = False
 
@@ -372,8 +367,8 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy in a worker of joblib simulates there, instead of starting workers of its own.
-        here = replace(self._engine_options["config"], num_workers=1, transport="auto", address=None)
-        return {**self.__dict__, "_engine": None, "_engine_options": {"config": here}}
+        here = replace(self._engine_config, num_workers=1, transport="auto", address=None)
+        return {**self.__dict__, "_engine": None, "_engine_config": here, "_pool": None}
 
     # -- helpers ---------------------------------------------------------------------------------------------------
 
@@ -411,10 +406,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
     def _opened(self) -> RolloutEngine:
         if self._engine is None:
             self._engine = RolloutEngine(
-                self._source,
-                self._acting,
-                record_extras=True,
-                **self._engine_options,
+                self._source, self._acting, config=self._engine_config, pool=self._pool, record_extras=True
             )
         return self._engine
 

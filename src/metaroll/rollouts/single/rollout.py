@@ -24,6 +24,7 @@ from metaroll.policies.actor import Actor
 from metaroll.policies.adapters import as_policy
 from metaroll.rollouts.engine.extras import module_mode
 from metaroll.rollouts.engine.slot_loop import SlotLoop
+from metaroll.rollouts.requests import Kept
 from metaroll.seeding import fresh_seed, seed_sequence
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.plan_table import resolve_plans
@@ -172,7 +173,7 @@ def _run(
     if record_dts:
         acting = _TimedPolicy(acting)
     slots: Slots = make_slots(ResumedEnv(env) if no_reset else env, 1, share=True)
-    settings: dict[str, Any] = {"parameters": acting.acting_parameters(), "record_extras": True}
+    settings: dict[str, Any] = {"parameters": acting.acting_parameters(), "kept": Kept(extras=True)}
     if record_dts or renderer.wanted:
         slots = WatchedSlots(slots)
         loop = SlotLoop(slots, acting, [plan], **settings)

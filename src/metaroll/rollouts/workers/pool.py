@@ -19,7 +19,6 @@ from metaroll.rollouts.workers.ray_session import require_ray
 from metaroll.rollouts.workers.ray_transport import RayTransport
 from metaroll.rollouts.workers.schedule import (
     Job,
-    PoolTimeouts,
     RemoteError,
     Schedule,
     WorkerStatus,
@@ -27,14 +26,7 @@ from metaroll.rollouts.workers.schedule import (
 )
 from metaroll.rollouts.workers.transports import ProcessTransport, SerialTransport, Transport
 
-__all__ = ["GlobalNamespace", "Job", "PoolTimeouts", "RemoteError", "SamplerPool", "check_shared", "checked_timeouts"]
-
-
-def checked_timeouts(value: Any) -> PoolTimeouts | None:
-    """``value``, if it says when workers are given up, or is ``None``; else a ``TypeError``."""
-    if value is not None and not isinstance(value, PoolTimeouts):
-        raise TypeError(f"timeouts must be PoolTimeouts(step_s=..., ...) or None, got {value!r}")
-    return value
+__all__ = ["GlobalNamespace", "Job", "RemoteError", "SamplerPool", "check_shared"]
 
 
 class SamplerPool:
@@ -45,11 +37,9 @@ class SamplerPool:
 
     Args:
         num_threads: Number of workers (at least 1).
-        config: Where they are; ``num_threads`` stands for its ``num_workers``. A cluster that is new ends with the last
-            pool.
-        timeouts: When a silent worker is given up.
-        max_retries: How often the work of a lost worker is tried again on a fresh one before ``WorkerLost`` is raised
-            (so a function runs ``max_retries + 1`` times, if each time its worker dies or exceeds ``call_s``).
+        config: Where they are, and when one is given up; ``num_threads`` stands for its ``num_workers``. A cluster that
+            is new ends with the last pool. A function runs ``max_retries + 1`` times, if each time its worker dies or
+            exceeds ``call_s``; then ``WorkerLost`` is raised.
         options: Settings by name, in place of those of ``config``: ``transport="ray"``, say.
 
     Workers start when they are first needed. The pool is a context manager; ``stop`` (also called when the pool is
@@ -66,8 +56,6 @@ class SamplerPool:
         num_threads: int,
         *,
         config: WorkersConfig | None = None,
-        timeouts: PoolTimeouts | None = None,
-        max_retries: int = 3,
         **options: Any,
     ) -> None:
         check_num_workers(num_threads, config)
@@ -76,8 +64,6 @@ class SamplerPool:
         if config.transport == "ray":
             require_ray()
         self.config, self.num_workers = config, config.num_workers
-        self.max_retries = check_whole("max_retries", max_retries, low=0)
-        self.timeouts = checked_timeouts(timeouts) or PoolTimeouts()
         self.is_serial = config.transport == "serial" or (config.transport == "auto" and self.num_workers == 1)
         self._transport: Transport | None = None
         self._finalizer: weakref.finalize | None = None
@@ -310,9 +296,7 @@ class SamplerPool:
             )
         try:
             transport, fresh = self._connect(), self._fresh
-            self._schedule = schedule = Schedule(
-                transport, self.timeouts, self.max_retries, self._first_jobs, fresh, jobs, done, more
-            )
+            self._schedule = schedule = Schedule(transport, self.config, self._first_jobs, fresh, jobs, done, more)
             try:
                 schedule.run()
             except BaseException:
@@ -376,14 +360,17 @@ class _NumberedRuns:
         return [result for result, _ in runs[:length]], sum(count for _, count in runs[:length])
 
 
-def check_shared(pool: Any, timeouts: PoolTimeouts | None) -> None:
-    """``TypeError`` or ``ValueError`` unless ``pool`` can be shared by what would have workers of its own without."""
+def check_shared(pool: Any, config: WorkersConfig) -> None:
+    """``TypeError`` or ``ValueError`` unless ``pool`` can stand for workers of ``config``."""
     if pool is None:
         return
     if not isinstance(pool, SamplerPool):
         raise TypeError(f"pool must be a SamplerPool (how many workers: num_workers), got {pool!r}")
-    if timeouts is not None:
+    if config.timeouts not in (None, pool.config.timeouts):
         raise ValueError("timeouts belong to the pool: give them to the SamplerPool, or leave pool out")
+    for name in ("address", "max_retries"):
+        if getattr(config, name) not in (getattr(WorkersConfig, name), getattr(pool.config, name)):
+            raise ValueError(f"{name} belongs to the pool: give it to the SamplerPool, not to the engine as well")
 
 
 def _as_list(arglist: Any) -> list[Any]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from metaroll.errors import MetarollError, RolloutError, WorkerLost
 from metaroll.processes.endings import hint_of_ending
+from metaroll.rollouts.configs import PoolTimeouts, WorkersConfig
 from metaroll.rollouts.failures import can_run_again, replay_line, shortened
 from metaroll.rollouts.workers.messages import Event, RemoteFailure, decode
 from metaroll.rollouts.workers.transports import Health, Transport
@@ -17,11 +18,9 @@ from metaroll.types import RolloutPlan
 
 __all__ = [
     "Job",
-    "PoolTimeouts",
     "RemoteError",
     "Schedule",
     "WorkerStatus",
-    "check_timeout",
     "describe_worker",
     "format_workers",
 ]
@@ -68,40 +67,6 @@ class RemoteError(MetarollError, RuntimeError):
     """A function raised in a worker an exception that could not be sent; its traceback is in the message."""
 
 
-def check_timeout(name: str, value: Any) -> None:
-    """``ValueError`` unless it is a time to wait, in s, or ``None``."""
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
-        raise ValueError(f"{name} must be positive seconds or None (wait for ever), got {value!r}")
-
-
-@dataclass(frozen=True)
-class PoolTimeouts:
-    """Seconds without a sign of life before a worker is given up and replaced; ``None`` waits for ever.
-
-    ``step_s`` holds between two steps of an environment and while results are sent, ``reset_s`` for resets,
-    ``start_s`` until a worker has started and has imported what the engine's commands need, ``call_s`` for functions of
-    the user (who knows how long they take). One that takes longer is tried again, ``max_retries + 1``
-    times in all, before ``WorkerLost`` is raised.
-    """
-
-    step_s: float | None = 60.0
-    reset_s: float | None = 300.0
-    start_s: float | None = 300.0
-    call_s: float | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("step_s", "reset_s", "start_s", "call_s"):
-            check_timeout(name, getattr(self, name))
-
-    def limit(self, health: Health) -> float | None:
-        """Allowed silence of a worker."""
-        limits = {"start": self.start_s, "call": self.call_s, "reset": self.reset_s}
-        limit = limits.get(health.phase, self.step_s)
-        if health.stopped and self.step_s is not None:  # a stopped process will not answer, whatever it was doing
-            return self.step_s if limit is None else min(limit, self.step_s)
-        return limit
-
-
 @dataclass
 class Job:
     """One command for one worker, with what to say about it when it fails."""
@@ -122,8 +87,7 @@ class Schedule:
 
     Args:
         transport: The workers.
-        timeouts: When a silent worker is given up.
-        max_retries: How often the work of a lost worker is tried again.
+        workers: When a silent worker is given up, and how often the work of a lost one is tried again.
         init_jobs: What a worker runs before its next job.
         fresh: Workers that have not run what every new one does; those that are replaced are added.
         jobs: What to run; jobs with a ``worker`` run there, the others wherever there is room, in the order of their
@@ -138,8 +102,7 @@ class Schedule:
     def __init__(
         self,
         transport: Transport,
-        timeouts: PoolTimeouts,
-        max_retries: int,
+        workers: WorkersConfig,
         init_jobs: Callable[[int], deque[Job]],
         fresh: set[int],
         jobs: Sequence[Job],
@@ -147,8 +110,8 @@ class Schedule:
         more: Callable[[], Job | None] | None = None,
     ) -> None:
         self.transport = transport
-        self.timeouts = timeouts
-        self.max_retries = max_retries
+        self.timeouts = workers.timeouts or PoolTimeouts()
+        self.max_retries = workers.max_retries
         self.init_jobs = init_jobs
         self.fresh = fresh
         self.done = done
@@ -258,7 +221,7 @@ class Schedule:
     def _check_silence(self) -> None:
         for worker in list(self.running):
             health = _health(self.transport, worker, self.running[worker])
-            limit = self.timeouts.limit(health)
+            limit = self.timeouts.limit(health.phase, health.stopped)
             if limit is not None and health.silent_s > limit:
                 doing = "was stopped" if health.stopped else f"gave no sign of life in phase {health.phase!r}"
                 self.report = format_workers(self.status())

@@ -138,16 +138,6 @@ class Algorithm:
     ended_early: Callable[[Any], tuple[int, str] | None] = _not_ended
 
     @property
-    def metric(self) -> str:
-        """The number that its evaluations are compared by."""
-        return "return_after" if self.adapts else "return_mean"
-
-    @property
-    def phase(self) -> str:
-        """Phase of ``metrics.jsonl`` that holds ``metric``."""
-        return "MetaTest" if self.adapts else "Evaluation"
-
-    @property
     def evaluator(self) -> type[MetaEvaluator | PolicyEvaluator]:
         """Class of its evaluator."""
         return MetaEvaluator if self.adapts else PolicyEvaluator

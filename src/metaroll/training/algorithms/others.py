@@ -32,6 +32,7 @@ from metaroll.own_code import (
     is_given,
     is_named,
     module_files,
+    module_of,
     names_in_modules,
     usable,
 )
@@ -176,7 +177,8 @@ def origin(name: str, among: Mapping[str, Declared] | None = None) -> dict[str, 
         among: What distributions declare; ``None`` means algorithms.
     """
     one = (installed() if among is None else among).get(name)
-    files = module_files((name if one is None else one.target).partition(":")[0])
+    target = name if one is None else one.target
+    files = module_files(module_of(target) or target)
     found = {} if one is None else {"object": one.target, "distribution": one.distribution, "version": one.version}
     if files and files[-1].is_file():
         found["sha256"] = hashlib.sha256(read_bytes(files[-1].resolve(), _MOST_BYTES)).hexdigest()

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import nn
 
-from metaroll.errors import MetarollError
+from metaroll.errors import MetarollError, UnknownNameError
 from metaroll.own_code import GivenObjects, attribute_of, is_given, is_importable, is_named
 from metaroll.policies.own_body import name_of
 from metaroll.policies.parameters import tensors_of
@@ -90,7 +90,11 @@ def load_network(name: str) -> Any:
     """What ``name`` stands for: a module, or a class or function that makes one.
 
     Raises:
-        UnknownNameError: There is no such module of Python, or nothing of this name in it.
+        UnknownNameError: There is no such module of Python, or nothing of this name in it; or it names none.
         OwnCodeError: The module of Python cannot be imported.
     """
-    return _given[name] if is_given(name) else attribute_of(name, "policy")
+    if is_given(name):
+        return _given[name]
+    if not is_named(name):  # whose module would be imported, though no check has seen one
+        raise UnknownNameError(f"unknown policy {name!r}: write it as module:attribute")
+    return attribute_of(name, "policy")

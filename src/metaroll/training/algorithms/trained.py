@@ -7,13 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from metaroll.own_code import module_of
 from metaroll.training.algorithms.algorithm import Values
 from metaroll.training.algorithms.building import BuildOptions
+from metaroll.training.algorithms.origins import warn_of_changes
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm
 from metaroll.training.run.run_state import fingerprint_of, load_algorithm
-from metaroll.training.store.ownership import is_own, network_of
-from metaroll.training.store.run_folder import read_config
+from metaroll.training.store.ownership import is_own
+from metaroll.training.store.run_folder import CONFIG_FILE, read_config
+from metaroll.training.store.run_values import check_same_run, network_of
 from metaroll.training.store.snapshots import load_snapshot
+from metaroll.training.store.trust import check_run
 from metaroll.types import EnvUpdate
 
 __all__ = ["TrainedRun"]
@@ -31,12 +35,14 @@ class TrainedRun:
         options: A value for each option of the algorithm.
 
     Raises:
-        SnapshotError: There is no snapshot, or it is damaged.
+        SnapshotError: There is no snapshot, it is damaged, or of another run than ``config.yaml`` says.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._snapshot = folder, load_snapshot(folder)
-        self._config = self._snapshot.manifest.get("config") or {}
+        self._config = read_config(folder) if (folder / CONFIG_FILE).is_file() else {}
+        if self._config:  # what it names is signed there; the snapshot is only compared
+            check_same_run(self._config, self._snapshot.manifest.get("config"), folder)
         self.algo: str = self._config.get("algo", "a script")
         self.env: str = self._config.get("env", "")
         self.options: Values = self._config.get("algorithm", {})
@@ -45,12 +51,13 @@ class TrainedRun:
         """The learner as the run has left it, on the CPU.
 
         Args:
-            given: What the caller is built from: nothing else is imported for the run than for that.
+            given: Options of the caller; only modules that these name are imported, and that of the run's network.
             train, test: See ``Algorithm.build``.
 
         Raises:
             ValueError: The run is of another environment than ``given``, of an algorithm that is not of metaroll, or
                 has a network of its own that this installation has not trained.
+            UntrustedRunError: The module of its network lies in its folder.
             SnapshotError: The state does not fit.
         """
         if self.env != given.env.name or self.algo not in ALGORITHM_NAMES:
@@ -58,12 +65,16 @@ class TrainedRun:
                 f"the run must be of an algorithm of metaroll in {given.env.name}, got {self.algo} in {self.env}: name "
                 "another run"
             )
-        network = network_of(self._config)
-        if network is not None and not is_own(read_config(self._folder)):
+        network = network_of(self._config) or ""
+        if module_of(network) is not None and not is_own(self._config):
             raise ValueError(
                 "a run with a network of its own must be one of this installation: it would execute the module of "
                 f"{network!r}; name another run"
             )
+        # No cluster is connected to, and the environment is the caller's.
+        alone = {**self._config, "run": {**self._config["run"], "transport": "serial"}}
+        check_run(alone, self._config, self._folder, env_given=True)
+        warn_of_changes(self._config, self._folder)
         options = replace(BuildOptions.of(self._config, given.env), device="cpu")
         learner = get_algorithm(self.algo).build(options, train, test)
         load_algorithm(self._snapshot, learner, fingerprint_of(learner))

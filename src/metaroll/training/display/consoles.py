@@ -22,6 +22,7 @@ __all__ = [
     "printable",
     "show_findings",
     "show_line",
+    "show_notes",
     "show_problem",
     "warning_line",
 ]
@@ -91,6 +92,12 @@ def show_problem(severity: str, text: str = "", *, style: str = "bold red") -> N
     """
     line = f"metaroll: [{style}]{escape(severity)}[/]{text and ' '}{escape(text)}"
     make_console(stderr=True).print(line, soft_wrap=True)
+
+
+def show_notes(notes: Sequence[str]) -> None:
+    """Print sentences on standard error, a line each."""
+    for note in notes:
+        make_console(stderr=True).print(escape(note), soft_wrap=True)
 
 
 def warning_line(text: str) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -20,55 +20,25 @@ from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.engine.unit_work import be_ready
 from metaroll.rollouts.garage.local_sampler import LocalSampler, param_values_of
 from metaroll.rollouts.garage.workers import DefaultWorker, PEARLWorker, WorkerFactory
+from metaroll.rollouts.requests import SampleRequest
 from metaroll.rollouts.samplers.parameter_exploration import ParameterExplorationSampler
-from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
+from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.seeding import derive_seed
 from metaroll.tasks.task_sampler import TaskSampler
 from metaroll.training.evaluation.engine_policy import context_of, use_policy
 from metaroll.training.run.live_plans import LivePlans
-from metaroll.types import Context, EnvUpdate
+from metaroll.types import EnvUpdate
 
-__all__ = ["RolloutSource", "SampleRequest", "SamplerChoice"]
+__all__ = ["LiveRequest", "RolloutSource", "SamplerChoice"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class SampleRequest:
-    """What ``Runner.obtain_samples`` was asked for, where its arguments are explained; one entry per update.
+class LiveRequest(NamedTuple):
+    """Which rollouts go on from call to call of ``Runner.advance``, where this is explained: the same in all calls."""
 
-    The seeds of its rollouts are ``(seed, counter, index)``.
-    """
-
-    updates: Sequence[EnvUpdate | None]
     seed: int
-    counter: int
-    itr: int
-    batch_size: int | None = None
-    num_rollouts: int | None = None
-    agent_update: Any = None
-    contexts: Sequence[Context | None] | None = None
-    deterministic: bool = False
-    parameters: np.ndarray | None = None
-    only: Sequence[int] | None = None
-    """Positions of the updates that are wanted now; ``None`` means all."""
-    progress: Callable[[int, int], None] | None = None
-    """Called with the numbers of rollouts and steps that are new."""
-
-    def __post_init__(self) -> None:
-        if (self.batch_size is None) == (self.num_rollouts is None):
-            raise ValueError(
-                "give either batch_size (here or in train) or num_rollouts, got "
-                f"{self.batch_size} and {self.num_rollouts}"
-            )
-        for name, value in (("batch_size", self.batch_size), ("num_rollouts", self.num_rollouts)):
-            if value is not None:
-                check_whole(name, value)
-        count = len(self.updates)
-        if not count:
-            raise ValueError("env_update must hold at least one update, got an empty list")
-        if self.contexts is not None and len(self.contexts) != count:
-            raise ValueError(f"contexts must have one entry per env_update ({count}), got {len(self.contexts)}")
-        if self.parameters is not None and isinstance(self.agent_update, np.ndarray):
-            raise ValueError("give either parameters or an agent_update of parameters, got both")
+    num_slots: int
+    env_updates: TaskSampler | Sequence[EnvUpdate] | None
+    deterministic: bool
 
 
 class SamplerChoice:
@@ -147,7 +117,6 @@ class RolloutSource:
         env: Instance, id, constructor or ``EnvUpdate``.
         choice: Sampler to use instead of the engine.
         config: How rollouts are run.
-        timeouts: When a silent worker is given up.
 
     Attributes:
         algo: The algorithm.
@@ -159,21 +128,19 @@ class RolloutSource:
         env: Any,
         choice: SamplerChoice,
         config: EngineConfig,
-        timeouts: PoolTimeouts | None = None,
     ) -> None:
         self.algo = algo
         self._env = env
         self._choice = choice
         here = {"num_workers": 1, "transport": "serial", "address": None}
         self._config = replace(config, **here) if choice.in_process else config
-        self._timeouts = timeouts
         self._sampler: Any = None
         self._pool: SamplerPool | None = None
         self._engine: RolloutEngine | None = None
         self._evaluation_engine: RolloutEngine | None = None
         self._explorer: ParameterExplorationSampler | None = None
         self._live: Collection | None = None
-        self._live_arguments: dict[str, Any] = {}
+        self._live_request: LiveRequest | None = None
         self._live_described: dict[str, Any] = {}
         self._live_state: Mapping[str, Any] | None = None
         """Half-done rollouts of a collection that is not open."""
@@ -202,59 +169,50 @@ class RolloutSource:
         if not pool.is_serial:
             pool.invoke_all(be_ready)
 
-    def obtain(self, request: SampleRequest) -> Sequence[Sequence[Any]]:
-        """One list of whole rollouts per update."""
+    def obtain(self, request: SampleRequest, itr: int, agent_update: Any = None) -> Sequence[Sequence[Any]]:
+        """One list of whole rollouts per update.
+
+        Args:
+            request: What is wanted; how long rollouts are is up to the algorithm.
+            itr: For samplers that log it.
+            agent_update: What acts instead of the algorithm's agent, or parameters of that.
+        """
         self._check_agent()
         if self._choice.sampler_cls is not None:
-            return self._from_sampler(request)
-        engine = self._training_engine()
-        update, contexts, given = request.agent_update, request.contexts, request.parameters
-        if isinstance(update, np.ndarray):
-            update, given = None, update
-        acting = self.agent if update is None else update
+            return self._from_sampler(request, itr, agent_update)
+        engine, given = self._training_engine(), request.parameters
+        if isinstance(agent_update, np.ndarray):
+            if given is not None:
+                raise ValueError("give either parameters or an agent_update of parameters, got both")
+            agent_update, given = None, agent_update
+        acting = self.agent if agent_update is None else agent_update
         parameters = use_policy(engine, acting)
-        if contexts is None:
-            contexts = [context_of(acting)] * len(request.updates)
+        contexts = request.contexts
         return engine.run_groups(
-            request.updates,
-            seed=request.seed,
-            sub_seed=request.counter,
-            max_steps=self._choice.max_steps_of(self.algo),
-            min_steps=request.batch_size,
-            num_rollouts=request.num_rollouts,
-            contexts=contexts,
-            deterministic=request.deterministic or self._choice.deterministic,
-            parameters=parameters if given is None else given,
-            only=request.only,
-            progress=request.progress,
+            replace(
+                request,
+                max_steps=self._choice.max_steps_of(self.algo),
+                contexts=[context_of(acting)] * len(request.updates) if contexts is None else contexts,
+                deterministic=request.deterministic or self._choice.deterministic,
+                parameters=parameters if given is None else given,
+            )
         )
 
-    def advance(
-        self,
-        num_steps: int,
-        *,
-        seed: int,
-        num_slots: int,
-        env_updates: TaskSampler | Sequence[EnvUpdate] | None,
-        parameters: np.ndarray | None,
-        actions: Any,
-        deterministic: bool,
-    ) -> Rollouts:
+    def advance(self, num_steps: int, request: LiveRequest, parameters: np.ndarray | None, actions: Any) -> Rollouts:
         """Pieces of rollouts that go on over calls; see ``Runner.advance``."""
         self._check_agent()
-        num_steps, num_slots = check_whole("num_steps", num_steps), check_whole("num_slots", num_slots)
+        check_whole("num_steps", num_steps)
+        check_whole("num_slots", request.num_slots)
         if self._choice.sampler_cls is not None:
             raise ValueError("advance needs the rollout engine: setup with sampler_cls None or LocalSampler")
         engine = self._training_engine()
         # A learner that gives parameters calls often: what acts is the same object then.
         told = parameters is not None and engine.policy is self.agent
         own = None if told else use_policy(engine, self.agent)
-        arguments = {"num_slots": num_slots, "env_updates": env_updates, "deterministic": deterministic}
         before_opening, opened = self._live_state, self._live is None
         if self._live is None:
-            self._live = self._opened(engine, seed, arguments)
-        for name, value in arguments.items():
-            before = self._live_arguments[name]
+            self._live = self._opened(engine, request)
+        for name, value, before in zip(request._fields, request, self._live_request or request, strict=True):
             if value is not before and value != before:
                 raise ValueError(f"{name} must stay as in the calls of advance before, {before!r}, got {value!r}")
         try:
@@ -276,13 +234,12 @@ class RolloutSource:
             self._live.close()
         self._live, self._live_state = None, state
 
-    def _opened(self, engine: RolloutEngine, seed: int, arguments: dict[str, Any]) -> Collection:
-        num_slots, state = arguments["num_slots"], self._live_state
+    def _opened(self, engine: RolloutEngine, request: LiveRequest) -> Collection:
+        num_slots, state = request.num_slots, self._live_state
         if state is not None and state["num_slots"] != num_slots:
             raise ValueError(f"num_slots must be {state['num_slots']} as in the run so far, got {num_slots}")
         limit = self._choice.max_steps_of(self.algo)
-        deterministic = arguments["deterministic"] or self._choice.deterministic
-        plans = LivePlans(seed, arguments["env_updates"], limit, deterministic)
+        plans = LivePlans(request.seed, request.env_updates, limit, request.deterministic or self._choice.deterministic)
         here, before = plans.described(), {} if state is None else state.get("arguments", {})
         for name, value in here.items():
             if before.get(name, value) != value:
@@ -290,7 +247,7 @@ class RolloutSource:
         live = engine.open(plans, num_slots)
         if state is not None:
             live.load_state_dict(state)
-        self._live_arguments, self._live_described, self._live_state = arguments, here, None
+        self._live_request, self._live_described, self._live_state = request, here, None
         return live
 
     def _training_engine(self) -> RolloutEngine:
@@ -298,32 +255,16 @@ class RolloutSource:
             self._engine = RolloutEngine(self._env, self.agent, config=self._config, pool=self._shared_pool())
         return self._engine
 
-    def sample_parameters(
-        self,
-        param_sets: np.ndarray,
-        *,
-        seed: int,
-        counter: int,
-        num_domains: int,
-        num_init_states_per_domain: int,
-        deterministic: bool,
-        fields: tuple[str, ...] | None = None,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> list[Rollouts]:
-        """The rollouts of each set of parameters; everything is drawn from ``(seed, counter)``."""
+    def explorer(self, num_domains: int, num_init_states_per_domain: int) -> ParameterExplorationSampler:
+        """What rolls out many sets of parameters, on the same workers."""
         if self._choice.sampler_cls is not None:
             raise ValueError("sample_parameters needs the rollout engine: setup with sampler_cls None")
         self._check_agent()
-        numbers = (num_init_states_per_domain, num_domains)
-        explorer = self._explorer
-        if explorer is None or (explorer.num_init_states_per_domain, explorer.num_domains) != numbers:
-            explorer = self._new_explorer(numbers)
-        explorer.seed = seed  # that of a restored run may be another one
-        return explorer.sample_groups(param_sets, eval=deterministic, number=counter, fields=fields, progress=progress)
-
-    def _new_explorer(self, numbers: tuple[int, int]) -> ParameterExplorationSampler:
-        if self._explorer is not None:
-            self._explorer.close()
+        explorer, numbers = self._explorer, (num_init_states_per_domain, num_domains)
+        if explorer is not None and (explorer.num_init_states_per_domain, explorer.num_domains) == numbers:
+            return explorer
+        if explorer is not None:
+            explorer.close()
         pool = self._shared_pool()
         self._explorer = ParameterExplorationSampler(
             self._env,
@@ -351,14 +292,14 @@ class RolloutSource:
 
     def _shared_pool(self) -> SamplerPool:
         if self._pool is None:
-            self._pool = SamplerPool(self._config.num_workers, config=self._config, timeouts=self._timeouts)
+            self._pool = SamplerPool(self._config.num_workers, config=self._config)
         return self._pool
 
     def _check_agent(self) -> None:
         if self.agent is None:
             raise ValueError(f"{self.algo.info.name} has no policy, so there is nothing to sample with: set policy")
 
-    def _from_sampler(self, request: SampleRequest) -> list[Sequence[Any]]:
+    def _from_sampler(self, request: SampleRequest, itr: int, agent_update: Any) -> list[Sequence[Any]]:
         given = (request.contexts, request.num_rollouts, request.parameters)
         if any(value is not None for value in given) or request.deterministic:
             raise ValueError(
@@ -367,13 +308,10 @@ class RolloutSource:
             )
         if self._sampler is None:
             # One that is built after a resume must not repeat its rollouts.
-            seed = derive_seed("sampler", request.seed, request.counter)
+            seed = derive_seed("sampler", request.seed, request.sub_seed)
             self._sampler = self._choice.build(self.algo, self._env, self.agent, seed, self._config.num_workers)
-        agent_update = request.agent_update
         if agent_update is None:
             agent_update = param_values_of(self.agent)
-        batches = (
-            self._sampler.obtain_samples(request.itr, request.batch_size, agent_update, update)
-            for update in (request.updates if request.only is None else [request.updates[m] for m in request.only])
-        )
+        updates = [request.updates[m] for m in request.chosen()]
+        batches = (self._sampler.obtain_samples(itr, request.min_steps, agent_update, update) for update in updates)
         return [batch.to_rollouts() if isinstance(batch, TrajectoryBatch) else list(batch) for batch in batches]

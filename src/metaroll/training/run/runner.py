@@ -19,8 +19,7 @@ from metaroll.errors import NotSetupError, named_as, option_name
 from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.foreign import as_algorithm
 from metaroll.option_names import frames_of_ours
-from metaroll.rollouts.configs import EngineConfig
-from metaroll.rollouts.workers.pool import PoolTimeouts, checked_timeouts
+from metaroll.rollouts.configs import EngineConfig, PoolTimeouts
 from metaroll.seeding import derive_seed, fresh_seed
 from metaroll.training.evaluation.evaluator import Evaluator, PolicyEvaluator, checked_flag
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
@@ -94,7 +93,7 @@ class LocalRunner(RunnerServices):
         config: Kept in snapshots and ``config.yaml``.
         engine: How rollouts are run (``EngineConfig(transport="ray", on_error="drop")``); ``None`` means the defaults.
             What becomes of invalid rollouts, and of errors, counts for those of training alone.
-        timeouts: When a silent worker is given up and replaced; ``None`` means those of ``PoolTimeouts``.
+        timeouts: When a silent worker is given up and replaced; ``None`` means those of ``engine``.
         loggers: Who is shown the numbers of the run, too (``TensorBoardLogger``, ``WandbLogger``).
     """
 
@@ -116,7 +115,7 @@ class LocalRunner(RunnerServices):
         loggers: Sequence[MetricLogger] = (),
     ) -> None:
         with named_as({"config": "engine"}):
-            engine = config_of(EngineConfig, engine, {})
+            engine = config_of(EngineConfig, engine, {} if timeouts is None else {"timeouts": timeouts})
         given = [check_whole(option_name("num_workers"), num_workers), check_whole(option_name("max_cpus"), max_cpus)]
         self._engine = replace(engine, num_workers=max(*given, engine.num_workers))
         seed = fresh_seed() if seed is None else check_seed(option_name("seed"), seed)
@@ -126,7 +125,7 @@ class LocalRunner(RunnerServices):
         super().__init__(store, seed, _make_evaluator(evaluator, seed), callbacks)
         self._has_own_evaluator = evaluator is not None
         self._exist_ok = checked_flag("exist_ok", exist_ok)
-        self._config, self._timeouts = config, checked_timeouts(timeouts)
+        self._config = config
         self._fingerprint = ""
         self._loggers = tuple(loggers)
         self._restored: tuple[Snapshot, Path] | None = None
@@ -171,7 +170,6 @@ class LocalRunner(RunnerServices):
             env,
             SamplerChoice(sampler_cls, sampler_args, worker_class, worker_args),
             self._engine if n_workers is None else replace(self._engine, num_workers=n_workers),
-            self._timeouts,
         )
         self._env, self._fingerprint = env, fingerprint_of(algo)
         self._evaluator = self._evaluator_for(algo)

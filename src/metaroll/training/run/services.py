@@ -7,6 +7,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,16 @@ import numpy as np
 
 from metaroll.data.rollouts import Rollouts
 from metaroll.envs.lookup.source import EnvSource
-from metaroll.errors import NotSetupError
+from metaroll.errors import NotSetupError, named_as
 from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.foreign import as_algorithm
+from metaroll.rollouts.requests import SampleRequest
 from metaroll.tasks.task_sampler import TaskSampler
 from metaroll.training.evaluation.evaluation_result import EvaluationResult, PolicyEvaluation
 from metaroll.training.evaluation.evaluator import Evaluator
 from metaroll.training.run.callbacks import CallbackGroup
 from metaroll.training.run.progress import PhaseProgress
-from metaroll.training.run.rollout_source import RolloutSource, SampleRequest
+from metaroll.training.run.rollout_source import LiveRequest, RolloutSource
 from metaroll.training.run.run_state import TrainArgs
 from metaroll.training.store.metrics_log import MetricsLog, scalar
 from metaroll.training.store.run_store import RunStore
@@ -153,22 +155,27 @@ class RunnerServices(ABC):
             batch_size = self._args.batch_size
         several = isinstance(env_update, Sequence)
         updates = list(env_update) if isinstance(env_update, Sequence) else [env_update]
-        request = SampleRequest(
-            updates=updates,
-            seed=self._seed,
-            counter=self._step_itr,
-            itr=itr,
-            batch_size=batch_size,
-            num_rollouts=num_rollouts,
-            agent_update=agent_update,
-            contexts=contexts,
-            deterministic=deterministic,
-            parameters=parameters,
-            progress=self._count_rollouts(
-                None if batch_size is None else len(updates) * batch_size, len(updates) * (num_rollouts or 0)
-            ),
-        )
-        groups = source.obtain(request)
+        if not updates:
+            raise ValueError("env_update must hold at least one update, got an empty list")
+        if (batch_size is None) == (num_rollouts is None):
+            raise ValueError(
+                f"give either batch_size (here or in train) or num_rollouts, got {batch_size} and {num_rollouts}"
+            )
+        steps = None if batch_size is None else len(updates) * batch_size
+        progress = self._count_rollouts(steps, len(updates) * (num_rollouts or 0))
+        with named_as(_NAMES_HERE):
+            request = SampleRequest(
+                updates=updates,
+                seed=self._seed,
+                sub_seed=self._step_itr,
+                min_steps=batch_size,
+                num_rollouts=num_rollouts,
+                contexts=contexts,
+                deterministic=deterministic,
+                parameters=parameters,
+                progress=progress,
+            )
+        groups = source.obtain(request, itr, agent_update)
         result = groups if several else groups[0]
         self._count(groups, result)
         return result
@@ -189,22 +196,21 @@ class RunnerServices(ABC):
         source = self._require_setup("obtain_in_parts")
         left = list(range(len(env_updates)) if missing is None else missing)
         progress = self._count_rollouts(len(left) * batch_size, 0)
+        with named_as(_NAMES_HERE):
+            request = SampleRequest(
+                updates=env_updates,
+                seed=self._seed,
+                sub_seed=self._step_itr,
+                min_steps=batch_size,
+                contexts=contexts,
+                progress=progress,
+            )
         size = max(1, math.ceil(len(left) / _PARTS_AT_FIRST))
         kept: list[Sequence[Any]] = []
         while left:
             part, left = left[:size], left[size:]
             started = time.perf_counter()
-            request = SampleRequest(
-                updates=env_updates,
-                seed=self._seed,
-                counter=self._step_itr,
-                itr=itr,
-                batch_size=batch_size,
-                contexts=contexts,
-                only=part,
-                progress=progress,
-            )
-            groups = source.obtain(request)
+            groups = source.obtain(replace(request, only=part), itr)
             kept = [*kept, *groups] if self._args is not None and self._args.store_paths else kept
             self._count_steps(groups, kept)
             # Only time depends on how many run together.
@@ -235,15 +241,8 @@ class RunnerServices(ABC):
             ReplayError: After a resume, an environment does not do again what it did before.
         """
         source = self._require_setup("advance")
-        rollouts = source.advance(
-            num_steps,
-            seed=self._seed,
-            num_slots=num_slots,
-            env_updates=env_updates,
-            parameters=parameters,
-            actions=actions,
-            deterministic=deterministic,
-        )
+        request = LiveRequest(self._seed, num_slots, env_updates, deterministic)
+        rollouts = source.advance(num_steps, request, parameters, actions)
         self._total_env_steps += int(rollouts.bounds[-1])
         if self._args is not None and self._args.store_paths:
             self._last_paths = list(rollouts)
@@ -264,15 +263,14 @@ class RunnerServices(ABC):
         """
         source = self._require_setup("sample_parameters")
         stored = self._args is not None and self._args.store_paths
-        groups = source.sample_parameters(
+        explorer = source.explorer(num_domains, num_init_states_per_domain)
+        explorer.seed = self._seed  # that of a restored run may be another one
+        groups = explorer.sample_groups(
             param_sets,
-            seed=self._seed,
-            counter=self._step_itr,
-            num_domains=num_domains,
-            num_init_states_per_domain=num_init_states_per_domain,
-            deterministic=deterministic,
+            eval=deterministic,
+            number=self._step_itr,
             fields=None if stored else fields,
-            progress=self._count_rollouts(None, len(param_sets) * num_domains * num_init_states_per_domain),
+            progress=self._count_rollouts(None, len(param_sets) * explorer.num_rollouts_per_param),
         )
         self._count(groups, groups)
         return list(groups)
@@ -358,6 +356,9 @@ class RunnerServices(ABC):
         """Tell every callback; whether one of them has answered ``False``."""
         return self._callbacks.notify(self, event, *args)
 
+
+_NAMES_HERE = {"min_steps": "batch_size", "update": "env_update"}
+"""What errors call parts of a request."""
 
 _PARTS_AT_FIRST = 16
 _PART_SECONDS = 5.0

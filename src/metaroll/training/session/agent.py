@@ -46,6 +46,7 @@ from metaroll.training.session import experiments, sessions
 from metaroll.training.session.adapting import AdaptedAgent, TaskProtocol
 from metaroll.training.session.run_config import default_run_dir
 from metaroll.training.store import run_folder
+from metaroll.training.store.run_values import adapts
 from metaroll.training.store.snapshots import latest, load_snapshot, snapshots_of
 from metaroll.types import EnvSpec, EnvUpdate, Policy
 
@@ -204,13 +205,14 @@ class Agent(Actor):
         self._wanted: Path | None = None
         self._names: Mapping[str, str] = {}
         self._owned = owned
-        self._trust = False
+        """Whether ``run_dir`` is this agent's to go on in: the folder of a loaded one stays as it is."""
+        self._trust, self._env_given = True, False
+        """See ``check_run``: what an agent is made of was named here, what is loaded says otherwise."""
         self._from_epoch: int | None = None
         """Epochs of the snapshot that a loaded agent is of, if not the newest."""
-        """Whether ``run_dir`` is this agent's to go on in: the folder of a loaded one stays as it is."""
         self._explored = 0
         self._policy: Policy | None = None
-        self._adapts = get_algorithm(config["algo"]).adapts
+        self._adapts = adapts(config)
 
     @classmethod
     def _made(cls, algo: str, env: EnvSource, options: Mapping[str, Any], run_dir: str | Path | None) -> Agent:
@@ -228,7 +230,7 @@ class Agent(Actor):
         run = sessions.restored_run(config, folder, from_epoch, trust, env_given=env_given)
         with run as (checked, experiment, epoch):
             loaded = cls(checked, experiment, {}, folder, owned=False)
-            loaded._trust = trust
+            loaded._trust, loaded._env_given = trust, env_given
             loaded._from_epoch = None if from_epoch is None else epoch
             return loaded
 
@@ -341,7 +343,8 @@ class Agent(Actor):
         else:
             folder = self.run_dir if self._owned else self._copy_of_run()
             config = _config_further(self.config, folder, env_steps, epochs)
-            self._go(sessions.continue_run, config, folder, console, {**settings, "trust": self._trust})
+            settings |= {"trust": self._trust, "env_given": self._env_given}
+            self._go(sessions.continue_run, config, folder, console, settings)
         return self
 
     def _go(self, run: Any, config: dict[str, Any], folder: Path, console: Any, settings: Mapping[str, Any]) -> None:
@@ -352,7 +355,8 @@ class Agent(Actor):
             if latest(folder) is not None:  # the epoch that was interrupted never was
                 self._adopt(folder)
                 env = self._experiment.source
-                with sessions.restored_run(self.config, folder, trust=self._trust, env=env) as (_, experiment, _):
+                restored = sessions.restored_run(self.config, folder, None, self._trust, env, self._env_given)
+                with restored as (_, experiment, _):
                     self._use(experiment)
                 policy = self.config["algorithm"].get("policy")
                 console.print(_stopped_text(env, policy, folder), soft_wrap=True, markup=False)

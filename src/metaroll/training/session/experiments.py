@@ -20,24 +20,20 @@ from metaroll.config import MISSING, Option, RunFile, merge_layers, options_of, 
 from metaroll.configs.run import RunConfig
 from metaroll.configs.table import evaluation_config, run_options
 from metaroll.envs.base.task_family import USUAL_TEST_TASKS, USUAL_TRAIN_TASKS
-from metaroll.envs.lookup import registry
 from metaroll.envs.lookup.name_hints import refuse_misread
 from metaroll.envs.lookup.registry import family_names
 from metaroll.envs.lookup.source import EnvSource, make_env
 from metaroll.errors import FileKey, MetarollError, UsageError, named_as, option_name, option_text, said, unknown_name
 from metaroll.option_names import GIVEN, understood
-from metaroll.own_code import is_given
 from metaroll.policies.own_body import has_own_body
-from metaroll.rollouts.configs import EngineConfig, check_address
+from metaroll.rollouts.configs import EngineConfig, PoolTimeouts, check_address
 from metaroll.rollouts.single.rollout import rollout
-from metaroll.rollouts.workers.pool import PoolTimeouts
 from metaroll.rollouts.workers.ray_session import check_cluster, require_ray
 from metaroll.seeding import derive_seed
 from metaroll.tasks.task_sampler import FixedTaskSampler
-from metaroll.training.algorithms import own_networks
 from metaroll.training.algorithms.algorithm import Algorithm
 from metaroll.training.algorithms.building import BuildOptions
-from metaroll.training.algorithms.others import is_other, origin
+from metaroll.training.algorithms.origins import origins
 from metaroll.training.algorithms.registry import (
     SIZES,
     WITHOUT_TASKS,
@@ -58,7 +54,7 @@ from metaroll.training.store.loggers import (
     require_tensorboard,
     require_wandb,
 )
-from metaroll.training.store.run_folder import ENV_PLUGIN, NETWORK, PLUGIN, kept_paths
+from metaroll.training.store.run_folder import kept_paths
 from metaroll.training.store.snapshots import SnapshotConfig, Snapshotter
 from metaroll.types import EnvUpdate
 
@@ -68,7 +64,6 @@ __all__ = [
     "build_evaluator",
     "check_names",
     "episodes_of_evaluation",
-    "network_origin",
     "require_at_least",
     "resolve",
     "split_tasks",
@@ -217,20 +212,10 @@ def resolve(
             for kind in (*description.configs, evaluation_config(algo)):
                 parts_of(kind, values)
     sections: dict[str, Any] = {"command": command, "algo": algo, "env": env.name}
-    if is_other(algo):
-        sections[PLUGIN] = origin(algo)
-    if (simulator := env.known.parts[0]) in registry.installed():
-        sections[ENV_PLUGIN] = origin(simulator, registry.installed())
-    if (network := values.get("policy")) is not None:
-        sections[NETWORK] = network_origin(network)
+    sections |= origins(algo, env.name, values.get("policy"))
     for option in options:
         sections.setdefault(option.section, {})[option.name] = values[option.name]
     return sections
-
-
-def network_origin(name: str) -> dict[str, str]:
-    """Where a network of the user's own is from, for ``config.yaml``: the hash of its file, or of what was given."""
-    return own_networks.origin_given(name) if is_given(name) else origin(name)
 
 
 def _settled(
@@ -279,13 +264,13 @@ def _named(
 ) -> tuple[list[tuple[str, dict[str, Any]]], dict[str, str]]:
     """``layers`` with the names here, and what options are called in the strongest of them that gives them.
 
-    Of former names is warned, unless a run has ``kept`` them.
+    Of former names is warned, unless a run has ``kept``, or written, them.
     """
     known: list[tuple[str, dict[str, Any]]] = []
     names: dict[str, str] = {}
     for where, given in layers:
         with warnings.catch_warnings():
-            if kept:
+            if kept or isinstance(where, RunFile):
                 warnings.simplefilter("ignore", DeprecationWarning)
             values, others = understood(given, options, functools.partial(_as_given, where, given))
         if where != GIVEN:
@@ -296,7 +281,7 @@ def _named(
 
 
 def _as_given(where: str, given: Mapping[str, Any], name: str) -> str:
-    """How a name is written that one of the layers, or nobody, has given."""
+    """What errors call an option: as its layer wrote it, else our own name."""
     return FileKey(name, where) if name in given and where != GIVEN else name
 
 
@@ -313,10 +298,9 @@ def _size_of(algo: str, env: EnvSource, layers: Sequence[tuple[str, Mapping[str,
 
 
 def _fitting(env: EnvSource, values: Mapping[str, Any]) -> dict[str, Any]:
-    """``values`` of a size, without those that the family says itself.
+    """Drops task numbers if the family sets its own, has too few tasks or long episodes.
 
-    These are numbers of tasks, where it has fewer, says how many, or has long episodes; and repetitions, where its
-    tasks are all there are.
+    Drops repetitions if it has a fixed list of tasks.
     """
     if env.is_varied and env.family.all_tasks:
         values = {name: value for name, value in values.items() if name != "repetitions"}
@@ -396,11 +380,15 @@ def build(
     runner = LocalRunner(
         SnapshotConfig(run_dir, run["snapshot_mode"], run["snapshot_gap"], run["keep_last"]) if run_dir else None,
         seed=run["seed"],
-        engine=EngineConfig(num_workers=run["num_workers"], transport=run["transport"], address=run["ray_address"]),
+        engine=EngineConfig(
+            num_workers=run["num_workers"],
+            transport=run["transport"],
+            address=run["ray_address"],
+            timeouts=PoolTimeouts(step_s=run["step_timeout"], reset_s=run["reset_timeout"]),
+        ),
         evaluator=evaluator,
         callbacks=(*(services_of(run) if run_dir else ()), *callbacks),
         config=kept,
-        timeouts=PoolTimeouts(step_s=run["step_timeout"], reset_s=run["reset_timeout"]),
         loggers=loggers if run_dir else (),
     )
     runner.setup(algo, learned_in)

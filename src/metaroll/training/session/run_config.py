@@ -1,4 +1,4 @@
-"""The configuration of a run as the command line sees it: default folders, options, and what may not change."""
+"""The configuration of a run as the command line sees it: default folders, files of options, groups of runs."""
 
 from __future__ import annotations
 
@@ -13,16 +13,8 @@ from metaroll.configs.table import current_names, is_known, run_options
 from metaroll.data.doors.yaml_files import read_yaml
 from metaroll.errors import SnapshotError, command_text, option_text
 from metaroll.training.store import run_folder
-from metaroll.training.store.ownership import SIGNATURE
-from metaroll.training.store.run_folder import (
-    CONFIG_FILE,
-    CONFIG_FORMAT,
-    CONFIG_SECTIONS,
-    ENV_PLUGIN,
-    GROUP_FILE,
-    NETWORK,
-    PLUGIN,
-)
+from metaroll.training.store.run_folder import CONFIG_FILE, CONFIG_FORMAT, GROUP_FILE
+from metaroll.training.store.run_values import CHANGEABLE, CONFIG_SECTIONS, OF_RUNS, OLDER, flat_values
 
 if TYPE_CHECKING:
     from metaroll.envs.lookup.source import EnvSource
@@ -30,20 +22,10 @@ if TYPE_CHECKING:
 __all__ = [
     "SeedGroup",
     "changed",
-    "check_same_run",
     "default_run_dir",
     "file_layer",
-    "flat_values",
     "read_group",
-    "same_request",
 ]
-
-_OF_RUNS = ("command", "versions", PLUGIN, ENV_PLUGIN, NETWORK, SIGNATURE)
-"""Entries that a run writes, and nobody else."""
-_NOT_OPTIONS = ("metaroll_run", "algo", "env", "seeds", "jobs", *_OF_RUNS)
-# What a run may change when it goes on; all else of these sections decides what its snapshots hold.
-_CHANGEABLE = ("evaluate_every", "memory_limit", "lr_decay_epochs")
-_LASTING_RUN_OPTIONS = ("seed", "task_seed", "held_out", "hidden_sizes", "init")
 
 
 def default_run_dir(algo: str, env: EnvSource, seed: int, last_seed: int | None = None) -> Path:
@@ -55,20 +37,6 @@ def default_run_dir(algo: str, env: EnvSource, seed: int, last_seed: int | None 
     name = simulator + (folder and f"-{Path(folder).name}")
     seeds = f"{seed}" if last_seed is None else f"seeds-{seed}-{last_seed}"
     return Path("runs") / f"{algo}-{name}-{seeds}".replace("/", "-").replace(":", "-")
-
-
-def flat_values(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Option name -> value of a configuration with or without sections (``algo``, ``env`` and versions left out)."""
-    values: dict[str, Any] = {}
-    for key, value in document.items():
-        if key in _NOT_OPTIONS:
-            continue
-        entries = value if key in CONFIG_SECTIONS and isinstance(value, Mapping) else {key: value}
-        for name, entry in entries.items():
-            if name in values:
-                raise ValueError(f"option {name} is given twice, as {values[name]!r} and {entry!r}: keep one of them")
-            values[name] = entry
-    return values
 
 
 def file_layer(path: Path, algo: str, env: str) -> tuple[str, dict[str, Any]]:
@@ -93,7 +61,7 @@ def file_layer(path: Path, algo: str, env: str) -> tuple[str, dict[str, Any]]:
         file = str(path)
         if written:  # written by some version of this library: nobody has typed its names
             file, document = RunFile(path), current_names({**document, "algo": algo})
-        values = flat_values(document) | {key: document[key] for key in _OF_RUNS if key in document and not written}
+        values = flat_values(document) | {key: document[key] for key in OF_RUNS if key in document and not written}
         return file, run_folder.found_paths(values, path.parent)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
@@ -154,7 +122,7 @@ def read_group(folder: Path) -> SeedGroup | None:
         check_whole("epochs", document["run"].get("epochs"))
     except (TypeError, ValueError) as error:
         raise SnapshotError(f"{path}: {error}; restore the file from a copy, or train anew") from error
-    return SeedGroup(folder, document, seeds, jobs)
+    return SeedGroup(folder, {**document, "run": {**OLDER, **document["run"]}}, seeds, jobs)
 
 
 def changed(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -167,37 +135,9 @@ def changed(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
     algo = config["algo"]  # of somebody else: it is not imported before it is known to be trusted
     options = {option.name: option for option in (run_options(algo) if is_known(algo) else options_of(RunConfig))}
     for name, value in changes.items():
-        if name in _CHANGEABLE and name not in sections["algorithm"]:
+        if name in CHANGEABLE and name not in sections["algorithm"]:
             raise ValueError(f"{option_text(name)} is no option of {config['algo']}: leave it out")
-        sections["algorithm" if name in _CHANGEABLE else "run"][name] = (
+        sections["algorithm" if name in CHANGEABLE else "run"][name] = (
             options[name].checked(value) if name in options else value
         )
     return {**config, **sections}
-
-
-def same_request(config: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two configurations ask for the same run: same command, bits and number of epochs, wherever they run."""
-    same = all(config.get(name) == other.get(name) for name in ("command", "algo", "env"))
-    return same and config["run"]["epochs"] == other["run"].get("epochs") and _lasting(config) == _lasting(other)
-
-
-def check_same_run(config: Mapping[str, Any], saved: Mapping[str, Any] | None, folder: Path) -> None:
-    """Error if the configuration differs from that of the snapshot in what may not change within a run."""
-    here, there = _lasting(config), _lasting(saved or {})
-    for name, value in here.items():
-        if name in there and there[name] != value:
-            raise SnapshotError(
-                f"{name} in {folder / CONFIG_FILE} is {value!r}, the snapshot was written with {there[name]!r}: set it "
-                f"back, or train anew with {option_text('run_dir')}"
-            )
-
-
-def _lasting(config: Mapping[str, Any]) -> dict[str, Any]:
-    from metaroll.training.store.files import to_plain  # it loads torch
-
-    values = {name: config[name] for name in ("algo", "env") if name in config}
-    values |= {name: value for name, value in config.get("algorithm", {}).items() if name not in _CHANGEABLE}
-    values |= {name: value for name, value in config.get("run", {}).items() if name in _LASTING_RUN_OPTIONS}
-    if isinstance(values.get("teacher"), str):
-        values["teacher"] = Path(values["teacher"]).name  # it may have been moved together with the run
-    return to_plain(values)

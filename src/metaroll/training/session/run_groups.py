@@ -14,13 +14,12 @@ import numpy as np
 from metaroll.data.doors.json_files import parse_json
 from metaroll.data.doors.plain_files import damage
 from metaroll.errors import SnapshotError, UsageError, command_text, option_name, said
-from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.figures.charts import training_curve
-from metaroll.training.session import run_config
 from metaroll.training.session.run_config import read_group
 from metaroll.training.session.run_reports import ends_with_evaluation, find_runs, read_run, read_summary
 from metaroll.training.store import run_folder
 from metaroll.training.store.metrics_log import read_metrics
+from metaroll.training.store.run_values import ENV_PLUGIN, adapts, flat_values, kept_origins
 
 __all__ = ["RunGroup", "RunScores", "compared_groups", "scores_of"]
 
@@ -80,9 +79,10 @@ class RunScores:
 
     @property
     def options(self) -> dict[str, Any]:
-        """All options but those of a single run."""
-        flat = {**run_config.flat_values(self.config), "algo": self.config["algo"], "env": self.config["env"]}
-        return {name: value for name, value in flat.items() if name not in _OF_ONE_RUN}
+        """All options but those of a single run, and where the algorithm and the network are from."""
+        flat = {**flat_values(self.config), "algo": self.config["algo"], "env": self.config["env"]}
+        origins = {name: text for name, text in kept_origins(self.config).items() if name != ENV_PLUGIN}
+        return {name: value for name, value in flat.items() if name not in _OF_ONE_RUN} | origins
 
     @property
     def tasks_key(self) -> tuple[Any, ...]:
@@ -229,10 +229,9 @@ def _scores(folder: Path, source: Path) -> RunScores:
     config, known, summary = run_folder.read_config(folder), read_run(folder), read_summary(folder)
     if known.problem:
         raise UsageError(f"{folder} is damaged: {known.problem}; or leave it out")
-    algorithm = get_algorithm(config["algo"])
-    metric = algorithm.metric
+    phase, metric = ("MetaTest", "return_after") if adapts(config) else ("Evaluation", "return_mean")
     try:
-        rows, trained = read_metrics(folder, phase=algorithm.phase, metric=metric), read_metrics(folder, phase="train")
+        rows, trained = read_metrics(folder, phase=phase, metric=metric), read_metrics(folder, phase="train")
     except FileNotFoundError:
         rows = trained = []
     whole = [row for row in rows if row["task"] is None]
@@ -261,6 +260,7 @@ def _scores(folder: Path, source: Path) -> RunScores:
     versions = config.get("versions") or {}
     provenance = {
         "environment": config["env"],
+        "plug-in of the environment": kept_origins(config).get(ENV_PLUGIN, ""),
         "what is measured": _WHAT[metric],
         "max_path_length": config["algorithm"]["max_steps"],
         "num_test_tasks": len(tasks),

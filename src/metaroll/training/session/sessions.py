@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,6 @@ from rich.console import Console
 from metaroll.data.folders.kinds import RUN
 from metaroll.data.folders.taking import take, take_new
 from metaroll.diagnostics.task_checks import tasks_do_not_differ
-from metaroll.envs.base.names import simulator_and_posterior
-from metaroll.envs.lookup import registry
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import (
     DivergedError,
@@ -27,15 +24,15 @@ from metaroll.errors import (
     option_name,
     said,
 )
-from metaroll.option_names import GIVEN, frames_of_ours
+from metaroll.option_names import GIVEN
 from metaroll.rollouts.failures import without_advice
 from metaroll.rollouts.workers.ray_session import head_address
 from metaroll.tasks.leak_guard import SplitReport, check_split
 from metaroll.tasks.task_key import task_text
-from metaroll.training.algorithms import others
 from metaroll.training.algorithms.building import BuildOptions
+from metaroll.training.algorithms.origins import warn_of_changes
 from metaroll.training.algorithms.registry import NEXT_RUN, get_algorithm, preset_names
-from metaroll.training.display.consoles import escape, show_problem
+from metaroll.training.display.consoles import escape, show_notes, show_problem
 from metaroll.training.display.progress import EvaluationDisplay, TrainingDisplay, tell_of_many
 from metaroll.training.display.results import (
     closing_panel,
@@ -51,16 +48,23 @@ from metaroll.training.evaluation.evaluator import PolicyEvaluator
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.session import demo, experiments
 from metaroll.training.session.cluster_watch import watched
-from metaroll.training.session.run_config import changed, check_same_run, flat_values, same_request
+from metaroll.training.session.run_config import changed
 from metaroll.training.session.run_reports import read_run, read_summary
 from metaroll.training.session.sizes import size_text
 from metaroll.training.session.step_goal import StepGoal
-from metaroll.training.session.trust import check_run
 from metaroll.training.store import run_folder
 from metaroll.training.store.files import write_json
 from metaroll.training.store.metrics_log import read_metrics
 from metaroll.training.store.run_store import TASK_SPLIT_FILE, check_metrics
+from metaroll.training.store.run_values import (
+    OLDER,
+    adapts,
+    check_same_run,
+    flat_values,
+    same_request,
+)
 from metaroll.training.store.snapshots import Snapshot, latest, load_snapshot
+from metaroll.training.store.trust import check_built, check_run
 
 __all__ = ["continue_run", "evaluate_run", "measure", "restored_run", "start", "write_evaluation"]
 
@@ -138,14 +142,15 @@ def continue_run(
     env_steps: int | None = None,
     trust: bool = False,
     env: EnvSource | None = None,
+    env_given: bool = False,
 ) -> dict[str, Any]:
     """Continue the run in ``folder`` from a snapshot; one that was killed before the first starts anew.
 
     ``callbacks``, ``built`` and ``env_steps``, which count from the snapshot, and ``env`` are those of ``start``,
-    ``trust`` that of ``check_run``.
+    ``trust`` and ``env_given`` those of ``check_run``.
     """
     run_folder.check_links(folder)
-    config, env = _checked(config, folder, from_epoch, trust, env)
+    config, env = _checked(config, folder, from_epoch, trust, env, env_given)
     begun = any((folder / name).exists() for name in ("metrics.jsonl", run_folder.SUMMARY_FILE))
     if from_epoch is None and latest(folder) is None and not begun:
         told = {"callbacks": callbacks, "built": built, "env_steps": env_steps, "env": env}
@@ -331,31 +336,23 @@ def _checked(
     from_epoch: int | str | None,
     trust: bool,
     env: EnvSource | None,
-    env_given: bool = False,
+    env_given: bool,
 ) -> tuple[dict[str, Any], EnvSource]:
-    """The configuration in ``folder``, checked value by value, and its environment (``env``, where that is known).
+    """The configuration in ``folder``, checked value by value, and its environment (``env``, where the caller has it).
 
     First of all it is checked whether what it names may be imported.
     """
     with blame_input():
-        check_run(config, folder, trust, from_epoch, env_given or env is not None)
         written = run_folder.read_config(folder)
-        network = config["algorithm"].get("policy")
-        simulator = simulator_and_posterior(config["env"])[0]
-        for name, entry, here in (
-            (config["algo"], run_folder.PLUGIN, others.origin),
-            (simulator, run_folder.ENV_PLUGIN, lambda name: others.origin(name, registry.installed())),
-            (network, run_folder.NETWORK, experiments.network_origin),
-        ):
-            if name is not None and (news := others.differs(name, written.get(entry), here(name))) != "":
-                warnings.warn(f"{folder}: {news}", stacklevel=frames_of_ours())
-        # Runs of older versions name no size: they were of none that has a name now. Nor how tasks were held out.
-        older = {"size": None, "held_out": "after_training"}
-        values, kept = flat_values(config), flat_values(run_folder.read_config(folder))
+        show_notes(check_run(config, written, folder, trust, from_epoch, env_given))
+        warn_of_changes(written, folder)
+        values, kept = flat_values(config), flat_values(written)
         changes = {name: value for name, value in values.items() if name not in kept or kept[name] != value}
-        layers = [(str(folder / run_folder.CONFIG_FILE), {**older, **values}), (GIVEN, changes)]
+        layers = [(str(folder / run_folder.CONFIG_FILE), {**OLDER, **values}), (GIVEN, changes)]
         env = EnvSource.of(config["env"]) if env is None else env
-        return experiments.resolve(config["algo"], env, layers, config.get("command", "train"), kept=True), env
+        checked = experiments.resolve(config["algo"], env, layers, config.get("command", "train"), kept=True)
+        check_built(checked, config, folder)
+        return checked, env
 
 
 def _check_snapshot(config: Mapping[str, Any], folder: Path, from_epoch: int | str | None) -> Snapshot:
@@ -375,8 +372,8 @@ def _seconds_so_far(folder: Path, done: int) -> float:
 
 def _display(config: Mapping[str, Any], console: Console) -> TrainingDisplay:
     title = f"training {config['algo']} on {config['env']} (seed {config['run']['seed']})"
-    description, values = get_algorithm(config["algo"]), config["algorithm"]
-    work, every = description.work(values), values.get("evaluate_every", 0)
+    values = config["algorithm"]
+    work, every = get_algorithm(config["algo"]).work(values), values.get("evaluate_every", 0)
     episodes = config["evaluation"]
     each = episodes.get("num_adaptation_episodes", 0) + episodes["num_episodes"]
     tasks = (values.get("num_test_tasks") or 1) * episodes.get("repetitions", 1)
@@ -388,7 +385,7 @@ def _display(config: Mapping[str, Any], console: Console) -> TrainingDisplay:
         evaluate_every=every,
     )
     updates = work.epoch_updates if "gradient_steps" in values else 0
-    return TrainingDisplay(console, title, config["run"]["epochs"], updates, adapts=description.adapts, amounts=amounts)
+    return TrainingDisplay(console, title, config["run"]["epochs"], updates, adapts=adapts(config), amounts=amounts)
 
 
 def _announce(
@@ -401,7 +398,7 @@ def _announce(
     env, name, algorithm = experiment.source, config["env"], config["algorithm"]
     amount = get_algorithm(config["algo"]).amount(experiment.algo, algorithm)
     _show_notes(config, env, console)
-    if split is None and get_algorithm(config["algo"]).adapts:
+    if split is None and adapts(config):
         what = f"new training tasks in every epoch, {algorithm['num_test_tasks']} held-out tasks"
         returns, amount = "on held-out tasks, before adaptation -> after it", f"; {amount}"
     elif split is None:
@@ -556,6 +553,6 @@ def _split_of(config: Mapping[str, Any], algo: Any, evaluator: Any) -> SplitRepo
 
     Held-out tasks that occur in training are an error, unless the evaluator was told that they may.
     """
-    if not get_algorithm(config["algo"]).adapts or algo.train_tasks is None:
+    if not adapts(config) or algo.train_tasks is None:
         return None
     return check_split(algo.train_tasks, evaluator.draw(), overlap="accept" if evaluator.allow_overlap else "refuse")

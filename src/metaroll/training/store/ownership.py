@@ -16,44 +16,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from metaroll.envs.base.names import module_of, simulator_and_posterior
-from metaroll.own_code import is_given, module_files
+from metaroll.envs.base.names import module_of_env, simulator_and_posterior
+from metaroll.own_code import module_files, module_of
+from metaroll.training.store.run_values import SIGNATURE, address_of, network_of
 
-__all__ = ["SIGNATURE", "address_of", "algorithm_module", "is_own", "network_of", "signed"]
+__all__ = ["is_own", "signed"]
 
-SIGNATURE = "signature"
-"""Entry of ``config.yaml``."""
 _KEY_BYTES = 32
-
-
-def algorithm_module(algo: Any) -> str | None:
-    """The module that the name of an algorithm tells to import, ``module:attribute``; ``None`` where it tells none."""
-    name = str(algo)
-    return None if ":" not in name or is_given(name) else name.partition(":")[0]
-
-
-def network_of(config: Mapping[str, Any]) -> str | None:
-    """The network of the user's own that a configuration tells to import, ``module:attribute``; else ``None``."""
-    # An option may stand in any section of a file, or in none.
-    places = [config, *(section for section in config.values() if isinstance(section, Mapping))]
-    names = (place["policy"] for place in places if place.get("policy") is not None)
-    return next((str(name) for name in names if algorithm_module(name) is not None), None)
-
-
-def address_of(config: Mapping[str, Any]) -> str | None:
-    """The Ray cluster that a configuration tells to connect to; ``None`` where it tells none."""
-    run = config.get("run")
-    if not isinstance(run, Mapping) or run.get("transport") != "ray":
-        return None
-    address = run.get("ray_address")
-    return None if address is None else str(address)
 
 
 def signed(config: Mapping[str, Any]) -> dict[str, str]:
     """The entry to add to the configuration of a run that is made here; nothing where it names nothing to execute."""
-    named = module_of(config["env"]) or algorithm_module(config.get("algo")) or network_of(config)
-    needed = named or address_of(config)
-    key = _key(make=True) if needed is not None else None
+    names = (str(config.get("algo")), network_of(config) or "")
+    needed = (module_of_env(config["env"]), *map(module_of, names), address_of(config))
+    key = _key(make=True) if any(needed) else None
     return {} if key is None else {SIGNATURE: _signature(config, key)}
 
 
@@ -65,13 +41,13 @@ def is_own(config: Mapping[str, Any]) -> bool:
 
 def _signature(config: Mapping[str, Any], key: bytes) -> str:
     env = config["env"]
-    files = [str(path.resolve()) for path in module_files(module_of(env) or "")]
+    files = [str(path.resolve()) for path in module_files(module_of_env(env) or "")]
     # The simulator alone: a posterior is data, wherever it lies.
     signs = ["a run", simulator_and_posterior(env)[0], files, address_of(config)]
-    if (module := algorithm_module(config.get("algo"))) is not None:
+    if (module := module_of(str(config.get("algo")))) is not None:
         signs += [config["algo"], [str(path.resolve()) for path in module_files(module)]]
-    if (network := network_of(config)) is not None:
-        signs += ["policy", network, [str(path.resolve()) for path in module_files(network.partition(":")[0])]]
+    if (module := module_of(network := network_of(config) or "")) is not None:
+        signs += ["policy", network, [str(path.resolve()) for path in module_files(module)]]
     text = json.dumps(signs)
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()[:32]
 

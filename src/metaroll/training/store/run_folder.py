@@ -30,18 +30,15 @@ from metaroll.data.folders.kinds import (
 )
 from metaroll.data.folders.taking import is_empty, kind_of, other_folder
 from metaroll.errors import DamagedFileError, RunExistsError, SnapshotError, command_text, said
-from metaroll.training.store.ownership import SIGNATURE, signed
+from metaroll.training.store.ownership import signed
+from metaroll.training.store.run_values import CONFIG_SECTIONS, SIGNATURE
 from metaroll.training.store.yaml_files import write_yaml
 
 __all__ = [
     "CONFIG_FILE",
-    "CONFIG_SECTIONS",
-    "ENV_PLUGIN",
     "EVALUATION_FILE",
     "GROUP_FILE",
     "LOG_FILE",
-    "NETWORK",
-    "PLUGIN",
     "SUMMARY_FILE",
     "TASK_SPLIT_FILE",
     "check_links",
@@ -58,13 +55,6 @@ __all__ = [
     "write_config",
 ]
 
-CONFIG_SECTIONS = ("run", "algorithm", "evaluation")
-PLUGIN = "plugin"
-"""Entry of ``config.yaml`` that says where an algorithm of somebody else is from."""
-ENV_PLUGIN = "env_plugin"
-"""The same of an environment that a distribution declares."""
-NETWORK = "own_network"
-"""The same of a network of one's own."""
 CONFIG_FORMAT = 1
 _PATHS = ("teacher",)
 """Options that name folders."""

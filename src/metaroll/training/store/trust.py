@@ -12,34 +12,38 @@ from typing import Any
 import gymnasium
 
 from metaroll.envs.base.constructors import env_names
-from metaroll.envs.base.names import BENCHMARK, module_of, simulator_and_posterior
+from metaroll.envs.base.names import BENCHMARK, module_of_env, simulator_and_posterior
+from metaroll.envs.lookup.registry import installed
 from metaroll.errors import SnapshotError, UntrustedRunError, option_text, said
-from metaroll.own_code import forbid, is_given, lies_in, module_files
-from metaroll.training.display.consoles import escape, make_console
-from metaroll.training.session.run_config import check_same_run
-from metaroll.training.store.ownership import address_of, algorithm_module, is_own, network_of
-from metaroll.training.store.run_folder import read_config
+from metaroll.own_code import forbid, is_given, lies_in, module_files, module_of
+from metaroll.training.store.ownership import is_own
+from metaroll.training.store.run_values import address_of, check_same_run, network_of
 from metaroll.training.store.snapshots import latest, load_snapshot
 
-__all__ = ["check_group", "check_run"]
+__all__ = ["check_built", "check_group", "check_run"]
 
 
 def check_run(
     config: Mapping[str, Any],
+    written: Mapping[str, Any],
     folder: Path,
     trust: bool = False,
     from_epoch: int | str | None = None,
     env_given: bool = False,
-) -> None:
+) -> list[str]:
     """Error unless the run may be rebuilt: nothing has been imported for it yet.
 
     Args:
-        config: Its configuration.
+        config: Its configuration, as it is to go on.
+        written: The configuration in its folder: what it does not say was said now.
         folder: Folder of the run.
         trust: Import the modules that it names, and connect to its cluster, though this installation has not made the
             run.
         from_epoch: The snapshot that is wanted; ``None`` means the newest.
         env_given: The user has given the environment (nothing else), which needs no trust then.
+
+    Returns:
+        What to say to the user: modules that will be imported though the run was not made here.
 
     Raises:
         SnapshotError: A file is damaged, or the configuration is for another environment than the snapshot.
@@ -51,45 +55,67 @@ def check_run(
         if isinstance(saved, Mapping):
             names = [name for name in ("algo", "env") if name in saved]
             check_same_run({name: config[name] for name in names}, saved, folder)
-    written = read_config(folder)
-    _check(config, written, folder, trust, env_given)
+    return _check(config, written, folder, trust, env_given)
 
 
-def check_group(
-    config: Mapping[str, Any], folder: Path, trust: bool = False, written: Mapping[str, Any] | None = None
-) -> None:
+def check_group(config: Mapping[str, Any], written: Mapping[str, Any], folder: Path, trust: bool = False) -> list[str]:
     """``check_run`` for a group, whose runs perhaps have not begun.
 
     Args:
-        config: The configuration of its runs.
+        config: The configuration of its runs, as they are to go on.
+        written: The configuration in its folder.
         folder: Folder of the group.
         trust: See ``check_run``.
-        written: The configuration in the folder, where the user has said something else for now.
+
+    Returns:
+        See ``check_run``.
 
     Raises:
         SnapshotError: The environment's name is no text.
         UntrustedRunError: See ``check_run``.
     """
-    _check(config, config if written is None else written, folder, trust)
+    return _check(config, written, folder, trust)
+
+
+def check_built(built: Mapping[str, Any], checked: Mapping[str, Any], folder: Path) -> None:
+    """Error if a run would be built of another network, or on another cluster, than was checked.
+
+    Args:
+        built: The configuration that is built, value by value.
+        checked: That of ``check_run`` or ``check_group``, in which an option may have another name.
+        folder: Folder of the run or the group.
+
+    Raises:
+        SnapshotError: It would.
+    """
+    for what, found in (("policy", network_of), ("ray_address", address_of)):
+        if found(built) != found(checked):
+            raise SnapshotError(
+                f"{folder} gives its {what}, {found(built)!r}, under a name that metaroll does not write: restore the "
+                "configuration from a copy"
+            )
 
 
 def _check(
     config: Mapping[str, Any], written: Mapping[str, Any], folder: Path, trust: bool, env_given: bool = False
-) -> None:
+) -> list[str]:
     # What the user has said now (--engine, --ray-address) needs no trust, and the signature is that of the file.
     own = is_own(written)
     env = config["env"]
     if not isinstance(env, str):
         raise SnapshotError(f"env in {folder} must be a name, got {env!r}: restore the configuration from a copy")
-    algo, network = config["algo"], network_of(config)
-    named = [("environment", env, _imported_for(env)), ("algorithm", algo, algorithm_module(algo))]
-    named += [] if network is None else [("policy", network, algorithm_module(network))]
+    algo, network = config["algo"], network_of(config) or ""
+    named = [("environment", env, _imported_for(env)), ("algorithm", algo, module_of(algo))]
+    named.append(("policy", network, module_of(network)))
     # All files are looked up before nothing in the folder is found any more.
     found = [(*one, [] if one[2] is None else module_files(one[2])) for one in named]
     forbid(folder)
+    notes: list[str] = []
     for what, name, module, files in found:
         if module is not None:
-            _check_module(what, name, module, files, folder, own or trust or (env_given and what == "environment"), own)
+            allowed = own or trust or (env_given and what == "environment")
+            where = _checked_module(what, name, module, files, folder, allowed)
+            notes += [] if own else [f"importing the module {where} for {name}"]
     address = address_of(config)
     if address is not None and address == address_of(written) and not (own or trust):
         raise UntrustedRunError(
@@ -97,12 +123,11 @@ def _check(
             f"code here: name a cluster of yours with {option_text('ray_address', 'HOST:PORT')}, use "
             f"{option_text('transport', 'process')}, or allow it with {_how(folder)}"
         )
+    return notes
 
 
-def _check_module(
-    what: str, name: str, module: str, files: Sequence[Path], folder: Path, allowed: bool, own: bool
-) -> None:
-    """Error if a module would be executed that must not be (nothing inside ``folder``), or was not allowed to be."""
+def _checked_module(what: str, name: str, module: str, files: Sequence[Path], folder: Path, allowed: bool) -> str:
+    """The module and where it is; error if nothing may execute it (it lies inside ``folder``), or it is not allowed."""
     inside = next((path for path in files if lies_in(path, folder)), None)
     if inside is not None:
         raise UntrustedRunError(
@@ -117,8 +142,7 @@ def _check_module(
             f"{folder} was not made by this installation (or the module was elsewhere then), and its {what} "
             f"{name!r} executes the module {where}: look at it, then allow it with {_how(folder)}"
         )
-    if not own:
-        make_console(stderr=True).print(f"importing the module {escape(where)} for {escape(name)}", soft_wrap=True)
+    return where
 
 
 def _how(folder: Path) -> str:
@@ -129,12 +153,12 @@ def _how(folder: Path) -> str:
 def _imported_for(env: str) -> str | None:
     """The module that an environment's name may lead to; ``None`` where it is one that is registered here."""
     simulator, _ = simulator_and_posterior(env)
-    if (module := module_of(env)) is not None:
+    if (module := module_of_env(env)) is not None:
         return module
     if simulator.startswith(BENCHMARK) or is_given(simulator):
         return None
-    if simulator in gymnasium.registry or simulator in env_names():
+    if simulator in gymnasium.registry or simulator in env_names() or simulator in installed():
         return None
     found = Path(simulator).stem.partition(".")[0]
-    # A name that nobody knows may be meant as a file, of which messages list the environments.
+    # For an unknown name the error message imports the file of that name, to list its environments.
     return found if module_files(found) else None

@@ -1,0 +1,52 @@
+"""Where the plug-ins and the network of a run are from: what its configuration keeps of that, and what differs now."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from metaroll.envs.base.names import simulator_and_posterior
+from metaroll.envs.lookup import registry
+from metaroll.errors import RunWarning
+from metaroll.option_names import frames_of_ours
+from metaroll.own_code import is_given
+from metaroll.training.algorithms.others import differs, is_other, origin
+from metaroll.training.algorithms.own_networks import origin_given
+from metaroll.training.store.run_values import ENV_PLUGIN, NETWORK, PLUGIN, network_of
+
+__all__ = ["origins", "warn_of_changes"]
+
+
+def origins(algo: str, env: str, network: str | None) -> dict[str, dict[str, str]]:
+    """Entries of ``config.yaml``: distribution, version and hash of all that is not of metaroll; nothing is imported.
+
+    Args:
+        algo: Name of the algorithm.
+        env: Name of the environment.
+        network: Name of a network of the user's own, if there is one.
+    """
+    found: dict[str, dict[str, str]] = {}
+    simulator, installed = simulator_and_posterior(env)[0], registry.installed()
+    if is_other(algo):
+        found[PLUGIN] = origin(algo)
+    if simulator in installed:
+        found[ENV_PLUGIN] = origin(simulator, installed)
+    if network is not None:
+        found[NETWORK] = origin_given(network) if is_given(network) else origin(network)
+    return found
+
+
+def warn_of_changes(config: Mapping[str, Any], folder: Path) -> None:
+    """Warn (``RunWarning``) of all that has changed since the run, or the group, in ``folder`` began.
+
+    Args:
+        config: Its configuration.
+        folder: Its folder.
+    """
+    algo, env, network = config["algo"], config["env"], network_of(config)
+    here = origins(algo, env, network)
+    for entry, name in ((PLUGIN, algo), (ENV_PLUGIN, simulator_and_posterior(env)[0]), (NETWORK, network)):
+        if name is not None and (news := differs(name, config.get(entry), here.get(entry, {}))):
+            warnings.warn(f"{folder}: {news}", RunWarning, stacklevel=frames_of_ours())
