@@ -21,7 +21,7 @@ from metaroll.configs.run import RunConfig
 from metaroll.configs.table import evaluation_config, run_options
 from metaroll.envs.base.task_family import USUAL_TEST_TASKS, USUAL_TRAIN_TASKS
 from metaroll.envs.lookup.name_hints import refuse_misread
-from metaroll.envs.lookup.registry import family_names
+from metaroll.envs.lookup.registry import family_names, installed
 from metaroll.envs.lookup.source import EnvSource, make_env
 from metaroll.errors import FileKey, MetarollError, UsageError, named_as, option_name, option_text, said, unknown_name
 from metaroll.option_names import GIVEN, understood
@@ -170,7 +170,7 @@ def check_names(algo: str, env: EnvSource) -> None:
                 f"{WITHOUT_TASKS} in {env}, in all tasks at once with "
                 + option_text("randomize_param", ["constant=LOW:HIGH"])
             )
-        raise unknown_name("environment", env.name, {*family_names(), *registry.installed()})
+        raise unknown_name("environment", env.name, {*family_names(), *installed()})
 
 
 def resolve(
