@@ -14,7 +14,7 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,6 +33,7 @@ __all__ = [
     "contributed",
     "declared",
     "forbid",
+    "held",
     "in_file",
     "is_given",
     "is_importable",
@@ -42,7 +43,7 @@ __all__ = [
     "module_files",
     "module_of",
     "names_in_modules",
-    "usable",
+    "sort_declared",
 ]
 
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
@@ -82,9 +83,14 @@ class Declared(NamedTuple):
     version: str
 
     @property
-    def of(self) -> str:
+    def label(self) -> str:
         """Where it is from, for messages."""
         return f"{self.target} of {self.distribution} {self.version}"
+
+    @property
+    def location(self) -> str:
+        """The same behind its name, with its file, for errors."""
+        return f"({self.label}){in_file(self.target)}"
 
 
 @functools.cache
@@ -108,25 +114,33 @@ def contributed() -> dict[str, str]:
     return {point.name: point.value for point in ours.entry_points}
 
 
-def usable(group: str, ours: Container[str]) -> tuple[dict[str, Declared], list[str]]:
-    """Name -> what is declared under names that are free, and why all others are not used.
+def sort_declared(groups: Sequence[str], ours: Iterable[str]) -> tuple[Mapping[str, Declared], list[str]]:
+    """Entries that can be used, by name, and a reason for each that cannot; nothing is imported.
 
     Args:
-        group: The entry point.
+        groups: Entry points that share their names; of two with one name, the first has it.
         ours: Names that are taken.
     """
-    found: dict[str, Declared] = {}
+    return _sorted(tuple(one for group in groups for one in declared(group)), frozenset(ours))
+
+
+@functools.cache
+def _sorted(found: Sequence[Declared], ours: frozenset[str]) -> tuple[Mapping[str, Declared], list[str]]:
+    free: dict[str, Declared] = {}
     refused: list[str] = []
-    for one in declared(group):
+    for one in found:
+        why = ""
         if one.name in ours:
-            refused.append(f"{one.name!r} ({one.of}) is not used: metaroll has that name itself")
+            why = "metaroll has that name itself"
         elif not NAME.fullmatch(one.name):
-            refused.append(f"{one.name!r} ({one.of}) is not used: a name is lowercase words with dashes between them")
-        elif one.name in found:
-            refused.append(f"{one.name!r} ({one.of}) is not used: {found[one.name].of} has that name, too")
+            why = "a name is lowercase words with dashes between them"
+        elif one.name in free:
+            why = f"{free[one.name].label} has that name, too"
+        if why:
+            refused.append(f"{one.name!r} {one.location} is not used: {why}")
         else:
-            found[one.name] = one
-    return found, refused
+            free[one.name] = one
+    return free, refused
 
 
 def is_named(name: str) -> bool:
@@ -172,13 +186,20 @@ class GivenObjects:
         kind: What they are, in messages.
         argument: Under which ``metaroll.load`` takes one again.
         instead: What else to do, in messages.
+        make_known: Called with each name and object: makes it known where else that is needed, or says what is wrong.
     """
 
-    def __init__(self, kind: str, argument: str, instead: str) -> None:
+    def __init__(
+        self, kind: str, argument: str, instead: str, make_known: Callable[[str, Any], object] | None = None
+    ) -> None:
         self._kind, self._argument, self._instead = kind, argument, instead
+        self._make_known = make_known
         self._objects: dict[str, Any] = {}
+        _tables[argument] = self
 
     def __setitem__(self, name: str, value: Any) -> None:
+        if self._make_known is not None:
+            self._make_known(name, value)
         self._objects[name] = value
 
     def __getitem__(self, name: str) -> Any:
@@ -205,7 +226,21 @@ class GivenObjects:
         return next(name for name in names if name not in self._objects or self._objects[name] is value)
 
 
-def attribute_of(name: str, what: str, explained: Callable[[Exception], str | None] | None = None) -> Any:
+_tables: dict[str, GivenObjects] = {}
+"""Argument of ``metaroll.load`` -> what scripts have given for it."""
+
+
+def held(names: Mapping[str, str | None]) -> list[Callable[[], None]]:
+    """What makes names stand again for the objects that they stand for now, whatever is given under them later.
+
+    Args:
+        names: Argument of ``metaroll.load`` -> name of what it takes; of those that are not given there is nothing.
+    """
+    given = [(_tables[argument], name) for argument, name in names.items() if name is not None and is_given(name)]
+    return [functools.partial(table.__setitem__, name, table[name]) for table, name in given]
+
+
+def attribute_of(name: str, what: str, explained: Callable[[BaseException], str | None] | None = None) -> Any:
     """What ``module:attribute`` stands for; imports the module.
 
     Args:
@@ -218,10 +253,12 @@ def attribute_of(name: str, what: str, explained: Callable[[Exception], str | No
         OwnCodeError: The module cannot be imported.
     """
     module_name, _, attribute = name.partition(":")
+    if not attribute:
+        raise UnknownNameError(f"unknown {what} {name!r}: it names a module and nothing in it, {name}:NAME say")
     add_code_folder()
     try:
         value = importlib.import_module(module_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         missing = getattr(error, "name", None)
         if isinstance(error, ModuleNotFoundError) and missing and f"{module_name}.".startswith(f"{missing}."):
             raise UnknownNameError(

@@ -9,7 +9,7 @@ import traceback
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Frame", "frames_of_user", "innermost", "is_of_user"]
+__all__ = ["Frame", "frames_of_user", "innermost", "is_of_user", "is_raised"]
 
 _MOST = 3
 _WORKER_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)\n(?:    (?P<code>\S.*))?')
@@ -19,6 +19,9 @@ _OTHERS = [
     *map(Path, site.getsitepackages()),
 ]
 """Folders of code that is not the user's."""
+_STDLIB, _PACKAGES = Path(sysconfig.get_path("stdlib")), Path(sysconfig.get_path("purelib"))
+_LIBRARIES = ("gymnasium", "mujoco", "numpy", "scipy", "torch")
+"""Packages whose errors are about their own arguments."""
 
 
 class Frame(NamedTuple):
@@ -56,6 +59,20 @@ def innermost(error: BaseException) -> Frame | None:
     """Where ``error`` was raised; ``None`` without a traceback."""
     frames = _frames(error)
     return frames[-1] if frames else None
+
+
+def is_raised(error: BaseException) -> bool:
+    """Whether ``error`` comes of a ``raise``, of metaroll or of somebody who uses it, rather than of a mistake there.
+
+    NumPy and its like raise what they cannot do: shapes that do not fit together, say.
+    """
+    frame = innermost(error)
+    if frame is None or not frame.code.startswith("raise"):
+        return False
+    path = Path(frame.file)
+    if path.is_relative_to(_PACKAGES):  # perhaps inside that of Python
+        return path.relative_to(_PACKAGES).parts[0] not in _LIBRARIES
+    return not path.is_relative_to(_STDLIB)
 
 
 def _frames(error: BaseException) -> list[Frame]:

@@ -25,9 +25,9 @@ from metaroll.functional.search.hill_climbing import HillClimb
 from metaroll.functional.search.multi_start import MultiStart, Starts
 from metaroll.functional.search.restarts import RestartedCMA
 from metaroll.functional.search.reviewing import Reviewed
-from metaroll.own_code import attribute_of, contributed, usable
+from metaroll.own_code import attribute_of, contributed, sort_declared
 from metaroll.testing import ConformanceError, check_search
-from metaroll.training.algorithms.others import SEARCHES
+from metaroll.training.algorithms.plugin_lookup import SEARCHES
 
 RESTLESS = CMA(tolfun=1e6)
 """One whose runs end after their first generations, so that its restarts happen within a few."""
@@ -59,7 +59,7 @@ CASES: dict[str, tuple[Callable[[], Search[Any]], dict[str, Any]]] = {
 }
 
 
-INSTALLED = usable(SEARCHES, contributed())[0]
+INSTALLED = sort_declared([SEARCHES], contributed())[0]
 
 
 @pytest.mark.parametrize("name", [*CASES, *INSTALLED])

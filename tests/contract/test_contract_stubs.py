@@ -167,7 +167,7 @@ def test_a_type_checker_knows_the_public_names(tmp_path):
     (tmp_path / "script.py").write_text("\n".join(lines), "utf-8")
     blocks = [block for name in ("plugins", "evolution") for block in python_blocks(page(f"{name}.md"))]
     files = {f"{name[1]}.py": block for block in blocks if (name := re.match(r"# (\w+)\.py\n", block))}
-    assert {*files} == {"half.py", "reinforce.py", "random_steps.py"}
+    assert {*files} == {"half.py", "reinforce.py", "all_or_nothing.py", "random_steps.py"}
     for name, block in files.items():
         (tmp_path / name).write_text(block, "utf-8")
     config = {"extraPaths": [str(ROOT / "src")], "typeCheckingMode": "standard", "pythonVersion": "3.11"}

@@ -8,9 +8,11 @@ import json
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -19,11 +21,12 @@ import metaroll
 from metaroll import own_code
 from metaroll.cli.doctor import plugins_check
 from metaroll.cli.main import main
+from metaroll.envs.lookup import registry
 from metaroll.errors import RunWarning, UnknownNameError, UntrustedRunError
 from metaroll.own_code import PluginError
 from metaroll.seeding import torch_generator
 from metaroll.testing import check_search
-from metaroll.training.algorithms import others
+from metaroll.training.algorithms import plugin_lookup
 from metaroll.training.algorithms.registry import algorithm_names, get_algorithm
 from metaroll.training.store.files import to_plain
 
@@ -50,10 +53,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
     monkeypatch.delitem(sys.modules, "half_file", raising=False)
+    plugin_lookup._given.clear()
     yield tmp_path
     for name in ("half_file", "pole", *FILES):
         sys.modules.pop(name, None)
     own_code.declared.cache_clear()
+    own_code._sorted.cache_clear()
 
 
 def declare(
@@ -65,6 +70,7 @@ def declare(
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.2\n", "utf-8")
     (info / "entry_points.txt").write_text(f"[{group}]\n{name} = {target}\n", "utf-8")
     own_code.declared.cache_clear()
+    own_code._sorted.cache_clear()
 
 
 def test_the_page_has_all_names() -> None:
@@ -147,6 +153,10 @@ def test_options_of_a_plugin_are_checked_and_answered_as_ours(folder: Path, caps
     assert main(["train", "half_file:HALF", "Pendulum-v1", "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "How much of a reward counts. (default: 0.5)" in shown
+    assert "usual values of half_file:HALF: " in shown and "preset of Pendulum-v1" not in shown
+    assert "takes minutes" not in shown, "it has no sizes"
+    assert main(["train", "half_file:HALF", "no-such-env", "--help"]) == 0
+    assert "Defaults shown are those of half_file:HALF" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_row_is_given_as_an_object(folder: Path) -> None:
@@ -157,7 +167,7 @@ def test_a_row_is_given_as_an_object(folder: Path) -> None:
     row = dataclasses.replace(half_file.HALF, name="own")
     agent = metaroll.agent(row, "Pendulum-v1", **SMALL).learn(epochs=1, progress=False)
     assert agent.config["algo"] == "given:own"
-    others._given.clear()
+    plugin_lookup._given.clear()
     with pytest.raises(UnknownNameError, match=r"given:own.*metaroll\.load\(run, algo=\.\.\.\)"):
         metaroll.load(agent.run_dir)
     assert np.array_equal(weights(metaroll.load(agent.run_dir, algo=row)), weights(agent))
@@ -165,6 +175,77 @@ def test_a_row_is_given_as_an_object(folder: Path) -> None:
         ValueError, match="holds an agent of 'given:own', expected 'ppo': give the Algorithm that it was"
     ):
         metaroll.load(agent.run_dir, algo="ppo")
+
+
+def test_a_search_is_known_by_the_module_that_defines_it(folder: Path) -> None:
+    (folder / "half_file.py").write_text("from random_steps import RandomSteps\n", "utf-8")
+    (folder / "rs.py").write_text("from random_steps import RandomSteps\nfrom half import HALF\n", "utf-8")
+    import rs  # type: ignore[import-not-found]
+
+    assert metaroll.agent(rs.RandomSteps, "CartPole-v1").config["algo"] == "random_steps:RandomSteps"
+    assert metaroll.agent(rs.HALF, "Pendulum-v1").config["algo"] == "half:HALF"
+    del sys.modules["rs"]
+
+
+def scaled(factor: float, name: str = "mine") -> Any:
+    """A row of a script, as another process has it, too."""
+    code = PLUGIN.replace('"half",', f"{name!r},")
+    names: dict[str, Any] = {"__name__": "__main__"}
+    path = Path(f"script_{factor}.py")
+    path.write_text(code.replace("self.config.half", str(factor)), "utf-8")
+    exec(compile(path.read_text("utf-8"), path, "exec", dont_inherit=True), names)
+    return names["HALF"]
+
+
+def test_the_source_of_a_row_of_a_script_is_kept(folder: Path) -> None:
+    (folder / "given.py").write_text("1 / 0\n", "utf-8")
+    one = metaroll.agent(scaled(0.5), "Pendulum-v1", **SMALL).learn(epochs=1, progress=False)
+    assert len(one.config["plugin"]["sha256"]) == 64
+    with pytest.warns(UserWarning, match="given:mine is another than what the run began with: its source"):
+        metaroll.load(one.run_dir, algo=scaled(0.25))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        metaroll.load(one.run_dir, algo=scaled(0.5))
+
+
+def test_two_rows_of_one_name_are_two_algorithms(folder: Path) -> None:
+    rows = scaled(0.5, "two-words"), scaled(0.25, "two-words")
+    agents = [metaroll.agent(row, "Pendulum-v1", **SMALL) for row in (*rows, rows[0])]
+    assert [each.config["algo"] for each in agents] == ["given:two-words", "given:two-words_2", "given:two-words"]
+    kinds = [type(each.algo) for each in agents]
+    for each, kind in zip(agents[:2], kinds, strict=False):
+        assert type(each.learn(epochs=1, progress=False).algo) is kind
+
+    # Both began under the same name, in processes of their own: each goes on with its own row.
+    plugin_lookup._given.clear()
+    other = metaroll.agent(rows[1], "Pendulum-v1", **SMALL).learn(epochs=1, progress=False)
+    loaded = [metaroll.load(agents[0].run_dir, algo=rows[0]), metaroll.load(other.run_dir, algo=rows[1])]
+    assert {each.config["algo"] for each in loaded} == {"given:two-words"}
+    for each, kind in zip(loaded, kinds, strict=False):
+        assert type(each.learn(epochs=1, progress=False).algo) is kind
+
+
+def test_a_run_of_a_script_goes_on_with_a_row_of_a_module(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import half_file  # type: ignore[import-not-found]
+
+    agent = metaroll.agent(scaled(0.5), "Pendulum-v1", **SMALL).learn(epochs=1, progress=False)
+    for given in (half_file.HALF, "half_file:HALF"):
+        with pytest.warns(UserWarning, match="given:mine is another than what the run began with"):
+            loaded = metaroll.load(agent.run_dir, algo=given)
+        assert loaded.config["algo"] == "given:mine" and type(loaded.algo) is half_file.Half
+
+    class Stops:
+        def on_epoch_end(self, runner: Any, epoch: int, metrics: Any) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        agent.learn(epochs=1, callbacks=[Stops()])
+    assert re.search(r"metaroll\.load\('\S+', algo=\.\.\.\)", " ".join(capsys.readouterr().out.split()))
+
+
+def test_what_get_algorithm_returns_is_known_by_its_name(folder: Path) -> None:
+    for name in ("half:HALF", "es", "sac"):
+        assert metaroll.agent(get_algorithm(name), "Pendulum-v1").config["algo"] == name
 
 
 def test_classes_of_a_script_work_in_workers(folder: Path) -> None:
@@ -205,8 +286,10 @@ def test_entry_points_are_listed_without_an_import(folder: Path, capsys: pytest.
         ("half", "half_file:NOTHING", "", r"half_file:NOTHING of half-plugin 1\.2.*half_file\.py.*Algorithm, got int"),
         ("half", "half_file:LACKS", "", r"half_file:LACKS of half-plugin 1\.2.*unknown name in half_file 'LACKS'"),
         ("half", "no_such:HALF", "", r"no_such:HALF of half-plugin 1\.2.*no module 'no_such'"),
-        ("other", "half_file:HALF", "", r"must be called 'other', as it is declared, got name='half'"),
-        ("half", "half_file:HALF", "raise RuntimeError('broken')", r"half-plugin 1\.2.*RuntimeError: broken"),
+        ("other", "half_file:HALF", "", r"half_file\.py: its row must be called 'other', .* got name='half'"),
+        ("half", "half_file:HALF", "raise RuntimeError('broken')", r"1\.2\) in .*half_file\.py .*RuntimeError: broken"),
+        ("half", "half_file:HALF", "raise SystemExit(3)", r"1\.2\) in .*half_file\.py .*SystemExit: 3"),
+        ("half", "half_file", "", r"'half_file': it names a module and nothing in it, half_file:NAME say"),
         ("half", "half_file:OLD", "OLD = dataclasses.replace(HALF, api=7)", r"version 1 of the interface, got api=7"),
         ("half", "half_file:OLD", "OLD = dataclasses.replace(HALF, api=None)", r"got api=None: say it, api=1"),
         (
@@ -246,6 +329,19 @@ def test_entry_points_are_listed_without_an_import(folder: Path, capsys: pytest.
         ),
         (
             "half",
+            "half_file:BAD",
+            "BAD = dataclasses.replace(HALF, follows_epochs=('nope',))",
+            "follows_epochs must name options, fields of its configs, got nope",
+        ),
+        ("half", "half_file:BAD", "BAD = dataclasses.replace(HALF, follows_epochs='half')", "follows_epochs must be a"),
+        (
+            "half",
+            "half_file:BAD",
+            "BAD = dataclasses.replace(HALF, adapts=True)",
+            "learner must be a subclass of MetaRLAlgorithm, since adapts=True, got the class Half",
+        ),
+        (
+            "half",
             "half_file:Lacks",
             "from metaroll.plugins import Search\nclass Lacks(Search):\n    def spread(self, state): return 1.0",
             "the class Lacks lacks ask, learned, num_candidates, start",
@@ -264,6 +360,74 @@ def test_what_is_wrong_with_a_plugin_is_said_of_it_alone(
     if "its build" not in complaint:  # nothing is built to look at it
         assert checked.status == "warn" and target in checked.value
     assert metaroll.agent("ppo", "CartPole-v1").config["algo"] == "ppo"
+
+
+@pytest.mark.parametrize("field", ["epochs", "num_episodes", "device", "budget", "tasks"])
+def test_a_field_cannot_have_a_name_that_every_run_has(folder: Path, field: str) -> None:
+    changed = PLUGIN.replace("half: Annotated", f"{field}: Annotated").replace("self.config.half", "0.5")
+    (folder / "half_file.py").write_text(changed, "utf-8")
+    with pytest.raises(PluginError, match=rf"half_file\.py: the field {field} of HalfConfig has a name that every run"):
+        metaroll.agent("half_file:HALF", "Pendulum-v1")
+
+
+WRONG: dict[str, tuple[str, str]] = {
+    "sizes": ("lambda env: None", "must return a dict of options and values, got None"),
+    "settled": ("lambda values, given: 3", "must return a dict of options and values, got 3"),
+    "tasks": ("lambda given, number: None", "must return what to train in and a list of held-out tasks"),
+    "environment": ("lambda given, train: None", "must return what makes an environment, got None"),
+    "largest_batch": ("lambda values: 'all'", "must return a number of rows, got 'all'"),
+    "notes": ("lambda given, epochs: 'long'", "must return a list of texts, got 'long'"),
+    "summary_values": ("lambda returns, values: 5", "must return a dict of names and numbers, got 5"),
+    "ended_early": ("lambda learner: 3", "must return None, or a number of epochs and why"),
+    "work": ("lambda values: Work(0, 0, 0)", "fails with ValueError: epoch_steps must be an integer of at least 1"),
+    "amount": ("lambda learner, values: Work('many', 1, 1)", "fails with TypeError: initial_steps must be an integer"),
+    "build": ("lambda *given: numpy.ones(3) + numpy.ones(2)", "fails with ValueError: operands could not be broadcast"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_results_of_functions_of_a_row_are_told(folder: Path, name: str) -> None:
+    code, complaint = WRONG[name]
+    bad = (
+        f"import dataclasses, numpy\nfrom metaroll.plugins import Work\nBAD = dataclasses.replace(HALF, {name}={code})"
+    )
+    (folder / "half_file.py").write_text(f"{PLUGIN}\n{bad}\n", "utf-8")
+    row = get_algorithm("half_file:BAD")
+    with pytest.raises(PluginError, match=rf"half_file\.py: its {name} {complaint}"):
+        if name == "summary_values":
+            row.summary_values(returns=np.zeros((1, 1)), values={})  # with keywords, as they are called here, too
+        metaroll.agent("half_file:BAD", "Pendulum-v1", **SMALL).learn(epochs=1, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind", "text"),
+    [
+        ("RuntimeError('the memory of my encoder lacks a row')", PluginError, "its build fails with RuntimeError: the"),
+        ("ValueError('half must be below 1')", ValueError, "^half must be below 1$"),
+        ("MemoryError()", ValueError, "the networks do not fit into memory, take smaller hidden_sizes"),
+        ("torch.OutOfMemoryError('CUDA out of memory')", ValueError, "the networks do not fit into memory"),
+    ],
+)
+def test_errors_of_build_are_of_the_plugin_or_of_the_options(
+    folder: Path, raised: str, kind: type[Exception], text: str
+) -> None:
+    code = f"import dataclasses, torch\n\ndef build(*given):\n    raise {raised}\n\n"
+    bad = f"{PLUGIN}\n{code}BAD = dataclasses.replace(HALF, build=build)\n"
+    (folder / "half_file.py").write_text(bad, "utf-8")
+    with pytest.raises(kind, match=text) as found:
+        metaroll.agent("half_file:BAD", "Pendulum-v1", **SMALL)
+    assert found.type is kind
+
+
+def test_an_error_of_an_environment_is_not_one_of_the_algorithm(folder: Path) -> None:
+    made: list[Any] = []
+
+    def breaks() -> Any:
+        made.append(np.ones(3) + np.ones(2) if made else gymnasium.make("Pendulum-v1"))
+        return made[-1]
+
+    with pytest.raises(ValueError, match=r"^operands could not be broadcast"):
+        metaroll.agent("half:HALF", breaks)
 
 
 SEARCH = (
@@ -324,14 +488,34 @@ def test_what_is_wrong_with_an_environment_of_a_distribution_is_said(
     ):
         metaroll.agent("cmaes", "bad-env")
     first, second = plugins_check().value.split("\n")
-    assert first.startswith("'point-robot' (half_file:make of b-second")
+    assert re.match(r"'point-robot' \(half_file:make of b-second 1\.2\) in \S*half_file\.py is not used", first)
     assert second.startswith("environment 'bad-env' (half_file:make of half-plugin 1.2)") and not second.endswith("...")
+
+
+def test_an_environment_of_a_distribution_keeps_its_name_when_it_registers_an_id(folder: Path) -> None:
+    code = """
+import gymnasium
+from gymnasium.envs.classic_control import PendulumEnv
+gymnasium.register("swing", entry_point=PendulumEnv, max_episode_steps=50)
+def make(): return gymnasium.make("swing", max_episode_steps=7)
+def fails(): raise SystemExit
+"""
+    (folder / "half_file.py").write_text(code, "utf-8")
+    declare(folder, "swing", "half_file:make", group="metaroll.environments")
+    declare(folder, "exits", "half_file:fails", "b-second", group="metaroll.environments")
+    for _ in range(2):
+        assert metaroll.agent("ppo", "swing").algo.max_path_length == 7
+        assert "swing" in registry.installed()
+    del gymnasium.registry["swing"]
+    assert re.search(r"exits \(half_file:fails of b-second 1\.2\) in \S*half_file\.py", plugins_check().value)
 
 
 @pytest.mark.parametrize("name", ["epopt", "pgpe", "tqc"])
 def test_what_metaroll_declares_itself_is_a_plugin_without_an_entry_in_runs(folder: Path, name: str) -> None:
     declare(folder, name, "half_file:HALF")
-    assert name not in others.installed() and "metaroll has that name itself" in " ".join(others.refused())
+    assert name not in plugin_lookup.installed() and "metaroll has that name itself" in " ".join(
+        plugin_lookup.refused()
+    )
     given = own_code.attribute_of(own_code.contributed()[name], "algorithm")
     agent = metaroll.agent(given, "pend")
     assert agent.config["algo"] == name and "plugin" not in agent.config, "as in runs of older versions"
@@ -340,19 +524,28 @@ def test_what_metaroll_declares_itself_is_a_plugin_without_an_entry_in_runs(fold
 
 def test_entry_points_of_metaroll_itself_are_no_plugins_of_others(folder: Path) -> None:
     declare(folder, "tqc", "metaroll.contrib.tqc:ROW", "metaroll")
-    assert "tqc" not in others.installed() and others.refused() == []
+    assert "tqc" not in plugin_lookup.installed() and plugin_lookup.refused() == []
 
 
 def test_names_of_ours_and_names_twice_are_not_taken(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     declare(folder, "sac", "half_file:HALF")
     declare(folder, "half", "half_file:HALF", "a-first")
     declare(folder, "half", "half_file:HALF", "b-second")
-    assert [one.distribution for one in others.installed().values()] == ["a-first"]
+    assert [one.distribution for one in plugin_lookup.installed().values()] == ["a-first"]
     assert main(["list", "algos"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "'sac' (half_file:HALF of half-plugin 1.2) is not used: metaroll has that name itself" in shown
-    assert "'half' (half_file:HALF of b-second 1.2) is not used" in shown
+    sac = f"'sac' (half_file:HALF of half-plugin 1.2) in {folder / 'half_file.py'} is not used: metaroll has that name"
+    assert f"{sac} itself" in plugin_lookup.refused()
+    assert "'half' (half_file:HALF of b-second 1.2) in" in shown
     assert type(metaroll.agent("sac", "Pendulum-v1").algo) is metaroll.SAC
+
+
+def test_a_search_that_has_the_name_of_an_algorithm_is_told(folder: Path) -> None:
+    declare(folder, "half", "half_file:HALF", "a-first")
+    declare(folder, "half", "random_steps:RandomSteps", "b-second", group="metaroll.searches")
+    assert plugin_lookup.installed()["half"].distribution == "a-first"
+    (why,) = plugin_lookup.refused()
+    assert "random_steps.py is not used: half_file:HALF of a-first 1.2 has that name, too" in why
 
 
 def test_a_row_cannot_take_a_name_of_ours(folder: Path) -> None:
@@ -361,7 +554,7 @@ def test_a_row_cannot_take_a_name_of_ours(folder: Path) -> None:
         metaroll.agent("half_file:HALF", "Pendulum-v1")
     given = own_code.attribute_of("half_file:HALF", "algorithm")
 
-    with pytest.raises(PluginError, match=r"algo 'sac' in .*half_file\.py: name must not be .* got 'sac'"):
+    with pytest.raises(PluginError, match=r"'half_file:HALF' in .*half_file\.py: name must not be .* got 'sac'"):
         metaroll.agent(given, "Pendulum-v1")
     assert metaroll.agent(get_algorithm("sac"), "Pendulum-v1").config["algo"] == "sac", "the row of ours"
 

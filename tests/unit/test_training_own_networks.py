@@ -226,6 +226,20 @@ def test_another_network_of_the_same_name_is_told_when_a_run_is_loaded() -> None
         metaroll.load("runs/sac-Pendulum-v1-1", policy=lambda spec: torch.nn.Linear(spec.obs_dim, 7))
 
 
+def test_runs_whose_networks_have_one_name_keep_theirs() -> None:
+    def network(last: type[torch.nn.Module]) -> Any:
+        return lambda spec: torch.nn.Sequential(torch.nn.Linear(spec.obs_dim, 4), last())
+
+    networks, runs = (network(torch.nn.Tanh), network(torch.nn.ReLU)), []
+    for seed, each in enumerate(networks):
+        own_networks._given.clear()  # another process
+        runs.append(made("sac", policy=each, seed=seed).learn(progress=False).run_dir)
+    loaded = [metaroll.load(run, policy=each) for run, each in zip(runs, networks, strict=True)]
+    assert len({each.config["algorithm"]["policy"] for each in loaded}) == 1
+    for each, last in zip(loaded, ("Tanh", "ReLU"), strict=True):
+        assert f"{last}()" in repr(each.learn(epochs=1, progress=False).algo.policy)
+
+
 def test_a_network_of_somebody_elses_run_is_not_imported_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     made("sac").learn(progress=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(Path("elsewhere").resolve()))

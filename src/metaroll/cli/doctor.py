@@ -27,7 +27,7 @@ from metaroll.diagnostics.report import TaskCheck as Check
 from metaroll.diagnostics.report import one_line
 from metaroll.errors import install_text
 from metaroll.own_code import PluginError
-from metaroll.training.algorithms.others import installed, load_row, refused
+from metaroll.training.algorithms.plugin_lookup import installed, load_row, refused
 from metaroll.training.display.consoles import show_findings
 from metaroll.training.display.json_output import write_document
 from metaroll.training.session.machine import (
@@ -249,8 +249,8 @@ def plugins_check() -> Check:
             _ = EnvSource.of(name).spec
         except PluginError as error:
             problems.append(_whole(error))
-        except Exception as error:
-            problems.append(f"environment {name!r} ({one.of}) cannot be made: {one_line(error)}")
+        except (Exception, SystemExit) as error:
+            problems.append(f"environment {name!r} {one.location} cannot be made: {one_line(error)}")
     if problems:
         hint = "all else works; install versions that fit, or uninstall what is not needed"
         return _finding("plug-ins", "\n".join(problems), hint)

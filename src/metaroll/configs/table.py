@@ -7,7 +7,7 @@ import functools
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from metaroll import configs, own_code
+from metaroll import configs, own_code, own_sources
 from metaroll.config import Config, Option, options_of
 from metaroll.configs.algorithms import (
     DICEOuterChoice,
@@ -28,20 +28,24 @@ __all__ = [
     "ADAPTING",
     "CONFIGS",
     "FILLED",
-    "SEARCH",
     "adapts",
     "add_algorithm",
     "current_names",
     "evaluation_config",
     "is_known",
+    "options_with",
     "parts_of_algorithm",
     "run_options",
+    "taken_names",
+    "with_search",
 ]
 
 Parts = tuple[type[Config], ...]
+_ARGUMENTS = ("algo", "env", "run_dir", "tasks", "out", "config", "seeds", "jobs", "json", "quiet", "traceback", "help")
+"""Names of what ``metaroll.agent`` and ``metaroll train`` take beside options."""
 
 _OFF_POLICY: Parts = (ReluNetworks, Domains, GoalReplay)
-SEARCH: Parts = (configs.SearchConfig, configs.Trials, configs.Starts, TanhNetworks, Domains)
+_SEARCH: Parts = (configs.SearchConfig, configs.Trials, configs.Starts, TanhNetworks, Domains)
 """Of searches: how candidates are tried, and what acts."""
 _META: Parts = (configs.MAMLConfig, MetaNetworks, HeldOutTasks)
 
@@ -52,9 +56,9 @@ CONFIGS: Mapping[str, Parts] = {
     "promp": (configs.ProMPConfig, *_META),
     "dice": (DICEOuterChoice, configs.AdamConfig, *_META),
     "ppo": (configs.PPOConfig, PolicyNetworks, Domains),
-    "cmaes": (configs.CMAESLearnerConfig, *SEARCH),
-    "cem": (configs.CEMLearnerConfig, *SEARCH),
-    "ars": (configs.ARSConfig, *SEARCH),
+    "cmaes": (configs.CMAESLearnerConfig, *_SEARCH),
+    "cem": (configs.CEMLearnerConfig, *_SEARCH),
+    "ars": (configs.ARSConfig, *_SEARCH),
     "dqn": (configs.DQNConfig, *_OFF_POLICY),
     "ddpg": (configs.DDPGConfig, *_OFF_POLICY),
     "td3": (configs.TD3Config, *_OFF_POLICY),
@@ -85,8 +89,16 @@ _plugins: dict[str, _Plugin] = {}
 """Those that have been loaded, by name."""
 
 
-def add_algorithm(name: str, parts: Parts, adapting: bool, filled: Collection[str] = ()) -> None:
-    """Know an algorithm that is a plug-in, which fills these fields of its configs itself."""
+def with_search(search: type[Config]) -> Parts:
+    """Configs of the algorithm that searches by a class of searches."""
+    return (search, *_SEARCH)
+
+
+def add_algorithm(name: str, given: Any) -> None:
+    """Know a plug-in: its ``Algorithm``, or a class of searches."""
+    parts, adapting, filled = (
+        (with_search(given), False, ()) if isinstance(given, type) else (given.configs, given.adapts, given.filled)
+    )
     plugin = _Plugin(parts, adapting, frozenset(filled))
     if _plugins.get(name) != plugin:
         _plugins[name] = plugin
@@ -111,35 +123,52 @@ def parts_of_algorithm(name: str) -> Parts:
 def _plugin(name: str) -> _Plugin:
     """A plug-in that has been loaded, or is declared by metaroll itself, and then loaded now."""
     if name not in _plugins:
-        row = own_code.attribute_of(own_code.contributed()[name], "algorithm")
-        if isinstance(row, type):
-            add_algorithm(name, (row, *SEARCH), False)
-        else:
-            add_algorithm(name, row.configs, row.adapts, row.filled)
+        add_algorithm(name, own_code.attribute_of(own_code.contributed()[name], "algorithm"))
     return _plugins[name]
 
 
 def evaluation_config(name: str) -> type[configs.EvaluationConfig | configs.MetaEvaluationConfig]:
     """Settings of the evaluations of an algorithm."""
-    return configs.MetaEvaluationConfig if adapts(name) else configs.EvaluationConfig
+    return _evaluation_of(adapts(name))
+
+
+def _evaluation_of(adapting: bool) -> type[configs.EvaluationConfig | configs.MetaEvaluationConfig]:
+    return configs.MetaEvaluationConfig if adapting else configs.EvaluationConfig
 
 
 @functools.cache
 def run_options(name: str) -> tuple[Option, ...]:
     """All options of a run of an algorithm, in sections ``run``, ``algorithm`` and ``evaluation``."""
-    evaluation = evaluation_config(name)
-    sections: dict[str, Parts] = {
-        "run": (configs.RunConfig,),
-        "algorithm": parts_of_algorithm(name),
-        "evaluation": (evaluation,),
-    }
     filled = FILLED.get(name, frozenset()) if name in CONFIGS else _plugin(name).filled
+    return options_with(parts_of_algorithm(name), adapts(name), filled)
+
+
+def options_with(parts: Parts, adapting: bool, filled: Collection[str] = ()) -> tuple[Option, ...]:
+    """All options of a run of an algorithm with these configs, of which the first counts where two have a field."""
+    sections = {"run": (configs.RunConfig,), "algorithm": parts, "evaluation": (_evaluation_of(adapting),)}
     options = dict[str, Option]()
-    for section, parts in sections.items():
-        for option in (option for config in parts for option in options_of(config)):
+    for section, kinds in sections.items():
+        for option in (option for config in kinds for option in options_of(config)):
             if option.name not in filled and option.name not in options:
                 options[option.name] = dataclasses.replace(option, section=section)
     return tuple(options.values())
+
+
+def taken_names(parts: Parts, adapting: bool) -> dict[str, type[Any]]:
+    """Fields of configs of somebody else with names that every run has already: name -> the class that adds it.
+
+    A field of ours may have one (``deterministic``), and then goes before that of evaluations.
+    """
+    beside = (configs.RunConfig, _evaluation_of(adapting))
+    taken = {*_ARGUMENTS, *(option.name for kind in beside for option in options_of(kind))}
+    found: dict[str, type[Any]] = {}
+    for kind in parts:
+        for name in (option.name for option in options_of(kind) if option.name in taken):
+            bases = [base for base in kind.__mro__ if dataclasses.is_dataclass(base)]
+            adds = [base for base in bases if name in {field.name for field in dataclasses.fields(base)}][-1]
+            if not own_sources.is_ours(adds):
+                found[name] = adds
+    return found
 
 
 def current_names(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from metaroll.cli.options import Output, parse_command, unset
 from metaroll.envs.lookup.family_names import FAMILY_NAMES
 from metaroll.errors import UsageError, command_text, unknown_name
 from metaroll.own_code import ENVIRONMENTS, declared
-from metaroll.training.algorithms.others import installed, refused
+from metaroll.training.algorithms.plugin_lookup import installed, refused
 from metaroll.training.algorithms.registry import (
     ALGORITHM_NAMES,
     OWN_ENV,
@@ -87,7 +87,7 @@ def list_command(arguments: Sequence[str]) -> None:
 def _algorithms(folder: Path) -> Entries:
     classes = {name: get_algorithm(name).learner for name in ALGORITHM_NAMES}
     ours = [{"name": name, "class": c.__name__, "summary": _first_line(c)} for name, c in classes.items()]
-    plugins = [{"name": one.name, "class": "", "summary": f"plug-in: {one.of}"} for one in installed().values()]
+    plugins = [{"name": one.name, "class": "", "summary": f"plug-in: {one.label}"} for one in installed().values()]
     return [*ours, *plugins, *({"name": "", "class": "", "summary": why} for why in refused())]
 
 
@@ -110,7 +110,7 @@ def _environments(folder: Path) -> Entries:
             }
         )
     unknown = dict.fromkeys(("obs_dim", "act_dim", "num_train_tasks", "num_test_tasks", "horizon"))  # nothing is made
-    plugins = [(one.name, f"plug-in: {one.of}") for one in registry.installed().values()]
+    plugins = [(one.name, f"plug-in: {one.label}") for one in registry.installed().values()]
     for name, summary in [*plugins, *(("", why) for why in registry.refused())]:
         entries.append({"name": name, "summary": summary, **unknown, "presets": [], "problem": ""})
     return entries

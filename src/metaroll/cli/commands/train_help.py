@@ -15,6 +15,7 @@ from metaroll.training.algorithms.registry import (
     ALGORITHM_NAMES,
     FIRST_RUN,
     default_size,
+    has_preset,
     preset,
     preset_options,
     purpose,
@@ -81,7 +82,7 @@ def show_algorithm_help(files: type, algo: str, env: str = "", why: str = "") ->
     )
     hints = {name: "that of ENV" for name in _OF_ENV if values.get(name) is None}
     hints |= {name: "that of ENV" for name, value in values.items() if value is MISSING}
-    whose = f"the preset of {env}" if size is None and env else algo
+    whose = f"the preset of {env}" if size is None and has_preset(algo, env) else algo
     more = f"{command_text('train', algo, 'ENV', '--help')} shows those in an environment."
     more = f"{env} cannot be asked for its own: {why}" if env else more
     about = f"{USAGE}\n\n{algo} {purpose(algo)}. Defaults shown are those of {whose}; {more}"

@@ -36,7 +36,8 @@ __all__ = [
 Constructor = Callable[[], Any]
 
 _NAMED: dict[str, Constructor] = {}
-_FINDERS: list[Callable[[str], Any]] = []
+_find: Callable[[str], Any] | None = None
+"""Says what names stand for (see ``register_finder``)."""
 
 
 def register_env(name: str, constructor: Constructor) -> None:
@@ -46,7 +47,8 @@ def register_env(name: str, constructor: Constructor) -> None:
 
 def register_finder(find: Callable[[str], Any]) -> None:
     """Ask ``find`` what names stand for; the ``constructor`` of that is ``None`` where only Gymnasium may know it."""
-    _FINDERS.append(find)
+    global _find
+    _find = find
 
 
 def env_names() -> list[str]:
@@ -129,13 +131,13 @@ class NamedEnv:
     @functools.cached_property
     def known(self) -> Any:
         """What the name stands for, as ``register_finder`` has it; looked up once here, and once in each worker."""
-        return _FINDERS[0](self.name)
+        return None if _find is None else _find(self.name)
 
     def constructor(self) -> Constructor | None:
         """What makes it; ``None`` for ids of Gymnasium (and for names that nobody knows)."""
         if self._registered is not None:
             return self._registered
-        return self.known.constructor if _FINDERS else None
+        return None if self.known is None else self.known.constructor
 
     def __call__(self, **options: Any) -> Any:
         constructor = self.constructor()

@@ -46,12 +46,11 @@ from metaroll.own_code import (
     PluginError,
     attribute_of,
     declared,
-    in_file,
     is_given,
     is_importable,
     is_named,
     names_in_modules,
-    usable,
+    sort_declared,
 )
 from metaroll.tasks.updates import layer_with
 
@@ -68,11 +67,18 @@ __all__ = [
     "refused",
 ]
 
+
+def _register(name: str, value: Any) -> None:
+    """Workers get what has been given with its name."""
+    register_env(name, value.env_constructor if isinstance(value, TaskFamily) else value)
+
+
 _given = GivenObjects(
     "environment",
     "env",
     "give it another with the same spaces, what makes one, or its name; or put it into a module and train in "
     "module:attribute",
+    _register,
 )
 
 _own: dict[str, tuple[Any, TaskFamily | None]] = {}
@@ -102,7 +108,14 @@ def refused() -> list[str]:
 def _declared() -> tuple[Mapping[str, Declared], list[str]]:
     if not declared(ENVIRONMENTS):
         return {}, []
-    return usable(ENVIRONMENTS, {*registered_families(), *gymnasium.registry})
+    return sort_declared([ENVIRONMENTS], _names_of_ours())
+
+
+@functools.cache
+def _names_of_ours() -> frozenset[str]:
+    """Our families, and ids of Gymnasium itself: others, perhaps of a plug-in, depend on what has been imported."""
+    ids = [name for name, entry in gymnasium.registry.items() if str(entry.entry_point).startswith("gymnasium.")]
+    return frozenset([*registered_families(), *ids])
 
 
 def load_entry_point(name: str) -> Any:
@@ -126,14 +139,14 @@ def load_entry_point(name: str) -> Any:
 
 
 def _of_plugin(one: Declared) -> Any:
-    of = f"environment {one.name!r} ({one.of})"
+    label = f"environment {one.name!r} {one.location}"
     try:
         value = attribute_of(one.target, "environment", graphics_trouble)
     except MetarollError as error:
-        raise PluginError(f"{of} cannot be loaded: {error}") from error
+        raise PluginError(f"{label} cannot be loaded: {error}") from error
     if not (callable(value) or isinstance(value, TaskFamily | Mapping | list | tuple)):
         raise PluginError(
-            f"{of}{in_file(one.target)} must be a TaskFamily, a class or function that makes one or an environment, or "
+            f"{label} must be a TaskFamily, a class or function that makes one or an environment, or "
             f"a list of constructors, got {described(value)}"
         )
     return value
@@ -152,7 +165,7 @@ def name_given(env: Any, name: str | None = None) -> str:
         UnknownNameError: There is no environment of that name.
     """
     if name is None:
-        found = _name_there_is(env)
+        found = _existing_name(env)
         if found is not None:
             return found
     elif isinstance(env, str):
@@ -167,11 +180,10 @@ def name_given(env: Any, name: str | None = None) -> str:
     if name is None:
         name = _given.free_name(plain, value)
     _given[name] = value if family is None else family
-    register_env(name, value if family is None else family.env_constructor)  # workers get it with the name
     return name
 
 
-def _name_there_is(env: Any) -> str | None:
+def _existing_name(env: Any) -> str | None:
     """The name that other processes know ``env`` by, too; ``None`` where there is none."""
     if isinstance(env, str):
         return env
@@ -266,11 +278,11 @@ def _own_family(name: str) -> tuple[Any, TaskFamily | None]:
             known = _own[name] = value, family_of(value, name) if _has_tasks(value, name) else None
         except (MetarollError, TypeError, ValueError):
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             one = installed().get(name)
-            of = name if one is None else f"{name} ({one.of})"
+            label = name if one is None else f"{name} {one.location}"
             raise OwnCodeError(
-                f"{of} cannot be used, since its environment cannot be made: "
+                f"{label} cannot be used, since its environment cannot be made: "
                 f"{graphics_trouble(error) or f'{type(error).__name__}: {error}'}"
             ) from error
     return known

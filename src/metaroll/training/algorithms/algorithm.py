@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.checks import check_whole, described
 from metaroll.config import Config
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import option_text
@@ -34,7 +35,11 @@ class Work:
         epoch_steps: Environment steps of each epoch.
         epoch_updates: Gradient steps of each epoch.
         initial: What the first of them are.
-        at_most: Episodes are counted, and their steps as if each took all that it may.
+        at_most: An epoch is a number of episodes, so ``epoch_steps`` is an upper bound.
+
+    Raises:
+        TypeError: A number is no integer, or ``initial`` no text.
+        ValueError: A number is too small: no epoch is without steps.
     """
 
     initial_steps: int
@@ -42,6 +47,12 @@ class Work:
     epoch_updates: int
     initial: str = "after {} initial steps"
     at_most: bool = False
+
+    def __post_init__(self) -> None:
+        for name, low in (("initial_steps", 0), ("epoch_steps", 1), ("epoch_updates", 0)):
+            check_whole(name, getattr(self, name), low)
+        if not isinstance(self.initial, str):
+            raise TypeError(f"initial must be a text with {{}} for a number of steps, got {described(self.initial)}")
 
     def epochs_for(self, env_steps: int) -> int:
         """The fewest epochs that take ``env_steps``, at least one."""
@@ -101,6 +112,10 @@ class Algorithm:
         tasks: What to train in (``None``: the nominal environment), and held-out tasks (none: as it is); the second
             argument is another number of held-out tasks than the options ask for, or ``None``.
         environment: What the runner is set up with: the nominal environment, or that of a family with its first task.
+            Evaluations do not see it: they are in the environment that the user has named, or in held-out tasks, and
+            of a learner that adapts in its ``evaluation_env``. So it may vary what is trained in (draw domains at every
+            reset, say), and must not change spaces, rewards or endings, which returns are counted by: an environment
+            that does is one of the user's, or a family (entry point ``metaroll.environments``).
         seen_env: An environment of one task, which stays the caller's, as policies of the algorithm see it; the second
             argument is the configuration of the run.
         seen_hint: What to do where policies see more than an environment shows as it is.

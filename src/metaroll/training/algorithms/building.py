@@ -35,6 +35,7 @@ __all__ = [
     "family_tasks",
     "is_continuous",
     "is_discrete",
+    "is_out_of_memory",
     "make_policy",
     "network_generator",
     "own_body",
@@ -43,6 +44,8 @@ __all__ = [
 ]
 
 _HELD_OUT = 20
+_NO_MEMORY = ("DefaultCPUAllocator: ", "CUDA error: out of memory")
+"""Errors of torch without a type of their own."""
 _RANDOMIZERS = {"default": default_randomizer, "conservative": conservative_randomizer}
 
 
@@ -102,6 +105,13 @@ def is_continuous(spec: EnvSpec) -> bool:
 def is_discrete(spec: EnvSpec) -> bool:
     """Whether actions are one choice."""
     return isinstance(spec.action_space, gymnasium.spaces.Discrete)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory for an array, in this machine or on a device, is what was missing."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and any(text in str(error) for text in _NO_MEMORY)
+    )
 
 
 def family_sizes(env: EnvSource) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from metaroll.config import parts_of
 from metaroll.configs.algorithms import TanhNetworks
-from metaroll.configs.table import CONFIGS, SEARCH
+from metaroll.configs.table import CONFIGS, with_search
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.wrappers.domain_rand import DomainRandWrapperLive
 from metaroll.errors import option_name, option_text
@@ -31,7 +31,7 @@ __all__ = ["ROWS", "search_row"]
 _USUAL_CANDIDATES = 12
 """Candidates of an epoch, where their number follows from the policy's: 4 + 3 ln P of a few parameters."""
 _USUAL_PARAMETERS = 15
-"""Parameters of a policy, where candidates of a plug-in are counted before there is one: as many as give these."""
+"""Assumed before there is a policy; 15 parameters give 12 candidates."""
 _HILL_CLIMBING = "hill-climbing"
 Kind = type[SearchLearner[Any]]
 
@@ -183,7 +183,7 @@ def search_row(name: str, search: type[Any], **more: Any) -> Algorithm:
         **{
             "name": name,
             "api": API,
-            "configs": (search, *SEARCH),
+            "configs": with_search(search),
             "learner": Evolution,
             "build": functools.partial(_build, name, Evolution, search),
             "work": functools.partial(_work, num_candidates),

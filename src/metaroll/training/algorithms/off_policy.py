@@ -31,7 +31,7 @@ from metaroll.tasks.updates import layer_with
 from metaroll.training.algorithms import building
 from metaroll.training.algorithms.algorithm import Algorithm, Values, Work
 from metaroll.training.algorithms.building import BuildOptions
-from metaroll.training.algorithms.others import load_row
+from metaroll.training.algorithms.plugin_lookup import load_row
 from metaroll.types import EnvSpec, EnvUpdate
 
 __all__ = ["ROWS", "Networks", "actor_and_critics", "network_options", "off_policy_row"]

@@ -12,8 +12,8 @@ from metaroll.envs.lookup import registry
 from metaroll.errors import RunWarning
 from metaroll.option_names import frames_of_ours
 from metaroll.own_code import is_given
-from metaroll.training.algorithms.others import differs, is_other, origin
 from metaroll.training.algorithms.own_networks import origin_given
+from metaroll.training.algorithms.plugin_lookup import change_text, is_other, origin
 from metaroll.training.store.run_values import ENV_PLUGIN, NETWORK, PLUGIN, network_of
 
 __all__ = ["origins", "warn_of_changes"]
@@ -48,5 +48,5 @@ def warn_of_changes(config: Mapping[str, Any], folder: Path) -> None:
     algo, env, network = config["algo"], config["env"], network_of(config)
     here = origins(algo, env, network)
     for entry, name in ((PLUGIN, algo), (ENV_PLUGIN, simulator_and_posterior(env)[0]), (NETWORK, network)):
-        if name is not None and (news := differs(name, config.get(entry), here.get(entry, {}))):
+        if name is not None and (news := change_text(name, config.get(entry), here.get(entry, {}))):
             warnings.warn(f"{folder}: {news}", RunWarning, stacklevel=frames_of_ours())

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 import itertools
 import re
-import textwrap
 from types import FunctionType
 from typing import Any
 
@@ -14,6 +11,7 @@ from torch import nn
 
 from metaroll.errors import MetarollError, UnknownNameError
 from metaroll.own_code import GivenObjects, attribute_of, is_given, is_importable, is_named
+from metaroll.own_sources import hash_of, sources_of
 from metaroll.policies.own_body import name_of
 from metaroll.policies.parameters import tensors_of
 
@@ -55,35 +53,14 @@ def _importable_name(network: Any) -> str | None:
 def origin_given(name: str) -> dict[str, str]:
     """What ``config.yaml`` keeps of a network that a script has given: a hash.
 
-    It is of the source of a function, or of the methods of a class, as far as there is one, and of the layers
-    of a module, not of its weights. A lambda has none: its source is what stands around it, too.
+    It is of the source of a function or class (see ``sources_of``), and of the layers of a module, not of its weights.
     """
-    texts = _texts_of(_given.get(name))
-    return {"sha256": hashlib.sha256("\n".join(texts).encode()).hexdigest()} if texts else {}
-
-
-def _texts_of(network: Any) -> list[str]:
+    network = _given.get(name)
     if not isinstance(network, nn.Module):
-        return _sources_of(network)
+        return hash_of(sources_of(network))
     shapes = [f"{name} {tuple(value.shape)} {value.dtype}" for name, value in tensors_of(network).items()]
     kinds = dict.fromkeys(type(part) for part in network.modules())
-    sources = itertools.chain.from_iterable(map(_sources_of, kinds))
-    return [re.sub(r" at 0x[0-9a-fA-F]+", "", repr(network)), *shapes, *sources]
-
-
-def _sources_of(given: Any) -> list[str]:
-    """Of a function, or of the methods of a class, and of the classes that it is of."""
-    if isinstance(given, type):
-        kinds = [kind for kind in given.__mro__ if kind.__module__.partition(".")[0] not in ("builtins", "torch")]
-        members = [value for kind in kinds for value in vars(kind).values()]
-        methods = [each.__func__ if isinstance(each, classmethod | staticmethod) else each for each in members]
-        return list(itertools.chain.from_iterable(_sources_of(m) for m in methods if isinstance(m, FunctionType)))
-    if not isinstance(given, FunctionType) or given.__name__ == "<lambda>":
-        return []
-    try:
-        return [textwrap.dedent(inspect.getsource(given)).strip()]
-    except (OSError, TypeError):  # typed in, say
-        return []
+    return hash_of([repr(network), *shapes, *itertools.chain.from_iterable(map(sources_of, kinds))])
 
 
 def load_network(name: str) -> Any:

@@ -5,47 +5,90 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Collection, Mapping
+import typing
+from collections import abc
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from metaroll.checks import described
 from metaroll.config import Config, merge_layers, options_of
-from metaroll.configs import RunConfig
 from metaroll.configs.algorithms import Domains, HeldOutTasks
-from metaroll.configs.evaluation import EvaluationConfig, MetaEvaluationConfig
+from metaroll.configs.table import options_with, taken_names
+from metaroll.envs.lookup.source import EnvSource, is_env_instance
 from metaroll.errors import MetarollError
 from metaroll.functional.search.base import Search
-from metaroll.learners.base import RLAlgorithm, RolloutLimit
+from metaroll.learners.base import MetaRLAlgorithm, RLAlgorithm, RolloutLimit
 from metaroll.learners.off_policy.base import OffPolicyLearner
 from metaroll.own_code import NAME, PluginError
-from metaroll.own_frames import frames_of_user
+from metaroll.own_frames import frames_of_user, is_raised
+from metaroll.own_sources import is_ours
 from metaroll.training.algorithms.algorithm import API, Algorithm, Work
+from metaroll.training.algorithms.building import is_out_of_memory
 
-__all__ = ["checked_row", "guarded", "hint_for"]
+__all__ = ["FUNCTIONS", "checked_row", "guarded", "hint_for"]
 
-_RETURNED: Mapping[str, type] = {"build": RLAlgorithm, "work": Work, "amount": str}
-"""What functions of a row return, where one type is meant."""
-_FUNCTIONS = tuple(
-    field.name for field in dataclasses.fields(Algorithm) if str(field.type).startswith(Callable.__name__)
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, Collection) and not isinstance(value, str) and all(isinstance(text, str) for text in value)
+
+
+def _makes_env(value: Any) -> bool:
+    return callable(value) or is_env_instance(value) or isinstance(value, str | EnvSource)
+
+
+def _is_a(kind: Any) -> Callable[[Any], bool]:
+    return lambda made: isinstance(made, kind)
+
+
+def _are_tasks(made: Any) -> bool:
+    return isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], Sequence)
+
+
+def _is_end(made: Any) -> bool:
+    return made is None or (isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], str))
+
+
+_RETURNED: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "build": ("an object of type RLAlgorithm", _is_a(RLAlgorithm)),
+    "work": ("an object of type Work", _is_a(Work)),
+    "amount": ("a text", _is_a(str)),
+    "sizes": ("a dict of options and values", _is_a(Mapping)),
+    "tasks": ("what to train in and a list of held-out tasks, (None, []) say", _are_tasks),
+    "environment": ("what makes an environment", _makes_env),
+    "seen_env": ("an environment", is_env_instance),
+    "settled": ("a dict of options and values", _is_a(Mapping)),
+    "largest_batch": ("a number of rows", _is_a(int | np.integer)),
+    "notes": ("a list of texts", _are_texts),
+    "summary_values": ("a dict of names and numbers", _is_a(Mapping)),
+    "ended_early": ("None, or a number of epochs and why they are the last", _is_end),
+}
+"""What functions of a row return."""
+_WITHOUT_OPTIONS = ("work", "amount", "largest_batch", "summary_values", "ended_early")
+"""Functions that describe a run whose options have been checked: no error of theirs is about one."""
+FUNCTIONS = tuple(
+    name for name, hint in typing.get_type_hints(Algorithm).items() if typing.get_origin(hint) is abc.Callable
 )
+"""Names of members of a row that are functions."""
 
 
-def checked_row(row: Any, of: str) -> Algorithm:
+def checked_row(row: Any, label: str) -> Algorithm:
     """``row``, if it can be used.
 
     Args:
         row: What was given in its place.
-        of: What it is called in errors, with its file.
+        label: What it is called in errors, with its file.
 
     Raises:
         PluginError: It cannot be used.
     """
     if not isinstance(row, Algorithm):
         got = described(row) if isinstance(row, type) else type(row).__name__
-        raise PluginError(f"{of} must be a metaroll.plugins.Algorithm, got {got}: {hint_for(row)}")
+        raise PluginError(f"{label} must be a metaroll.plugins.Algorithm, got {got}: {hint_for(row)}")
     if row.api != API:
         raise PluginError(
-            f"{of} must be written for version {API} of the interface, got api={row.api!r}: "
+            f"{label} must be written for version {API} of the interface, got api={row.api!r}: "
             + ("say it, api=1" if row.api is None else "install a version of it that fits this metaroll")
         )
     try:
@@ -53,7 +96,7 @@ def checked_row(row: Any, of: str) -> Algorithm:
         _check_classes(row)
         _check_options(row)
     except (TypeError, ValueError) as error:
-        raise PluginError(f"{of}: {error}") from error
+        raise PluginError(f"{label}: {error}") from error
     return row
 
 
@@ -70,15 +113,15 @@ def hint_for(given: Any) -> str:
 def _check_types(row: Algorithm) -> None:
     if not (isinstance(row.name, str) and NAME.fullmatch(row.name)):
         raise ValueError(f"name must be lowercase words with dashes between them, got {row.name!r}")
-    if not isinstance(row.purpose, str):
-        raise TypeError(f"purpose must be a text, got {described(row.purpose)}")
-    for name in _FUNCTIONS:
+    for name in ("purpose", "seen_hint"):
+        if not isinstance(value := getattr(row, name), str):
+            raise TypeError(f"{name} must be a text, got {described(value)}")
+    for name in FUNCTIONS:
         if not callable(value := getattr(row, name)):
             raise TypeError(f"{name} must be a function, got {described(value)}")
-    if isinstance(row.filled, str) or not (
-        isinstance(row.filled, Collection) and all(isinstance(name, str) for name in row.filled)
-    ):
-        raise TypeError(f"filled must be a collection of names of fields, ('n_step',) say, got {described(row.filled)}")
+    for name in ("filled", "follows_epochs"):
+        if not _are_texts(value := getattr(row, name)):
+            raise TypeError(f"{name} must be a collection of names of fields, ('n_step',) say, got {described(value)}")
     if not (isinstance(row.configs, tuple) and row.configs):
         raise TypeError(f"configs must be a tuple of classes of configs, (MyConfig,) say, got {described(row.configs)}")
     if not isinstance(row.common, Mapping):
@@ -89,8 +132,10 @@ def _check_types(row: Algorithm) -> None:
 
 
 def _check_classes(row: Algorithm) -> None:
-    if not isinstance(row.learner, type):
-        raise TypeError(f"learner must be a class, got {described(row.learner)}")
+    expected = MetaRLAlgorithm if row.adapts else RLAlgorithm
+    if not (isinstance(row.learner, type) and issubclass(row.learner, expected)):
+        adapts = ", since adapts=True" if row.adapts else ""
+        raise TypeError(f"learner must be a subclass of {expected.__name__}{adapts}, got {described(row.learner)}")
     for kind in (row.learner, *row.configs):
         if inspect.isabstract(kind):
             missing = ", ".join(sorted(kind.__abstractmethods__))
@@ -98,57 +143,64 @@ def _check_classes(row: Algorithm) -> None:
 
 
 def _check_options(row: Algorithm) -> None:
-    """Error if fields are missing that every run needs, or ``filled``, ``common`` and ``presets`` name no options."""
+    """Error if fields are missing that every run needs, are no options where they should be, or have names of ours."""
     if wrong := [kind for kind in row.configs if not (isinstance(kind, type) and issubclass(kind, Config | Search))]:
         raise TypeError(f"configs must be classes of configs, got {described(wrong[0])}")
     try:
-        known = {option.name: option for kind in reversed(row.configs) for option in options_of(kind)}
-    except (MetarollError, TypeError, ValueError, AttributeError) as error:
+        fields = {option.name for kind in row.configs for option in options_of(kind)}
+    except (MetarollError, TypeError, ValueError, AttributeError, NameError) as error:
         raise TypeError(f"configs must be classes of configs: {error}") from error
-    if unknown := sorted(set(row.filled) - set(known)):
+    for name, kind in taken_names(row.configs, row.adapts).items():
+        raise ValueError(f"the field {name} of {kind.__name__} has a name that every run has already: choose another")
+    if unknown := sorted(set(row.filled) - fields):
         raise ValueError(f"filled must name fields of its configs, got {', '.join(unknown)}")
+    options = options_with(row.configs, row.adapts, row.filled)
+    known = {option.name for option in options if option.section == "algorithm"}
+    if unknown := sorted(set(row.follows_epochs) - known):
+        raise ValueError(f"follows_epochs must name options, fields of its configs, got {', '.join(unknown)}")
     needed: dict[str, type[Config]] = {"max_steps": RolloutLimit, "num_test_tasks": HeldOutTasks}
     if not row.adapts:
         needed |= {"num_test_tasks": Domains, "randomize": Domains}
-    if missing := {name: kind for name, kind in needed.items() if name not in known or name in row.filled}:
-        fields = ", ".join(f"{name} (of metaroll.plugins.{kind.__name__})" for name, kind in missing.items())
-        raise ValueError(f"configs lack fields that every run needs: {fields}")
-    evaluation = MetaEvaluationConfig if row.adapts else EvaluationConfig
-    beside = {option.name: option for kind in (evaluation, RunConfig) for option in options_of(kind)}
-    options = [option for name, option in {**known, **beside}.items() if name not in row.filled]
+    if missing := {name: kind for name, kind in needed.items() if name not in known}:
+        named = ", ".join(f"{name} (of metaroll.plugins.{kind.__name__})" for name, kind in missing.items())
+        raise ValueError(f"configs lack fields that every run needs: {named}")
     layers = {"common": row.common, **{f"presets[{env!r}]": values for env, values in row.presets.items()}}
     for where, values in layers.items():
         merge_layers(options, [(where, values)])
 
 
-def guarded(row: Algorithm, of: str) -> Algorithm:
-    """The row whose functions say in errors whose they are, and what they must return.
+def guarded(row: Algorithm, label: str) -> Algorithm:
+    """The row whose functions say in errors whose they are, and what they must return; those of metaroll need not.
 
     Args:
         row: The row.
-        of: What it is called in errors, with its file.
+        label: What it is called in errors, with its file.
     """
-    return dataclasses.replace(row, **{name: _guarded(getattr(row, name), name, of) for name in _FUNCTIONS})
+    functions = {name: getattr(row, name) for name in FUNCTIONS}
+    theirs = {name: each for name, each in functions.items() if not (inspect.isfunction(each) and is_ours(each))}
+    return dataclasses.replace(row, **{name: _guarded(each, name, label) for name, each in theirs.items()})
 
 
-def _guarded(function: Callable[..., Any], name: str, of: str) -> Callable[..., Any]:
-    expected = _RETURNED.get(name)
-
-    def call(*arguments: Any) -> Any:
+def _guarded(function: Callable[..., Any], name: str, label: str) -> Callable[..., Any]:
+    def call(*arguments: Any, **keywords: Any) -> Any:
         try:
-            made = function(*arguments)
-        except (MetarollError, ValueError, OSError, MemoryError):
-            raise  # they are for the user, who has given options or files
+            made = function(*arguments, **keywords)
         except Exception as error:
-            if isinstance(error, RuntimeError) and "memory" in str(error).lower():
+            if _is_for_the_user(error, name):
                 raise
             frames = frames_of_user(error)
             where = f" ({frames[-1]})" if frames else ""
-            raise PluginError(f"{of}: its {name} fails with {type(error).__name__}: {error}{where}") from error
-        if expected is not None and not isinstance(made, expected):
-            raise PluginError(
-                f"{of}: its {name} must return an object of type {expected.__name__}, got {described(made)}"
-            )
+            raise PluginError(f"{label}: its {name} fails with {type(error).__name__}: {error}{where}") from error
+        expected, fits = _RETURNED[name]
+        if not fits(made):
+            raise PluginError(f"{label}: its {name} must return {expected}, got {described(made)}")
         return made
 
     return functools.update_wrapper(call, function) if inspect.isfunction(function) else call
+
+
+def _is_for_the_user(error: Exception, name: str) -> bool:
+    """Whether an error of a function of a row says what the user can do, who has given options and files."""
+    if isinstance(error, MetarollError | OSError) or is_out_of_memory(error):
+        return True
+    return isinstance(error, ValueError) and name not in _WITHOUT_OPTIONS and is_raised(error)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from metaroll.configs.table import CONFIGS
 from metaroll.data.doors.yaml_files import parse_yaml
 from metaroll.errors import UnknownNameError, command_text, option_text, said, unknown_name
-from metaroll.training.algorithms import others
+from metaroll.training.algorithms import plugin_lookup
 
 if TYPE_CHECKING:
     from metaroll.training.algorithms.algorithm import Algorithm
@@ -29,7 +29,8 @@ __all__ = [
     "default_size",
     "example_envs",
     "get_algorithm",
-    "name_of",
+    "has_preset",
+    "has_sizes",
     "preset",
     "preset_names",
     "preset_options",
@@ -62,7 +63,7 @@ FIRST_RUN, NEXT_RUN = "pearl point-robot", "pearl cheetah-vel"
 
 def algorithm_names() -> list[str]:
     """Names of all algorithms, those of installed plug-ins last."""
-    return [*ALGORITHM_NAMES, *others.installed()]
+    return [*ALGORITHM_NAMES, *plugin_lookup.installed()]
 
 
 def get_algorithm(name: str) -> Algorithm:
@@ -72,7 +73,7 @@ def get_algorithm(name: str) -> Algorithm:
         UnknownNameError: There is none of this name; the message lists the nearest ones.
     """
     if require_known(name) not in CONFIGS:
-        return others.load_row(name)
+        return plugin_lookup.load_row(name)
     # Here, and each by itself: a learner is loaded when it is used, and names and presets can be listed at once.
     match name:
         case "pearl":
@@ -87,18 +88,7 @@ def get_algorithm(name: str) -> Algorithm:
             from metaroll.training.algorithms import off_policy as rows
         case _:
             from metaroll.training.algorithms import evolution as rows
-    return rows.ROWS[name]
-
-
-def name_of(given: Any) -> str:
-    """The name under which all functions of this process know an ``Algorithm`` or a class of searches.
-
-    Raises:
-        PluginError: It cannot be used.
-    """
-    if not isinstance(given, type) and given.name in ALGORITHM_NAMES and get_algorithm(given.name) is given:
-        return given.name
-    return others.name_of(given)
+    return plugin_lookup.remembered(name, rows.ROWS[name])
 
 
 def _tuned_of(name: str) -> Mapping[str, Any]:
@@ -121,6 +111,16 @@ def _tuned_as(env: str) -> str:
     return f"{kind[1]}-reach-v3" if kind else env
 
 
+def has_preset(name: str, env: str) -> bool:
+    """Whether values are known for the algorithm in ``env``."""
+    return _tuned_as(env) in preset_names(name)
+
+
+def has_sizes(name: str) -> bool:
+    """Whether runs of the algorithm have sizes; those of somebody else have none."""
+    return bool(_tuned_of(name)["sizes"])
+
+
 def default_size(name: str, env: str, own: bool = False) -> str | None:
     """The size of a run for which none is asked: that of a preset, which is ``None`` unless it was published.
 
@@ -129,7 +129,7 @@ def default_size(name: str, env: str, own: bool = False) -> str | None:
         env: The environment.
         own: The environment is one of the user's, rather than one that is known by name.
     """
-    if _tuned_as(env) in preset_names(name):
+    if has_preset(name, env):
         return "paper" if publication(name) else None
     usual = _tuned_of(name)["default_size"]
     return usual if usual is None or not own else "small"
@@ -162,7 +162,7 @@ def size_values(name: str, env: str, size: str | None) -> dict[str, Any]:
             f"{option_text('size', size)} is for the algorithms of metaroll, and {name} is none: leave it out"
         )
     values = sizes[size]
-    tuned = env in preset_names(name)
+    tuned = has_preset(name, env)
     return _with_tuples({**values["everywhere"], **values.get(env, {} if tuned else values.get("untuned", {}))})
 
 
@@ -218,7 +218,7 @@ def require_known(name: str) -> str:
     Raises:
         UnknownNameError: There is none; the message lists the nearest ones.
     """
-    if name in _TUNED or others.is_other(name):
+    if name in _TUNED or plugin_lookup.is_other(name):
         return name
     plain = name.lower().replace("_", "-")
     for known, tuned in _TUNED.items():

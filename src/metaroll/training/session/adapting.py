@@ -18,7 +18,7 @@ from metaroll.policies.actor import Actor
 from metaroll.policies.adapters import as_policy
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.seeding import derive_seed, isolated_rng
-from metaroll.training.algorithms.registry import get_algorithm
+from metaroll.training.algorithms.algorithm import Algorithm
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.session.same_spaces import check_episode, check_spaces
 from metaroll.types import EnvSpec, EnvUpdate, Policy
@@ -32,6 +32,7 @@ class TaskProtocol:
     """How the agent of a run explores a task and adapts to it: as the evaluations of the run do.
 
     Attributes:
+        row: The algorithm.
         algo: Who adapts.
         config: Configuration of the run.
         evaluator: Evaluator of the run.
@@ -39,6 +40,7 @@ class TaskProtocol:
         test_tasks: Gives tasks to name in errors.
     """
 
+    row: Algorithm
     algo: MetaRLAlgorithm
     config: Mapping[str, Any]
     evaluator: MetaEvaluator
@@ -75,7 +77,7 @@ class TaskProtocol:
         own = how.num_prior_episodes if how.posterior_sampling else len(seen) + count
         done: list[StepSequence] = []
         with _opened(env) as environment:
-            environment = get_algorithm(self.config["algo"]).seen_env(environment, self.config)
+            environment = self.row.seen_env(environment, self.config)
             check_spaces(EnvSpec.from_env(environment), self.env_spec, self.test_tasks)
             for episode in range(count):
                 if len(seen) + episode >= own:
@@ -109,7 +111,7 @@ class TaskProtocol:
         try:
             yield
         except ShapeError as error:
-            hint = get_algorithm(self.config["algo"]).seen_hint
+            hint = self.row.seen_hint
             if not hint:
                 raise
             raise ShapeError(f"{error}; {hint}") from error

@@ -29,16 +29,15 @@ from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import SnapshotError, UnknownNameError, named_as
 from metaroll.learners.base import MetaRLAlgorithm
 from metaroll.option_names import GIVEN
-from metaroll.own_code import is_given
+from metaroll.own_code import held, is_given, is_named
 from metaroll.policies.actor import Actor
 from metaroll.policies.adapters import as_policy
 from metaroll.seeding import derive_seed
-from metaroll.training.algorithms import own_networks
+from metaroll.training.algorithms import own_networks, plugin_lookup
 from metaroll.training.algorithms.algorithm import Algorithm
 from metaroll.training.algorithms.other_names import swapped_names, unknown_argument, unknown_attribute
-from metaroll.training.algorithms.others import is_row
 from metaroll.training.algorithms.plugin_rows import hint_for
-from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm, name_of, require_known
+from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm, require_known
 from metaroll.training.display.consoles import make_console
 from metaroll.training.display.progress import tell_of_many
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator, fresh_policies
@@ -87,7 +86,7 @@ def agent(
         TypeError: ``algo`` or ``run_dir`` is no text, or an option is of another type.
         ValueError: An option has a value that makes no sense, or the algorithm cannot learn in the environment.
     """
-    algo = name_of(algo) if is_row(algo) else algo
+    algo = plugin_lookup.name_given(algo) if plugin_lookup.is_row(algo) else algo
     if not isinstance(algo, str):
         raise TypeError(
             f"algo must be the name of an algorithm, or an Algorithm, got {described(algo)}: "
@@ -123,7 +122,7 @@ def load(
         env: The environment, for an agent that was made with one that its configuration cannot name (``given:...``):
             itself, what makes one, or the name of one; its spaces must be those that the agent has learned in.
         algo: Name of the algorithm that it must be of; for an agent that was made with an ``Algorithm`` that its
-            configuration cannot name (``given:...``) itself.
+            configuration cannot name (``given:...``) itself, or ``"module:attribute"`` of one.
         policy: The network, for an agent that was made with one that its configuration cannot name (``given:...``):
             itself, or what makes it; its weights are those that were learned.
         from_epoch: The agent as it was after so many epochs, ``"best"`` (see ``KeepBest``) or ``"first"``; ``None``
@@ -151,10 +150,12 @@ def load(
             raise SnapshotError(
                 f"{folder} was written by metaroll {written}, and this is {here}: install the newer one"
             )
-    algo = name_of(algo) if is_row(algo) else algo
-    if algo is not None and config["algo"] != require_known(str(algo)):
-        hint = "give the Algorithm that it was made with" if is_given(config["algo"]) else "load it without algo"
-        raise ValueError(f"{folder} holds an agent of {config['algo']!r}, expected {algo!r}: {hint}")
+    saved = config["algo"]
+    if plugin_lookup.is_row(algo) or (is_given(saved) and is_named(str(algo))):
+        algo = plugin_lookup.name_given(algo, saved if is_given(saved) else None)
+    if algo is not None and saved != require_known(str(algo)):
+        hint = "give the Algorithm that it was made with" if is_given(saved) else "load it without algo"
+        raise ValueError(f"{folder} holds an agent of {saved!r}, expected {algo!r}: {hint}")
     if env is not None:
         saved = config["env"]
         simulator, posterior = simulator_and_posterior(saved)
@@ -201,7 +202,8 @@ class Agent(Actor):
         seed, limit = derive_seed("acting", config["run"]["seed"]), config["algorithm"].get("max_steps")
         super().__init__(_spec_of(experiment) if spec is None else spec, seed, limit)
         self.config, self.run_dir = dict(config), run_dir
-        self._experiment, self._options = experiment, dict(options)
+        self._built, self._options = experiment, dict(options)
+        self._held = held(_names_in(self.config))
         self._wanted: Path | None = None
         self._names: Mapping[str, str] = {}
         self._owned = owned
@@ -233,6 +235,13 @@ class Agent(Actor):
             loaded._trust, loaded._env_given = trust, env_given
             loaded._from_epoch = None if from_epoch is None else epoch
             return loaded
+
+    @property
+    def _experiment(self) -> experiments.Experiment:
+        """What was built, from names that stand again for what they stood for then."""
+        for hold in self._held:
+            hold()
+        return self._built
 
     # -- what it is ----------------------------------------------------------------------------------------------------
 
@@ -358,8 +367,7 @@ class Agent(Actor):
                 restored = sessions.restored_run(self.config, folder, None, self._trust, env, self._env_given)
                 with restored as (_, experiment, _):
                     self._use(experiment)
-                policy = self.config["algorithm"].get("policy")
-                console.print(_stopped_text(env, policy, folder), soft_wrap=True, markup=False)
+                console.print(_stopped_text(self.config, folder), soft_wrap=True, markup=False)
             raise
         self._adopt(folder)
 
@@ -368,7 +376,7 @@ class Agent(Actor):
         self.config = run_folder.read_config(folder)
 
     def _use(self, experiment: experiments.Experiment) -> None:
-        self._experiment, self._policy = experiment, None
+        self._built, self._policy = experiment, None
         self.reset()
 
     # -- saving --------------------------------------------------------------------------------------------------------
@@ -460,7 +468,8 @@ class Agent(Actor):
                 f"{what} is for algorithms that adapt, and {self.config['algo']} does not: act with agent.act(obs), or "
                 "take one that adapts (metaroll list)"
             )
-        return TaskProtocol(algo, self.config, evaluator, self.env_spec, lambda: self.test_tasks)
+        row = get_algorithm(self.config["algo"])
+        return TaskProtocol(row, algo, self.config, evaluator, self.env_spec, lambda: self.test_tasks)
 
     def explore(
         self, env: Any, episodes: int | None = None, *, seed: int | None = None, max_steps: int | None = None
@@ -585,12 +594,18 @@ def _copied(run: Path, folder: Path, epochs: int | None = None) -> Path:
         raise
 
 
-def _stopped_text(env: EnvSource, policy: str | None, folder: Path) -> str:
+def _names_in(config: Mapping[str, Any]) -> dict[str, str | None]:
+    """Argument of ``load`` -> name of what it takes, in a configuration."""
+    simulator, _ = simulator_and_posterior(config["env"])
+    return {"env": simulator, "algo": config["algo"], "policy": config["algorithm"].get("policy")}
+
+
+def _stopped_text(config: Mapping[str, Any], folder: Path) -> str:
     """What is left of a run that was stopped, and how to go on."""
     done = load_snapshot(folder, "last").iteration
     if done == 0:
         return f"stopped before the first epoch was finished: nothing is learned yet; learn() goes on in {folder}"
-    asked = [", env=..." if env.known.is_given else "", ", policy=..." if is_given(policy) else ""]
+    asked = [f", {argument}=..." for argument, name in _names_in(config).items() if is_given(name)]
     load = f"metaroll.load({str(folder)!r}{''.join(asked)})"
     epochs = f"{done} finished epoch{'' if done == 1 else 's'}"
     return (

@@ -23,7 +23,7 @@ from metaroll.envs.base.task_family import USUAL_TEST_TASKS, USUAL_TRAIN_TASKS
 from metaroll.envs.lookup.name_hints import refuse_misread
 from metaroll.envs.lookup.registry import family_names, installed
 from metaroll.envs.lookup.source import EnvSource, make_env
-from metaroll.errors import FileKey, MetarollError, UsageError, named_as, option_name, option_text, said, unknown_name
+from metaroll.errors import FileKey, UsageError, named_as, option_name, option_text, said, unknown_name
 from metaroll.option_names import GIVEN, understood
 from metaroll.policies.own_body import has_own_body
 from metaroll.rollouts.configs import EngineConfig, PoolTimeouts, check_address
@@ -32,7 +32,7 @@ from metaroll.rollouts.workers.ray_session import check_cluster, require_ray
 from metaroll.seeding import derive_seed
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.training.algorithms.algorithm import Algorithm
-from metaroll.training.algorithms.building import BuildOptions
+from metaroll.training.algorithms.building import BuildOptions, is_out_of_memory
 from metaroll.training.algorithms.origins import origins
 from metaroll.training.algorithms.registry import (
     SIZES,
@@ -422,7 +422,7 @@ def _built(description: Algorithm, given: BuildOptions, train: Any, test: Sequen
     try:
         algo = description.build(given, train, test)
     except (MemoryError, RuntimeError) as error:
-        if isinstance(error, MetarollError) or not (isinstance(error, MemoryError) or "memory" in str(error).lower()):
+        if not is_out_of_memory(error):
             raise
         name = option_name("hidden_sizes")
         raise ValueError(f"the networks do not fit into memory, take smaller {name}: {sizes}") from error

@@ -7,7 +7,7 @@ from typing import Any
 
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import option_text
-from metaroll.training.algorithms.registry import get_algorithm, publication
+from metaroll.training.algorithms.registry import get_algorithm, has_preset, has_sizes, publication
 from metaroll.training.session.experiments import tested_on_training
 
 __all__ = ["size_text"]
@@ -22,7 +22,8 @@ def size_text(config: Mapping[str, Any], env: EnvSource) -> str:
     """
     algo, run, algorithm = config["algo"], config["run"], config["algorithm"]
     size, name = run["size"], env.name
-    title = {None: f"preset of {name}", "paper": f"size paper ({publication(algo, name)})"}.get(size, f"size {size}")
+    usual = f"preset of {name}" if has_preset(algo, name) else f"usual values of {algo}"
+    title = {None: usual, "paper": f"size paper ({publication(algo, name)})"}.get(size, f"size {size}")
     parts = [f"{title}: {_epochs(config)}"]
     tasks = [algorithm.get(f"num_{side}_tasks") for side in ("train", "test")]
     if tasks[0] is not None:
@@ -31,7 +32,9 @@ def size_text(config: Mapping[str, Any], env: EnvSource) -> str:
     networks = {"hidden_sizes": run["hidden_sizes"]}
     networks |= {name: value for name, value in algorithm.items() if name.endswith("hidden_sizes")}
     parts.append("networks " + ", ".join(f"{_widths(widths)}{_role(name)}" for name, widths in networks.items()))
-    hint = "" if size == "small" else f"\n{option_text('size', 'small')} takes minutes on two cores"
+    hint = (
+        "" if size == "small" or not has_sizes(algo) else f"\n{option_text('size', 'small')} takes minutes on two cores"
+    )
     return "; ".join(parts) + hint
 
 

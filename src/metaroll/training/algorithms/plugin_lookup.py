@@ -1,0 +1,254 @@
+"""Plug-ins: of an entry point, of ``module:attribute``, or given as an object; listed without an import.
+
+A distribution declares its rows under the entry point ``metaroll.algorithms``, each by the name that the row has::
+
+    [project.entry-points."metaroll.algorithms"]
+    crossq = "crossq:CROSSQ"
+
+A class of searches stands under ``metaroll.searches``, and becomes the algorithm that searches by it. What metaroll
+declares itself (``contrib``) is found, loaded and checked as anybody's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+import sys
+from collections.abc import Mapping
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from metaroll.configs import table
+from metaroll.data.doors.plain_files import read_bytes
+from metaroll.errors import MetarollError, command_text, said
+from metaroll.functional.search.base import Search
+from metaroll.own_code import (
+    Declared,
+    GivenObjects,
+    PluginError,
+    attribute_of,
+    contributed,
+    in_file,
+    is_given,
+    is_named,
+    module_files,
+    module_of,
+    names_in_modules,
+    sort_declared,
+)
+from metaroll.own_sources import hash_of, is_ours, pieces_of, sources_of
+
+if TYPE_CHECKING:
+    from metaroll.training.algorithms.algorithm import Algorithm
+
+__all__ = [
+    "GROUP",
+    "SEARCHES",
+    "change_text",
+    "installed",
+    "is_other",
+    "is_row",
+    "load_row",
+    "name_given",
+    "origin",
+    "refused",
+    "remembered",
+]
+
+GROUP = "metaroll.algorithms"
+"""Entry point of algorithms."""
+SEARCHES = "metaroll.searches"
+"""Entry point of searches, which become algorithms."""
+_MOST_BYTES = 2**24
+_given = GivenObjects(
+    "algorithm",
+    "algo",
+    "put it into a module, and train module:attribute",
+    lambda name, given: _row_made_of(given, name),
+)
+_rows: dict[str, tuple[Any, Algorithm]] = {}
+"""Name -> what stands under it, and the row that was made of that."""
+
+
+def installed() -> Mapping[str, Declared]:
+    """Name -> algorithm or search, of those that distributions declare under free names; nothing is imported."""
+    return sort_declared((GROUP, SEARCHES), _ours())[0]
+
+
+def refused() -> list[str]:
+    """Why algorithms and searches that are declared cannot be used, as far as their names tell."""
+    return sort_declared((GROUP, SEARCHES), _ours())[1]
+
+
+def _ours() -> set[str]:
+    return {*table.CONFIGS, *contributed()}
+
+
+def is_other(name: str) -> bool:
+    """Whether a name may be that of an algorithm of somebody else; nothing is imported."""
+    return name in installed() or is_named(name) or is_given(name)
+
+
+def load_row(name: str) -> Algorithm:
+    """The row of a plug-in, whose options ``table.run_options`` knows from then on.
+
+    Args:
+        name: See ``is_other``; or of what metaroll declares itself.
+
+    Raises:
+        PluginError: It cannot be used.
+        UnknownNameError: There is no such module, or nothing of this name in it.
+    """
+    return _row_made_of(_given[name] if is_given(name) else _named_object(name), name)
+
+
+def _named_object(name: str) -> Any:
+    one = installed().get(name)
+    try:
+        return attribute_of(_target(name), "algorithm")
+    except MetarollError as error:
+        if one is None:  # what it says is about what was typed
+            raise
+        raise PluginError(f"algorithm {name!r} {one.location} cannot be loaded: {error}") from error
+
+
+def _target(name: str) -> str:
+    one = installed().get(name)
+    return contributed().get(name, name) if one is None else one.target
+
+
+def _row_made_of(given: Any, name: str) -> Algorithm:
+    """The row of what stands under ``name``: checked, and made, when that is seen there first."""
+    if name in _rows and _rows[name][0] is given:
+        return _rows[name][1]
+    from metaroll.training.algorithms.plugin_rows import checked_row, guarded
+
+    one = installed().get(name)
+    where = f"{_home(given)}:" if is_given(name) else _target(name)
+    label = f"algorithm {name!r}{in_file(where) if one is None else f' {one.location}'}"
+    row = checked_row(_row_of(given, "" if ":" in name else name), label)
+    if ":" not in name and row.name != name:
+        raise PluginError(f"{label}: its row must be called {name!r}, as it is declared, got name={row.name!r}")
+    if where not in contributed().values():
+        if row.name in _ours():
+            raise PluginError(
+                f"{label}: name must not be that of an algorithm of metaroll, got {row.name!r}: choose another, or "
+                f"take {said(f'metaroll.agent({row.name!r}, env)', command_text('train', row.name, 'ENV'))}"
+            )
+        row = guarded(row, label)
+    table.add_algorithm(name, row)
+    return remembered(name, row, given)
+
+
+def remembered(name: str, row: Algorithm, given: Any = None) -> Algorithm:
+    """``row``, which ``name_given`` calls ``name`` from then on; ``given`` is what it was made of, if not itself."""
+    _rows[name] = row if given is None else given, row
+    return row
+
+
+def _row_of(given: Any, name: str = "") -> Any:
+    """The row of a search, if that is given, called so or as its class; anything else as it is."""
+    if not (isinstance(given, type) and issubclass(given, Search)):
+        return given
+    from metaroll.training.algorithms.evolution import search_row
+
+    words = re.findall(r"[A-Z]*[a-z0-9]+|[A-Z]+", given.__name__)
+    return search_row(name or "-".join(words).lower(), given)
+
+
+def is_row(given: Any) -> bool:
+    """Whether ``name_given`` takes an object: an ``Algorithm``, or a class of searches."""
+    from metaroll.training.algorithms.algorithm import Algorithm
+
+    return isinstance(given, Algorithm) or (isinstance(given, type) and issubclass(given, Search))
+
+
+def name_given(given: Any, name: str | None = None) -> str:
+    """The name under which all functions of this process know an algorithm from now on: as others do, where they can.
+
+    Args:
+        given: An ``Algorithm``, a class of searches, or ``module:attribute`` of one.
+        name: What to call it, even where it has a name already: a run goes on under the name that it began with.
+
+    Raises:
+        PluginError: It cannot be used.
+    """
+    if name is None:
+        if (found := _existing_name(given)) is not None:
+            return found
+        name = _given.free_name(_row_of(given).name, given)
+    _given[name] = _named_object(given) if isinstance(given, str) else given
+    return name
+
+
+def _existing_name(given: Any) -> str | None:
+    """The name that other processes know ``given`` by, too, or the one of a row made here; else ``None``."""
+    for name, target in {**contributed(), **{one.name: one.target for one in installed().values()}}.items():
+        if _target_is(target, given):
+            return name
+    made = [name for name, (_, row) in _rows.items() if row is given]
+    return next(iter(made or names_in_modules(given, _home(given))), None)
+
+
+def _home(given: Any) -> str:
+    """The module of what a row is made of, or of a search, as far as that can be told."""
+    return next((piece.__module__ for piece in _pieces(given) if not is_ours(piece)), "")
+
+
+def _pieces(given: Any) -> list[Any]:
+    """Classes and functions that a row is made of, its learner first; or the class of a search."""
+    from metaroll.training.algorithms.plugin_rows import FUNCTIONS
+
+    if given is None or isinstance(given, type):
+        return [] if given is None else [given]
+    pieces = [given.learner, *given.configs] if isinstance(given.configs, tuple) else [given.learner]
+    pieces += itertools.chain.from_iterable(pieces_of(getattr(given, name)) for name in FUNCTIONS)
+    return [piece for piece in pieces if isinstance(piece, type | FunctionType)]
+
+
+def _target_is(target: str, given: Any) -> bool:
+    module, _, attribute = target.partition(":")
+    return module in sys.modules and vars(sys.modules[module]).get(attribute) is given
+
+
+def origin(name: str, among: Mapping[str, Declared] | None = None) -> dict[str, str]:
+    """Where an algorithm of somebody else, or ``module:attribute``, is from, for ``config.yaml``.
+
+    That is the distribution, its version, and the hash of its file.
+
+    Args:
+        name: Its name.
+        among: What distributions declare; ``None`` means algorithms, and what a script has given for one, of which
+            there is a hash of its source.
+    """
+    if among is None and is_given(name):
+        return hash_of(itertools.chain.from_iterable(map(sources_of, _pieces(_given.get(name)))))
+    one = (installed() if among is None else among).get(name)
+    target = name if one is None else one.target
+    files = module_files(module_of(target) or target)
+    found = {} if one is None else {"object": one.target, "distribution": one.distribution, "version": one.version}
+    if files and files[-1].is_file():
+        found["sha256"] = hashlib.sha256(read_bytes(files[-1].resolve(), _MOST_BYTES)).hexdigest()
+    return found
+
+
+def change_text(name: str, kept: Any, here: Mapping[str, str]) -> str:
+    """A sentence on what has changed since the run began; empty if nothing has, or the run recorded nothing.
+
+    Args:
+        name: Name of the algorithm, or ``module:attribute``.
+        kept: The entry of the run.
+        here: ``origin`` as it is now.
+    """
+    if not isinstance(kept, Mapping):
+        return ""
+    if "version" in kept and kept["version"] != here.get("version", ""):
+        now = here.get("version", "not installed")
+        return f"the run began with {kept.get('distribution')} {kept['version']} for {name}, which is {now} here"
+    if "sha256" in kept and kept["sha256"] != here.get("sha256", kept["sha256"]):
+        if is_given(name):
+            changed = "its source, or the layers of a network, have been changed"
+            return f"{name} is another than what the run began with: {changed}"
+        return f"the file of {name} has been changed since the run began, which goes on with what it holds now"
+    return ""
