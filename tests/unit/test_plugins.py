@@ -513,9 +513,8 @@ def fails(): raise SystemExit
 @pytest.mark.parametrize("name", ["epopt", "pgpe", "tqc"])
 def test_what_metaroll_declares_itself_is_a_plugin_without_an_entry_in_runs(folder: Path, name: str) -> None:
     declare(folder, name, "half_file:HALF")
-    assert name not in plugin_lookup.installed() and "metaroll has that name itself" in " ".join(
-        plugin_lookup.refused()
-    )
+    assert name not in plugin_lookup.installed() and plugin_lookup.refused()[0][0] == name
+    assert "metaroll has that name itself" in plugin_lookup.refused()[0][1]
     given = own_code.attribute_of(own_code.contributed()[name], "algorithm")
     agent = metaroll.agent(given, "pend")
     assert agent.config["algo"] == name and "plugin" not in agent.config, "as in runs of older versions"
@@ -535,7 +534,9 @@ def test_names_of_ours_and_names_twice_are_not_taken(folder: Path, capsys: pytes
     assert main(["list", "algos"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     sac = f"'sac' (half_file:HALF of half-plugin 1.2) in {folder / 'half_file.py'} is not used: metaroll has that name"
-    assert f"{sac} itself" in plugin_lookup.refused()
+    assert ("sac", f"{sac} itself") in plugin_lookup.refused()
+    assert main(["list", "algos", "--json"]) == 0
+    assert [entry["name"] for entry in json.loads(capsys.readouterr().out)["algos"]][-2:] == ["half", "sac"]
     assert "'half' (half_file:HALF of b-second 1.2) in" in shown
     assert type(metaroll.agent("sac", "Pendulum-v1").algo) is metaroll.SAC
 
@@ -544,7 +545,7 @@ def test_a_search_that_has_the_name_of_an_algorithm_is_told(folder: Path) -> Non
     declare(folder, "half", "half_file:HALF", "a-first")
     declare(folder, "half", "random_steps:RandomSteps", "b-second", group="metaroll.searches")
     assert plugin_lookup.installed()["half"].distribution == "a-first"
-    (why,) = plugin_lookup.refused()
+    ((_, why),) = plugin_lookup.refused()
     assert "random_steps.py is not used: half_file:HALF of a-first 1.2 has that name, too" in why
 
 

@@ -238,7 +238,7 @@ def plugins_check() -> Check:
     from metaroll.envs.lookup import registry
     from metaroll.envs.lookup.source import EnvSource
 
-    problems = [*refused(), *registry.refused()]
+    problems = [why for _, why in (*refused(), *registry.refused())]
     for name in installed():
         try:
             load_row(name)
