@@ -201,7 +201,7 @@ def test_the_source_of_a_row_of_a_script_is_kept(folder: Path) -> None:
     (folder / "given.py").write_text("1 / 0\n", "utf-8")
     one = metaroll.agent(scaled(0.5), "Pendulum-v1", **SMALL).learn(epochs=1, progress=False)
     assert len(one.config["plugin"]["sha256"]) == 64
-    with pytest.warns(UserWarning, match="given:mine is another than what the run began with: its source"):
+    with pytest.warns(RunWarning, match="given:mine is another than what the run began with: its source"):
         metaroll.load(one.run_dir, algo=scaled(0.25))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -230,7 +230,7 @@ def test_a_run_of_a_script_goes_on_with_a_row_of_a_module(folder: Path, capsys: 
 
     agent = metaroll.agent(scaled(0.5), "Pendulum-v1", **SMALL).learn(epochs=1, progress=False)
     for given in (half_file.HALF, "half_file:HALF"):
-        with pytest.warns(UserWarning, match="given:mine is another than what the run began with"):
+        with pytest.warns(RunWarning, match="given:mine is another than what the run began with"):
             loaded = metaroll.load(agent.run_dir, algo=given)
         assert loaded.config["algo"] == "given:mine" and type(loaded.algo) is half_file.Half
 
