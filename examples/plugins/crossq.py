@@ -37,11 +37,13 @@ from metaroll.plugins import (
     network_generator,
     off_policy_row,
     parts,
+    require_box,
 )
 
 __all__ = ["CROSSQ", "BatchRenorm", "CrossQ", "CrossQConfig", "Network"]
 
 LOG_STD_BOUNDS = (-20.0, 2.0)
+CHOOSING = "discrete-sac, dqn and ppo learn choices"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,7 +263,7 @@ class CrossQ(OffPolicyLearner[CrossQConfig]):
     def make(self, policy: Any, qf: Any, exploration_policy: Any) -> Made:
         """See ``OffPolicyLearner``."""
         generator = torch.Generator().manual_seed(self.seed % 2**63)
-        spec = self.env_spec
+        spec = require_box(self.env_spec, "CrossQ", CHOOSING)
         if policy is None:
             policy = TanhGaussianMLPPolicy(spec, (256, 256), generator=generator)
         widths = [spec.obs_dim, *(len(layer.bias) for layer in policy.net.layers)]
@@ -283,6 +285,7 @@ def networks(spec: EnvSpec, given: BuildOptions) -> tuple[TanhGaussianMLPPolicy,
     """A policy as wide as the options say; critics are as wide."""
     if given.init != "fan_in":
         raise ValueError(f"init must be 'fan_in' for crossq, whose layers are drawn in one way, got {given.init!r}")
+    spec = require_box(spec, "CrossQ", CHOOSING)
     return TanhGaussianMLPPolicy(spec, given.hidden_sizes, "relu", generator=network_generator(given)), None
 
 

@@ -529,7 +529,7 @@ class PPO(PPOUpdate, ScaledActions, Evaluated, total=False):
     preset: []."""
     privileged: bool
     """The policy observes domain_params, too (a teacher for distillation); its network then is built for
-    policies.normalized.widened_spec. Without a preset: False."""
+    metaroll.plugins.widened_spec. Without a preset: False."""
     gradients: Literal["auto", "numpy", "autograd"]
     """By hand in NumPy, by autograd, or (auto) by hand where the networks allow it. Without a preset: 'auto'."""
 
@@ -630,7 +630,7 @@ class EpoptOptions(
     preset: []."""
     privileged: bool
     """The policy observes domain_params, too (a teacher for distillation); its network then is built for
-    policies.normalized.widened_spec. Without a preset: False."""
+    metaroll.plugins.widened_spec. Without a preset: False."""
     gradients: Literal["auto", "numpy", "autograd"]
     """By hand in NumPy, by autograd, or (auto) by hand where the networks allow it. Without a preset: 'auto'."""
 

@@ -42,6 +42,7 @@ __all__ = [
     "ShapeError",
     "SlotError",
     "SnapshotError",
+    "SpaceError",
     "TaskOverlapError",
     "UnknownNameError",
     "UntrustedRunError",
@@ -107,6 +108,10 @@ class DataError(MetarollError, KeyError):
 
     def __str__(self) -> str:  # KeyError would show the repr of the message
         return str(self.args[0]) if self.args else ""
+
+
+class SpaceError(MetarollError, TypeError):
+    """Observations or actions are of another kind than an algorithm is for."""
 
 
 class UnknownNameError(MetarollError, ValueError):

@@ -114,8 +114,8 @@ def contributed() -> dict[str, str]:
     return {point.name: point.value for point in ours.entry_points}
 
 
-def sort_declared(groups: Sequence[str], ours: Iterable[str]) -> tuple[Mapping[str, Declared], list[str]]:
-    """Entries that can be used, by name, and a reason for each that cannot; nothing is imported.
+def sort_declared(groups: Sequence[str], ours: Iterable[str]) -> tuple[Mapping[str, Declared], list[tuple[str, str]]]:
+    """Entries that can be used, by name, and name and reason of each that cannot; nothing is imported.
 
     Args:
         groups: Entry points that share their names; of two with one name, the first has it.
@@ -125,9 +125,9 @@ def sort_declared(groups: Sequence[str], ours: Iterable[str]) -> tuple[Mapping[s
 
 
 @functools.cache
-def _sorted(found: Sequence[Declared], ours: frozenset[str]) -> tuple[Mapping[str, Declared], list[str]]:
+def _sorted(found: Sequence[Declared], ours: frozenset[str]) -> tuple[Mapping[str, Declared], list[tuple[str, str]]]:
     free: dict[str, Declared] = {}
-    refused: list[str] = []
+    refused: list[tuple[str, str]] = []
     for one in found:
         why = ""
         if one.name in ours:
@@ -137,7 +137,7 @@ def _sorted(found: Sequence[Declared], ours: frozenset[str]) -> tuple[Mapping[st
         elif one.name in free:
             why = f"{free[one.name].label} has that name, too"
         if why:
-            refused.append(f"{one.name!r} {one.location} is not used: {why}")
+            refused.append((one.name, f"{one.name!r} {one.location} is not used: {why}"))
         else:
             free[one.name] = one
     return free, refused

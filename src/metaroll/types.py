@@ -328,8 +328,8 @@ class Slots(ABC):
     ) -> None:
         """Say who watches that work goes on, whether states are to be told with every step, and whether observations.
 
-        Without ``shows``, nobody looks at observations but whoever looks for NaN: slots that tell all their states as
-        an array, and may be stepped past an ending, need not make them (``SlotStep.observations`` is ``None`` then).
+        Without ``shows``, observations are read only by the NaN check: slots that report their states as an array, and
+        may be stepped past an ending, need not compute them (``SlotStep.observations`` is ``None`` then).
         """
         self.beat, self.record_states, self.shows = beat, record_states, shows
 

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import metaroll
+from metaroll.errors import SpaceError
 
 PLUGINS = Path(__file__).parents[2] / "examples" / "plugins"
 SMALL: dict[str, Any] = {
@@ -123,3 +124,10 @@ def test_plugins_are_one_file_on_public_names_alone(path: Path) -> None:
             assert node.module in ("metaroll", "metaroll.configs", "metaroll.plugins", "metaroll.testing")
             public = importlib.import_module(node.module).__all__
             assert {alias.name for alias in node.names} <= set(public)
+
+
+def test_choices_are_refused_with_what_learns_them(crossq: ModuleType) -> None:
+    with pytest.raises(
+        SpaceError, match=r"^CrossQ learns .* a Box of numbers, got Discrete\(2\): discrete-sac, dqn and"
+    ):
+        metaroll.agent(crossq.CROSSQ, "CartPole-v1")

@@ -15,7 +15,6 @@ import torch
 
 import metaroll
 from metaroll.plugins import gae, padded_trials, torch_generator
-from metaroll.training.session import experiments
 
 PLUGINS = Path(__file__).parents[2] / "examples" / "plugins"
 SMALL: dict[str, Any] = {
@@ -43,20 +42,22 @@ def varibad() -> Iterator[ModuleType]:
     sys.path.remove(str(PLUGINS))
 
 
-def built(varibad: ModuleType, env: str, seed: int = 0, **options: Any) -> experiments.Experiment:
-    name = metaroll.agent(varibad.VARIBAD, env, **SMALL).config["algo"]
-    values = {**SMALL, "seed": seed, "task_seed": 3, **options}
-    return experiments.build(experiments.resolve(name, env, [("the test", values)]))
+def made(varibad: ModuleType, env: str, **options: Any) -> Any:
+    """The learner of an agent."""
+    return metaroll.agent(varibad.VARIBAD, env, seed=0, task_seed=3, **{**SMALL, **options}).algo
 
 
-def trials_of(algo: Any, env: Any, count: int = 5, max_steps: int | None = None) -> Any:
-    with metaroll.RolloutEngine(env, algo.policy) as engine:
+def trials_of(algo: Any, env: str, count: int = 5, max_steps: int | None = None) -> Any:
+    def trial() -> metaroll.TrialWrapper:
+        return metaroll.TrialWrapper(metaroll.get_family(env).env_constructor(), SMALL["episodes_per_trial"])
+
+    with metaroll.RolloutEngine(trial, algo.policy) as engine:
         return engine.run([metaroll.RolloutPlan(i, (7, 0, i), max_steps=max_steps) for i in range(count)])
 
 
 def test_the_elbo_by_hand(varibad: ModuleType) -> None:
     """One number of latent, a bandit's trial of two pulls, a decoder that gives ``m`` itself."""
-    algo = built(varibad, "bandit-5", latent_size=1, elbo_terms=4).algo
+    algo = made(varibad, "bandit-5", latent_size=1, elbo_terms=4)
     with torch.no_grad():
         for parameter in algo.model.parameters():
             parameter.zero_()
@@ -78,7 +79,7 @@ def test_the_elbo_by_hand(varibad: ModuleType) -> None:
 
 
 def test_divergences_are_those_of_torch(varibad: ModuleType) -> None:
-    algo = built(varibad, "point-robot").algo
+    algo = made(varibad, "point-robot")
     trials = torch.randn((4, algo.max_path_length + 1, 6), generator=torch_generator(1))
     lengths = torch.full((4,), algo.max_path_length)
     draws = torch.Generator().set_state(algo.draws.get_state())
@@ -94,10 +95,10 @@ def test_divergences_are_those_of_torch(varibad: ModuleType) -> None:
 
 
 def test_a_decoder_sees_what_was_done_and_the_reward_that_followed(varibad: ModuleType) -> None:
-    experiment = built(varibad, "point-robot")
-    trials = trials_of(experiment.algo, experiment.env)
+    algo = made(varibad, "point-robot")
+    trials = trials_of(algo, "point-robot")
     rows, lengths = padded_trials(trials)
-    steps, rewards = varibad.rewards_told(torch.from_numpy(rows), experiment.algo.num_told)
+    steps, rewards = varibad.rewards_told(torch.from_numpy(rows), algo.num_told)
     assert lengths.tolist() == [40] * 5
     np.testing.assert_allclose(rewards.flatten(), trials.rewards, rtol=1e-6)
     seen, _ = trials.steps_and_final("observations")
@@ -106,9 +107,8 @@ def test_a_decoder_sees_what_was_done_and_the_reward_that_followed(varibad: Modu
 
 
 def test_ppo_learns_from_the_beliefs_that_were_acted_on_and_leaves_them_alone(varibad: ModuleType) -> None:
-    experiment = built(varibad, "point-robot", elbo_steps=0)
-    algo = experiment.algo
-    trials = trials_of(algo, experiment.env)
+    algo = made(varibad, "point-robot", elbo_steps=0)
+    trials = trials_of(algo, "point-robot")
     rows, lengths = padded_trials(trials)
     seen = algo.with_beliefs(trials, rows, lengths).column("observations")
     assert seen.shape == (5 * 41, 2 + 4)
@@ -139,9 +139,8 @@ def test_public_advantages_by_hand() -> None:
 
 
 def test_an_adapted_policy_goes_on_as_in_the_middle_of_a_trial(varibad: ModuleType) -> None:
-    experiment = built(varibad, "point-robot")
-    algo = experiment.algo
-    trial = trials_of(algo, experiment.env, 1)[0]
+    algo = made(varibad, "point-robot")
+    trial = trials_of(algo, "point-robot", 1)[0]
     first = trial.observations[:21].copy()
     steps = slice(0, 20)
     ends = np.arange(20) == 19

@@ -91,6 +91,10 @@ ROWS = [
     Mistake("train ppo ALE/Pong-v5", "ALE/Pong-v5", "ale-py registers it", "pip install ale-py"),
     Mistake("train point-robot pearl", "point-robot", "the algorithm comes first", "metaroll train pearl point-robot"),
     Mistake("train trpo Pendulum-v1", "trpo", "Known: pearl,", "ppo may be what you want"),
+    Mistake("train crossq Pendulum-v1", "sac may be", "examples/plugins", "metaroll train crossq:CROSSQ ENV"),
+    Mistake(
+        "train pearl CartPole-v1", "CartPole-v1", "without tasks", "or train ppo, sac (actions are numbers) or dqn"
+    ),
     Mistake("train ppo Pendulum-v1 --learning-rates 0.1", "--learning-rates", "--learning-rate", "did you mean"),
     Mistake(
         "train pearl point-robot --learning-rates 0.1", "--learning-rates", "--policy-lr or --qf-lr", "did you mean"
@@ -192,6 +196,12 @@ ROWS = [
     Mistake("train ppo qcp-st --randomize", "--randomize", "none", "default"),
     Mistake("train ppo qcp-st --randomize yes", "'yes'", "conservative, default, none", "--randomize must be one of"),
     Mistake("train ppo qcp-st --privileged", "--privileged", "without --domain-params", "--domain-params pole_mass"),
+    Mistake(
+        "train ppo qcp-st --domain-params pole_mass",
+        "--domain-params pole_mass",
+        "random domains",
+        "--randomize default",
+    ),
     Mistake("train ppo qcp-st --domain-params pole_mas", "pole_mas", "known", "pole_mass"),
     Mistake("train distill qcp-st", "--teacher is missing", "the folder of the run", "--teacher runs/teacher"),
     Mistake("train distill qcp-st --teacher no/run", "'no/run'", "the folder of a run", "no such folder"),

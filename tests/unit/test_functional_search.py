@@ -376,6 +376,18 @@ def test_wrong_shapes_are_named(search):
         search.start([0.0, NAN])
 
 
+def test_a_search_that_gives_no_state_is_named():
+    class Silent(OpenAIES):
+        def learned(self, state, candidates, fitness):
+            return None
+
+    search = Silent()
+    state = search.start(np.zeros(3))
+    rows = search.ask(state, np.random.default_rng(0))
+    with pytest.raises(TypeError, match=r"learned of Silent must return the new state, a .*State .* got None"):
+        search.tell(state, rows, sphere(rows))
+
+
 @settings(max_examples=15, deadline=None)
 @given(
     name=st.sampled_from(["cma", "separable", "cem", "full cem", "es", "pgpe", "snes", "hill climbing"]),

@@ -356,6 +356,9 @@ def test_variations_of_a_sampler_follow_the_seed_and_the_snapshot():
         assert drawn(other) == further != begins
     assert TrainingTasks(FixedTaskSampler(updates), 0).listed == TrainingTasks(updates, 0).listed == updates
     assert TrainingTasks(None, 0).listed is TrainingTasks(DomainRandomizer(), 0).listed is None
+    for num_steps, num_rollouts in ((None, None), (10, 2)):
+        with pytest.raises(ValueError, match=f"either num_steps or num_rollouts, got {num_steps} and {num_rollouts}"):
+            TrainingTasks(updates, 0).collect(None, 1, num_steps, num_rollouts)
 
 
 @pytest.mark.parametrize(

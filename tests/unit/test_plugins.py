@@ -171,7 +171,9 @@ def test_a_row_is_given_as_an_object(folder: Path) -> None:
     with pytest.raises(UnknownNameError, match=r"given:own.*metaroll\.load\(run, algo=\.\.\.\)"):
         metaroll.load(agent.run_dir)
     assert np.array_equal(weights(metaroll.load(agent.run_dir, algo=row)), weights(agent))
-    with pytest.raises(ValueError, match="holds an agent of 'given:own', expected 'ppo'"):
+    with pytest.raises(
+        ValueError, match="holds an agent of 'given:own', expected 'ppo': give the Algorithm that it was"
+    ):
         metaroll.load(agent.run_dir, algo="ppo")
 
 
@@ -457,6 +459,9 @@ def test_an_environment_is_named_by_a_distribution(folder: Path) -> None:
     """Perhaps as its module, whose name leads to the file of anybody where it is no environment."""
     (folder / "pole.py").write_text(SEARCH, "utf-8")
     declare(folder, "pole", "pole:make_env", group="metaroll.environments")
+    for algo in ("cmaes", "pearl"):
+        with pytest.raises(UnknownNameError, match="unknown environment 'poel'; did you mean 'pole'"):
+            metaroll.agent(algo, "poel")
     assert "pole" not in sys.modules
     agent = metaroll.agent("cmaes", "pole", num_episodes=1).learn(epochs=1, progress=False)
     assert agent.config["env"] == "pole" and agent.algo.max_path_length == 20
@@ -482,9 +487,9 @@ def test_what_is_wrong_with_an_environment_of_a_distribution_is_said(
         PluginError, match=r"'bad-env' \(half_file:make of half-plugin 1\.2\) in .*half_file\.py must be"
     ):
         metaroll.agent("cmaes", "bad-env")
-    found = plugins_check().value
-    assert "half_file:make of half-plugin 1.2" in found
-    assert re.search(r"'point-robot' \(half_file:make of b-second 1\.2\) in \S*half_file\.py is not used", found)
+    first, second = plugins_check().value.split("\n")
+    assert re.match(r"'point-robot' \(half_file:make of b-second 1\.2\) in \S*half_file\.py is not used", first)
+    assert second.startswith("environment 'bad-env' (half_file:make of half-plugin 1.2)") and not second.endswith("...")
 
 
 def test_an_environment_of_a_distribution_keeps_its_name_when_it_registers_an_id(folder: Path) -> None:
@@ -508,9 +513,8 @@ def fails(): raise SystemExit
 @pytest.mark.parametrize("name", ["epopt", "pgpe", "tqc"])
 def test_what_metaroll_declares_itself_is_a_plugin_without_an_entry_in_runs(folder: Path, name: str) -> None:
     declare(folder, name, "half_file:HALF")
-    assert name not in plugin_lookup.installed() and "metaroll has that name itself" in " ".join(
-        plugin_lookup.refused()
-    )
+    assert name not in plugin_lookup.installed() and plugin_lookup.refused()[0][0] == name
+    assert "metaroll has that name itself" in plugin_lookup.refused()[0][1]
     given = own_code.attribute_of(own_code.contributed()[name], "algorithm")
     agent = metaroll.agent(given, "pend")
     assert agent.config["algo"] == name and "plugin" not in agent.config, "as in runs of older versions"
@@ -530,7 +534,9 @@ def test_names_of_ours_and_names_twice_are_not_taken(folder: Path, capsys: pytes
     assert main(["list", "algos"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     sac = f"'sac' (half_file:HALF of half-plugin 1.2) in {folder / 'half_file.py'} is not used: metaroll has that name"
-    assert f"{sac} itself" in plugin_lookup.refused()
+    assert ("sac", f"{sac} itself") in plugin_lookup.refused()
+    assert main(["list", "algos", "--json"]) == 0
+    assert [entry["name"] for entry in json.loads(capsys.readouterr().out)["algos"]][-2:] == ["half", "sac"]
     assert "'half' (half_file:HALF of b-second 1.2) in" in shown
     assert type(metaroll.agent("sac", "Pendulum-v1").algo) is metaroll.SAC
 
@@ -539,7 +545,7 @@ def test_a_search_that_has_the_name_of_an_algorithm_is_told(folder: Path) -> Non
     declare(folder, "half", "half_file:HALF", "a-first")
     declare(folder, "half", "random_steps:RandomSteps", "b-second", group="metaroll.searches")
     assert plugin_lookup.installed()["half"].distribution == "a-first"
-    (why,) = plugin_lookup.refused()
+    ((_, why),) = plugin_lookup.refused()
     assert "random_steps.py is not used: half_file:HALF of a-first 1.2 has that name, too" in why
 
 

@@ -16,10 +16,11 @@ import torch
 import yaml
 from gymnasium import spaces
 from space_envs import SpaceEnv
+from torch import nn
 
 import metaroll
 from metaroll.cli.main import main
-from metaroll.errors import RunWarning, SnapshotError, UnknownNameError, UntrustedRunError
+from metaroll.errors import NotPicklableError, RunWarning, SnapshotError, UnknownNameError, UntrustedRunError
 from metaroll.policies.own_body import has_own_body
 from metaroll.training.algorithms import own_networks
 from metaroll.training.store.run_folder import read_config, write_config
@@ -185,6 +186,17 @@ def test_what_only_a_script_has_is_asked_for() -> None:
         metaroll.load("runs/sac-Pendulum-v1-2", policy=Normed)
 
 
+@pytest.mark.parametrize("kind", ["weight_norm", "spectral_norm"])
+def test_a_network_that_cannot_be_pickled_is_named_where_it_has_to_travel(kind: str) -> None:
+    def net(spec: metaroll.EnvSpec) -> nn.Module:
+        return getattr(nn.utils.parametrizations, kind)(nn.Linear(spec.obs_dim, 4))
+
+    made("ppo", policy=net).learn(progress=False)
+    text = r"policy \(\w+\) must be a module that can be pickled.*RuntimeError.*weight_norm.*num_workers=1"
+    with pytest.raises(NotPicklableError, match=text):
+        made("ppo", policy=net, num_workers=2).learn(progress=False)
+
+
 def test_another_network_of_the_same_name_is_told_when_a_run_is_loaded() -> None:
     def first() -> Any:
         class Mine(torch.nn.Linear):
@@ -299,6 +311,7 @@ def test_mistakes_are_told(algo: str, options: dict[str, Any], text: str) -> Non
         made(algo, **options)
 
 
-def test_algorithms_with_a_memory_have_no_such_option() -> None:
-    with pytest.raises(UnknownNameError, match="networks come from the preset"):
-        metaroll.agent("rl2", "point-robot", policy="mynet:Plain")
+@pytest.mark.parametrize(("algo", "env"), [("rl2", "point-robot"), ("rsac", "Pendulum-v1")])
+def test_algorithms_with_a_memory_have_no_such_option(algo: str, env: str) -> None:
+    with pytest.raises(UnknownNameError, match="brings its own networks, whose widths are hidden_sizes: leave it out"):
+        metaroll.agent(algo, env, policy="mynet:Plain")

@@ -357,6 +357,8 @@ def test_a_learning_curve_shows_what_training_returned_and_groups_do_too(tmp_pat
     rows += [{"phase": "MetaTest", "metric": "return_after", "env_steps": 5, "value": -1.0, "task": None}]
     first = learning_chart(rows, "MetaTest").curves[0]
     assert (first.label, first.kind, first.x.tolist()) == ("in training tasks, with noise", "thin", [0, 1, 2, 3, 4])
+    (alone,) = learning_chart(rows[:5], None).curves
+    assert (alone.kind, alone.x.tolist()) == ("line", [0, 1, 2, 3, 4]) and alone.color != first.color
     assert training_curve(rows).shape == (5, 2) and training_curve(rows[-1:]).shape == (0, 2)
     curves, trained = {"a": [np.array([[5.0, -1.0]])]}, {"a": [training_curve(rows)]}
     chart = group_chart(curves, training=trained)

@@ -18,7 +18,7 @@ from training_fakes import HORIZON, GoalEnv, GoalLearner, GuessPolicy, goal_upda
 
 from metaroll.configs.evaluation import MetaEvaluationConfig
 from metaroll.errors import NotSetupError, RunExistsError, ShapeError, SnapshotError, TaskOverlapError
-from metaroll.learners.base import RLAlgorithm
+from metaroll.learners.base import RLAlgorithm, train
 from metaroll.rollouts.garage.local_sampler import LocalSampler
 from metaroll.rollouts.garage.workers import DefaultWorker, PEARLWorker
 from metaroll.seeding import derive_seed
@@ -272,6 +272,27 @@ def test_an_algorithm_may_do_without_policy_and_sampler(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="Thinker needs state_dict"):
         saving.train(1)
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("numbers", "got"),
+    [(None, "got None"), ([1.0], "got list with 1 entries"), ({3: 1.0}, "got the key 3 of type int")],
+)
+def test_what_an_update_returns_is_checked(numbers: Any, got: str) -> None:
+    class Silent(RLAlgorithm):
+        def collect(self, runner: Any) -> None:
+            return None
+
+        def update(self, collected: Any, progress: Any = None) -> Any:
+            return numbers
+
+        def train(self, runner: Any) -> float | None:
+            return train(self, runner)
+
+    runner = LocalRunner(SnapshotConfig(None, "none"))
+    runner.setup(Silent(), None)
+    with pytest.raises(TypeError, match=rf"update of Silent must return .* a dict of name -> number, {got}"):
+        runner.train(1)
 
 
 def test_setup_checks_the_algorithm() -> None:

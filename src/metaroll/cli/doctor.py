@@ -238,23 +238,28 @@ def plugins_check() -> Check:
     from metaroll.envs.lookup import registry
     from metaroll.envs.lookup.source import EnvSource
 
-    problems = [*refused(), *registry.refused()]
+    problems = [why for _, why in (*refused(), *registry.refused())]
     for name in installed():
         try:
             load_row(name)
         except Exception as error:
-            problems.append(one_line(error))
+            problems.append(_whole(error))
     for name, one in registry.installed().items():
         try:
             _ = EnvSource.of(name).spec
         except PluginError as error:
-            problems.append(one_line(error))
+            problems.append(_whole(error))
         except (Exception, SystemExit) as error:
             problems.append(f"environment {name!r} {one.location} cannot be made: {one_line(error)}")
     if problems:
         hint = "all else works; install versions that fit, or uninstall what is not needed"
-        return _finding("plug-ins", "; ".join(problems), hint)
+        return _finding("plug-ins", "\n".join(problems), hint)
     return Check("plug-ins", "ok", ", ".join([*installed(), *registry.installed()]) or "none are installed")
+
+
+def _whole(error: Exception) -> str:
+    """What a ``PluginError`` says, which has all that counts; of others their kind, and a line."""
+    return " ".join(str(error).split()) if isinstance(error, PluginError) else one_line(error)
 
 
 def processors_check() -> Check:

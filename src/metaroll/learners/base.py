@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar, cast, final
 
 import numpy as np
 
-from metaroll.checks import check_whole
+from metaroll.checks import check_whole, described
 from metaroll.config import Config, Count, Positive, Was, Whole
 from metaroll.errors import DivergedError
 from metaroll.state import Parts, Saved, Stateful, parts
@@ -54,14 +54,17 @@ __all__ = [
     "train",
 ]
 
-Progress = Callable[[int, int], None]
-"""Called as ``progress(done, total)`` while something runs."""
-
 KNOWN_EPOCHS = 10
-"""Moments that a given policy has count for so many epochs: so they stay in its own world, and follow in another."""
+"""Weight, in epochs of data, of the observation moments that a given policy brings along."""
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class Progress(Protocol):
+    """Called as ``progress(done, total)`` now and then by an ``update`` that takes long, in units of its own."""
+
+    def __call__(self, done: int, total: int, /) -> None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,21 +162,21 @@ class RLAlgorithm(ABC):
         """
 
     def begin_epoch(self) -> None:  # noqa: B027 (most keep nothing)
-        """Begin an epoch of ``metaroll.learners.base.train``."""
+        """Called by ``metaroll.learners.base.train`` at the beginning of each epoch."""
 
     def end_epoch(self, numbers: Mapping[str, float]) -> Mapping[str, float]:
-        """End an epoch of ``metaroll.learners.base.train``; its numbers for the log.
+        """Called by ``metaroll.learners.base.train`` at the end of each epoch; returns the numbers to log.
 
         Args:
-            numbers: Those of the last update.
+            numbers: What the last ``update`` of the epoch returned.
         """
         return numbers
 
     def buffers_state_dict(self, copy: bool = True) -> Mapping[str, Any] | None:
-        """Collected data that only the newest snapshot keeps; ``None`` for an algorithm without any.
+        """Collected data, which only the newest snapshot keeps; ``None`` if the algorithm has none.
 
         Args:
-            copy: ``False`` allows views, for whoever writes them to a file at once.
+            copy: ``False`` allows views of its memory, for a caller that writes them to a file at once.
         """
         return None
 
@@ -389,14 +392,29 @@ def train(learner: Learner, runner: Runner) -> float | None:
         learner.begin_epoch()
         numbers: Mapping[str, float] = {}
         for _ in range(learner.cycles_per_epoch):
-            numbers = learner.update(learner.collect(driver), progress)
-        numbers = learner.end_epoch(numbers)
+            numbers = _checked_numbers(learner, "update", learner.update(learner.collect(driver), progress))
+        numbers = _checked_numbers(learner, "end_epoch", learner.end_epoch(numbers))
         driver.log(numbers)
         if learner.evaluate_every and (epoch + 1) % learner.evaluate_every == 0 and not learner.warming_up:
             average_return, evaluated = driver.evaluate(learner, learner.test_env_sampler), True
         elif not evaluated:
             average_return = numbers.get(learner.training_return)
     return average_return
+
+
+def _checked_numbers(learner: Learner, method: str, numbers: Any) -> Mapping[str, float]:
+    """What a method returned for the log.
+
+    Raises:
+        TypeError: It is no dict of name -> number.
+    """
+    wrong = [name for name in numbers if not isinstance(name, str)] if isinstance(numbers, Mapping) else [numbers]
+    if wrong:
+        got = f"the key {described(wrong[0])}" if isinstance(numbers, Mapping) else described(numbers)
+        raise TypeError(
+            f"{method} of {type(learner).__name__} must return numbers for the log, a dict of name -> number, got {got}"
+        )
+    return numbers
 
 
 def _progress_of(learner: Learner, runner: PartsRunner) -> Progress:
@@ -415,7 +433,7 @@ class EpochLearner(RLAlgorithm):
 
     @abstractmethod
     def update(self, rollouts: Any, progress: Progress | None = None) -> Mapping[str, float]:
-        """Learn from them; numbers for the log, ``return`` among them.
+        """Learn from them; numbers for the log, ``return`` among them where there is one.
 
         Args:
             rollouts: What ``collect`` returned.
@@ -535,9 +553,14 @@ class TrainingTasks(Stateful):
             num_steps: Minimum number of steps.
             num_rollouts: Number of rollouts, a multiple of ``num_tasks``.
             actor: What acts instead of the policy of the learner.
+
+        Raises:
+            ValueError: Neither ``num_steps`` nor ``num_rollouts`` is given, or both are.
         """
         from metaroll.data.rollouts import Rollouts  # here: it loads torch
 
+        if (num_steps is None) == (num_rollouts is None):
+            raise ValueError(f"give either num_steps or num_rollouts, got {num_steps} and {num_rollouts}")
         if self._source is None:
             return Rollouts.of(runner.obtain_samples(runner.step_itr, num_steps, actor, num_rollouts=num_rollouts))
         least = None if num_steps is None else -(-num_steps // num_tasks)
@@ -561,7 +584,7 @@ class TrainingTasks(Stateful):
 
 
 def as_runner(runner: Any) -> PartsRunner:
-    """``runner`` with the contract of ``PartsRunner``: itself, or a view of one that lacks what came later."""
+    """Adapts a runner that lacks ``progress`` or ``obtain_in_parts``."""
     whole = isinstance(runner, _TellsProgress) and isinstance(runner, _CollectsInParts)
     return cast("PartsRunner", runner if whole else ForeignRunner(runner))
 

@@ -8,17 +8,27 @@ from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any, final
 
+import cloudpickle
 import gymnasium
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from metaroll.errors import ShapeError, option_name
+from metaroll.errors import NotPicklableError, ShapeError, option_name, option_text
 from metaroll.policies.parameters import BoundModule, one_call, part_of, tensors_of
 from metaroll.seeding import GlobalStates, derive_seed, global_states, isolated_rng, torch_generator
 from metaroll.types import EnvSpec, Policy
 
-__all__ = ["OwnBody", "as_body", "check_stacks", "has_own_body", "name_of", "outputs_of", "takes_one_row"]
+__all__ = [
+    "OwnBody",
+    "as_body",
+    "check_picklable",
+    "check_stacks",
+    "has_own_body",
+    "name_of",
+    "outputs_of",
+    "takes_one_row",
+]
 
 _TRIED_ROWS = 3
 _FAR = 1e4
@@ -123,6 +133,25 @@ def has_own_body(policy: Any) -> bool:
 def takes_one_row(policy: nn.Module) -> bool:
     """Whether a gradient can be taken of what a policy makes of a single row."""
     return all(part.takes_one_row for part in policy.modules() if isinstance(part, OwnBody))
+
+
+def check_picklable(policy: Any) -> None:
+    """Error that names the network of the user's by which ``policy`` cannot be sent to workers, if it is one.
+
+    Raises:
+        NotPicklableError: A module cannot be pickled.
+    """
+    bodies = [part for part in policy.modules() if isinstance(part, OwnBody)] if has_own_body(policy) else []
+    for module in (body.module for body in bodies):
+        try:
+            cloudpickle.dumps(module)
+        except Exception as error:
+            raise NotPicklableError(
+                f"{_option_with_name(type(module).__name__)} must be a module that can be pickled, since it is "
+                f"sent to workers, and raised {type(error).__name__}: {str(error).split('. ')[0].strip()}; what "
+                "torch.nn.utils.parametrizations and torch.jit.script make cannot be, torch.nn.utils.weight_norm and "
+                f"spectral_norm can; or collect in this process: {option_text('num_workers', 1)}"
+            ) from error
 
 
 def as_body(given: Any, env_spec: EnvSpec, generator: torch.Generator) -> OwnBody:

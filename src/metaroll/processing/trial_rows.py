@@ -22,7 +22,7 @@ _MORE = 2
 
 
 def entries_told(env_spec: EnvSpec) -> int:
-    """Entries of an observation that a trial adds at its end: those of the last action, reward and ending.
+    """Number of entries that a trial adds to an observation: the last action, reward and ending, at its end.
 
     Raises:
         ValueError: ``env_spec`` is not that of a trial.

@@ -88,7 +88,7 @@ def _algorithms(folder: Path) -> Entries:
     classes = {name: get_algorithm(name).learner for name in ALGORITHM_NAMES}
     ours = [{"name": name, "class": c.__name__, "summary": _first_line(c)} for name, c in classes.items()]
     plugins = [{"name": one.name, "class": "", "summary": f"plug-in: {one.label}"} for one in installed().values()]
-    return [*ours, *plugins, *({"name": "", "class": "", "summary": why} for why in refused())]
+    return [*ours, *plugins, *({"name": name, "class": "", "summary": why} for name, why in refused())]
 
 
 def _environments(folder: Path) -> Entries:
@@ -111,7 +111,7 @@ def _environments(folder: Path) -> Entries:
         )
     unknown = dict.fromkeys(("obs_dim", "act_dim", "num_train_tasks", "num_test_tasks", "horizon"))  # nothing is made
     plugins = [(one.name, f"plug-in: {one.label}") for one in registry.installed().values()]
-    for name, summary in [*plugins, *(("", why) for why in registry.refused())]:
+    for name, summary in [*plugins, *registry.refused()]:
         entries.append({"name": name, "summary": summary, **unknown, "presets": [], "problem": ""})
     return entries
 

@@ -13,7 +13,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec as Registration
 
 from metaroll.errors import MissingPackageError, UnknownNameError, unknown_name
-from metaroll.own_code import add_code_folder
+from metaroll.own_code import ENVIRONMENTS, NAME, add_code_folder, declared
 from metaroll.tasks.env_copies import copy_env
 
 __all__ = [
@@ -168,8 +168,9 @@ class NamedEnv:
                 raise UnknownNameError(f"unknown environment {self.name!r}: there is no module {module!r}") from error
 
     def _unknown(self) -> UnknownNameError:
-        near = difflib.get_close_matches(self.name, [*_NAMED, *gymnasium.registry], n=3, cutoff=0.5)
-        unknown = unknown_name("environment", self.name, {*_NAMED, *near})
+        named = {*_NAMED, *(one.name for one in declared(ENVIRONMENTS) if NAME.fullmatch(one.name))}
+        near = difflib.get_close_matches(self.name, [*named, *gymnasium.registry], n=3, cutoff=0.5)
+        unknown = unknown_name("environment", self.name, {*named, *near})
         return UnknownNameError(f"{unknown}, or any id of Gymnasium")
 
     def __getstate__(self) -> dict[str, Any]:

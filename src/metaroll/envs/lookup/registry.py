@@ -100,12 +100,12 @@ def installed() -> Mapping[str, Declared]:
     return _declared()[0]
 
 
-def refused() -> list[str]:
-    """Why environments that are declared cannot be used, as far as their names tell."""
+def refused() -> list[tuple[str, str]]:
+    """Names of environments that are declared and cannot be used, and why, as far as their names tell."""
     return _declared()[1]
 
 
-def _declared() -> tuple[Mapping[str, Declared], list[str]]:
+def _declared() -> tuple[Mapping[str, Declared], list[tuple[str, str]]]:
     if not declared(ENVIRONMENTS):
         return {}, []
     return sort_declared([ENVIRONMENTS], _names_of_ours())
@@ -355,7 +355,7 @@ class KnownName:
             value, family = self._own
             return family_of(value, self.name) if family is None else family
         refuse_misread(self.name)
-        raise unknown_name("task family", self.name, registered_families())
+        raise unknown_name("task family", self.name, {*registered_families(), *installed()})
 
     @functools.cached_property
     def constructor(self) -> Constructor | None:

@@ -44,7 +44,7 @@ class AveragedState(SearchState):
 
     @classmethod
     def completed(cls, tree: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Runs of before did not keep what an ended one has left; of searches that never begin again, nobody asks."""
+        """Older states lack ``left``. Only searches with restarts read it, so the mean stands in."""
         return {"left": tree["mean"], **tree}
 
 

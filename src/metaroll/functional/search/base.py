@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from metaroll.checks import array_of
+from metaroll import checks
 from metaroll.config import described
 from metaroll.errors import ShapeError
 from metaroll.state import restored
@@ -80,10 +80,11 @@ class Search(ABC, Generic[StateT]):
 
         Raises:
             ShapeError: Shapes do not fit.
+            TypeError: ``learned`` gives no state.
             ValueError: The fitness of no candidate is a number.
         """
         rows = np.asarray(candidates, dtype=np.float64)
-        values = array_of("fitness", fitness, f"numbers ({len(rows)},)").astype(np.float64, copy=False)
+        values = checks.array_of("fitness", fitness, f"numbers ({len(rows)},)").astype(np.float64, copy=False)
         expected = (self.num_candidates(state), len(state.mean))
         if rows.shape != expected or values.shape != rows.shape[:1]:
             raise ShapeError(
@@ -92,7 +93,13 @@ class Search(ABC, Generic[StateT]):
             )
         if np.isnan(values).all():
             raise ValueError(f"fitness must have a number for at least one of {len(values)} candidates, all are NaN")
-        return self.learned(_with_best(state, rows, values), rows, values)
+        learned = self.learned(_with_best(state, rows, values), rows, values)
+        if not isinstance(learned, SearchState):
+            raise TypeError(
+                f"learned of {type(self).__name__} must return the new state, a {type(state).__name__} "
+                f"(dataclasses.replace(state, mean=...), say), got {checks.described(learned)}"
+            )
+        return learned
 
     @abstractmethod
     def num_candidates(self, state: StateT) -> int:
@@ -182,7 +189,7 @@ def checked_mean(mean: Any) -> np.ndarray:
         ShapeError: It has another shape, or no entry.
         ValueError: It is not finite.
     """
-    found = np.array(array_of("mean", mean, "numbers (P,)"), dtype=np.float64)
+    found = np.array(checks.array_of("mean", mean, "numbers (P,)"), dtype=np.float64)
     if found.ndim != 1 or not found.size:
         raise ShapeError(f"mean must have shape (P,) with at least one parameter, got {found.shape}")
     if not np.isfinite(found).all():

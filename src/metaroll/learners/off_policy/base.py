@@ -19,7 +19,7 @@ from metaroll.data.replay.streams import named_leaves
 from metaroll.data.replay.transitions import TransitionBatch, as_replay, tensors_of
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.running_episodes import RunningEpisodes
-from metaroll.errors import RunWarning, named_as, option_name, option_text
+from metaroll.errors import RunWarning, SpaceError, named_as, option_name, option_text
 from metaroll.learners.base import Progress, RLAlgorithm, TrainingTasks, horizon_of, train
 from metaroll.learners.off_policy.configs import OffPolicyConfig, PrioritiesConfig
 from metaroll.learners.off_policy.trainer import ReplayTrainer
@@ -435,7 +435,7 @@ def require_box(env_spec: Any, learner: str, choosing: str) -> EnvSpec:
         choosing: What learns choices instead.
 
     Raises:
-        TypeError: They are choices.
+        SpaceError: They are choices.
     """
     spec = EnvSpec.from_env(env_spec)
     space = spec.action_space
@@ -443,7 +443,7 @@ def require_box(env_spec: Any, learner: str, choosing: str) -> EnvSpec:
         several = isinstance(space, gymnasium.spaces.MultiDiscrete)
         others = "ppo learns several choices" if several else "a wrapper can turn them into one"
         cure = choosing if isinstance(space, gymnasium.spaces.Discrete) else others
-        raise TypeError(f"{learner} learns actions that are a Box of numbers, got {space}: {cure}")
+        raise SpaceError(f"{learner} learns actions that are a Box of numbers, got {space}: {cure}")
     return spec
 
 
@@ -456,11 +456,11 @@ def require_choices(env_spec: Any, learner: str, others: str) -> EnvSpec:
         others: What learns other actions.
 
     Raises:
-        TypeError: They are something else.
+        SpaceError: They are something else.
     """
     spec = EnvSpec.from_env(env_spec)
     if not isinstance(spec.action_space, gymnasium.spaces.Discrete):
-        raise TypeError(f"{learner} learns values of Discrete actions, got {spec.action_space}: {others}")
+        raise SpaceError(f"{learner} learns values of Discrete actions, got {spec.action_space}: {others}")
     return spec
 
 

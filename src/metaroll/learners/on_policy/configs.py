@@ -70,7 +70,7 @@ class PPOConfig(PPOUpdate, ScaledActions, Evaluated):
     privileged: Annotated[
         bool,
         "The policy observes domain_params, too (a teacher for distillation); its network then is built for "
-        "policies.normalized.widened_spec.",
+        "metaroll.plugins.widened_spec.",
     ] = False
     gradients: Annotated[
         Literal["auto", "numpy", "autograd"],

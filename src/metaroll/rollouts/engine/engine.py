@@ -19,8 +19,9 @@ from metaroll.checks import array_of, check_whole, described
 from metaroll.config import config_of
 from metaroll.data.rollouts import Rollouts
 from metaroll.envs.lookup.source import EnvSource
-from metaroll.errors import RolloutError, ShapeError, WorkerLost
+from metaroll.errors import NotPicklableError, RolloutError, ShapeError, WorkerLost
 from metaroll.policies.adapters import as_policy
+from metaroll.policies.own_body import check_picklable
 from metaroll.rollouts.collecting import enough, still_missing
 from metaroll.rollouts.configs import EngineConfig
 from metaroll.rollouts.engine.collection import Collection
@@ -498,7 +499,11 @@ class RolloutEngine:
             blob = cloudpickle.dumps(self.policy) if self._sent_policy is not None else None
             if blob is None or blob != self._sent_policy:
                 what = f"policy {type(self.policy).__name__}"
-                self._pool.keep(f"{self._key}/policy", set_policy, self._key, self.policy, what=what, hint=_HERE)
+                try:
+                    self._pool.keep(f"{self._key}/policy", set_policy, self._key, self.policy, what=what, hint=_HERE)
+                except NotPicklableError:
+                    check_picklable(self.policy)
+                    raise
                 self._sent_policy, self._sent_buffers = cloudpickle.dumps(self.policy), buffers
         if self._sent_parameters is None or not np.array_equal(self._sent_parameters, parameters):
             self._pool.keep(f"{self._key}/parameters", set_parameters, self._key, parameters)

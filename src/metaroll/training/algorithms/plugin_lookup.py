@@ -76,8 +76,8 @@ def installed() -> Mapping[str, Declared]:
     return sort_declared((GROUP, SEARCHES), _ours())[0]
 
 
-def refused() -> list[str]:
-    """Why algorithms and searches that are declared cannot be used, as far as their names tell."""
+def refused() -> list[tuple[str, str]]:
+    """Names of algorithms and searches that are declared and cannot be used, and why, as far as their names tell."""
     return sort_declared((GROUP, SEARCHES), _ours())[1]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from metaroll.config import parts_of
 from metaroll.configs.algorithms import PolicyNetworks
 from metaroll.configs.table import CONFIGS
-from metaroll.errors import about_option, option_text
+from metaroll.errors import about_option, option_name, option_text
 from metaroll.learners.on_policy.configs import PPOConfig
 from metaroll.learners.on_policy.ppo import PPO
 from metaroll.policies.networks import MLP
@@ -36,6 +36,12 @@ def _build(given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> PPO:
     if names and not given.env.is_varied:
         with contextlib.closing(given.env.make()) as made, about_option("domain_params"):
             check_param_names(made, names)
+    if names and train is None:
+        random = f"{option_text('randomize', 'default', 'domain_params')}, or {option_name('randomize_param')}"
+        raise ValueError(
+            f"{option_text('domain_params', list(names))} needs random domains, as otherwise they are the same in "
+            f"every rollout: {random}"
+        )
     generator, activation = building.network_generator(given), networks.hidden_nonlinearity
     seen = widened_spec(spec, len(names)) if config.privileged else spec
     policy = building.make_policy(seen, given, networks.network, activation, generator, init_std=networks.init_std)

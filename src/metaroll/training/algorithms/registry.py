@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from metaroll.configs.table import CONFIGS
 from metaroll.data.doors.yaml_files import parse_yaml
-from metaroll.errors import UnknownNameError, option_text, unknown_name
+from metaroll.errors import UnknownNameError, command_text, option_text, said, unknown_name
 from metaroll.training.algorithms import plugin_lookup
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ __all__ = [
     "NEXT_RUN",
     "OWN_ENV",
     "SIZES",
+    "WITHOUT_TASKS",
     "algorithm_names",
     "default_size",
     "example_envs",
@@ -46,6 +47,12 @@ ALGORITHM_NAMES = tuple(_TUNED)
 
 SIZES = ("small", "medium", "paper")
 """Sizes of a run: minutes on two cores, hours, and as it was published."""
+
+WITHOUT_TASKS = "ppo, sac (actions are numbers) or dqn (they are choices)"
+"""What to train in one environment, in messages."""
+
+_EXAMPLES = ("crossq", "varibad")
+"""Plug-ins in ``examples/plugins``."""
 
 OWN_ENV = "my_env:family"
 """What an environment of the user is called in examples; it has no preset."""
@@ -196,6 +203,15 @@ def example_envs(name: str) -> list[str]:
     return preset_names(name) or ["qcp-st"]
 
 
+def _example(name: str) -> str:
+    """Where an algorithm is that comes as an example of a plug-in; empty for others."""
+    if name not in _EXAMPLES:
+        return ""
+    row = f"{name}:{name.upper()}"
+    train = said(f"metaroll.agent({row!r}, env)", command_text("train", row, "ENV"))
+    return f"; {name} itself is a plug-in, in examples/plugins of the repository: {train} in that folder"
+
+
 def require_known(name: str) -> str:
     """``name``, if there is an algorithm of that name, ours or (nothing is imported for that) of others.
 
@@ -208,7 +224,7 @@ def require_known(name: str) -> str:
     for known, tuned in _TUNED.items():
         if plain in tuned["elsewhere"]:
             raise UnknownNameError(
-                f"unknown algorithm {name!r}: {known} may be what you want, it {tuned['purpose']}. "
+                f"unknown algorithm {name!r}: {known} may be what you want, it {tuned['purpose']}{_example(plain)}. "
                 f"Known: {', '.join(algorithm_names())}"
             )
     if name.isidentifier() and Path(f"{name}.py").is_file():

@@ -312,9 +312,6 @@ def learning_chart(metrics: Sequence[Values], phase: str | None, references: Map
     rows = [row for row in evaluated if row["task"] is None]
     adapts = any(row["metric"].startswith(("return_before", "return_after")) for row in rows)
     curves: list[Curve] = []
-    trained, where = training_curve(metrics), "in training tasks" if adapts else "in training"
-    if len(trained):
-        curves.append(Curve(f"{where}, with noise", *trained.T, color="#8a939d", kind="thin"))
     for name, label, color in (
         ("return_before", "before adaptation", ORANGE),
         ("return_after", "after adaptation", BLUE),
@@ -325,6 +322,10 @@ def learning_chart(metrics: Sequence[Values], phase: str | None, references: Map
             low, high = (series(rows, f"{name}_ci_{bound}")[1] for bound in ("low", "high"))
             whole = len(low) == len(high) == len(mean)
             curves.append(Curve(label, steps, mean, low if whole else None, high if whole else None, color))
+    trained, where = training_curve(metrics), "in training tasks" if adapts else "in training"
+    if len(trained):
+        drawn: Any = {"color": "#8a939d", "kind": "thin"} if curves else {}  # what stands alone is the main line
+        curves.insert(0, Curve(f"{where}, with noise", *trained.T, **drawn))
     count = len({row["task"] for row in evaluated} - {None})
     over, among = (f"mean over {_tasks(count, 'test')}", "tasks") if count else ("mean over episodes", "them")
     if not rows:

@@ -154,7 +154,8 @@ def load(
     if plugin_lookup.is_row(algo) or (is_given(saved) and is_named(str(algo))):
         algo = plugin_lookup.name_given(algo, saved if is_given(saved) else None)
     if algo is not None and saved != require_known(str(algo)):
-        raise ValueError(f"{folder} holds an agent of {saved!r}, expected {algo!r}: load it without algo")
+        hint = "give the Algorithm that it was made with" if is_given(saved) else "load it without algo"
+        raise ValueError(f"{folder} holds an agent of {saved!r}, expected {algo!r}: {hint}")
     if env is not None:
         saved = config["env"]
         simulator, posterior = simulator_and_posterior(saved)

@@ -21,7 +21,7 @@ from metaroll.configs.run import RunConfig
 from metaroll.configs.table import evaluation_config, run_options
 from metaroll.envs.base.task_family import USUAL_TEST_TASKS, USUAL_TRAIN_TASKS
 from metaroll.envs.lookup.name_hints import refuse_misread
-from metaroll.envs.lookup.registry import family_names
+from metaroll.envs.lookup.registry import family_names, installed
 from metaroll.envs.lookup.source import EnvSource, make_env
 from metaroll.errors import FileKey, UsageError, named_as, option_name, option_text, said, unknown_name
 from metaroll.option_names import GIVEN, understood
@@ -35,8 +35,8 @@ from metaroll.training.algorithms.algorithm import Algorithm
 from metaroll.training.algorithms.building import BuildOptions, is_out_of_memory
 from metaroll.training.algorithms.origins import origins
 from metaroll.training.algorithms.registry import (
-    ALGORITHM_NAMES,
     SIZES,
+    WITHOUT_TASKS,
     default_size,
     get_algorithm,
     preset,
@@ -160,7 +160,6 @@ def check_names(algo: str, env: EnvSource) -> None:
     if adapts and not known.is_entry_point and not known.has_family:
         refuse_misread(env.name)
         if env.name in gymnasium.registry:
-            others = [name for name in ALGORITHM_NAMES if not get_algorithm(name).adapts]
             family = f"TaskFamily.from_params({env.name!r}, {{constant: (low, high)}})"
             how = said(
                 f"Say what they are, family = metaroll.{family}, and take metaroll.agent({algo!r}, family)",
@@ -168,10 +167,10 @@ def check_names(algo: str, env: EnvSource) -> None:
             )
             raise UsageError(
                 f"{env} is one environment without tasks, and {algo} learns to adapt to tasks. {how}; or train "
-                f"{' or '.join(others)} in {env}, in all of them at once with "
+                f"{WITHOUT_TASKS} in {env}, in all tasks at once with "
                 + option_text("randomize_param", ["constant=LOW:HIGH"])
             )
-        raise unknown_name("environment", env.name, family_names())
+        raise unknown_name("environment", env.name, {*family_names(), *installed()})
 
 
 def resolve(
