@@ -10,6 +10,7 @@ import os
 import random
 import re
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +27,8 @@ import torch
 from metaroll.processes.children import guard_pid
 from metaroll.rollouts.configs import PoolTimeouts
 from metaroll.rollouts.workers.pool import SamplerPool
+
+PLUGINS = Path(__file__).parents[1] / "examples" / "plugins"
 
 # The same examples in every run, and no time limit per example: a busy machine is not a failure.
 hypothesis.settings.register_profile("metaroll", deadline=None, derandomize=True, print_blob=True)
@@ -233,7 +236,10 @@ SHARED_POOLS = SharedPools()
 
 @pytest.fixture(scope="session")
 def shared_pools() -> Iterator[SharedPools]:
-    yield SHARED_POOLS
+    """Workers that tests share; they find the plug-ins of the examples, as does whoever lends one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [*sys.path, str(PLUGINS)])
+        yield SHARED_POOLS
     SHARED_POOLS.end()
 
 

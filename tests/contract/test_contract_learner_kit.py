@@ -6,7 +6,7 @@ a case: a run of its smallest size that learns something in its first epochs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from metaroll.training.algorithms.registry import ALGORITHM_NAMES, algorithm_nam
 from metaroll.training.session import experiments
 from pearl_sizes import IN_FOURS
 
-pytestmark = pytest.mark.usefixtures("lent_pools", "examples")
+pytestmark = pytest.mark.usefixtures("lent_pools")
 
 PLUGINS = Path(__file__).parents[2] / "examples" / "plugins"
 
@@ -169,14 +169,6 @@ SHARED = {
     "population": 10,
 }
 """Of what is installed here and has no case, as far as it has such options."""
-
-
-@pytest.fixture(scope="module")
-def examples() -> Iterator[None]:
-    """Plug-ins of the examples can be imported by name."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(PLUGINS)
-        yield
 
 
 def built(algo: str, env: str, options: Mapping[str, Any], seed: int) -> experiments.Experiment:
