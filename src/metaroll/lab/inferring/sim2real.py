@@ -21,7 +21,6 @@ from metaroll.data.folders.kinds import CONFIG_FILE, OPTIONS_FILE, RUN, SIM2REAL
 from metaroll.data.folders.taking import HeldFolder, is_empty, take, take_new
 from metaroll.data.recordings import load_rollouts, save_rollouts
 from metaroll.data.step_sequence import StepSequence
-from metaroll.envs.sims.catalog import QQubeSwingUpEnv
 from metaroll.errors import MetarollError
 from metaroll.functional.bootstrap import bootstrap_ci
 from metaroll.inference.estimators import require_sbi
@@ -37,6 +36,7 @@ from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.seeding import derive_seed
 from metaroll.training.session import agent as agents
+from metaroll.training.session.sim2real import DT, ENV, swing_up
 from metaroll.training.session.sessions import continue_run
 from metaroll.training.store.files import read_json, to_plain, write_json
 from metaroll.training.store.metrics_log import read_metrics
@@ -61,12 +61,9 @@ __all__ = [
     "unknown_prior",
 ]
 
-ENV = "metaroll.lab.inferring.sim2real:swing_up"
-"""The name of the simulator of the loop."""
 UNKNOWN = ("mass_pend_pole", "length_pend_pole", "length_rot_pole", "motor_resistance", "motor_back_emf")
 """What nobody has measured."""
 _SPREAD = 0.5
-_DT, _STEPS = 0.02, 250
 _TRAINING: Mapping[str, Any] = {
     "steps_per_epoch": 5000,
     "num_passes": 10,
@@ -91,11 +88,6 @@ _SIM_OPT_ITERATIONS = 6
 _COPES = 50.0
 _ADR = {"low": _COPES, "high": 100.0, "step": 0.34, "num_episodes": 4}
 """A policy that swings up and balances earns 200 and more; each of ten ends is tried some ten times in a training."""
-
-
-def swing_up(**options: Any) -> QQubeSwingUpEnv:
-    """The Qube that swings up, 50 decisions per second, for 5 s."""
-    return QQubeSwingUpEnv(**{"dt": _DT, "max_steps": _STEPS, **options})
 
 
 @dataclass(frozen=True)
@@ -187,7 +179,7 @@ class _Excitation:
         self._step = 0
 
     def __call__(self, obs: np.ndarray) -> np.ndarray:
-        time = self._step * _DT
+        time = self._step * DT
         self._step += 1
         pull = -15.0 * math.atan2(obs[0], obs[1]) - 0.3 * obs[4]
         push = 3.0 * float(np.sin(2.0 * np.pi * self._frequencies * time + self._phases).sum())
