@@ -36,8 +36,8 @@ from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.seeding import derive_seed
 from metaroll.training.session import agent as agents
-from metaroll.training.session.sim2real import DT, ENV, swing_up
 from metaroll.training.session.sessions import continue_run
+from metaroll.training.session.sim2real import DT, ENV, swing_up
 from metaroll.training.store.files import read_json, to_plain, write_json
 from metaroll.training.store.metrics_log import read_metrics
 from metaroll.training.store.run_folder import read_config
