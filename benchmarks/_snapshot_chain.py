@@ -21,7 +21,7 @@ from metaroll.training.store.metrics_log import FILE_NAME, read_metrics
 from metaroll.training.store.run_folder import CONFIG_FILE, read_config
 from metaroll.training.store.snapshots import latest
 
-METAROLL = (sys.executable, "-m", "metaroll.cli.main")
+METAROLL = (sys.executable, "-m", "metaroll.lab.cli.main")
 RATE = "gradient updates / seconds of the iteration, sampling and evaluation included"
 
 

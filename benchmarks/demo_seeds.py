@@ -15,7 +15,7 @@ from unittest import mock
 
 from _reporting import report, versions
 
-import metaroll.cli.main
+import metaroll.lab.cli.main
 import metaroll.training.session.demo
 
 # As the results have them: the gain of these lines is what summaries call the change over the episodes.
@@ -50,11 +50,11 @@ def demo(seed: int, out: Path, quick: bool) -> None:
     """Run the demo; a quick one in this process, whose start is most of what it takes."""
     arguments = ["demo", "--seed", str(seed), "--out", str(out), "--quiet"]
     if not quick:
-        subprocess.run([sys.executable, "-m", "metaroll.cli.main", *arguments], check=True)
+        subprocess.run([sys.executable, "-m", "metaroll.lab.cli.main", *arguments], check=True)
         return
     module = metaroll.training.session.demo
     with mock.patch.object(module, "DEMO_VALUES", {**module.DEMO_VALUES, **QUICK}):
-        status = metaroll.cli.main.main(arguments)
+        status = metaroll.lab.cli.main.main(arguments)
     if status:
         raise SystemExit(f"the demo ended with status {status}")
 

@@ -37,7 +37,7 @@ from metaroll.data.posteriors.folder import read_draws, read_weights
 from metaroll.envs.lookup.source import EnvSource
 
 HERE = Path(__file__).resolve().parent
-PROGRAM = (sys.executable, "-c", "import sys; from metaroll.cli.main import main; sys.exit(main())")
+PROGRAM = (sys.executable, "-c", "import sys; from metaroll.lab.cli.main import main; sys.exit(main())")
 MARK = "METAROLL_INTERRUPTED"
 SIGNALS = ("KILL", "TERM", "INT", "HUP", "Ctrl-C")
 GRACE_SECONDS = 10.0

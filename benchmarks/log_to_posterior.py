@@ -324,7 +324,7 @@ def measure_amortized(name: str, label: str, args: argparse.Namespace) -> bool:
     from metaroll.configs.inference import InferenceOptions
     from metaroll.inference.neural import NPDR
     from metaroll.inference.priors import as_prior
-    from metaroll.training.session.inferring import infer_config, noise_of_sensors, segment_sampler
+    from metaroll.lab.inferring.inferring import infer_config, noise_of_sensors, segment_sampler
 
     robot, column = ROBOTS[name], COLUMNS[label]
     asked = {"part": "amortized", "robot": name, "column": label, "logs": AMORTIZED_LOGS}
@@ -399,7 +399,7 @@ def infer_one(
 ) -> None:
     """A log of a robot with parameters from the prior, and what ``infer`` says of it by default."""
     from metaroll.configs.inference import InferenceOptions
-    from metaroll.training.session.inferring import infer
+    from metaroll.lab.inferring.inferring import infer
 
     start, truth = time.perf_counter(), draw_params(robot, generator)
     driven = robot._replace(hold=hold)

@@ -34,15 +34,15 @@ from typing import Any
 import numpy as np
 from _reporting import report, versions
 
-import metaroll.cli.commands.train
-import metaroll.cli.main
+import metaroll.lab.cli.commands.train
+import metaroll.lab.cli.main
 import metaroll.training.session.sessions
 from metaroll.data.compare import trees_equal
 from metaroll.errors import MetarollError
 from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.store.snapshots import Snapshot, latest, load_snapshot, snapshots_of
 
-PROGRAM = (sys.executable, "-m", "metaroll.cli.main")
+PROGRAM = (sys.executable, "-m", "metaroll.lab.cli.main")
 _FEW = "--num-steps-per-epoch 2 --hidden-sizes 16 --encoder-hidden-sizes 16 --num-train-tasks 4 --num-test-tasks 2"
 _POLL_SECONDS = 0.002
 
@@ -167,7 +167,7 @@ class Fork:
         if not self._pid:
             status = 1
             try:
-                status = metaroll.cli.main.main(list(arguments))
+                status = metaroll.lab.cli.main.main(list(arguments))
             finally:
                 os._exit(status)
 
@@ -201,7 +201,7 @@ def begin(row: Row, arguments: Sequence[str]) -> Fork | subprocess.Popen[bytes]:
 def run(row: Row, arguments: list[str], quick: bool) -> None:
     """A run that is left alone; a quick one of a program in this process, since starting one takes longest."""
     here = quick and not row.forks
-    status = metaroll.cli.main.main(arguments) if here else begin(row, arguments).wait()
+    status = metaroll.lab.cli.main.main(arguments) if here else begin(row, arguments).wait()
     if status:
         raise SystemExit(f"{arguments} ended with status {status}")
 

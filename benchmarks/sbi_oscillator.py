@@ -83,7 +83,7 @@ def ours(learner: str, seed: int, count: int, infer_defaults: bool = False) -> L
     """NPDR or BayesSim with their own defaults, or with those of ``metaroll infer``."""
     import metaroll
     from metaroll.configs.inference import InferenceOptions
-    from metaroll.training.session.inferring import infer_config
+    from metaroll.lab.inferring.inferring import infer_config
 
     config = {"config": infer_config(InferenceOptions())} if infer_defaults else {}
     made = getattr(metaroll, learner)(prior(), seed=seed, batch_size=count, **config)

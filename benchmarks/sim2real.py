@@ -27,8 +27,8 @@ from _reporting import read_results, report, versions
 
 from metaroll.configs.inference import LoopOptions
 from metaroll.functional.bootstrap import bootstrap_ci
-from metaroll.training.session.inferring import infer
-from metaroll.training.session.sim2real import (
+from metaroll.lab.inferring.inferring import infer
+from metaroll.lab.inferring.sim2real import (
     ENV,
     Training,
     draw_robot,

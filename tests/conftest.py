@@ -288,7 +288,7 @@ def no_pictures() -> Iterator[None]:
 @pytest.fixture
 def pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands draw pictures, as they do for users."""
-    from metaroll.training.display.results import draw_pictures
+    from metaroll.lab.display.results import draw_pictures
     from metaroll.training.session import sessions
 
     monkeypatch.setattr(sessions, "draw_pictures", draw_pictures)

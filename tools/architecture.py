@@ -57,7 +57,7 @@ CONSTRUCTORS = "metaroll.compat.constructors"
 PROBES = 60
 
 ADAPTERS = {
-    "training/display/consoles.py": "streams of whoever runs us",
+    "lab/display/consoles.py": "streams of whoever runs us",
     "training/session/machine.py": "asks the renderers of MuJoCo and Gymnasium",
     "data/compare.py": "values of users: named tuples of any kind",
     "data/data_format.py": "values of users: named tuples of any kind",
@@ -104,12 +104,12 @@ ALGORITHM_LISTS = (
     "configs/",
     "training/algorithms/registry.py",
     "training/session/demo.py",
-    "training/session/sim2real.py",
+    "lab/inferring/sim2real.py",
 )
 DOCUMENTED = re.compile(r"\bPEARLWorker\b|\bProMP's\b")
 """What holds an algorithm's name and means none: a worker of garage's samplers, and the library of that name."""
 
-DOORS = ("__init__.py", "compat/", "configs/__init__.py", "plugins/__init__.py", "cli/")
+DOORS = ("__init__.py", "compat/", "configs/__init__.py", "plugins/__init__.py", "lab/cli/")
 """Where a module may be imported by a name that is put together: the doors of the package."""
 
 CONCRETE_PARENTS = {
@@ -124,6 +124,15 @@ CONCRETE_PARENTS = {
     "SimulatorSlots": "documented SimSlots is it, with the domain parameters of simulated systems",
 }
 """Concrete classes that others extend, and why; one that is not needed is a breach: the list only becomes shorter."""
+
+LEAVING = {
+    ("rollouts/single", "lab/real"),
+    ("training/run", "lab/figures"),
+    ("training/session", "lab/checking"),
+    ("training/session", "lab/display"),
+    ("training/session", "lab/runs"),
+}
+"""Imports of lab by folders outside, which are to go; not drawn. One that is not needed is a breach."""
 
 UPWARDS = {"tasks/domain_access.py": "metaroll.envs.mujoco.model_params"}
 """Modules that name one above them: a model of MuJoCo, which any environment may hold, is reached through its door.
@@ -164,10 +173,10 @@ _DOCTOR = "is asked how processes are started, and starts none"
 _KEY = "the key of the user, made once and read without a link; bytes, no format"
 _ZIP = "writes an archive, reproducibly"
 ELSEWHERE = {
-    ("cli/doctor.py", "multiprocessing.get_all_start_methods"): _DOCTOR,
-    ("cli/doctor.py", "multiprocessing.get_start_method"): _DOCTOR,
-    ("cli/main.py", "os.open"): _DESCRIPTOR,
-    ("data/logs/robot_log.py", "os.open"): "a new log, of which each line is one write",
+    ("lab/cli/doctor.py", "multiprocessing.get_all_start_methods"): _DOCTOR,
+    ("lab/cli/doctor.py", "multiprocessing.get_start_method"): _DOCTOR,
+    ("lab/cli/main.py", "os.open"): _DESCRIPTOR,
+    ("lab/logs/robot_log.py", "os.open"): "a new log, of which each line is one write",
     ("data/posteriors/folder.py", "open"): _GROWS,
     ("data/recording_files.py", "zipfile.ZipFile"): _ZIP,
     ("data/recording_files.py", "zipfile.ZipInfo"): _ZIP,
@@ -176,14 +185,14 @@ ELSEWHERE = {
         "envs/metaworld/tasks.py",
         "pickle.Unpickler",
     ): "tasks of Meta-World; it knows arrays and its environments alone",
-    ("envs/real/stopping.py", "os.read"): _DESCRIPTOR,
+    ("lab/real/stopping.py", "os.read"): _DESCRIPTOR,
     ("rollouts/workers/messages.py", "mmap.mmap"): "a page of memory that a worker shares with its parent",
     ("rollouts/workers/ray_session.py", "open"): "Ray's own token, 1024 characters, as Ray reads it",
     ("rollouts/workers/transports.py", "os.open"): _DESCRIPTOR,
     ("rollouts/workers/transports.py", "os.read"): _DESCRIPTOR,
     ("training/algorithms/registry.py", ".read_text"): _OWN_TEXT,
-    ("training/display/json_output.py", "os.open"): _DESCRIPTOR,
-    ("training/report/page_parts.py", ".read_text"): _OWN_TEXT,
+    ("lab/display/json_output.py", "os.open"): _DESCRIPTOR,
+    ("lab/report/page_parts.py", ".read_text"): _OWN_TEXT,
     ("training/session/machine.py", ".read_text"): "small files of the system, below /proc and /sys",
     ("training/store/files.py", "open"): "flushes what safetensors has written to a temporary name",
     ("training/store/ownership.py", "os.open"): _KEY,
@@ -229,6 +238,11 @@ def import_breaches(source: Source) -> Iterator[str]:
         for other in sorted(others):
             if folder < other and folder in source.folder_imports[other]:
                 yield f"folders that import each other: {folder or 'the top'} and {other}"
+    into = {(f, o) for f, others in source.folder_imports.items() for o in others if f"{o}/".startswith("lab/")}
+    into = {(folder, other) for folder, other in into if folder and not f"{folder}/".startswith("lab/")}
+    yield from (f"{folder} imports {other}: nothing outside lab does" for folder, other in sorted(into - LEAVING))
+    if package == SOURCE.name and "metaroll.lab" in source.modules:
+        yield from (f"{f} does not import {o} any more: take it out of LEAVING" for f, o in sorted(LEAVING - into))
     for folder, modules in sorted(source.folders.items()):
         if len(modules) > MODULES_PER_FOLDER:
             yield f"{folder or 'the top'} has {len(modules)} modules, at most {MODULES_PER_FOLDER}"
@@ -454,10 +468,11 @@ def rooms_of(source: Source) -> tuple[dict[str, dict[str, int]], dict[str, set[s
         room, _, inner = folder.partition("/")
         room = room or FOUNDATION
         rooms.setdefault(room, {})[inner] = sum(module.path != "__main__.py" for module in modules)
-        others = {other.partition("/")[0] or FOUNDATION for other in source.folder_imports[folder]}
+        others = {other for other in source.folder_imports[folder] if (folder, other) not in LEAVING}
+        others = {other.partition("/")[0] or FOUNDATION for other in others}
         below.setdefault(room, set()).update(others - {room})
     if "compat" in below:  # it exports names of all rooms, which it imports by name when they are used
-        below["compat"] = below.keys() - {"cli", "compat", "contrib"}
+        below["compat"] = below.keys() - {"lab", "compat", "contrib"}
     return rooms, below
 
 

@@ -42,34 +42,12 @@ REVIEWED, BEFORE = "a745dda", "d0fc4bbe"
 
 OUTSIDE_CORE = {
     "__main__.py": "lab: the command line",
-    "cli/": "lab: the command line, and what doctor prints",
     "compat/": "compat: documented constructors and groups of names",
     "contrib/": "contrib",
-    "data/logs/": "lab: logs of robots",
-    "diagnostics/": "lab: check",
-    "envs/real/": "lab: real devices",
     "functional/gradients/quantiles.py": "contrib: only TQC uses it",
-    "functional/series/held_signals.py": "lab: only logs use it",
-    "functional/series/lags.py": "lab: only logs and compare use it",
-    "functional/series/real_delays.py": "lab: only logs use it",
-    "functional/series/row_times.py": "lab: only logs use it",
-    "functional/series/signals.py": "lab: only logs use it",
-    "rollouts/single/interactive.py": "lab: asks what to watch next",
-    "training/comparing/": "lab: compare",
-    "training/display/": "lab: displays",
-    "training/evaluation/group_comparison.py": "lab: compare",
-    "training/evaluation/html_table.py": "lab: the report",
-    "training/evaluation/inference_result.py": "lab: infer",
-    "training/evaluation/robustness.py": "lab: robustness",
-    "training/figures/": "lab: figures",
-    "training/report/": "lab: the report",
-    "training/session/comparison.py": "lab: compare",
+    "lab/": "lab",
     "training/session/demo.py": "lab: the command line's demo",
-    "training/session/inferring.py": "lab: infer",
     "training/session/machine.py": "lab: doctor",
-    "training/session/randomization_baselines.py": "SimOpt and ADR, which become benchmarks",
-    "training/session/run_reports.py": "lab: the report",
-    "training/session/sim2real.py": "lab: the command line's sim2real",
 }
 """Modules and folders that go to lab, contrib or compat, and are not of the core; the rest is.
 
@@ -81,6 +59,34 @@ MOVED = {
     "learners/off_policy/soft_losses.py": "contrib/discrete_sac.py",
 }
 """Where modules of the commits that are compared with lay, and where they (or most of their users) lie now."""
+
+WERE_LAB = (
+    "cli/",
+    "data/logs/",
+    "diagnostics/",
+    "envs/real/",
+    "functional/series/held_signals.py",
+    "functional/series/lags.py",
+    "functional/series/real_delays.py",
+    "functional/series/row_times.py",
+    "functional/series/signals.py",
+    "rollouts/single/interactive.py",
+    "rollouts/single/video.py",
+    "training/comparing/",
+    "training/display/",
+    "training/evaluation/group_comparison.py",
+    "training/evaluation/inference_result.py",
+    "training/evaluation/robustness.py",
+    "training/figures/",
+    "training/report/",
+    "training/session/comparison.py",
+    "training/session/inferring.py",
+    "training/session/randomization_baselines.py",
+    "training/session/run_groups.py",
+    "training/session/run_reports.py",
+    "training/session/sim2real.py",
+)
+"""Where modules of lab lay in the commits that are compared with."""
 
 READ = {
     "SAC": ("SAC", "learners/"),
@@ -479,7 +485,7 @@ def ratchet(record: Record, cases: Mapping[str, list[str]]) -> Iterator[str]:
 
 def is_outside_core(path: str) -> bool:
     """Whether a module, here or in a commit of before, goes to lab, contrib or compat."""
-    return MOVED.get(path, path).startswith(tuple(OUTSIDE_CORE))
+    return MOVED.get(path, path).startswith((*OUTSIDE_CORE, *WERE_LAB))
 
 
 def core_breaches(source: Source) -> Iterator[str]:

@@ -14,18 +14,12 @@ from metaroll.contrib.recurrent_sac import RecurrentCritics, RecurrentSAC
 from metaroll.contrib.snes import SNES
 from metaroll.contrib.tqc import TQC
 from metaroll.data.data_format import cat_to_format, new_tuple, stack_to_format, to_format
-from metaroll.data.logs.importing import load_log
-from metaroll.data.logs.lags import log_lag
-from metaroll.data.logs.mapping import LogColumn, LogMapping
-from metaroll.data.logs.plausibility import check_log
 from metaroll.data.paths import TimeStep, TrajectoryBatch
 from metaroll.data.recordings import load_rollout, load_rollouts, save_rollout, save_rollouts
 from metaroll.data.replay.path_buffer import PathBuffer
 from metaroll.data.replay.replay_buffer import ReplayBatch, ReplayBuffer, SegmentBatch
 from metaroll.data.rollout_values import check_act_equal, discounted_value, discounted_values, gae_returns
 from metaroll.data.step_sequence import DictIndexProxy, Step, StepSequence
-from metaroll.diagnostics.report import TaskCheck, TaskEnvReport
-from metaroll.diagnostics.task_checks import check_task_env
 from metaroll.envs.base.checks import check_slots
 from metaroll.envs.lookup.randomization import (
     conservative_randomizer,
@@ -40,11 +34,6 @@ from metaroll.envs.metaworld.goal_sampler import MetaWorldTaskSampler
 from metaroll.envs.metaworld.library import MW_TASKS_PER_ENV
 from metaroll.envs.mujoco.definition import MujocoEnvDefinition
 from metaroll.envs.mujoco.threads import physics_threads
-from metaroll.envs.real.packets import Packet
-from metaroll.envs.real.real_env import RealEnv
-from metaroll.envs.real.simulated_device import PacketFaults, SimulatedDevice
-from metaroll.envs.real.socket_env import SocketEnv
-from metaroll.envs.real.stopping import StopKey
 from metaroll.envs.sims.batch import SimBatch
 from metaroll.envs.sims.catalog import (
     BallOnBeamEnv,
@@ -131,6 +120,23 @@ from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import Prior, as_prior
 from metaroll.inference.standardization import FeatureStandardizer
 from metaroll.inference.verdicts import Verdict
+from metaroll.lab.checking.report import TaskCheck, TaskEnvReport
+from metaroll.lab.checking.task_checks import check_task_env
+from metaroll.lab.comparing.comparison import Comparison, compare
+from metaroll.lab.display.interactive import after_rollout_query
+from metaroll.lab.figures.plots import plot_robustness
+from metaroll.lab.figures.video import record_video, write_video
+from metaroll.lab.logs.importing import load_log
+from metaroll.lab.logs.lags import log_lag
+from metaroll.lab.logs.mapping import LogColumn, LogMapping
+from metaroll.lab.logs.plausibility import check_log
+from metaroll.lab.real.packets import Packet
+from metaroll.lab.real.real_env import RealEnv
+from metaroll.lab.real.simulated_device import PacketFaults, SimulatedDevice
+from metaroll.lab.real.socket_env import SocketEnv
+from metaroll.lab.real.stopping import StopKey
+from metaroll.lab.report.report import write_report
+from metaroll.lab.results.robustness import RobustnessMap, robustness_map
 from metaroll.learners.base import NOP, MetaRLAlgorithm, RLAlgorithm
 from metaroll.learners.evolution import Evolution, HillClimbing
 from metaroll.learners.maml.learner import MAML
@@ -191,7 +197,6 @@ from metaroll.rollouts.samplers.sbi import (
     RolloutSamplerForSBI,
     SimRolloutSamplerForSBI,
 )
-from metaroll.rollouts.single.interactive import after_rollout_query
 from metaroll.rollouts.single.replay import assert_worker_invariant, replay
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.rollouts.single.vector_env import SlotsVectorEnv
@@ -216,15 +221,10 @@ from metaroll.tasks.split_sampler import SplitTaskSampler
 from metaroll.tasks.task_sampler import FixedTaskSampler, SetTaskSampler, TaskSampler
 from metaroll.tasks.updates import ExistingEnvUpdate, NewEnvUpdate, SetTaskUpdate
 from metaroll.training.evaluation.evaluator import PolicyEvaluator
-from metaroll.training.evaluation.robustness import RobustnessMap, robustness_map
-from metaroll.training.figures.plots import plot_robustness
-from metaroll.training.figures.video import record_video, write_video
-from metaroll.training.report.report import write_report
 from metaroll.training.run.callbacks import EvaluateEvery, KeepBest, RunCallback, StopAt, TimeBudget
 from metaroll.training.run.runner import LocalRunner
 from metaroll.training.session.adapting import AdaptedAgent
 from metaroll.training.session.agent import Agent, load
-from metaroll.training.session.comparison import Comparison, compare
 from metaroll.training.store.loggers import TensorBoardLogger, WandbLogger
 from metaroll.training.store.snapshots import SnapshotConfig, Snapshotter
 from metaroll.types import EnvSpec, EnvUpdate, InOutSpec, RenderMode, RolloutPlan

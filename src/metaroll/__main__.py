@@ -6,7 +6,7 @@ import sys
 if sys.path and sys.path[0] in ("", os.getcwd()):
     del sys.path[0]  # ``python -m`` puts the current folder before all that is installed
 
-from metaroll.cli.main import main
+from metaroll.lab.cli.main import main
 
 __all__: list[str] = []
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from metaroll.cli.main import main
+from metaroll.lab.cli.main import main
 
 _DOCS = Path(__file__).parents[2] / "docs"
 

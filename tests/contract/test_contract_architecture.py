@@ -114,7 +114,10 @@ PLANTED = {
         "data/a.py (line 1) starts a process by concurrent.futures.ProcessPoolExecutor: only processes/ may",
     ),
     "a fork": ({"data/a.py": "import os\nos.fork()"}, "data/a.py (line 2) starts a process by os.fork"),
-    "a reason that nothing needs": ({"data/a.py": ""}, "cli/main.py does not use os.open: take it out of ELSEWHERE"),
+    "a reason that nothing needs": (
+        {"data/a.py": ""},
+        "lab/cli/main.py does not use os.open: take it out of ELSEWHERE",
+    ),
     "probes": ({"data/a.py": "x = getattr(1, 'real', 0)\n" * 60}, "60 probes of literal names"),
 }
 
@@ -468,7 +471,7 @@ def test_figures_of_a_small_package(tool: ModuleType, tmp_path: Path, capsys: py
             '    """Text.\n\n'
             '    Args:\n        x: The number.\n        y: Another.\n    """\n    return x + y\n\n\n'
             "def left():\n    return 1\n",
-            "cli/b.py": "class A:\n    class B: pass\n",
+            "lab/cli/b.py": "class A:\n    class B: pass\n",
             "compat/seed.py": 'TABLE = {"a": ["f"]}\n',
         },
     )
@@ -486,7 +489,7 @@ def test_figures_of_a_small_package(tool: ModuleType, tmp_path: Path, capsys: py
         "checks and raises, % of code lines": round(100 * 2 / 12, 1),
         "raises per 1,000 code lines": round(1000 / 12, 1),
         "comments, % of code lines": round(100 / 12, 1),
-        "lines that no documented name reaches": 2 + 1 + 2 + 1,  # left, the table of names, cli/b.py, TABLE
+        "lines that no documented name reaches": 2 + 1 + 2 + 1,  # left, the table of names, lab/cli/b.py, TABLE
         "files to read for SAC": None,
         "files to the first step": None,  # it does not run
     }
@@ -521,7 +524,7 @@ def test_an_idea_may_only_become_rarer(tool: ModuleType, tmp_path: Path) -> None
 def test_the_page_of_counts_and_the_list_beside_the_core_go_stale(
     tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = tool.Source.read(package_of(tmp_path, {"cli/a.py": ""}))
+    source = tool.Source.read(package_of(tmp_path, {"lab/cli/a.py": ""}))
     written = tool.counts.PAGE.read_text(encoding="utf-8")
     (tmp_path / "counts.md").write_text(written.replace("| perceptrons | 7 |", "| perceptrons | 6 |"), encoding="utf-8")
     monkeypatch.setattr(tool.counts, "PAGE", tmp_path / "counts.md")
@@ -529,8 +532,8 @@ def test_the_page_of_counts_and_the_list_beside_the_core_go_stale(
     stale = tool._committed_breaches(source)
 
     assert "counts.md is out of date: python tools/architecture.py --page" in stale
-    assert "there is no rollouts/single/interactive.py any more: take it out of OUTSIDE_CORE" in stale
-    assert not any("there is no cli/ " in line for line in stale)
+    assert "there is no training/session/demo.py any more: take it out of OUTSIDE_CORE" in stale
+    assert not any("there is no lab/ " in line for line in stale)
 
 
 def test_the_record_has_a_figure_for_every_count(tool: ModuleType) -> None:

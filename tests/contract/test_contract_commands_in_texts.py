@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import metaroll
-from metaroll.cli.main import _COMMANDS
 from metaroll.errors import command_text, in_shell, option_text
+from metaroll.lab.cli.main import _COMMANDS
 
 SOURCE = Path(metaroll.__file__).parent
 _NAMES = "|".join(re.escape(usage.split()[0]) for usage in _COMMANDS)

@@ -24,10 +24,10 @@ import metaroll
 from corpus import files, runs
 from corpus.archives import archive_path, read_manifest, unpack
 from corpus.machine import machine
-from metaroll.cli.main import main
 from metaroll.configs.table import run_options
 from metaroll.data.replay.path_buffer import PathBuffer
 from metaroll.errors import SnapshotError
+from metaroll.lab.cli.main import main
 from metaroll.training.store.files import load_tree, to_plain
 from metaroll.training.store.metrics_log import read_metrics
 from metaroll.training.store.snapshots import load_snapshot

@@ -12,8 +12,8 @@ from doc_pages import run_script
 
 import metaroll
 from metaroll import EstimatorConfig
-from metaroll.cli.main import main
-from metaroll.training.session import inferring
+from metaroll.lab.cli.main import main
+from metaroll.lab.inferring import inferring
 
 FOLDER = Path(__file__).parents[2] / "examples"
 EXAMPLES = sorted(FOLDER.glob("*.py"))

@@ -50,7 +50,7 @@ def test_importing_metaroll_loads_nothing_heavy() -> None:
     "command", ["--help", "list", *(f"train{algo} --help" for algo in ("", " sac", " snes", " pgpe", " es"))]
 )
 def test_help_and_lists_wait_for_no_learner_and_no_simulator(command: str, tmp_path: Path) -> None:
-    code = f"from metaroll.cli.main import main\nassert main({command.split()!r}) == 0"
+    code = f"from metaroll.lab.cli.main import main\nassert main({command.split()!r}) == 0"
     assert not loaded_by(code, tmp_path) & {"torch", "mujoco"}
 
 

@@ -13,8 +13,8 @@ import pytest
 from doc_pages import run_script
 
 from metaroll import get_family
-from metaroll.cli.main import main
 from metaroll.envs.metaworld.families import BENCHMARKS
+from metaroll.lab.cli.main import main
 
 PAGE = (Path(__file__).parents[2] / "docs" / "metaworld.md").read_text(encoding="utf-8")
 TOLD = """

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from doc_pages import page, python_blocks, run_command
 
-from metaroll.cli.main import main
+from metaroll.lab.cli.main import main
 
 
 def test_a_learner_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:

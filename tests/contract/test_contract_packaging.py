@@ -59,7 +59,7 @@ def test_version_has_one_source() -> None:
 
 def test_console_script_is_callable() -> None:
     (script,) = importlib.metadata.entry_points(group="console_scripts", name="metaroll")
-    assert script.value == "metaroll.cli.main:main"
+    assert script.value == "metaroll.__main__:main"
     assert callable(script.load())
 
 

@@ -9,7 +9,7 @@ import yaml
 from doc_pages import page, python_blocks
 
 from metaroll import LogMapping
-from metaroll.cli.main import main
+from metaroll.lab.cli.main import main
 
 PAGE = page("robot_logs.md")
 

@@ -10,7 +10,7 @@ import pytest
 from doc_pages import page, python_blocks, run_command, run_script
 
 import metaroll
-from metaroll.cli.main import main
+from metaroll.lab.cli.main import main
 from metaroll.training.store.snapshots import SnapshotMode, load_snapshot, snapshots_of
 
 

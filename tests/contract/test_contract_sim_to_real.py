@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from doc_pages import page, python_blocks, run_script
 
-from metaroll.cli.main import main
 from metaroll.envs.sims.catalog import SIMS, CatapultEnv, QCartPoleStabEnv
+from metaroll.lab.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 PAGE = page("sim_to_real.md")

@@ -250,7 +250,7 @@ def global_switches(tree: ast.Module, where: str) -> Iterator[str]:
 
 def prints(tree: ast.Module, where: str) -> Iterator[str]:
     """Only the command line prints."""
-    if not where.startswith("cli/"):
+    if not where.startswith("lab/cli/"):
         for call in calls(tree):
             if isinstance(call.func, ast.Name) and call.func.id == "print":
                 yield f"line {call.lineno}: print"
@@ -274,7 +274,7 @@ PLANTED = [
     (stepping, "learners/pearl.py", "self.envs[0].unwrapped.step(a)"),
     (stepping, "training/run/runner.py", "step = env.step\nstep(a)"),
     (stepping, "training/run/runner.py", "getattr(env, 'step')(a)"),
-    (stepping, "diagnostics/trials.py", "result = env.step(action)"),
+    (stepping, "lab/checking/trials.py", "result = env.step(action)"),
     (stepping, "envs/base/task_family.py", "env.step(action)"),
     (stepping, "envs/point/point_robot.py", "self.env.step(action)"),
     (unpickling, "training/store/files.py", "import pickle\npickle.load(file)"),
@@ -282,7 +282,7 @@ PLANTED = [
     (unpickling, "training/store/files.py", "import torch\ntorch.load(path, weights_only=True)"),
     (unpickling, "rollouts/engine/engine.py", "import torch\ntorch.load(path)"),
     (unpickling, "data/paths.py", "import numpy as np\nnp.load(path, allow_pickle=True)"),
-    (unpickling, "cli/options.py", "import yaml\nyaml.load(text, Loader=yaml.Loader)"),
+    (unpickling, "lab/cli/options.py", "import yaml\nyaml.load(text, Loader=yaml.Loader)"),
     (global_randomness, "envs/x.py", "import numpy as np\nnp.random.uniform(0, 1)"),
     (global_randomness, "envs/x.py", "from numpy.random import rand\nrand(3)"),
     (global_randomness, "envs/x.py", "import numpy.random as npr\nnpr.seed(0)"),
@@ -296,7 +296,7 @@ PLANTED = [
     (global_randomness, "policies/x.py", "from torch import nn\nnn.init.xavier_uniform_(w)"),
     (global_randomness, "policies/x.py", "distribution.rsample()"),
     (global_switches, "rollouts/engine/engine.py", "import torch\ntorch.set_num_threads(1)"),
-    (global_switches, "cli/main.py", "import warnings\nwarnings.filterwarnings('ignore')"),
+    (global_switches, "lab/cli/main.py", "import warnings\nwarnings.filterwarnings('ignore')"),
     (prints, "training/run/runner.py", "print('epoch')"),
 ]
 
@@ -308,7 +308,7 @@ RIGHT = [
     (unpickling, "rollouts/workers/transports.py", "import cloudpickle\ncloudpickle.loads(message)"),
     (unpickling, "training/run/runner.py", "import cloudpickle\ncloudpickle.loads(cloudpickle.dumps(env))"),
     (unpickling, "data/paths.py", "import numpy as np\nnp.load(path)\nnp.load(path, allow_pickle=False)"),
-    (unpickling, "cli/options.py", "import yaml, json\nyaml.safe_load(text)\njson.load(file)"),
+    (unpickling, "lab/cli/options.py", "import yaml, json\nyaml.safe_load(text)\njson.load(file)"),
     (global_randomness, "envs/x.py", "import numpy as np\nnp.random.default_rng(3).uniform()"),
     (global_randomness, "envs/x.py", "rng.normal(size=3)\nsampler.sample(4)"),
     (global_randomness, "policies/x.py", "import torch\ntorch.randn(3, generator=generator)"),
@@ -326,7 +326,7 @@ RIGHT = [
         "x.py",
         "import os\ndef f():\n    os.chdir(a)\n    try:\n        g()\n    finally:\n        os.chdir(b)",
     ),
-    (prints, "cli/main.py", "print('done')"),
+    (prints, "lab/cli/main.py", "print('done')"),
 ]
 
 

@@ -16,7 +16,7 @@ import metaroll
 from corpus.archives import write_json
 from corpus.runs import RUNS, flags_of, run_command
 from metaroll.data.replay.path_buffer import PathBuffer
-from metaroll.envs.real.packets import Packet
+from metaroll.lab.real.packets import Packet
 from metaroll.training.store.files import save_tree
 
 FORMATS = (".npz", ".csv", ".parquet")

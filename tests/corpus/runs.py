@@ -14,7 +14,7 @@ import torch
 
 import metaroll
 from corpus.archives import write_json
-from metaroll.cli.main import main
+from metaroll.lab.cli.main import main
 from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.store.files import to_plain
 from pearl_sizes import IN_SIXTEENS

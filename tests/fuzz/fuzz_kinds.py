@@ -17,8 +17,8 @@ import fuzz_damages as damages
 import numpy as np
 import torch
 
-from metaroll.cli.main import main
 from metaroll.data.step_sequence import StepSequence
+from metaroll.lab.cli.main import main
 
 SINE = {
     "time": {"column": "t", "unit": "ms"},
@@ -152,8 +152,8 @@ def make_log(suffix: str) -> Callable[[Path], list[Path]]:
 
 def read_log(suffix: str) -> Callable[[Path], Any]:
     def read(folder: Path) -> Any:
-        from metaroll.data.logs.importing import load_log
         from metaroll.data.recording_format import to_recording
+        from metaroll.lab.logs.importing import load_log
 
         mapping = None if suffix == ".jsonl" else SINE
         return [to_recording(rollout) for rollout in load_log(folder / f"log{suffix}", mapping)]
@@ -204,7 +204,7 @@ def parquet_changes(path: Path, data: bytes, big: bool) -> Iterator[tuple[str, b
 def make_robot_log(folder: Path) -> list[Path]:
     from gymnasium.spaces import Box
 
-    from metaroll.data.logs.robot_log import RobotLog
+    from metaroll.lab.logs.robot_log import RobotLog
     from metaroll.types import EnvSpec
 
     spec = EnvSpec(Box(-np.inf, np.inf, (2,), np.float64), Box(-1.0, 1.0, (1,), np.float64))
@@ -239,7 +239,7 @@ def mapping(suffix: str) -> Callable[[Path], list[Path]]:
 
 def read_mapping(suffix: str) -> Callable[[Path], Any]:
     def read(folder: Path) -> Any:
-        from metaroll.data.logs.mapping import LogMapping
+        from metaroll.lab.logs.mapping import LogMapping
 
         return dataclasses.asdict(LogMapping.load(folder / f"mapping{suffix}"))
 
@@ -323,7 +323,7 @@ def make_metrics(folder: Path) -> list[Path]:
 
 
 def read_metrics_file(folder: Path) -> Any:
-    from metaroll.training.session.run_reports import read_run
+    from metaroll.lab.runs.run_reports import read_run
     from metaroll.training.store.metrics_log import read_metrics
 
     read_run(folder)
@@ -335,9 +335,9 @@ def make_results(folder: Path) -> list[Path]:
 
 
 def read_results(folder: Path) -> Any:
-    from metaroll.training.report.report import write_report
-    from metaroll.training.report.report_facts import read_facts
-    from metaroll.training.session.run_reports import read_run, read_summary
+    from metaroll.lab.report.report import write_report
+    from metaroll.lab.runs.report_facts import read_facts
+    from metaroll.lab.runs.run_reports import read_run, read_summary
 
     read_run(folder)
     facts = read_facts(folder)

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from metaroll.cli.main import main
+from metaroll.lab.cli.main import main
 
 
 def run(capsys, *arguments: str) -> tuple[int, str, str]:
@@ -74,7 +74,7 @@ def test_bad_input_has_status_2(capsys, arguments, message):
 def test_files_of_the_current_folder_are_found(tmp_path):
     """By the program as it is installed, and by its workers."""
     (tmp_path / "my_env.py").write_text("from metaroll import get_family\nrobot = get_family('point-robot')\n")
-    program = "import sys; from metaroll.cli.main import main; sys.path.remove(''); sys.exit(main())"
+    program = "import sys; from metaroll.lab.cli.main import main; sys.path.remove(''); sys.exit(main())"
     done = subprocess.run(
         [sys.executable, "-c", program, "check", "my_env:robot"],
         cwd=tmp_path,

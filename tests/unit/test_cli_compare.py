@@ -13,13 +13,13 @@ import yaml
 from rich.console import Console
 from test_cli_sessions import TINY
 
-from metaroll.cli.main import main
 from metaroll.data.folders.contents import foreign_in
 from metaroll.data.folders.kinds import GROUP
 from metaroll.functional.robust_statistics import interval_of_iqm
+from metaroll.lab.cli.main import main
+from metaroll.lab.comparing.comparison import Comparison, compare
 from metaroll.training.evaluation.numbers import short_number
 from metaroll.training.session import sessions
-from metaroll.training.session.comparison import Comparison, compare
 from metaroll.training.store.files import read_json
 from metaroll.training.store.metrics_log import MetricsLog
 from metaroll.training.store.run_store import RunStore

@@ -10,10 +10,10 @@ from importlib import metadata
 
 import pytest
 
-from metaroll.cli import doctor
-from metaroll.cli.doctor import Check, backend_answers, gpu_finding, guarded, picture_finding
-from metaroll.cli.main import main
-from metaroll.diagnostics.report import one_line
+from metaroll.lab.checking.report import one_line
+from metaroll.lab.cli import doctor
+from metaroll.lab.cli.doctor import Check, backend_answers, gpu_finding, guarded, picture_finding
+from metaroll.lab.cli.main import main
 from metaroll.training.session import machine
 from metaroll.training.session.machine import Memory, Probe, Processors, without_screen
 

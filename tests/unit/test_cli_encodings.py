@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-from metaroll.cli.main import _print_whatever_names_hold, main
 from metaroll.data.doors.yaml_files import read_yaml
 from metaroll.data.folders.atomic_files import write_text
-from metaroll.training.display import consoles
+from metaroll.lab.cli.main import _print_whatever_names_hold, main
+from metaroll.lab.display import consoles
 from metaroll.training.store.files import write_json
 from metaroll.training.store.yaml_files import write_yaml
 

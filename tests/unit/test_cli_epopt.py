@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from metaroll.cli.main import main
 from metaroll.contrib.epopt import EPOpt
 from metaroll.envs.lookup.source import EnvSource
+from metaroll.lab.cli.main import main
 from metaroll.tasks.domain_randomizer import DomainRandomizer
 from metaroll.training.algorithms.building import parse_ranges
 from metaroll.training.session.experiments import build, resolve, run_options, split_tasks

@@ -11,12 +11,12 @@ import pytest
 import yaml
 
 import metaroll
-from metaroll.cli.main import main
 from metaroll.data.folders.contents import foreign_in
 from metaroll.data.folders.kinds import RUN
 from metaroll.data.posteriors.folder import Draws, write_folder
 from metaroll.errors import LinkError
-from metaroll.training.report.report import write_report
+from metaroll.lab.cli.main import main
+from metaroll.lab.report.report import write_report
 from metaroll.training.session.run_config import SeedGroup
 from metaroll.training.store.metrics_log import MetricsLog
 from metaroll.training.store.run_folder import read_config

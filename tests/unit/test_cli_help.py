@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from metaroll.cli.main import _COMMANDS, main
+from metaroll.lab.cli.main import _COMMANDS, main
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, purpose
 
 EXTRAS = [
@@ -112,7 +112,7 @@ def test_every_help_without_extras_and_most_without_torch():
 import contextlib, io, json, sys
 for name in {EXTRAS}:
     sys.modules[name] = None
-from metaroll.cli.main import main
+from metaroll.lab.cli.main import main
 found = {{}}
 with contextlib.redirect_stdout(io.StringIO()):
     for name in {[*light, *(name for name in names if name not in light)]}:

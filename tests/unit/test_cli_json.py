@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from metaroll.cli import main as command_line
-from metaroll.cli.main import main
-from metaroll.training.display.json_output import only_json, print_json
+from metaroll.lab.cli import main as command_line
+from metaroll.lab.cli.main import main
+from metaroll.lab.display.json_output import only_json, print_json
 
 LOUD = """
 import atexit, ctypes, os, sys

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 import metaroll
-from metaroll.cli.main import main
-from metaroll.cli.options import take_positionals
 from metaroll.envs.lookup.registry import family_names, get_family
+from metaroll.lab.cli.main import main
+from metaroll.lab.cli.options import take_positionals
+from metaroll.lab.runs.run_reports import find_runs, read_run
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, preset, preset_names
-from metaroll.training.session.run_reports import find_runs, read_run
 from metaroll.training.store.metrics_log import MetricsLog
 from metaroll.training.store.run_folder import find_run, write_config
 from metaroll.training.store.snapshots import Snapshotter

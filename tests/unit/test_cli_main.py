@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 import metaroll
-from metaroll.cli import main as command_line
-from metaroll.cli.main import main
 from metaroll.errors import MetarollError
-from metaroll.training.display.consoles import make_console
+from metaroll.lab.cli import main as command_line
+from metaroll.lab.cli.main import main
+from metaroll.lab.display.consoles import make_console
 
 
 def run(capsys, *arguments: str) -> tuple[int, str, str]:
@@ -42,7 +42,7 @@ def test_threads_that_never_end_do_not_keep_a_command(argument, expected):
     """Drivers of robots start such threads when they are imported: all was done, and the process stayed."""
     program = (
         "import atexit, sys, threading\n"
-        "from metaroll.cli import main\n"
+        "from metaroll.lab.cli import main\n"
         "main._PATIENCE_S = 0.1\n"
         "threading.Thread(target=threading.Event().wait).start()\n"
         "atexit.register(print, 'at exit')\n"
@@ -56,7 +56,7 @@ def test_threads_that_never_end_do_not_keep_a_command(argument, expected):
 def test_threads_that_end_soon_are_waited_for():
     program = (
         "import sys, threading, time\n"
-        "from metaroll.cli.main import main\n"
+        "from metaroll.lab.cli.main import main\n"
         "threading.Thread(target=lambda: time.sleep(0.3) or print('saved')).start()\n"
         "sys.exit(main())\n"
     )
@@ -74,7 +74,7 @@ def test_lines_of_the_help_that_go_on_stand_below_their_beginning(capsys):
 
 def test_help_does_not_wait_for_torch():
     code = (
-        "import sys; from metaroll.cli.main import main; main(['--help']); "
+        "import sys; from metaroll.lab.cli.main import main; main(['--help']); "
         "print([m for m in ('torch', 'gymnasium', 'mujoco', 'matplotlib', 'tyro') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

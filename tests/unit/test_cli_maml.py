@@ -11,13 +11,13 @@ import pytest
 import yaml
 
 import metaroll
-from metaroll.cli.main import main
 from metaroll.envs.lookup.source import EnvSource
+from metaroll.lab.cli.main import main
+from metaroll.lab.runs.run_reports import read_run
 from metaroll.learners.maml.outer import DICEOuter, EMAMLOuter, ProMPOuter, TRPOOuter, VPGDICEOuter, VPGOuter
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.session.experiments import build, resolve
-from metaroll.training.session.run_reports import read_run
 from metaroll.training.store.files import write_json
 from metaroll.training.store.metrics_log import MetricsLog, read_metrics
 

@@ -9,13 +9,13 @@ import pickle
 import pytest
 
 from metaroll import EnvSpec, get_family, make_metaworld_benchmark, rollout
-from metaroll.cli.main import main
 from metaroll.envs.base.constructors import NamedEnv, make_env, with_render_mode
 from metaroll.envs.lookup.registry import is_entry_point
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.metaworld.families import BENCHMARKS, benchmark_family, meant_name
 from metaroll.errors import UnknownNameError
-from metaroll.training.display.results import closing_panel
+from metaroll.lab.cli.main import main
+from metaroll.lab.display.results import closing_panel
 from metaroll.training.store.metrics_log import read_metrics
 
 pytestmark = [

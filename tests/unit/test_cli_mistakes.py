@@ -12,7 +12,7 @@ import pytest
 import yaml
 from test_cli_sessions import TINY
 
-from metaroll.cli.main import main
+from metaroll.lab.cli.main import main
 
 MY_ENV = """
 import gymnasium, numpy as np

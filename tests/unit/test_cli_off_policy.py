@@ -11,8 +11,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from metaroll.cli.main import main
 from metaroll.errors import SnapshotError
+from metaroll.lab.cli.main import main
 from metaroll.learners.off_policy.deterministic import TD3
 from metaroll.training.run.runner import LocalRunner
 from metaroll.training.store.metrics_log import read_metrics

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 import pytest
 
-from metaroll.cli.options import options_class, parse, renamed_flags
 from metaroll.config import MISSING, Config, Option, Was, Whole, merge_layers, options_of
 from metaroll.configs.table import run_options
 from metaroll.errors import UnknownNameError, UsageError
+from metaroll.lab.cli.options import options_class, parse, renamed_flags
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES
 
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from metaroll.cli.main import main
 from metaroll.envs.lookup.source import EnvSource
+from metaroll.lab.cli.main import main
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
 from metaroll.training.session.experiments import build, resolve, split_tasks
 from metaroll.training.store.metrics_log import read_metrics

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 import metaroll
-from metaroll.cli.main import main
 from metaroll.configs.table import run_options
 from metaroll.envs.base.task_family import registered_families
 from metaroll.envs.lookup.registry import family_names, get_family
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import UnknownNameError, UsageError
+from metaroll.lab.cli.main import main
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm, preset, preset_names
 from metaroll.training.session.experiments import resolve
 from metaroll.training.session.sizes import size_text
@@ -173,7 +173,7 @@ def test_epochs_without_a_learning_rate_are_announced(decay, beyond, tmp_path, c
 def test_only_descriptions_know_names_of_algorithms():
     """A new algorithm is one module and one line of the registry: nothing else branches on a name."""
     package = Path(metaroll.__file__).parent
-    sources = [*(package / "cli").rglob("*.py"), *(package / "training").rglob("*.py")]
+    sources = [*(package / "lab").rglob("*.py"), *(package / "training").rglob("*.py")]
     known = re.compile("|".join(f"[\"']{re.escape(name)}[\"']" for name in ALGORITHM_NAMES))
     found = {path.name for path in sources if known.search(path.read_text()) and path.parent.name != "algorithms"}
     assert found == {"demo.py", "sim2real.py"}  # demos of PEARL and PPO
@@ -182,7 +182,7 @@ def test_only_descriptions_know_names_of_algorithms():
 def test_descriptions_wait_for_no_heavy_package_and_parse_no_arguments():
     code = (
         "import sys, metaroll.training.algorithms.registry; "
-        "print([m for m in ('torch', 'gymnasium', 'tyro', 'rich', 'metaroll.cli') if m in sys.modules])"
+        "print([m for m in ('torch', 'gymnasium', 'tyro', 'rich', 'metaroll.lab.cli') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

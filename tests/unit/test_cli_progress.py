@@ -12,17 +12,17 @@ import pytest
 from rich.console import Console
 
 import metaroll
-from metaroll.cli.commands.infer import told_progress
-from metaroll.cli.main import main
-from metaroll.cli.runs.group_display import GroupDisplay
 from metaroll.configs.inference import InferenceOptions
 from metaroll.inference.neural import InferenceProgress
+from metaroll.lab.cli.commands.infer import told_progress
+from metaroll.lab.cli.main import main
+from metaroll.lab.cli.runs.group_display import GroupDisplay
+from metaroll.lab.display.consoles import make_console
+from metaroll.lab.display.progress import EvaluationDisplay, TrainingDisplay, short
+from metaroll.lab.display.timing import RunAmounts, about, duration, seconds_of
 from metaroll.learners.on_policy.ppo import PPO
 from metaroll.policies.gaussian import GaussianMLPPolicy
 from metaroll.rollouts.workers.pool import SamplerPool
-from metaroll.training.display.consoles import make_console
-from metaroll.training.display.progress import EvaluationDisplay, TrainingDisplay, short
-from metaroll.training.display.timing import RunAmounts, about, duration, seconds_of
 from metaroll.training.evaluation.evaluation_result import EvaluationResult
 from metaroll.training.run.progress import PhaseProgress
 from metaroll.training.run.runner import LocalRunner

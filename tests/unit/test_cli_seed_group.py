@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from metaroll.cli.main import main
 from metaroll.data.folders.locks import FolderLock
 from metaroll.errors import RunExistsError, SnapshotError
+from metaroll.lab.cli.main import main
 from metaroll.training.session.machine import processors
 from metaroll.training.session.run_config import read_group
 
@@ -93,7 +93,7 @@ def test_runs_that_say_much_share_the_processors_and_one_that_fails_says_why(tmp
 @pytest.mark.slow
 def test_runs_end_with_a_parent_that_is_killed_and_can_go_on(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    command = [sys.executable, "-m", "metaroll.cli.main", "train", "ppo", "Pendulum-v1", *SMALL]
+    command = [sys.executable, "-m", "metaroll.lab.cli.main", "train", "ppo", "Pendulum-v1", *SMALL]
     command += ["--epochs", "1000000", *GROUP, "--quiet"]
     parent = subprocess.Popen(command, env=os.environ)
     runs = [tmp_path / "many" / f"seed-{seed}" for seed in (0, 1)]

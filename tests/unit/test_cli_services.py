@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import metaroll
-from metaroll.cli.main import main
+from metaroll.lab.cli.main import main
 from metaroll.training.store.run_folder import read_config
 from metaroll.training.store.snapshots import load_snapshot, snapshots_of
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from metaroll.cli.main import main
+from metaroll.lab.cli.main import main
 from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.session import sessions
 
@@ -194,7 +194,7 @@ class _Dies:
 
 
 def test_a_demo_that_was_stopped_goes_on_and_another_one_is_kept(place, capsys, monkeypatch):
-    from metaroll.training.display.consoles import make_console
+    from metaroll.lab.display.consoles import make_console
     from metaroll.training.session import demo
 
     small = {**TINY, "num_test_tasks": 6, "num_adaptation_episodes": 1}
@@ -250,7 +250,7 @@ def test_the_demo_announces_the_memory_that_it_needs_and_is_refused_where_that_i
 
 
 def test_without_matplotlib_a_run_ends_with_a_message_instead_of_pictures(drawing_place, capsys, monkeypatch):
-    from metaroll.training.figures import plots
+    from metaroll.lab.figures import plots
 
     def missing():
         raise ImportError("pictures need matplotlib: pip install 'metaroll[plot]'")
@@ -554,7 +554,7 @@ def test_a_second_process_in_a_run_folder_is_refused_and_a_dead_one_forgotten(pl
 
 
 def test_ctrl_c_keeps_the_run_and_prints_the_command_that_continues_it(place):
-    command = [sys.executable, "-m", "metaroll.cli.main", "train", "pearl", "point-robot"]
+    command = [sys.executable, "-m", "metaroll.lab.cli.main", "train", "pearl", "point-robot"]
     command += ["--config", "tiny.yaml", "--epochs", "100000", "--out", "r"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
     deadline = time.monotonic() + 100

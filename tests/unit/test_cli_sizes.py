@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from metaroll import TaskFamily
-from metaroll.cli.main import main
 from metaroll.envs.lookup.registry import family_names
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import UnknownNameError
+from metaroll.lab.cli.main import main
 from metaroll.training.algorithms.registry import (
     ALGORITHM_NAMES,
     SIZES,

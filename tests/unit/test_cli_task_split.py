@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import yaml
 
-from metaroll.cli.main import main
 from metaroll.envs.lookup.registry import get_family
+from metaroll.lab.cli.main import main
 from metaroll.tasks.leak_guard import check_split
 
 TINY = {

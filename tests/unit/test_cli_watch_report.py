@@ -10,7 +10,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from metaroll.cli.main import main
+from metaroll.lab.cli.main import main
 from metaroll.training.session.machine import without_screen
 
 PEARL = {

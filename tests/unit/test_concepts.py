@@ -11,12 +11,12 @@ import pytest
 
 import metaroll
 from metaroll import configs
-from metaroll.cli.options import renamed_flags
 from metaroll.concepts import CONCEPTS, concept_names, concepts_named
 from metaroll.config import ConfigField, options_of
 from metaroll.configs import EngineConfig, EstimatorConfig, InferenceOptions, PEARLConfig
 from metaroll.configs.table import parts_of_algorithm, run_options
 from metaroll.errors import UnknownNameError, UsageError, in_shell
+from metaroll.lab.cli.options import renamed_flags
 from metaroll.option_names import near_options, understood
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES
 

@@ -291,7 +291,7 @@ def test_a_column_that_pyarrow_takes_for_a_part_of_another_is_named():
 
 def test_what_stands_in_the_place_of_a_file_of_a_run_is_named(tmp_path: Path):
     """A pipe as ``metrics.jsonl`` made ``metaroll list`` wait for ever; rows were read from anywhere."""
-    from metaroll.training.session.run_reports import read_run
+    from metaroll.lab.runs.run_reports import read_run
     from metaroll.training.store.row_files import load_rows
 
     os.mkfifo(tmp_path / "metrics.jsonl")

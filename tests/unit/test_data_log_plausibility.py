@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from metaroll import EnvSpec, PendulumEnv, StepSequence, check_log, load_log, load_rollouts, log_lag, rollout
-from metaroll.cli.main import main
+from metaroll.lab.cli.main import main
 
 DT = 0.05
 

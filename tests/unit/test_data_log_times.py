@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from metaroll import EnvSpec, load_log
-from metaroll.cli.main import main
-from metaroll.data.logs.robot_log import RobotLog
-from metaroll.data.logs.tables import read_table
-from metaroll.data.logs.timing import Timing, gaps_text, timing_text
+from metaroll.lab.cli.main import main
+from metaroll.lab.logs.robot_log import RobotLog
+from metaroll.lab.logs.tables import read_table
+from metaroll.lab.logs.timing import Timing, gaps_text, timing_text
 
 DT, ROWS = 0.02, 801
 MAPPING = {"time": "t", "observations": ["x"], "actions": ["u"]}

@@ -21,8 +21,8 @@ from metaroll import (
     save_rollout,
     save_rollouts,
 )
-from metaroll.cli.main import main
 from metaroll.errors import LogError
+from metaroll.lab.cli.main import main
 
 COLUMNS = {
     "time": {"column": "t", "unit": "ms"},

@@ -30,11 +30,11 @@ from metaroll import (
     save_rollouts,
     typed_env,
 )
-from metaroll.data.logs.robot_log import RobotLog, read_robot_log
-from metaroll.envs.real.stopping import stop_all, stop_for_sure
-from metaroll.envs.real.timing import RateControl
 from metaroll.envs.wrappers.actions import ActNormWrapper
 from metaroll.errors import DeviceError, LogError, RolloutError, ShapeError
+from metaroll.lab.logs.robot_log import RobotLog, read_robot_log
+from metaroll.lab.real.stopping import stop_all, stop_for_sure
+from metaroll.lab.real.timing import RateControl
 from metaroll.types import EnvSpec
 
 

@@ -7,7 +7,7 @@ import pytest
 import scipy.integrate
 
 from metaroll.errors import ShapeError
-from metaroll.functional.series.held_signals import held_majority, held_mean
+from metaroll.lab.logs.series.held_signals import held_majority, held_mean
 
 
 def test_means_by_hand():

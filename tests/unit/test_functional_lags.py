@@ -9,9 +9,9 @@ import pytest
 import scipy.linalg
 
 from metaroll import PendulumEnv, rollout
-from metaroll.data.logs.lags import lag_text, log_lag
 from metaroll.errors import ShapeError
-from metaroll.functional.series.lags import Lag, estimate_lag, held_later
+from metaroll.lab.logs.lags import lag_text, log_lag
+from metaroll.lab.logs.series.lags import Lag, estimate_lag, held_later
 
 
 def test_held_commands_by_hand():

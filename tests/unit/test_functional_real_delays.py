@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from metaroll.errors import ShapeError
-from metaroll.functional.series.real_delays import real_share
+from metaroll.lab.logs.series.real_delays import real_share
 
 
 def moved(offsets, generator, noise=0.0):

@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 
 from metaroll.errors import ShapeError
-from metaroll.functional.series.row_times import fit_rows, median_line, whole_ratio
+from metaroll.lab.logs.series.row_times import fit_rows, median_line, whole_ratio
 
 
 def test_the_median_line_by_hand():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from metaroll.errors import ShapeError
-from metaroll.functional.series.signals import circle_error, derivative_fit, spikes, stuck_values
+from metaroll.lab.logs.series.signals import circle_error, derivative_fit, spikes, stuck_values
 
 
 def test_a_derivative_by_hand():

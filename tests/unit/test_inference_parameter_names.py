@@ -13,7 +13,7 @@ from metaroll.inference.neural import BayesSim
 from metaroll.inference.parameter_names import column_order, named
 from metaroll.inference.posterior import Posterior
 from metaroll.inference.simulations import Simulations
-from metaroll.training.session.randomization_baselines import sim_opt
+from metaroll.lab.inferring.randomization_baselines import sim_opt
 
 PRIOR = {"length": (0.5, 1.5), "mass": (0.5, 1.5)}
 TRUTH = {"length": 0.7, "mass": 1.3}

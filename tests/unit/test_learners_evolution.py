@@ -11,7 +11,6 @@ import gymnasium
 import numpy as np
 import pytest
 
-from metaroll.cli.main import main
 from metaroll.compat.constructors import CEM, CMAES
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.source import EnvSource
@@ -20,6 +19,7 @@ from metaroll.functional.search.averaging import AveragedMean
 from metaroll.functional.search.base import Search
 from metaroll.functional.search.finite_differences import ARS
 from metaroll.functional.search.multi_start import MultiStart, Starts
+from metaroll.lab.cli.main import main
 from metaroll.learners.base import NOP
 from metaroll.learners.evolution import Evolution, SearchLearner
 from metaroll.learners.trials import Trials

@@ -9,11 +9,11 @@ import gymnasium
 import numpy as np
 import pytest
 
-from metaroll.cli.main import main
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import ShapeError, SnapshotError
 from metaroll.functional.parameter_noise import adapted_spread, noisy_sets
 from metaroll.functional.search.base import default_population
+from metaroll.lab.cli.main import main
 from metaroll.learners.evolution import HillClimbing
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.rollouts.samplers.parameter_exploration import ParameterExplorationSampler

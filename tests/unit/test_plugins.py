@@ -19,10 +19,10 @@ import torch
 
 import metaroll
 from metaroll import own_code
-from metaroll.cli.doctor import plugins_check
-from metaroll.cli.main import main
 from metaroll.envs.lookup import registry
 from metaroll.errors import RunWarning, UnknownNameError, UntrustedRunError
+from metaroll.lab.cli.doctor import plugins_check
+from metaroll.lab.cli.main import main
 from metaroll.own_code import PluginError
 from metaroll.seeding import torch_generator
 from metaroll.testing import check_search

@@ -10,8 +10,8 @@ import pytest
 
 from metaroll.envs.base.task_family import TaskFamily
 from metaroll.envs.lookup.registry import get_family
+from metaroll.lab.figures.film import drawing_env, film
 from metaroll.rollouts.engine.engine import RolloutEngine
-from metaroll.rollouts.single.video import drawing_env, film
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.types import RolloutPlan
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sampler_envs import NOMINAL, Oscillator
 
-from metaroll.rollouts.single.interactive import after_rollout_query
+from metaroll.lab.display.interactive import after_rollout_query
 from metaroll.rollouts.single.rollout import rollout
 
 

@@ -20,6 +20,7 @@ from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import DataError, ShapeError
 from metaroll.functional.philox import normals, stream_keys
 from metaroll.inference.priors import as_prior
+from metaroll.lab.inferring.inferring import noise_of_sensors, segment_sampler
 from metaroll.rollouts.samplers.one_step import OneStep
 from metaroll.rollouts.samplers.param_sets import seed_of_values
 from metaroll.rollouts.samplers.sbi import SimRolloutSamplerForSBI
@@ -28,7 +29,6 @@ from metaroll.rollouts.samplers.sensor_noise import estimated_noise, given_noise
 from metaroll.rollouts.samplers.series_features import SeriesFeatures
 from metaroll.tasks.plan_table import SENSOR_NOISE
 from metaroll.tasks.posterior_sampler import PosteriorTaskSampler
-from metaroll.training.session.inferring import noise_of_sensors, segment_sampler
 
 STEPS = 12
 

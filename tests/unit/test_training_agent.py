@@ -17,9 +17,9 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import metaroll
-from metaroll.cli.main import main
 from metaroll.data.compare import trees_equal
 from metaroll.errors import RolloutError, RunExistsError, ShapeError, SnapshotError, UnknownNameError
+from metaroll.lab.cli.main import main
 from metaroll.policies.actor import Actor
 from metaroll.training.session import experiments
 from metaroll.training.store.snapshots import load_snapshot

@@ -13,9 +13,9 @@ from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.sims.catalog import PendulumEnv
 from metaroll.inference.priors import Prior, as_prior
+from metaroll.lab.inferring.compared import Compared
+from metaroll.lab.inferring.inferring import noise_of_sensors, segment_sampler
 from metaroll.rollouts.samplers.sensor_noise import SensorNoise, least_noise
-from metaroll.training.comparing.compared import Compared
-from metaroll.training.session.inferring import noise_of_sensors, segment_sampler
 
 PRIOR = as_prior({"pole_mass": (0.5, 1.5)})
 

@@ -11,11 +11,11 @@ import pytest
 from task_envs import Line
 
 import metaroll
-from metaroll.cli.main import main
 from metaroll.envs.base.constructors import NamedEnv
 from metaroll.envs.lookup import registry
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import UnknownNameError
+from metaroll.lab.cli.main import main
 
 LOOKUPS = ("_known_family", "_own_family", "load_entry_point", "is_entry_point", "sim_constructor", "refuse_misread")
 TINY: dict[str, dict[str, Any]] = {

@@ -9,8 +9,8 @@ import pytest
 from matplotlib.axes import Axes
 
 from metaroll.errors import ShapeError
-from metaroll.training.evaluation.group_comparison import compare_groups, summarize_group
-from metaroll.training.figures.plots import plot_groups
+from metaroll.lab.figures.plots import plot_groups
+from metaroll.lab.results.group_comparison import compare_groups, summarize_group
 
 X = np.array([[1.0, 4.0], [2.0, 6.0], [3.0, 8.0]])
 

@@ -13,11 +13,11 @@ import pytest
 from gymnasium.spaces import Box
 
 import metaroll
-from metaroll.cli.main import main
 from metaroll.config import RunFile
 from metaroll.configs.evaluation import MetaEvaluationConfig
 from metaroll.configs.table import current_names
 from metaroll.envs.lookup.source import EnvSource
+from metaroll.lab.cli.main import main
 from metaroll.tasks.domain_access import check_param_ranges, set_domain_params
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.registry import get_algorithm

@@ -19,7 +19,6 @@ import numpy as np
 import pytest
 
 import metaroll
-from metaroll.cli.main import main
 from metaroll.configs.inference import InferenceOptions
 from metaroll.data.recordings import save_rollouts
 from metaroll.data.step_sequence import StepSequence
@@ -34,14 +33,15 @@ from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import as_prior
 from metaroll.inference.simulations import SimulationStore
 from metaroll.inference.verdicts import Check, Verdict
+from metaroll.lab.cli.main import main
+from metaroll.lab.inferring import inferring
+from metaroll.lab.inferring.comparable import comparable
+from metaroll.lab.inferring.inferring import infer, segment_sampler, usual_prior
+from metaroll.lab.inferring.randomization_baselines import AutomaticRandomization, sim_opt
+from metaroll.lab.report.inference_page import write_inference_page
+from metaroll.lab.results.inference_result import PAGE
 from metaroll.rollouts.samplers.sbi import SimRolloutSamplerForSBI
 from metaroll.tasks.posterior_sampler import PosteriorTaskSampler
-from metaroll.training.comparing.comparable import comparable
-from metaroll.training.evaluation.inference_result import PAGE
-from metaroll.training.report.inference_page import write_inference_page
-from metaroll.training.session import inferring
-from metaroll.training.session.inferring import infer, segment_sampler, usual_prior
-from metaroll.training.session.randomization_baselines import AutomaticRandomization, sim_opt
 from metaroll.training.session.run_config import default_run_dir
 
 pytestmark = pytest.mark.usefixtures("lent_pools")

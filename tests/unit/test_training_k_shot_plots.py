@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from metaroll.lab.figures import plots
+from metaroll.lab.figures.plots import plot_k_shot_curve
 from metaroll.training.evaluation.adaptation_study import AdaptationStudy
 from metaroll.training.evaluation.evaluation_result import EvaluationResult
-from metaroll.training.figures import plots
-from metaroll.training.figures.plots import plot_k_shot_curve
 from metaroll.training.store.files import read_json, write_json
 
 

@@ -19,8 +19,8 @@ from space_envs import SpaceEnv
 from torch import nn
 
 import metaroll
-from metaroll.cli.main import main
 from metaroll.errors import NotPicklableError, RunWarning, SnapshotError, UnknownNameError, UntrustedRunError
+from metaroll.lab.cli.main import main
 from metaroll.policies.own_body import has_own_body
 from metaroll.training.algorithms import own_networks
 from metaroll.training.store.run_folder import read_config, write_config

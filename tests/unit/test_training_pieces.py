@@ -14,8 +14,8 @@ from metaroll import PendulumEnv, load_log, load_rollouts, rollout, save_rollout
 from metaroll.configs.inference import InferenceOptions
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import ShapeError
-from metaroll.training.comparing.pieces import even_pieces, made_up_steps
-from metaroll.training.session.inferring import infer
+from metaroll.lab.inferring.inferring import infer
+from metaroll.lab.inferring.pieces import even_pieces, made_up_steps
 
 DT = 0.1
 

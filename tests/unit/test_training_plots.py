@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from metaroll.lab.figures import plots
+from metaroll.lab.figures.plots import plot_adaptation_curve, plot_learning_curve
 from metaroll.training.evaluation.evaluation_result import EvaluationResult, PolicyEvaluation
-from metaroll.training.figures import plots
-from metaroll.training.figures.plots import plot_adaptation_curve, plot_learning_curve
 from metaroll.training.store.metrics_log import MetricsLog
 
 PNG = b"\x89PNG\r\n\x1a\n"

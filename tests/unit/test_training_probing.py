@@ -12,7 +12,6 @@ import pytest
 
 import metaroll
 from metaroll import DomainParamUpdate, DummyPolicy, RolloutEngine, RolloutPlan
-from metaroll.cli.main import main
 from metaroll.configs.inference import InferenceOptions
 from metaroll.data.recordings import save_rollouts
 from metaroll.data.step_sequence import StepSequence
@@ -21,13 +20,14 @@ from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import DataError, RolloutError, ShapeError
 from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import as_prior
-from metaroll.training.comparing.compared import Compared
-from metaroll.training.comparing.following import Followed
-from metaroll.training.comparing.log_checks import doubts_about
-from metaroll.training.comparing.probing import probe
-from metaroll.training.report.inference_page import write_inference_page
-from metaroll.training.session import inferring
-from metaroll.training.session.inferring import infer, segment_sampler
+from metaroll.lab.cli.main import main
+from metaroll.lab.inferring import inferring
+from metaroll.lab.inferring.compared import Compared
+from metaroll.lab.inferring.following import Followed
+from metaroll.lab.inferring.inferring import infer, segment_sampler
+from metaroll.lab.inferring.log_checks import doubts_about
+from metaroll.lab.inferring.probing import probe
+from metaroll.lab.report.inference_page import write_inference_page
 
 pytestmark = pytest.mark.usefixtures("lent_pools")
 

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 import yaml
 
-from metaroll.training.evaluation.robustness import RobustnessMap
-from metaroll.training.figures import svg as svg_module
-from metaroll.training.figures.charts import (
+from metaroll.lab.figures import svg as svg_module
+from metaroll.lab.figures.charts import (
     Chart,
     Curve,
     Field,
@@ -28,10 +27,11 @@ from metaroll.training.figures.charts import (
     tick_texts,
     training_curve,
 )
-from metaroll.training.figures.posterior_charts import marginal_charts, trace_chart
-from metaroll.training.figures.svg import legend, number_text, svg
-from metaroll.training.report.report import write_report
-from metaroll.training.report.report_facts import newest_evaluation
+from metaroll.lab.figures.posterior_charts import marginal_charts, trace_chart
+from metaroll.lab.figures.svg import legend, number_text, svg
+from metaroll.lab.report.report import write_report
+from metaroll.lab.results.robustness import RobustnessMap
+from metaroll.lab.runs.report_facts import newest_evaluation
 from metaroll.training.store.files import write_json
 from metaroll.training.store.metrics_log import MetricsLog
 

@@ -13,8 +13,8 @@ import yaml
 from gymnasium.spaces import Box, Discrete
 
 import metaroll
-from metaroll.cli.main import main
 from metaroll.errors import ShapeError, UsageError
+from metaroll.lab.cli.main import main
 from metaroll.training.algorithms.ppo_trials import FreshTrials
 from metaroll.training.store.snapshots import load_snapshot
 

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 import metaroll
-from metaroll.cli.main import main
 from metaroll.envs.lookup.randomization import default_randomizer
 from metaroll.errors import DataError
+from metaroll.lab.cli.main import main
+from metaroll.lab.figures import plots
+from metaroll.lab.figures.plots import plot_robustness
+from metaroll.lab.results.robustness import RobustnessMap, robustness_map
 from metaroll.policies.gaussian import GaussianMLPPolicy
 from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.seeding import torch_generator
 from metaroll.training.evaluation.evaluation_metrics import interval_of_mean
-from metaroll.training.evaluation.robustness import RobustnessMap, robustness_map
-from metaroll.training.figures import plots
-from metaroll.training.figures.plots import plot_robustness
 from metaroll.types import EnvSpec
 
 

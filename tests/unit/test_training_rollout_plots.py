@@ -9,8 +9,8 @@ import pytest
 from sampler_envs import Oscillator
 
 from metaroll.errors import DamagedFileError
+from metaroll.lab.figures.plots import plot_rollout
 from metaroll.rollouts.single.rollout import rollout
-from metaroll.training.figures.plots import plot_rollout
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,6 @@ import pytest
 from rich.console import Console
 
 from metaroll import EstimatorConfig
-from metaroll.cli.commands.infer import _loop_panel, _show
-from metaroll.cli.main import main
 from metaroll.configs.inference import InferenceOptions, LoopOptions
 from metaroll.data.doors.yaml_files import read_yaml
 from metaroll.data.folders.contents import foreign_in
@@ -21,10 +19,10 @@ from metaroll.data.folders.kinds import INFER, SIM2REAL
 from metaroll.data.folders.taking import kind_of
 from metaroll.data.recordings import save_rollouts
 from metaroll.inference.posterior import Posterior
-from metaroll.training.evaluation.inference_result import Inference
-from metaroll.training.session import inferring, sim2real
-from metaroll.training.session.run_reports import read_run
-from metaroll.training.session.sim2real import (
+from metaroll.lab.cli.commands.infer import _loop_panel, _show
+from metaroll.lab.cli.main import main
+from metaroll.lab.inferring import inferring, sim2real
+from metaroll.lab.inferring.sim2real import (
     LoopResult,
     Training,
     TrainingFailedError,
@@ -32,6 +30,8 @@ from metaroll.training.session.sim2real import (
     log_robot,
     unknown_prior,
 )
+from metaroll.lab.results.inference_result import Inference
+from metaroll.lab.runs.run_reports import read_run
 from metaroll.training.store.yaml_files import write_yaml
 
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 import metaroll
-from metaroll.cli.main import main
 from metaroll.data.doors.yaml_files import read_yaml
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import RunWarning, SnapshotError, UntrustedRunError
 from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import as_prior
+from metaroll.lab.cli.main import main
+from metaroll.lab.display.consoles import make_console
 from metaroll.own_code import add_code_folder, look_in, module_files
-from metaroll.training.display.consoles import make_console
 from metaroll.training.session import experiments
 from metaroll.training.session.sessions import continue_run
 from metaroll.training.store.ownership import is_own

@@ -12,7 +12,7 @@ import pytest
 
 from metaroll.errors import ShapeError
 from metaroll.functional.robust_statistics import sign_flip_interval
-from metaroll.training.display.results import closing_panel
+from metaroll.lab.display.results import closing_panel
 from metaroll.training.evaluation.evaluation_metrics import interval_of_normalized_score
 from metaroll.training.evaluation.verdict import HARDLY_DIFFERS, Verdict, judge
 from metaroll.training.store.files import to_plain

@@ -15,15 +15,15 @@ import pytest
 from PIL import Image
 
 from metaroll.envs.point.point_robot import PointRobotEnv, go_to
+from metaroll.lab.figures import video
+from metaroll.lab.figures.film import Film
+from metaroll.lab.figures.video import Panel, default_kind, moments, record_video, write_video
 from metaroll.learners.base import MetaRLAlgorithm
 from metaroll.policies.adapters import ScriptedPolicy
-from metaroll.rollouts.single.video import Film
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.training.evaluation.adaptation_study import study_adaptation
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
-from metaroll.training.figures import video
-from metaroll.training.figures.video import Panel, default_kind, moments, record_video, write_video
 
 HEAD = 46  # pixels of the title above a picture
 GAP = 10

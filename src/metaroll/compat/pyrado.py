@@ -55,7 +55,7 @@ __getattr__, __dir__, __all__ = lazy_exports(  # pyright: ignore[reportUnsupport
             "ParameterSample",
             "ParameterSamplingResult",
         ],
-        "rollouts.single.interactive": ["after_rollout_query"],
+        "lab.display.interactive": ["after_rollout_query"],
         "rollouts.samplers.param_sets": ["check_domain_params"],
         "rollouts.samplers.sampler": ["SamplerBase"],
         "rollouts.samplers.sbi": [

@@ -17,9 +17,9 @@ from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.base.env_state import ResumedEnv, render_mode_of
 from metaroll.envs.base.slot_proxies import WatchedSlots
 from metaroll.envs.lookup.source import EnvSource, is_env_instance, make_slots
-from metaroll.envs.real.real_env import RealEnv
 from metaroll.envs.wrappers.base import typed_env
 from metaroll.errors import RolloutError
+from metaroll.lab.real.real_env import RealEnv
 from metaroll.policies.actor import Actor
 from metaroll.policies.adapters import as_policy
 from metaroll.rollouts.engine.extras import module_mode

@@ -16,6 +16,7 @@ from metaroll.config import config_of, understands
 from metaroll.configs.evaluation import EvaluationConfig, MetaEvaluationConfig
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import NotSetupError, named_as, option_name
+from metaroll.lab.figures.plots import plot_learning_curve, require_matplotlib
 from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.foreign import as_algorithm
 from metaroll.option_names import frames_of_ours
@@ -23,7 +24,6 @@ from metaroll.rollouts.configs import EngineConfig, PoolTimeouts
 from metaroll.seeding import derive_seed, fresh_seed
 from metaroll.training.evaluation.evaluator import Evaluator, PolicyEvaluator, checked_flag
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
-from metaroll.training.figures.plots import plot_learning_curve, require_matplotlib
 from metaroll.training.run.rollout_source import RolloutSource, SamplerChoice
 from metaroll.training.run.run_state import (
     TrainArgs,

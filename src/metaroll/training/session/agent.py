@@ -27,6 +27,8 @@ from metaroll.envs.lookup.posteriors import posterior_name
 from metaroll.envs.lookup.registry import name_given
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import SnapshotError, UnknownNameError, named_as
+from metaroll.lab.display.consoles import make_console
+from metaroll.lab.display.progress import tell_of_many
 from metaroll.learners.base import MetaRLAlgorithm
 from metaroll.option_names import GIVEN
 from metaroll.own_code import held, is_given, is_named
@@ -38,8 +40,6 @@ from metaroll.training.algorithms.algorithm import Algorithm
 from metaroll.training.algorithms.other_names import swapped_names, unknown_argument, unknown_attribute
 from metaroll.training.algorithms.plugin_rows import hint_for
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm, require_known
-from metaroll.training.display.consoles import make_console
-from metaroll.training.display.progress import tell_of_many
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator, fresh_policies
 from metaroll.training.session import experiments, sessions
 from metaroll.training.session.adapting import AdaptedAgent, TaskProtocol

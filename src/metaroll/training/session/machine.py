@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from metaroll.data.doors.json_files import parse_json
-from metaroll.diagnostics.report import one_line
+from metaroll.lab.checking.report import one_line
 from metaroll.processes.children import PIPE, ChildProcess
 
 __all__ = [

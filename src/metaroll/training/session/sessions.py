@@ -12,7 +12,6 @@ from rich.console import Console
 
 from metaroll.data.folders.kinds import RUN
 from metaroll.data.folders.taking import take, take_new
-from metaroll.diagnostics.task_checks import tasks_do_not_differ
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import (
     DivergedError,
@@ -24,6 +23,18 @@ from metaroll.errors import (
     option_name,
     said,
 )
+from metaroll.lab.checking.task_checks import tasks_do_not_differ
+from metaroll.lab.display.consoles import escape, show_notes, show_problem
+from metaroll.lab.display.progress import EvaluationDisplay, TrainingDisplay, tell_of_many
+from metaroll.lab.display.results import (
+    closing_panel,
+    draw_pictures,
+    evaluation_values,
+    show_study,
+    success_values,
+)
+from metaroll.lab.display.timing import RunAmounts
+from metaroll.lab.runs.run_reports import read_run, read_summary
 from metaroll.option_names import GIVEN
 from metaroll.rollouts.failures import without_advice
 from metaroll.rollouts.workers.ray_session import head_address
@@ -32,16 +43,6 @@ from metaroll.tasks.task_key import task_text
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.origins import warn_of_changes
 from metaroll.training.algorithms.registry import NEXT_RUN, get_algorithm, preset_names
-from metaroll.training.display.consoles import escape, show_notes, show_problem
-from metaroll.training.display.progress import EvaluationDisplay, TrainingDisplay, tell_of_many
-from metaroll.training.display.results import (
-    closing_panel,
-    draw_pictures,
-    evaluation_values,
-    show_study,
-    success_values,
-)
-from metaroll.training.display.timing import RunAmounts
 from metaroll.training.evaluation.adaptation_study import AdaptationStudy, study_adaptation
 from metaroll.training.evaluation.evaluation_result import EvaluationResult, PolicyEvaluation
 from metaroll.training.evaluation.evaluator import PolicyEvaluator
@@ -49,7 +50,6 @@ from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.session import demo, experiments
 from metaroll.training.session.cluster_watch import watched
 from metaroll.training.session.run_config import changed
-from metaroll.training.session.run_reports import read_run, read_summary
 from metaroll.training.session.sizes import size_text
 from metaroll.training.session.step_goal import StepGoal
 from metaroll.training.store import run_folder

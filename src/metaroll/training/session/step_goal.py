@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from metaroll.training.display.progress import TrainingDisplay
+from metaroll.lab.display.progress import TrainingDisplay
 from metaroll.training.store import run_folder
 
 __all__ = ["StepGoal"]

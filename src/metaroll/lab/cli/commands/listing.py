@@ -1,0 +1,306 @@
+"""The command ``list``: algorithms, environments, presets, policies, and runs with how far they are."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+import metaroll
+from metaroll.envs.lookup.family_names import FAMILY_NAMES
+from metaroll.errors import UsageError, command_text, unknown_name
+from metaroll.lab.cli.options import Output, parse_command, unset
+from metaroll.lab.display.consoles import escape
+from metaroll.own_code import ENVIRONMENTS, declared
+from metaroll.training.algorithms.plugin_lookup import installed, refused
+from metaroll.training.algorithms.registry import (
+    ALGORITHM_NAMES,
+    OWN_ENV,
+    SIZES,
+    algorithm_names,
+    get_algorithm,
+    preset,
+    preset_names,
+    publication,
+    size_values,
+)
+from metaroll.training.evaluation.numbers import short_number
+
+__all__ = ["list_command"]
+
+_STATES = {"running": "cyan", "finished": "green", "interrupted": "yellow", "stopped": "", "damaged": "bold red"}
+_WIDE = 110
+"""Columns of a terminal that has room for what an environment is beside its name."""
+_UNLIMITED = 10_000
+"""Columns that no table needs."""
+_TYPED = ("name", "folder", "algorithm", "environment")
+_NUMBERS = ("obs", "act", "steps", "epochs", "sets", "return")
+
+_ABOUT = "Without a name: your runs, and what else there is in short. With --json everything."
+
+Entries = list[dict[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ListArguments:
+    runs: Annotated[str | None, unset("DIR", "runs")] = None
+    """Folder of the runs; those in its folders are found, too."""
+    output: Output = field(default_factory=Output)
+
+
+def list_command(arguments: Sequence[str]) -> None:
+    """List what there is."""
+    usage = "metaroll list [" + "|".join(_SECTIONS) + "]"
+    names, given = parse_command(_ListArguments, arguments, usage, _ABOUT, "")
+    if names and names[0] not in _SECTIONS:
+        raise unknown_name("topic", names[0], _SECTIONS)
+    folder = Path("runs" if given.runs is None else given.runs).expanduser()
+    if given.runs is not None and not (given.runs and folder.is_dir()):
+        raise UsageError(f"--runs must name an existing folder, got {given.runs!r}")
+    console = given.output.console()
+    if not names and not given.output.json:
+        _show_overview(console, folder)
+        return
+    listed: dict[str, Entries] = {}
+    for name in names or _SECTIONS:
+        title, entries_of, show = _SECTIONS[name]
+        with console.status(f"looking for {title}", spinner="line"):
+            listed[name] = entries_of(folder)
+        if not given.output.json:
+            console.print(f"[bold]{title}[/]")
+            show(console, listed[name])
+    if given.output.json:
+        from metaroll.lab.display.json_output import print_json
+
+        print_json(listed)
+
+
+# ---------------------------------------------------------------------------------------------------------- entries
+def _algorithms(folder: Path) -> Entries:
+    classes = {name: get_algorithm(name).learner for name in ALGORITHM_NAMES}
+    ours = [{"name": name, "class": c.__name__, "summary": _first_line(c)} for name, c in classes.items()]
+    plugins = [{"name": one.name, "class": "", "summary": f"plug-in: {one.label}"} for one in installed().values()]
+    return [*ours, *plugins, *({"name": name, "class": "", "summary": why} for name, why in refused())]
+
+
+def _environments(folder: Path) -> Entries:
+    from metaroll.envs.lookup import registry
+    from metaroll.envs.lookup.registry import family_names, get_family
+
+    entries: Entries = []
+    for name in family_names():
+        family = get_family(name)
+        entries.append(
+            {
+                "name": name,
+                "summary": family.description,
+                **_dimensions(family.env_constructor),
+                "num_train_tasks": family.num_train_tasks,
+                "num_test_tasks": family.num_test_tasks,
+                "horizon": family.horizon,
+                "presets": [algo for algo in ALGORITHM_NAMES if name in preset_names(algo)],
+            }
+        )
+    unknown = dict.fromkeys(("obs_dim", "act_dim", "num_train_tasks", "num_test_tasks", "horizon"))  # nothing is made
+    plugins = [(one.name, f"plug-in: {one.label}") for one in registry.installed().values()]
+    for name, summary in [*plugins, *registry.refused()]:
+        entries.append({"name": name, "summary": summary, **unknown, "presets": [], "problem": ""})
+    return entries
+
+
+def _dimensions(constructor: Callable[[], Any]) -> dict[str, Any]:
+    """Sizes of observations and actions; why they are not known where the environment cannot be made."""
+    from gymnasium.spaces import flatdim
+
+    from metaroll.envs.lookup.source import EnvSource
+
+    try:
+        spec = EnvSource.of(constructor).spec
+        return {"obs_dim": flatdim(spec.observation_space), "act_dim": flatdim(spec.action_space), "problem": ""}
+    except Exception as error:  # most of all: a package is missing
+        return {"obs_dim": None, "act_dim": None, "problem": " ".join(str(error).split()) or type(error).__name__}
+
+
+def _presets(folder: Path) -> Entries:
+    return [
+        {"algo": algo, "env": env, "values": preset(algo, env)}
+        for algo in ALGORITHM_NAMES
+        for env in preset_names(algo)
+    ]
+
+
+def _sizes(folder: Path) -> Entries:
+    entries: Entries = []
+    for algo in ALGORITHM_NAMES:
+        for size in SIZES[:-1]:
+            values = size_values(algo, OWN_ENV, size)
+            entries.append({"algo": algo, "size": size, "envs": "all", "values": {**preset(algo, OWN_ENV), **values}})
+        published = preset_names(algo) if publication(algo) else []
+        for env in published:
+            entries.append({"algo": algo, "size": SIZES[-1], "envs": env, "values": preset(algo, env)})
+    return entries
+
+
+def _policies(folder: Path) -> Entries:
+    from metaroll.types import Policy
+
+    public = [getattr(metaroll, name) for name in metaroll.__all__ if name != "__version__"]
+    classes = [item for item in public if inspect.isclass(item) and item.__module__.startswith("metaroll.policies.")]
+    return [{"name": c.__name__, "summary": _first_line(c)} for c in classes if issubclass(c, Policy)]
+
+
+def _runs(folder: Path) -> Entries:
+    from metaroll.lab.runs.run_reports import find_runs, read_run
+
+    found = find_runs(folder) if folder.is_dir() else []
+    return [{**dataclasses.asdict(report), "folder": str(report.folder)} for report in map(read_run, found)]
+
+
+def _first_line(documented: Any) -> str:
+    """First sentence of a docstring, without its markup."""
+    paragraph = " ".join((inspect.getdoc(documented) or "").partition("\n\n")[0].split())
+    return paragraph.replace("``", "")
+
+
+# ------------------------------------------------------------------------------------------------------------ tables
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
+    """A table; names that are to be typed stay whole in narrow terminals, too."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for position, column in enumerate(columns):
+        justify = "right" if column in _NUMBERS else "left"
+        style = "" if position else "cyan"
+        table.add_column(column, justify=justify, style=style, overflow="fold", no_wrap=column in _TYPED)
+    for row in rows:
+        table.add_row(*(escape(cell) if isinstance(cell, str) else cell for cell in row))
+    return table
+
+
+def _print_whole(console: Console, table: Table) -> None:
+    """Print a table as wide as it is, in a pipe or a narrow terminal, too: names in it are to be typed."""
+    before = console.width
+    console.width = max(before, console.measure(table, options=console.options.update(max_width=_UNLIMITED)).maximum)
+    console.print(table)
+    console.width = before
+
+
+def _show_algorithms(console: Console, entries: Entries) -> None:
+    console.print(_table(("name", "class", "what it is"), ([e["name"], e["class"], e["summary"]] for e in entries)))
+
+
+def _show_environments(console: Console, entries: Entries) -> None:
+    wide = console.width >= _WIDE
+    rows = []
+    for entry in entries:
+        name, summary = Text(entry["name"]), Text(entry["summary"], style="default")
+        sizes = ["?" if entry[size] is None else str(entry[size]) for size in ("obs_dim", "act_dim", "horizon")]
+        tasks = "?" if entry["num_train_tasks"] is None else f"{entry['num_train_tasks']} + {entry['num_test_tasks']}"
+        head = [name, summary] if wide else [Text("\n").join([name, summary])]
+        rows.append([*head, *sizes, tasks, ", ".join(entry["presets"]) or "-"])
+    table = _table(["name", *["what it is"] * wide, "obs", "act", "steps", "tasks", "presets"], rows)
+    if not wide:  # what it is stands below the name, which stays whole
+        table.columns[0].no_wrap = False
+        table.columns[0].min_width = max(len(entry["name"]) for entry in entries)
+    console.print(table)
+    problems: dict[str, list[str]] = {}
+    for entry in entries:
+        problems.setdefault(entry["problem"], []).append(entry["name"])
+    for problem, names in problems.items():
+        if problem:
+            console.print(f"[yellow]?[/] {', '.join(names)}: [yellow]{escape(problem)}[/]", soft_wrap=True)
+    console.print(
+        "steps: of an episode. tasks: for training + held out, drawn once from the seed, all different; "
+        "--num-train-tasks and --num-test-tasks ask for other numbers. Beside these: any Gymnasium id for "
+        "algorithms that do not adapt; your own as module:attribute (docs/own_environment.md); Meta-World's "
+        "benchmarks as metaworld:ML1-reach-v3, metaworld:ML10, metaworld:MT10 ... (docs/metaworld.md)\n",
+        style="dim",
+    )
+
+
+def _show_presets(console: Console, entries: Entries) -> None:
+    rows = []
+    for algo, env, values in (entry.values() for entry in entries):
+        epochs, command = str(values.get("epochs", "-")), command_text("train", algo, env)
+        rows.append([algo, env, epochs, f"{len(values)} values", command])
+    console.print(_table(("algorithm", "environment", "epochs", "sets", "try it"), rows))
+
+
+def _show_sizes(console: Console, entries: Entries) -> None:
+    rows = []
+    for entry in entries:
+        values = entry["values"]
+        widths = " ".join(map(str, values["hidden_sizes"])) or "linear"
+        tasks = str(values.get("num_train_tasks", "-"))
+        rows.append([entry["algo"], entry["size"], entry["envs"], str(values["epochs"]), tasks, widths])
+    console.print(_table(("algorithm", "size", "environments", "epochs", "tasks", "hidden sizes"), rows))
+    console.print(
+        "--size of metaroll train; the numbers are fixed, and never chosen by timing. small: minutes on two cores. Own "
+        "environments are small without it, those with a preset have the values of their preset. `metaroll train ALGO "
+        "ENV --size SIZE --help` shows every value\n",
+        style="dim",
+    )
+
+
+def _show_policies(console: Console, entries: Entries) -> None:
+    console.print(_table(("class", "what it is"), (list(entry.values()) for entry in entries)))
+
+
+def _show_overview(console: Console, folder: Path) -> None:
+    """The runs of the user, and what else there is in short."""
+    console.print("[bold]runs[/]")
+    with console.status("looking for runs", spinner="line"):
+        runs = _runs(folder)
+    _show_runs(console, runs)
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row("algorithms", ", ".join(algorithm_names()))
+    table.add_row("families of tasks", ", ".join(FAMILY_NAMES))
+    if declared(ENVIRONMENTS):  # else nothing of that kind is loaded
+        from metaroll.envs.lookup import registry
+
+        table.add_row("of plug-ins", ", ".join(registry.installed()))
+    table.add_row("other environments", "any Gymnasium id; your own, as my_env:family; Meta-World (docs/metaworld.md)")
+    tuned = {env for algo in ALGORITHM_NAMES for env in preset_names(algo)}
+    counts = ", ".join(f"{algo} {len(preset_names(algo))}" for algo in ALGORITHM_NAMES if preset_names(algo))
+    table.add_row("presets", f"{counts}; in {len(tuned)} environments (metaroll list presets)")
+    table.add_row("sizes", ", ".join(SIZES) + " (--size of metaroll train)")
+    console.print(table)
+    console.print("\nmore: metaroll list " + "|".join(_SECTIONS) + "\n", style="dim", soft_wrap=True)
+
+
+def _show_runs(console: Console, entries: Entries) -> None:
+    if not entries:
+        console.print("\nnone here yet; start one with metaroll demo\n")
+        return
+    rows = []
+    for entry in entries:
+        total, value, state = entry["epochs_total"], entry["newest_return"], entry["state"]
+        epochs = f"{entry['epochs_done']}/{'?' if total is None else total}"
+        shown = Text(state + " early" * entry["ended_early"], style=_STATES[state])
+        names = [entry["folder"], entry["algo"] or "?", entry["env"] or "-"]
+        rows.append([*names, epochs, shown, "-" if value is None else short_number(value)])
+    _print_whole(console, _table(("folder", "algorithm", "environment", "epochs", "state", "return"), rows))
+    for entry in entries:
+        if entry["problem"]:
+            where, what = escape(entry["folder"]), escape(entry["problem"])
+            console.print(f"[bold red]damaged[/] {where}: {what}", soft_wrap=True)
+    note = "return: mean in the newest evaluation, of algorithms that adapt on held-out tasks after adaptation"
+    console.print(f"{note}\n", style="dim")
+
+
+_SECTIONS: dict[str, tuple[str, Callable[[Path], Entries], Callable[[Console, Entries], None]]] = {
+    "algos": ("algorithms", _algorithms, _show_algorithms),
+    "envs": ("environments (families of tasks)", _environments, _show_environments),
+    "presets": ("presets", _presets, _show_presets),
+    "sizes": ("sizes of runs", _sizes, _show_sizes),
+    "policies": ("policies", _policies, _show_policies),
+    "runs": ("runs", _runs, _show_runs),
+}

@@ -1,0 +1,425 @@
+"""Options of commands: parsed into plain values, with one clear error where they make no sense."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import io
+import random
+import re
+import tempfile
+import typing
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, TypeVar
+
+import tyro
+from rich.console import Console
+
+from metaroll.config import MISSING, Config, Option, largest_integer, options_of, whole_number_hint
+from metaroll.data.folders.links import refuse_link
+from metaroll.errors import UnknownNameError, UsageError, blame_input, command_text, name_given, option_text, shortened
+from metaroll.lab.display.consoles import HelpShown, make_console
+from metaroll.option_names import names_here, near_options, value_here
+
+__all__ = [
+    "HELP",
+    "AsTrained",
+    "Newest",
+    "Output",
+    "Switch",
+    "asks_for_help",
+    "file_to_write",
+    "flags_for",
+    "flags_of",
+    "options_class",
+    "parse",
+    "parse_command",
+    "peek_option",
+    "renamed_flags",
+    "take_positionals",
+    "unset",
+]
+
+T = TypeVar("T")
+
+HELP = ("-h", "--help")
+_ALIASES = {"transport": ["--engine"]}
+"""Other flags of an option."""
+_REPEATED = ("randomize_param",)
+"""Options of many values that are given one by one, by the same flag again."""
+
+
+_LONG = re.compile(r"[-+]?[\d_]{1000,}")
+
+
+def take_positionals(
+    arguments: Sequence[str], count: int, valued_flags: Collection[str] | None = None
+) -> tuple[list[str], list[str]]:
+    """The first arguments that are no options, at most ``count``, and all others.
+
+    Args:
+        arguments: What the user typed.
+        count: Maximum number of arguments to take.
+        valued_flags: Flags that a value follows, which tell options from arguments behind them; ``None`` (they are not
+            known yet) takes only what stands before all options.
+    """
+    taken: list[str] = []
+    others: list[str] = []
+    left = list(arguments)
+    while left and len(taken) < count:
+        argument = left.pop(0)
+        if not argument.startswith("-"):
+            taken.append(argument)
+            continue
+        others.append(argument)
+        if valued_flags is None:
+            break
+        if argument.replace("_", "-") in valued_flags and left:
+            others.append(left.pop(0))
+    return taken, others + left
+
+
+def asks_for_help(arguments: Sequence[str]) -> bool:
+    """Whether the user wants to read the help text, for which nothing else must be right."""
+    return any(flag in arguments for flag in HELP)
+
+
+def peek_option(arguments: Sequence[str], flag: str) -> str | None:
+    """The value of ``flag`` before everything is parsed, since it decides what the defaults are."""
+    for position, argument in enumerate(arguments):
+        if argument == flag:
+            if position + 1 == len(arguments):
+                raise UsageError(f"{flag} needs a value")
+            return arguments[position + 1]
+        if argument.startswith(flag + "="):
+            return argument[len(flag) + 1 :]
+    return None
+
+
+def renamed_flags(arguments: Sequence[str], options: Sequence[Option]) -> tuple[list[str], dict[str, str]]:
+    """``arguments`` with the flags of their options, instead of names in other libraries or in former versions.
+
+    A name that stands for several options is written as all of their flags, each with its values.
+
+    Returns:
+        The arguments, and what was typed for options that they hold now (for ``named_as``).
+
+    Raises:
+        UsageError: An option is given twice, by two names.
+    """
+    groups: list[list[str]] = []
+    for argument in arguments:
+        if argument.startswith("--") or not groups:
+            groups.append([argument])
+        else:
+            groups[-1].append(argument)
+    known = {flag: option.name for option in options for flag in flags_for(option)}
+    result: list[str] = []
+    typed: dict[str, str] = {}
+    names: dict[str, str] = {}
+    for first, *values in groups:
+        flag, equals, value = first.partition("=")
+        plain = flag.replace("_", "-")
+        here = [known[plain]] if plain in known else []
+        no = "no-" if plain.startswith("--no-") else ""
+        if plain.startswith("--") and not here:
+            foreign = plain[2 + len(no) :].replace("-", "_")
+            here = names_here(foreign, options, lambda name: option_text(name))
+            flags = [f"--{no}{name.replace('_', '-')}" for name in here]
+            if not known.keys() >= set(flags):
+                here, flags = [], [flag]
+            names |= dict.fromkeys(here, flag)
+        else:
+            flags = [flag]
+            if here and not no and plain != option_text(here[0]):
+                names[here[0]] = plain
+        for name in here:
+            if typed.setdefault(name, plain) != plain and no == "" and not typed[name].startswith("--no-"):
+                raise UsageError(f"{option_text(name)} is given twice, by {typed[name]} and {plain}: keep one")
+        for name, written in zip(here or [""], flags, strict=True):
+            with blame_input():
+                texts = [value_here(plain[2:].replace("-", "_"), name, text, option_text) for text in (value, *values)]
+            result += [f"{written}{equals}{texts[0]}", *map(str, texts[1:])]
+    return result, names
+
+
+def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str) -> T:
+    """An instance of the dataclass ``kind`` from ``arguments``; ``--help`` prints and leaves by ``HelpShown``.
+
+    Args:
+        kind: Dataclass of options (nested ones are groups of the help text).
+        arguments: What the user typed.
+        prog: Name of the command in the help text.
+        description: Text above the options.
+    """
+    for argument in arguments:
+        number = argument.rpartition("=")[2]
+        if _LONG.fullmatch(number):  # Python makes no number of it
+            raise UsageError(f"{number[:20]}... of {len(number)} digits is a larger number than any option takes")
+    output = io.StringIO()
+    random_state = random.getstate()
+    try:
+        with contextlib.redirect_stderr(output):
+            parsed, unknown = tyro.cli(
+                kind,
+                args=list(arguments),
+                prog=prog,
+                description=description,
+                return_unknown_args=True,
+                config=(tyro.conf.OmitArgPrefixes,),
+            )
+    except SystemExit as leaving:
+        if leaving.code in (0, None):
+            raise HelpShown from None
+        message = _in_plain_words(_first_sentence(output.getvalue()), arguments, _choices_of(kind))
+        message = _FLAG.sub(lambda match: name_given(match[1].replace("-", "_")) or match[0], message)  # as typed
+        raise UsageError(f"{message}; see {prog} --help") from None
+    finally:
+        random.setstate(random_state)  # the parser draws from Python's global generator while it runs under pytest
+    if unknown:
+        first = unknown[0].split("=")[0]
+        if first.startswith("-"):
+            value = " ".join(unknown[0].split("=", 1)[1:] or unknown[1:2])
+            # Only commands that train have options of all kinds; elsewhere concepts have names of their own.
+            trains = prog.startswith(command_text("train"))
+            near = near_options(first, value, [*flags_of(kind), "--help"], absent=trains, foreign=trains)
+            hint = f"; {near} See" if near.endswith(("?", ")")) else f"; {near}; see" if near else "; see"
+            raise UnknownNameError(f"unknown option {first}{hint} {prog} --help")
+        raise UsageError(f"unexpected argument {first!r}; see {prog} --help")
+    _refuse_huge(parsed)
+    return parsed
+
+
+def _refuse_huge(options: Any) -> None:
+    """``UsageError`` for an integer that nothing can be counted by; what reads it later may not have looked at it."""
+    for field in dataclasses.fields(options):
+        value, most = getattr(options, field.name), largest_integer(field.name)
+        if dataclasses.is_dataclass(value):
+            _refuse_huge(value)
+        for number in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(number, int) and abs(number) > most:
+                flag = "--" + field.name.replace("_", "-")
+                raise UsageError(f"{flag} must be at most {most}, got {shortened(number)}")
+
+
+_FLAG = re.compile(r"(?<![\w-])--((?!no-)[a-z][a-z0-9-]*)")
+_NO_NUMBER = re.compile(
+    r"Error parsing (?P<flag>--\S+): "
+    r"(?P<optional>no type matching \{None\}\|(?:INT|FLOAT) .*<class '(?:int|float)'>: )?"
+    r"(?P<kind>invalid literal for int\(\)|could not convert string to float).*: (?P<text>.*)"
+)
+
+_OF_A_GROUP = re.compile(r"Error parsing \w+: (?P<name>\w+)(?P<text> .*)")
+"""What a dataclass of options says of one of its fields; the name of the group is no flag."""
+_NO_NUMBERS = re.compile(r"Error parsing (?P<flag>--\S+): Could not find valid parse for arguments: \[(?P<texts>.*)\]")
+_NO_VALUE = re.compile(r"Missing value for argument '(?P<flag>--[\w-]+).*")
+
+_NOTHING = ("null", "none", "nil", "~", "")
+_NONE_HINT = ": none is written None"
+_NO_CHOICE = re.compile(
+    r"invalid choice '(?P<text>.*)' for argument '(?P<flags>\S+)'\. Expected one of \((?P<choices>.*)\)"
+)
+
+
+def _in_plain_words(sentence: str, arguments: Sequence[str], choices: Mapping[str, Sequence[Any]]) -> str:
+    """The parser's sentence, as the user would say it: of a text that is no number, or none of the choices.
+
+    Args:
+        sentence: What the parser says.
+        arguments: What the user typed.
+        choices: Flag -> the values that it takes, where there are few.
+    """
+    match = _NO_CHOICE.fullmatch(sentence)
+    if match is not None:
+        flags = match["flags"].split("/")
+        typed = [argument.split("=")[0].replace("_", "-") for argument in arguments]
+        flag = next((flag for flag in flags if flag in typed), flags[0])
+        listed = sorted(choice.strip(" '") for choice in match["choices"].split(","))
+        known = ", ".join(choice for choice in listed if choice not in ("", "None"))
+        hint = _NONE_HINT if "None" in listed and match["text"].lower() in _NOTHING else ""
+        return f"{flag} must be one of {known}, got {match['text']!r}{hint}"
+    match = _NO_VALUE.fullmatch(sentence)
+    if match is not None:
+        known = ", ".join(str(choice) for choice in choices.get(match["flag"], ()))
+        return f"{match['flag']} needs a value" + (f", one of {known}" if known else "") + ", got none"
+    match = _NO_NUMBERS.fullmatch(sentence)
+    if match is not None:
+        flag, numbers = match["flag"], match["texts"].replace("'", "").replace(",", " ")
+        return f"{flag} takes numbers with spaces between them, as in {flag} 64 64, got {','.join(numbers.split())!r}"
+    match = _OF_A_GROUP.fullmatch(sentence)
+    if match is not None:
+        return f"--{match['name'].replace('_', '-')}{match['text']}"
+    match = _NO_NUMBER.fullmatch(sentence)
+    if match is None:
+        return sentence
+    kind, text = ("a whole number" if "int()" in match["kind"] else "a number"), match["text"].strip("'")
+    hint = whole_number_hint(text) if "int()" in match["kind"] else ""
+    if match["optional"] and text.lower() in _NOTHING:
+        hint = _NONE_HINT
+    return f"{match['flag']} must be {kind}, got {match['text']}{hint}"
+
+
+def _first_sentence(box: str) -> str:
+    """The message of the parser, out of the box that it draws: the first block between two rules.
+
+    Where the terminal has no box characters, the title stands in a block of its own before it.
+    """
+    blocks: list[list[str]] = [[]]
+    for line in box.splitlines():
+        text = line.strip(" │")
+        if text.startswith(("╭", "╰", "───", "---")):
+            blocks.append([])
+        elif text:
+            blocks[-1].append(text)
+    filled = [" ".join(block) for block in blocks if block]
+    position = 0 if "│" in box else 1
+    return filled[position].rstrip(".") if position < len(filled) else " ".join(filled) or "the arguments make no sense"
+
+
+def unset(metavar: str, meaning: str) -> Any:
+    """How the help text shows an option that is not set: what happens then, instead of ``None``."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {meaning})")
+
+
+Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+Newest = Annotated[str | None, unset("INT|first|best", "that of the newest snapshot")]
+AsTrained = Annotated[int | None, unset("INT", "as in training")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """What is shown, and where."""
+
+    json: Switch = False
+    """Print the summary as JSON, the only thing on standard output."""
+    quiet: Switch = False
+    """Show nothing but errors (and the JSON)."""
+    traceback: Switch = False
+    """Show where an error comes from."""
+
+    def console(self) -> Console:
+        """Where messages go: beside the JSON nothing else may be on standard output."""
+        return make_console(stderr=self.json, quiet=self.quiet)
+
+
+def parse_command(
+    kind: type[T], arguments: Sequence[str], usage: str, about: str, missing: str, most: int = 1
+) -> tuple[list[str], T]:
+    """What a command is about, and its options: an instance of the dataclass ``kind``.
+
+    Args:
+        kind: Dataclass of options.
+        arguments: What the user typed behind the name of the command.
+        usage: How the command is typed, as ``metaroll watch RUN [options]``.
+        about: Text above the options, below the usage.
+        missing: What to say where nothing is named; empty for commands that need no name.
+        most: Maximum number of names, which stand before, between or behind the options.
+    """
+    names, rest = take_positionals(arguments, most, flags_of(kind, valued_only=True))
+    if missing and not names and not asks_for_help(rest):
+        raise UsageError(f"{usage}: {missing}")
+    return names, parse(kind, rest, " ".join(usage.split()[:2]), f"{usage}\n\n{about}")
+
+
+def file_to_write(flag: str, text: str, endings: Sequence[str]) -> Path:
+    """The file that ``flag`` names, of one of these endings, where a file can be written; its folder may be missing.
+
+    Nothing is left behind, and what takes long is not begun in vain.
+    """
+    path = Path(text).expanduser()
+    if path.suffix.lower() not in endings:
+        raise UsageError(f"{flag} must end in {' or '.join([', '.join(endings[:-1]), endings[-1]])}, got {text!r}")
+    refuse_link(path)
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "it is a folder")
+        place = next(folder for folder in path.absolute().parents if folder.exists())
+        with tempfile.TemporaryFile(dir=place):
+            pass  # tells of full disks, too, and of folders that only seem to be writable
+    except OSError as error:
+        raise UsageError(f"{flag} must name a file that can be written, got {text!r}: {error.strerror}") from error
+    return path
+
+
+def flags_of(kind: Any, valued_only: bool = False) -> list[str]:
+    """All flags of a dataclass of options, nested ones included; perhaps those only that a value follows."""
+    hints = typing.get_type_hints(kind)
+    flags: list[str] = []
+    for field in dataclasses.fields(kind):
+        inner = hints[field.name]
+        if dataclasses.is_dataclass(inner):
+            flags += flags_of(inner, valued_only)
+        elif not (valued_only and inner is bool):
+            flags.append("--" + field.name.replace("_", "-"))
+    return flags
+
+
+def _choices_of(kind: Any) -> dict[str, tuple[Any, ...]]:
+    """Flag -> the values that it takes, of those of a dataclass of options that take one of a few."""
+    hints = typing.get_type_hints(kind)
+    found: dict[str, tuple[Any, ...]] = {}
+    for field in dataclasses.fields(kind):
+        inner = hints[field.name]
+        if dataclasses.is_dataclass(inner):
+            found |= _choices_of(inner)
+        elif members := [m for m in (inner, *typing.get_args(inner)) if typing.get_origin(m) is typing.Literal]:
+            found["--" + field.name.replace("_", "-")] = typing.get_args(members[0])
+    return found
+
+
+def flags_for(option: Option) -> set[str]:
+    """All that a user may type to set the option."""
+    return {option.flag, option.flag.replace("--", "--no-", 1), *_ALIASES.get(option.name, [])}
+
+
+def with_config(kind: type[T], name: str, config: type[Config]) -> type[Any]:
+    """The dataclass of options ``kind``, with a further group ``name`` that has the fields of a config."""
+    options = options_of(config)
+    group = options_class(config.__name__, options, {option.name: option.default for option in options})
+    fields = [(name, group, dataclasses.field(default_factory=group))]
+    return dataclasses.make_dataclass(kind.__name__, fields, bases=(kind,), frozen=True, kw_only=True)
+
+
+def options_class(
+    name: str,
+    options: Iterable[Option],
+    values: Mapping[str, Any],
+    note: str = "",
+    hints: Mapping[str, str] = MappingProxyType({}),
+) -> type:
+    """A dataclass with one field per option for the command-line parser.
+
+    Args:
+        name: Name of the class.
+        options: The options.
+        values: Their defaults.
+        note: What its help says of all of them.
+        hints: What the help says of an option instead of its default, which then is ``None``.
+    """
+    fields: list[tuple[str, Any, Any]] = []
+    for option in options:
+        metavar = None
+        if option.optional and not option.many:
+            metavar = "{" + ",".join(option.choices) + "}" if option.choices else option.kind.__name__.upper()
+        hint = hints.get(option.name)
+        annotated = Annotated[
+            option.annotation if hint is None else option.annotation | None,
+            tyro.conf.arg(
+                help=re.sub(r"\bnull\b", "None", option.help) or None,  # which is what a flag takes
+                metavar=metavar,
+                aliases=_ALIASES.get(option.name),
+                help_behavior_hint=None if hint is None else f"(default: {hint})",
+            ),
+        ]
+        if option.name in _REPEATED:
+            annotated = Annotated[annotated, tyro.conf.UseAppendAction]
+        value = values.get(option.name, MISSING) if hint is None else None
+        default = tyro.MISSING if value is MISSING else value
+        fields.append((option.name, annotated, dataclasses.field(default=default)))
+    made = dataclasses.make_dataclass(name, fields, frozen=True, kw_only=True)
+    made.__doc__ = note
+    return made

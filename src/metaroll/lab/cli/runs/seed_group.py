@@ -1,0 +1,180 @@
+"""One run for each of several seeds, one after the other or in processes, and how such a group goes on."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from metaroll.data.doors.json_files import read_json_dict
+from metaroll.data.folders.kinds import GROUP
+from metaroll.data.folders.taking import refuse_foreign, take
+from metaroll.envs.lookup.source import EnvSource
+from metaroll.errors import MetarollError, RunExistsError, SnapshotError, blame_input
+from metaroll.lab.cli.runs.group_display import GroupDisplay
+from metaroll.lab.display.consoles import escape
+from metaroll.option_names import GIVEN
+from metaroll.processes.child import Child, run_children
+from metaroll.training.session.machine import processors
+from metaroll.training.session.run_config import SeedGroup, changed, file_layer, read_group
+from metaroll.training.store import run_folder
+from metaroll.training.store.run_folder import GROUP_FILE
+
+__all__ = ["SeedsFailedError", "refuse_existing_group", "resume_group", "train_group"]
+
+_PROGRESS = ("epoch ", "about ")
+"""How lines of runs begin that tell how far they are."""
+
+_FLAGS = {"transport": "--engine"}
+"""Flags of options of a run that may change when it goes on, where they are not their names."""
+
+
+_ENDS = {"stop_at", "stop_metric", "stop_mean_of", "budget"}
+"""Options that end a run before its last epoch."""
+
+
+class SeedsFailedError(MetarollError, RuntimeError):
+    """Some of several runs ended with an error; the others are complete."""
+
+
+def refuse_existing_group(group: SeedGroup) -> None:
+    """Error if a run of the group has begun, or another group is in its folder."""
+    known = read_group(group.folder)
+    if known is not None and len(known.missing) < len(known.seeds):
+        raise RunExistsError(
+            f"a group of runs exists already in {group.folder} (seeds {', '.join(map(str, known.seeds))}): "
+            f"`{known.resume_command}` continues those that have begun and starts the others; or choose another folder "
+            "with --out"
+        )
+    refuse_foreign(group.folder, GROUP)
+    for folder in group.folders:
+        run_folder.refuse_existing(folder)
+
+
+def train_group(group: SeedGroup, env: EnvSource, console: Console) -> list[dict[str, Any]]:
+    """Train all runs of a new group in its environment, and return their summaries."""
+    with take(group.folder, GROUP, lambda: refuse_existing_group(group)):
+        group.write()
+        return _carry_out(group, env, group.folders, {}, console)
+
+
+def resume_group(group: SeedGroup, changes: Mapping[str, Any], console: Console) -> list[dict[str, Any]]:
+    """Continue the runs of a group that have begun, start those that have not, and return the summaries of all.
+
+    Args:
+        group: The group.
+        changes: Options of the runs that are to change.
+        console: Where to say what is done.
+    """
+    epochs = {"epochs": changes["epochs"]} if "epochs" in changes else {}
+    group = dataclasses.replace(group, config={**group.config, "run": {**group.config["run"], **epochs}})
+    with take(group.folder, GROUP):
+        return _resume_all(group, changes, console)
+
+
+def _resume_all(group: SeedGroup, changes: Mapping[str, Any], console: Console) -> list[dict[str, Any]]:
+    from metaroll.lab.runs.run_reports import read_run
+    from metaroll.training.algorithms.origins import warn_of_changes
+
+    if group.missing:
+        warn_of_changes(group.config, group.folder)
+    group.write()
+    todo: list[Path] = []
+    for folder in group.folders:
+        known = read_run(folder)
+        done = known.state == "finished" and (folder / "summary.json").is_file()
+        done = done and not (known.ended_early and changes.keys() & _ENDS)  # which may go on now
+        if done and (known.epochs_total or 0) >= group.config["run"]["epochs"]:
+            console.print(f"{escape(str(folder))} is finished", soft_wrap=True)
+        else:
+            todo.append(folder)
+    return _carry_out(group, EnvSource.of(group.config["env"]), todo, changes, console)
+
+
+def _carry_out(
+    group: SeedGroup, env: EnvSource, todo: Sequence[Path], changes: Mapping[str, Any], console: Console
+) -> list[dict[str, Any]]:
+    try:
+        if group.jobs == 1:
+            for number, folder in enumerate(todo, 1):
+                console.print(f"run {number} of {len(todo)}: {escape(str(folder))}", soft_wrap=True)
+                _train_here(group, env, folder, changes, console)
+        else:
+            _train_in_processes(group, todo, changes, console)
+    except SnapshotError:
+        raise  # it says itself what can be done
+    except BaseException as error:
+        # Tell who handles errors and Ctrl-C how the whole group can be continued, rather than one of its runs.
+        if isinstance(error, KeyboardInterrupt) or len(group.missing) < len(group.seeds):
+            error.resume_command = group.resume_command  # type: ignore[attr-defined]
+        raise
+    return [read_json_dict(folder / run_folder.SUMMARY_FILE, SnapshotError) for folder in group.folders]
+
+
+def _resumed(group: SeedGroup, folder: Path, changes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Configuration of a run that has begun, and what is to change in it."""
+    config = run_folder.read_config(folder)
+    epochs = max(config["run"]["epochs"], group.config["run"]["epochs"])
+    return config, {"epochs": epochs, **changes}
+
+
+def _train_here(group: SeedGroup, env: EnvSource, folder: Path, changes: Mapping[str, Any], console: Console) -> None:
+    from metaroll.training.session.experiments import resolve
+    from metaroll.training.session.sessions import continue_run, start
+    from metaroll.training.store.trust import check_built
+
+    if folder in group.missing:
+        changes = {**changes, "seed": group.seeds[group.folders.index(folder)]}
+        with blame_input():
+            layers = [file_layer(group.folder / GROUP_FILE, group.config["algo"], env.name), (GIVEN, changes)]
+            config = resolve(group.config["algo"], env, layers)
+            check_built(config, changed(group.config, changes), group.folder)
+        start(config, folder, console, env=env)
+    else:
+        config, changes = _resumed(group, folder, changes)
+        continue_run(changed(config, changes), folder, console, trust=group.trust)
+
+
+def _begin(group: SeedGroup, folder: Path, changes: Mapping[str, Any]) -> Child:
+    """A process that does the same."""
+    begins = folder in group.missing
+    if begins:
+        seed = str(group.seeds[group.folders.index(folder)])
+        algo, env, file = group.config["algo"], group.config["env"], str(group.folder / GROUP_FILE)
+        arguments = ["train", algo, env, "--config", file, "--seed", seed, "--out", str(folder)]
+        if group.config["run"]["torch_threads"] is None:
+            arguments += ["--torch-threads", str(max(1, processors().usable // group.jobs))]
+    else:
+        arguments, changes = ["resume", str(folder)], _resumed(group, folder, changes)[1]
+        arguments += ["--trust"] if group.trust else []
+    # Where a run goes on, an engine without a cluster leaves out the address by itself.
+    kept = {name: value for name, value in changes.items() if begins or (name, value) != ("ray_address", None)}
+    nothing = "None" if begins else "none"
+    pairs = [
+        (_FLAGS.get(name, "--" + name.replace("_", "-")), nothing if value is None else str(value))
+        for name, value in kept.items()
+    ]
+    folder.mkdir(parents=True, exist_ok=True)
+    arguments += [text for pair in pairs for text in pair]
+    return Child("metaroll.lab.cli.main:main", arguments, folder / run_folder.LOG_FILE, _PROGRESS)
+
+
+def _train_in_processes(group: SeedGroup, todo: Sequence[Path], changes: Mapping[str, Any], console: Console) -> None:
+    folders = {folder.name: folder for folder in todo}
+    with GroupDisplay(console, list(folders)) as display:
+        failed = run_children(
+            {name: functools.partial(_begin, group, folder, changes) for name, folder in folders.items()},
+            group.jobs,
+            begun=lambda name: display.begin(name, str(folders[name])),
+            told=display.read,
+            ended=lambda name, child: display.end(
+                name, str(folders[name]), child.last_words() if child.returncode else None
+            ),
+        )
+    if failed:
+        names = ", ".join(str(folders[name]) for name in failed)
+        raise SeedsFailedError(f"{len(failed)} of {len(group.seeds)} runs failed: {names}")

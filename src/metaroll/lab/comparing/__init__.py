@@ -1,0 +1,1 @@
+"""Groups of runs that differ in their seeds, compared."""

@@ -1,0 +1,272 @@
+"""Groups of runs that differ in their seeds only, their scores, and what must be equal for a comparison."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from metaroll.data.doors.json_files import parse_json
+from metaroll.data.doors.plain_files import damage
+from metaroll.errors import SnapshotError, UsageError, command_text, option_name, said
+from metaroll.lab.figures.charts import training_curve
+from metaroll.lab.runs.run_reports import ends_with_evaluation, find_runs, read_run, read_summary
+from metaroll.training.session.run_config import read_group
+from metaroll.training.store import run_folder
+from metaroll.training.store.metrics_log import read_metrics
+from metaroll.training.store.run_values import ENV_PLUGIN, adapts, flat_values, kept_origins
+
+__all__ = ["RunGroup", "RunScores", "compared_groups", "scores_of"]
+
+# What belongs to one run, or to where it was run.
+_OF_ONE_RUN = (
+    *("seed", "task_seed", "epochs", "num_workers", "transport", "ray_address", "step_timeout", "reset_timeout"),
+    *("device", "torch_threads", "snapshot_mode", "snapshot_gap", "memory_limit"),
+    *("keep_last", "keep_best", "stop_at", "stop_metric", "stop_mean_of", "budget"),
+    "size",  # the values that it stands for are compared themselves
+)
+# Packages that decide what is measured, rather than how fast or to which last bit.
+_PACKAGES = ("metaroll", "gymnasium", "mujoco", "metaworld")
+_HINT = "they are not comparable; evaluate all in the same way, or leave some out"
+_WHAT = {"return_after": "return after adaptation", "return_mean": "return of a policy that does not adapt"}
+
+
+@dataclass(frozen=True)
+class RunScores:
+    """One run and its newest evaluation.
+
+    Attributes:
+        folder: Where it lies.
+        source: The folder that was given: of the run, or one that holds it.
+        config: Its configuration.
+        metric: ``return_after`` or ``return_mean``.
+        env_steps: Environment steps of training at the evaluation.
+        mean: The score.
+        per_task: Scores in its held-out tasks; empty for the nominal environment.
+        curve: Steps and score of all evaluations, shape ``(E, 2)``.
+        trained: Steps and return of training in all epochs, shape ``(E, 2)``; none: ``(0, 2)``.
+        unfinished: How far the run is, if it has not finished; empty otherwise.
+        provenance: How the evaluation at its end was made, as far as that is known.
+    """
+
+    folder: Path
+    source: Path
+    config: Mapping[str, Any]
+    metric: str
+    env_steps: int
+    mean: float
+    per_task: tuple[float, ...]
+    curve: np.ndarray
+    trained: np.ndarray
+    unfinished: str
+    provenance: Mapping[str, Any]
+
+    @property
+    def seed(self) -> int:
+        """Seed of the run."""
+        return self.config["run"]["seed"]
+
+    @property
+    def task_seed(self) -> int | str:
+        """Seed of the tasks, if one of their own was given."""
+        given = self.config["run"].get("task_seed")
+        return "not given" if given is None else given
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """All options but those of a single run, and where the algorithm and the network are from."""
+        flat = {**flat_values(self.config), "algo": self.config["algo"], "env": self.config["env"]}
+        origins = {name: text for name, text in kept_origins(self.config).items() if name != ENV_PLUGIN}
+        return {name: value for name, value in flat.items() if name not in _OF_ONE_RUN} | origins
+
+    @property
+    def tasks_key(self) -> tuple[Any, ...]:
+        """Equal for runs with the same held-out tasks."""
+        run, algorithm = self.config["run"], self.config["algorithm"]
+        drawn = run["seed"] if run.get("task_seed") is None else run["task_seed"]
+        numbers = [algorithm.get(name) for name in ("num_train_tasks", "num_test_tasks")]
+        return (self.config["env"], drawn, *numbers, len(self.per_task))
+
+
+@dataclass(frozen=True)
+class RunGroup:
+    """Runs that differ in their seeds only, in the order of these.
+
+    Attributes:
+        label: Algorithm, environment, and what differs from the other groups.
+        runs: The runs.
+    """
+
+    label: str
+    runs: tuple[RunScores, ...]
+
+    @property
+    def seeds(self) -> list[int]:
+        """Seeds of the runs."""
+        return [run.seed for run in self.runs]
+
+
+def compared_groups(arguments: Sequence[str]) -> tuple[list[RunGroup], list[str], list[str]]:
+    """Groups of runs, those of their runs that are not complete, and what to say of them.
+
+    Args:
+        arguments: Folders of runs, or folders that hold some.
+
+    Raises:
+        UsageError: Two runs were measured in different ways, are the same one, or one has no evaluation.
+    """
+    sources: dict[Path, Path] = {}
+    known: dict[Path, Path] = {}
+    unfinished: list[str] = []
+    for argument in arguments:
+        path = Path(argument).expanduser()
+        found = find_runs(path) if path.is_dir() and not (path / run_folder.CONFIG_FILE).is_file() else []
+        for folder in found or [run_folder.find_run(path)]:
+            place = folder.resolve()
+            if place in known:
+                raise UsageError(f"{folder} is given twice, by {known[place]} and {path}: give each run once")
+            sources[folder] = known[place] = path
+        if (asked_for := read_group(path)) is not None:
+            unfinished += [f"{folder} (not begun)" for folder in asked_for.missing]
+    groups = _groups_of([_read(folder, source) for folder, source in sources.items()])
+    _refuse_different([run for group in groups for run in group.runs])
+    begun = [run.unfinished for group in groups for run in group.runs if run.unfinished]
+    return groups, begun + unfinished, _notes_on_merged(groups)
+
+
+def _groups_of(runs: Sequence[RunScores]) -> list[RunGroup]:
+    groups: dict[str, list[RunScores]] = {}
+    for run in runs:
+        groups.setdefault(json.dumps(run.options, sort_keys=True), []).append(run)
+    options = [parse_json(key) for key in groups]
+    result = []
+    for own, members in zip(options, groups.values(), strict=True):
+        alike = [other for other in options if other["algo"] == own["algo"] and other["env"] == own["env"]]
+        names = [name for name in own if any(other.get(name) != own[name] for other in alike)]
+        label = " ".join([own["algo"], own["env"], *(f"{name}={own[name]}" for name in names)])
+        members.sort(key=lambda run: run.seed)
+        for run, other in itertools.pairwise(members):
+            if run.seed == other.seed:
+                raise UsageError(_same_seed(label, run, other))
+        result.append(RunGroup(label, tuple(members)))
+    return result
+
+
+def _same_seed(label: str, run: RunScores, other: RunScores) -> str:
+    message = f"two runs of {label} have the same seed ({run.folder}, {other.folder})"
+    if run.task_seed == other.task_seed:
+        return f"{message}: they are one run, leave one out"
+    name = option_name("task_seed")
+    return (
+        f"{message}, and differ in their held-out tasks only ({name} {run.task_seed} and {other.task_seed}): train "
+        f"them on tasks of the same {name}, or leave one out"
+    )
+
+
+def _notes_on_merged(groups: Sequence[RunGroup]) -> list[str]:
+    """What to say of groups whose runs come from several folders that were given, which may be meant as several."""
+    notes = []
+    for group in groups:
+        sources = list(dict.fromkeys(str(run.source) for run in group.runs))
+        task_seeds = list(dict.fromkeys(str(run.task_seed) for run in group.runs))
+        holds_runs = any(run.source != run.folder for run in group.runs)
+        if len(sources) == 1 or not (holds_runs or len(task_seeds) > 1):
+            continue
+        note = f"{_listed(sources)} differ in their seeds only, and are one group of {len(group.runs)} runs"
+        if len(task_seeds) > 1:
+            note += f"; their held-out tasks differ ({option_name('task_seed')} {_listed(task_seeds)})"
+        notes.append(note)
+    return notes
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _refuse_different(runs: Sequence[RunScores]) -> None:
+    """``UsageError`` if two runs were measured in different ways: environment, horizon, protocol, versions.
+
+    It names what matters most, in the order of ``RunScores.provenance``, and only counts the rest.
+    """
+    first = runs[0]
+    for run in runs[1:]:
+        differing = [name for name, value in first.provenance.items() if run.provenance.get(name, value) != value]
+        if differing:
+            name, *others = differing
+            here, there = first.provenance[name], run.provenance[name]
+            more = f" (and {len(others)} more: {', '.join(others)})" if others else ""
+            hint = _HINT
+            if name == "environment" and any("@" in str(one) for one in (here, there)):
+                hint = (
+                    "each was measured on its own tasks, which are not comparable; play both in one environment, as "
+                    "docs/inference.md does it (on_the_robot)"
+                )
+            raise UsageError(f"{name} is {here!r} in {first.folder} and {there!r} in {run.folder}{more}: {hint}")
+
+
+def scores_of(*groups: RunGroup, paired: bool = False) -> list[np.ndarray]:
+    """Scores ``(runs, tasks)`` of each group if all runs have the same held-out tasks, else ``(runs, 1)``.
+
+    Of pairs of runs it is enough that the two of a pair have the same tasks.
+    """
+    keys = [[run.tasks_key for run in group.runs] for group in groups]
+    same = all(own == keys[0] for own in keys) if paired else len({key for own in keys for key in own}) == 1
+    shared = same and len(groups[0].runs[0].per_task) > 0
+    return [np.array([run.per_task if shared else (run.mean,) for run in group.runs]) for group in groups]
+
+
+def _read(folder: Path, source: Path) -> RunScores:
+    with damage(folder, SnapshotError, "restore it from a copy, or leave it out"):
+        return _scores(folder, source)
+
+
+def _scores(folder: Path, source: Path) -> RunScores:
+    config, known, summary = run_folder.read_config(folder), read_run(folder), read_summary(folder)
+    if known.problem:
+        raise UsageError(f"{folder} is damaged: {known.problem}; or leave it out")
+    phase, metric = ("MetaTest", "return_after") if adapts(config) else ("Evaluation", "return_mean")
+    try:
+        rows, trained = read_metrics(folder, phase=phase, metric=metric), read_metrics(folder, phase="train")
+    except FileNotFoundError:
+        rows = trained = []
+    whole = [row for row in rows if row["task"] is None]
+    curve = [(row["env_steps"], row["value"]) for row in whole]
+    tasks = [row["value"] for row in rows if row["task"] is not None and row["iteration"] == whole[-1]["iteration"]]
+    if ends_with_evaluation(summary, known.epochs_done, whole[-1]["iteration"] + 1 if whole else 0, metric):
+        curve.append((summary["env_steps"], summary[metric]))
+        if "per_task" in summary:
+            tasks = [row[metric] for row in summary["per_task"]]
+        else:  # no tasks in the nominal environment
+            returns = summary.get("returns", ())
+            tasks = [float(np.mean(row)) for row in returns] if len(returns) > 1 else []
+    if not curve:
+        every = config["algorithm"].get("evaluate_every")
+        trains, asks = (
+            said("learn()", f"`{command_text('resume', folder)}`"),
+            said("evaluate_every=N", "--evaluate-every N"),
+        )
+        raise UsageError(
+            f"{folder} holds no evaluation yet: {trains} trains it to its end, where it is evaluated; {asks} (here "
+            f"{every}) evaluates in between, too; or leave it out"
+        )
+    unfinished = ""
+    if known.state not in ("finished", "stopped"):
+        unfinished = f"{folder} ({known.state}, {known.epochs_done} of {known.epochs_total} epochs)"
+    versions = config.get("versions") or {}
+    provenance = {
+        "environment": config["env"],
+        "plug-in of the environment": kept_origins(config).get(ENV_PLUGIN, ""),
+        "what is measured": _WHAT[metric],
+        "max_path_length": config["algorithm"]["max_steps"],
+        "num_test_tasks": len(tasks),
+        **config["evaluation"],
+        **{f"version of {name}": versions[name] for name in _PACKAGES if name in versions},
+        **(summary.get("provenance") or {}),
+    }
+    points, told = np.array(curve, dtype=float), training_curve(trained)
+    return RunScores(folder, source, config, metric, *curve[-1], tuple(tasks), points, told, unfinished, provenance)

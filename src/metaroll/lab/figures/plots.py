@@ -1,0 +1,530 @@
+"""Charts of a run as pictures (PNG, PDF, SVG), drawn with matplotlib (the extra ``plot``)."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import textwrap
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from metaroll.data.doors.plain_files import damage
+from metaroll.data.folders.atomic_files import write_files
+from metaroll.data.step_sequence import StepSequence
+from metaroll.lab.figures.charts import (
+    GRAY,
+    ORANGE,
+    Chart,
+    Curve,
+    Field,
+    adaptation_chart,
+    axis_label,
+    distinct_text,
+    group_chart,
+    learning_chart,
+    line_styles,
+    robustness_chart,
+    shots_chart,
+    tick_texts,
+)
+from metaroll.lab.results.robustness import RobustnessMap
+from metaroll.training.evaluation.adaptation_study import AdaptationStudy
+from metaroll.training.evaluation.evaluation_result import PolicyEvaluation
+from metaroll.training.store.files import to_plain
+from metaroll.training.store.metrics_log import read_metrics
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+from metaroll.errors import install_text
+
+__all__ = [
+    "PICTURE_KINDS",
+    "plot_adaptation_curve",
+    "plot_groups",
+    "plot_k_shot_curve",
+    "plot_learning_curve",
+    "plot_robustness",
+    "plot_rollout",
+    "require_matplotlib",
+]
+
+PICTURE_KINDS = {"png": "Software", "pdf": "CreationDate", "svg": "Date"}
+"""What pictures can be written as, and the entry of their metadata that would differ from one time to the next."""
+_MOST_MARKERS = 60
+_LEGEND = 84
+"""Characters in a line of a legend."""
+_MOST_TEXTS = 100
+"""Of more points than these, the numbers would not fit into the picture."""
+_FONT_SIZES = (7.0, 6.0, 5.0)
+_DOWN, _LEFT = 11, 8
+"""Marks of Matplotlib that stand on a border and point into the picture (CARETDOWNBASE, CARETLEFTBASE)."""
+_LIGHTNESS = (0.299, 0.587, 0.114)
+_ROOM = (0.95, 0.85)
+"""Share of a field's width and height that its text may take; the legend will take some of the height."""
+
+
+def require_matplotlib() -> None:
+    """An ``ImportError`` with the hint if matplotlib is not installed."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ImportError(f"pictures need matplotlib, which is not installed: {install_text('plot')}")
+
+
+@contextlib.contextmanager
+def _plain_settings() -> Iterator[None]:
+    """Inside, matplotlib draws with its own defaults.
+
+    It takes settings from a file of the current folder, too, which may be of anybody, and have LaTeX started.
+
+    Raises:
+        ImportError: It is not installed.
+        DamagedFileError: It cannot be imported, because of such a file; names that.
+    """
+    require_matplotlib()
+    with damage(_settings_file(), hint="mend the file, or remove it"):
+        import matplotlib as mpl
+    with mpl.rc_context(mpl.rcParamsDefault):
+        yield
+
+
+def _settings_file() -> Path:
+    """The file of settings that matplotlib reads when it is imported; it tells nobody if that fails."""
+    name = "matplotlibrc"
+    told = Path(os.environ.get("MATPLOTLIBRC", name))
+    places = (Path(name), told, told / name, Path(os.environ.get("MPLCONFIGDIR", "~/.config/matplotlib")) / name)
+    return next((path for place in places if (path := place.expanduser()).is_file()), Path(name))
+
+
+# -- the pictures ------------------------------------------------------------------------------------------------------
+
+
+def plot_learning_curve(
+    run_dir: str | Path,
+    path: str | Path | None = None,
+    *,
+    references: Mapping[str, Any] | None = None,
+    phase: str | None = None,
+    final: PolicyEvaluation | None = None,
+) -> Path:
+    """Draw the return of evaluations over environment steps, with 95 % intervals.
+
+    Of algorithms that adapt, return before and after adaptation; the intervals are over tasks (over episodes where
+    there is but one).
+
+    Args:
+        run_dir: Folder of the run (its ``metrics.jsonl`` is read).
+        path: Picture to write; ``None`` means ``learning_curve.png`` in the run folder.
+        references: Name -> return, drawn as lines (``{"oracle": -5.2, "floor": -15.9}``).
+        phase: Phase of the metrics, the evaluator's ``prefix``; ``None`` means ``MetaTest`` or ``Evaluation``.
+        final: A ``PolicyEvaluation`` of the finished agent, drawn where the run was too short for others.
+
+    Returns:
+        Where the picture is.
+    """
+    require_matplotlib()
+    path = Path(run_dir) / "learning_curve.png" if path is None else Path(path)
+    metrics = read_metrics(run_dir)
+    phases = [phase] if phase is not None else ["MetaTest", "Evaluation"]
+    shown = next((name for name in phases if any(row["phase"] == name for row in metrics)), None)
+    if shown is None and final is not None:
+        shown, metrics = final.prefix, _rows_of(final, metrics)
+    return _draw(learning_chart(metrics, shown, references), path)
+
+
+def plot_adaptation_curve(
+    result: Any, path: str | Path, references: Mapping[str, Any] | None = None, *, title: str | None = None
+) -> Path:
+    """Draw the return of the first, second, ... episode in a new task, with 95 % intervals over tasks.
+
+    Args:
+        result: An ``EvaluationResult``, or a dict with its ``adaptation_curve``.
+        path: Picture to write.
+        references: Name -> return (one number, or one per episode), drawn as lines.
+        title: Title; ``None`` means a general one. What the points and bars are stands below it.
+
+    Returns:
+        ``path``.
+    """
+    values = result if isinstance(result, Mapping) else result.to_dict()
+    return _draw(adaptation_chart(values, references, title), Path(path))
+
+
+def plot_k_shot_curve(study: AdaptationStudy | Mapping[str, Any], path: str | Path) -> Path:
+    """Draw the return after adapting from 0, 1, 2, ... exploration episodes, with 95 % intervals over tasks.
+
+    All points are returns in the same test episodes, and so are the baselines that there are, drawn as lines.
+
+    Args:
+        study: From ``study_adaptation``, or what ``metaroll evaluate`` wrote to ``evaluation.json``.
+        path: Picture to write.
+
+    Returns:
+        ``path``.
+    """
+    values = study if isinstance(study, Mapping) else {**study.result.to_dict(), **study.to_dict()}
+    return _draw(shots_chart(values), Path(path))
+
+
+def plot_robustness(result: RobustnessMap, path: str | Path) -> Path:
+    """Draw the return over the grid, with intervals, the nominal value, and the range of training.
+
+    Args:
+        result: What ``robustness_map`` returned.
+        path: Picture to write (PNG).
+
+    Returns:
+        Where the picture is.
+    """
+    if not isinstance(result, RobustnessMap):
+        raise TypeError(f"result must be a RobustnessMap, as robustness_map returns it, got {result!r}")
+    return _draw(robustness_chart(to_plain(result.to_dict())), Path(path))
+
+
+def plot_groups(
+    curves: Mapping[str, Sequence[np.ndarray]],
+    path: str | Path,
+    *,
+    adapts: bool = False,
+    training: Mapping[str, Sequence[np.ndarray]] | None = None,
+) -> Path:
+    """Draw the mean curve of each group, its 95 % percentile bootstrap interval over runs, and each run thinly.
+
+    Args:
+        curves: Label -> curve ``(E, 2)`` of each run: environment steps and return of its evaluations. The mean is
+            drawn over the steps at which all runs of a group have been evaluated.
+        path: Picture to write.
+        adapts: Whether returns are after adaptation.
+        training: Label -> steps and returns of training, ``(E, 2)`` of each run.
+
+    Returns:
+        ``path``.
+    """
+    return _draw(group_chart(curves, adapts, training), Path(path))
+
+
+@_plain_settings()
+def plot_rollout(
+    rollout: StepSequence, kind: str = "all", index: int | None = None, path: str | Path | None = None
+) -> Path:
+    """Draw what happened in a rollout over its steps (over seconds, if it has ``time``), one panel per kind of data.
+
+    Args:
+        rollout: One rollout.
+        kind: ``"observations"``, ``"states"``, ``"actions"``, ``"rewards"``, ``"dts"`` (how long steps took), or
+            ``"all"`` of the first four that it has.
+        index: Only this entry of observations, states or actions.
+        path: Picture to write; ``None`` means ``rollout.png`` in the current folder.
+
+    Returns:
+        Where the picture is.
+    """
+    path = Path("rollout.png") if path is None else Path(path)
+    panels = {name: _columns(rollout, name, index) for name in _panels_of(rollout, kind)}
+    figure, rows = _stacked_figure(len(panels))
+    seconds = np.asarray(rollout.time) if "time" in rollout.data_names else None
+    spec = (rollout.rollout_info or {}).get("env_spec")
+    for axes, (name, columns) in zip(rows, panels.items(), strict=True):
+        for label, values in _labeled(name, columns, spec, index):
+            at = np.arange(len(values)) if seconds is None else seconds[: len(values)]
+            axes.plot(
+                at, values, label=label, linewidth=1.4, drawstyle="steps-post" if name == "actions" else "default"
+            )
+        axes.set_ylabel("seconds" if name == "dts" else name)
+        if len(axes.lines) > 1:
+            axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8)
+    rows[-1].set_xlabel("step" if seconds is None else "time in seconds")
+    ending = "terminated" if rollout.terminated[-1] else "truncated" if rollout.truncated[-1] else "cut out"
+    name = (rollout.rollout_info or {}).get("env_name", "rollout")
+    total = float(np.sum(np.asarray(rollout.rewards)))
+    _set_title(rows[0], str(name), f"{len(rollout)} steps, return {total:.4g}, {ending}")
+    return _save(figure, path)
+
+
+_PANELS = ("observations", "states", "actions", "rewards")
+_DTS = ("dts_policy", "dts_step", "dts_remainder")
+_MOST_LINES = 12
+
+
+def _panels_of(rollout: StepSequence, kind: str) -> list[str]:
+    if kind == "all":
+        return [name for name in _PANELS if name in rollout.data_names]
+    if kind not in (*_PANELS, "dts"):
+        raise ValueError(f"kind must be 'all', 'dts' or one of {_PANELS}, got {kind!r}")
+    if (_DTS[0] if kind == "dts" else kind) not in rollout.data_names:
+        hint = "; record them with rollout(..., record_dts=True)" if kind == "dts" else ""
+        raise ValueError(f"the rollout has no {kind}{hint}")
+    return [kind]
+
+
+def _columns(rollout: StepSequence, name: str, index: int | None) -> np.ndarray:
+    """Values ``(T, D)`` of one panel."""
+    if name == "dts":
+        return np.stack([np.asarray(getattr(rollout, part)) for part in _DTS], axis=1)
+    data = getattr(rollout, name)
+    if isinstance(data, dict | tuple):
+        raise ValueError(f"{name} of a structured space cannot be drawn")
+    columns = np.asarray(data).reshape(len(data), -1)
+    if index is None or name == "rewards":
+        return columns[:, :_MOST_LINES]
+    if not 0 <= index < columns.shape[1]:
+        raise IndexError(f"index must be from 0 to {columns.shape[1] - 1} for {name}, got {index}")
+    return columns[:, index : index + 1]
+
+
+def _labeled(name: str, columns: np.ndarray, spec: Any, index: int | None) -> list[tuple[str, np.ndarray]]:
+    labels = getattr(spec, f"{name.removesuffix('s')}_labels", None)
+    if name == "dts":
+        labels = tuple(part.removeprefix("dts_") for part in _DTS)
+    first = 0 if index is None or name in ("rewards", "dts") else index
+    return [
+        (str(labels[first + i]) if labels else f"{name.removesuffix('s')} {first + i}", columns[:, i])
+        for i in range(columns.shape[1])
+    ]
+
+
+# -- charts ------------------------------------------------------------------------------------------------------------
+
+
+@_plain_settings()
+def _draw(chart: Chart | Field, path: Path) -> Path:
+    figure, (axes,) = _stacked_figure(1)
+    explanation = chart.explanation
+    if isinstance(chart, Field):
+        if _draw_field(figure, axes, chart):
+            explanation = f"{explanation} [{chart.interval}]"
+        elif np.isfinite(chart.low).all():
+            explanation += f"; widest interval: {_short(float(np.max(chart.high - chart.low)))}"
+    else:
+        _draw_chart(axes, chart)
+    _set_title(axes, chart.title, explanation)
+    return _finish(figure, axes, path, () if isinstance(chart, Field) else chart.levels)
+
+
+def _draw_chart(axes: Axes, chart: Chart) -> None:
+    for curve in chart.curves:
+        _draw_curve(axes, curve)
+    if not chart.curves:
+        axes.text(0.5, 0.5, "no evaluation yet", transform=axes.transAxes, ha="center", color=GRAY)
+    for name, style in line_styles([*chart.levels, *chart.marks]).items():
+        pattern = (style.start, tuple(style.dashes))
+        options: dict[str, Any] = {"color": style.color, "linestyle": pattern, "linewidth": 1.3, "zorder": 1}
+        if name in chart.marks:
+            axes.axvline(chart.marks[name], label=name, **options)
+            continue
+        level = np.asarray(chart.levels[name], dtype=float)
+        if level.ndim == 0:
+            axes.axhline(float(level), label=name, **options)
+        else:
+            axes.plot(np.arange(1, len(level) + 1), level, label=name, **options)
+    if chart.span is not None:
+        name, low, high = chart.span
+        axes.axvspan(low, high, color=ORANGE, alpha=0.12, linewidth=0, label=name, zorder=1)
+    axes.set_xlabel(chart.x_label)
+    axes.set_ylabel(chart.y_label)
+    if chart.from_zero:
+        axes.set_xlim(left=0)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(_tick_formatter())
+    if chart.whole:
+        places = np.unique(np.concatenate([curve.x for curve in chart.curves]))
+        margin = max(0.4, 0.04 * (places[-1] - places[0]))
+        axes.set_xlim(places[0] - margin, places[-1] + margin)
+        axes.set_xticks(_apart(places))
+
+
+def _draw_curve(axes: Axes, curve: Curve) -> None:
+    options: dict[str, Any] = {"color": curve.color, "label": curve.label or None}
+    if curve.kind == "thin":
+        axes.plot(
+            curve.x, curve.y, "o-" if len(curve.x) == 1 else "-", markersize=3, linewidth=0.7, alpha=0.45, **options
+        )
+        return
+    if curve.kind == "wide":
+        axes.plot(curve.x, curve.y, linewidth=5.0, alpha=0.4, **options)
+        return
+    if curve.has_bars or curve.kind != "line":
+        errors = None
+        if curve.has_bars and curve.low is not None and curve.high is not None:
+            errors = np.nan_to_num(np.stack([curve.y - curve.low, curve.high - curve.y])).clip(min=0)
+        style = "o" if curve.kind == "points" else "o-"
+        options |= {"fmt": style, "capsize": 3.5, "markersize": 6, "linewidth": 1.6, "zorder": 3}
+        axes.errorbar(curve.x, curve.y, yerr=errors, **options)
+        return
+    few = len(curve.x) <= _MOST_MARKERS and curve.label
+    axes.plot(curve.x, curve.y, marker="o" if few else "", markersize=3.5, linewidth=1.8, **options)
+    if curve.bounds is not None:
+        axes.fill_between(*curve.bounds, color=curve.color, alpha=0.18, linewidth=0)
+
+
+def _apart(places: np.ndarray) -> list[float]:
+    """Those of ``places`` whose labels do not run into the one before."""
+    kept: list[float] = []
+    for place in places.tolist():
+        if not kept or place - kept[-1] >= (places[-1] - places[0]) / 32:
+            kept.append(place)
+    return kept
+
+
+def _draw_field(figure: Figure, axes: Axes, chart: Field) -> bool:
+    """Draw it; whether the intervals are written into it."""
+    (x_name, x), (y_name, y) = chart.axes.items()
+    mesh = axes.pcolormesh(_edges(x), _edges(y), chart.values.T, cmap="viridis", shading="flat")
+    figure.colorbar(mesh, ax=axes, label=chart.value_label)
+    axes.grid(visible=False)
+    # A frame around what was seen in training; of a single parameter two lines.
+    lines: dict[str, Any] = {"color": ORANGE, "linewidth": 2.0, "zorder": 3, "label": "range in training"}
+    if len(chart.spans) == 2:
+        (left, right), (low, high) = chart.spans[x_name], chart.spans[y_name]
+        axes.plot([left, right, right, left, left], [low, low, high, high, low], **lines)
+    else:
+        for name, bounds in chart.spans.items():
+            draw = axes.axvline if name == x_name else axes.axhline
+            draw(bounds[0], **lines)
+            draw(bounds[1], **{**lines, "label": None})
+    if len(chart.nominal) == 2:  # marks at the borders: one inside would lie on the numbers
+        marks: dict[str, Any] = {"color": "black", "markeredgecolor": "white", "markersize": 8, "zorder": 6}
+        marks["linestyle"] = "none"
+        above, right_of = axes.get_xaxis_transform(), axes.get_yaxis_transform()
+        axes.plot(chart.nominal[x_name], 1.0, marker=_DOWN, transform=above, label="nominal values", **marks)
+        axes.plot(1.0, chart.nominal[y_name], marker=_LEFT, transform=right_of, **marks)
+    axes.set_xlabel(axis_label(x_name))
+    axes.set_ylabel(axis_label(y_name))
+    return chart.values.size <= _MOST_TEXTS and _write_numbers(figure, axes, chart, mesh)
+
+
+def _write_numbers(figure: Figure, axes: Axes, chart: Field, mesh: Any) -> bool:
+    """Write the numbers as large as they fit, without the intervals if these do not; whether with intervals."""
+    figure.draw_without_rendering()  # now it is known how large the fields are
+    known = bool(np.isfinite(chart.low).all())
+    for with_intervals in (True, False) if known else (False,):
+        for size in _FONT_SIZES:
+            if _write_texts(axes, chart, mesh, with_intervals, size):
+                return with_intervals
+    return False
+
+
+def _write_texts(axes: Axes, chart: Field, mesh: Any, with_intervals: bool, size: float) -> bool:
+    """Write a text into each field; nothing, and False, if one of them is too large for its field."""
+    edges = [_edges(values) for values in chart.axes.values()]
+    texts, text_of = [], distinct_text(chart.values, _short)
+    for i, j in np.ndindex(*chart.values.shape):
+        begin, end = axes.transData.transform([(edges[0][i], edges[1][j]), (edges[0][i + 1], edges[1][j + 1])])
+        color = mesh.cmap(mesh.norm(chart.values[i, j]))
+        mean, low, high = (text_of(float(values[i, j])) for values in (chart.values, chart.low, chart.high))
+        shown = f"{mean}\n[{low}, {high}]" if with_intervals else mean
+        x, y = axes.transData.inverted().transform((begin + end) / 2)
+        text = axes.text(x, y, shown, ha="center", va="center", fontsize=size)
+        text.set_color("black" if np.dot(color[:3], _LIGHTNESS) > 0.45 else "white")
+        text.set(zorder=5, in_layout=False)
+        text.set_bbox({"facecolor": color, "edgecolor": "none", "pad": 1.0})  # hides lines of the range in training
+        texts.append(text)
+        extent = text.get_window_extent()
+        if ((end - begin) * _ROOM < (extent.width, extent.height)).any():
+            for written in texts:
+                written.remove()
+            return False
+    return True
+
+
+def _short(value: float) -> str:
+    return f"{value:.0f}" if 1e3 <= abs(value) < 1e6 else f"{value:.3g}"
+
+
+def _edges(values: np.ndarray) -> np.ndarray:
+    """Borders ``(n+1,)`` of the fields around ``values (n,)``, half way between them."""
+    if len(values) == 1:
+        margin = 0.5 * abs(float(values[0])) or 0.5
+        return np.array([values[0] - margin, values[0] + margin])
+    middle = (values[1:] + values[:-1]) / 2
+    return np.concatenate([[2 * values[0] - middle[0]], middle, [2 * values[-1] - middle[-1]]])
+
+
+# -- figures -----------------------------------------------------------------------------------------------------------
+
+
+def _set_title(axes: Axes, title: str, explanation: str) -> None:
+    """A title, and below it what is drawn."""
+    if explanation:
+        text = axes.annotate(
+            explanation, (0, 1), (0, 6), xycoords="axes fraction", textcoords="offset points", fontsize=9, color=GRAY
+        )
+        text.set_in_layout(False)  # the title leaves room for its height; its length must not make the panel narrower
+    axes.set_title(title, loc="left", pad=20 if explanation else None)
+
+
+def _rows_of(final: PolicyEvaluation, metrics: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A final evaluation as rows of metrics, at the last step of training."""
+    steps = max((row["env_steps"] for row in metrics), default=0)
+    numbers = [(None, final.summary()), *final.per_task()]
+    return [
+        {"env_steps": steps, "phase": final.prefix, "task": task, "metric": name, "value": value}
+        for task, values in numbers
+        for name, value in values.items()
+    ]
+
+
+def _stacked_figure(count: int) -> tuple[Figure, list[Axes]]:
+    """Panels one below the other."""
+    # A figure of its own, without pyplot: no global figure list, backend or settings are touched.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.2, 4.4 if count == 1 else 2.1 * count + 0.6), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    rows = list(figure.subplots(count, 1, sharex=True, squeeze=False)[:, 0])
+    for axes in rows:
+        axes.grid(axis="y", color="#dddddd", linewidth=0.8)
+        axes.set_axisbelow(True)
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+    return figure, rows
+
+
+def _tick_formatter() -> Any:
+    """Writes the numbers at an axis as ``tick_texts`` does."""
+    from matplotlib.ticker import Formatter
+
+    class TickTexts(Formatter):
+        def format_ticks(self, values: Any) -> list[str]:
+            return tick_texts(values)
+
+        def __call__(self, x: float, pos: int | None = None) -> str:
+            return f"{x:.4g}"
+
+    return TickTexts()
+
+
+def _finish(figure: Figure, axes: Axes, path: Path, last: Collection[str]) -> Path:
+    """Add a legend of what has labels (lines named in ``last`` at its end), and write the picture."""
+    handles, labels = axes.get_legend_handles_labels()
+    if handles:
+        # Below the curves rather than on them, data before reference lines; as many columns as there is room for.
+        order = sorted(range(len(labels)), key=lambda i: labels[i] in last)
+        columns = len(labels)
+        while columns > 1 and columns * (max(map(len, labels)) + 8) > _LEGEND:
+            columns = 2 if columns > 2 else 1
+        figure.legend(
+            [handles[i] for i in order],
+            [textwrap.fill(labels[i], _LEGEND) for i in order],
+            loc="outside lower center",
+            ncols=columns,
+            frameon=False,
+            fontsize=9,
+        )
+    return _save(figure, path)
+
+
+def _save(figure: Figure, path: Path) -> Path:
+    """Write the picture in one piece, as what its ending says; ``path``."""
+    kind = path.suffix[1:].lower()
+    if kind not in PICTURE_KINDS:
+        raise ValueError(f"path must end in .png, .pdf or .svg, got {str(path)!r}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    metadata = {PICTURE_KINDS[kind]: None}
+    write_files({path: lambda file: figure.savefig(file, format=kind, metadata=metadata)})
+    return path

@@ -1,0 +1,1 @@
+"""From recordings to a posterior, and what that predicts compared with them."""

@@ -1,0 +1,127 @@
+"""Recorded rollouts that simulations follow: where segments start, and the features by which both are compared."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from metaroll.configs.inference import InferenceOptions
+from metaroll.data.step_sequence import StepSequence
+from metaroll.functional.series.noise import telling_spans
+from metaroll.inference.embeddings import (
+    AllStepsEmbedding,
+    BayesSimEmbedding,
+    DeltaStepsEmbedding,
+    DynamicTimeWarpingEmbedding,
+    Embedding,
+    LastStepEmbedding,
+)
+from metaroll.inference.priors import Prior
+from metaroll.lab.inferring.compared import Compared, check_columns
+from metaroll.policies.playback import IdlePolicy
+from metaroll.rollouts.samplers.sbi import RolloutSamplerForSBI, SimRolloutSamplerForSBI
+from metaroll.rollouts.samplers.segment_starts import SegmentStarts
+from metaroll.rollouts.samplers.sensor_noise import typical
+from metaroll.seeding import derive_seed
+from metaroll.types import EnvSpec
+
+__all__ = ["Followed", "behavior"]
+
+_PROBES = 3
+_ATTEMPTS = 5
+"""Sets of parameters that tell one simulator from another, and how often others are tried where all of them fail."""
+
+
+class Followed(NamedTuple):
+    """Recorded rollouts of one length beside the simulator that follows them.
+
+    Attributes:
+        compared: What of both is compared.
+        rollouts: R of them.
+        starts: Where simulations of their segments start.
+        spans: Over how many kept steps changes are looked at, where features are of changes over chosen ones.
+    """
+
+    compared: Compared
+    rollouts: list[StepSequence]
+    starts: SegmentStarts
+    spans: tuple[int, ...]
+
+    @classmethod
+    def of(cls, compared: Compared, rollouts: Sequence[StepSequence], options: InferenceOptions) -> Followed:
+        """Of rollouts that ``comparable`` has brought into the simulator's form.
+
+        Raises:
+            ShapeError: They have other columns than the simulator shows and takes.
+            DataError: Nothing tells the states in which segments start.
+        """
+        check_columns(compared, rollouts)
+        starts = compared.starts(rollouts, options.segment_length)
+        return cls(compared, list(rollouts), starts, _spans(compared, rollouts, starts, options))
+
+    def sampler(self, prior: Prior, options: InferenceOptions, exact_starts: bool = False) -> SimRolloutSamplerForSBI:
+        """From parameters to features of the recorded segments, simulated with the recorded actions."""
+        compared, length = self.compared, len(self.rollouts[0])
+        embedding = _embedding(options, compared.spec, length, self.spans)
+        return SimRolloutSamplerForSBI(
+            compared.source,
+            IdlePolicy(compared.source.spec),
+            dict(enumerate(prior.names)),
+            embedding,
+            len_segments=min(options.segment_length, length),
+            stop_on_done=False,  # the robot has gone on, whatever a simulator takes for an end
+            rollouts_real=self.rollouts,
+            series=compared.field,
+            seed=derive_seed("simulations", options.seed),
+            initial_state=compared.initial_state,
+            exact_starts=exact_starts,
+            entries=compared.entries,
+            noise=compared.noise.stds,
+            assumed_noise=compared.noise.assumed,
+            chained=embedding.of_changes and self.starts.are_drawn,  # exact starts say how far both came apart
+            clip_actions=True,
+            num_workers=options.num_workers,
+        )
+
+
+def behavior(sampler: SimRolloutSamplerForSBI, prior: Prior) -> str:
+    """Of what the simulator makes of some parameters: a simulator that was changed has another one, under any name."""
+    probe = copy.copy(sampler)  # simulates by itself: the seeds and failures of the other one stay as they are
+    probe.failed = []
+    found: list[np.ndarray] = []
+    with probe, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "all .* simulations failed")
+        for attempt in range(_ATTEMPTS):
+            found.append(probe(prior.sample(_PROBES, derive_seed("probes", attempt))).numpy())
+            if np.isfinite(found[-1]).any():  # failures are alike
+                break
+    return hashlib.sha256(np.concatenate(found).tobytes()).hexdigest()[:16]
+
+
+def _spans(
+    compared: Compared, rollouts: Sequence[StepSequence], starts: SegmentStarts, options: InferenceOptions
+) -> tuple[int, ...]:
+    if options.features != "bayessim" or not starts.are_drawn:
+        return (1,)  # series that are not chained jump where segments start, the more so the farther changes reach
+    # Changes that reach over most of a segment show how far off it has started: 8 of 20 steps do not, 16 do.
+    most = max(1, min(options.segment_length, len(rollouts[0])) // (2 * options.every))
+    series = [compared.recorded(one)[:: options.every] for one in rollouts]
+    return telling_spans(series, typical(compared.noise.found), most)
+
+
+def _embedding(options: InferenceOptions, spec: EnvSpec, length: int, spans: tuple[int, ...]) -> Embedding:
+    dim_data = RolloutSamplerForSBI.get_dim_data(spec)
+    every: dict[str, Any] = {"downsampling_factor": options.every}
+    if options.features == "all-steps":
+        return AllStepsEmbedding(spec, dim_data, length, **every)
+    if options.features == "delta-steps":
+        return DeltaStepsEmbedding(spec, dim_data, length, **every)
+    if options.features == "bayessim":
+        return BayesSimEmbedding(spec, dim_data, spans=spans, **every)
+    plain = {"last-step": LastStepEmbedding, "dtw": DynamicTimeWarpingEmbedding}
+    return plain[options.features](spec, dim_data, **every)

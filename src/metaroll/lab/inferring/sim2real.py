@@ -1,0 +1,426 @@
+"""The whole loop on a robot that a simulator plays: log, posterior, policies trained on it, returns on the robot."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from metaroll.configs.inference import InferenceOptions, LoopOptions
+from metaroll.data.doors.json_files import parse_json
+from metaroll.data.folders.contents import move_folder, remove_folder
+from metaroll.data.folders.kinds import CONFIG_FILE, OPTIONS_FILE, RUN, SIM2REAL, SUMMARY_FILE
+from metaroll.data.folders.taking import HeldFolder, is_empty, take, take_new
+from metaroll.data.recordings import load_rollouts, save_rollouts
+from metaroll.data.step_sequence import StepSequence
+from metaroll.errors import MetarollError
+from metaroll.functional.bootstrap import bootstrap_ci
+from metaroll.inference.estimators import require_sbi
+from metaroll.inference.posterior import Posterior
+from metaroll.inference.priors import Prior, as_prior
+from metaroll.lab.display.consoles import make_console
+from metaroll.lab.inferring.inferring import infer, segment_sampler
+from metaroll.lab.inferring.randomization_baselines import AutomaticRandomization, sim_opt
+from metaroll.lab.results.inference_result import ONE_MORE_ROUND, PAGE, Inference
+from metaroll.lab.runs.run_reports import read_run
+from metaroll.processes.child import Child, run_children
+from metaroll.rollouts.engine.engine import RolloutEngine
+from metaroll.rollouts.single.rollout import rollout
+from metaroll.seeding import derive_seed
+from metaroll.training.session import agent as agents
+from metaroll.training.session.sessions import continue_run
+from metaroll.training.session.sim2real import DT, ENV, swing_up
+from metaroll.training.store.files import read_json, to_plain, write_json
+from metaroll.training.store.metrics_log import read_metrics
+from metaroll.training.store.run_folder import read_config
+from metaroll.types import RolloutPlan
+
+__all__ = [
+    "ENV",
+    "UNKNOWN",
+    "LoopResult",
+    "Training",
+    "TrainingFailedError",
+    "close_the_loop",
+    "draw_robot",
+    "inference_options",
+    "log_robot",
+    "oracle_tasks",
+    "sim_opt_tasks",
+    "swing_up",
+    "train_as_child",
+    "train_policy",
+    "unknown_prior",
+]
+
+UNKNOWN = ("mass_pend_pole", "length_pend_pole", "length_rot_pole", "motor_resistance", "motor_back_emf")
+"""What nobody has measured."""
+_SPREAD = 0.5
+_TRAINING: Mapping[str, Any] = {
+    "steps_per_epoch": 5000,
+    "num_passes": 10,
+    "batch_size": 320,
+    "learning_rate": 1e-3,
+    "discount": 0.99,
+    "gae_lambda": 0.95,
+    "hidden_sizes": (64, 64),
+    "evaluate_every": 0,
+    "torch_threads": 1,
+}
+FILE_NAME = "sim2real.json"
+POLICIES = {
+    "nominal": "trained with the parameters of the data sheet",
+    "uniform": "trained on all that is possible",
+    "posterior": "trained on what the log says",
+    "simopt": "trained on a normal distribution fitted to the log",
+    "adr": "trained on ranges that grow while it copes",
+    "oracle": "trained on the true parameters",
+}
+_SIM_OPT_ITERATIONS = 6
+_COPES = 50.0
+_ADR = {"low": _COPES, "high": 100.0, "step": 0.34, "num_episodes": 4}
+"""A policy that swings up and balances earns 200 and more; each of ten ends is tried some ten times in a training."""
+
+
+@dataclass(frozen=True)
+class LoopResult:
+    """What the loop found.
+
+    Attributes:
+        truth: The robot's parameters.
+        inference: What the log said of them.
+        returns: Name of a policy -> returns on the robot, ``(E,)``; episode e is alike for all.
+        folder: Where everything is.
+        options: Sizes.
+    """
+
+    truth: Mapping[str, float]
+    inference: Inference
+    returns: Mapping[str, np.ndarray]
+    folder: Path
+    options: LoopOptions
+
+    def score(self, name: str) -> float:
+        """Share of the way from nominal training to the oracle."""
+        means = {policy: float(values.mean()) for policy, values in self.returns.items()}
+        way = means["oracle"] - means["nominal"]
+        return (means[name] - means["nominal"]) / way if way else math.nan
+
+    @property
+    def solved(self) -> bool:
+        """Whether the oracle swings up at all: else no policy has learned anything that could be compared."""
+        return bool(self.returns["oracle"].mean() >= _COPES)
+
+    def interval(self, name: str) -> tuple[float, float]:
+        """95 % bootstrap interval of the mean return."""
+        _, low, high = bootstrap_ci(self.returns[name], np.mean, 2000, 0.05, 2, seed=0)
+        return float(np.ravel(low)[0]), float(np.ravel(high)[0])
+
+    def to_dict(self) -> dict[str, Any]:
+        """All numbers, JSON types."""
+        return {
+            "env": ENV,
+            "truth": dict(self.truth),
+            "inference": self.inference.to_dict(),
+            "returns": {name: values.tolist() for name, values in self.returns.items()},
+            "means": {name: float(values.mean()) for name, values in self.returns.items()},
+            **{f"score_{name}": self.score(name) for name in self.returns if name not in ("nominal", "oracle")},
+            "options": asdict(self.options),
+        }
+
+
+def unknown_prior() -> Prior:
+    """What is known before: half to one and a half times of the data sheet."""
+    nominal = swing_up().model.nominal
+    return as_prior({name: ((1.0 - _SPREAD) * nominal[name], (1.0 + _SPREAD) * nominal[name]) for name in UNKNOWN})
+
+
+def draw_robot(seed: int) -> dict[str, float]:
+    """The parameters of a robot that nobody knows."""
+    values = unknown_prior().sample(1, derive_seed("hidden robot", seed))[0]
+    return dict(zip(UNKNOWN, values.tolist(), strict=True))
+
+
+def log_robot(truth: Mapping[str, float], count: int, seed: int) -> list[StepSequence]:
+    """Rollouts of the robot under voltages that excite it, with a strong pull of the arm to its middle."""
+    robot = swing_up(domain_param=truth)
+    return [
+        rollout(robot, _Excitation(derive_seed("excitation", seed, number)), seed=seed, sub_seed=number, eval=True)
+        for number in range(count)
+    ]
+
+
+def inference_options(options: LoopOptions, seed: int, checks: bool = True) -> InferenceOptions:
+    """How the robot's parameters are inferred.
+
+    States themselves are compared, ten steps apart: sums of products of actions and changes tell little of the motor's
+    resistance.
+    """
+    return InferenceOptions(
+        features="all-steps", every=10, rounds=3, num_simulations=options.simulations, seed=seed, checks=checks
+    )
+
+
+class _Excitation:
+    """Voltages: a sum of sines, and a proportional and derivative controller of the arm."""
+
+    def __init__(self, seed: int) -> None:
+        generator = np.random.default_rng(seed)
+        self._frequencies = generator.uniform(0.5, 3.0, 4)
+        self._phases = generator.uniform(0.0, 2.0 * np.pi, 4)
+        self._step = 0
+
+    def __call__(self, obs: np.ndarray) -> np.ndarray:
+        time = self._step * DT
+        self._step += 1
+        pull = -15.0 * math.atan2(obs[0], obs[1]) - 0.3 * obs[4]
+        push = 3.0 * float(np.sin(2.0 * np.pi * self._frequencies * time + self._phases).sum())
+        return np.clip([push + pull], -4.5, 4.5)
+
+
+class TrainingFailedError(MetarollError, RuntimeError):
+    """A training of the loop has ended with an error; the others are kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How a policy of the loop is trained.
+
+    Attributes:
+        name: What its run is called.
+        options: What differs from the usual training, ``epochs`` and ``seed`` among it.
+        tasks: Folder of a posterior to train on; ``None``: there is none.
+        trainings: How many, with seeds of their own; the one that earned most is kept.
+        growing: Arguments of ``AutomaticRandomization``; ``None``: ranges stay as they are.
+    """
+
+    name: str
+    options: Mapping[str, Any]
+    tasks: str | None = None
+    trainings: int = 1
+    growing: Mapping[str, Any] | None = None
+
+
+def train_policy(training: Training, folder: Path) -> Path:
+    """Train PPO, and return the folder of its run: of several, the one that earned most in training.
+
+    What was trained before is kept, and what was stopped goes on. Trainings end in different places by chance. The
+    choice knows nothing of the robot: it goes by the mean return of the last tenth of the epochs, in the simulations
+    that the policy was trained on.
+
+    Args:
+        training: How.
+        folder: Where runs are.
+    """
+    run = folder / training.name
+    if training.trainings == 1:
+        _train(training, run, training.options["seed"])
+        return run
+    if not _is_finished(run):
+        tried = [folder / f"{training.name}-{number + 1}" for number in range(training.trainings)]
+        for number, where in enumerate(tried):
+            seed = training.options["seed"]
+            _train(training, where, derive_seed("training", seed, number) % 2**31 if number else seed)
+        move_folder(max(tried, key=_earned), run)
+    return run
+
+
+def _is_finished(run: Path) -> bool:
+    return (run / SUMMARY_FILE).is_file() and read_run(run).state == "finished"
+
+
+def _train(training: Training, run: Path, seed: int) -> None:
+    """Train to the end in the folder ``run``, which may hold a part of this training."""
+    if _is_finished(run):
+        return
+    values = {**_TRAINING, "lr_decay_epochs": training.options["epochs"], **training.options, "seed": seed}
+    growing = [] if training.growing is None else [AutomaticRandomization(ENV, **training.growing)]
+    if growing:
+        # How far ranges have grown is in no snapshot: this one begins anew.
+        remove_folder(run, RUN.layout)
+        values["randomize_param"] = growing[0].randomize_param
+    with warnings.catch_warnings():  # close_the_loop has said it
+        warnings.filterwarnings("ignore", ".*Do not train on this posterior")
+        if (run / CONFIG_FILE).is_file():
+            continue_run(read_config(run), run, make_console(quiet=True))
+        else:
+            agent = agents.agent("ppo", ENV, run_dir=run, tasks=training.tasks, **values)
+            agent.learn(callbacks=growing, progress=False)
+
+
+def train_as_child() -> int:
+    """The training that the arguments of this process describe, which ``train_all`` has started."""
+    folder, training = sys.argv[1:]
+    train_policy(Training(**parse_json(training)), Path(folder))
+    return 0
+
+
+def _earned(run: Path) -> float:
+    """Mean return of the last tenth of a training."""
+    returns = [row["value"] for row in read_metrics(run, phase="train", metric="return")]
+    return float(np.mean(returns[-max(len(returns) // 10, 1) :]))
+
+
+def close_the_loop(
+    folder: str | Path, options: LoopOptions | None = None, tell: Callable[[str], None] = lambda text: None
+) -> LoopResult:
+    """Log the hidden robot, infer its parameters, train policies, and judge them on the robot.
+
+    A loop of the same options that was stopped in the folder goes on, to the same bits. Any other one there, and one
+    that has a page already, is kept under another name beside it.
+
+    Args:
+        folder: Where to.
+        options: Sizes.
+        tell: Called with what happens, in words.
+
+    Raises:
+        MissingPackageError: sbi is not installed; nothing has happened then.
+        RunExistsError: There is something else in the folder, or another process writes into it.
+    """
+    options, folder = LoopOptions() if options is None else options, Path(folder)
+    require_sbi()
+    with _taken(folder, options, tell):
+        truth = draw_robot(options.seed)
+        rollouts = log_robot(truth, options.rollouts, options.seed)
+        save_rollouts(rollouts, folder / "log", overwrite=True)
+        shortest, longest = min(map(len, rollouts)), max(map(len, rollouts))
+        tell(f"logged {len(rollouts)} rollouts of the robot, {shortest} to {longest} steps")
+        settings = inference_options(options, options.seed)
+        found = infer(
+            ENV, rollouts, unknown_prior(), folder / "inference", settings, progress=_progress(tell, settings)
+        )
+        if not found.trusted:
+            tell(f"{found.checks['text']} The demo trains on it all the same, to show what it is worth on the robot.")
+        returns = judge(train_all(folder, found, truth, options, tell), truth, options)
+        result = LoopResult(truth, found, returns, folder, options)
+        write_json(folder / FILE_NAME, result.to_dict())
+    return result
+
+
+def _taken(folder: Path, options: LoopOptions, tell: Callable[[str], None]) -> HeldFolder:
+    """The folder, for this process alone, with the loop of these options that was stopped there, or empty."""
+    settings = {name: value for name, value in asdict(options).items() if name != "jobs"}
+    kept = None
+    if is_empty(folder) or (not (folder / PAGE).is_file() and _settings_of(folder) == to_plain(settings)):
+        held = take(folder, SIM2REAL)
+    else:
+        held, kept = take_new(folder, SIM2REAL)
+    if kept is not None:
+        tell(f"the loop that was in {folder} is now in {kept}")
+    write_json(folder / OPTIONS_FILE, settings)
+    return held
+
+
+def _settings_of(folder: Path) -> Any:
+    """Options of the loop in a folder; ``None`` where nothing says them."""
+    path = folder / OPTIONS_FILE
+    return read_json(path) if path.is_file() else None
+
+
+def train_all(
+    folder: Path, found: Inference, truth: Mapping[str, float], options: LoopOptions, tell: Callable[[str], None]
+) -> dict[str, Path]:
+    """Name -> run of each of ``POLICIES``."""
+    oracle = oracle_tasks(truth, folder / "oracle-tasks", options.seed)
+    prior = found.posterior.prior
+    ranges = [f"{name}={low}:{high}" for name, low, high in zip(prior.names, prior.low, prior.high, strict=True)]
+    usual: dict[str, Any] = {"epochs": options.epochs, "seed": options.seed}
+    make = functools.partial(Training, trainings=options.trainings)
+    trainings = [
+        make(name="nominal", options=usual),
+        make(name="uniform", options={**usual, "randomize_param": ranges}),
+        make(name="posterior", options=usual, tasks=str(found.folder)),
+        make(name="oracle", options=usual, tasks=str(oracle)),
+    ]
+    if "simopt" in options.baselines:
+        fitted = sim_opt_tasks(load_rollouts(folder / "log"), found, folder / "simopt-tasks")
+        trainings.append(make(name="simopt", options=usual, tasks=str(fitted)))
+    if "adr" in options.baselines:
+        limits = dict(zip(prior.names, zip(prior.low.tolist(), prior.high.tolist(), strict=True), strict=True))
+        growing = {"nominal": dict(found.nominal), "limits": limits, "seed": options.seed, **_ADR}
+        trainings.append(make(name="adr", options=usual, growing=growing))
+    runs = {training.name: folder / "policies" / training.name for training in trainings}
+    todo = [training for training in trainings if not _is_finished(runs[training.name])]
+    if options.jobs == 1:
+        for training in todo:
+            train_policy(training, folder / "policies")
+            tell(f"trained {training.name}: {POLICIES[training.name]}")
+        return runs
+    said: dict[str, str] = {}
+
+    def ended(name: str, child: Child) -> None:
+        if child.returncode:
+            said[name] = child.last_words()
+        else:
+            tell(f"trained {name}: {POLICIES[name]}")
+
+    begin = {
+        training.name: functools.partial(
+            Child,
+            "metaroll.lab.inferring.sim2real:train_as_child",
+            [str(folder / "policies"), json.dumps(asdict(training))],
+        )
+        for training in todo
+    }
+    failed = run_children(begin, options.jobs, ended=ended)
+    if failed:
+        raise TrainingFailedError(f"training {failed[0]} failed: {said[failed[0]]}")
+    return runs
+
+
+def judge(runs: Mapping[str, Path], truth: Mapping[str, float], options: LoopOptions) -> dict[str, np.ndarray]:
+    """Returns ``(E,)`` of each run's policy on the robot, in the same episodes."""
+    plans = [
+        RolloutPlan(index, (derive_seed("robot", options.seed), 0, index), eval=True)
+        for index in range(options.episodes)
+    ]
+    robot, returns = functools.partial(swing_up, domain_param=dict(truth)), {}
+    for name, run in runs.items():
+        with RolloutEngine(robot, agents.load(run)) as engine:
+            returns[name] = np.array([found.undiscounted_return() for found in engine.run(plans)])
+    return returns
+
+
+def oracle_tasks(truth: Mapping[str, float], folder: Path, seed: int) -> Path:
+    """A posterior folder of one who knows the parameters to a thousandth."""
+    generator, prior = np.random.default_rng(derive_seed("oracle", seed)), unknown_prior()
+    values = np.array([truth[name] for name in prior.names])
+    draws = np.clip(values * generator.normal(1.0, 1e-3, (1000, len(values))), prior.low, prior.high)
+    Posterior(prior, draws=draws, description={"algorithm": "oracle"}).save(folder)
+    return folder
+
+
+def sim_opt_tasks(rollouts: Sequence[StepSequence], found: Inference, folder: Path) -> Path:
+    """A posterior folder of the distribution that SimOpt fits to what inference saw, with as many simulations."""
+    prior, settings, told = found.posterior.prior, found.options, found.posterior.description
+    with segment_sampler(ENV, rollouts, prior, settings) as sampler:
+        draws = sim_opt(
+            sampler,
+            sampler.target_features().numpy(),
+            prior,
+            iterations=_SIM_OPT_ITERATIONS,
+            num_simulations=(sum(told["num_simulations"]) + int(told["num_failed"])) // _SIM_OPT_ITERATIONS,
+            seed=settings.seed,
+        )
+    Posterior(prior, draws=draws, description={"algorithm": "simopt"}).save(folder)
+    return folder
+
+
+def _progress(tell: Callable[[str], None], settings: InferenceOptions) -> Callable[[Any], None]:
+    def report(state: Any) -> None:
+        if state.phase == "simulate" and state.round_number > settings.rounds and not state.done:
+            tell(ONE_MORE_ROUND)
+        if state.phase == "train":
+            where, failed = f"round {state.round_number} of {state.rounds}", f"{state.failed:,} of them failed"
+            tell(f"{where}: {state.total:,} simulations, {failed}; learning the posterior")
+
+    return report

@@ -1,0 +1,599 @@
+"""Whether the columns of a log can be what they are taken for: findings for people, none of which refuses a log."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from gymnasium.spaces import Box
+from scipy.optimize import linear_sum_assignment
+
+from metaroll.data.rollouts import listed_rollouts, time_step
+from metaroll.data.step_sequence import StepSequence
+from metaroll.functional.series.noise import difference_noise
+from metaroll.lab.logs.mapping import MANY_TURNS, names_angle
+from metaroll.lab.logs.series.signals import DerivativeFit, circle_error, derivative_fit, spikes, stuck_values
+from metaroll.types import EnvSpec
+
+__all__ = ["Finding", "check_log"]
+
+_LISTED, _MANY, _MOST_COLUMNS = 3, 8, 128
+_SURE = 0.98
+"""Agreement from which a speed is taken for the derivative of a position, where no label says so."""
+_PLAIN = 0.998
+"""The same, where nothing but the log itself says so, and of how many steps at least."""
+_ENOUGH = 50
+_OF_SIMULATED = 3.0
+"""How many times as large as all spikes of the simulator an outlier is."""
+_LONGEST, _DROWNED = 16, 0.3
+"""The longest span of ``derivative_fit``, and the share of changes over it from which noise hides them."""
+_FEW = 10
+"""Rows below which nothing is said of a speed."""
+_LOST = 0.5
+"""Agreement below which a speed has nothing to do with the position whose derivative it should be."""
+_CLOSE, _RATHER = 0.9, 0.8
+"""Agreement of a speed with the position of another one from which columns count as swapped, and the most that it may
+leave unexplained there, as a share of what it leaves at its own."""
+_OFF = 0.2
+"""Share by which the factor between the two may differ from what it should be."""
+_ROUND = 0.1
+"""Root mean square of ``sin^2 + cos^2 - 1`` from which two columns are no sine and cosine."""
+_EXACT, _ROUGHLY = 1e-4, 0.05
+"""The same, below which two columns of a simulator, or of a log, are taken for a sine and a cosine."""
+_TURNED = 0.05
+"""By how much both must have changed."""
+_JUMP, _SLOW, _RARE, _MOST_JUMPS = 1.5, 0.2, 20.0, 0.1
+"""A jump is off by more than so much of the change of speed, of the fastest step, and of the median error; and in which
+share of the steps there are jumps at most."""
+_BACK, _NEAR_TURN = 3, 0.1
+"""Steps within which another jump comes back, and the share by which one may differ from a full turn."""
+_SHARE_USED, _UNBOUNDED = 0.02, 1e6
+"""Share of their bounds below which commands seem to have another unit, and bounds that are none."""
+_OUTSIDE, _NOISY, _DEVIATIONS = 1e-6, 0.1, 4.0
+"""Share of its range by which a column may lie beside its space, the most that it may if it is noisy, and how many
+deviations of that noise."""
+_UNITS = (
+    (180.0 / math.pi, "one of them is in degrees (then say unit: deg, or deg/s, in the mapping)"),
+    (60.0 / (2.0 * math.pi), "one of them is in turns per minute (rpm)"),
+    (2.0 * math.pi, "one of them is in turns"),
+    (6.0, "one is in turns per minute (rpm), the other one in degrees"),
+    (1000.0, "one of them is in thousandths (mm), or the time is (ms)"),
+    (100.0, "one of them is in cm"),
+)
+_DEGREES = re.compile(r"(?:_|\b)deg(?:rees?)?(?:_|\b|/)", re.IGNORECASE)
+_AS_FAR = 10.0
+"""Factor up to which a log goes about as far as a simulator with random actions; degrees are 57 radians."""
+_FUNCTION = re.compile(r"(sin|cos)(?:e|ine)?(?:_of)?[ _(]*(\w*)\)?")
+_SPEED = re.compile(r"(?:_|\b)(?:angular[ _])?(?:dot|velocity|speed|vel|rate)\b")
+_PLACE = re.compile(r"(?:_|\b)(?:angle|position|pos)\b")
+
+
+class Finding(NamedTuple):
+    """Something about a log that may be wrong.
+
+    Attributes:
+        kind: ``"degrees"``, ``"speed"``, ``"jump"``, ``"circle"``, ``"outside"``, ``"outlier"``, ``"constant"``,
+            ``"small"`` or ``"stuck"``.
+        columns: Labels of the observations (or actions) that it is about, or ``"observation 3"`` where they have none.
+        steps: Places in the rollouts, as (number of the rollout, step), both counted from 0; empty: it is about all.
+        text: In words.
+    """
+
+    kind: str
+    columns: tuple[str, ...]
+    steps: tuple[tuple[int, int], ...]
+    text: str
+
+
+class _Pair(NamedTuple):
+    """Positions and speeds of parts of rollouts, and where each begins: (number of the rollout, row)."""
+
+    positions: list[np.ndarray]
+    speeds: list[np.ndarray]
+    begins: list[tuple[int, int]]
+
+
+_Stops = Mapping[int, Sequence[float]]
+
+
+class _Relation(NamedTuple):
+    """``speed`` is the derivative of a position, or of the angle that has two columns as sine and cosine."""
+
+    position: tuple[int, ...]
+    speed: int
+    factor: float = 1.0
+
+
+def check_log(
+    rollouts: Sequence[StepSequence],
+    simulated: Sequence[StepSequence] | None = None,
+    simulated_dt: float | None = None,
+) -> list[Finding]:
+    """What may be wrong with the observations, and commands that never change, of a log, in words.
+
+    Speeds are compared with the derivatives of positions (forgotten units, signs, swapped columns), values with the
+    observation space, each column with itself (outliers, constants, values at a stop). Which observation is the speed
+    of which is told by labels (``theta`` and ``theta_dot``, ``hip angle`` and ``hip velocity``), by rollouts that were
+    ``simulated``, or by the log, where it is plain.
+
+    Args:
+        rollouts: Of one log, with observations ``(T+1, O)``.
+        simulated: Rollouts of the simulator, with any actions: what is the case there should be so in the log.
+        simulated_dt: Seconds per step of these, and of a log that does not say its own; ``None``: as in the log.
+
+    Returns:
+        An empty list where nothing is strange.
+
+    Raises:
+        TypeError: ``rollouts`` is no list of them.
+    """
+    rollouts, simulated = listed_rollouts(rollouts), listed_rollouts(simulated or (), "simulated")
+    logs = [_flat(rollout) for rollout in rollouts]
+    if not logs or any(log is None or log.shape[1] != logs[0].shape[1] for log in logs):  # type: ignore[union-attr]
+        return []
+    data: list[np.ndarray] = [log for log in logs if log is not None]
+    names = _names(rollouts[0], data[0].shape[1])
+    reference = [flat for one in simulated if (flat := _flat(one)) is not None and flat.shape[1] == len(names)]
+    dt = time_step(rollouts[0])
+    dt = simulated_dt if dt is None else dt
+    found = list(_degrees(rollouts[0], data, names, reference))
+    if dt is not None:
+        found += _speeds([_without_spikes(log) for log in data], reference, names, dt, simulated_dt or dt)
+    return [*found, *_columns(rollouts, data, reference, names), *_commands(rollouts)]
+
+
+def _flat(rollout: StepSequence, name: str = "observations") -> np.ndarray | None:
+    """Observations ``(T+1, O)`` or actions ``(T, A)``, if they are numbers of one axis; choices are one column."""
+    if name not in rollout.data_names:
+        return None
+    values = rollout.get_data_values(name)
+    if not isinstance(values, np.ndarray) or values.dtype.kind not in "biuf":
+        return None
+    if values.ndim == 1 and name == "actions":
+        values = values[:, None]
+    return values.astype(np.float64) if values.ndim == 2 else None
+
+
+def _without_spikes(log: np.ndarray) -> np.ndarray:
+    """Outliers on lines between their neighbors: they are said of their columns."""
+    smooth = log.copy()
+    for i in range(log.shape[1]):
+        rows = spikes(log[:, i])
+        smooth[rows, i] = 0.5 * (log[rows - 1, i] + log[rows + 1, i])
+    return smooth
+
+
+def _names(rollout: StepSequence, width: int) -> tuple[str, ...]:
+    spec = _spec(rollout)
+    labels = None if spec is None else spec.observation_labels
+    return labels if labels is not None and len(labels) == width else tuple(f"observation {i}" for i in range(width))
+
+
+def _spec(rollout: StepSequence) -> EnvSpec | None:
+    spec = (rollout.rollout_info or {}).get("env_spec")
+    return spec if isinstance(spec, EnvSpec) else None
+
+
+def _degrees(
+    rollout: StepSequence, logs: list[np.ndarray], names: Sequence[str], reference: list[np.ndarray]
+) -> Iterator[Finding]:
+    """Columns that have no unit in the mapping, and are called degrees, or go further than angles in radians do.
+
+    Where the simulator goes about as far, it shows degrees, too.
+    """
+    told = (rollout.rollout_info or {}).get("log")
+    columns = told.get("columns", {}).get("observations", []) if isinstance(told, Mapping) else []
+    if len(columns) != len(names):
+        return
+    every = np.concatenate(logs)
+    for i, (label, column, unit) in enumerate(columns):
+        if unit:
+            continue
+        low, high = float(every[:, i].min()), float(every[:, i].max())
+        if reference and high - low < _AS_FAR * max(float(np.ptp(one[:, i])) for one in reference):
+            continue
+        called, is_angle = bool(_DEGREES.search(column)), names_angle(label)
+        if called or (is_angle and high - low > MANY_TURNS):
+            yield Finding(
+                "degrees",
+                (names[i],),
+                (),
+                f"{names[i]} (column {column!r}) has no unit, and goes from {low:.4g} to {high:.4g}: in degrees? Then "
+                f"say unit: deg{'' if is_angle else ' (or deg/s)'} in the mapping",
+            )
+
+
+# ------------------------------------------------------------------------------------------------------------- speeds
+def _speeds(
+    logs: list[np.ndarray], reference: list[np.ndarray], names: Sequence[str], dt: float, reference_dt: float
+) -> Iterator[Finding]:
+    # Labels of a log may stand in another order than the entries of the simulator: its own data come first.
+    relations = _plain(reference, reference_dt) if reference else []
+    relations += [one for one in _labeled(names) if one.speed not in {known.speed for known in relations}]
+    if not relations and sum(map(len, logs)) >= _ENOUGH:
+        relations = _plain(logs, dt, alone=True)
+    stops = _stops(reference)
+    swapped = _swapped(logs, relations, dt, stops)
+    jumps = _jumps(logs, relations, dt, stops)
+    if jumps and not (reference and _jumps(reference, relations, reference_dt, stops)):
+        place, speed = _place(relations[0].position, names), names[relations[0].speed]
+        yield Finding(
+            "jump",
+            tuple(names[i] for relation in relations for i in (*relation.position, relation.speed)),
+            jumps,
+            f"{place} jumps in {_listed(jumps)}, farther than {speed} takes it"
+            f"{', and others with it' if len(relations) > 1 else ''}: does a new rollout begin there (then name the "
+            "column that tells rollouts apart, episode, or cut the log), or are rows missing?",
+        )
+    for relation in relations:
+        columns = tuple(names[i] for i in (*relation.position, relation.speed))
+        if len(relation.position) == 2:
+            error = circle_error(*(np.concatenate([log[:, i] for log in logs]) for i in relation.position))
+            if error > _ROUND:
+                yield Finding(
+                    "circle",
+                    columns[:2],
+                    (),
+                    f"{columns[0]} and {columns[1]} are no sine and cosine of an angle: the sum of their squares is "
+                    f"off 1 by {error:.2g}; check the columns, and function and unit in the mapping",
+                )
+                continue
+        pair = _pair(logs, relation, stops)
+        if sum(map(len, pair.positions)) < _FEW:
+            continue  # where all is clipped; of a few long steps trapezoids are no integral
+        fit = _fit(_cut(pair, jumps), dt)
+        factor = fit.factor / relation.factor
+        place = _place(relation.position, names)
+        if relation in swapped:
+            position, agreement = swapped[relation]
+            yield Finding(
+                "speed",
+                columns,
+                (),
+                f"{columns[-1]} fits {_place(position, names)} ({_percent(agreement)} of its changes explained) better "
+                f"than {place} ({_percent(fit.agreement)}): are columns of positions or of speeds swapped?",
+            )
+            continue
+        still = all(np.ptp(log[:, i]) == 0.0 for log in logs for i in relation.position)
+        if still or all(np.ptp(log[:, relation.speed]) == 0.0 for log in logs):
+            continue  # said of the column itself
+        if fit.agreement < _LOST and _is_drowned(pair):
+            continue
+        if fit.agreement < _LOST:
+            text = f"{columns[-1]} is not the speed of {place} (it explains {_percent(fit.agreement)} of its changes)"
+            hint = "check which columns they are, unwrap, and tell rollouts apart that stand in one (episode)"
+            yield Finding("speed", columns, (), f"{text}; {hint}")
+        elif abs(factor - 1.0) > _OFF:
+            yield Finding(
+                "speed",
+                columns,
+                (),
+                f"{place} changes by {factor:.4g} times what {columns[-1]} says: {_hint(factor, len(columns) == 3)}",
+            )
+
+
+def _jumps(
+    logs: list[np.ndarray], relations: Sequence[_Relation], dt: float, stops: _Stops
+) -> tuple[tuple[int, int], ...]:
+    """Steps in which all positions go much farther than the speeds before and after would take them, and stay there.
+
+    Where acceleration has one sign in a step, the mean of both speeds is off by half of their difference at most; where
+    it does not, in a contact, it is seldom all joints at once. Angles that jump by full turns are cut off there.
+    """
+    counts: Counter[tuple[int, int]] = Counter()
+    known = 0
+    for relation in relations:
+        pair, scale = _pair(logs, relation, stops), dt * abs(relation.factor)
+        if sum(map(len, pair.positions)) < _FEW:
+            continue
+        known += 1
+        rest = [
+            np.diff(place) - 0.5 * dt * relation.factor * (speed[1:] + speed[:-1])
+            for place, speed in zip(pair.positions, pair.speeds, strict=True)
+        ]
+        least = max(
+            _SLOW * scale * max(float(np.abs(speed).max()) for speed in pair.speeds),
+            _RARE * float(np.median(np.abs(np.concatenate(rest)))),
+        )
+        for one, speed, (number, begin) in zip(rest, pair.speeds, pair.begins, strict=True):
+            steps = np.flatnonzero(np.abs(one) > np.maximum(_JUMP * scale * np.abs(np.diff(speed)), least)).tolist()
+            lone = [
+                step
+                for step in steps
+                if not any(abs(step - other) <= _BACK for other in steps if other != step)
+                and _BACK <= begin + step < len(logs[number]) - 1 - _BACK
+                and not _is_full_turn(abs(float(one[step])))
+            ]
+            counts.update((number, begin + step + 1) for step in lone)
+    found = sorted(place for place, count in counts.items() if count == known)
+    return tuple(found) if len(found) <= _MOST_JUMPS * sum(map(len, logs)) else ()
+
+
+def _is_full_turn(size: float) -> bool:
+    return any(abs(size / turn - 1.0) < _NEAR_TURN for turn in (2.0 * math.pi, 360.0))
+
+
+def _swapped(
+    logs: list[np.ndarray], relations: Sequence[_Relation], dt: float, stops: _Stops
+) -> dict[_Relation, tuple[tuple[int, ...], float]]:
+    """Relations whose speed belongs to the position of another one, with that position and the agreement there.
+
+    Of all ways to give each speed one position, the one that leaves the least unexplained. All speeds that go elsewhere
+    must gain by it: a position that is noisy, whose neighbor moves nearly as it does, is none that was swapped.
+    """
+    if len(relations) < 2:
+        return {}
+    pairs = [[_pair(logs, _Relation(other.position, one.speed), stops) for other in relations] for one in relations]
+    agreements = np.array([[_fit(pair, dt).agreement for pair in row] for row in pairs])
+    left = np.maximum(1.0 - agreements, 1e-12)
+    speeds, places = linear_sum_assignment(np.log(left))
+    moved = [(i, j) for i, j in zip(speeds.tolist(), places.tolist(), strict=True) if i != j]
+    if not all(agreements[i, j] > _CLOSE and left[i, j] < _RATHER * left[i, i] for i, j in moved):
+        return {}
+    return {relations[i]: (relations[j].position, float(agreements[i, j])) for i, j in moved}
+
+
+def _place(position: tuple[int, ...], names: Sequence[str]) -> str:
+    if len(position) == 1:
+        return names[position[0]]
+    return f"the angle of {names[position[0]]} and {names[position[1]]}"
+
+
+def _percent(share: float) -> str:
+    """Of what is nearly all, as many digits as tell it from all."""
+    return f"{100 * share:.{0 if share < 0.99 else 1 if share < 0.999 else 2}f} %"
+
+
+def _hint(factor: float, is_circle: bool) -> str:
+    notes = _unit_hint(factor, 0.1)
+    if factor < 0.0:
+        notes.append(
+            "sine and cosine are swapped, or one has another sign" if is_circle else "one of them has another sign"
+        )
+    return ", and ".join(notes) or "check their units and scales"
+
+
+def _unit_hint(factor: float, near: float) -> list[str]:
+    """The unit that was forgotten, if its factor is within a share ``near`` of this one."""
+    size = max(abs(factor), 1.0 / abs(factor)) if factor else math.inf
+    return [text for known, text in _UNITS if abs(size / known - 1.0) < near][:1]
+
+
+def _labeled(names: Sequence[str]) -> list[_Relation]:
+    """Relations that labels tell."""
+    places: dict[str, int] = {}
+    speeds: dict[str, int] = {}
+    circles: dict[str, dict[str, int]] = {}
+    for i, name in enumerate(map(str.lower, names)):
+        function = _FUNCTION.fullmatch(name)
+        if function:
+            circles.setdefault(function[2], {})[function[1]] = i
+        elif _SPEED.search(name):
+            speeds[_SPEED.sub("", name).strip(" _")] = i
+        else:
+            places[_PLACE.sub("", name).strip(" _")] = i
+    found = [_Relation((places[name],), i) for name, i in speeds.items() if name in places]
+    pairs = {name: (one["sin"], one["cos"]) for name, one in circles.items() if len(one) == 2}
+    found += [_Relation(pairs[name], i) for name, i in speeds.items() if name in pairs and name not in places]
+    if not found and len(pairs) == len(speeds) == 1:
+        found = [_Relation(next(iter(pairs.values())), next(iter(speeds.values())))]
+    return found
+
+
+def _plain(logs: list[np.ndarray], dt: float, *, alone: bool = False) -> list[_Relation]:
+    """Relations that data tell: a speed belongs to the position that agrees best with it, if it does so closely.
+
+    Args:
+        logs: Observations of each rollout.
+        dt: Seconds per step.
+        alone: Whether these may have units that are wrong.
+    """
+    every = np.concatenate(logs)
+    if every.shape[1] > _MOST_COLUMNS:
+        return []  # all pairs would take minutes
+    moving = [i for i in range(every.shape[1]) if np.ptp(every[:, i]) > 0.0]
+    circles = [
+        pair
+        for pair in itertools.combinations(moving, 2)
+        if circle_error(every[:, pair[0]], every[:, pair[1]]) < (_ROUGHLY if alone else _EXACT)
+        and min(np.ptp(every[:, i]) for i in pair) > _TURNED
+    ]
+    # The later one is taken for the sine: in the order (sin, cos) the factor is -1.
+    positions = [(i,) for i in moving] + [(j, i) for i, j in circles]
+    best: dict[int, tuple[float, _Relation]] = {}
+    for position, speed in itertools.product(positions, moving):
+        if speed in position:
+            continue
+        fit = _fit(_pair(logs, _Relation(position, speed), {}), dt)
+        if fit.agreement <= max(_PLAIN if alone else _SURE, best.get(speed, (0.0,))[0]):
+            continue
+        is_one = abs(abs(fit.factor) - 1.0) < 0.1
+        if is_one or (alone and _unit_hint(fit.factor, 0.05)):
+            # What the signs of a sine and a cosine are, a log does not say by itself.
+            wanted = fit.factor if not alone else math.copysign(1.0, fit.factor if len(position) == 2 else 1.0)
+            best[speed] = (fit.agreement, _Relation(position, speed, wanted))
+    return [relation for _, relation in best.values()]
+
+
+def _stops(reference: list[np.ndarray]) -> dict[int, list[float]]:
+    """Of each entry of simulated rollouts the values at which it is clipped."""
+    if not reference:
+        return {}
+    every = np.concatenate(reference)
+    return {i: [value for value, _ in stuck_values(every[:, i]) if value != 0.0] for i in range(every.shape[1])}
+
+
+def _pair(logs: list[np.ndarray], relation: _Relation, stops: _Stops) -> _Pair:
+    """Positions and speeds of each rollout, taken apart where the sensor of the speed is at its stop.
+
+    Beside those that the log shows, ``stops`` are known ones, which noise blurs.
+    """
+    if len(relation.position) == 1:
+        positions = [log[:, relation.position[0]] for log in logs]
+    else:
+        sin, cos = relation.position
+        positions = [np.unwrap(np.arctan2(log[:, sin], log[:, cos])) for log in logs]
+    speeds = [log[:, relation.speed] for log in logs]
+    whole = _Pair(positions, speeds, [(number, 0) for number in range(len(logs))])
+    own = [value for value, _ in stuck_values(np.concatenate(speeds)) if value != 0.0]
+    known = stops.get(relation.speed, [])
+    if not own and not known:
+        return whole
+    noise = _DEVIATIONS * float(difference_noise([speed[:, None] for speed in speeds])[0]) if known else 0.0
+    free = []
+    for speed in speeds:
+        clipped = np.isin(speed, own)
+        for value in known:
+            clipped |= math.copysign(1.0, value) * speed >= abs(value) - min(noise, _NOISY * abs(value))
+        free.append(np.flatnonzero(~clipped))
+    return _parts(whole, [np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1) for rows in free])
+
+
+def _cut(pair: _Pair, jumps: Sequence[tuple[int, int]]) -> _Pair:
+    """Without the steps that are jumps."""
+    if not jumps:
+        return pair
+    runs = []
+    for place, (number, begin) in zip(pair.positions, pair.begins, strict=True):
+        cuts = [row - begin for of, row in jumps if of == number and begin < row < begin + len(place)]
+        runs.append(np.split(np.arange(len(place)), cuts))
+    return _parts(pair, runs)
+
+
+def _parts(pair: _Pair, rows: Sequence[Sequence[np.ndarray]]) -> _Pair:
+    """Runs of rows of each part, those of one row left out."""
+    kept = [
+        (place[run], speed[run], (number, begin + int(run[0])))
+        for place, speed, (number, begin), runs in zip(*pair, rows, strict=True)
+        for run in runs
+        if len(run) > 1
+    ]
+    return _Pair([place for place, _, _ in kept], [speed for _, speed, _ in kept], [begin for _, _, begin in kept])
+
+
+def _is_drowned(pair: _Pair) -> bool:
+    """Whether a position moves, over the longest span that is compared, little more than its noise."""
+    moved = [place[_LONGEST:] - place[:-_LONGEST] for place in pair.positions if len(place) > _LONGEST]
+    noise = difference_noise([place[:, None] for place in pair.positions])[0]
+    return not moved or 2.0 * noise**2 > _DROWNED * float(np.square(np.concatenate(moved)).mean())
+
+
+def _fit(pair: _Pair, dt: float) -> DerivativeFit:
+    return derivative_fit(pair.positions, pair.speeds, dt)
+
+
+# ------------------------------------------------------------------------------------------------------- single columns
+def _columns(
+    rollouts: Sequence[StepSequence], logs: list[np.ndarray], reference: list[np.ndarray], names: Sequence[str]
+) -> Iterator[Finding]:
+    low, high = _bounds(rollouts[0], len(names))
+    every = np.concatenate(logs)
+    simulated = np.concatenate(reference) if reference else None
+    constant = [i for i in range(len(names)) if np.ptp(every[:, i]) == 0.0]
+    strange = [i for i in constant if simulated is None or np.ptp(simulated[:, i]) > 0.0]
+    if strange and len(every) > 2:
+        told = ", ".join(f"{names[i]} ({every[0, i]:.6g})" for i in strange[:_MANY])
+        more = f" and {len(strange) - _MANY} more" if len(strange) > _MANY else ""
+        yield Finding("constant", tuple(names[i] for i in strange), (), f"always the same: {told}{more}")
+    for i, name in enumerate(names):
+        column = every[:, i]
+        if i in constant:
+            continue
+        margin = 0.0
+        if 0.0 < high[i] - low[i] < np.inf:  # noise may lie beside the space a little, another unit does not
+            noise = _DEVIATIONS * difference_noise([log[:, i : i + 1] for log in logs])[0]
+            margin = max(_OUTSIDE, min(noise / (high[i] - low[i]), _NOISY)) * (high[i] - low[i])
+        outside = [np.flatnonzero((log[:, i] < low[i] - margin) | (log[:, i] > high[i] + margin)) for log in logs]
+        places = _places(outside)
+        if places:
+            worst = column[np.argmax(np.maximum(low[i] - column, column - high[i]))]
+            yield Finding(
+                "outside",
+                (name,),
+                places,
+                f"{name} leaves the observation space [{low[i]:.6g}, {high[i]:.6g}] in {_listed(places)}, up to "
+                f"{worst:.6g}; check its unit and scale",
+            )
+        places = _places([spikes(log[:, i]) for log in logs])
+        usual = max((_spike_size(one[:, i], spikes(one[:, i])) for one in reference), default=0.0)  # as of contacts
+        if places and max(_spike_size(log[:, i], spikes(log[:, i])) for log in logs) > _OF_SIMULATED * usual:
+            first = logs[places[0][0]][:, i]
+            around = first[places[0][1] - 1 : places[0][1] + 2]
+            yield Finding(
+                "outlier",
+                (name,),
+                places,
+                f"{name} has outliers in {_listed(places)}: "
+                f"{', '.join(f'{value:.5g}' for value in around)} around the first one",
+            )
+        idle = [] if simulated is None else [value for value, _ in stuck_values(simulated[:, i]) if value == 0.0]
+        for value, count in stuck_values(column):
+            if value in idle:
+                continue  # a sensor of contacts that is mostly 0 in simulation, too
+            places = _places([np.flatnonzero(log[:, i] == value) for log in logs])
+            yield Finding(
+                "stuck",
+                (name,),
+                places,
+                f"{name} is exactly {value:.6g}, its {'largest' if value == column.max() else 'smallest'} value, in "
+                f"{count} of {len(column)} entries ({_listed(places)}): clipped, or at a stop; states are not known "
+                "there",
+            )
+
+
+def _spike_size(values: np.ndarray, places: np.ndarray) -> float:
+    """By how much the largest of the spikes at these places is off its neighbors; 0 where there is none."""
+    return float(np.abs(values[places] - 0.5 * (values[places - 1] + values[places + 1])).max(initial=0.0))
+
+
+def _commands(rollouts: Sequence[StepSequence]) -> Iterator[Finding]:
+    """Commands that are always the same, of which a log tells nothing: the column may be another one."""
+    logs = [log[: len(one)] for one in rollouts if (log := _flat(one, "actions")) is not None]
+    if sum(map(len, logs)) <= 2 or len({log.shape[1] for log in logs}) > 1:
+        return
+    every = np.concatenate(logs)
+    spec = _spec(rollouts[0])
+    labels = None if spec is None else spec.action_labels
+    named = labels if labels is not None and len(labels) == every.shape[1] else range(every.shape[1])
+    called = [f"action {name}" for name in named]
+    for i in np.flatnonzero(np.ptp(every, axis=0) == 0.0).tolist():
+        yield Finding("constant", (called[i],), (), f"the {called[i]} is always {every[0, i]:.6g}")
+    space = None if spec is None else spec.action_space
+    if not isinstance(space, Box) or space.shape != (every.shape[1],):
+        return
+    most = np.maximum(np.abs(space.low), np.abs(space.high)).astype(np.float64)
+    farthest = np.abs(every).max(axis=0)
+    small = (most < _UNBOUNDED) & (np.ptp(every, axis=0) > 0.0) & (farthest < _SHARE_USED * most)
+    for i in np.flatnonzero(small).tolist():
+        yield Finding(
+            "small",
+            (called[i],),
+            (),
+            f"the {called[i]} goes from {every[:, i].min():.4g} to {every[:, i].max():.4g}, and its bounds from "
+            f"{space.low[i]:.4g} to {space.high[i]:.4g}: check its unit and scale, unless it really is so small",
+        )
+
+
+def _bounds(rollout: StepSequence, width: int) -> tuple[np.ndarray, np.ndarray]:
+    spec = _spec(rollout)
+    space = None if spec is None else spec.observation_space
+    if isinstance(space, Box) and space.shape == (width,):
+        return space.low.astype(np.float64), space.high.astype(np.float64)
+    return np.full(width, -np.inf), np.full(width, np.inf)
+
+
+def _places(rows: list[np.ndarray]) -> tuple[tuple[int, int], ...]:
+    return tuple((number, int(step)) for number, steps in enumerate(rows) for step in steps)
+
+
+def _listed(places: Sequence[tuple[int, int]]) -> str:
+    """Steps as people read them; of the first rollout alone without its number."""
+    many = any(number for number, _ in places)
+    texts = [f"step {step}" + (f" of rollout {number}" if many else "") for number, step in places[:_LISTED]]
+    more = f" and {len(places) - _LISTED} more" if len(places) > _LISTED else ""
+    return f"{', '.join(texts)}{more}"

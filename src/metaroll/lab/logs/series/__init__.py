@@ -1,0 +1,1 @@
+"""Formulas on the signals of a log: times of rows, holds, delays, lags."""

@@ -1,0 +1,104 @@
+"""The part of a report that says whether an algorithm adapts, or averages: its diagnostics, and what they mean."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from metaroll.lab.figures.charts import series
+from metaroll.lab.figures.svg import number_text
+from metaroll.lab.report.page_parts import percent, section
+from metaroll.lab.runs.report_facts import RunFacts
+from metaroll.training.store.files import number_of
+
+__all__ = ["adapting"]
+
+_EPOCHS = 10
+"""So many of the last ones are averaged: one epoch has few tasks."""
+_LEARNED = {
+    "inner_kl": (
+        "KL of the inner step",
+        "How far one inner step moves a policy, in nats. Near 0 it acts in every task as before.",
+    ),
+    "gradient_cosine": (
+        "cosine between task gradients",
+        "How alike the first inner steps of two tasks are. Near 1 all lead the same way, and one policy for all would "
+        "do; near 0 each task has its own.",
+    ),
+    "gain": ("gain, training tasks", "Return after the inner steps minus the return before. Near 0 it averages."),
+    "share_worse": ("training tasks made worse", "Share with a lower return after the inner steps than before."),
+}
+_PAIRED = "in the same test episodes"
+_UNPAIRED = "which is the first exploration episode"
+
+
+def adapting(facts: RunFacts) -> str:
+    """A section with a number and a line for each diagnostic that is known; empty for what does not adapt."""
+    if not facts.adapts:
+        return ""
+    cells = [*_in_training(facts), *_held_out(facts)]
+    items = "".join(
+        f"<div><dt>{html.escape(label)}</dt><dd>{value}<small>{more}</small></dd>"
+        f'<dd class="means">{html.escape(meaning)}</dd></div>'
+        for label, value, more, meaning in cells
+    )
+    return section("Does it adapt, or average?", f'<dl class="numbers wide">{items}</dl>' if items else "")
+
+
+def _in_training(facts: RunFacts) -> list[tuple[str, str, str, str]]:
+    rows = [row for row in facts.metrics if row["phase"] == "train" and row["task"] is None]
+    if not any(row["metric"] == "gradient_cosine" for row in rows):
+        return []  # there are no inner steps
+    cells = []
+    for name, (label, meaning) in _LEARNED.items():
+        values = series(rows, name)[1][-_EPOCHS:]
+        if np.isfinite(values).any():
+            epochs = "last epoch" if len(values) == 1 else f"mean of the last {len(values)} epochs"
+            cells.append((label, _text(name, float(np.nanmean(values))), epochs, meaning))
+    return cells
+
+
+def _held_out(facts: RunFacts) -> list[tuple[str, str, str, str]]:
+    values = {**{row["metric"]: row["value"] for row in facts.newest()}, **facts.evaluation}
+    kind = str(values.get("tested_on", "held-out"))
+    against = (values.get("baselines") or {}).get("no adaptation") or {}
+    verdict = values.get("verdict") or {}
+    found: Mapping[str, Any] = next((known for known in (verdict, values) if "gain" in known), {})
+    gain, low, high = (number_of(found.get(f"gain{end}")) for end in ("", "_ci_low", "_ci_high"))
+    paired = bool(against or verdict or "return_unadapted" in values)
+    if math.isnan(gain):
+        gain, low, high = (number_of(values.get(f"change{end}")) for end in ("", "_ci_low", "_ci_high"))
+        paired = False
+    without = f"without, {_PAIRED}" if paired else f"before, {_UNPAIRED}"
+    cells = []
+    if math.isfinite(gain):
+        bounds = f"[{number_text(low)}, {number_text(high)}]" if math.isfinite(low) and math.isfinite(high) else ""
+        new = ": what adapting is worth in tasks it has not met" if kind == "held-out" else ""
+        meaning = f"Return after adaptation minus the return {without}{new}."
+        cells.append((f"gain, {kind} tasks", number_text(gain), bounds, meaning))
+    share, against_what = _share_worse(facts, verdict)
+    if math.isfinite(share):
+        meaning = f"Share with a lower return after adaptation than {against_what}."
+        cells.append((f"{kind} tasks made worse", percent(share), "", meaning))
+    return cells
+
+
+def _share_worse(facts: RunFacts, verdict: Mapping[str, Any]) -> tuple[float, str]:
+    """Share of tasks that adapting made worse, and than what: both from one source, the verdict where there is one.
+
+    What a run logs on the way may compare with another episode.
+    """
+    if verdict.get("n_tasks"):
+        return len(verdict["failing_tasks"]) / verdict["n_tasks"], f"without, {_PAIRED}"
+    logged = {row["metric"]: row["value"] for row in facts.newest()}
+    values = facts.evaluation if "share_worse" in facts.evaluation else logged
+    paired = values is facts.evaluation or "return_unadapted" in values
+    return number_of(values.get("share_worse")), f"without, {_PAIRED}" if paired else f"before, {_UNPAIRED}"
+
+
+def _text(name: str, value: float) -> str:
+    return percent(value) if name == "share_worse" else number_text(value)

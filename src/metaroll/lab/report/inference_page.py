@@ -1,0 +1,151 @@
+"""The page about an inference: what the data says of each parameter, whether to trust it, and what it predicts."""
+
+from __future__ import annotations
+
+import html
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from metaroll.data.folders.atomic_files import write_text
+from metaroll.functional.series.dtw import dtw_path
+from metaroll.lab.figures.posterior_charts import marginal_charts, pair_fields, trace_chart
+from metaroll.lab.figures.svg import number_text
+from metaroll.lab.report.page_parts import banner, figure, figures, folded, page, pairs, section, table
+from metaroll.lab.results.inference_result import Inference, Traces
+
+__all__ = ["inference_sections", "write_inference_page"]
+
+_MOST_STATES = 6
+_MARKS = {"passed": ("✓", "good"), "small": ("≈", "good"), "failed": ("✗", "bad"), "note": ("!", "neither")}
+"""Outcome of a check -> its mark, which tells without colors, and the class of its color."""
+_MUCH = 0.1
+"""Share of the prior's deviation below which data says much of a parameter."""
+
+
+def write_inference_page(
+    found: Inference, path: str | Path, truth: Mapping[str, float] | None = None, more: Sequence[str] = ()
+) -> Path:
+    """Write ``report.html`` of an inference.
+
+    Args:
+        found: The inference.
+        path: Page to write.
+        truth: Name -> true value, where it is known (of a simulated robot).
+        more: Further sections, HTML, that come first, below the verdict of the checks.
+
+    Returns:
+        Where the page is.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    short = found.env.rpartition(":")[2]
+    lead = f"{len(found.posterior.names)} parameters of {found.env} after recorded rollouts · {found.options.method}"
+    body = [*_verdict(found), *more, *inference_sections(found, truth)]
+    write_text(path, page(f"Posterior over {short}", lead, body))
+    return path
+
+
+def inference_sections(found: Inference, truth: Mapping[str, float] | None = None) -> list[str]:
+    """The sections of the page: parameters, checks, predictions, how it was made."""
+    draws, prior = found.posterior.draws, found.posterior.prior
+    bounds = {
+        name: (float(low), float(high)) for name, low, high in zip(prior.names, prior.low, prior.high, strict=True)
+    }
+    marks: dict[str, Mapping[str, float]] = {"nominal": found.nominal}
+    if truth:
+        marks["true"] = truth
+    marginals = [figure(chart) for chart in marginal_charts(found.posterior.names, draws, bounds, marks)]
+    pairs_drawn = [figure(chart) for chart in pair_fields(found.posterior.names, draws)]
+    predicted = [part for trace in found.traces for part in _predictions(trace)]
+    return [
+        *_checks(found),
+        section("Parameters", _parameter_table(found, truth) + figures(marginals)),
+        section("Pairs of parameters", figures(pairs_drawn, small=True)),
+        section("Predictions", _errors(found) + "".join(predicted)),
+        section("How it was made", _made(found)),
+    ]
+
+
+def _made(found: Inference) -> str:
+    """Recordings and what looks wrong with them, noise of their sensors, and settings."""
+    told = [text for text in (found.recordings, str(found.noise.get("text", ""))) if text]
+    told += [f"looks wrong: {text}" for text in found.doubts]
+    lines = "".join(f"<p>{html.escape(text[0].upper() + text[1:])}.</p>" for text in told)
+    return lines + folded("Settings", pairs(found.to_dict()["options"], "Settings"))
+
+
+def _verdict(found: Inference) -> list[str]:
+    """Whether to train on the posterior, before anything else."""
+    if not found.checks:
+        return []
+    good = bool(found.checks["passed"])
+    head = str(found.checks.get("text", "checks passed" if good else "checks failed"))
+    return [banner(head, good, "✗")]
+
+
+def _checks(found: Inference) -> list[str]:
+    """What the checks say, each in a line."""
+    items = "".join(_check(str(line)) for line in found.checks.get("lines", ()))
+    return [section("Checks", f'<ul class="checks">{items}</ul>')] if items else []
+
+
+def _check(line: str) -> str:
+    """A line that begins with what came of a check, with the mark of that."""
+    mark, kind = next((marked for outcome, marked in _MARKS.items() if line.startswith(outcome)), ("·", "neither"))
+    return f'<li><span class="{kind}" aria-hidden="true">{mark}</span>{html.escape(line)}</li>'
+
+
+def _parameter_table(found: Inference, truth: Mapping[str, float] | None) -> str:
+    head = ["parameter", "prior", "nominal", "mean", "90 % of the draws", "of the prior's deviation", "says the data"]
+    head += ["true"] if truth else []
+    body = []
+    for row in found.rows():
+        cells = [
+            row["name"],
+            f"{number_text(row['prior_low'])} to {number_text(row['prior_high'])}",
+            number_text(row["nominal"]),
+            number_text(row["mean"]),
+            f"{number_text(row['low'])} to {number_text(row['high'])}",
+            f"{100 * row['share_of_prior_std']:.3g} %",
+            "much" if row["share_of_prior_std"] < _MUCH else "something" if row["identified"] else "little",
+        ]
+        cells += [number_text(truth[row["name"]])] if truth else []
+        body.append(cells)
+    return table(head, body, f"What is known after the data, by {len(found.posterior.draws):,} draws")
+
+
+def _errors(found: Inference) -> str:
+    if not np.isfinite(found.errors()["posterior"]):
+        return f"<p>{html.escape(found.error_text().capitalize())}.</p>"
+    told = found.errors()
+    where = "held-out rollouts" if any(trace.held_out for trace in found.traces) else "the rollouts it was made from"
+    return (
+        f"<p>Error of predictions on {where}, in deviations of what was recorded: {told['posterior']:.3g} with the "
+        f"posterior, {told['nominal']:.3g} with the nominal parameters.</p>"
+    )
+
+
+def _predictions(trace: Traces) -> list[str]:
+    """Traces over time, and the same aligned by dynamic time warping, which leaves differences of shape."""
+    dt = 1.0 if trace.dt is None else trace.dt
+    time = dt * np.arange(len(trace.recorded))
+    kind = "held-out rollout" if trace.held_out else "rollout that inference saw"
+    about = f"{kind}; {len(trace.simulated)} draws, from the recorded state anew with every segment"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of rows that no draw could simulate
+        middle = np.nanmedian(trace.simulated, axis=0)
+    plain, aligned = [], []
+    for i, label in enumerate(trace.labels[:_MOST_STATES]):
+        others = {"nominal": trace.nominal[:, i]}
+        plain.append(figure(trace_chart(label, about, time, trace.recorded[:, i], trace.simulated[:, :, i], others)))
+        known = np.isfinite(middle[:, i])
+        if trace.held_out and known.sum() > 1:
+            left, right = dtw_path(trace.recorded[:, i], middle[known, i])
+            warped = np.array([middle[known, i][right[left == step]].mean() for step in range(len(time))])
+            told = f"{kind}; median of the simulations, aligned by dynamic time warping"
+            aligned.append(figure(trace_chart(label, told, time, trace.recorded[:, i], warped[None], {})))
+    shown = figures(plain, small=True)
+    return [shown, folded("Aligned by dynamic time warping", figures(aligned, small=True))] if aligned else [shown]

@@ -1,0 +1,123 @@
+"""Parts of pages in HTML that need nothing beside them: no network, no script, no file."""
+
+from __future__ import annotations
+
+import base64
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from metaroll.envs.base.canvas import png_bytes
+from metaroll.lab.figures.charts import Chart, Field, distinct_text
+from metaroll.lab.figures.svg import legend, number_text, svg
+from metaroll.training.evaluation.html_table import table
+from metaroll.training.store.files import number_of, to_plain
+
+__all__ = [
+    "banner",
+    "figure",
+    "figures",
+    "folded",
+    "gallery",
+    "page",
+    "pairs",
+    "percent",
+    "section",
+    "table",
+    "text_of",
+]
+
+_STYLE = Path(__file__).with_name("report.css").read_text("utf-8")
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+
+
+def page(title: str, lead: str, body: Iterable[str]) -> str:
+    """A whole page: ``title`` and ``lead`` are text, ``body`` HTML."""
+    content = f'<h1>{html.escape(title)}</h1><p class="lead">{html.escape(lead)}</p>{"".join(body)}'
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        f'<link rel="icon" href="data:,"><title>{html.escape(title)}</title><style>{_STYLE}</style></head>'
+        f"<body><main>{content}</main></body></html>\n"
+    )
+
+
+def section(title: str, content: str) -> str:
+    """A heading with what stands below it; nothing where nothing does."""
+    return f"<section><h2>{html.escape(title)}</h2>{content}</section>" if content else ""
+
+
+def banner(text: str, good: bool, otherwise: str = "!") -> str:
+    """What it all comes to, above everything else; a mark tells without colors whether that is good.
+
+    Args:
+        text: What is said.
+        good: Whether it is.
+        otherwise: The mark where it is not.
+    """
+    kind, mark = ("verdict adapts", "✓") if good else ("verdict", otherwise)
+    return f'<p class="{kind}"><span aria-hidden="true">{mark}</span> {html.escape(text)}</p>'
+
+
+def folded(title: str, content: str) -> str:
+    """What opens on a click."""
+    return f"<details><summary>{html.escape(title)}</summary>{content}</details>"
+
+
+def gallery(pictures: Sequence[tuple[str, np.ndarray]]) -> str:
+    """Pictures ``(H, W, 3)``, each with what it shows."""
+    found = []
+    for name, picture in pictures:
+        data = base64.b64encode(png_bytes(picture)).decode()
+        shown = html.escape(name)
+        height, width = picture.shape[:2]
+        image = f'<img alt="{shown}" width="{width}" height="{height}" src="data:image/png;base64,{data}">'
+        found.append(f"<figure><figcaption><strong>{shown}</strong></figcaption>{image}</figure>")
+    return figures(found)
+
+
+def pairs(rows: Mapping[Any, Any], caption: str) -> str:
+    """A table of names and values."""
+    body = [[str(name), text_of(value)] for name, value in rows.items()]
+    return f'<div class="plain">{table(["name", "value"], body, caption)}</div>'
+
+
+def text_of(value: Any) -> str:
+    """A value of a file in words."""
+    if isinstance(value, list | tuple):
+        return ", ".join(text_of(entry) for entry in value) or "none"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {text_of(entry)}" for name, entry in value.items())
+    value = to_plain(value) if isinstance(value, np.generic) else value
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def figure(chart: Chart | Field) -> str:
+    """A chart with its title, how its numbers came about, and its legend."""
+    explanation = chart.explanation
+    if isinstance(chart, Field) and np.isfinite(chart.values).any():
+        text = distinct_text(chart.values, number_text)
+        low, high = text(float(np.nanmin(chart.values))), text(float(np.nanmax(chart.values)))
+        explanation += f", from {low} (dark) to {high} (bright)"
+    more = f"<span>{html.escape(explanation)}</span>" if explanation else ""
+    keys = "" if isinstance(chart, Field) else legend(chart)
+    return (
+        f"<figure><figcaption><strong>{html.escape(chart.title)}</strong>{more}</figcaption>{svg(chart)}{keys}</figure>"
+    )
+
+
+def percent(value: Any) -> str:
+    """A share in percent."""
+    return f"{100 * number_of(value):.3g} %"
+
+
+def figures(charts: Iterable[str], small: bool = False) -> str:
+    """Figures beside one another, as many as there is room for."""
+    shown = "".join(charts)
+    return f'<div class="figures{" small" if small else ""}">{shown}</div>' if shown else ""

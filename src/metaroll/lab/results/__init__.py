@@ -1,0 +1,1 @@
+"""What commands measure beside evaluations: maps, groups, what an inference found."""

@@ -1,1 +1,0 @@
-"""Recorded rollouts beside the simulator that shall explain them."""
