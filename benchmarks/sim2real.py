@@ -2,6 +2,7 @@
 
     python benchmarks/sim2real.py                        # ten robots, one line each as they are done
     python benchmarks/sim2real.py --robots 3 4           # these alone; what is done is not done again
+    python benchmarks/sim2real.py --baselines simopt adr # two further ways to randomize, trained once per robot
     python benchmarks/sim2real.py --summary              # over the lines that are there
     python benchmarks/sim2real.py --check                # one robot, minutes; status 1 if it fails
 
@@ -9,6 +10,9 @@ A Qube with five unknown parameters, uniform on half to one and a half times of 
 (``metaroll sim2real demo``). Five rollouts are logged, 3,000 simulations give the posterior, and PPO is trained on the
 nominal parameters, on the whole prior, on the posterior, and on the true parameters. The score is the share of the way
 from nominal training to the oracle, in returns on the robot.
+
+``simopt`` fits a normal distribution to the log, with as many simulations (SimOpt, Chebotar et al. 2019); ``adr`` looks
+at no log: ranges grow where the policy copes with their ends (automatic domain randomization, Akkaya et al. 2019).
 """
 
 from __future__ import annotations
@@ -18,11 +22,13 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from _randomization_baselines import sim_opt_tasks, train_adr
 from _reporting import read_results, report, versions
 
 from metaroll.configs.inference import LoopOptions
@@ -59,8 +65,10 @@ def shared_policies(options: LoopOptions, folder: Path) -> dict[str, Path]:
     return runs
 
 
-def measure(robot: int, options: LoopOptions, folder: Path, shared: dict[str, Path], quick: bool) -> dict[str, Any]:
-    """One robot: the posterior against the truth, and the four policies on it."""
+def measure(
+    robot: int, options: LoopOptions, baselines: Sequence[str], folder: Path, shared: dict[str, Path], quick: bool
+) -> dict[str, Any]:
+    """One robot: the posterior against the truth, and the policies on it."""
     begun, truth = time.process_time(), draw_robot(robot)
     shutil.rmtree(folder, ignore_errors=True)
     rollouts = log_robot(truth, options.rollouts, robot)
@@ -70,16 +78,20 @@ def measure(robot: int, options: LoopOptions, folder: Path, shared: dict[str, Pa
     own, drawn = posterior.log_prob(values[None]), posterior.log_prob(posterior.draws[:2000])
     inside = bool(float(np.ravel(own)[0]) >= np.quantile(drawn, 1.0 - LEVEL))
     usual: dict[str, Any] = {"epochs": options.epochs, "seed": 0}
-    oracle = oracle_tasks(truth, folder / "oracle-tasks", robot)
+    tasks = {"posterior": found.folder, "oracle": oracle_tasks(truth, folder / "oracle-tasks", robot)}
+    if "simopt" in baselines:
+        tasks["simopt"] = sim_opt_tasks(rollouts, found, folder / "simopt-tasks")
     runs = {
         **shared,
         **{
             name: train_policy(
-                Training(name=name, options=usual, tasks=str(tasks), trainings=options.trainings), folder
+                Training(name=name, options=usual, tasks=str(drawn_from), trainings=options.trainings), folder
             )
-            for name, tasks in (("posterior", found.folder), ("oracle", oracle))
+            for name, drawn_from in tasks.items()
         },
     }
+    if "adr" in baselines:
+        runs["adr"] = train_adr(found.nominal, posterior.prior, options, folder / "adr", robot)
     means = {name: float(returns.mean()) for name, returns in judge(runs, truth, options).items()}
     way = means["oracle"] - means["nominal"]
     line = {
@@ -88,7 +100,7 @@ def measure(robot: int, options: LoopOptions, folder: Path, shared: dict[str, Pa
         "shares_of_prior_std": {row["name"]: row["share_of_prior_std"] for row in found.rows()},
         "prediction_errors": found.errors(),
         "returns": means,
-        "score_uniform": (means["uniform"] - means["nominal"]) / way,
+        **{f"score_{name}": (means[name] - means["nominal"]) / way for name in ("uniform", *baselines)},
         "cpu_seconds": round(time.process_time() - begun, 1),
     }
     report(
@@ -98,7 +110,7 @@ def measure(robot: int, options: LoopOptions, folder: Path, shared: dict[str, Pa
         metric="score",
         value=(means["posterior"] - means["nominal"]) / way,
         unit="share of the way from nominal training to the oracle",
-        config={"robot": robot, **settings_of(options)},
+        config={"robot": robot, **settings_of(options, baselines)},
         versions=versions(*PACKAGES),
         **line,
     )
@@ -111,20 +123,22 @@ def measure(robot: int, options: LoopOptions, folder: Path, shared: dict[str, Pa
     return line
 
 
-def settings_of(options: LoopOptions) -> dict[str, Any]:
+def settings_of(options: LoopOptions, baselines: Sequence[str]) -> dict[str, Any]:
     """What a line depends on."""
-    return {name: getattr(options, name) for name in ("rollouts", "simulations", "epochs", "trainings", "episodes")}
+    sizes = {name: getattr(options, name) for name in ("rollouts", "simulations", "epochs", "trainings", "episodes")}
+    return {**sizes, "baselines": list(baselines)} if baselines else sizes
 
 
-def lines_of(options: LoopOptions) -> list[dict[str, Any]]:
+def lines_of(options: LoopOptions, baselines: Sequence[str]) -> list[dict[str, Any]]:
     """The results' lines of robots with these settings."""
     lines = [line for line in read_results(NAME) if line["metric"] == "score"]
-    return [line for line in lines if {k: v for k, v in line["config"].items() if k != "robot"} == settings_of(options)]
+    settings = settings_of(options, baselines)
+    return [line for line in lines if {k: v for k, v in line["config"].items() if k != "robot"} == settings]
 
 
-def summarize(options: LoopOptions) -> bool:
+def summarize(options: LoopOptions, baselines: Sequence[str]) -> bool:
     """Over the robots in the results; whether all that is demanded holds."""
-    lines = {line["config"]["robot"]: line for line in lines_of(options)}
+    lines = {line["config"]["robot"]: line for line in lines_of(options, baselines)}
     if len(lines) < 2:
         print(f"the results hold {len(lines)} robots", file=sys.stderr)
         return False
@@ -134,7 +148,7 @@ def summarize(options: LoopOptions) -> bool:
     widths = [share for line in lines.values() for share in line["shares_of_prior_std"].values()]
     means = {
         name: float(np.mean([line["returns"][name] for line in lines.values()]))
-        for name in ("nominal", "uniform", "posterior", "oracle")
+        for name in ("nominal", "uniform", "posterior", "oracle", *baselines)
     }
     way = means["oracle"] - means["nominal"]
     holds = inside >= INSIDE * len(lines) / ROBOTS and max(widths) < WIDTH and low > 0.0
@@ -145,7 +159,7 @@ def summarize(options: LoopOptions) -> bool:
         metric="gain_on_uniform",
         value=mean,
         unit="return",
-        config={"robots": sorted(lines), **settings_of(options)},
+        config={"robots": sorted(lines), **settings_of(options, baselines)},
         versions=versions(*PACKAGES),
         ci_low=low,
         ci_high=high,
@@ -153,7 +167,7 @@ def summarize(options: LoopOptions) -> bool:
         widest_share_of_prior_std=max(widths),
         returns=means,
         score=(means["posterior"] - means["nominal"]) / way,
-        score_uniform=(means["uniform"] - means["nominal"]) / way,
+        **{f"score_{name}": (means[name] - means["nominal"]) / way for name in ("uniform", *baselines)},
         holds=holds,
     )
     return holds
@@ -165,11 +179,13 @@ def main() -> int:
         description=about, epilog=more, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--robots", type=int, nargs="+", default=list(range(ROBOTS)))
+    parser.add_argument("--baselines", nargs="+", choices=("simopt", "adr"), default=[], help="further policies")
     parser.add_argument("--runs", type=Path, help="folder of the runs; by default one that is removed afterwards")
     parser.add_argument("--summary", action="store_true", help="measure nothing: only the summary of the results")
     parser.add_argument("--quick", action="store_true", help="one robot, tiny numbers, nothing appended")
     parser.add_argument("--check", action="store_true", help="one robot, nothing appended; status 1 if it fails")
     args = parser.parse_args()
+    baselines = sorted(set(args.baselines))
     torch.set_num_threads(1)
     options = LoopOptions(jobs=1)
     if args.quick:
@@ -177,20 +193,20 @@ def main() -> int:
     if args.check:
         options = LoopOptions(epochs=100, jobs=1)
     if args.summary:
-        return 0 if summarize(options) else 1
+        return 0 if summarize(options, baselines) else 1
     with tempfile.TemporaryDirectory() as temporary:
         folder = args.runs or Path(temporary)
         once = args.quick or args.check
-        done = {line["config"]["robot"] for line in lines_of(options)} if not once else set()
+        done = {line["config"]["robot"] for line in lines_of(options, baselines)} if not once else set()
         shared = shared_policies(options, folder / "shared")
         for robot in args.robots[:1] if once else args.robots:
             if robot not in done:
-                line = measure(robot, options, folder / f"robot-{robot}", shared, once)
+                line = measure(robot, options, baselines, folder / f"robot-{robot}", shared, once)
         if args.check:
             returns = line["returns"]
             good = line["inside"] and max(line["shares_of_prior_std"].values()) < WIDTH
             return 0 if good and returns["posterior"] > returns["uniform"] else 1
-    return 0 if once or summarize(options) else 1
+    return 0 if once or summarize(options, baselines) else 1
 
 
 if __name__ == "__main__":

@@ -14,6 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import metaroll
+from metaroll.configs.inference import LoopOptions
+from metaroll.envs.sims.catalog import PendulumEnv
+from metaroll.inference.posterior import Posterior
+from metaroll.lab.inferring import sim2real
+from metaroll.lab.results.inference_result import Inference
+from metaroll.lab.runs.run_reports import read_run
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SCRIPTS = sorted(path.stem for path in BENCHMARKS.glob("[a-z]*.py"))
 LINE = {
@@ -299,3 +307,69 @@ def test_committed_digests_replace_those_of_their_case_and_machine(monkeypatch, 
         *(("x", "a", 2), ("x", "b", 1), ("y", "a", 1), ("y", "b", 1))
     ]
     assert [path.name for path in tmp_path.iterdir()] == ["digests.jsonl"]
+
+
+def test_simopt_moves_to_the_parameters_of_the_recordings(monkeypatch):
+    sim_opt = script_of("_randomization_baselines", monkeypatch).sim_opt
+
+    def simulate(thetas):
+        features = np.stack([thetas[:, 0] + thetas[:, 1], thetas[:, 0] * thetas[:, 1]], axis=1)
+        features[thetas[:, 0] > 0.95] = np.nan
+        return features
+
+    prior = {"a": (0.0, 1.0), "b": (0.5, 1.0)}
+    draws = sim_opt(simulate, np.array([1.1, 0.28]), prior, iterations=8, seed=1)
+    assert draws.shape == (10_000, 2)
+    np.testing.assert_allclose(draws.mean(axis=0), [0.4, 0.7], atol=0.03)
+    again = sim_opt(simulate, np.array([1.1, 0.28]), prior, iterations=8, seed=1)
+    np.testing.assert_array_equal(draws, again)
+
+    def turned(thetas):
+        return simulate(thetas[:, ::-1])
+
+    turned.names = ("b", "a")
+    by_name = sim_opt(turned, np.array([1.1, 0.28]), prior, iterations=8, seed=1)
+    np.testing.assert_array_equal(draws, by_name)
+
+
+class _Runner:
+    """What the callback sees of a runner."""
+
+    def __init__(self):
+        self.algo = self
+        self.task_sampler = metaroll.DomainRandomizer(metaroll.UniformDomainParam("pole_mass", 1.0, 1e-3))
+        self.policy = metaroll.IdlePolicy(metaroll.EnvSpec.from_env(PendulumEnv()))
+
+
+def test_ranges_grow_where_the_policy_copes_and_shrink_where_not(monkeypatch):
+    script = script_of("_randomization_baselines", monkeypatch)
+    limits = {"pole_mass": (0.5, 1.5)}
+    options = {"num_episodes": 1, "max_steps": 5, "seed": 0}
+    easy = script.AutomaticRandomization("pend", {"pole_mass": 1.0}, limits, low=-1.0, high=0.0, **options)
+    runner = _Runner()
+    for epoch in range(40):
+        easy.on_epoch_end(runner, epoch, {})
+    assert easy.ranges["pole_mass"] == pytest.approx((0.5, 1.5))
+    learned_in = [param["pole_mass"] for param in runner.task_sampler.draw(50, 0)]
+    assert min(learned_in) < 0.6 and max(learned_in) > 1.4
+    assert {param["pole_mass"] for param in easy.randomizer.draw(50, 0)} - {1.0}
+    easy._low, easy._high = 1e9, 1e9
+    for epoch in range(80):
+        easy.on_epoch_end(_Runner(), epoch, {})
+    low, high = easy.ranges["pole_mass"]
+    assert 0.999 < low < 1.0 < high < 1.001
+
+
+def test_both_train_on_a_robot_that_has_logged(monkeypatch, tmp_path):
+    script = script_of("_randomization_baselines", monkeypatch)
+    few = {"steps_per_epoch": 500, "num_passes": 1, "num_episodes": 1}
+    monkeypatch.setattr(script, "TRAINING", {**script.TRAINING, **few})
+    prior, log = sim2real.unknown_prior(), sim2real.log_robot(sim2real.draw_robot(0), 2, 0)
+    options = LoopOptions(epochs=2, simulations=80)
+    told = Posterior(prior, draws=prior.sample(20, 0), description={"num_simulations": [50, 30], "num_failed": 4})
+    nominal = {name: sim2real.swing_up().model.nominal[name] for name in prior.names}
+    found = Inference("sim", told, nominal, [], 0, sim2real.inference_options(options, 0, False), tmp_path)
+    tasks = Posterior.load(script.sim_opt_tasks(log, found, tmp_path / "simopt-tasks"))
+    assert tasks.names == prior.names and (tasks.draws.std(axis=0) < prior.std).all()
+    run = read_run(script.train_adr(nominal, prior, options, tmp_path / "adr", 0))
+    assert (run.state, run.epochs_done) == ("finished", 2)

@@ -13,7 +13,6 @@ from metaroll.inference.neural import BayesSim
 from metaroll.inference.parameter_names import column_order, named
 from metaroll.inference.posterior import Posterior
 from metaroll.inference.simulations import Simulations
-from metaroll.lab.inferring.randomization_baselines import sim_opt
 
 PRIOR = {"length": (0.5, 1.5), "mass": (0.5, 1.5)}
 TRUTH = {"length": 0.7, "mass": 1.3}
@@ -83,9 +82,8 @@ def neural():
         abc,
         neural,
         lambda: identify(OTHER, OBSERVED, PRIOR, num_simulations=300).theta,
-        lambda: sim_opt(OTHER, OBSERVED, PRIOR, num_simulations=100).mean(axis=0),
     ],
-    ids=["abc", "neural", "identify", "sim_opt"],
+    ids=["abc", "neural", "identify"],
 )
 def test_a_simulator_with_its_parameters_in_another_order(inferred):
     np.testing.assert_allclose(inferred(), list(TRUTH.values()), atol=0.12)

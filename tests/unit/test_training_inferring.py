@@ -37,7 +37,6 @@ from metaroll.lab.cli.main import main
 from metaroll.lab.inferring import inferring
 from metaroll.lab.inferring.comparable import comparable
 from metaroll.lab.inferring.inferring import infer, segment_sampler, usual_prior
-from metaroll.lab.inferring.randomization_baselines import AutomaticRandomization, sim_opt
 from metaroll.lab.report.inference_page import write_inference_page
 from metaroll.lab.results.inference_result import PAGE
 from metaroll.rollouts.samplers.sbi import SimRolloutSamplerForSBI
@@ -343,46 +342,6 @@ def test_usual_ranges_are_half_to_one_and_a_half_times_of_the_values() -> None:
     prior = usual_prior("pend")
     nominal = PendulumEnv().model.nominal
     np.testing.assert_allclose(prior.low, [0.5 * nominal[name] for name in prior.names])
-
-
-def test_simopt_moves_to_the_parameters_of_the_recordings() -> None:
-    def simulate(thetas: np.ndarray) -> np.ndarray:
-        features = np.stack([thetas[:, 0] + thetas[:, 1], thetas[:, 0] * thetas[:, 1]], axis=1)
-        features[thetas[:, 0] > 0.95] = np.nan
-        return features
-
-    draws = sim_opt(simulate, np.array([1.1, 0.28]), {"a": (0.0, 1.0), "b": (0.5, 1.0)}, iterations=8, seed=1)
-    assert draws.shape == (10_000, 2)
-    np.testing.assert_allclose(draws.mean(axis=0), [0.4, 0.7], atol=0.03)
-    again = sim_opt(simulate, np.array([1.1, 0.28]), {"a": (0.0, 1.0), "b": (0.5, 1.0)}, iterations=8, seed=1)
-    np.testing.assert_array_equal(draws, again)
-
-
-class _Runner:
-    """What the callback sees of a runner."""
-
-    def __init__(self) -> None:
-        self.algo = self
-        self.task_sampler = metaroll.DomainRandomizer(metaroll.UniformDomainParam("pole_mass", 1.0, 1e-3))
-        self.policy = metaroll.IdlePolicy(metaroll.EnvSpec.from_env(PendulumEnv()))
-
-
-def test_ranges_grow_where_the_policy_copes_and_shrink_where_not() -> None:
-    limits = {"pole_mass": (0.5, 1.5)}
-    options = {"num_episodes": 1, "max_steps": 5, "seed": 0}
-    easy = AutomaticRandomization("pend", {"pole_mass": 1.0}, limits, low=-1.0, high=0.0, **options)
-    runner = _Runner()
-    for epoch in range(40):
-        easy.on_epoch_end(runner, epoch, {})
-    assert easy.ranges["pole_mass"] == pytest.approx((0.5, 1.5))
-    learned_in = [param["pole_mass"] for param in runner.task_sampler.draw(50, 0)]
-    assert min(learned_in) < 0.6 and max(learned_in) > 1.4
-    assert {param["pole_mass"] for param in easy.randomizer.draw(50, 0)} - {1.0}
-    easy._low, easy._high = 1e9, 1e9
-    for epoch in range(80):
-        easy.on_epoch_end(_Runner(), epoch, {})
-    low, high = easy.ranges["pole_mass"]
-    assert 0.999 < low < 1.0 < high < 1.001
 
 
 class _Knows:

@@ -92,6 +92,21 @@ def test_a_loop_of_the_same_options_that_was_stopped_goes_on_in_its_folder(tmp_p
     assert [path.name for path in tmp_path.iterdir()] == ["loop"] and said == []
 
 
+@pytest.mark.parametrize(("baselines", "goes_on"), [([], True), (["simopt", "adr"], False)])
+def test_loops_of_versions_that_trained_baselines_are_known(tmp_path, stops_at_the_log, baselines, goes_on) -> None:
+    begin(tmp_path / "loop")
+    options = json.loads((tmp_path / "loop" / "options.json").read_text())
+    (tmp_path / "loop" / "options.json").write_text(json.dumps({**options, "baselines": baselines}))
+    for name in baselines:
+        (tmp_path / "loop" / "policies" / name).mkdir(parents=True)
+        (tmp_path / "loop" / "policies" / name / "metrics.jsonl").write_text("mine")
+    (tmp_path / "loop" / "simopt-tasks").mkdir()
+    (tmp_path / "loop" / "simopt-tasks" / "posterior.json").write_text("mine")
+    assert kind_of(tmp_path / "loop") is SIM2REAL and foreign_in(tmp_path / "loop", SIM2REAL.layout) == []
+    begin(tmp_path / "loop")
+    assert len(list(tmp_path.iterdir())) == (1 if goes_on else 2)
+
+
 @pytest.mark.parametrize("how", ["other options", "finished", "without its options"])
 def test_any_other_loop_is_kept_beside_the_new_one(how, tmp_path, stops_at_the_log) -> None:
     said: list[str] = []
@@ -172,7 +187,7 @@ def test_sizes_that_make_no_sense(options) -> None:
 @pytest.fixture
 def short_trainings(monkeypatch) -> None:
     few = {"steps_per_epoch": 500, "num_passes": 1, "num_episodes": 1}
-    monkeypatch.setattr(sim2real, "_TRAINING", {**sim2real._TRAINING, **few})
+    monkeypatch.setattr(sim2real, "TRAINING", {**sim2real.TRAINING, **few})
 
 
 def test_of_several_trainings_the_one_that_earns_most_is_kept(tmp_path, short_trainings) -> None:
@@ -196,16 +211,6 @@ def test_trainings_that_are_finished_are_not_touched_and_others_go_on(tmp_path, 
     assert before == {path: path.stat().st_mtime_ns for path in alone.rglob("*") if path.is_file()}
 
 
-def test_a_training_that_grows_its_ranges_begins_anew(tmp_path, short_trainings) -> None:
-    growing = {"nominal": dict.fromkeys(["mass_pend_pole"], 0.02), "limits": {"mass_pend_pole": [0.01, 0.03]}}
-    growing |= {"low": 0.0, "high": 1.0, "num_episodes": 1, "seed": 0}
-    training = Training(name="adr", options={"epochs": 1, "seed": 0}, growing=growing)
-    (tmp_path / "adr" / "snapshots" / "000001").mkdir(parents=True)  # of one that was killed
-    (tmp_path / "adr" / "config.yaml").write_text("metaroll_run: 1\n")
-    run = sim2real.train_policy(training, tmp_path)
-    assert read_run(run).state == "finished"
-
-
 def test_a_training_in_a_process_of_its_own_that_fails_says_why(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(sim2real, "_is_finished", lambda run: run.name != "oracle")  # one is enough
     prior = unknown_prior()
@@ -224,12 +229,12 @@ def test_the_command_closes_the_loop(tmp_path, capsys, monkeypatch, short_traini
     monkeypatch.setattr(inferring, "infer_config", lambda options: short)
     command = ["sim2real", "demo", "--out", str(tmp_path / "loop"), "--simulations", "80", "--epochs", "1"]
     command += ["--episodes", "2", "--jobs", "1", "--rollouts", "2"]
-    assert main([*command, "--json", "--baselines", "simopt", "adr"]) == 0
+    assert main([*command, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert set(told["means"]) == {"nominal", "uniform", "posterior", "simopt", "adr", "oracle"}
-    assert {"score_posterior", "score_uniform", "score_simopt", "score_adr"} <= set(told)
+    assert set(told["means"]) == {"nominal", "uniform", "posterior", "oracle"}
+    assert {"score_posterior", "score_uniform"} <= set(told)
     page = (tmp_path / "loop" / "report.html").read_text()
-    for text in ("Return on the robot", "Robustness of posterior", "true", "Pairs of parameters", "simopt", "adr"):
+    for text in ("Return on the robot", "Robustness of posterior", "true", "Pairs of parameters"):
         assert text in page
     assert len(list((tmp_path / "loop" / "log").iterdir())) == 2
     assert foreign_in(tmp_path / "loop", SIM2REAL.layout) == []  # all that is written is known by name

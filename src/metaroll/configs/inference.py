@@ -122,8 +122,3 @@ class LoopOptions(Config):
     ] = 1
     episodes: Annotated[int, Bounds(2), "Episodes on the robot by which policies are judged."] = 50
     jobs: Annotated[Whole, "Trainings at a time, in a process each."] = 2
-    baselines: Annotated[
-        tuple[Literal["simopt", "adr"], ...],
-        "Further ways to randomize: simopt fits a normal distribution to the log, adr lets ranges grow while the "
-        "policy copes (automatic domain randomization).",
-    ] = ()

@@ -164,6 +164,7 @@ INFER = Kind(
     Layout((r"report\.html", r"inference\.json"), _INFERRED),
     [[r"posterior/posterior\.json"], [f"simulations/{_PART}"]],
 )
+# Loops of earlier versions may hold simopt and adr.
 _TASKS = r"(\.?(oracle|simopt)-tasks)(\.\d+-[0-9a-f]{8}\.(old|tmp))?"
 _LOG = Layout((r"rollout_\d+\.npz",))
 SIM2REAL = Kind(

@@ -7,7 +7,7 @@ import json
 import math
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,10 @@ import numpy as np
 
 from metaroll.configs.inference import InferenceOptions, LoopOptions
 from metaroll.data.doors.json_files import parse_json
-from metaroll.data.folders.contents import move_folder, remove_folder
-from metaroll.data.folders.kinds import CONFIG_FILE, OPTIONS_FILE, RUN, SIM2REAL, SUMMARY_FILE
+from metaroll.data.folders.contents import move_folder
+from metaroll.data.folders.kinds import CONFIG_FILE, OPTIONS_FILE, SIM2REAL, SUMMARY_FILE
 from metaroll.data.folders.taking import HeldFolder, is_empty, take, take_new
-from metaroll.data.recordings import load_rollouts, save_rollouts
+from metaroll.data.recordings import save_rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import MetarollError
 from metaroll.functional.bootstrap import bootstrap_ci
@@ -27,8 +27,7 @@ from metaroll.inference.estimators import require_sbi
 from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import Prior, as_prior
 from metaroll.lab.display.consoles import make_console
-from metaroll.lab.inferring.inferring import infer, segment_sampler
-from metaroll.lab.inferring.randomization_baselines import AutomaticRandomization, sim_opt
+from metaroll.lab.inferring.inferring import infer
 from metaroll.lab.results.inference_result import ONE_MORE_ROUND, PAGE, Inference
 from metaroll.lab.runs.run_reports import read_run
 from metaroll.processes.child import Child, run_children
@@ -45,6 +44,7 @@ from metaroll.types import RolloutPlan
 
 __all__ = [
     "ENV",
+    "TRAINING",
     "UNKNOWN",
     "LoopResult",
     "Training",
@@ -54,7 +54,6 @@ __all__ = [
     "inference_options",
     "log_robot",
     "oracle_tasks",
-    "sim_opt_tasks",
     "swing_up",
     "train_as_child",
     "train_policy",
@@ -64,7 +63,7 @@ __all__ = [
 UNKNOWN = ("mass_pend_pole", "length_pend_pole", "length_rot_pole", "motor_resistance", "motor_back_emf")
 """What nobody has measured."""
 _SPREAD = 0.5
-_TRAINING: Mapping[str, Any] = {
+TRAINING: Mapping[str, Any] = {
     "steps_per_epoch": 5000,
     "num_passes": 10,
     "batch_size": 320,
@@ -75,19 +74,16 @@ _TRAINING: Mapping[str, Any] = {
     "evaluate_every": 0,
     "torch_threads": 1,
 }
+"""How policies are trained, but for epochs and seed."""
 FILE_NAME = "sim2real.json"
 POLICIES = {
     "nominal": "trained with the parameters of the data sheet",
     "uniform": "trained on all that is possible",
     "posterior": "trained on what the log says",
-    "simopt": "trained on a normal distribution fitted to the log",
-    "adr": "trained on ranges that grow while it copes",
     "oracle": "trained on the true parameters",
 }
-_SIM_OPT_ITERATIONS = 6
 _COPES = 50.0
-_ADR = {"low": _COPES, "high": 100.0, "step": 0.34, "num_episodes": 4}
-"""A policy that swings up and balances earns 200 and more; each of ten ends is tried some ten times in a training."""
+"""A policy that swings up and balances earns 200 and more."""
 
 
 @dataclass(frozen=True)
@@ -199,14 +195,12 @@ class Training:
         options: What differs from the usual training, ``epochs`` and ``seed`` among it.
         tasks: Folder of a posterior to train on; ``None``: there is none.
         trainings: How many, with seeds of their own; the one that earned most is kept.
-        growing: Arguments of ``AutomaticRandomization``; ``None``: ranges stay as they are.
     """
 
     name: str
     options: Mapping[str, Any]
     tasks: str | None = None
     trainings: int = 1
-    growing: Mapping[str, Any] | None = None
 
 
 def train_policy(training: Training, folder: Path) -> Path:
@@ -241,19 +235,14 @@ def _train(training: Training, run: Path, seed: int) -> None:
     """Train to the end in the folder ``run``, which may hold a part of this training."""
     if _is_finished(run):
         return
-    values = {**_TRAINING, "lr_decay_epochs": training.options["epochs"], **training.options, "seed": seed}
-    growing = [] if training.growing is None else [AutomaticRandomization(ENV, **training.growing)]
-    if growing:
-        # How far ranges have grown is in no snapshot: this one begins anew.
-        remove_folder(run, RUN.layout)
-        values["randomize_param"] = growing[0].randomize_param
+    values = {**TRAINING, "lr_decay_epochs": training.options["epochs"], **training.options, "seed": seed}
     with warnings.catch_warnings():  # close_the_loop has said it
         warnings.filterwarnings("ignore", ".*Do not train on this posterior")
         if (run / CONFIG_FILE).is_file():
             continue_run(read_config(run), run, make_console(quiet=True))
         else:
             agent = agents.agent("ppo", ENV, run_dir=run, tasks=training.tasks, **values)
-            agent.learn(callbacks=growing, progress=False)
+            agent.learn(progress=False)
 
 
 def train_as_child() -> int:
@@ -323,7 +312,10 @@ def _taken(folder: Path, options: LoopOptions, tell: Callable[[str], None]) -> H
 def _settings_of(folder: Path) -> Any:
     """Options of the loop in a folder; ``None`` where nothing says them."""
     path = folder / OPTIONS_FILE
-    return read_json(path) if path.is_file() else None
+    settings = read_json(path) if path.is_file() else None
+    if isinstance(settings, dict) and settings.get("baselines") == []:  # an option that there was
+        del settings["baselines"]
+    return settings
 
 
 def train_all(
@@ -341,13 +333,6 @@ def train_all(
         make(name="posterior", options=usual, tasks=str(found.folder)),
         make(name="oracle", options=usual, tasks=str(oracle)),
     ]
-    if "simopt" in options.baselines:
-        fitted = sim_opt_tasks(load_rollouts(folder / "log"), found, folder / "simopt-tasks")
-        trainings.append(make(name="simopt", options=usual, tasks=str(fitted)))
-    if "adr" in options.baselines:
-        limits = dict(zip(prior.names, zip(prior.low.tolist(), prior.high.tolist(), strict=True), strict=True))
-        growing = {"nominal": dict(found.nominal), "limits": limits, "seed": options.seed, **_ADR}
-        trainings.append(make(name="adr", options=usual, growing=growing))
     runs = {training.name: folder / "policies" / training.name for training in trainings}
     todo = [training for training in trainings if not _is_finished(runs[training.name])]
     if options.jobs == 1:
@@ -396,22 +381,6 @@ def oracle_tasks(truth: Mapping[str, float], folder: Path, seed: int) -> Path:
     values = np.array([truth[name] for name in prior.names])
     draws = np.clip(values * generator.normal(1.0, 1e-3, (1000, len(values))), prior.low, prior.high)
     Posterior(prior, draws=draws, description={"algorithm": "oracle"}).save(folder)
-    return folder
-
-
-def sim_opt_tasks(rollouts: Sequence[StepSequence], found: Inference, folder: Path) -> Path:
-    """A posterior folder of the distribution that SimOpt fits to what inference saw, with as many simulations."""
-    prior, settings, told = found.posterior.prior, found.options, found.posterior.description
-    with segment_sampler(ENV, rollouts, prior, settings) as sampler:
-        draws = sim_opt(
-            sampler,
-            sampler.target_features().numpy(),
-            prior,
-            iterations=_SIM_OPT_ITERATIONS,
-            num_simulations=(sum(told["num_simulations"]) + int(told["num_failed"])) // _SIM_OPT_ITERATIONS,
-            seed=settings.seed,
-        )
-    Posterior(prior, draws=draws, description={"algorithm": "simopt"}).save(folder)
     return folder
 
 

@@ -1,16 +1,27 @@
-"""Other ways to randomize: SimOpt, which fits the distribution to recordings, and ranges that grow by themselves."""
+"""Other ways to randomize: SimOpt, which fits the distribution to recordings, and ranges that grow by themselves.
+
+`sim2real.py --baselines simopt adr` trains on both.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 
+import metaroll
 from metaroll.checks import check_number, check_whole
+from metaroll.configs.inference import LoopOptions
+from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.inference.parameter_names import named
+from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import Prior, as_prior
+from metaroll.lab.inferring.inferring import segment_sampler
+from metaroll.lab.inferring.sim2real import ENV, TRAINING
+from metaroll.lab.results.inference_result import Inference
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.seeding import as_generator, derive_seed
 from metaroll.tasks.distributions import UniformDomainParam
@@ -18,10 +29,13 @@ from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.domain_randomizer import DomainRandomizer
 from metaroll.types import RolloutPlan
 
-__all__ = ["AutomaticRandomization", "sim_opt"]
+__all__ = ["AutomaticRandomization", "sim_opt", "sim_opt_tasks", "train_adr"]
 
 _LEAST_SPREAD = 0.02
 """Of the prior's deviation: below that a distribution would not change any more."""
+_ITERATIONS = 6
+_ADR = {"low": 50.0, "high": 100.0, "step": 0.34, "num_episodes": 4}
+"""A policy that swings up and balances earns 200 and more; each of ten ends is tried some ten times in a training."""
 
 
 def sim_opt(
@@ -164,3 +178,37 @@ class AutomaticRandomization:
     def _param(self, name: str) -> UniformDomainParam:
         low, high = self._end(name, 0), self._end(name, 1)
         return UniformDomainParam(name, 0.5 * (low + high), 0.5 * (high - low))
+
+
+def sim_opt_tasks(rollouts: Sequence[StepSequence], found: Inference, folder: Path) -> Path:
+    """A posterior folder of the distribution that SimOpt fits to what inference saw, with as many simulations."""
+    prior, settings, told = found.posterior.prior, found.options, found.posterior.description
+    with segment_sampler(ENV, rollouts, prior, settings) as sampler:
+        draws = sim_opt(
+            sampler,
+            sampler.target_features().numpy(),
+            prior,
+            iterations=_ITERATIONS,
+            num_simulations=(sum(told["num_simulations"]) + int(told["num_failed"])) // _ITERATIONS,
+            seed=settings.seed,
+        )
+    Posterior(prior, draws=draws, description={"algorithm": "simopt"}).save(folder)
+    return folder
+
+
+def train_adr(nominal: Mapping[str, float], prior: Prior, options: LoopOptions, folder: Path, seed: int) -> Path:
+    """The run of a policy trained as those of the loop, on ranges that grow from ``nominal`` to those of the prior.
+
+    Args:
+        nominal: Name -> value.
+        prior: Of the unknown parameters.
+        options: Sizes.
+        folder: Where to, which is not there yet: how far ranges have grown is in no snapshot.
+        seed: Of what is tried; the training's is 0, as that of the others.
+    """
+    limits = dict(zip(prior.names, zip(prior.low.tolist(), prior.high.tolist(), strict=True), strict=True))
+    growing = AutomaticRandomization(ENV, nominal, limits, seed=seed, **_ADR)
+    epochs = {"epochs": options.epochs, "lr_decay_epochs": options.epochs}
+    values = {**TRAINING, **epochs, "seed": 0, "randomize_param": growing.randomize_param}
+    metaroll.agent("ppo", ENV, run_dir=folder, **values).learn(callbacks=[growing], progress=False)
+    return folder
