@@ -58,7 +58,6 @@ PROBES = 60
 
 ADAPTERS = {
     "lab/display/consoles.py": "streams of whoever runs us",
-    "training/session/machine.py": "asks the renderers of MuJoCo and Gymnasium",
     "data/compare.py": "values of users: named tuples of any kind",
     "data/data_format.py": "values of users: named tuples of any kind",
     "data/plain_data.py": "values of users: named tuples of any kind",
@@ -169,12 +168,9 @@ ONE_WAY = {
 _DESCRIPTOR = "a descriptor of the system, no file of anybody"
 _OWN_TEXT = "a file of this package"
 _GROWS = "grows in a folder that is renamed when it is whole"
-_DOCTOR = "is asked how processes are started, and starts none"
 _KEY = "the key of the user, made once and read without a link; bytes, no format"
 _ZIP = "writes an archive, reproducibly"
 ELSEWHERE = {
-    ("lab/cli/doctor.py", "multiprocessing.get_all_start_methods"): _DOCTOR,
-    ("lab/cli/doctor.py", "multiprocessing.get_start_method"): _DOCTOR,
     ("lab/cli/main.py", "os.open"): _DESCRIPTOR,
     ("lab/logs/robot_log.py", "os.open"): "a new log, of which each line is one write",
     ("data/posteriors/folder.py", "open"): _GROWS,

@@ -47,7 +47,6 @@ OUTSIDE_CORE = {
     "functional/gradients/quantiles.py": "contrib: only TQC uses it",
     "lab/": "lab",
     "training/session/demo.py": "lab: the command line's demo",
-    "training/session/machine.py": "lab: doctor",
 }
 """Modules and folders that go to lab, contrib or compat, and are not of the core; the rest is.
 

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from packaging.requirements import Requirement
+
 __all__ = [
     "LARGEST_COUNT",
     "LARGEST_SEED",
@@ -55,8 +57,10 @@ __all__ = [
     "install_text",
     "name_given",
     "named_as",
+    "one_line",
     "option_name",
     "option_text",
+    "requirements",
     "said",
     "shortened",
     "unknown_name",
@@ -432,10 +436,21 @@ def option_text(name: str, value: Any = None, beside: str = "") -> str:
     return said(f"{name}={json.dumps(value) if isinstance(value, str | list) else repr(value)}", f"{flag} {typed}")
 
 
-def install_text(extra: str) -> str:
-    """How the packages of an extra of metaroll are installed, wherever that comes from: ``pip install 'ray>=2.40'``.
+def one_line(error: BaseException) -> str:
+    """Kind and message of an error, shortened to a line."""
+    try:
+        message = " ".join(str(error).split())
+    except Exception:  # errors of OpenGL cannot always say what they are
+        message = ""
+    text = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    return text if len(text) <= 300 else text[:297] + "..."
 
-    By their own names: of metaroll there need not be a package in an index.
+
+def requirements(extra: str = "") -> list[Requirement]:
+    """What the installed metaroll needs on this Python: always, or for an extra alone.
+
+    Raises:
+        ModuleNotFoundError: metaroll is not installed.
     """
     from importlib import metadata
 
@@ -444,13 +459,24 @@ def install_text(extra: str) -> str:
     try:
         declared = [Requirement(line) for line in metadata.requires("metaroll") or []]
     except metadata.PackageNotFoundError:
-        declared = []
-    needed = [
-        f"{r.name}{f'[{chr(44).join(sorted(r.extras))}]' if r.extras else ''}{r.specifier}"
-        for r in declared
-        if r.marker is not None and r.marker.evaluate({"extra": extra}) and not r.marker.evaluate({"extra": ""})
-    ]
-    return "pip install " + " ".join(f"'{text}'" for text in needed or [f"metaroll[{extra}]"])
+        raise ModuleNotFoundError("metaroll is only found on the path: install it with pip install -e .") from None
+    always = [r for r in declared if r.marker is None or r.marker.evaluate({"extra": ""})]
+    if not extra:
+        return always
+    return [r for r in declared if r not in always and r.marker is not None and r.marker.evaluate({"extra": extra})]
+
+
+def install_text(extra: str) -> str:
+    """How the packages of an extra of metaroll are installed, wherever that comes from: ``pip install 'ray>=2.40'``.
+
+    By their own names: of metaroll there need not be a package in an index.
+    """
+    texts: list[str] = []
+    with contextlib.suppress(ModuleNotFoundError):
+        for needed in requirements(extra):
+            extras = f"[{','.join(sorted(needed.extras))}]" if needed.extras else ""
+            texts.append(f"{needed.name}{extras}{needed.specifier}")
+    return "pip install " + " ".join(f"'{text}'" for text in texts or [f"metaroll[{extra}]"])
 
 
 def command_text(command: str, *words: str | Path) -> str:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +14,8 @@ import yaml
 from PIL import Image
 
 from metaroll.lab.cli.main import main
-from metaroll.training.session.machine import without_screen
+from metaroll.lab.figures import probes
+from metaroll.lab.figures.probes import can_draw, without_screen
 
 PEARL = {
     "hidden_sizes": [8, 8],
@@ -177,3 +181,62 @@ def test_a_run_with_loggers_keeps_them_over_a_resume(tmp_path, capsys, monkeypat
     expected = [row["env_steps"] for row in rows if row["metric"] == "kl"]
     assert [event.step for event in reader.Scalars("train/kl")] == expected and len(expected) == 2
     capsys.readouterr()
+
+
+# ------------------------------------------------------------------------------------------------- without a screen
+def test_what_draws_without_a_screen_is_taken_for_the_time_of_the_block(monkeypatch):
+    working = {"osmesa"}
+    for name in ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(probes, "can_draw", lambda env_id, backend, seconds: backend in working)
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setitem(sys.modules, "mujoco", object())
+    with without_screen() as backend:
+        assert (backend, os.environ["MUJOCO_GL"]) == ("osmesa", "osmesa")
+    assert "MUJOCO_GL" not in os.environ
+    working.clear()
+    with without_screen() as backend:
+        assert backend is None
+        assert "MUJOCO_GL" not in os.environ
+    monkeypatch.setenv("MUJOCO_GL", "egl")
+    with without_screen() as backend:
+        assert (backend, os.environ["MUJOCO_GL"]) == (None, "egl")
+
+
+DRIVERS = {
+    "hangs": "import subprocess, time\nsubprocess.Popen(['sleep', '60'])\ntime.sleep(60)",
+    "crashes": "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
+    "leaves": "raise SystemExit(0)",
+    "raises": "raise OSError('no GL library')",
+}
+
+
+@pytest.mark.parametrize("fault", DRIVERS)
+def test_a_driver_that_crashes_or_hangs_takes_only_its_process_down(tmp_path, monkeypatch, fault):
+    """The import of an environment's module stands for the driver; its process is gone afterwards (conftest looks)."""
+    (tmp_path / f"driver_that_{fault}.py").write_text(DRIVERS[fault])
+    monkeypatch.syspath_prepend(tmp_path)
+    started = time.monotonic()
+    assert not can_draw(f"driver_that_{fault}:Picture-v0", "egl", 3.0 if fault == "hangs" else 30.0)
+    assert time.monotonic() - started < 20
+
+
+def test_pictures_are_drawn_with_the_backend_that_is_asked_for(tmp_path, monkeypatch):
+    """A picture of noise with osmesa, a blank one with egl."""
+    code = """
+import os, gymnasium, numpy as np
+class Picture(gymnasium.Env):
+    action_space = observation_space = gymnasium.spaces.Discrete(2)
+    metadata = {"render_modes": ["rgb_array"]}
+    def __init__(self, render_mode=None): self.render_mode = render_mode
+    def reset(self, *, seed=None, options=None): return 0, {}
+    def step(self, action): return 0, 0.0, False, False, {}
+    def render(self):
+        return np.arange(48, dtype=np.uint8).reshape(4, 4, 3) * (os.environ["MUJOCO_GL"] == "osmesa")
+gymnasium.register("Picture-v0", Picture)
+"""
+    (tmp_path / "drawing_driver.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("MUJOCO_GL", "glfw")
+    assert can_draw("drawing_driver:Picture-v0", "osmesa", 30.0)
+    assert not can_draw("drawing_driver:Picture-v0", "egl", 30.0)

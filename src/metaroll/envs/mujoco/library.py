@@ -51,8 +51,8 @@ def graphics_trouble(error: BaseException) -> str | None:
             if str(frame.f_globals.get("__name__")).startswith(_GRAPHICS):
                 return (
                     f"MUJOCO_GL={chosen} asks for a way of drawing that does not work on this machine, so that MuJoCo "
-                    f"cannot be imported ({type(cause).__name__}: {cause}); unset MUJOCO_GL, or let `metaroll doctor` "
-                    "say which works"
+                    f"cannot be imported ({type(cause).__name__}: {cause}); unset MUJOCO_GL, or set "
+                    "it to egl or osmesa"
                 )
         cause = cause.__cause__ or cause.__context__
     return None

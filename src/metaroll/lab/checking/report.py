@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["TaskCheck", "TaskEnvReport", "one_line"]
+__all__ = ["TaskCheck", "TaskEnvReport"]
 
 
 @dataclass(frozen=True)
@@ -88,13 +88,3 @@ class TaskEnvReport:
             if check.hint:
                 lines.append(f"{'':<4}  {'':<{width}}  -> {check.hint}")
         return "\n".join([*lines, "", self.verdict])
-
-
-def one_line(error: BaseException) -> str:
-    """Kind and message of an error, shortened to a line."""
-    try:
-        message = " ".join(str(error).split())
-    except Exception:  # errors of OpenGL cannot always say what they are
-        message = ""
-    text = f"{type(error).__name__}: {message}" if message else type(error).__name__
-    return text if len(text) <= 300 else text[:297] + "..."

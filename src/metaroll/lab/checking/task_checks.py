@@ -19,9 +19,9 @@ from metaroll.envs.base.constructors import close_env
 from metaroll.envs.base.task_family import TaskFamily
 from metaroll.envs.lookup.registry import family_of, get_family
 from metaroll.envs.lookup.source import EnvSource, is_env_instance
-from metaroll.errors import InvalidValueError, NotPicklableError, RolloutError, SlotError
+from metaroll.errors import InvalidValueError, NotPicklableError, RolloutError, SlotError, one_line
 from metaroll.lab.checking.identifiability import Identifiability
-from metaroll.lab.checking.report import TaskCheck, TaskEnvReport, one_line
+from metaroll.lab.checking.report import TaskCheck, TaskEnvReport
 from metaroll.lab.checking.trials import RandomActions, difference, distinct, play, play_tasks
 from metaroll.rollouts.configs import PoolTimeouts
 from metaroll.rollouts.workers.pool import SamplerPool

@@ -63,7 +63,7 @@ _COMMANDS = {
         "commands.listing:list_command",
         "algorithms, environments, presets, policies, and runs with how far they are",
     ),
-    "doctor": ("doctor:doctor", "check this machine: packages, processors, GPU, rendering, workers"),
+    "doctor": ("doctor:doctor", "check this machine: packages, extras, plug-ins, processors, a rollout"),
 }
 _INTERRUPTED = 130
 _UNREAD = 141

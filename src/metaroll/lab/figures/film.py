@@ -124,7 +124,8 @@ def _try_out(env: Any, name: str) -> None:
             env.close()
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ValueError(
-            f"{name} cannot be drawn on this machine ({reason}); `metaroll doctor` says what pictures need"
+            f"{name} cannot be drawn on this machine ({reason}); without a screen MuJoCo needs EGL or OSMesa (Debian, "
+            "Ubuntu: apt install libegl1 or libosmesa6)"
         ) from error
 
 

@@ -57,7 +57,7 @@ def device_of(
     if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
         raise ValueError(
             f"device {str(found)!r} is not there: torch {torch.__version__} sees {torch.cuda.device_count()} CUDA "
-            "devices; use device=None (NumPy) or device='cpu', or see `metaroll doctor`"
+            "devices; use device=None (NumPy) or device='cpu', or install a torch for CUDA"
         )
     wrong = None
     if pool is not None and not pool.is_serial:

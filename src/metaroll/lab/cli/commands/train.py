@@ -18,10 +18,10 @@ from metaroll.errors import (
     blame_input,
     command_text,
     named_as,
+    one_line,
     option_name,
     option_text,
 )
-from metaroll.lab.checking.report import one_line
 from metaroll.lab.cli import options as cli
 from metaroll.lab.cli.commands.train_help import USAGE, arguments_class, show_algorithm_help, show_general_help
 from metaroll.lab.cli.options import AsTrained, Newest, Output, Switch, parse_command, unset

@@ -155,8 +155,8 @@ def _film_run(
     folder: Path, num_tasks: int, first_task: int = 0, from_epoch: str | None = None, trust: bool = False
 ) -> tuple[list[list[Panel]], int]:
     """What the agent of a snapshot does in held-out tasks, and the number of epochs of the snapshot."""
+    from metaroll.lab.figures.probes import without_screen
     from metaroll.lab.figures.video import record_video, tasks_to_film
-    from metaroll.training.session.machine import without_screen
     from metaroll.training.session.sessions import restored_run
 
     config = run_folder.read_config(folder)
