@@ -179,11 +179,19 @@ def _load_or_keep(
         SnapshotError: ``tree`` does not fit; all is as it was.
     """
     hooks: list[Callable[[], None]] = []
+    is_loaded = False
     token = _RESTORING.set(hooks)
     try:
         load(tree)
+        is_loaded = True
+        for hook in hooks:
+            hook()
     except BaseException as error:
+        hooks.clear()
         load(before)
+        if is_loaded:
+            for hook in hooks:
+                hook()
         if isinstance(error, SnapshotError) or not isinstance(error, Exception):
             raise
         cause = error.cause if isinstance(error, _PartError) else error
@@ -194,8 +202,6 @@ def _load_or_keep(
         ) from cause
     finally:
         _RESTORING.reset(token)
-    for hook in hooks:
-        hook()
 
 
 def check_entries(name: str, tree: Any, entries: Iterable[str]) -> None:
@@ -286,8 +292,9 @@ def tree_of(value: Any, copy: bool | None = None) -> Any:
     Raises:
         TypeError: It is nothing that can be saved.
     """
-    if value is None or isinstance(value, _PLAIN):
-        return value
+    plain = _without_numpy(value)
+    if plain is None or isinstance(plain, _PLAIN):
+        return plain
     if isinstance(value, np.ndarray):
         return value if copy is False else value.copy()
     if isinstance(value, np.random.Generator):
@@ -316,6 +323,8 @@ def restored(own: Any, tree: Any) -> Any:
         return None
     if isinstance(own, _PLAIN):
         return _plain(own, tree)
+    if isinstance(own, np.generic):
+        return type(own)(_plain(own.item(), tree))
     if isinstance(own, np.ndarray):
         value = np.empty_like(own)
         value[...] = _checked_shape(np.asarray(tree), own)
@@ -327,6 +336,10 @@ def restored(own: Any, tree: Any) -> Any:
         return _saved_restored(own, tree)
     entries = _entries(own)
     return _torch_restored(own, tree) if entries is None else _container(own, entries, tree)
+
+
+def _without_numpy(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _plain(own: bool | int | float | str, tree: Any) -> bool | int | float | str:
@@ -463,7 +476,7 @@ def _saved_value(value: Any) -> Any:
 
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
-    return list(value) if isinstance(value, tuple) else value
+    return [_saved_value(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
 def _load_optimizer_tree(optimizer: Any, tree: Mapping[str, Any]) -> None:
@@ -478,11 +491,26 @@ def _load_optimizer_tree(optimizer: Any, tree: Mapping[str, Any]) -> None:
         # How the update is computed follows this machine, not the one of the snapshot.
         kept = ("fused", "foreach", "capturable")
         known = {k: tuple(v) if isinstance(own.get(k), tuple) else v for k, v in saved.items() if k not in kept}
+        if wrong := [k for k, v in known.items() if isinstance(own.get(k), float) and not isinstance(v, int | float)]:
+            raise ValueError(f"{wrong[0]} of group {i} must be a number, got {known[wrong[0]]!r}")
         groups.append({**own, **known, "params": own["params"]})
     # Copies: torch would go on in the very tensors of the tree.
     state = {int(i): {k: _saved_value(v) for k, v in entry.items()} for i, entry in tree["state"].items()}
     _check_shapes(state, [parameter for group in optimizer.param_groups for parameter in group["params"]])
     optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+_LIKE_PARAMETERS = (
+    "exp_avg",
+    "exp_avg_sq",
+    "max_exp_avg_sq",
+    "exp_inf",
+    "momentum_buffer",
+    "square_avg",
+    "grad_avg",
+    "sum",
+)
+"""Moments that have an entry for each of a parameter; others (of Adafactor, LBFGS) have shapes of their own."""
 
 
 def _check_shapes(state: Mapping[int, Mapping[str, Any]], parameters: Sequence[Any]) -> None:
@@ -493,7 +521,7 @@ def _check_shapes(state: Mapping[int, Mapping[str, Any]], parameters: Sequence[A
         if not 0 <= i < len(parameters):
             raise ValueError(f"there is no parameter {i} for a saved moment, only {len(parameters)} of them")
         for name, value in entry.items():
-            if isinstance(value, torch.Tensor) and value.ndim and value.shape != parameters[i].shape:
+            if name in _LIKE_PARAMETERS and isinstance(value, torch.Tensor) and value.shape != parameters[i].shape:
                 shapes = f"{tuple(parameters[i].shape)}, got {tuple(value.shape)}"
                 raise ValueError(f"{name} of parameter {i} must have shape {shapes}")
 

@@ -196,6 +196,56 @@ def test_a_tensor_and_its_optimizer_stay_together() -> None:
     assert [one.step(), one.step()] == [other.step(), other.step()]
 
 
+@pytest.mark.parametrize("kind", ["Adam", "RMSprop", "Adagrad", "Adafactor", "LBFGS"])
+def test_any_optimizer_of_torch_is_a_part(kind: str) -> None:
+    class Fit(Stateful):
+        state_parts = parts("layer", "optimizer")
+
+        def __init__(self) -> None:
+            with isolated_rng(0):
+                self.layer = torch.nn.Linear(3, 2)
+            self.optimizer = getattr(torch.optim, kind)(self.layer.parameters(), lr=0.1)
+
+        def loss(self) -> torch.Tensor:
+            self.optimizer.zero_grad()
+            value = self.layer(torch.ones(4, 3)).square().sum()
+            value.backward()
+            return value
+
+        def step(self) -> dict[str, Any]:
+            self.optimizer.step(self.loss)
+            return self.state_dict()
+
+    one, other = Fit(), Fit()
+    one.step()
+    tree = one.state_dict()
+    kept = copy.deepcopy(tree)
+    other.load_state_dict(tree)
+    assert trees_equal([one.step(), one.step()], [other.step(), other.step()]) and trees_equal(tree, kept)
+    tree["optimizer"]["groups"]["0"]["lr"] = "fast"
+    with pytest.raises(SnapshotError, match="lr of group 0 must be a number, got 'fast'"):
+        other.load_state_dict(tree)
+
+
+def test_what_follows_from_the_parts_is_part_of_all_or_nothing() -> None:
+    class Cached(Stateful):
+        state_parts = parts("count")
+
+        def __init__(self, count: int) -> None:
+            self.count = np.int64(count)
+            self.after_restore()
+
+        def after_restore(self) -> None:
+            self.cache = 12 // self.count if self.count else {}["no"]
+
+    one = Cached(3)
+    one.load_state_dict(Cached(4).state_dict())
+    assert (one.count, one.cache, type(one.count)) == (4, 3, np.int64)
+    with pytest.raises(SnapshotError, match="nothing was changed"):
+        one.load_state_dict({"count": 0})
+    assert (one.count, one.cache) == (4, 3)
+
+
 def test_memory_of_arrays_keeps_its_order_and_dicts_their_kind() -> None:
     class Holder(Stateful):
         state_parts = parts("matrix", "named")
