@@ -510,6 +510,19 @@ def fails(): raise SystemExit
     assert re.search(r"exits \(half_file:fails of b-second 1\.2\) in \S*half_file\.py", plugins_check().value)
 
 
+@pytest.mark.parametrize("raised", ["RuntimeError('broken')", "SystemExit(3)", "AttributeError('no', name='x', obj=3)"])
+@pytest.mark.parametrize("group", ["metaroll.algorithms", "metaroll.searches", "metaroll.environments"])
+def test_errors_of_what_a_module_makes_when_asked_for_it_are_its_own(folder: Path, group: str, raised: str) -> None:
+    (folder / "half_file.py").write_text(f"def __getattr__(name):\n    raise {raised}\n", "utf-8")
+    declare(folder, "lazy", "half_file:LAZY", group=group)
+    declare(folder, "half", "half:HALF", "other")
+    complaint = r"'lazy' \(half_file:LAZY of half-plugin 1\.2\) in \S*half_file\.py .*" + raised.partition("(")[0]
+    with pytest.raises(PluginError, match=complaint):
+        metaroll.agent("cmaes", "lazy") if "env" in group else metaroll.agent("lazy", "Pendulum-v1")
+    (found,) = plugins_check().value.split("\n")
+    assert re.search(complaint, found)
+
+
 @pytest.mark.parametrize("name", ["epopt", "pgpe", "tqc"])
 def test_what_metaroll_declares_itself_is_a_plugin_without_an_entry_in_runs(folder: Path, name: str) -> None:
     declare(folder, name, "half_file:HALF")
