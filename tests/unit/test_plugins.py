@@ -370,24 +370,32 @@ def test_a_field_cannot_have_a_name_that_every_run_has(folder: Path, field: str)
         metaroll.agent("half_file:HALF", "Pendulum-v1")
 
 
-WRONG: dict[str, tuple[str, str]] = {
-    "sizes": ("lambda env: None", "must return a dict of options and values, got None"),
-    "settled": ("lambda values, given: 3", "must return a dict of options and values, got 3"),
-    "tasks": ("lambda given, number: None", "must return what to train in and a list of held-out tasks"),
-    "environment": ("lambda given, train: None", "must return what makes an environment, got None"),
-    "largest_batch": ("lambda values: 'all'", "must return a number of rows, got 'all'"),
-    "notes": ("lambda given, epochs: 'long'", "must return a list of texts, got 'long'"),
-    "summary_values": ("lambda returns, values: 5", "must return a dict of names and numbers, got 5"),
-    "ended_early": ("lambda learner: 3", "must return None, or a number of epochs and why"),
-    "work": ("lambda values: Work(0, 0, 0)", "fails with ValueError: epoch_steps must be an integer of at least 1"),
-    "amount": ("lambda learner, values: Work('many', 1, 1)", "fails with TypeError: initial_steps must be an integer"),
-    "build": ("lambda *given: numpy.ones(3) + numpy.ones(2)", "fails with ValueError: operands could not be broadcast"),
-}
+WRONG: list[tuple[str, str, str]] = [
+    ("sizes", "lambda env: None", "must return a dict of options and values, got None"),
+    ("settled", "lambda values, given: 3", "must return a dict of options and values, got 3"),
+    ("tasks", "lambda given, number: None", "must return what to train in and a list of held-out tasks"),
+    ("environment", "lambda given, train: None", "must return what makes an environment, got None"),
+    ("largest_batch", "lambda values: 'all'", "must return a number of rows, got 'all'"),
+    ("notes", "lambda given, epochs: 'long'", "must return a list of texts, got 'long'"),
+    ("summary_values", "lambda returns, values: 5", "must return a dict of names and numbers, got 5"),
+    ("ended_early", "lambda learner: 3", "must return None, or a number of epochs and why"),
+    ("work", "lambda values: Work(0, 0, 0)", "fails with ValueError: epoch_steps must be an integer of at least 1"),
+    ("amount", "lambda learner, values: Work('many', 1, 1)", "fails with TypeError: initial_steps must be an integer"),
+    ("build", "lambda *given: numpy.ones(3) + numpy.ones(2)", "fails with ValueError: operands could not be broadcast"),
+    ("build", "lambda *given: exit(0)", "fails with SystemExit: 0"),
+    ("work", "lambda values: Work(3, 4, 5, initial='{nope} {}')", "fails with ValueError: initial must be a text with"),
+    ("work", "lambda values: Work(3, 4, 5, initial='{.a}')", "fails with ValueError: initial must be a text with"),
+    ("largest_batch", "lambda values: -1", "must return a number of rows, got -1"),
+    ("largest_batch", "lambda values: True", "must return a number of rows, got True"),
+    ("summary_values", "lambda returns, values: {'x': object()}", "must return a dict of names and numbers, got dict"),
+    ("summary_values", "lambda returns, values: {1: 2.0}", "must return a dict of names and numbers, got dict"),
+    ("ended_early", "lambda learner: ('x', 'why')", "must return None, or a number of epochs and why"),
+    ("ended_early", "lambda learner: (-1, 'why')", "must return None, or a number of epochs and why"),
+]
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_wrong_results_of_functions_of_a_row_are_told(folder: Path, name: str) -> None:
-    code, complaint = WRONG[name]
+@pytest.mark.parametrize(("name", "code", "complaint"), WRONG)
+def test_wrong_results_of_functions_of_a_row_are_told(folder: Path, name: str, code: str, complaint: str) -> None:
     bad = (
         f"import dataclasses, numpy\nfrom metaroll.plugins import Work\nBAD = dataclasses.replace(HALF, {name}={code})"
     )

@@ -26,6 +26,7 @@ from metaroll.own_frames import frames_of_user, is_raised
 from metaroll.own_sources import is_ours
 from metaroll.training.algorithms.algorithm import API, Algorithm, Work
 from metaroll.training.algorithms.building import is_out_of_memory
+from metaroll.training.store.files import to_plain
 
 __all__ = ["FUNCTIONS", "checked_row", "guarded", "hint_for"]
 
@@ -46,8 +47,21 @@ def _are_tasks(made: Any) -> bool:
     return isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], Sequence)
 
 
+def _is_count(made: Any) -> bool:
+    return isinstance(made, int | np.integer) and not isinstance(made, bool) and made >= 0
+
+
 def _is_end(made: Any) -> bool:
-    return made is None or (isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], str))
+    return made is None or (
+        isinstance(made, tuple) and len(made) == 2 and _is_count(made[0]) and isinstance(made[1], str)
+    )
+
+
+def _can_be_written(made: Any) -> bool:
+    try:
+        return isinstance(made, Mapping) and _are_texts(made) and to_plain(made) is not None
+    except TypeError:
+        return False
 
 
 _RETURNED: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
@@ -59,9 +73,9 @@ _RETURNED: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "environment": ("what makes an environment", _makes_env),
     "seen_env": ("an environment", is_env_instance),
     "settled": ("a dict of options and values", _is_a(Mapping)),
-    "largest_batch": ("a number of rows", _is_a(int | np.integer)),
+    "largest_batch": ("a number of rows", _is_count),
     "notes": ("a list of texts", _are_texts),
-    "summary_values": ("a dict of names and numbers", _is_a(Mapping)),
+    "summary_values": ("a dict of names and numbers", _can_be_written),
     "ended_early": ("None, or a number of epochs and why they are the last", _is_end),
 }
 """What functions of a row return."""
@@ -185,7 +199,7 @@ def _guarded(function: Callable[..., Any], name: str, label: str) -> Callable[..
     def call(*arguments: Any, **keywords: Any) -> Any:
         try:
             made = function(*arguments, **keywords)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if _is_for_the_user(error, name):
                 raise
             frames = frames_of_user(error)
@@ -199,7 +213,7 @@ def _guarded(function: Callable[..., Any], name: str, label: str) -> Callable[..
     return functools.update_wrapper(call, function) if inspect.isfunction(function) else call
 
 
-def _is_for_the_user(error: Exception, name: str) -> bool:
+def _is_for_the_user(error: BaseException, name: str) -> bool:
     """Whether an error of a function of a row says what the user can do, who has given options and files."""
     if isinstance(error, MetarollError | OSError) or is_out_of_memory(error):
         return True
