@@ -20,7 +20,7 @@ import torch
 import metaroll
 from metaroll import own_code
 from metaroll.envs.lookup import registry
-from metaroll.errors import RunWarning, UnknownNameError, UntrustedRunError
+from metaroll.errors import RunWarning, SpaceError, UnknownNameError, UntrustedRunError
 from metaroll.lab.cli.doctor import plugins_check
 from metaroll.lab.cli.main import main
 from metaroll.own_code import PluginError
@@ -387,10 +387,33 @@ WRONG: list[tuple[str, str, str]] = [
     ("work", "lambda values: Work(3, 4, 5, initial='{.a}')", "fails with ValueError: initial must be a text with"),
     ("largest_batch", "lambda values: -1", "must return a number of rows, got -1"),
     ("largest_batch", "lambda values: True", "must return a number of rows, got True"),
-    ("summary_values", "lambda returns, values: {'x': object()}", "must return a dict of names and numbers, got dict"),
+    (
+        "summary_values",
+        "lambda returns, values: {'x': object()}",
+        "must return a dict of names and numbers: only numbers",
+    ),
     ("summary_values", "lambda returns, values: {1: 2.0}", "must return a dict of names and numbers, got dict"),
     ("ended_early", "lambda learner: ('x', 'why')", "must return None, or a number of epochs and why"),
     ("ended_early", "lambda learner: (-1, 'why')", "must return None, or a number of epochs and why"),
+    (
+        "settled",
+        "lambda values, given: {'max_steps': -3}",
+        r"must return .*: max_steps in it must be .* at least 1, got -3",
+    ),
+    (
+        "settled",
+        "lambda values, given: {'haf': 0.3}",
+        r"must return .*: unknown option \(in it\) 'haf'; did you mean 'half'",
+    ),
+    ("settled", "lambda values, given: {1: 3}", "must return a dict of options and values, got dict"),
+    ("sizes", "lambda env: {'num_test_tasks': 'many'}", r"must return .*: num_test_tasks in it must be .*, got 'many'"),
+    ("sizes", "lambda env: {'haf': 0.3}", r"must return .*: unknown option \(in it\) 'haf'; did you mean 'half'"),
+    ("environment", "lambda given, train: 'abc'", "must return what makes an environment: unknown environment 'abc'"),
+    (
+        "tasks",
+        "lambda given, number: (None, [1, 2])",
+        r"must return .*: each held-out task must be an EnvUpdate, got 1",
+    ),
 ]
 
 
@@ -405,6 +428,27 @@ def test_wrong_results_of_functions_of_a_row_are_told(folder: Path, name: str, c
         if name == "summary_values":
             row.summary_values(returns=np.zeros((1, 1)), values={})  # with keywords, as they are called here, too
         metaroll.agent("half_file:BAD", "Pendulum-v1", **SMALL).learn(epochs=1, progress=False)
+
+
+def test_functions_of_a_row_may_hand_on_what_they_were_given(folder: Path) -> None:
+    code = """
+import dataclasses
+from metaroll.plugins import family_sizes
+ALL = dataclasses.replace(
+    HALF,
+    settled=lambda values, given: {**values, "half": 0.25},
+    sizes=lambda env: {**(family_sizes(env) if env.is_varied else {}), "gradient_steps": 3, "max_steps": None},
+    environment=lambda given, train: train[0] if train else given.env.name,
+)
+"""
+    (folder / "half_file.py").write_text(PLUGIN + code, "utf-8")
+    for env in ("Pendulum-v1", "point-robot"):
+        assert metaroll.agent("half_file:ALL", env, max_steps=30).config["algorithm"]["half"] == 0.25
+
+
+def test_spaces_that_a_plugin_is_not_for_are_not_its_mistake(folder: Path) -> None:
+    with pytest.raises(SpaceError, match=r"^Half learns actions that are a Box of numbers"):
+        metaroll.agent("half:HALF", "CartPole-v1")
 
 
 @pytest.mark.parametrize(
