@@ -177,6 +177,19 @@ def test_a_row_is_given_as_an_object(folder: Path) -> None:
         metaroll.load(agent.run_dir, algo="ppo")
 
 
+def test_what_is_no_algorithm_is_refused_alike_everywhere(folder: Path) -> None:
+    import half_file  # type: ignore[import-not-found]
+
+    run = metaroll.agent("half_file:HALF", "Pendulum-v1", **SMALL).learn(epochs=1, progress=False).run_dir
+    for given, hint in (
+        (5, "5 of type int: metaroll"),
+        (half_file.Half, r"the class Half: make a row of it, off_pol"),
+    ):
+        for use in (lambda given: metaroll.agent(given, "Pendulum-v1"), lambda given: metaroll.load(run, algo=given)):
+            with pytest.raises(TypeError, match=f"algo must be the name of an algorithm, or an Algorithm, got {hint}"):
+                use(given)
+
+
 def test_a_search_is_known_by_the_module_that_defines_it(folder: Path) -> None:
     (folder / "half_file.py").write_text("from random_steps import RandomSteps\n", "utf-8")
     (folder / "rs.py").write_text("from random_steps import RandomSteps\nfrom half import HALF\n", "utf-8")

@@ -55,7 +55,7 @@ def _are_tasks(made: Any) -> bool:
 
 
 def _is_count(made: Any) -> bool:
-    return isinstance(made, int | np.integer) and not isinstance(made, bool) and made >= 0
+    return isinstance(made, int | np.integer) and not isinstance(made, bool) and bool(made >= 0)
 
 
 def _is_end(made: Any) -> bool:
