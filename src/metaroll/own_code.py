@@ -246,11 +246,11 @@ def attribute_of(name: str, what: str, explained: Callable[[BaseException], str 
     Args:
         name: The module and the attribute, both perhaps with dots.
         what: What it is meant to be, in messages: ``"environment"``.
-        explained: Says, of an error while the module is imported, what the user can do, if that is known.
+        explained: Says, of an error of the module, what the user can do, if that is known.
 
     Raises:
         UnknownNameError: There is no such module, or nothing of this name in it.
-        OwnCodeError: The module cannot be imported.
+        OwnCodeError: The module cannot be imported, or fails to give what is named.
     """
     module_name, _, attribute = name.partition(":")
     if not attribute:
@@ -270,9 +270,15 @@ def attribute_of(name: str, what: str, explained: Callable[[BaseException], str 
         raise OwnCodeError(f"{module_name} cannot be imported for {name!r}: {advice or reason}") from error
     where = module_name
     for part in attribute.split("."):
-        if not hasattr(value, part):
-            raise unknown_name(f"name in {where}", part, [n for n in vars(value) if not n.startswith("_")])
-        value, where = getattr(value, part), f"{where}.{part}"
+        try:
+            value, where = getattr(value, part), f"{where}.{part}"
+        except (Exception, SystemExit) as error:  # of a module that makes it when it is asked for
+            if isinstance(error, AttributeError) and error.obj is value:
+                known = [member for member in getattr(value, "__dict__", ()) if not member.startswith("_")]
+                raise unknown_name(f"name in {where}", part, known) from error
+            advice = None if explained is None else explained(error)
+            reason = advice or f"{type(error).__name__}: {error}"
+            raise OwnCodeError(f"{where}{in_file(name)} has no {part} for {name!r}: {reason}") from error
     return value
 
 
@@ -343,10 +349,10 @@ def _find(whole: str, part: str, places: Sequence[str] | None) -> tuple[str | No
         places: Where its package looks for submodules; ``None`` for a module at the top.
     """
     loaded = sys.modules.get(whole)
-    spec = getattr(loaded, "__spec__", None)
-    file = getattr(loaded, "__file__", None)
+    members = getattr(loaded, "__dict__", {})  # rather than attributes, for which a module may have a function
+    spec, file = members.get("__spec__"), members.get("__file__")
     if loaded is not None and (spec is not None or file is not None):
-        inner = getattr(loaded, "__path__", None)
+        inner = members.get("__path__")
         return file, None if inner is None else list(inner)
     for finder in sys.meta_path:
         # A package without __init__ inside another one that is not imported cannot be asked for its places.

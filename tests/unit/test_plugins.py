@@ -20,7 +20,7 @@ import torch
 import metaroll
 from metaroll import own_code
 from metaroll.envs.lookup import registry
-from metaroll.errors import RunWarning, UnknownNameError, UntrustedRunError
+from metaroll.errors import RunWarning, SpaceError, UnknownNameError, UntrustedRunError
 from metaroll.lab.cli.doctor import plugins_check
 from metaroll.lab.cli.main import main
 from metaroll.own_code import PluginError
@@ -175,6 +175,19 @@ def test_a_row_is_given_as_an_object(folder: Path) -> None:
         ValueError, match="holds an agent of 'given:own', expected 'ppo': give the Algorithm that it was"
     ):
         metaroll.load(agent.run_dir, algo="ppo")
+
+
+def test_what_is_no_algorithm_is_refused_alike_everywhere(folder: Path) -> None:
+    import half_file  # type: ignore[import-not-found]
+
+    run = metaroll.agent("half_file:HALF", "Pendulum-v1", **SMALL).learn(epochs=1, progress=False).run_dir
+    for given, hint in (
+        (5, "5 of type int: metaroll"),
+        (half_file.Half, r"the class Half: make a row of it, off_pol"),
+    ):
+        for use in (lambda given: metaroll.agent(given, "Pendulum-v1"), lambda given: metaroll.load(run, algo=given)):
+            with pytest.raises(TypeError, match=f"algo must be the name of an algorithm, or an Algorithm, got {hint}"):
+                use(given)
 
 
 def test_a_search_is_known_by_the_module_that_defines_it(folder: Path) -> None:
@@ -370,24 +383,55 @@ def test_a_field_cannot_have_a_name_that_every_run_has(folder: Path, field: str)
         metaroll.agent("half_file:HALF", "Pendulum-v1")
 
 
-WRONG: dict[str, tuple[str, str]] = {
-    "sizes": ("lambda env: None", "must return a dict of options and values, got None"),
-    "settled": ("lambda values, given: 3", "must return a dict of options and values, got 3"),
-    "tasks": ("lambda given, number: None", "must return what to train in and a list of held-out tasks"),
-    "environment": ("lambda given, train: None", "must return what makes an environment, got None"),
-    "largest_batch": ("lambda values: 'all'", "must return a number of rows, got 'all'"),
-    "notes": ("lambda given, epochs: 'long'", "must return a list of texts, got 'long'"),
-    "summary_values": ("lambda returns, values: 5", "must return a dict of names and numbers, got 5"),
-    "ended_early": ("lambda learner: 3", "must return None, or a number of epochs and why"),
-    "work": ("lambda values: Work(0, 0, 0)", "fails with ValueError: epoch_steps must be an integer of at least 1"),
-    "amount": ("lambda learner, values: Work('many', 1, 1)", "fails with TypeError: initial_steps must be an integer"),
-    "build": ("lambda *given: numpy.ones(3) + numpy.ones(2)", "fails with ValueError: operands could not be broadcast"),
-}
+WRONG: list[tuple[str, str, str]] = [
+    ("sizes", "lambda env: None", "must return a dict of options and values, got None"),
+    ("settled", "lambda values, given: 3", "must return a dict of options and values, got 3"),
+    ("tasks", "lambda given, number: None", "must return what to train in and a list of held-out tasks"),
+    ("environment", "lambda given, train: None", "must return what makes an environment, got None"),
+    ("largest_batch", "lambda values: 'all'", "must return a number of rows, got 'all'"),
+    ("notes", "lambda given, epochs: 'long'", "must return a list of texts, got 'long'"),
+    ("summary_values", "lambda returns, values: 5", "must return a dict of names and numbers, got 5"),
+    ("ended_early", "lambda learner: 3", "must return None, or a number of epochs and why"),
+    ("work", "lambda values: Work(0, 0, 0)", "fails with ValueError: epoch_steps must be an integer of at least 1"),
+    ("amount", "lambda learner, values: Work('many', 1, 1)", "fails with TypeError: initial_steps must be an integer"),
+    ("build", "lambda *given: numpy.ones(3) + numpy.ones(2)", "fails with ValueError: operands could not be broadcast"),
+    ("build", "lambda *given: exit(0)", "fails with SystemExit: 0"),
+    ("work", "lambda values: Work(3, 4, 5, initial='{nope} {}')", "fails with ValueError: initial must be a text with"),
+    ("work", "lambda values: Work(3, 4, 5, initial='{.a}')", "fails with ValueError: initial must be a text with"),
+    ("largest_batch", "lambda values: -1", "must return a number of rows, got -1"),
+    ("largest_batch", "lambda values: True", "must return a number of rows, got True"),
+    (
+        "summary_values",
+        "lambda returns, values: {'x': object()}",
+        "must return a dict of names and numbers: only numbers",
+    ),
+    ("summary_values", "lambda returns, values: {1: 2.0}", "must return a dict of names and numbers, got dict"),
+    ("ended_early", "lambda learner: ('x', 'why')", "must return None, or a number of epochs and why"),
+    ("ended_early", "lambda learner: (-1, 'why')", "must return None, or a number of epochs and why"),
+    (
+        "settled",
+        "lambda values, given: {'max_steps': -3}",
+        r"must return .*: max_steps in it must be .* at least 1, got -3",
+    ),
+    (
+        "settled",
+        "lambda values, given: {'haf': 0.3}",
+        r"must return .*: unknown option \(in it\) 'haf'; did you mean 'half'",
+    ),
+    ("settled", "lambda values, given: {1: 3}", "must return a dict of options and values, got dict"),
+    ("sizes", "lambda env: {'num_test_tasks': 'many'}", r"must return .*: num_test_tasks in it must be .*, got 'many'"),
+    ("sizes", "lambda env: {'haf': 0.3}", r"must return .*: unknown option \(in it\) 'haf'; did you mean 'half'"),
+    ("environment", "lambda given, train: 'abc'", "must return what makes an environment: unknown environment 'abc'"),
+    (
+        "tasks",
+        "lambda given, number: (None, [1, 2])",
+        r"must return .*: each held-out task must be an EnvUpdate, got 1",
+    ),
+]
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_wrong_results_of_functions_of_a_row_are_told(folder: Path, name: str) -> None:
-    code, complaint = WRONG[name]
+@pytest.mark.parametrize(("name", "code", "complaint"), WRONG)
+def test_wrong_results_of_functions_of_a_row_are_told(folder: Path, name: str, code: str, complaint: str) -> None:
     bad = (
         f"import dataclasses, numpy\nfrom metaroll.plugins import Work\nBAD = dataclasses.replace(HALF, {name}={code})"
     )
@@ -397,6 +441,27 @@ def test_wrong_results_of_functions_of_a_row_are_told(folder: Path, name: str) -
         if name == "summary_values":
             row.summary_values(returns=np.zeros((1, 1)), values={})  # with keywords, as they are called here, too
         metaroll.agent("half_file:BAD", "Pendulum-v1", **SMALL).learn(epochs=1, progress=False)
+
+
+def test_functions_of_a_row_may_hand_on_what_they_were_given(folder: Path) -> None:
+    code = """
+import dataclasses
+from metaroll.plugins import family_sizes
+ALL = dataclasses.replace(
+    HALF,
+    settled=lambda values, given: {**values, "half": 0.25},
+    sizes=lambda env: {**(family_sizes(env) if env.is_varied else {}), "gradient_steps": 3, "max_steps": None},
+    environment=lambda given, train: train[0] if train else given.env.name,
+)
+"""
+    (folder / "half_file.py").write_text(PLUGIN + code, "utf-8")
+    for env in ("Pendulum-v1", "point-robot"):
+        assert metaroll.agent("half_file:ALL", env, max_steps=30).config["algorithm"]["half"] == 0.25
+
+
+def test_spaces_that_a_plugin_is_not_for_are_not_its_mistake(folder: Path) -> None:
+    with pytest.raises(SpaceError, match=r"^Half learns actions that are a Box of numbers"):
+        metaroll.agent("half:HALF", "CartPole-v1")
 
 
 @pytest.mark.parametrize(
@@ -508,6 +573,19 @@ def fails(): raise SystemExit
         assert "swing" in registry.installed()
     del gymnasium.registry["swing"]
     assert re.search(r"exits \(half_file:fails of b-second 1\.2\) in \S*half_file\.py", plugins_check().value)
+
+
+@pytest.mark.parametrize("raised", ["RuntimeError('broken')", "SystemExit(3)", "AttributeError('no', name='x', obj=3)"])
+@pytest.mark.parametrize("group", ["metaroll.algorithms", "metaroll.searches", "metaroll.environments"])
+def test_errors_of_what_a_module_makes_when_asked_for_it_are_its_own(folder: Path, group: str, raised: str) -> None:
+    (folder / "half_file.py").write_text(f"def __getattr__(name):\n    raise {raised}\n", "utf-8")
+    declare(folder, "lazy", "half_file:LAZY", group=group)
+    declare(folder, "half", "half:HALF", "other")
+    complaint = r"'lazy' \(half_file:LAZY of half-plugin 1\.2\) in \S*half_file\.py .*" + raised.partition("(")[0]
+    with pytest.raises(PluginError, match=complaint):
+        metaroll.agent("cmaes", "lazy") if "env" in group else metaroll.agent("lazy", "Pendulum-v1")
+    (found,) = plugins_check().value.split("\n")
+    assert re.search(complaint, found)
 
 
 @pytest.mark.parametrize("name", ["epopt", "pgpe", "tqc"])

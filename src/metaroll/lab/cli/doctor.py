@@ -6,7 +6,7 @@ import functools
 import importlib
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Literal
@@ -18,7 +18,7 @@ from metaroll.lab.checking.report import TaskCheck as Check
 from metaroll.lab.cli.options import Output, Switch, parse
 from metaroll.lab.display.consoles import show_findings
 from metaroll.lab.display.json_output import write_document
-from metaroll.own_code import PluginError
+from metaroll.own_code import Declared, PluginError
 from metaroll.training.algorithms.plugin_lookup import installed, load_row, refused
 from metaroll.training.session.machine import processors
 
@@ -157,27 +157,21 @@ def plugins_check() -> Check:
     from metaroll.envs.lookup.source import EnvSource
 
     problems = [why for _, why in (*refused(), *registry.refused())]
-    for name in installed():
+    kinds: list[tuple[str, Mapping[str, Declared], Callable[[str], object]]] = [
+        ("algorithm", installed(), load_row),
+        ("environment", registry.installed(), lambda name: EnvSource.of(name).spec),
+    ]
+    for kind, name, one, use in ((kind, *item, use) for kind, known, use in kinds for item in known.items()):
         try:
-            load_row(name)
-        except Exception as error:
-            problems.append(_whole(error))
-    for name, one in registry.installed().items():
-        try:
-            _ = EnvSource.of(name).spec
-        except PluginError as error:
-            problems.append(_whole(error))
+            use(name)
+        except PluginError as error:  # which says all that counts
+            problems.append(" ".join(str(error).split()))
         except (Exception, SystemExit) as error:
-            problems.append(f"environment {name!r} {one.location} cannot be made: {one_line(error)}")
+            problems.append(f"{kind} {name!r} {one.location} cannot be made: {one_line(error)}")
     if problems:
         hint = "all else works; install versions that fit, or uninstall what is not needed"
         return _finding("plug-ins", "\n".join(problems), hint)
     return Check("plug-ins", "ok", ", ".join([*installed(), *registry.installed()]) or "none are installed")
-
-
-def _whole(error: Exception) -> str:
-    """What a ``PluginError`` says, which has all that counts; of others their kind, and a line."""
-    return " ".join(str(error).split()) if isinstance(error, PluginError) else one_line(error)
 
 
 def processors_check() -> Check:

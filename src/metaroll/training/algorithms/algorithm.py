@@ -39,7 +39,7 @@ class Work:
 
     Raises:
         TypeError: A number is no integer, or ``initial`` no text.
-        ValueError: A number is too small: no epoch is without steps.
+        ValueError: A number is too small (no epoch is without steps), or ``initial`` cannot take one.
     """
 
     initial_steps: int
@@ -51,8 +51,13 @@ class Work:
     def __post_init__(self) -> None:
         for name, low in (("initial_steps", 0), ("epoch_steps", 1), ("epoch_updates", 0)):
             check_whole(name, getattr(self, name), low)
+        expected = f"initial must be a text with {{}} for a number of steps, got {described(self.initial)}"
         if not isinstance(self.initial, str):
-            raise TypeError(f"initial must be a text with {{}} for a number of steps, got {described(self.initial)}")
+            raise TypeError(expected)
+        try:
+            self.initial.format("1,000")
+        except (LookupError, ValueError, AttributeError) as error:
+            raise ValueError(expected) from error
 
     def epochs_for(self, env_steps: int) -> int:
         """The fewest epochs that take ``env_steps``, at least one."""

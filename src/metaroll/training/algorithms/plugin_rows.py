@@ -8,15 +8,17 @@ import inspect
 import typing
 from collections import abc
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from metaroll.checks import described
-from metaroll.config import Config, merge_layers, options_of
+from metaroll.config import Config, Option, merge_layers, options_of
 from metaroll.configs.algorithms import Domains, HeldOutTasks
 from metaroll.configs.table import options_with, taken_names
-from metaroll.envs.lookup.source import EnvSource, is_env_instance
+from metaroll.envs.base.constructors import close_env
+from metaroll.envs.lookup.source import EnvSource, is_env_instance, make_env
 from metaroll.errors import MetarollError
 from metaroll.functional.search.base import Search
 from metaroll.learners.base import MetaRLAlgorithm, RLAlgorithm, RolloutLimit
@@ -24,8 +26,10 @@ from metaroll.learners.off_policy.base import OffPolicyLearner
 from metaroll.own_code import NAME, PluginError
 from metaroll.own_frames import frames_of_user, is_raised
 from metaroll.own_sources import is_ours
-from metaroll.training.algorithms.algorithm import API, Algorithm, Work
-from metaroll.training.algorithms.building import is_out_of_memory
+from metaroll.training.algorithms.algorithm import API, Algorithm, Values, Work
+from metaroll.training.algorithms.building import BuildOptions, family_sizes, is_out_of_memory
+from metaroll.training.store.files import to_plain
+from metaroll.types import EnvUpdate
 
 __all__ = ["FUNCTIONS", "checked_row", "guarded", "hint_for"]
 
@@ -42,29 +46,76 @@ def _is_a(kind: Any) -> Callable[[Any], bool]:
     return lambda made: isinstance(made, kind)
 
 
+def _is_dict(made: Any) -> bool:
+    return isinstance(made, Mapping) and _are_texts(made)
+
+
 def _are_tasks(made: Any) -> bool:
     return isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], Sequence)
 
 
+def _is_count(made: Any) -> bool:
+    return isinstance(made, int | np.integer) and not isinstance(made, bool) and bool(made >= 0)
+
+
 def _is_end(made: Any) -> bool:
-    return made is None or (isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], str))
+    return made is None or (
+        isinstance(made, tuple) and len(made) == 2 and _is_count(made[0]) and isinstance(made[1], str)
+    )
 
 
 _RETURNED: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "build": ("an object of type RLAlgorithm", _is_a(RLAlgorithm)),
     "work": ("an object of type Work", _is_a(Work)),
     "amount": ("a text", _is_a(str)),
-    "sizes": ("a dict of options and values", _is_a(Mapping)),
+    "sizes": ("a dict of options and values", _is_dict),
     "tasks": ("what to train in and a list of held-out tasks, (None, []) say", _are_tasks),
     "environment": ("what makes an environment", _makes_env),
     "seen_env": ("an environment", is_env_instance),
-    "settled": ("a dict of options and values", _is_a(Mapping)),
-    "largest_batch": ("a number of rows", _is_a(int | np.integer)),
+    "settled": ("a dict of options and values", _is_dict),
+    "largest_batch": ("a number of rows", _is_count),
     "notes": ("a list of texts", _are_texts),
-    "summary_values": ("a dict of names and numbers", _is_a(Mapping)),
+    "summary_values": ("a dict of names and numbers", _is_dict),
     "ended_early": ("None, or a number of epochs and why they are the last", _is_end),
 }
 """What functions of a row return."""
+
+
+def _check_sizes(row: Algorithm, made: Values, env: EnvSource) -> None:
+    others = made.keys() - _options_of(row)
+    usual = family_sizes(env) if others and env.known.has_family else {}  # of which a row takes what it has
+    left_out = others & usual.keys()
+    _check_settled(row, {name: value for name, value in made.items() if value is not None and name not in left_out})
+
+
+def _check_settled(row: Algorithm, made: Values, values: Values = MappingProxyType({})) -> None:
+    changed = {name: value for name, value in made.items() if name not in values or values[name] is not value}
+    merge_layers(_options_of(row).values(), [("it", changed)])
+
+
+def _options_of(row: Algorithm) -> dict[str, Option]:
+    return {option.name: option for option in options_with(row.configs, row.adapts, row.filled)}
+
+
+def _check_tasks(row: Algorithm, made: tuple[Any, Sequence[Any]], given: BuildOptions) -> None:
+    for task in made[1]:
+        if not isinstance(task, EnvUpdate):
+            raise TypeError(f"each held-out task must be an EnvUpdate, got {described(task)}")
+
+
+def _check_environment(row: Algorithm, made: Any, given: BuildOptions) -> None:
+    if isinstance(made, str) and made != given.env.name:  # which the user has named
+        close_env(make_env(made))
+
+
+_CHECKS: Mapping[str, Callable[[Algorithm, Any, Any], object]] = {
+    "sizes": _check_sizes,
+    "tasks": _check_tasks,
+    "environment": _check_environment,
+    "settled": _check_settled,
+    "summary_values": lambda row, made, returns: to_plain(made),
+}
+"""What is looked at further in it, with the first argument of the function."""
 _WITHOUT_OPTIONS = ("work", "amount", "largest_batch", "summary_values", "ended_early")
 """Functions that describe a run whose options have been checked: no error of theirs is about one."""
 FUNCTIONS = tuple(
@@ -178,14 +229,14 @@ def guarded(row: Algorithm, label: str) -> Algorithm:
     """
     functions = {name: getattr(row, name) for name in FUNCTIONS}
     theirs = {name: each for name, each in functions.items() if not (inspect.isfunction(each) and is_ours(each))}
-    return dataclasses.replace(row, **{name: _guarded(each, name, label) for name, each in theirs.items()})
+    return dataclasses.replace(row, **{name: _guarded(each, name, label, row) for name, each in theirs.items()})
 
 
-def _guarded(function: Callable[..., Any], name: str, label: str) -> Callable[..., Any]:
+def _guarded(function: Callable[..., Any], name: str, label: str, row: Algorithm) -> Callable[..., Any]:
     def call(*arguments: Any, **keywords: Any) -> Any:
         try:
             made = function(*arguments, **keywords)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if _is_for_the_user(error, name):
                 raise
             frames = frames_of_user(error)
@@ -194,12 +245,17 @@ def _guarded(function: Callable[..., Any], name: str, label: str) -> Callable[..
         expected, fits = _RETURNED[name]
         if not fits(made):
             raise PluginError(f"{label}: its {name} must return {expected}, got {described(made)}")
+        try:
+            if name in _CHECKS:
+                _CHECKS[name](row, made, next(iter((*arguments, *keywords.values()))))
+        except Exception as error:
+            raise PluginError(f"{label}: its {name} must return {expected}: {error}") from error
         return made
 
     return functools.update_wrapper(call, function) if inspect.isfunction(function) else call
 
 
-def _is_for_the_user(error: Exception, name: str) -> bool:
+def _is_for_the_user(error: BaseException, name: str) -> bool:
     """Whether an error of a function of a row says what the user can do, who has given options and files."""
     if isinstance(error, MetarollError | OSError) or is_out_of_memory(error):
         return True

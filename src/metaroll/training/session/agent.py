@@ -86,12 +86,8 @@ def agent(
         TypeError: ``algo`` or ``run_dir`` is no text, or an option is of another type.
         ValueError: An option has a value that makes no sense, or the algorithm cannot learn in the environment.
     """
-    algo = plugin_lookup.name_given(algo) if plugin_lookup.is_row(algo) else algo
-    if not isinstance(algo, str):
-        raise TypeError(
-            f"algo must be the name of an algorithm, or an Algorithm, got {described(algo)}: "
-            + (hint_for(algo) if isinstance(algo, type) else "metaroll.agent(algo, env)")
-        )
+    _check_algo(algo, "metaroll.agent(algo, env)")
+    algo = algo if isinstance(algo, str) else plugin_lookup.name_given(algo)
     if isinstance(env, str) and (swapped := swapped_names([algo, env], ALGORITHM_NAMES)):
         raise UnknownNameError(f"unknown algorithm {algo!r}; {swapped}")
     given = {"seed": seed, **options}
@@ -136,11 +132,13 @@ def load(
 
     Raises:
         FileNotFoundError: There is no run in ``path``; the message names those beside it.
-        TypeError: ``path`` is no text and no path.
+        TypeError: ``path`` is no text and no path, or ``algo`` no algorithm.
         SnapshotError: It cannot be read, by this version at least, or nothing has been saved in it.
         UntrustedRunError: It would import a module, this installation has not made it, and ``trust`` is not set.
         ValueError: It is of another algorithm.
     """
+    if algo is not None:
+        _check_algo(algo, "metaroll.load(run, algo=...)")
     folder = run_folder.find_run(check_path("path", path))
     config = run_folder.read_config(folder)
     written = str((config.get("versions") or {}).get("metaroll", "0"))
@@ -151,9 +149,9 @@ def load(
                 f"{folder} was written by metaroll {written}, and this is {here}: install the newer one"
             )
     saved = config["algo"]
-    if plugin_lookup.is_row(algo) or (is_given(saved) and is_named(str(algo))):
+    if algo is not None and (not isinstance(algo, str) or (is_given(saved) and is_named(algo))):
         algo = plugin_lookup.name_given(algo, saved if is_given(saved) else None)
-    if algo is not None and saved != require_known(str(algo)):
+    if algo is not None and saved != require_known(algo):
         hint = "give the Algorithm that it was made with" if is_given(saved) else "load it without algo"
         raise ValueError(f"{folder} holds an agent of {saved!r}, expected {algo!r}: {hint}")
     if env is not None:
@@ -172,6 +170,15 @@ def load(
     if latest(folder) is None:
         raise SnapshotError(f"{folder} holds no snapshot: its run ended before the first, or kept none; learn anew")
     return Agent._of_run(config, folder, from_epoch, trust, env is not None)
+
+
+def _check_algo(algo: Any, use: str) -> None:
+    """``TypeError`` unless ``algo`` is a name, or what a row is made of; ``use`` says where that stands."""
+    if not (isinstance(algo, str) or plugin_lookup.is_row(algo)):
+        raise TypeError(
+            f"algo must be the name of an algorithm, or an Algorithm, got {described(algo)}: "
+            + (hint_for(algo) if isinstance(algo, type) else use)
+        )
 
 
 @final
