@@ -33,6 +33,7 @@ __all__ = [
     "LogError",
     "MetarollError",
     "MissingPackageError",
+    "NetworkError",
     "NotPicklableError",
     "NotSetupError",
     "PosteriorError",
@@ -112,6 +113,10 @@ class DataError(MetarollError, KeyError):
 
     def __str__(self) -> str:  # KeyError would show the repr of the message
         return str(self.args[0]) if self.args else ""
+
+
+class NetworkError(MetarollError, TypeError):
+    """A network of the user's own cannot be used as it is."""
 
 
 class SpaceError(MetarollError, TypeError):

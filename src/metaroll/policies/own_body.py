@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from metaroll.errors import NotPicklableError, ShapeError, option_name, option_text
+from metaroll.errors import NetworkError, NotPicklableError, ShapeError, option_name, option_text
 from metaroll.policies.parameters import BoundModule, one_call, part_of, tensors_of
 from metaroll.seeding import GlobalStates, derive_seed, global_states, isolated_rng, torch_generator
 from metaroll.types import EnvSpec, Policy
@@ -189,7 +189,7 @@ def name_of(given: Any) -> str:
 
 def _made(given: Any, name: str, env_spec: EnvSpec) -> nn.Module:
     if isinstance(given, Policy):
-        raise TypeError(
+        raise NetworkError(
             f"{option_name('policy')} must be a torch.nn.Module that makes features of observations, got {name}, which "
             f"acts by itself: give it to the learner, metaroll.SAC(env_spec, policy=...), say"
         )
@@ -197,19 +197,21 @@ def _made(given: Any, name: str, env_spec: EnvSpec) -> nn.Module:
         try:
             return copy.deepcopy(given)
         except Exception as error:
-            raise TypeError(f"{_option_with_name(name)} cannot be copied ({error}): give its class instead") from error
+            raise NetworkError(
+                f"{_option_with_name(name)} cannot be copied ({error}): give its class instead"
+            ) from error
     if not callable(given):
-        raise TypeError(_not_a_module(given))
+        raise NetworkError(_not_a_module(given))
     try:
         module = given(env_spec)
     except Exception as error:
-        raise TypeError(
+        raise NetworkError(
             f"{_option_with_name(name)} cannot be made: {name}(env_spec) raised {type(error).__name__}: {error}; it is "
             "called with the EnvSpec of what the policy sees, whose obs_dim is the width of its rows: "
             "policy=lambda spec: MyModule(spec.obs_dim), say"
         ) from error
     if not isinstance(module, nn.Module) or isinstance(module, Policy):
-        raise TypeError(_not_a_module(module, f", of {name}(env_spec)"))
+        raise NetworkError(_not_a_module(module, f", of {name}(env_spec)"))
     return module
 
 
@@ -257,7 +259,7 @@ def _tried(module: nn.Module, name: str, rows: Tensor, hint: str) -> Tensor:
             f"{tuple(rows.shape)}: {error}{hint}"
         ) from error
     if not isinstance(features, Tensor):
-        raise TypeError(
+        raise NetworkError(
             f"{_option_with_name(name)} must give a tensor of features (N, F) for rows (N, {width}), got "
             f"{type(features).__name__}: write a module whose forward returns the features alone"
         )
@@ -267,7 +269,7 @@ def _tried(module: nn.Module, name: str, rows: Tensor, hint: str) -> Tensor:
             f"{tuple(features.shape)} for {tuple(rows.shape)}"
         )
     if features.dtype != torch.float32:
-        raise TypeError(f"{_option_with_name(name)} must give float32, got {features.dtype}: module.float()")
+        raise NetworkError(f"{_option_with_name(name)} must give float32, got {features.dtype}: module.float()")
     if not bool(features.isfinite().all()):
         raise ValueError(
             f"{_option_with_name(name)} must give finite numbers, got NaN or Inf for rows of the observation space"
@@ -296,12 +298,12 @@ def _draws(module: nn.Module, name: str, rows: Tensor) -> bool:
                 drawn = drawn or _differ(before, global_states())
             passes.append([features.detach(), *(value.detach().clone() for value in tensors_of(copied).values())])
     except Exception as error:
-        raise TypeError(
+        raise NetworkError(
             f"{_option_with_name(name)} must take rows {tuple(rows.shape)} in training mode, too, and raised "
             f"{type(error).__name__}: {error}"
         ) from error
     if not features.requires_grad and any(value.requires_grad for value in module.parameters()):
-        raise TypeError(
+        raise NetworkError(
             f"{_option_with_name(name)} gives its parameters no gradient: its features must depend on them, and "
             "without torch.no_grad(), detach() or NumPy on the way; parameters that stay as they are: "
             "requires_grad_(False)"
@@ -351,25 +353,25 @@ def _check_numbers(module: nn.Module, name: str) -> None:
     _keep_buffers(module)
     for part, value in tensors_of(module).items():
         if value.dtype not in _DTYPES:
-            raise TypeError(
+            raise NetworkError(
                 f"{_option_with_name(name)} must be of float32, got {part} of {value.dtype}: module.float()"
             )
         if value.device.type != "cpu":
-            raise TypeError(
+            raise NetworkError(
                 f"{_option_with_name(name)} must be made on the CPU, got {part} on {value.device}: module.cpu()"
             )
         if value.dtype != torch.float32 and value.numel() and value.double().abs().max() > _LARGEST_EXACT:
-            raise TypeError(
+            raise NetworkError(
                 f"{_option_with_name(name)} must have integers within 2**24, which float32 holds, got {part} beyond"
             )
     state = module.state_dict()
     if lost := [part for part in tensors_of(module) if part not in state]:
-        raise TypeError(
+        raise NetworkError(
             f"{_option_with_name(name)} must have all that it holds in its state_dict, got {lost[0]} outside of it"
         )
     for part, value in state.items():
         if not isinstance(value, Tensor):
-            raise TypeError(
+            raise NetworkError(
                 f"{_option_with_name(name)} must have a state of tensors, got {part} of type {type(value).__name__}"
             )
 
@@ -407,7 +409,7 @@ def check_stacks(policy: Any, distribution: Callable[[Tensor, Tensor], Any], sec
     try:
         gradient(flat, False)
     except Exception as error:
-        raise TypeError(
+        raise NetworkError(
             f"{where}: a gradient over a stack of 2 sets of parameters (torch.func.vmap) raised "
             f"{type(error).__name__}: {error}; use what has neither memory nor chance: nn.LayerNorm or nn.GroupNorm in "
             "place of batch normalization, no dropout, no nn.GRU or nn.LSTM, nothing in place"
@@ -418,12 +420,12 @@ def check_stacks(policy: Any, distribution: Callable[[Tensor, Tensor], Any], sec
     try:
         product(flat)
     except Exception as error:
-        raise TypeError(
+        raise NetworkError(
             f"{where}: a derivative of its gradient raised {type(error).__name__}: {error}; {hint}"
         ) from error
     norms = _norms_if_apart(product, lambda sets: gradient(sets, False)[1], flat.double(), direction)
     if norms is not None:
-        raise TypeError(
+        raise NetworkError(
             f"{where}: the derivative of its gradient is wrong, along a line {norms[0]:.3g}, by differences of the "
             f"gradient it is {norms[1]:.3g}; {hint}"
         )
