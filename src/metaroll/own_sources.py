@@ -94,8 +94,8 @@ def _sources_of_class(kind: type, seen: set[int]) -> list[str]:
         if functions := _functions_of(member):
             # Of the methods that a dataclass makes of its fields there is no text, and code of this Python only.
             own = [each for each in functions if not (fields and each.__code__.co_filename == _TYPED)]
-            texts.append(f"{name}: {type(member).__name__}")
-            texts += itertools.chain.from_iterable(sources_of(each, seen) for each in own)
+            sources = list(itertools.chain.from_iterable(sources_of(each, seen) for each in own))
+            texts += [f"{name}: {type(member).__name__}", *sources] if sources else []
         elif not name.startswith("__") and (text := _stable_text(member, kind.__module__, seen)):
             texts.append(f"{name} = {text}")
     return texts
