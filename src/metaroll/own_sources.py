@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import dis
 import functools
 import hashlib
 import inspect
 import itertools
 import re
+import sys
 import textwrap
 from collections.abc import Iterable
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 __all__ = ["hash_of", "is_ours", "pieces_of", "sources_of"]
 
 _LIBRARIES = ("builtins", "torch", "metaroll")
-"""Packages whose source is not the user's: it changes with their versions."""
+"""Packages whose source is not the user's: it changes with their versions. So does that of Python."""
+_TYPED = "<string>"
+"""File of what ``exec`` or ``python -c`` has made, for which ``inspect`` takes lines of the script."""
 
 
 def is_ours(given: type | FunctionType) -> bool:
@@ -43,28 +48,117 @@ def hash_of(texts: Iterable[str]) -> dict[str, str]:
     return {"sha256": hashlib.sha256("\n".join(found).encode()).hexdigest()} if found else {}
 
 
-def sources_of(given: Any) -> list[str]:
-    """Of a function, or of fields and methods of a class, and of the classes that it is of, as far as there is one.
+def sources_of(given: Any, seen: set[int] | None = None) -> list[str]:
+    """Of a function, or of a class and the classes that it is of: the text, and what it uses of its own module.
 
-    A lambda has none: its source is what stands around it, too.
+    Plain values (numbers, texts, tuples of these) are part of that. A lambda, and what was typed in, has its code
+    instead of a text: the text of a lambda is what stands around it, too.
+
+    Args:
+        given: The function or class; of anything else there is none.
+        seen: Identities of those that are in it already, which are only named again.
     """
-    if isinstance(given, type):
-        kinds = [kind for kind in given.__mro__ if _package_of(kind) not in _LIBRARIES]
-        return list(itertools.chain.from_iterable(map(_sources_of_class, kinds)))
-    if not isinstance(given, FunctionType) or given.__name__ == "<lambda>" or is_ours(given):
+    if not isinstance(given, type | FunctionType):
         return []
-    if given.__code__.co_filename == "<string>":  # of exec or python -c, for which inspect takes lines of the script
-        return []
-    try:
-        return [textwrap.dedent(inspect.getsource(given)).strip()]
-    except (OSError, TypeError):  # typed in, say
-        return []
+    seen = set() if seen is None else seen
+    kinds = given.__mro__ if isinstance(given, type) else [given]
+    texts: list[str] = []
+    for kind in filter(_is_users, kinds):
+        if id(kind) in seen:
+            texts.append(kind.__qualname__)
+            continue
+        seen.add(id(kind))
+        if isinstance(kind, type):
+            texts += _sources_of_class(kind, seen)
+        else:
+            uses = (_stable_text(value, kind.__module__, seen) for value in _values_of(kind))
+            texts += [_source_of(kind), *filter(None, uses)]
+    return texts
 
 
-def _sources_of_class(kind: type) -> list[str]:
-    """What stands in the class itself: methods, and the fields of a dataclass."""
+def _is_users(given: type | FunctionType) -> bool:
+    package = _package_of(given)
+    return package not in _LIBRARIES and package not in sys.stdlib_module_names
+
+
+def _sources_of_class(kind: type, seen: set[int]) -> list[str]:
+    """What stands in the class itself: its text, methods, the fields of a dataclass, and plain values.
+
+    Methods and values are those of what ``exec`` or a function has made, which has no text, or one with many others.
+    """
     members = vars(kind)
     fields = inspect.get_annotations(kind) if dataclasses.is_dataclass(kind) else {}
-    texts = [f"{name}: {hint} = {members.get(name)!r}" for name, hint in fields.items()]
-    methods = [each.__func__ if isinstance(each, classmethod | staticmethod) else each for each in members.values()]
-    return texts + [text for method in methods if isinstance(method, FunctionType) for text in sources_of(method)]
+    texts = [f"class {kind.__name__}", _text_of(kind)]
+    texts += [f"{name}: {hint} = {members.get(name)!r}" for name, hint in fields.items()]
+    for name, member in members.items():
+        if functions := _functions_of(member):
+            # Of the methods that a dataclass makes of its fields there is no text, and code of this Python only.
+            own = [each for each in functions if not (fields and each.__code__.co_filename == _TYPED)]
+            sources = list(itertools.chain.from_iterable(sources_of(each, seen) for each in own))
+            texts += [f"{name}: {type(member).__name__}", *sources] if sources else []
+        elif not name.startswith("__") and (text := _stable_text(member, kind.__module__, seen)):
+            texts.append(f"{name} = {text}")
+    return texts
+
+
+def _functions_of(member: Any) -> list[FunctionType]:
+    """The functions of a method or property."""
+    if isinstance(member, property):
+        found = [member.fget, member.fset, member.fdel]
+    else:
+        found = [member.func if isinstance(member, functools.cached_property) else member]
+    if isinstance(member, classmethod | staticmethod):
+        found = [member.__func__]
+    return [each for each in found if isinstance(each, FunctionType)]
+
+
+def _source_of(function: FunctionType) -> str:
+    """Text of a function, or its code."""
+    is_plain = function.__name__ != "<lambda>" and function.__code__.co_filename != _TYPED
+    return (_text_of(function) if is_plain else "") or _stable_text(function.__code__, "", set())
+
+
+def _text_of(given: type | FunctionType) -> str:
+    """The text in the file; empty without one."""
+    try:
+        text = textwrap.dedent(inspect.getsource(given)).strip()
+    except (OSError, TypeError, SyntaxError):  # typed in, say
+        return ""
+    # Of a class that exec has made, inspect may take lines of the script.
+    is_found = isinstance(given, FunctionType) or re.search(rf"^class {given.__name__}\b", text, re.MULTILINE)
+    return text if is_found else ""
+
+
+def _values_of(function: FunctionType) -> list[Any]:
+    """What a function uses of what stands around it: defaults, variables of functions, and of the module."""
+    values = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):  # not set yet
+            values.append(cell.cell_contents)
+    names = [name for name in _globals_of(function.__code__) if not name.startswith("__")]
+    return values + [function.__globals__[name] for name in dict.fromkeys(names) if name in function.__globals__]
+
+
+def _globals_of(code: CodeType) -> list[str]:
+    names = [each.argval for each in dis.get_instructions(code) if each.opname == "LOAD_GLOBAL"]
+    inner = [each for each in code.co_consts if isinstance(each, CodeType)]
+    return names + list(itertools.chain.from_iterable(map(_globals_of, inner)))
+
+
+def _stable_text(value: Any, home: str, seen: set[int]) -> str:
+    """A text that is the same in every process; empty for what has none.
+
+    Args:
+        value: Any value.
+        home: The module whose classes and functions are more than a name.
+        seen: See ``sources_of``.
+    """
+    if isinstance(value, type | FunctionType):
+        return "\n".join(sources_of(value, seen) if value.__module__ == home else ()) or value.__qualname__
+    if isinstance(value, CodeType):
+        return _stable_text((value.co_code, value.co_consts, value.co_names), home, seen)
+    if isinstance(value, tuple | list):
+        return f"({', '.join(_stable_text(each, home, seen) for each in value)})"
+    if isinstance(value, frozenset):
+        return f"{{{', '.join(sorted(_stable_text(each, home, seen) for each in value))}}}"
+    return repr(value) if value is None or isinstance(value, int | float | complex | str | bytes) else ""

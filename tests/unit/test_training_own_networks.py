@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import subprocess
 import sys
 import warnings
@@ -21,6 +22,8 @@ from torch import nn
 import metaroll
 from metaroll.errors import NotPicklableError, RunWarning, SnapshotError, UnknownNameError, UntrustedRunError
 from metaroll.lab.cli.main import main
+from metaroll.lab.comparing.run_groups import compared_groups
+from metaroll.own_sources import hash_of, sources_of
 from metaroll.policies.own_body import has_own_body
 from metaroll.training.algorithms import own_networks
 from metaroll.training.store.run_folder import read_config, write_config
@@ -222,8 +225,65 @@ def test_another_network_of_the_same_name_is_told_when_a_run_is_loaded() -> None
         assert agent.run_dir is not None
         with pytest.warns(RunWarning, match="given:.* is another than what the run began with"):
             metaroll.load(agent.run_dir, policy=other)
-    with pytest.raises(SnapshotError, match="policy, a network of your own, must have the layers that the run was"):
+    text = "policy, a network of your own, must have the layers that the run was"
+    with pytest.warns(RunWarning, match="given:Sequential is another"), pytest.raises(SnapshotError, match=text):
         metaroll.load("runs/sac-Pendulum-v1-1", policy=lambda spec: torch.nn.Linear(spec.obs_dim, 7))
+
+
+def test_whatever_differs_in_a_network_of_a_script_is_another_source() -> None:
+    """Constants, properties, nested classes and what is around a lambda were not seen: such runs were one group."""
+
+    def class_of(body: str, name: str = "Net") -> Any:
+        names: dict[str, Any] = {"__name__": "__main__"}
+        exec(f"from functools import cached_property\nclass {name}:\n    {body}", names)
+        return names[name]
+
+    def lambda_of(text: str, **around: Any) -> Any:
+        return eval(f"(lambda width: lambda spec: {text})(8)", {"__name__": "__main__", **around})
+
+    texts = ["WIDTH = 8", "WIDTH = 64", "SIZES = (8, 'a')", "width = property(lambda self: 8)"]
+    texts += ["width = property(lambda self: 64)", "width = cached_property(lambda self: 8)"]
+    texts += ["class Part:\n        WIDTH = 8", "class Part:\n        WIDTH = 64"]
+    given = [lambda: [*map(class_of, texts), class_of("WIDTH = 8", "Other")]]
+    given += [
+        lambda: [lambda_of(text) for text in ("1", "2", "spec.one", "spec.two", "width", "[spec.one for _ in 'a']")]
+    ]
+    given += [lambda: [lambda_of("size", size=size) for size in (8, 64)]]
+    for make in given:
+        first, again = ([hash_of(sources_of(each))["sha256"] for each in make()] for _ in range(2))
+        assert first == again and len(set(first)) == len(first)
+    code = "metaroll.own_sources import sources_of; print(sources_of(lambda s: s in {'a', 'b', 'c'}))"
+    seen = {
+        subprocess.check_output([sys.executable, "-c", f"from {code}"], env={**os.environ, "PYTHONHASHSEED": seed})
+        for seed in "123"
+    }
+    assert len(seen) == 1
+
+
+def test_a_constant_of_a_class_that_a_lambda_makes_is_told_when_a_run_is_loaded() -> None:
+    def net(width: int) -> Any:
+        path = Path(f"script_{width}.py")
+        body = "NET = lambda spec: Net(spec.obs_dim, 4)"
+        path.write_text(f"import torch\nclass Net(torch.nn.Linear):\n    SCALE = {width}\n{body}\n", "utf-8")
+        names: dict[str, Any] = {"__name__": "__main__"}
+        exec(compile(path.read_text("utf-8"), path, "exec", dont_inherit=True), names)
+        return names["NET"]
+
+    run = made("sac", policy=net(8)).learn(progress=False).run_dir
+    assert run is not None
+    with pytest.warns(RunWarning, match="given:lambda is another than what the run began with"):
+        metaroll.load(run, policy=net(64))
+
+
+def test_a_network_made_anew_for_each_seed_is_one_group() -> None:
+    def runs(width: int) -> list[metaroll.Agent]:
+        made_anew = [lambda spec: torch.nn.Linear(spec.obs_dim, width) for _ in range(2)]
+        return [made("sac", policy=each, seed=seed).learn(progress=False) for seed, each in enumerate(made_anew)]
+
+    agents = runs(4)
+    assert [each.config["algorithm"]["policy"] for each in agents] == ["given:lambda", "given:lambda_2"]
+    groups = compared_groups([str(each.run_dir) for each in (*agents, *runs(5))])[0]
+    assert [group.seeds for group in groups] == [[0, 1], [0, 1]]
 
 
 def test_runs_whose_networks_have_one_name_keep_theirs() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +17,11 @@ from metaroll.data.doors.plain_files import damage
 from metaroll.errors import SnapshotError, UsageError, command_text, option_name, said
 from metaroll.lab.figures.charts import training_curve
 from metaroll.lab.runs.run_reports import ends_with_evaluation, find_runs, read_run, read_summary
+from metaroll.own_code import is_given
 from metaroll.training.session.run_config import read_group
 from metaroll.training.store import run_folder
 from metaroll.training.store.metrics_log import read_metrics
-from metaroll.training.store.run_values import ENV_PLUGIN, adapts, flat_values, kept_origins
+from metaroll.training.store.run_values import ENV_PLUGIN, NETWORK, PLUGIN, adapts, flat_values, kept_origins
 
 __all__ = ["RunGroup", "RunScores", "compared_groups", "scores_of"]
 
@@ -141,8 +143,8 @@ def compared_groups(arguments: Sequence[str]) -> tuple[list[RunGroup], list[str]
 
 def _groups_of(runs: Sequence[RunScores]) -> list[RunGroup]:
     groups: dict[str, list[RunScores]] = {}
-    for run in runs:
-        groups.setdefault(json.dumps(run.options, sort_keys=True), []).append(run)
+    for run, options in zip(runs, _with_one_name([run.options for run in runs]), strict=True):
+        groups.setdefault(json.dumps(options, sort_keys=True), []).append(run)
     options = [parse_json(key) for key in groups]
     result = []
     for own, members in zip(options, groups.values(), strict=True):
@@ -155,6 +157,21 @@ def _groups_of(runs: Sequence[RunScores]) -> list[RunGroup]:
                 raise UsageError(_same_seed(label, run, other))
         result.append(RunGroup(label, tuple(members)))
     return result
+
+
+def _with_one_name(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Options of runs where what a script has made anew for each seed has one name, if it was recorded as the same."""
+    named = [dict(options) for options in runs]
+    for entry, name in ((PLUGIN, "algo"), (NETWORK, "policy")):
+        alike: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        for options in named:
+            if is_given(str(options.get(name))) and options.get(entry):
+                alike.setdefault((re.sub(r"_\d+$", "", options[name]), options[entry]), []).append(options)
+        for members in alike.values():
+            shortest = min((options[name] for options in members), key=lambda given: (len(given), given))
+            for options in members:
+                options[name] = shortest
+    return named
 
 
 def _same_seed(label: str, run: RunScores, other: RunScores) -> str:
