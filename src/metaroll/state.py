@@ -296,6 +296,8 @@ def tree_of(value: Any, copy: bool | None = None) -> Any:
     if plain is None or isinstance(plain, _PLAIN):
         return plain
     if isinstance(value, np.ndarray):
+        if value.dtype.hasobject:
+            raise TypeError("an array of objects cannot be saved: keep a list of arrays or numbers")
         return value if copy is False else value.copy()
     if isinstance(value, np.random.Generator):
         return value.bit_generator.state
@@ -326,8 +328,13 @@ def restored(own: Any, tree: Any) -> Any:
     if isinstance(own, np.generic):
         return type(own)(_plain(own.item(), tree))
     if isinstance(own, np.ndarray):
-        value = np.empty_like(own)
-        value[...] = _checked_shape(np.asarray(tree), own)
+        given, value = _checked_shape(np.asarray(tree), own), np.empty_like(own)
+        with np.errstate(all="ignore"):  # what is lost is an error below
+            value[...] = given.real if given.dtype.kind == "c" and own.dtype.kind != "c" else given
+        if given.dtype != own.dtype:
+            rounded = given.dtype.kind == own.dtype.kind == "f"
+            kept = np.isfinite(value) == np.isfinite(given) if rounded else value == given
+            _check_kept(bool(np.all(kept)), given.dtype, own.dtype)
         return value
     if isinstance(own, np.random.Generator):
         own.bit_generator.state = tree
@@ -391,7 +398,9 @@ def _container(own: Any, entries: Mapping[str, Any], tree: Any) -> Any:
     if isinstance(own, list | tuple) and len(tree) != len(own):
         raise ShapeError(f"there must be {len(own)} entries, got {len(tree)}")
     if unknown := [str(name) for name in tree if name not in entries]:
-        raise ShapeError(f"there must be no entries but {', '.join(entries) or 'none'}, got {', '.join(unknown)}")
+        raise ShapeError(
+            f"there must be the entries that are here ({', '.join(entries)}), got also {', '.join(unknown)}"
+        )
     values = {}
     for name, entry in entries.items():
         try:
@@ -411,6 +420,11 @@ def _container(own: Any, entries: Mapping[str, Any], tree: Any) -> Any:
     if isinstance(own, _NamedTuple) or dataclasses.is_dataclass(own):
         return cast("Any", type(own))(**values)
     return type(own)(values.values())
+
+
+def _check_kept(kept: bool, given: Any, own: Any) -> None:
+    if not kept:
+        raise ShapeError(f"must have values that {own} can hold, as it is here, got others of {given}")
 
 
 def _checked_shape(value: Any, own: Any) -> Any:
@@ -440,9 +454,14 @@ def _torch_restored(own: Any, tree: Any) -> Any:
     import torch
 
     if isinstance(own, torch.Tensor):
-        value = _checked_shape(torch.as_tensor(tree), own)
+        given = _checked_shape(torch.as_tensor(tree), own)
+        if given.dtype != own.dtype:
+            value = (given.real if given.is_complex() and not own.is_complex() else given).to(own.dtype)
+            rounded = given.is_floating_point() and own.is_floating_point()
+            kept = value.isfinite() == given.isfinite() if rounded else value.to(given.dtype) == given
+            _check_kept(bool(kept.all()), given.dtype, own.dtype)
         with torch.no_grad():
-            return (own if own.requires_grad else torch.empty_like(own)).copy_(value)
+            return (own if own.requires_grad else torch.empty_like(own)).copy_(given)
     if isinstance(own, torch.Generator):
         own.set_state(tree.cpu())
     elif isinstance(own, torch.nn.Module):

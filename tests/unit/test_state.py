@@ -356,6 +356,38 @@ def test_a_plain_value_of_another_kind_does_not_fit(own: Any, saved: Any) -> Non
     assert holder.value == own
 
 
+@pytest.mark.parametrize(
+    ("own", "saved"),
+    [
+        (np.zeros(1, dtype=np.int64), np.array([1.5])),
+        (np.zeros(1, dtype=np.uint8), np.array([300])),
+        (np.zeros(1, dtype=np.float32), np.array([1e300])),
+        (np.zeros(1), np.array([1j])),
+        (np.array(["a"]), np.array(["abc"])),
+        (torch.zeros(1, dtype=torch.int64), torch.tensor([1.5])),
+        (torch.zeros(1), torch.tensor([1e300], dtype=torch.float64)),
+    ],
+)
+def test_what_an_array_here_cannot_hold_does_not_fit(own: Any, saved: Any) -> None:
+    class Holder(Stateful):
+        state_parts = parts("value")
+
+        def __init__(self) -> None:
+            self.value = own
+
+    with pytest.raises(SnapshotError, match=r"must have values that .* can hold"):
+        Holder().load_state_dict({"value": saved})
+
+
+def test_arrays_of_objects_are_refused_when_they_are_saved() -> None:
+    class Holder(Stateful):
+        state_parts = parts("value")
+        value = np.array([None])
+
+    with pytest.raises(TypeError, match="part 'value' of Holder cannot be saved: an array of objects"):
+        Holder().state_dict()
+
+
 def test_a_number_that_loses_nothing_fits() -> None:
     class Holder(Stateful):
         state_parts = parts("count", "rate")
