@@ -84,11 +84,10 @@ def test_unknown_name_is_an_attribute_error() -> None:
 
 
 ROOMS = ("contrib", "lab", "policies", "search", "sims", "statistics", "wrappers")
+MOVED = [(room, name) for room in ROOMS for name in getattr(metaroll, room).__all__ if name != "infer"]
 
 
-@pytest.mark.parametrize(
-    ("room", "name"), [(room, name) for room in ROOMS for name in getattr(metaroll, room).__all__ if name != "infer"]
-)
+@pytest.mark.parametrize(("room", "name"), MOVED)
 def test_names_of_rooms_can_be_loaded_from_their_former_place_for_one_release(room: str, name: str) -> None:
     with pytest.warns(DeprecationWarning, match=rf"metaroll\.{name} is metaroll\.{room}\.{name} now"):
         assert getattr(metaroll, name) is getattr(getattr(metaroll, room), name)
