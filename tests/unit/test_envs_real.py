@@ -145,17 +145,17 @@ def test_too_many_lost_packets_stop_the_device_and_keep_the_rollout(tmp_path):
     env = Device(lost=range(4, 100), max_lost=2, log_dir=tmp_path)
     env.reset()
     steps_of(env, [0.5] * 5)
-    with pytest.raises(DeviceError, match=r"came in 3 steps in a row .*; 5 steps are kept in .*0000") as caught:
+    with pytest.raises(DeviceError, match=r"arrived in 3 steps in a row .*; 5 steps are kept in .*0000") as caught:
         env.step([0.5])
     assert env.sent == [0.5] * 6 + [0.0]
     kept = caught.value.rollout
     assert len(kept) == 5 and kept.repeated.tolist() == [False] * 3 + [True] * 2 and kept.truncated[-1]
     [logged] = load_log(caught.value.log)
     np.testing.assert_array_equal(logged.observations, kept.observations)
-    assert "no observation came" in logged.rollout_info["log"]["end"]
-    with pytest.raises(DeviceError, match=r"has been stopped \(DeviceError: no observation came"):
+    assert "no observation arrived" in logged.rollout_info["log"]["end"]
+    with pytest.raises(DeviceError, match=r"has been stopped \(DeviceError: no observation arrived"):
         env.step([0.5])
-    with pytest.raises(RolloutError, match="no observation came in 3 steps in a row") as caught:
+    with pytest.raises(RolloutError, match="no observation arrived in 3 steps in a row") as caught:
         rollout(env, lambda obs: np.array([0.5]), max_steps=50)
     errors, error = [], caught.value
     while error is not None:
@@ -217,7 +217,7 @@ def test_every_way_out_sends_the_stop_action():
     for options, expected in (
         ({"observation_limits": {"count": (-1.0, 2.5)}}, (True, False, "count is 3, outside of [-1, 2.5]")),
         ({"stop_when": [lambda obs: obs[0] > 1.5 and "too far"]}, (False, True, "too far")),
-        ({"stop_when": [lambda obs: obs[0] > 1.5]}, (False, True, "stop_when[0] said so")),
+        ({"stop_when": [lambda obs: obs[0] > 1.5]}, (False, True, "stop_when[0] returned true")),
     ):
         env = Device(**options)
         env.reset(options={"max_steps": 5})
@@ -315,7 +315,7 @@ def test_a_watchdog_stops_what_nobody_steps():
     env = Watched(watchdog=0.05)
     env.reset()
     assert stopped.wait(30.0)
-    with pytest.raises(DeviceError, match=r"has been stopped \(no step came for 0.05 s\)"):
+    with pytest.raises(DeviceError, match=r"has been stopped \(no step was taken for 0.05 s\)"):
         for _ in range(10_000):  # the thread that has stopped it may be about to say so
             env.step([1.0])
     assert env.sent[-1] == 0.0

@@ -174,7 +174,7 @@ def test_a_preset_that_does_not_apply_to_an_instance_is_told(
 ) -> None:
     agent = metaroll.agent("ppo", env(), epochs=1, **{**PPO, "steps_per_epoch": 100})
     agent.learn()
-    line = "the preset of 'Pendulum-v1' does not apply, since an environment was given rather than its id: "
+    line = "the preset of 'Pendulum-v1' does not apply, since an environment was given instead of its id: "
     if agent.config["env"] == "Pendulum":
         line = "the preset of 'Pendulum-v1' does not apply, since 'Pendulum' is an id without its version: "
     assert (f"{line}metaroll.agent('ppo', 'Pendulum-v1') takes it\n" in capsys.readouterr().out) is told
@@ -483,7 +483,7 @@ def test_agents_are_compared_over_their_seeds(capsys: pytest.CaptureFixture[str]
     folders = [str(agent.run_dir) for agent in (*slow, *fast)]
     assert main(["compare", *folders, "--json", "--quiet"]) == 0
     assert json.loads(capsys.readouterr().out)["comparisons"][0]["difference"] == found.comparisons[0]["difference"]
-    with pytest.raises(ValueError, match="learned nothing that could be compared"):
+    with pytest.raises(ValueError, match="has nothing to compare yet"):
         metaroll.lab.compare(metaroll.agent("ppo", "Pendulum-v1", **PPO))
     with pytest.raises(ValueError, match=r"given twice.*give each run once"):
         metaroll.lab.compare(slow[0], slow[0])

@@ -276,7 +276,7 @@ def test_what_failed_stands_before_everything_else(found, tmp_path, capsys, monk
     save_rollouts(recordings()[:2], tmp_path / "log")
     for told, hint in (
         (failed, "once the checks pass: "),
-        (replace(found, checks={}), "nothing was checked (--no-checks); if it is right: "),
+        (replace(found, checks={}), "not checked (--no-checks); to train on it anyway: "),
     ):
         monkeypatch.setattr(inferring, "infer", lambda *given, told=told, **options: told)
         assert main(["infer", "pend", "--data", str(tmp_path / "log"), "--out", str(tmp_path / "run")]) == 0

@@ -522,9 +522,9 @@ def test_a_posterior_of_simulations_that_fail_has_a_page_and_a_verdict(tmp_path,
         "failed simulations: too few simulations with its draws have worked to judge it: the prior reaches where the "
         "simulator fails, or the posterior is wrong"
     ]
-    assert found.error_text().startswith("predictions: none, since no simulation")
+    assert found.error_text().startswith("predictions: none, since all simulations")
     page = write_inference_page(found, tmp_path / "report.html").read_text("utf-8")
-    assert "Predictions: none, since no simulation with draws of the posterior has worked" in page
+    assert "Predictions: none, since all simulations with draws from the posterior failed" in page
     assert Posterior.load(tmp_path).names == ("mass",)
 
 

@@ -144,7 +144,7 @@ def test_the_loop_says_why_it_goes_on_with_a_posterior_that_failed(tmp_path, mon
     ("nominal", "oracle", "shown"),
     [
         (0.0, 204.0, ["50 % of the way", "102 [102, 102]"]),
-        (220.0, 204.0, ["not surely better", "212 [212, 212]"]),
+        (220.0, 204.0, ["not clearly better", "212 [212, 212]"]),
         (0.0, 0.004, ["not even the oracle swings up", "0.002 [0.002, 0.002]"]),
     ],
 )
@@ -246,4 +246,4 @@ def test_the_command_closes_the_loop(tmp_path, capsys, monkeypatch, short_traini
 
 def test_there_is_only_the_demo(capsys) -> None:
     assert main(["sim2real", "race"]) == 2
-    assert "there is only the demo, got 'race'" in capsys.readouterr().err
+    assert "the only subcommand is demo, got 'race'" in capsys.readouterr().err
