@@ -1,4 +1,4 @@
-"""Pictures of the simulated systems, for videos and for looking at a rollout (needs Pillow, the extra ``plot``)."""
+"""Pictures of the simulated systems, for videos and for looking at a rollout."""
 
 from __future__ import annotations
 

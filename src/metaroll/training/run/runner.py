@@ -16,7 +16,7 @@ from metaroll.config import config_of, understands
 from metaroll.configs.evaluation import EvaluationConfig, MetaEvaluationConfig
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import NotSetupError, named_as, option_name
-from metaroll.lab.figures.plots import plot_learning_curve, require_matplotlib
+from metaroll.lab.figures.plots import plot_learning_curve
 from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.foreign import as_algorithm
 from metaroll.option_names import frames_of_ours
@@ -392,10 +392,8 @@ class LocalRunner(RunnerServices):
             check_can_save(algo)
         elif self._callbacks.keeps_best:
             raise ValueError("KeepBest needs snapshots: give a run_dir, and a snapshot_mode other than 'none'")
-        if args.plot:
-            if self._store.run_dir is None:
-                raise ValueError("plot=True needs a run folder to draw into: LocalRunner(run_dir=...)")
-            require_matplotlib()
+        if args.plot and self._store.run_dir is None:
+            raise ValueError("plot=True needs a run folder to draw into: LocalRunner(run_dir=...)")
 
     def _fix_test_tasks(self, algo: RLAlgorithm) -> None:
         """Draw the test tasks now, so that overlaps are found before training and every snapshot knows the tasks."""
