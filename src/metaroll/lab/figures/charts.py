@@ -232,20 +232,11 @@ def tick_texts(values: Sequence[float]) -> list[str]:
         if largest >= least and (not unit or decimals <= 2):
             break
     if decimals > _MOST_DECIMALS:
-        return _told_apart(numbers)
+        return [f"{value:.15g}" for value in numbers]
     return [f"{value / divisor + 0.0:.{decimals}f}{unit if value else ''}" if value else "0" for value in numbers]
 
 
 _MOST_DECIMALS = 6
-
-
-def _told_apart(numbers: Sequence[float]) -> list[str]:
-    """With as few digits as tell different numbers apart, three at least."""
-    for digits in range(3, 17):
-        texts = [f"{value:.{digits}g}" for value in numbers]
-        if len(set(texts)) == len(set(numbers)):
-            return texts
-    return list(map(repr, numbers))
 
 
 def _decimals(numbers: Sequence[float], divisor: float, step: float) -> int:

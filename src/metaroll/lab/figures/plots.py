@@ -64,6 +64,14 @@ _PICTURE, _IN_PAGE = (7.2, 4.4), (5.4, 3.6)
 _LETTERS = 13.0
 """Letters of a label in an inch."""
 _MOST_MARKERS, _MOST_TICKS, _MOST_PLACES = 30, 6, 12
+_CURVES: Mapping[str, Mapping[str, Any]] = {
+    "line": {"linewidth": 1.8, "markersize": 3.5},
+    "thin": {"linewidth": 0.9, "markersize": 3, "alpha": 0.6},
+    "wide": {"linewidth": 5.0, "alpha": 0.4},
+    "joined": {"linewidth": 1.6, "marker": "o", "markersize": 6, "zorder": 3},
+    "points": {"linestyle": "none", "marker": "o", "markersize": 6, "zorder": 3},
+}
+"""How curves of each kind are drawn."""
 _MOST_TEXTS = 100
 """Of more points than these, the numbers would not fit into the picture."""
 _FONT_SIZES = (8.0, 7.0, 6.0, 5.0)
@@ -373,25 +381,14 @@ def _draw_chart(axes: Axes, chart: Chart) -> None:
 
 
 def _draw_curve(axes: Axes, curve: Curve) -> None:
-    options: dict[str, Any] = {"color": curve.color, "label": curve.label or None}
-    if curve.kind == "thin":
-        axes.plot(
-            curve.x, curve.y, "o-" if len(curve.x) == 1 else "-", markersize=3, linewidth=0.9, alpha=0.6, **options
-        )
+    options: dict[str, Any] = {"color": curve.color, "label": curve.label or None, **_CURVES[curve.kind]}
+    if len(curve.x) == 1 or (curve.kind == "line" and curve.label and len(curve.x) <= _MOST_MARKERS):
+        options["marker"] = "o"
+    if curve.has_bars and curve.low is not None and curve.high is not None:
+        errors = np.nan_to_num(np.stack([curve.y - curve.low, curve.high - curve.y])).clip(min=0)
+        axes.errorbar(curve.x, curve.y, yerr=errors, capsize=3.5, **options)
         return
-    if curve.kind == "wide":
-        axes.plot(curve.x, curve.y, linewidth=5.0, alpha=0.4, **options)
-        return
-    if curve.has_bars or curve.kind != "line":
-        errors = None
-        if curve.has_bars and curve.low is not None and curve.high is not None:
-            errors = np.nan_to_num(np.stack([curve.y - curve.low, curve.high - curve.y])).clip(min=0)
-        style = "o" if curve.kind == "points" else "o-"
-        options |= {"fmt": style, "capsize": 3.5, "markersize": 6, "linewidth": 1.6, "zorder": 3}
-        axes.errorbar(curve.x, curve.y, yerr=errors, **options)
-        return
-    few = len(curve.x) <= _MOST_MARKERS and curve.label
-    axes.plot(curve.x, curve.y, marker="o" if few else "", markersize=3.5, linewidth=1.8, **options)
+    axes.plot(curve.x, curve.y, **options)
     if curve.bounds is not None:
         axes.fill_between(*curve.bounds, color=curve.color, alpha=0.18, linewidth=0)
 
