@@ -144,11 +144,11 @@ def test_extras_are_those_that_this_version_uses():
 
 
 def test_an_extra_that_is_missing_is_a_hint_with_its_line(monkeypatch):
-    lines = ["gpu-of-nobody>=3; extra == 'plot'", "numpy>=2; extra == 'fast'"]
+    lines = ["gpu-of-nobody>=3; extra == 'video'", "numpy>=2; extra == 'fast'"]
     monkeypatch.setattr(metadata, "requires", lambda name: lines)
-    found = doctor.extra_check("plot")
+    found = doctor.extra_check("video")
     assert found.status == "skip"  # nobody has to have it
-    assert found.value == "optional: runs have no pictures without it (gpu-of-nobody is missing)"
+    assert found.value == "optional: videos are GIFs without it (gpu-of-nobody is missing)"
     assert found.hint == "pip install 'gpu-of-nobody>=3'"
     assert doctor.extra_check("fast").value == f"numpy {metadata.version('numpy')}"
 
