@@ -30,7 +30,7 @@ class Concept(NamedTuple):
         beside: Its names in commands and methods that have words of their own.
         unless: Fields beside which foreign names may mean those, so that they are answered, too.
         values: Texts that may stand behind a foreign name, and what they are here.
-        more: What to say of a text that goes on behind one of these.
+        more: What to add about a text that continues after one of these.
         note: How the field is used, behind an answer.
         in_python: The same in Python, if that is another text; of a concept without fields, what stands for it there.
         absent: What to say where an algorithm has no such field. Fields in braces are written as its user writes them.
@@ -706,8 +706,8 @@ CONCEPTS: tuple[Concept, ...] = (
         "what was learned before",
         (),
         near=("resume", "load", "pretrained", "load_path"),
-        in_python="metaroll.load(folder).learn() goes on",
-        absent="`metaroll resume RUN` goes on",
+        in_python="metaroll.load(folder).learn() continues",
+        absent="`metaroll resume RUN` continues",
     ),
     Concept(
         "state-dependent exploration",
@@ -719,8 +719,8 @@ CONCEPTS: tuple[Concept, ...] = (
         "beginning anew",
         (),
         near=("reset_num_timesteps",),
-        in_python="agent.learn again goes on; metaroll.agent(...) begins anew",
-        absent="metaroll train begins anew, metaroll resume RUN goes on",
+        in_python="agent.learn again continues; metaroll.agent(...) begins anew",
+        absent="metaroll train begins anew, metaroll resume RUN continues",
     ),
     Concept(
         "epochs without progress",

@@ -207,7 +207,7 @@ class GivenObjects:
             load = f"metaroll.load(run, {self._argument}=...)"
             raise UnknownNameError(
                 f"{self._kind} {name!r} is one that a script has given to metaroll.agent, and is known there only: "
-                f"{said(f'use {load} with it', f'go on with {load} in Python')}, or {self._instead}"
+                f"{said(f'use {load} with it', f'continue with {load} in Python')}, or {self._instead}"
             )
         return self._objects[name]
 
@@ -335,7 +335,7 @@ def module_files(name: str) -> list[Path]:
 
 
 def in_file(where: str) -> str:
-    """Where a module, or ``module:attribute``, is, to go on behind its name; empty for a module that has no file."""
+    """Where a module, or ``module:attribute``, is, to follow its name; empty for a module that has no file."""
     files = module_files(module_of(where) or where)
     return f" in {files[-1]}" if files else ""
 

@@ -131,7 +131,7 @@ def isolated_rng(seed: int) -> Iterator[None]:
 
 
 class GlobalStream:
-    """One seeded stream of the global generators, in pieces: each ``with stream.active():`` goes on where the last
+    """One seeded stream of the global generators, in pieces: each ``with stream.active():`` continues where the last
     ended, and gives the caller's generators back as they were.
     """
 

@@ -513,7 +513,7 @@ def _load_optimizer_tree(optimizer: Any, tree: Mapping[str, Any]) -> None:
         if wrong := [k for k, v in known.items() if isinstance(own.get(k), float) and not isinstance(v, int | float)]:
             raise ValueError(f"{wrong[0]} of group {i} must be a number, got {known[wrong[0]]!r}")
         groups.append({**own, **known, "params": own["params"]})
-    # Copies: torch would go on in the very tensors of the tree.
+    # Copies: torch would go on writing into the tensors of the tree.
     state = {int(i): {k: _saved_value(v) for k, v in entry.items()} for i, entry in tree["state"].items()}
     _check_shapes(state, [parameter for group in optimizer.param_groups for parameter in group["params"]])
     optimizer.load_state_dict({"state": state, "param_groups": groups})

@@ -276,7 +276,7 @@ SlotsKind = Literal["list", "batched", "physics", "vector"]
 """A list of environments, a cheap simulator of rows, an expensive one, a vector environment of others."""
 
 SlotsResume = Literal["state", "replay", "nothing"]
-"""How a half-done rollout goes on elsewhere: its state is set; its actions are taken again; not at all."""
+"""How a half-done rollout continues elsewhere: its state is set; its actions are taken again; not at all."""
 
 
 @dataclass(frozen=True)
@@ -291,9 +291,9 @@ class SlotsInfo:
             never stepped past an ending.
         resets_together: Slots can only be reset all at once.
         can_keep: ``keep`` is offered.
-        resumes: How a half-done rollout goes on in other slots, with the same bits: ``"state"`` where ``running_state``
-            and ``resume`` are offered, ``"replay"`` where a reset with its plan and its actions lead to the same again,
-            ``"nothing"`` where neither does (generators that no plan seeds, say).
+        resumes: How a half-done rollout continues in other slots, with the same bits: ``"state"`` where
+            ``running_state`` and ``resume`` are offered, ``"replay"`` where a reset with its plan and its actions lead
+            to the same again, ``"nothing"`` where neither does (generators that no plan seeds, say).
     """
 
     name: str
@@ -326,7 +326,7 @@ class Slots(ABC):
     def attach(
         self, *, beat: Callable[[str], None] | None = None, record_states: bool = False, shows: bool = True
     ) -> None:
-        """Say who watches that work goes on, whether states are to be told with every step, and whether observations.
+        """Set the heartbeat, whether states are reported with every step, and whether observations are.
 
         Without ``shows``, observations are read only by the NaN check: slots that report their states as an array, and
         may be stepped past an ending, need not compute them (``SlotStep.observations`` is ``None`` then).
@@ -342,15 +342,15 @@ class Slots(ABC):
         """Step the slots where ``active (E,)`` is true with their rows of ``actions``; results are fresh memory."""
 
     def keep(self, slots: np.ndarray) -> None:
-        """Go on with these slots only (``(k,)``, increasing): slot ``i`` is then what was ``slots[i]``, E is ``k``."""
+        """Continue with these slots only (``(k,)``, increasing): slot ``i`` becomes ``slots[i]``, E becomes ``k``."""
         raise NotImplementedError(f"{self.info.name} keeps all its slots")
 
     def running_state(self, slots: np.ndarray) -> dict[str, np.ndarray]:
-        """All it takes to go on with the rollouts in ``slots (k,)``, name -> ``(k, ...)`` (``resumes="state"``)."""
+        """All it takes to continue with the rollouts in ``slots (k,)``, name -> ``(k, ...)`` (``resumes="state"``)."""
         raise NotImplementedError(f"{self.info.name} does not tell its whole state")
 
     def resume(self, slots: np.ndarray, state: Mapping[str, np.ndarray]) -> None:
-        """Go on in ``slots (k,)``, which have been reset with the same plans, from what ``running_state`` returned."""
+        """Continue in ``slots (k,)``, already reset with the same plans, from what ``running_state`` returned."""
         raise NotImplementedError(f"{self.info.name} does not take its whole state")
 
     def states(self) -> np.ndarray | Sequence[np.ndarray | None] | None:
@@ -582,7 +582,7 @@ class Runner(Protocol):
         actions: Any = None,
         deterministic: bool = False,
     ) -> Sequence[Any]:
-        """Up to ``num_steps`` steps in each of ``num_slots`` rollouts that go on from call to call.
+        """Up to ``num_steps`` steps in each of ``num_slots`` rollouts that continue from call to call.
 
         For algorithms that do not wait for the end of an episode. The result is ``Rollouts``: pieces of rollouts, as
         columns, in the order of the rollouts' numbers (``plans[i].index``). A piece with ``done[-1]`` ends with its
@@ -631,7 +631,7 @@ class Runner(Protocol):
     def log(self, metrics: Mapping[str, float]) -> None: ...
 
     def progress(self, phase: str, done: int, total: int) -> None:
-        """Say how far a phase is: ``"warm-up"`` or ``"sampling"`` (environment steps, which the runner goes on to count
+        """Say how far a phase is: ``"warm-up"`` or ``"sampling"`` (environment steps, which the runner goes on counting
         itself), ``"updates"`` (gradient steps) or ``"evaluation"`` (episodes). It is cheap, and changes no result.
         """
         ...

@@ -20,7 +20,7 @@ from metaroll import (
     QCartPoleStabEnv,
     QQubeStabEnv,
 )
-from metaroll.envs.base.env_state import state_from_observation, time_step_of, told_entries
+from metaroll.envs.base.env_state import determined_entries, state_from_observation, time_step_of
 from metaroll.envs.sims.cart_pole import CartPoleModel
 from metaroll.envs.sims.catalog import SIMS
 from metaroll.envs.sims.model import SimModel
@@ -164,7 +164,7 @@ def test_gymnasiums_environments_go_on_from_what_they_have_shown(name):
     again = gymnasium.make(name)
     policy = PlaybackPolicy(EnvSpec.from_env(again), [np.array(actions)])
     replayed = rollout(again, policy, reset_kwargs={"init_state": state}, seed=9, max_steps=5, stop_on_done=False)
-    told = told_entries(env)
+    told = determined_entries(env)
     told = slice(None) if told is None else told
     np.testing.assert_allclose(replayed.observations[0][told], observation[told], atol=2e-6)
     scale = np.abs(following).max(axis=0) + 1
@@ -183,9 +183,9 @@ def test_speeds_that_are_shown_clipped_do_not_tell_the_state():
 
 
 def test_only_what_the_state_tells_counts():
-    told = told_entries(gymnasium.make("Ant-v5"))
+    told = determined_entries(gymnasium.make("Ant-v5"))
     assert told is not None and told.sum() == 27 and told[:27].all()
-    assert told_entries(gymnasium.make("Hopper-v5")) is None and told_entries(PendulumEnv()) is None
+    assert determined_entries(gymnasium.make("Hopper-v5")) is None and determined_entries(PendulumEnv()) is None
 
 
 def test_a_noisy_circle_is_projected():

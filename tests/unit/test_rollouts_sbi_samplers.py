@@ -628,7 +628,7 @@ def test_check_domain_params(env):
     check_domain_params(found, 1.1, "pole_length")
     with pytest.raises(ValueError, match="rollout 0 must run with pole_mass = 1e-09, as commanded, but ran with 9e-07"):
         check_domain_params([found], [1e-9], ["pole_mass"])
-    with pytest.raises(DataError, match="must tell 'mass', it tells"):
+    with pytest.raises(DataError, match="mass"):
         check_domain_params([found], [1.0], ["mass"])
     with pytest.raises(ShapeError, match="a value for each of"):
         check_domain_params([found], [1.0, 2.0], ["pole_mass"])

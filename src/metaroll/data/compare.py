@@ -90,7 +90,7 @@ def _finals_equal(a: StepStorage, b: StepStorage) -> bool:
         right = b._finals[path]
         if not np.array_equal(left.present, right.present):
             return False
-        rows = np.flatnonzero(left.present)  # what stands in the other rows means nothing
+        rows = np.flatnonzero(left.present)  # the other rows hold no values
         if not trees_equal(left.values[rows], right.values[rows]):
             return False
     return True

@@ -265,7 +265,7 @@ def _sizes(shape: Any) -> tuple[int, ...]:
 def _decode_objects(node: dict[str, Any], source: _Source) -> np.ndarray:
     items = _items(node, source)
     flat = np.empty(len(items), dtype=object)
-    for i, item in enumerate(items):  # an assignment in one go would take lists apart
+    for i, item in enumerate(items):  # a single assignment would unpack lists
         flat[i] = item
     return flat.reshape(_sizes(node["shape"]))
 

@@ -142,11 +142,11 @@ class ParquetReader:
             DamagedFileError: Columns are others, values are missing, or texts take too much memory.
         """
         pa = import_arrow()
-        for found, column in zip(self._table.schema, columns, strict=True):
+        for field, column in zip(self._table.schema, columns, strict=True):
             kind = _arrow_type(pa, column.values.dtype)
-            if found.name != column.name or found.type != kind:
+            if field.name != column.name or field.type != kind:
                 raise RecordingError(
-                    f"it has a column {found.name!r} of {found.type} where its header names {column.name!r} of {kind}"
+                    f"it has a column {field.name!r} of {field.type} where its header names {column.name!r} of {kind}"
                 )
         # All columns, not some by name: two may have the same.
         table = self._table.read(budget.beside())

@@ -27,7 +27,7 @@ class Child:
     """A process that calls a function, for what takes long: a training, say.
 
     However this process ends, the child gets SIGTERM, and is killed if it has not ended some seconds later. A file
-    takes what it says: nobody has to read it for the child to go on.
+    takes what it says: the child never waits for it to be read.
 
     Args:
         function: ``"module:name"``; called without arguments. What it returns is the exit status.
@@ -86,7 +86,7 @@ class Child:
         return "\n".join(text for text in (words, f"{how}. {hint_of_ending(how, _FEWER)}") if text)
 
     def terminate(self) -> None:
-        """Let it end in order, so that it can go on later."""
+        """Let it end in order, so that it can continue later."""
         self._process.terminate()
 
     def close(self) -> None:

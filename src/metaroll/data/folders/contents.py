@@ -44,8 +44,8 @@ _OF_ONE_FOLDER = (LOCK_FILE, MARK_FILE, SAVED_FILE)
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
     """What is in a folder, by name; nothing where there is none."""
     try:
-        with os.scandir(folder) as found:
-            return sorted(found, key=lambda entry: entry.name)
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
     except (FileNotFoundError, NotADirectoryError):
         return []
 
@@ -71,14 +71,14 @@ def refuse_links(folder: str | Path, layout: Layout) -> None:
 
 def foreign_in(folder: str | Path, layout: Layout) -> list[str]:
     """Paths in ``folder`` that are not of its layout, in order."""
-    found: list[str] = []
+    foreign: list[str] = []
     for entry in _entries(Path(folder)):
         inner = layout.folder(entry.name)
         if inner is not None and _is_folder(entry):
-            found += [f"{entry.name}/{path}" for path in foreign_in(entry.path, inner)]
+            foreign += [f"{entry.name}/{path}" for path in foreign_in(entry.path, inner)]
         elif inner is not None or layout.place_of(entry.name) is None or _is_folder(entry):
-            found.append(entry.name)
-    return found
+            foreign.append(entry.name)
+    return foreign
 
 
 def named_some(paths: Collection[str]) -> str:
@@ -183,21 +183,21 @@ def set_aside(folder: str | Path) -> Path:
 def _replaced_names(folder: Path) -> Iterator[Path]:
     """Where earlier contents of ``folder`` are while it is replaced, newest first."""
     pattern = re.compile(rf"\.{re.escape(folder.name)}\.\d+-[0-9a-f]{{8}}\.old")
-    found = [entry for entry in _entries(folder.parent) if pattern.fullmatch(entry.name) and _is_folder(entry)]
-    for entry in sorted(found, key=lambda entry: entry.stat().st_mtime_ns, reverse=True):
+    replaced = [entry for entry in _entries(folder.parent) if pattern.fullmatch(entry.name) and _is_folder(entry)]
+    for entry in sorted(replaced, key=lambda entry: entry.stat().st_mtime_ns, reverse=True):
         yield Path(entry.path)
 
 
 def standing(folder: str | Path) -> Path:
     """The folder itself; where its replacement was interrupted, what it was before, under the name that it has now.
 
-    Whoever reads uses this and renames nothing: another process may be replacing the folder now.
+    Readers use this and rename nothing: another process may be replacing the folder now.
     """
     folder = Path(folder)
     if not folder.name or os.path.lexists(folder):
         return folder
-    found = next(_replaced_names(folder), folder)
-    return folder if os.path.lexists(folder) else found
+    present = next(_replaced_names(folder), folder)
+    return folder if os.path.lexists(folder) else present
 
 
 def replace_folder(new: str | Path, folder: str | Path, layout: Layout) -> Path:

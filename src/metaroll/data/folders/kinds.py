@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 MARK_FILE = ".metaroll"
-"""Says what kind of folder it is in."""
+"""Declares the kind of its folder."""
 LOCK_FILE = ".lock"
 CONFIG_FILE = "config.yaml"
 GROUP_FILE = "group.yaml"
@@ -48,7 +48,7 @@ METRICS_FILE = "metrics.jsonl"
 SAVED_FILE = ".saved"
 """Marked the folder of a saved agent before there was MARK_FILE."""
 LOG_FILE = ".output.log"
-"""What a run of a group in a process of its own has said."""
+"""The output of a run of a group that has its own process."""
 SNAPSHOTS = "snapshots"
 OPTIONS_FILE = "options.json"
 """What a loop of sim2real was asked for; it continues only with the same."""
@@ -98,7 +98,7 @@ class Kind:
     """A kind of folder.
 
     Attributes:
-        name: What its mark says.
+        name: The text of its mark.
         what: What it is called in errors.
         layout: What is written in it.
         signs: Sets of paths by which one without a mark is known, as regular expressions: all of one set exist. Where
@@ -113,7 +113,7 @@ class Kind:
     becomes: Sequence[str] = ()
 
 
-# The manifest first: what has lost it is no snapshot any more.
+# The manifest first: without it, a folder is no snapshot.
 SNAPSHOT = Layout((r"manifest\.json", r"[\w-]+\.rows", r"[\w-]+\.safetensors", r"[\w-]+\.json"))
 _TENSORBOARD = Layout((r"events\.out\.tfevents\..+",))
 _RUN_FILES = (

@@ -223,7 +223,7 @@ class PathBuffer:
 
         Args:
             copy: False gives views, which change with the buffer: for writing to a file at once without taking the
-                memory a second time. They say which of their rows are new (``RingRows``).
+                memory a second time. They mark which of their rows are new (``RingRows``).
         """
         stored, added = self.n_transitions_stored, self._num_added
         return {

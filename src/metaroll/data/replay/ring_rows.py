@@ -1,4 +1,4 @@
-"""Arrays that tell a snapshot which of their rows are new."""
+"""Arrays that mark which of their rows are new to a snapshot."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class History:
 class RingRows(np.ndarray):
     """The rows of a ring, as any other array; row k that ever came in lies at ``k % len`` of the whole ring.
 
-    Whoever has written them before with the same ``history`` may write less now: since ``num_written`` was N, rows
+    A writer that wrote them before with the same ``history`` may write less now: since ``num_written`` was N, rows
     from N - 1 on have changed, and no other (the newest row is written to once more).
 
     Attributes:

@@ -27,7 +27,7 @@ _GRAPHICS = ("OpenGL", "mujoco.osmesa", "mujoco.egl", "mujoco.glfw", "mujoco.cgl
 
 
 def load_mujoco(what: str = "this environment") -> Any:
-    """The package, or an error that says how to install it."""
+    """The package, or an error with the command that installs it."""
     try:
         import mujoco
     except Exception as error:
@@ -68,7 +68,7 @@ def get_physics(model: Any, data: Any) -> np.ndarray:
 
 
 def set_physics(model: Any, data: Any, physics: np.ndarray) -> None:
-    """Go on from what ``get_physics`` returned."""
+    """Continue from what ``get_physics`` returned."""
     mujoco = load_mujoco()
     spec = mujoco.mjtState.mjSTATE_INTEGRATION
     mujoco.mj_setState(model, data, physics, spec)
@@ -95,7 +95,7 @@ def compute_again(model: Any) -> None:
 
 
 BOUNDS = ("geom_rbound", "geom_aabb", "bvh_aabb", "body_margin", "geom_sameframe", "site_sameframe", "body_sameframe")
-"""What the compiler computes from shapes, places and margins, by which MuJoCo looks for contacts and finds places."""
+"""What the compiler computes from shapes, places and margins, by which MuJoCo detects contacts and finds places."""
 
 
 def compute_bounds_again(model: Any, nominal: Mapping[str, np.ndarray], moved: Mapping[str, np.ndarray]) -> None:
@@ -126,14 +126,14 @@ def compute_bounds_again(model: Any, nominal: Mapping[str, np.ndarray], moved: M
 
 
 def _any_of(moved: Mapping[str, np.ndarray], names: Sequence[str], count: int) -> np.ndarray:
-    found = np.zeros(count, dtype=bool)
+    any_moved = np.zeros(count, dtype=bool)
     for name in names:
-        found |= moved.get(name, False)
-    return found
+        any_moved |= moved.get(name, False)
+    return any_moved
 
 
 def _bound_geom(model: Any, geom: int) -> None:
-    """Sphere and box around a geom whose size says its shape; meshes and height fields bring theirs, planes have none.
+    """Sphere and box around a geom whose size gives its shape; meshes and height fields bring theirs, planes have none.
 
     As MuJoCo's compiler does (``mjCGeom::GetRBound`` and ``mjCGeom::ComputeAABB`` of user_objects.cc).
     """

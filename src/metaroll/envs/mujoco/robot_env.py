@@ -27,7 +27,7 @@ _VIEWS = ("data", "_views", "_warnings", "_renderer", "_ahead", "_first_place")
 class RobotEnv(gymnasium.Env):
     """One simulation of ``model`` under ``rules``; the batch of width 1 of what ``MujocoSimulator`` does with many.
 
-    An episode has no end of its own but that of the rules: its horizon stands in ``env_spec``. A simulation whose
+    An episode has no end of its own but that of the rules: its horizon is in ``env_spec``. A simulation whose
     numbers are no longer finite shows an observation of NaN.
 
     Args:
@@ -218,7 +218,7 @@ class RobotEnv(gymnasium.Env):
         return {name: np.asarray(value)[None] for name, value in self._task_row.items()}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Everything but MuJoCo's data, whose state travels as one array: copies go on exactly where this one is."""
+        """Everything but MuJoCo's data, whose state travels as one array: copies continue exactly where this one is."""
         state = {name: value for name, value in self.__dict__.items() if name not in _VIEWS}
         return {"attributes": state, "physics": get_physics(self.model, self.data)}
 

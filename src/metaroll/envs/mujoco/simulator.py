@@ -63,7 +63,7 @@ class MujocoSimulator(Simulator):
         task: The task of plans that set none.
         task_type: What makes the single environment, whose ``SetTaskUpdate`` can be applied; ``None``: no tasks.
         name: What rollouts call the environment.
-        threads: How many threads step them; ``None`` means as ``physics_threads`` says.
+        threads: How many threads step them; ``None`` means as ``physics_threads`` sets.
     """
 
     is_physics = True
@@ -153,8 +153,8 @@ class MujocoSimulator(Simulator):
 
     def whole_state(self, state: MujocoState) -> dict[str, np.ndarray]:
         """What MuJoCo integrates, warm start included, and what has been read; never the simulations themselves."""
-        found = [self._simulations[handle] for handle in state.handle.tolist()]
-        whole = np.stack([get_physics(simulation.model, simulation.data) for simulation in found])
+        simulations = [self._simulations[handle] for handle in state.handle.tolist()]
+        whole = np.stack([get_physics(simulation.model, simulation.data) for simulation in simulations])
         now = {f"now/{name}": values for name, values in state.now.items()}
         return {"simulation": whole, "unstable": state.unstable, **now}
 
@@ -189,8 +189,8 @@ class MujocoSimulator(Simulator):
     def _stepped_by(self, handles: np.ndarray) -> _Stepped:
         """What a step touches; found anew for new rows, since a start may change the model."""
         if handles is not self._handles:
-            found = [self._simulations[handle] for handle in handles.tolist()]
-            self._handles, self._stepped = handles, _Stepped.of(found)
+            simulations = [self._simulations[handle] for handle in handles.tolist()]
+            self._handles, self._stepped = handles, _Stepped.of(simulations)
         return self._stepped
 
     def _begin(self, starts: np.ndarray, tasks: np.ndarray) -> MujocoState:

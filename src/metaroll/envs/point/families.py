@@ -39,7 +39,7 @@ _CORNERS = {
 }
 
 for name, (kind, text) in _GOALS.items():
-    # Whoever adapts to a sparse goal is told, and scored by, the sparse reward (Rakelly et al. 2019, section 6.3).
+    # Algorithms that adapt to a sparse goal see and are scored by the sparse reward (Rakelly et al. 2019, section 6.3).
     key = "sparse_reward" if "sparse_reward" in kind.infos else None
     register_family(TaskFamily(name, kind, 80, 20, 20, text, observed_reward=key, scored_reward=key))
 register_family(

@@ -158,7 +158,7 @@ class BallBalancerModel(SimModel):
         )
 
     def energy(self, state: Columns, constants: Constants, xp: Any) -> Column:
-        """Of the ball, on a plate tilted as the servos say, and of the turning servos, in J.
+        """Of the ball, on a plate tilted by the servos, and of the turning servos, in J.
 
         Conserved without friction while the servos rest: they are not moved by the ball.
         """

@@ -22,7 +22,7 @@ __all__ = ["InitialStates", "SimConfig", "checked_init"]
 
 @dataclass(frozen=True, eq=False)
 class InitialStates:
-    """A distribution of initial states; elements are states ``(S,)``, or coordinates ``(D,)`` that stand for them.
+    """A distribution of initial states; elements are states ``(S,)``, or coordinates ``(D,)`` of them.
 
     Attributes:
         box: Elements are uniform in it, ``(D,)``; or ``None``.

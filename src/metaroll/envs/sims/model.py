@@ -134,7 +134,7 @@ class SimModel(ABC):
         comes back within half a turn of where the system works. Memory is not seen; it starts as after a reset.
 
         Raises:
-            NotImplementedError: The observation does not determine the state; says why.
+            NotImplementedError: The observation does not determine the state; with the reason.
         """
         alike = len(self.observation_labels) == len(self.state_labels)
         if not alike or self.observe(observation, xp) is not observation:
@@ -179,7 +179,7 @@ class SimModel(ABC):
         return self.state_from_init(init, constants, xp)
 
     def state_from_init(self, init: Columns, constants: Constants, xp: Any) -> Columns:
-        """The state that an element of the space of initial states stands for; by default that itself."""
+        """The state of an element of the space of initial states; by default the element itself."""
         return init
 
     def initial_memory(self, state: Columns, constants: Constants, xp: Any) -> Columns:

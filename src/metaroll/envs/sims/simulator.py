@@ -169,9 +169,9 @@ class SimSimulator(Simulator):
         """Step with ``actions (N, A)``, which are clipped."""
         dtype = state.count.dtype
         columns = tuple(xp.asarray(actions[:, i], dtype=dtype, copy=True) for i in range(actions.shape[1]))
-        found = step_columns(self.config, constants, state, columns, xp)
-        infos = {"act_applied": self._rows(found.applied, state, xp)}
-        return NextState(found.state, found.reward, found.terminated, found.truncated, infos)
+        result = step_columns(self.config, constants, state, columns, xp)
+        infos = {"act_applied": self._rows(result.applied, state, xp)}
+        return NextState(result.state, result.reward, result.terminated, result.truncated, infos)
 
     def _from_elements(self, elements: Columns, constants: DerivedConstants, xp: Any) -> SimState:
         model = self.config.model

@@ -242,13 +242,13 @@ class _DesiredState(SimTask, ABC):
         object.__setattr__(self, "state_des", desired)
 
     def check(self, model: SimModel) -> None:
-        for what, found, labels in (
+        for what, values, labels in (
             ("state_des", self.state_des, model.state_labels),
             ("action_weights", self.reward.action_weights, model.action_labels),
         ):
-            if len(found) != len(labels):
+            if len(values) != len(labels):
                 raise ShapeError(
-                    f"{what} must have one entry for each of {', '.join(labels)} of the {model.name}, got {found}"
+                    f"{what} must have one entry for each of {', '.join(labels)} of the {model.name}, got {values}"
                 )
         constants = model.constants({name: np.array([value]) for name, value in model.nominal.items()}, np)
         with np.errstate(all="ignore"):

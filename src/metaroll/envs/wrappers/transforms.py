@@ -41,7 +41,7 @@ class DomainParamTransformWrapper(ChainWrapper):
             if scale not in _SCALES:
                 raise unknown_name(f"scale of {name!r}", str(scale), _SCALES)
         self.scales = dict(scales)
-        self.forward(read_domain_params(env, list(scales)))  # a value that is not positive is found here
+        self.forward(read_domain_params(env, list(scales)))  # a value that is not positive is detected here
 
     def forward(self, params: Mapping[str, float]) -> dict[str, Any]:
         """Values as they are reported here, of those that the environment knows."""

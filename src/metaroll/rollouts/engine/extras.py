@@ -48,8 +48,8 @@ def notes_of(envs: Slots, slots: np.ndarray, plans: PlanTable, with_time: bool) 
         return [notes[0] if note == notes[0] else note for note in notes] if plain else notes
     kinds = list(zip(alike, plans.update_of.tolist(), strict=True))
     shown = {kind: row for row, kind in enumerate(kinds)}
-    found = {kind: _noted(envs, int(slots[row]), plans, row, with_time) for kind, row in shown.items()}
-    return [found[kind] for kind in kinds]
+    by_kind = {kind: _noted(envs, int(slots[row]), plans, row, with_time) for kind, row in shown.items()}
+    return [by_kind[kind] for kind in kinds]
 
 
 def _noted(envs: Slots, slot: int, plans: PlanTable, row: int, with_time: bool) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class ParameterBlocks:
         self._stale = True
 
     def keep(self, slots: np.ndarray) -> None:
-        """Go on with these slots only."""
+        """Continue with these slots only."""
         self._arrays = [self._arrays[slot] for slot in slots.tolist()]
         self.place = np.zeros(len(slots), dtype=np.int64)
         self._stale = True

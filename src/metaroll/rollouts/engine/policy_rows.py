@@ -23,7 +23,7 @@ BLOCK = 8
 """Rows per call of a policy that does not promise ``width_independent``: below 8 rows BLAS changes the last bits."""
 
 _NOISE_STEPS, _NOISE_ROWS = 32, 2048
-"""Lock-steps whose noise is drawn at a time, at most; of few slots more, until there are so many rows."""
+"""Lock-steps whose noise is drawn at a time, at most; of few slots more, until there are this many rows."""
 
 _MOST_AHEAD = 2**18
 """Numbers of upcoming rollouts that are drawn together."""
@@ -34,7 +34,7 @@ class PolicyRows:
 
     Noise is a function of a rollout's plan and the number of its step. That of all slots is made for some lock-steps at
     a time, so that one step reads one contiguous row block whatever the slots' own times are. Rollouts without noise
-    (``deterministic``) show zeros. Without ``with_infos`` nobody looks at infos, and there are none.
+    (``deterministic``) show zeros. Without ``with_infos`` there are no infos.
     """
 
     def __init__(
@@ -91,11 +91,11 @@ class PolicyRows:
     ) -> None:
         """``plans[i]`` starts in slot ``slots[i]`` of ``envs``, which has been reset, at lock-step ``step``.
 
-        ``step (k,)`` says it for each; such rollouts have begun in the past. ``positions (k,)`` are their places in
-        what ``draw_ahead`` was told.
+        ``step (k,)`` gives it for each; such rollouts have begun in the past. ``positions (k,)`` are their places in
+        what ``draw_ahead`` received.
         """
-        given: Sequence[Context | None] = [None] * len(plans) if plans.contexts is None else plans.contexts
-        contexts = [context or None for context in given]
+        per_plan: Sequence[Context | None] = [None] * len(plans) if plans.contexts is None else plans.contexts
+        contexts = [context or None for context in per_plan]
         params = None
         if self._info.takes_domain_params:
             params = [slot_domain_params(envs, slot, plan) for slot, plan in zip(slots.tolist(), plans, strict=True)]
@@ -124,7 +124,7 @@ class PolicyRows:
             self._noise[step - self._noise_from :, slots] = ahead[:left]
 
     def keep(self, slots: np.ndarray) -> None:
-        """Go on with these slots only."""
+        """Continue with these slots only."""
         self._num_slots = len(slots)
         self._state = {name: value[slots] for name, value in self._state.items()}
         self._deterministic, self._keys = self._deterministic[slots], self._keys[slots]

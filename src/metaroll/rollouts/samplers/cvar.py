@@ -143,8 +143,8 @@ class CVaRSampler(SamplerBase):
             raise
         finally:
             self._ask(self.min_rollouts, self.min_steps)
-        found = Rollouts.of(full)
-        self.full_metrics = full_set_metrics(found.discounted_returns(1.0), found.lengths)
+        full_set = Rollouts.of(full)
+        self.full_metrics = full_set_metrics(full_set.discounted_returns(1.0), full_set.lengths)
         if self._log is not None:
             self._log(dict(self.full_metrics))
         return kept

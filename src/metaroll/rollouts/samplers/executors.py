@@ -70,7 +70,7 @@ class TaskSource(Closable):
         Raises:
             RuntimeError: It is closed.
             TypeError: The environment has no such method, and is no family's.
-            ValueError: There are not so many tasks.
+            ValueError: There are fewer tasks.
         """
         self._check_open()
         try:
@@ -90,13 +90,13 @@ class TaskSource(Closable):
             return self.source.family.tasks
         *_, inner = env_layers(self._example)
         raise TypeError(
-            f"env must have sample_tasks(num_tasks), which {type(inner).__name__} lacks: add it, or say which tasks "
+            f"env must have sample_tasks(num_tasks), which {type(inner).__name__} lacks: add it, or name the tasks "
             "there are (MetaSampler(..., task_sampler=FixedTaskSampler([...])), or set_tasks of an executor)"
         )
 
     def _check_open(self) -> None:
         if self._closed:
-            raise RuntimeError("no tasks can be drawn or set any more: it is closed")
+            raise RuntimeError("it is closed: no more tasks can be drawn or set")
 
     def updates(self, tasks: Any, count: int) -> list[EnvUpdate]:
         """The changes to an environment that set ``tasks``, of which there must be ``count``.
@@ -145,8 +145,8 @@ class MetaEnvExecutor(Closable, ABC):
         self.meta_batch_size = check_whole("meta_batch_size", meta_batch_size)
         self.envs_per_task = check_whole("envs_per_task", envs_per_task)
         self.max_path_length = check_whole("max_path_length", max_path_length)
-        given = chosen_seed(seed)
-        self.seed = fresh_seed() if given is None else given
+        chosen = chosen_seed(seed)
+        self.seed = fresh_seed() if chosen is None else chosen
         self._updates: list[EnvUpdate | None] = [None] * self.meta_batch_size
         self._episodes = np.zeros(self.num_envs, dtype=np.int64)
         self._begun = False
@@ -235,8 +235,8 @@ class MetaEnvExecutor(Closable, ABC):
         self._tasks.close()
 
     def _set(self, tasks: Any) -> None:
-        given = self._tasks.sample(self.meta_batch_size) if tasks is None else tasks
-        self._updates = [*self._tasks.updates(given, self.meta_batch_size)]
+        chosen = self._tasks.sample(self.meta_batch_size) if tasks is None else tasks
+        self._updates = [*self._tasks.updates(chosen, self.meta_batch_size)]
 
     def _start(self, chosen: np.ndarray) -> None:
         rows = np.flatnonzero(chosen).tolist()
@@ -259,7 +259,7 @@ class MetaEnvExecutor(Closable, ABC):
         named = [f"{i} (task {self._task_of(i)})" for i in lost[:_MOST_NAMED]]
         more = f" and {len(lost) - len(named)} more" if len(lost) > len(named) else ""
         return RolloutError(
-            f"a worker was lost, and with it the episodes of environments {', '.join(named)}{more}; reset() goes on, "
+            f"a worker was lost, and with it the episodes of environments {', '.join(named)}{more}; reset() continues, "
             "in a new worker: all environments begin their next episodes"
         )
 
@@ -291,7 +291,7 @@ class MetaIterativeEnvExecutor(MetaEnvExecutor):
             ``RolloutEngine`` takes.
         meta_batch_size: Number of tasks, M.
         envs_per_task: Number of environments of each task; environment ``i`` is one of task ``i // envs_per_task``.
-        max_path_length: An episode is truncated after so many steps, and the next one begins.
+        max_path_length: An episode is truncated after this many steps, and the next one begins.
         seed: Of all randomness; ``None`` draws fresh entropy. Default: that of ``metaroll.set_seed``.
     """
 
@@ -378,7 +378,7 @@ def _no_policy(observations: Any, contexts: Any) -> Any:
 
 
 def _infos(infos: Any, running: np.ndarray) -> list[dict[str, Any]]:
-    """A dict for each environment, in memory of its own; empty for those that rest."""
+    """A dict for each environment, in memory of its own; empty for idle ones."""
     if isinstance(infos, Mapping):
         return [
             {name: _entry(values[i]) for name, values in infos.items()} if on else {} for i, on in enumerate(running)

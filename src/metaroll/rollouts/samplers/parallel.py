@@ -45,7 +45,7 @@ class ParallelRolloutSampler(EngineSampler, SamplerBase):
         options: Settings by name, in place of those of ``config``: ``max_steps=200``, say.
 
     Workers end with ``close()``, at the end of a ``with`` block, or with the sampler. A pickled sampler starts workers
-    of its own where it is unpickled, and goes on with the next call.
+    of its own where it is unpickled, and continues with the next call.
 
     Attributes:
         env: The environment.

@@ -1,4 +1,4 @@
-"""What samplers are: lists of rollouts with a minimum number of rollouts or steps, or whatever an engine runs."""
+"""What samplers are: lists of rollouts with a minimum number of rollouts or steps, or all that an engine runs."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class SamplerBase(Closable):
 class EngineSampler(Closable):
     """The common part of samplers that own an engine: workers, environment and policy, numbered calls.
 
-    A pickled sampler starts workers of its own where it is unpickled, and goes on with the next call.
+    A pickled sampler starts workers of its own where it is unpickled, and continues with the next call.
 
     Args:
         env: As for ``RolloutEngine``.
@@ -155,7 +155,7 @@ class EngineSampler(Closable):
             policy: New policy; ``None`` keeps the old one.
 
         Raises:
-            ShapeError: The policy that is kept is one for other spaces. After an error the sampler goes on with what it
+            ShapeError: The policy that is kept is one for other spaces. After an error the sampler keeps what it
                 had.
         """
         self._check_open()
@@ -200,7 +200,7 @@ class EngineSampler(Closable):
             yield
 
     def _run(self, plans: Sequence[RolloutPlan], **options: Any) -> Rollouts:
-        """Rollouts of the plans, which say what environment they are from."""
+        """Rollouts of the plans, which name their environment."""
         rollouts = self._engine.run(plans, **options)
         rollouts.add_info("env_spec", self._engine.env_spec)
         return rollouts

@@ -32,7 +32,7 @@ class TargetRecordings:
         starts: Where each segment of each rollout starts, and how many steps it has.
         fields: What the rows of a series are made of: the field of states, and that of actions.
         actions: Actions of each, ``(T, A)``, or ``(T,)`` of choices.
-        contexts: What tells a ``PlaybackPolicy`` to play each segment.
+        contexts: Contexts that make a ``PlaybackPolicy`` play each segment.
     """
 
     series: np.ndarray
@@ -81,7 +81,7 @@ class TargetRecordings:
         if max(segments) < 2:
             raise ValueError(
                 "segments must have at least 2 steps, got 1: each starts in the recorded state, so that its features "
-                "say nothing of the parameters; give fewer num_segments, or a higher len_segments"
+                "carry no information about the parameters; give fewer num_segments, or a higher len_segments"
             )
         starts = SegmentStarts.of(listed, names, segments, initial_state, observed_state, noise)
         begins = [0, *itertools.accumulate(starts.segments[:-1])]
@@ -119,10 +119,10 @@ class TargetRecordings:
 
     def digest(self) -> str:
         """Of all that simulations follow: other recordings, starts or segments have another one."""
-        found = hashlib.sha256(repr((self.fields, self.segments, self.series.shape)).encode())
+        hashed = hashlib.sha256(repr((self.fields, self.segments, self.series.shape)).encode())
         for part in (self.series, *self.actions, *self.starts.states):
-            found.update(np.ascontiguousarray(part, dtype=np.float64).tobytes())
-        return found.hexdigest()[:16]
+            hashed.update(np.ascontiguousarray(part, dtype=np.float64).tobytes())
+        return hashed.hexdigest()[:16]
 
     def check_actions(self, spec: EnvSpec) -> None:
         """``ValueError`` where a recorded action lies outside the bounds of ``env``."""

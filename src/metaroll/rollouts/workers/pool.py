@@ -37,9 +37,9 @@ class SamplerPool:
 
     Args:
         num_threads: Number of workers (at least 1).
-        config: Where they are, and when one is given up; ``num_threads`` stands for its ``num_workers``. A cluster that
-            is new ends with the last pool. A function runs ``max_retries + 1`` times, if each time its worker dies or
-            exceeds ``call_s``; then ``WorkerLost`` is raised.
+        config: Where they are, and when one is given up; ``num_threads`` is another name of its ``num_workers``. A
+            cluster that is new ends with the last pool. A function runs ``max_retries + 1`` times, if each time its
+            worker dies or exceeds ``call_s``; then ``WorkerLost`` is raised.
         options: Settings by name, in place of those of ``config``: ``transport="ray"``, say.
 
     Workers start when they are first needed. The pool is a context manager; ``stop`` (also called when the pool is
@@ -143,8 +143,10 @@ class SamplerPool:
             TypeError: ``func`` does not take these arguments; nothing is run.
         """
         if callable(func) and not takes_arguments(func, None, 1, *args, **kwargs):
-            given = ", ".join(["G", "run_num", *(type(a).__name__ for a in args), *(f"{name}=..." for name in kwargs)])
-            raise TypeError(f"run_collect calls func({given}), which {_name(func)} does not take")
+            signature = ", ".join(
+                ["G", "run_num", *(type(a).__name__ for a in args), *(f"{name}=..." for name in kwargs)]
+            )
+            raise TypeError(f"run_collect calls func({signature}), which {_name(func)} does not take")
         command = encode_command(func, args, kwargs, f"function {_name(func)} or its arguments")
         runs = _NumberedRuns(command, _name(func), n, min_runs, collect_progressbar)
         return runs.kept(self._run([], runs.done, runs.more))
@@ -196,7 +198,7 @@ class SamplerPool:
                 return
             self._run([Job(i, blob, _name(func), i, phase="start") for i in range(self.num_workers)]).outcome()
         except Exception:
-            # Not kept, or each later call would fail with it; some workers have run it, so all are told again.
+            # Not kept, or each later call would fail with it; some workers have run it, so all receive it again.
             if before is None:
                 self._init_jobs.pop(key, None)
             else:
@@ -361,7 +363,7 @@ class _NumberedRuns:
 
 
 def check_shared(pool: Any, config: WorkersConfig) -> None:
-    """``TypeError`` or ``ValueError`` unless ``pool`` can stand for workers of ``config``."""
+    """``TypeError`` or ``ValueError`` unless ``pool`` can be used instead of workers of ``config``."""
     if pool is None:
         return
     if not isinstance(pool, SamplerPool):

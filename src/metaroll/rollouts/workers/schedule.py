@@ -69,7 +69,7 @@ class RemoteError(MetarollError, RuntimeError):
 
 @dataclass
 class Job:
-    """One command for one worker, with what to say about it when it fails."""
+    """One command for one worker, with its description for errors."""
 
     index: int
     blob: bytes
@@ -77,7 +77,7 @@ class Job:
     worker: int | None = None
     tries: int = 0
     phase: str = "call"
-    """Which of ``PoolTimeouts`` holds while the command is read and run, until it tells its own phase."""
+    """Which of ``PoolTimeouts`` holds while the command is read and run, until it reports its own phase."""
     plans: Sequence[RolloutPlan] = ()
     """The rollouts that it is made of, if it is."""
 
@@ -173,7 +173,7 @@ class Schedule:
                 self.transport.send(worker, job.blob)
 
     def _next_job(self, worker: int) -> Job | None:
-        if worker in self.restoring:  # goes on even after a failure, so that the pool stays usable
+        if worker in self.restoring:  # continues even after a failure, so that the pool stays usable
             if self.restoring[worker]:
                 return self.restoring[worker].popleft()
             del self.restoring[worker]
@@ -201,7 +201,7 @@ class Schedule:
         if job is None:
             return
         if event.kind == "ok" and self.more is None:
-            self._hand_out()  # the worker goes on while this process reads what it has sent
+            self._hand_out()  # the worker continues while this process reads what it has sent
         try:
             value = decode(event.payload)
         except Exception as error:
@@ -315,6 +315,6 @@ def _worker_lost(
 def _hint_of_silence(phase: str, stopped: bool) -> str:
     """What to do about a worker that was given up since it gave no sign of life."""
     if stopped:
-        return "Something stops its process (SIGSTOP, a debugger, a suspended machine); let it go on."
+        return "Something stops its process (SIGSTOP, a debugger, a suspended machine); let it continue."
     limit = _LIMITS.get(phase, "step_s")
-    return f"If the work is heavy, allow more time, PoolTimeouts({limit}=...); else look for what hangs."
+    return f"If the work is heavy, allow more time, PoolTimeouts({limit}=...); else find out what hangs."

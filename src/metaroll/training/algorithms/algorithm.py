@@ -108,7 +108,7 @@ class Algorithm:
         work: What a run does with these values of the algorithm's options.
         amount: What one epoch of a learner takes, or what the run needs, in a few words.
         api: Version of the interface that the row was written for (``API``); ours need not say it.
-        purpose: What the algorithm does, in a few words that go on behind its name.
+        purpose: What the algorithm does, in a few words that follow its name.
         filled: Names of fields of the configs that ``build`` fills itself: they are no options.
         common: Option name -> value, where a config has no, or another, default.
         presets: Name of an environment -> values that are known to work there, instead of ``common``.

@@ -169,7 +169,7 @@ def name_given(given: Any, name: str | None = None) -> str:
 
     Args:
         given: An ``Algorithm``, a class of searches, or ``module:attribute`` of one.
-        name: What to call it, even where it has a name already: a run goes on under the name that it began with.
+        name: What to call it, even where it has a name already: a run continues under the name that it began with.
 
     Raises:
         PluginError: It cannot be used.
@@ -250,5 +250,5 @@ def change_text(name: str, kept: Any, here: Mapping[str, str]) -> str:
         if is_given(name):
             changed = "its source, or the layers of a network, have been changed"
             return f"{name} is another than what the run began with: {changed}"
-        return f"the file of {name} has been changed since the run began, which goes on with what it holds now"
+        return f"the file of {name} has been changed since the run began, which continues with what it holds now"
     return ""

@@ -193,7 +193,7 @@ def preset_options() -> set[str]:
 
 
 def purpose(name: str) -> str:
-    """What the algorithm does, in a few words that go on behind its name."""
+    """What the algorithm does, in a few words that follow its name."""
     require_known(name)
     return _tuned_of(name)["purpose"]
 

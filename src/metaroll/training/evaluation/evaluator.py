@@ -225,7 +225,7 @@ class Evaluator(Stateful, ABC, Generic[C]):
         return tasks if tasks is not None and is_tree(tasks) else None
 
     def _restore_tasks(self, tasks: list[Any] | None) -> None:
-        """Go on with these tasks; ``SnapshotError`` if the sampler gives others, and they cannot be replaced."""
+        """Continue with these tasks; ``SnapshotError`` if the sampler gives others, and they cannot be replaced."""
         if tasks is not None and self.test_task_sampler is not None:
             self._updates = _with_tasks(self.test_task_sampler.sample(len(tasks)), tasks)
 

@@ -282,8 +282,8 @@ class MetaEvaluator(Evaluator[MetaEvaluationConfig]):
 
         Args:
             algo: Who adapts.
-            data: What each cell has seen, the same number of episodes; none: those of no adaptation. Rounds that go on
-                from each other's policies take them round by round.
+            data: What each cell has seen, the same number of episodes; none: those of no adaptation. Rounds that
+                continue from each other's policies take them round by round.
         """
         policies, number = fresh_policies(algo, len(data), self.seed), len(data[0])
         if not number:

@@ -98,7 +98,7 @@ def refuse_existing(folder: Path) -> None:
     if not is_empty(folder):
         if folder.is_dir() and kind_of(folder) is RUN:
             resume, load = f"`{command_text('resume', folder)}`", f"metaroll.load({str(folder)!r}).learn()"
-            how = said(f"{resume} in a shell goes on in it, {load} in a copy;", f"continue it with {resume},")
+            how = said(f"{resume} in a shell continues in it, {load} in a copy;", f"continue it with {resume},")
             raise RunExistsError(f"a run exists already in {folder}: {how} or {other_folder()}")
         raise RunExistsError(f"{folder} exists and is not a run of metaroll{_holding(folder)}: {other_folder()}")
 

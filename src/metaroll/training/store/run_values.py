@@ -41,7 +41,7 @@ SIGNATURE = "signature"
 OF_RUNS = ("command", "versions", PLUGIN, ENV_PLUGIN, NETWORK, SIGNATURE)
 """Entries that a run writes, and nobody else."""
 CHANGEABLE = ("evaluate_every", "memory_limit", "lr_decay_epochs")
-"""Options of an algorithm that a run may change when it goes on; all others decide what its snapshots hold."""
+"""Options of an algorithm that a run may change when it continues; all others decide what its snapshots hold."""
 OLDER = {"size": None, "held_out": "after_training"}
 """Options of runs of older versions, which do not name them: no size of now, and how tasks were held out then."""
 _NOT_OPTIONS = ("metaroll_run", "algo", "env", "seeds", "jobs", *OF_RUNS)

@@ -410,7 +410,7 @@ class Snapshotter:
         self._remove_replaced()
 
     def set_aside_after(self, iteration: int) -> None:
-        """Rename snapshots newer than ``iteration`` to ``<iteration>.abandoned``: training goes on from an older."""
+        """Rename snapshots newer than ``iteration`` to ``<iteration>.abandoned``: training continues from an older."""
         for newer, path in sorted(snapshots_of(self.snapshot_dir).items(), reverse=True):
             if newer > iteration:
                 abandoned = path.with_name(f"{newer:06d}.abandoned")

@@ -34,7 +34,7 @@ def check_run(
     """Error unless the run may be rebuilt: nothing has been imported for it yet.
 
     Args:
-        config: Its configuration, as it is to go on.
+        config: Its configuration, as it is to continue.
         written: The configuration in its folder: what it does not say was said now.
         folder: Folder of the run.
         trust: Import the modules that it names, and connect to its cluster, though this installation has not made the
@@ -62,7 +62,7 @@ def check_group(config: Mapping[str, Any], written: Mapping[str, Any], folder: P
     """``check_run`` for a group, whose runs perhaps have not begun.
 
     Args:
-        config: The configuration of its runs, as they are to go on.
+        config: The configuration of its runs, as they are to continue.
         written: The configuration in its folder.
         folder: Folder of the group.
         trust: See ``check_run``.
