@@ -29,13 +29,13 @@ class Concept(NamedTuple):
         near: Names that mean nearly this, or not for all algorithms: they are answered, not taken.
         beside: Its names in commands and methods that have words of their own.
         unless: Fields beside which foreign names may mean those, so that they are answered, too.
-        values: Texts that may stand behind a foreign name, and what they are here.
+        values: Texts that may follow a foreign name, and what they are here.
         more: What to add about a text that continues after one of these.
-        note: How the field is used, behind an answer.
-        in_python: The same in Python, if that is another text; of a concept without fields, what stands for it there.
-        absent: What to say where an algorithm has no such field. Fields in braces are written as its user writes them.
-        absent_beside: The same where it has another field: that field -> what to say; the first counts.
-        outside: What to say where a learner has no such field, since whoever makes and runs it has it.
+        note: How the field is used, after an answer.
+        in_python: The same in Python, if that is another text; of a concept without fields, its counterpart there.
+        absent: The hint where an algorithm has no such field. Fields in braces are written as its user writes them.
+        absent_beside: The same where it has another field: that field -> the hint; the first counts.
+        outside: The hint where a learner has no such field, since its runner or caller has it.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Concept(NamedTuple):
         return frozenset(self.sb3 + self.garage + self.sbi + self.others)
 
 
-_LENGTH = "agent.learn(100_000) takes that many environment steps, agent.learn(epochs=20) so many epochs"
+_LENGTH = "agent.learn(100_000) takes that many environment steps, agent.learn(epochs=20) that many epochs"
 _NETWORKS = "networks come from the preset, their widths from hidden_sizes"
 _NO_REPLAY = "there is no replay buffer: this algorithm learns from new episodes alone"
 _NO_TARGETS = "there are no target networks"

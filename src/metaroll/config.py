@@ -1,4 +1,4 @@
-"""Configs: frozen dataclasses whose fields say all there is to know of a setting, and are read in one way.
+"""Configs: frozen dataclasses whose fields declare all there is to know of a setting, and are read in one way.
 
 A field is a name, a type with its bounds, a default and one line of text::
 
@@ -89,7 +89,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-# ------------------------------------------------------------------------------------------------ what fields say
+# ------------------------------------------------------------------------------------------- what fields declare
 @dataclass(frozen=True)
 class Bounds:
     """Where a number lies: in [low, high], without ``low`` where it is ``above_low``, or ``high`` (``below_high``)."""
@@ -117,7 +117,7 @@ class Added:
 
 @dataclass(frozen=True)
 class UnusedWhere:
-    """The field changes nothing where ``other`` has this value: whoever gives it is told so."""
+    """The field changes nothing where ``other`` has this value: whoever sets it gets a warning."""
 
     other: str
     value: Any = None
@@ -330,11 +330,11 @@ _NAMES = "_names_given"
 
 
 def _refuse_replaced(others: Iterable[str], options: Sequence[Option]) -> None:
-    """``ValueError`` where one of these names stands for fields, which ``dataclasses.replace`` has given already."""
+    """``ValueError`` where one of these names means fields, which ``dataclasses.replace`` has given already."""
     for given in others:
         if (names := names_here(given, options)) != [given]:
             raise ValueError(
-                f"{given} stands for what is given already, since dataclasses.replace hands all fields on: write "
+                f"{given} means what is given already, since dataclasses.replace hands all fields on: write "
                 f"{', '.join(map(option_text, names))} there"
             )
 
@@ -345,11 +345,11 @@ class Config(metaclass=_NamesUnderstood):
     Raises:
         TypeError: A value is of another type than its field.
         ValueError: A value lies outside the bounds of its field, or does not go with another.
-        UnknownNameError: There is no field of a name; says the nearest ones.
+        UnknownNameError: There is no field of a name; names the nearest ones.
     """
 
     complete: ClassVar[bool] = False
-    """Whether these are all settings of a learner, so that an error can say what it has none for."""
+    """Whether these are all settings of a learner, so that an error can name what has no option."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -373,7 +373,7 @@ class Config(metaclass=_NamesUnderstood):
 
         Args:
             values: Values of fields, which are not checked yet.
-            given: Names of the fields that somebody gave a value for.
+            given: Names of the fields that were given a value.
         """
         return {}
 
@@ -454,7 +454,7 @@ def _option_of(field: dataclasses.Field[Any], hint: Any) -> Option:
 
 
 def _members(hint: Any, extras: list[Any]) -> list[Any]:
-    """The types of a union, or the one type, ``None`` last; what ``Annotated`` says of them goes to ``extras``."""
+    """The types of a union, or the one type, ``None`` last; what ``Annotated`` adds to them goes to ``extras``."""
     if typing.get_origin(hint) is Annotated:
         inner, *more = typing.get_args(hint)
         extras += more
@@ -476,7 +476,7 @@ def config_of(kind: type[C], given: C | None, keywords: Mapping[str, Any], owner
 
     Raises:
         TypeError: ``given`` is something else.
-        UnknownNameError: There is no field of a name; says the nearest ones.
+        UnknownNameError: There is no field of a name; names the nearest ones.
     """
     if given is not None and not isinstance(given, kind):
         got = f"the class {given.__name__}" if isinstance(given, type) else type(given).__name__
@@ -513,13 +513,13 @@ def understands(
     """Decorator of a constructor, or a function, with parameters for fields of configs: it takes all of their names.
 
     Names of fields, of other libraries and former ones are understood as in ``config_of``, those of its other
-    parameters, too; a keyword that stands for no parameter is an ``UnknownNameError``, which says the nearest, and more
+    parameters, too; a keyword of no parameter is an ``UnknownNameError``, which names the nearest, and more
     values than have a place are a ``TypeError``. Errors call a parameter as it was given.
 
     Args:
         kinds: Classes of the configs.
         former: Gives keywords in place of those that there were in an earlier version.
-        own: Parameters that mean something else than the field of the name: no other name stands for them.
+        own: Parameters that mean something else than the field of the name: no other name means them.
         names: Parameters that are called otherwise inside: that name -> name of the parameter.
     """
 
@@ -562,7 +562,7 @@ def understands(
 def _keywords_of_parameters(
     kinds: Iterable[type[Config]], parameters: Iterable[str], own: Collection[str], names: Mapping[str, str]
 ) -> tuple[list[Option], dict[str, str]]:
-    """What ``parameters`` stand for, as options (those that are no field have only a name), and name -> parameter."""
+    """The fields of ``parameters``, as options (those that are no field have only a name), and name -> parameter."""
     fields = {option.name: option for kind in kinds for option in options_of(kind)}
     meant = {here: name for name in parameters for here in names_here(name, [*fields.values()])}
     meant |= names
@@ -589,7 +589,7 @@ def _renamed(
 
 
 def _absent_of(*kinds: type[Config]) -> Absent:
-    """What ``near_options`` can say of options that none of these configs has."""
+    """The ``absent`` of ``near_options`` for options that none of these configs has."""
     return "learner" if any(kind.complete for kind in kinds) else False
 
 
@@ -604,7 +604,7 @@ def _keywords_of(owner: type | None) -> set[str]:
 
 @functools.cache
 def _defaults_of(kind: type[C]) -> C:
-    """The config of the defaults: one for all, since nobody can change it."""
+    """The config of the defaults: one for all, since it is immutable."""
     return kind()
 
 
@@ -642,7 +642,7 @@ def described(config: Any, kind: type[Config] | None = None) -> str:
 
 # ------------------------------------------------------------------------------------- attributes of what has a config
 class _Attribute(ABC, Generic[T]):
-    """Attribute that stands for a field, of its own name unless another is given."""
+    """Attribute that reads a field, of its own name unless another is given."""
 
     def __init__(self, field: str) -> None:
         self.field = self.name = field
@@ -758,7 +758,7 @@ def merge_layers(options: Iterable[Option], layers: Iterable[tuple[str, Mapping[
 
 
 def unused(options: Iterable[Option], values: Mapping[str, Any]) -> dict[str, str]:
-    """Options that change nothing with these ``values``, as their fields say: name -> why."""
+    """Options that change nothing with these ``values``, as their fields declare: name -> why."""
     return {
         option.name: why for option in options for other in option.unused if (why := other.why(option.name, values))
     }

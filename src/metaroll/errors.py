@@ -97,7 +97,7 @@ class ConformanceError(MetarollError, AssertionError):
     Attributes:
         rule: Name of the promise, as the docstring of the kit lists it (``rows``, ``resume``).
         seen: What happened instead.
-        hint: What usually causes it, or how to mend it; empty where nothing can be said.
+        hint: What usually causes it, or how to mend it; empty where none is known.
     """
 
     def __init__(self, rule: str, seen: str, hint: str = "") -> None:
@@ -197,7 +197,7 @@ class LinkError(MetarollError, OSError):
 
 
 class UntrustedRunError(MetarollError, PermissionError):
-    """A run that was not made here would import code; says which, and how to allow it."""
+    """A run that was not made here would import code; names it, and how to allow it."""
 
 
 class ClusterError(MetarollError, ConnectionError):
@@ -278,8 +278,8 @@ class DivergedError(InvalidValueError):
         lower: Options of the run that are to be lower, and what they are now.
     """
 
-    def __init__(self, message: str, lower: Mapping[str, float] = MappingProxyType({}), *told: Any) -> None:
-        super().__init__(message, *told)
+    def __init__(self, message: str, lower: Mapping[str, float] = MappingProxyType({}), *details: Any) -> None:
+        super().__init__(message, *details)
         self.lower = dict(lower)
 
     @classmethod
@@ -363,7 +363,7 @@ def named_as(names: Mapping[str, str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def in_shell() -> Iterator[None]:
-    """Inside, messages speak to somebody at the command line; everywhere else, of Python."""
+    """Inside, messages address the command line; everywhere else, Python."""
     token = _IN_SHELL.set(True)
     try:
         yield
@@ -372,7 +372,7 @@ def in_shell() -> Iterator[None]:
 
 
 def said(in_python: str, in_shell: str) -> str:
-    """The one of two texts that whoever reads a message can use."""
+    """The one of two texts that the reader of a message can use."""
     return in_shell if _IN_SHELL.get() else in_python
 
 
@@ -445,7 +445,7 @@ def one_line(error: BaseException) -> str:
     """Kind and message of an error, shortened to a line."""
     try:
         message = " ".join(str(error).split())
-    except Exception:  # errors of OpenGL cannot always say what they are
+    except Exception:  # errors of OpenGL cannot always describe themselves
         message = ""
     text = f"{type(error).__name__}: {message}" if message else type(error).__name__
     return text if len(text) <= 300 else text[:297] + "..."

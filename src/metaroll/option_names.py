@@ -25,14 +25,14 @@ __all__ = [
 ]
 
 Absent = bool | Literal["learner"]
-"""Whether options are all there are, so that what none is for can be said: of an algorithm, or of its learner."""
+"""Whether options are all there are, so that a hint can name what has no option: of an algorithm, or of its learner."""
 
 GIVEN = "the options"
 """Where values come from that were typed, as flags or keywords, rather than written into a file."""
 
 
 class Named(Protocol):
-    """What is asked of an option here: its name, and the one before (empty for none)."""
+    """What is needed of an option here: its name, and the one before (empty for none)."""
 
     @property
     def name(self) -> str: ...
@@ -99,7 +99,7 @@ def value_here(given: str, name: str, value: Any, written: Callable[[str], str] 
     """What ``value`` behind the name ``given`` of another library is in the option ``name`` that it means.
 
     Raises:
-        ValueError: There is more to it than one option can say.
+        ValueError: It takes more than one option.
     """
     for concept in concepts_named(given) if isinstance(value, str) else ():
         if name in concept.fields and given in concept.taken:
@@ -114,13 +114,13 @@ def value_here(given: str, name: str, value: Any, written: Callable[[str], str] 
 
 
 _NUMBER = re.compile(r"[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)([eE][-+]?\d+)?|None|nan|[-+]?inf|")
-"""What stands for a number, or for none, in files and behind flags; those that none is made of come to the option."""
+"""Texts of a number, or of none, in files and after flags; all others go to the option as they are."""
 
 
 def frames_of_ours() -> int:
-    """``stacklevel`` of a warning that is about the code of whoever calls this library."""
+    """``stacklevel`` of a warning that is about the code of the caller of this library."""
     frame, count = sys._getframe(1), 1
-    ours = ("metaroll", "contextlib")  # which stands between them where a context is entered
+    ours = ("metaroll", "contextlib")  # which lies between them where a context is entered
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ours:
         frame, count = frame.f_back, count + 1
     return count
@@ -143,9 +143,9 @@ def near_options(
         value: What stands behind it at the command line; empty for nothing.
         known: Names of all options there are, dashes or underscores.
         written: How an option of that name is written.
-        notes: Say how it is used.
+        notes: Add how it is used.
         absent: The options are all there are of an algorithm (of a ``"learner"``: but for what it is made of and run
-            with), so that what none is for can be said.
+            with), so that a hint can name what has no option.
         foreign: Names of other libraries are taken.
     """
     known = list(known)
@@ -175,8 +175,8 @@ def near_options(
     near = [match for match in near if meant[match] not in [meant[other] for other in near[: near.index(match)]]]
     if not near:
         return ""
-    others = [", ".join(map(_bare(written), meant[match])) for match in near if match not in texts]
-    names = f" ({'; '.join(others)} here)" if others else ""
+    texts_near = [", ".join(map(_bare(written), meant[match])) for match in near if match not in texts]
+    names = f" ({'; '.join(texts_near)} here)" if texts_near else ""
     return f"did you mean {' or '.join(written(match) for match in near)}?{names}"
 
 
@@ -215,18 +215,18 @@ def _longer(name: str, known: Iterable[str]) -> list[str]:
 
 
 def _fields_of(name: str, concepts: Iterable[Concept], known: Iterable[str]) -> list[str]:
-    """What a name of another library stands for, among the options that are known."""
+    """The options that a name of another library means, among those that are known."""
     fields = (field for concept in concepts if name in concept.taken for field in concept.fields if field in known)
     return list(dict.fromkeys(fields))
 
 
 def _answer_without_field(concepts: Sequence[Concept], known: Collection[str], absent: Absent) -> str:
-    """What stands for concepts of which no option is ``known``; of a learner empty where nothing is sure."""
+    """The hint for concepts of which no option is ``known``; of a learner empty where nothing is sure."""
     outside = [concept.outside for concept in concepts if concept.outside and absent == "learner"]
     for text in (*outside, *(_text_without_field(concept, known, absent) for concept in concepts)):
         if text:
             return _with_options(text)
-    return "" if absent == "learner" else f"nothing here stands for it ({concepts[0].name})"
+    return "" if absent == "learner" else f"there is no counterpart here ({concepts[0].name})"
 
 
 def _text_without_field(concept: Concept, known: Collection[str], absent: Absent) -> str:
@@ -251,7 +251,7 @@ _FLAGS_ALONE = ("out", "quiet", "tasks", "jobs", "json", "traceback", "config")
 
 
 def _of_the_command_line(name: str) -> str:
-    """What to say of a name in a file that means one of the flags; empty for others, and in Python."""
+    """The hint for a name in a file that means one of the flags; empty for others, and in Python."""
     names = {_plain(name)} | {here for concept in concepts_named(_plain(name)) for here in concept.here}
     flags = [f"--{flag}" for flag in _FLAGS_ALONE if flag in names]
     return said("", f"it is no option of a run: give {flags[0]} at the command line") if flags else ""

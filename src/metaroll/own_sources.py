@@ -44,8 +44,8 @@ def pieces_of(function: Any) -> list[Any]:
 
 def hash_of(texts: Iterable[str]) -> dict[str, str]:
     """The entry of ``config.yaml`` about texts; empty without any."""
-    found = [re.sub(r" at 0x[0-9a-fA-F]+", "", text) for text in texts]
-    return {"sha256": hashlib.sha256("\n".join(found).encode()).hexdigest()} if found else {}
+    cleaned = [re.sub(r" at 0x[0-9a-fA-F]+", "", text) for text in texts]
+    return {"sha256": hashlib.sha256("\n".join(cleaned).encode()).hexdigest()} if cleaned else {}
 
 
 def sources_of(given: Any, seen: set[int] | None = None) -> list[str]:
@@ -82,7 +82,7 @@ def _is_users(given: type | FunctionType) -> bool:
 
 
 def _sources_of_class(kind: type, seen: set[int]) -> list[str]:
-    """What stands in the class itself: its text, methods, the fields of a dataclass, and plain values.
+    """The contents of the class itself: its text, methods, the fields of a dataclass, and plain values.
 
     Methods and values are those of what ``exec`` or a function has made, which has no text, or one with many others.
     """
@@ -104,12 +104,12 @@ def _sources_of_class(kind: type, seen: set[int]) -> list[str]:
 def _functions_of(member: Any) -> list[FunctionType]:
     """The functions of a method or property."""
     if isinstance(member, property):
-        found = [member.fget, member.fset, member.fdel]
+        functions = [member.fget, member.fset, member.fdel]
     else:
-        found = [member.func if isinstance(member, functools.cached_property) else member]
+        functions = [member.func if isinstance(member, functools.cached_property) else member]
     if isinstance(member, classmethod | staticmethod):
-        found = [member.__func__]
-    return [each for each in found if isinstance(each, FunctionType)]
+        functions = [member.__func__]
+    return [each for each in functions if isinstance(each, FunctionType)]
 
 
 def _source_of(function: FunctionType) -> str:

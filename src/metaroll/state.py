@@ -1,13 +1,13 @@
 """``Stateful``: a class names the parts of its state once; they are written, and restored all or nothing.
 
-A part is an attribute, and the value that it has says how it is kept:
+A part is an attribute, and its value decides how it is kept:
 
 - ``None``, numbers, truth values and texts as they are; they come back as the type that is there.
 - Arrays and tensors as copies; they come back with the dtype, shape, device and order in memory of those that are
   there. A tensor with a gradient, which an optimizer may hold, is restored in place.
 - Generators of NumPy and of torch by their state, modules by their weights and buffers, optimizers of torch by their
   moments and settings; all of these are restored in place.
-- Whatever has ``state_dict`` and ``load_state_dict``, another ``Stateful`` among them, by these. Among collected data
+- Objects with ``state_dict`` and ``load_state_dict``, another ``Stateful`` among them, by these. Among collected data
   the first may take ``copy``, as ``Stateful.buffers_state_dict`` does. It stays as it is where ``None`` was saved in
   its place.
 - Named tuples and dataclasses by their fields, mappings by their keys, lists and tuples by their positions (``"0"``,
@@ -88,7 +88,7 @@ class _NamedTuple(Protocol):
 
 
 def told(attribute: str) -> Part:
-    """A part that is written for whoever reads the state, and not restored."""
+    """A part that is written for readers of the state, and not restored."""
     return Part(write=lambda owner: _written(owner, attribute), restore=lambda owner, tree: None)
 
 
@@ -108,7 +108,7 @@ class Stateful:
     buffer_parts = cast("Parts | Part | str | None", None)
 
     def state_dict(self) -> dict[str, Any]:
-        """The parts as nested dicts of copied arrays, tensors and plain values; buffers apart."""
+        """The parts as nested dicts of copied arrays, tensors and plain values; without buffers."""
         return _written(self, self.state_parts)
 
     def load_state_dict(self, tree: Mapping[str, Any]) -> None:
@@ -137,7 +137,7 @@ class Stateful:
         """Collected data that only the newest snapshot keeps; ``None`` where there are none.
 
         Args:
-            copy: ``False`` allows views, for whoever writes them to a file at once.
+            copy: ``False`` allows views, for a caller that writes them to a file at once.
         """
         return _written(self, self.buffer_parts, copy)
 

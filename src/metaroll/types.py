@@ -158,7 +158,7 @@ class EnvUpdate(ABC):
     builds_env: bool = False
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Say what there is, where somebody makes none of it."""
+        """Refuse instances of the abstract class, with an error that names the concrete ones."""
         if cls is EnvUpdate:
             raise TypeError(
                 "EnvUpdate is the class that updates derive from: make a SetTaskUpdate, a NewEnvUpdate, an "
@@ -176,7 +176,7 @@ class EnvUpdate(ABC):
 
 
 class TaskNote(EnvUpdate):
-    """Changes nothing: says which task has been set in the environment already.
+    """Changes nothing: records which task has been set in the environment already.
 
     Args:
         task: The task.
@@ -202,9 +202,10 @@ class RolloutPlan:
             draw (and record) fresh entropy.
         env_update: Variation of the environment; ``None`` means the environment as it was given.
         init_state: Initial state handed to the environment's reset, shape ``(state_dim,)``.
-        parameters: Flat policy parameters ``(P,)``; ``None`` means those that the engine was told last.
+        parameters: Flat policy parameters ``(P,)``; ``None`` means the last ones of the engine.
         context: What the policy knows of the task, e.g. ``{"z": (latent_dim,)}``; ``None`` means what it believes
-            itself (``Policy.plan_context``), which is written here when the plan runs; an empty one tells nothing.
+            itself (``Policy.plan_context``), which is written here when the plan runs; an empty one carries no
+            information.
         max_steps: Truncate after this many steps.
         eval: Evaluation mode: randomization of environments is off unless asked for.
         deterministic: Act with the mean of the policy; ``None`` means "as ``eval``".
@@ -261,7 +262,7 @@ class SlotStep(NamedTuple):
     either name -> array ``(E, ...)`` (batched simulators) or a list of E dicts (lists of environments).
     The true last observation is in ``observations`` also where an episode ends: nothing resets itself.
     ``states`` are those after the step, where ``Slots.attach`` asked for them and they are known: ``(E, S)``, or a list
-    of E arrays ``(S,)`` (``None`` where an environment does not tell its state).
+    of E arrays ``(S,)`` (``None`` where an environment does not report its state).
     """
 
     observations: Any
@@ -287,7 +288,7 @@ class SlotsInfo:
         name: What rollouts call the environment.
         kind: Decides how many slots a unit of work has.
         steps_past_end: A slot may be stepped after its rollout has ended, at no harm and little cost, and what it does
-            then is ignored: the loop looks for endings at the end of a block of lock-steps only. Otherwise a slot is
+            then is ignored: the loop checks for endings at the end of a block of lock-steps only. Otherwise a slot is
             never stepped past an ending.
         resets_together: Slots can only be reset all at once.
         can_keep: ``keep`` is offered.
@@ -347,7 +348,7 @@ class Slots(ABC):
 
     def running_state(self, slots: np.ndarray) -> dict[str, np.ndarray]:
         """All it takes to continue with the rollouts in ``slots (k,)``, name -> ``(k, ...)`` (``resumes="state"``)."""
-        raise NotImplementedError(f"{self.info.name} does not tell its whole state")
+        raise NotImplementedError(f"{self.info.name} does not report its whole state")
 
     def resume(self, slots: np.ndarray, state: Mapping[str, np.ndarray]) -> None:
         """Continue in ``slots (k,)``, already reset with the same plans, from what ``running_state`` returned."""
@@ -362,7 +363,7 @@ class Slots(ABC):
         return None
 
     def domain_param(self, slot: int) -> dict[str, Any] | None:
-        """Domain parameters of the rollout in a slot, where its environment tells them."""
+        """Domain parameters of the rollout in a slot, where its environment reports them."""
         return None
 
     def alike(self, slots: np.ndarray) -> Sequence[Hashable] | None:
@@ -376,11 +377,11 @@ class Slots(ABC):
         return self.info.name
 
     def provenance(self, slot: int) -> dict[str, Any] | None:
-        """What the environment in a slot says of its versions and rules."""
+        """The versions and rules of the environment in a slot."""
         return None
 
     def reset_info(self, slot: int) -> Mapping[str, Any]:
-        """What the environment in a slot told at its last reset."""
+        """The info of the environment in a slot at its last reset."""
         return {}
 
     def environments(self, *, make: bool = False) -> list[Any]:
@@ -413,7 +414,7 @@ class PolicyInfo:
         recurrent: Actions depend on earlier observations, through the state rows.
         slow: The policy runs row by row in Python.
         takes_domain_params: ``initial_state`` is given the domain parameters of each rollout's environment.
-        looks: ``act`` looks at observations; else any will do.
+        looks: ``act`` reads observations; else any will do.
         draws: ``initial_state`` may draw from its generators; if not, none need to be made.
         always_random: It knows no deterministic way to act: rollouts that act deterministically get noise as well.
         runs_on_torch: It is a torch module with ``act_on_torch``, which does what ``act`` does, on any device.
@@ -436,7 +437,8 @@ class PolicyInfo:
 
 
 class Policy(ABC):
-    """What acts. All that differs between slots lives in ``state`` (one row per slot), never in the policy.
+    """Maps observations to actions. All that differs between slots lives in ``state`` (one row per slot), never in the
+    policy.
 
     Objects of other libraries and functions become policies by ``as_policy``.
     """
@@ -518,7 +520,7 @@ class Policy(ABC):
         return state
 
     def plan_context(self) -> Context | None:
-        """What the policy believes about its task: the context of rollouts whose plans bring none."""
+        """The policy's belief about its task: the context of rollouts whose plans bring none."""
         return None
 
     @property
@@ -538,7 +540,7 @@ class Policy(ABC):
 
 
 class Runner(Protocol):
-    """All that an algorithm may ask of its driver. Nobody assigns attributes on it."""
+    """All that an algorithm may ask of its driver. No attributes are assigned on it."""
 
     @property
     def step_itr(self) -> int:
@@ -619,7 +621,7 @@ class Runner(Protocol):
             num_domains: Domains of each.
             num_init_states_per_domain: Rollouts in each domain.
             deterministic: Act by the deterministic policy.
-            fields: Names of the columns that the algorithm looks at, ``("rewards",)`` say, if it needs no more: others
+            fields: Names of the columns that the algorithm reads, ``("rewards",)`` say, if it needs no more: others
                 are not recorded then (unless paths are stored). ``None``: all.
         """
         ...
@@ -631,8 +633,9 @@ class Runner(Protocol):
     def log(self, metrics: Mapping[str, float]) -> None: ...
 
     def progress(self, phase: str, done: int, total: int) -> None:
-        """Say how far a phase is: ``"warm-up"`` or ``"sampling"`` (environment steps, which the runner goes on counting
-        itself), ``"updates"`` (gradient steps) or ``"evaluation"`` (episodes). It is cheap, and changes no result.
+        """Report the progress of a phase: ``"warm-up"`` or ``"sampling"`` (environment steps, which the runner goes on
+        counting itself), ``"updates"`` (gradient steps) or ``"evaluation"`` (episodes). It is cheap, and changes no
+        result.
         """
         ...
 

@@ -90,7 +90,7 @@ def test_wrappers_are_undone_as_far_as_that_can_be():
 
 
 def test_environments_that_cannot_say_why():
-    with pytest.raises(NotImplementedError, match=r"PusherEnv does not tell .*no method state_from.*InitStateWrapper"):
+    with pytest.raises(NotImplementedError, match=r"PusherEnv .*no method state_from.*InitStateWrapper"):
         state_from_observation(gymnasium.make("Pusher-v5"), np.zeros(23))
 
     class Shifted(CartPoleEnv):
@@ -100,7 +100,7 @@ def test_environments_that_cannot_say_why():
             observation, info = super().reset(seed=seed, options=options)
             return observation + 1, info
 
-    with pytest.raises(NotImplementedError, match="Shifted does not tell"):
+    with pytest.raises(NotImplementedError, match="Shifted"):
         state_from_observation(Shifted(), np.zeros(4))
 
     class OfOne(CartPoleEnv):

@@ -512,7 +512,7 @@ def test_bad_recordings(env, real):
     torch.testing.assert_close(mine(THETA), told(THETA), rtol=1e-5, atol=1e-6)
     spring = recorded_list(Started())[0]
     spring = StepSequence(rewards=spring.rewards, observations=spring.observations, actions=spring.actions)
-    with pytest.raises(DataError, match=r"Started does not tell .* pass initial_state, a function from a segment"):
+    with pytest.raises(DataError, match=r"Started .* pass initial_state, a function from a segment"):
         SimRolloutSamplerForSBI(Started(), None, {0: "mass"}, Moments(2, 1), 1, rollouts_real=[spring])
 
     strong = StepSequence(actions=4.0 + 0 * real[0].actions, states=real[0].states, **fields)

@@ -228,7 +228,7 @@ OPTIONS = InferenceOptions(hold_out=0, segment_length=20, noise="none")
             Blind,
             PUSHED,
             DataError,
-            r"simulations of .* start: Blind does not tell .*no method .*start in options.*your_simulator.md",
+            r"simulations of .* start: Blind .*no method .*start in options.*your_simulator.md",
         ),
         (
             Deaf,

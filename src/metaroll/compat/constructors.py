@@ -52,7 +52,7 @@ class OffPolicyRLAlgorithm(OffPolicyLearner[OffPolicyConfig]):
         n_train_steps: Gradient steps of each cycle.
         buffer_batch_size: Replayed steps of a gradient step.
         min_buffer_size: Environment steps to collect before the first gradient step.
-        rollout_batch_size: Number of rollouts that continue side by side.
+        rollout_batch_size: Number of rollouts that go on side by side.
         reward_scale: What rewards are multiplied with as they enter an update; they are stored as they are.
         smooth_return: Cycles tell the average return of all episodes, rather than of those of the epoch (which the log
             has).
@@ -161,7 +161,7 @@ class CEM(_CEM):
         mirrored: Draw candidates in pairs on both sides of the mean.
         elitism: Try the best candidate so far again in each epoch.
         trials: How candidates are tried; ``None`` means ``Trials()``.
-        starts: How often the search begins, the best of which continues; ``None`` means once.
+        starts: How often the search begins, the best of which goes on; ``None`` means once.
         task_sampler: Variations to try candidates in: a list of ``EnvUpdate``, or a sampler; ``None`` means the nominal
             environment.
         test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
@@ -251,7 +251,7 @@ class CMAES(_CMAES):
         max_repetitions: How many times as many rollouts a candidate may get where chance decides.
         target: Return that ends the training; ``None`` means none.
         trials: How candidates are tried; ``None`` means ``Trials()``.
-        starts: How often the search begins, the best of which continues; ``None`` means once.
+        starts: How often the search begins, the best of which goes on; ``None`` means once.
         task_sampler: Variations to try candidates in: a list of ``EnvUpdate``, or a sampler; ``None`` means the nominal
             environment.
         test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.

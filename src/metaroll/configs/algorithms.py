@@ -36,7 +36,7 @@ class OwnNetwork(Config):
     policy: Annotated[
         str | None,
         "A network of your own, a torch.nn.Module, or what makes one of an EnvSpec, as module:attribute: it takes the "
-        "place of the hidden layers of the policy, whose output layer stands behind it (null: hidden_sizes).",
+        "place of the hidden layers of the policy, whose output layer follows it (null: hidden_sizes).",
     ] = None
 
     def check(self) -> None:
@@ -151,7 +151,7 @@ class Replay(Config):
     """A replay buffer that is built for a run."""
 
     memory_limit: Annotated[
-        Whole | None, "Refuse a replay buffer that could outgrow so many bytes; null: more than this machine has."
+        Whole | None, "Refuse a replay buffer that could outgrow this many bytes; null: more than this machine has."
     ] = None
 
 

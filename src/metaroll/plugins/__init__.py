@@ -1,7 +1,7 @@
 """What you write an algorithm of your own with: one file, which ``metaroll.agent(ROW, env)`` and the command line take.
 
 All that a plug-in may use is public: here, in ``metaroll`` and in ``metaroll.configs``. Other modules change at any
-time; what is written with these names continues working as long as ``API`` is the same number. See docs/plugins.md.
+time; code with these names keeps working as long as ``API`` is the same number. See docs/plugins.md.
 
 Names are loaded when they are first used, so that a search in NumPy waits for no torch.
 """

@@ -197,7 +197,7 @@ def named_constructors(constructors: Any) -> dict[str, EnvConstructor]:
             raise TypeError(f"constructors must be functions or classes that make an environment, got {constructor!r}")
         if name in named or name.endswith("<lambda>"):
             raise ValueError(
-                f"constructors must have names of their own, which say on which side of the split they are, got "
+                f"constructors must have names of their own, which decide on which side of the split they are, got "
                 f"{name!r}{' twice' if name in named else ''}; give a dict {{'light': make_light, 'heavy': make_heavy}}"
             )
         named[str(name)] = constructor

@@ -16,7 +16,7 @@ from metaroll.types import EnvUpdate
 __all__ = ["SplitReport", "check_split", "find_overlaps"]
 
 _NEAR = 1e-6
-"""Tasks at most so far apart are the same but for rounding."""
+"""Tasks within this distance are the same but for rounding."""
 
 
 @dataclass(frozen=True)

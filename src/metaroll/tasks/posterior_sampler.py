@@ -1,4 +1,4 @@
-"""Tasks that a posterior says the robot may be: rows of the table of draws that inference has written."""
+"""Tasks drawn from a posterior over the robot's parameters: rows of the table of draws that inference has written."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class ExistingEnvUpdate(EnvUpdate):
 
     Args:
         env: The environment.
-        task: What logs and overlap checks show; by default what ``env.get_task()`` says, if there is such a method.
+        task: What logs and overlap checks show; by default the result of ``env.get_task()``, if there is such a method.
     """
 
     builds_env = True

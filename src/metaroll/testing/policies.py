@@ -50,7 +50,7 @@ def check_policy(
     - ``form``: names, shapes and types of states, actions and infos.
     - ``space``: actions are finite elements of the action space, choices among those that there are (a Box may be
       exceeded: environments clip).
-    - ``determinism``: the same arguments give the same bits, whatever was called before.
+    - ``determinism``: the same arguments give the same bits, after any earlier calls.
     - ``noise``: where ``deterministic`` is set noise does not count (unless the policy is ``always_random``, or
       ``slow``).
     - ``rows``: a row has the same bits among any other rows, at any place, in any number of them (in blocks of 8 rows
@@ -118,8 +118,8 @@ class _Starts:
 
     def of(self, policy: Policy, numbers: Sequence[int]) -> dict[str, np.ndarray]:
         """State rows of these rollouts."""
-        given, constants = self.contexts or [None], self.domain_params
-        contexts = [given[number % len(given)] for number in numbers]
+        contexts_given, constants = self.contexts or [None], self.domain_params
+        contexts = [contexts_given[number % len(contexts_given)] for number in numbers]
         generators = [policy_generator((self.seed, 0, number)) for number in numbers]
         params = None
         if policy.info.takes_domain_params and constants is not None:
@@ -336,8 +336,8 @@ class _Kit:
         for step, call in enumerate(calls):
             arguments = [own_copy(call.obs), own_copy(_arrays(call.state)), call.noise.copy(), call.flags.copy()]
             kept = own_copy(arguments)
-            others = {name: value for name, value in own_copy(call.state).items() if name not in arguments[1]}
-            result = self.policy.act(arguments[0], {**arguments[1], **others}, *arguments[2:])
+            state = {name: value for name, value in own_copy(call.state).items() if name not in arguments[1]}
+            result = self.policy.act(arguments[0], {**arguments[1], **state}, *arguments[2:])
             if not trees_equal(arguments, kept):
                 raise ConformanceError("memory", f"act changed its arguments in step {step}", "work on copies")
             actions, after, infos = *result[:2], dict(result[2])
@@ -514,16 +514,18 @@ def _module_of(policy: Policy) -> nn.Module | None:
 def _plain_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
     """Tensors that lie in attributes of the module, or of modules in it, and are no parameter or buffer; by name."""
     registered = {id(value) for value in (*module.parameters(), *module.buffers())}
-    found = {
+    tensors = {
         f"{prefix}.{name}{path}".lstrip("."): leaf
         for prefix, part in module.named_modules()
         for name, value in vars(part).items()
         for path, leaf in leaves_of(value)
     }
-    for path, leaf in list(found.items()):
+    for path, leaf in list(tensors.items()):
         if isinstance(leaf, nn.Module):  # in a list, where no ModuleList is
-            found |= {f"{path}.{name}": value for name, value in leaf.state_dict(keep_vars=True).items()}
-    return {path: leaf for path, leaf in found.items() if isinstance(leaf, torch.Tensor) and id(leaf) not in registered}
+            tensors |= {f"{path}.{name}": value for name, value in leaf.state_dict(keep_vars=True).items()}
+    return {
+        path: leaf for path, leaf in tensors.items() if isinstance(leaf, torch.Tensor) and id(leaf) not in registered
+    }
 
 
 def _with_nan(leaf: Any) -> Any:
