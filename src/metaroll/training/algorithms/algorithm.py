@@ -1,4 +1,4 @@
-"""An algorithm as a row: its name, its settings, how it is built, and what is said of its runs."""
+"""An algorithm as a row: its name, its settings, how it is built, and how its runs are described."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from metaroll.types import EnvUpdate
 __all__ = ["API", "Algorithm", "Values", "Work"]
 
 API = 1
-"""Version of this interface: another number where a row that was written before does not work any more."""
+"""Version of this interface: another number where rows written before no longer work."""
 
 Values = Mapping[str, Any]
 """A value for each option of a run, or of an algorithm, by name."""
@@ -97,7 +97,7 @@ class Algorithm:
     """All that commands and other callers need to know of one algorithm.
 
     With its defaults it is one that does not adapt, in one environment, in random domains of it, or in the tasks of a
-    family, as options ``randomize``, ``randomize_param``, ``num_train_tasks`` and ``num_test_tasks`` say.
+    family, as options ``randomize``, ``randomize_param``, ``num_train_tasks`` and ``num_test_tasks`` define.
 
     Attributes:
         name: What users call it.
@@ -107,7 +107,7 @@ class Algorithm:
             its randomness comes from the seed.
         work: What a run does with these values of the algorithm's options.
         amount: What one epoch of a learner takes, or what the run needs, in a few words.
-        api: Version of the interface that the row was written for (``API``); ours need not say it.
+        api: Version of the interface that the row was written for (``API``); ours may leave it out.
         purpose: What the algorithm does, in a few words that follow its name.
         filled: Names of fields of the configs that ``build`` fills itself: they are no options.
         common: Option name -> value, where a config has no, or another, default.
@@ -128,7 +128,7 @@ class Algorithm:
             argument).
         follows_epochs: Options that a preset sets to the number of its epochs, and that follow the epochs of the run.
         largest_batch: Maximum number of rows that pass the networks in one gradient step; 0 where none is taken.
-        notes: What a user should know before so many epochs are trained; usually nothing.
+        notes: What a user should know before this many epochs are trained; usually nothing.
         summary_values: Further numbers of an evaluation with returns ``(tasks, episodes)``.
         ended_early: After how many epochs a learner has ended by itself, and why; ``None`` if it has not.
     """
@@ -163,17 +163,17 @@ class Algorithm:
         return MetaEvaluator if self.adapts else PolicyEvaluator
 
     def idle(self, env: EnvSource, values: Values) -> dict[str, str]:
-        """Options that change nothing, beside those whose fields say so: name -> why.
+        """Options that change nothing, beside those whose fields declare it: name -> why.
 
         Args:
             env: The environment.
             values: A value for each option of a run.
         """
-        found: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         if not self.adapts and not env.is_varied:
-            found["num_train_tasks"] = f"{env} is one environment, without tasks"
+            reasons["num_train_tasks"] = f"{env} is one environment, without tasks"
             if values.get("randomize", "none") == "none" and not values.get("randomize_param"):
                 varies = option_text("randomize_param", ["NAME=LOW:HIGH"])
-                why = f"nothing varies in {env}; say what does, {varies}"
-                found |= dict.fromkeys(("num_test_tasks", "tasks_per_epoch"), why)
-        return found
+                why = f"nothing varies in {env}; define what does, {varies}"
+                reasons |= dict.fromkeys(("num_test_tasks", "tasks_per_epoch"), why)
+        return reasons

@@ -188,7 +188,7 @@ def _randomizer(env: EnvSource, randomize: str, texts: Sequence[str], generator:
     except ValueError as error:
         example = option_text("randomize_param", [_EXAMPLES.get(env.name, "NAME=LOW:HIGH")], beside="randomize")
         raise ValueError(
-            f"{option_text('randomize', randomize)} cannot be used in {env}, for which no usual ranges are known: say "
+            f"{option_text('randomize', randomize)} cannot be used in {env}, for which no usual ranges are known: name "
             f"what varies, as in {example}, or train in the nominal environment with "
             + option_text("randomize", "none")
         ) from error

@@ -37,7 +37,7 @@ from metaroll.types import EnvSpec, EnvUpdate
 __all__ = ["ROWS", "Networks", "actor_and_critics", "network_options", "off_policy_row"]
 
 Networks = tuple[ActingPolicy | None, torch.nn.Module | None]
-"""A policy and its Q function; ``None``: the learner's own, or it says what is wrong with the spaces."""
+"""A policy and its Q function; ``None``: the learner's own, or its error about the spaces."""
 MakesNetworks = Callable[[EnvSpec, BuildOptions], Networks]
 Kind = type[OffPolicyLearner[Any]]
 
@@ -120,17 +120,17 @@ def actor_and_critics(
     given: BuildOptions,
     num_atoms: int | None = None,
 ) -> Networks:
-    """A policy and critics as the options say; none for other actions than those of ``policy``.
+    """A policy and critics by the options; none for other actions than those of ``policy``.
 
     Args:
         policy: Class of the policy.
         num_critics: Number of critics.
         spec: The spaces.
         given: Hidden layers, their activation and initialization.
-        num_atoms: What each critic says instead of one value.
+        num_atoms: Size of the output of each critic instead of one value.
     """
     if not (building.is_discrete(spec) if policy is CategoricalMLPPolicy else building.is_continuous(spec)):
-        return None, None  # the learner says what is wrong
+        return None, None  # the learner raises the error
     sizes, activation, options = network_options(given)
     body = building.own_body(spec, given, options["generator"])
     if body is not None and holds_small_images(spec.observation_space):
@@ -144,7 +144,7 @@ def actor_and_critics(
 
 
 def _goal_functions(env: EnvSource) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
-    """What an environment says of goals: rewards and, where it has that (Gymnasium-Robotics'), endings."""
+    """The goal functions of an environment: rewards and, where it has them (Gymnasium-Robotics'), endings."""
     with contextlib.closing(env.make()) as made:
         layer, ends = layer_with(made, "compute_reward"), layer_with(made, "compute_terminated")
     if layer is None:

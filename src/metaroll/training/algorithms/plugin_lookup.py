@@ -6,7 +6,7 @@ A distribution declares its rows under the entry point ``metaroll.algorithms``, 
     crossq = "crossq:CROSSQ"
 
 A class of searches stands under ``metaroll.searches``, and becomes the algorithm that searches by it. What metaroll
-declares itself (``contrib``) is found, loaded and checked as anybody's.
+declares itself (``contrib``) is found, loaded and checked like any other.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def installed() -> Mapping[str, Declared]:
 
 
 def refused() -> list[tuple[str, str]]:
-    """Names of algorithms and searches that are declared and cannot be used, and why, as far as their names tell."""
+    """Names of algorithms and searches that are declared and cannot be used, and why, as far as their names show."""
     return sort_declared((GROUP, SEARCHES), _ours())[1]
 
 
@@ -86,7 +86,7 @@ def _ours() -> set[str]:
 
 
 def is_other(name: str) -> bool:
-    """Whether a name may be that of an algorithm of somebody else; nothing is imported."""
+    """Whether a name may be that of a foreign algorithm; nothing is imported."""
     return name in installed() or is_named(name) or is_given(name)
 
 
@@ -108,7 +108,7 @@ def _named_object(name: str) -> Any:
     try:
         return attribute_of(_target(name), "algorithm")
     except MetarollError as error:
-        if one is None:  # what it says is about what was typed
+        if one is None:  # its message is about what was typed
             raise
         raise PluginError(f"algorithm {name!r} {one.location} cannot be loaded: {error}") from error
 
@@ -175,8 +175,8 @@ def name_given(given: Any, name: str | None = None) -> str:
         PluginError: It cannot be used.
     """
     if name is None:
-        if (found := _existing_name(given)) is not None:
-            return found
+        if (existing := _existing_name(given)) is not None:
+            return existing
         name = _given.free_name(_row_of(given).name, given)
     _given[name] = _named_object(given) if isinstance(given, str) else given
     return name
@@ -192,7 +192,7 @@ def _existing_name(given: Any) -> str | None:
 
 
 def _home(given: Any) -> str:
-    """The module of what a row is made of, or of a search, as far as that can be told."""
+    """The module of what a row is made of, or of a search, as far as that is known."""
     return next((piece.__module__ for piece in _pieces(given) if not is_ours(piece)), "")
 
 
@@ -213,7 +213,7 @@ def _target_is(target: str, given: Any) -> bool:
 
 
 def origin(name: str, among: Mapping[str, Declared] | None = None) -> dict[str, str]:
-    """Where an algorithm of somebody else, or ``module:attribute``, is from, for ``config.yaml``.
+    """Where a foreign algorithm, or ``module:attribute``, is from, for ``config.yaml``.
 
     That is the distribution, its version, and the hash of its file.
 
@@ -227,10 +227,10 @@ def origin(name: str, among: Mapping[str, Declared] | None = None) -> dict[str, 
     one = (installed() if among is None else among).get(name)
     target = name if one is None else one.target
     files = module_files(module_of(target) or target)
-    found = {} if one is None else {"object": one.target, "distribution": one.distribution, "version": one.version}
+    entries = {} if one is None else {"object": one.target, "distribution": one.distribution, "version": one.version}
     if files and files[-1].is_file():
-        found["sha256"] = hashlib.sha256(read_bytes(files[-1].resolve(), _MOST_BYTES)).hexdigest()
-    return found
+        entries["sha256"] = hashlib.sha256(read_bytes(files[-1].resolve(), _MOST_BYTES)).hexdigest()
+    return entries
 
 
 def change_text(name: str, kept: Any, here: Mapping[str, str]) -> str:

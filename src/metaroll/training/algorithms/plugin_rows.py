@@ -1,4 +1,4 @@
-"""Rows of plug-ins: what is wrong with one, and errors of their functions that say whose they are."""
+"""Rows of plug-ins: what is wrong with one, and errors of their functions, with the name of the row."""
 
 from __future__ import annotations
 
@@ -82,9 +82,9 @@ _RETURNED: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def _check_sizes(row: Algorithm, made: Values, env: EnvSource) -> None:
-    others = made.keys() - _options_of(row)
-    usual = family_sizes(env) if others and env.known.has_family else {}  # of which a row takes what it has
-    left_out = others & usual.keys()
+    further = made.keys() - _options_of(row)
+    usual = family_sizes(env) if further and env.known.has_family else {}  # of which a row takes what it has
+    left_out = further & usual.keys()
     _check_settled(row, {name: value for name, value in made.items() if value is not None and name not in left_out})
 
 
@@ -115,7 +115,7 @@ _CHECKS: Mapping[str, Callable[[Algorithm, Any, Any], object]] = {
     "settled": _check_settled,
     "summary_values": lambda row, made, returns: to_plain(made),
 }
-"""What is looked at further in it, with the first argument of the function."""
+"""Further checks of it, with the first argument of the function."""
 _WITHOUT_OPTIONS = ("work", "amount", "largest_batch", "summary_values", "ended_early")
 """Functions that describe a run whose options have been checked: no error of theirs is about one."""
 FUNCTIONS = tuple(
@@ -140,7 +140,7 @@ def checked_row(row: Any, label: str) -> Algorithm:
     if row.api != API:
         raise PluginError(
             f"{label} must be written for version {API} of the interface, got api={row.api!r}: "
-            + ("say it, api=1" if row.api is None else "install a version of it that fits this metaroll")
+            + ("declare it, api=1" if row.api is None else "install a version of it that fits this metaroll")
         )
     try:
         _check_types(row)
@@ -221,7 +221,7 @@ def _check_options(row: Algorithm) -> None:
 
 
 def guarded(row: Algorithm, label: str) -> Algorithm:
-    """The row whose functions say in errors whose they are, and what they must return; those of metaroll need not.
+    """The row whose functions name it in errors, and what they must return; those of metaroll need not.
 
     Args:
         row: The row.
@@ -256,7 +256,7 @@ def _guarded(function: Callable[..., Any], name: str, label: str, row: Algorithm
 
 
 def _is_for_the_user(error: BaseException, name: str) -> bool:
-    """Whether an error of a function of a row says what the user can do, who has given options and files."""
+    """Whether an error of a function of a row is about options and files that the user has given."""
     if isinstance(error, MetarollError | OSError) or is_out_of_memory(error):
         return True
     return isinstance(error, ValueError) and name not in _WITHOUT_OPTIONS and is_raised(error)

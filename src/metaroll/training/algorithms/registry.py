@@ -92,7 +92,7 @@ def get_algorithm(name: str) -> Algorithm:
 
 
 def _tuned_of(name: str) -> Mapping[str, Any]:
-    """The entry of ``presets.yaml``, or the same of an algorithm of somebody else, which has no sizes."""
+    """The entry of ``presets.yaml``, or the same of a foreign algorithm, which has no sizes."""
     if name in _TUNED:
         return _TUNED[name]
     row = get_algorithm(name)
@@ -117,7 +117,7 @@ def has_preset(name: str, env: str) -> bool:
 
 
 def has_sizes(name: str) -> bool:
-    """Whether runs of the algorithm have sizes; those of somebody else have none."""
+    """Whether runs of the algorithm have sizes; those of foreign ones have none."""
     return bool(_tuned_of(name)["sizes"])
 
 
@@ -136,7 +136,7 @@ def default_size(name: str, env: str, own: bool = False) -> str | None:
 
 
 def size_values(name: str, env: str, size: str | None) -> dict[str, Any]:
-    """What a run of this size has instead of the values of ``preset``: fixed numbers, whatever the machine.
+    """What a run of this size has instead of the values of ``preset``: fixed numbers on every machine.
 
     Raises:
         UnknownNameError: There is no such size.
@@ -146,13 +146,13 @@ def size_values(name: str, env: str, size: str | None) -> dict[str, Any]:
         return {}
     if size not in SIZES:
         raise unknown_name("size", str(size), SIZES)
-    env, asked = _tuned_as(env), env
+    env, requested = _tuned_as(env), env
     published = preset_names(name) if publication(name) else []
     if size == "paper":
         if env not in published:
             where = f"for {name} in {', '.join(published)}" if published else f"none is known here for {name}"
             raise ValueError(
-                f"size 'paper' needs values that were published ({where}), got {asked}: take "
+                f"size 'paper' needs values that were published ({where}), got {requested}: take "
                 f"{option_text('size', 'small')} or medium"
             )
         return {}  # its preset

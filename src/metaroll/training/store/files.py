@@ -145,8 +145,10 @@ def load_tree(folder: str | Path, name: str, hint: str = _CURE) -> Any:
             raise SnapshotError(f"{path} is missing: the snapshot is incomplete; {hint}")
     document = json_files.read_json(json_path, SnapshotError, hint, max_bytes=_MOST_JSON, least=MAX_BYTES)
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
-        found = document.get("format") if isinstance(document, dict) else document
-        raise SnapshotError(f"{json_path} must have format {_FORMAT}, got {found!r}: use the metaroll that wrote it")
+        stored_format = document.get("format") if isinstance(document, dict) else document
+        raise SnapshotError(
+            f"{json_path} must have format {_FORMAT}, got {stored_format!r}: use the metaroll that wrote it"
+        )
     expected, rows = document.get("arrays"), document.get("rows", {})
     is_whole = isinstance(expected, dict) and expected.keys() == {"size", "crc32"} and isinstance(rows, dict)
     if not is_whole or "tree" not in document:
@@ -157,8 +159,8 @@ def load_tree(folder: str | Path, name: str, hint: str = _CURE) -> Any:
     try:
         return decode(document["tree"], arrays)
     except (DamagedFileError, MemoryError) as error:
-        told = f"does not fit {arrays_path.name} ({error})"
-        raise SnapshotError(f"{json_path} {told}; {hint}", json_path) from error
+        problem = f"does not fit {arrays_path.name} ({error})"
+        raise SnapshotError(f"{json_path} {problem}; {hint}", json_path) from error
 
 
 def is_tree(value: Any) -> bool:

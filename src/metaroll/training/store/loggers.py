@@ -64,7 +64,7 @@ class MetricLogger(Protocol):
 
 
 def _tag_of(row: MetricRow) -> str:
-    """``phase/metric``; numbers of single tasks stand apart, as ``phase per task/metric/task``."""
+    """``phase/metric``; numbers of single tasks are separate, as ``phase per task/metric/task``."""
     if row.task is None:
         return f"{row.phase}/{row.metric}"
     return f"{row.phase} per task/{row.metric}/{row.task}"
@@ -98,7 +98,7 @@ class LoggerGroup:
             self._opened.append(logger)
 
     def write(self, rows: Sequence[MetricRow]) -> None:
-        """Tell all; an error of one is a warning."""
+        """Write to all; an error of one is a warning."""
         for logger in tuple(self._opened):
             try:
                 logger.write(rows)

@@ -49,7 +49,7 @@ class RowFiles:
         self.folder, self._before = folder, None
 
     def takes(self, array: np.ndarray) -> TypeGuard[RingRows]:
-        """Whether an array is one for files of its own."""
+        """Whether an array goes into separate files."""
         return isinstance(array, RingRows) and array.history is not None and array.nbytes > _BLOCK
 
     def write(self, path: str, stem: str, rows: RingRows) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def load_rows(folder: Path, entry: Mapping[str, Any], hint: str) -> np.ndarray:
     """The array of which ``RowFiles.write`` returned the entry.
 
     Raises:
-        SnapshotError: A file is missing or damaged; says ``hint``.
+        SnapshotError: A file is missing or damaged; ends with ``hint``.
     """
     try:
         dtype, shape = np.dtype(entry["dtype"]), tuple(entry["shape"])

@@ -45,13 +45,13 @@ __all__ = [
     "check_results_folder",
     "copy_config",
     "find_run",
-    "found_paths",
     "kept_paths",
     "package_versions",
     "read_config",
     "refuse_existing",
     "refuse_foreign",
     "refuse_unsaved",
+    "resolved_paths",
     "write_config",
 ]
 
@@ -98,7 +98,7 @@ def refuse_existing(folder: Path) -> None:
     if not is_empty(folder):
         if folder.is_dir() and kind_of(folder) is RUN:
             resume, load = f"`{command_text('resume', folder)}`", f"metaroll.load({str(folder)!r}).learn()"
-            how = said(f"{resume} in a shell continues in it, {load} in a copy;", f"continue it with {resume},")
+            how = said(f"{resume} in a shell continues it, {load} a copy of it;", f"continue it with {resume},")
             raise RunExistsError(f"a run exists already in {folder}: {how} or {other_folder()}")
         raise RunExistsError(f"{folder} exists and is not a run of metaroll{_holding(folder)}: {other_folder()}")
 
@@ -107,8 +107,8 @@ def _holding(folder: Path) -> str:
     """What is in a folder that we do not know, or, where we know it all, some of that."""
     if not folder.is_dir():
         return ""
-    found = foreign_in(folder, RUN.layout) or sorted(path.name for path in folder.iterdir())
-    return f" (it holds {named_some(found)})"
+    names = foreign_in(folder, RUN.layout) or sorted(path.name for path in folder.iterdir())
+    return f" (it holds {named_some(names)})"
 
 
 def refuse_foreign(folder: Path, command: str) -> None:
@@ -126,15 +126,15 @@ def refuse_foreign(folder: Path, command: str) -> None:
 
 
 def refuse_unsaved(folder: Path) -> None:
-    """Error if ``folder`` holds anything but a saved agent: a run of its own, say, or files of somebody else."""
+    """Error if ``folder`` holds anything but a saved agent: another run, say, or foreign files."""
     if is_empty(folder):
         return
-    others = foreign_in(folder, AGENT.layout) if folder.is_dir() else []
+    foreign = foreign_in(folder, AGENT.layout) if folder.is_dir() else []
     saved = folder.is_dir() and kind_of(folder) is AGENT
     # Where there is no mark, the copy of an earlier version: if it was locked, it has been trained since.
     trained = (folder / LOCK_FILE).exists() and not (folder / MARK_FILE).exists()
-    if not saved or trained or others:
-        what = f"holds {named_some(others)}" if others else "is no folder that an agent was saved in"
+    if not saved or trained or foreign:
+        what = f"holds {named_some(foreign)}" if foreign else "is no folder that an agent was saved in"
         raise RunExistsError(f"{folder} exists, and {what}: save under another name, or remove it yourself")
 
 
@@ -190,13 +190,13 @@ def kept_paths(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return {**config, "algorithm": values}
 
 
-def found_paths(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def resolved_paths(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Options of a file in ``folder``, with folders where they are: seen from there, else as they stand."""
-    found = dict(values)
+    resolved = dict(values)
     for name in _PATHS:
-        if isinstance(found.get(name), str) and (path := folder / found[name]).is_dir():
-            found[name] = str(path.resolve())
-    return found
+        if isinstance(resolved.get(name), str) and (path := folder / resolved[name]).is_dir():
+            resolved[name] = str(path.resolve())
+    return resolved
 
 
 def copy_config(run: Path, folder: Path) -> None:
@@ -233,5 +233,5 @@ def read_config(folder: Path, name: str = CONFIG_FILE) -> dict[str, Any]:
         if not isinstance(document[key], kind):
             raise SnapshotError(f"{key} in {path} is {document[key]!r}: restore the file from a copy, or train anew")
     if isinstance(document["algorithm"], Mapping):
-        document["algorithm"] = found_paths(document["algorithm"], folder)
+        document["algorithm"] = resolved_paths(document["algorithm"], folder)
     return current_names(document)
