@@ -716,11 +716,11 @@ CONCEPTS: tuple[Concept, ...] = (
         absent="noise of the policy is independent from step to step; there is no gSDE",
     ),
     Concept(
-        "beginning anew",
+        "starting over",
         (),
         near=("reset_num_timesteps",),
-        in_python="agent.learn again continues; metaroll.agent(...) begins anew",
-        absent="metaroll train begins anew, metaroll resume RUN continues",
+        in_python="agent.learn again continues; metaroll.agent(...) starts over",
+        absent="metaroll train starts over, metaroll resume RUN continues",
     ),
     Concept(
         "epochs without progress",

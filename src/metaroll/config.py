@@ -227,7 +227,7 @@ class Option:
                 name = f"{self.name} in {where}"
             if name == self.name:
                 raise
-        return self._checked(name, value, where)  # which raises: what it is called is asked for errors alone
+        return self._checked(name, value, where)  # which raises: its name is needed for errors alone
 
     def _checked(self, name: str, value: Any, where: str) -> Any:
         if isinstance(value, np.generic | np.ndarray):

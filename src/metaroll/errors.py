@@ -287,7 +287,7 @@ class DivergedError(InvalidValueError):
         """The error, with advice behind what has happened."""
         names = " or ".join(f"{option_name(name)} (now {value:g})" for name, value in lower.items())
         return cls(
-            f"{happened}; lower {names}, and train anew: a run keeps its settings, and resumed it meets the same",
+            f"{happened}; lower {names}, and train again: a run keeps its settings, and resumed it meets the same",
             lower,
         )
 

@@ -140,7 +140,7 @@ def near_options(
 
     Args:
         name: What the user typed, dashes or underscores.
-        value: What stands behind it at the command line; empty for nothing.
+        value: Its value at the command line; empty for none.
         known: Names of all options there are, dashes or underscores.
         written: How an option of that name is written.
         notes: Add how it is used.

@@ -231,7 +231,7 @@ _tables: dict[str, GivenObjects] = {}
 
 
 def held(names: Mapping[str, str | None]) -> list[Callable[[], None]]:
-    """Functions that bind names again to their present objects, whatever is bound to them later.
+    """Functions that bind names again to their present objects, after any later change.
 
     Args:
         names: Argument of ``metaroll.load`` -> name of what it takes; of those that are not given there is nothing.
@@ -272,7 +272,7 @@ def attribute_of(name: str, what: str, explained: Callable[[BaseException], str 
     for part in attribute.split("."):
         try:
             value, where = getattr(value, part), f"{where}.{part}"
-        except (Exception, SystemExit) as error:  # of a module that makes it when it is asked for
+        except (Exception, SystemExit) as error:  # of a module that makes it on access
             if isinstance(error, AttributeError) and error.obj is value:
                 known = [member for member in getattr(value, "__dict__", ()) if not member.startswith("_")]
                 raise unknown_name(f"name in {where}", part, known) from error
@@ -286,7 +286,7 @@ def look_in(folder: str) -> None:
     """Modules of environments may lie in ``folder``, too.
 
     It joins the path as late as ``add_code_folder``, when an environment is named: libraries try to import packages
-    that are not installed, and must not find a file of that name in whatever the current folder is.
+    that are not installed, and must not find a file of that name in the current folder.
     """
     if folder not in sys.path and folder not in _folders:
         _folders.append(folder)

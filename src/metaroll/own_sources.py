@@ -52,7 +52,7 @@ def sources_of(given: Any, seen: set[int] | None = None) -> list[str]:
     """Of a function, or of a class and the classes that it is of: the text, and what it uses of its own module.
 
     Plain values (numbers, texts, tuples of these) are part of that. A lambda, and what was typed in, has its code
-    instead of a text: the text of a lambda is what stands around it, too.
+    instead of a text: the text of a lambda includes its surroundings.
 
     Args:
         given: The function or class; of anything else there is none.
@@ -130,7 +130,7 @@ def _text_of(given: type | FunctionType) -> str:
 
 
 def _values_of(function: FunctionType) -> list[Any]:
-    """What a function uses of what stands around it: defaults, variables of functions, and of the module."""
+    """What a function uses of its surroundings: defaults, variables of functions, and of the module."""
     values = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     for cell in function.__closure__ or ():
         with contextlib.suppress(ValueError):  # not set yet

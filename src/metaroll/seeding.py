@@ -40,7 +40,7 @@ _base_seed: int | None = None
 def set_seed(seed: int | None, sub_seed: int | None = None, sub_sub_seed: int | None = None) -> int | None:
     """Remember ``seed`` as the seed of samplers that are built without one.
 
-    No generator is touched: the samplers derive generators of their own from it. ``None`` forgets the seed.
+    No generator is touched: the samplers derive their own generators from it. ``None`` forgets the seed.
 
     Returns:
         ``effective_seed(seed, sub_seed, sub_sub_seed)``, with which third-party code may be seeded:

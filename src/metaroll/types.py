@@ -474,7 +474,7 @@ class Policy(ABC):
 
     @abstractmethod
     def acting_parameters(self) -> np.ndarray:
-        """The flat parameters ``(P,)`` that ``act`` uses, on the CPU, in memory of their own; ``(0,)`` without any."""
+        """The flat parameters ``(P,)`` that ``act`` uses, on the CPU, in their own memory; ``(0,)`` without any."""
 
     def initial_state(
         self,
@@ -598,7 +598,7 @@ class Runner(Protocol):
                 calls of a run.
             parameters: Flat policy parameters ``(P,)``; ``None`` means those that the algorithm's policy has now.
             actions: Actions ``(num_slots, ...)`` for all of these steps, instead of those of the policy, which is not
-                asked (what it remembers stands still).
+                asked (what it remembers does not change).
             deterministic: Act by the deterministic policy; the same in all calls of a run.
         """
         ...

@@ -56,9 +56,7 @@ class InferenceOptions(Config):
         "their mean and variance), all-steps, delta-steps, last-step, or dtw (distances by dynamic time warping).",
     ] = "bayessim"
     every: Annotated[Whole, "Features leave out steps: they use one in this many."] = 1
-    segment_length: Annotated[int, Bounds(2), "Steps after which a simulation starts anew from the recorded state."] = (
-        20
-    )
+    segment_length: Annotated[int, Bounds(2), "Steps after which a simulation restarts from the recorded state."] = 20
     num_simulations: Annotated[
         Whole,
         "Sets of parameters that are simulated, in all rounds. Where checks find, after several rounds, that too "

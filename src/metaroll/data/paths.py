@@ -44,7 +44,7 @@ def to_path(rollout: StepSequence) -> dict[str, Any]:
 
 
 class Paths(Sequence[dict[str, Any]]):
-    """Rollouts as path dicts, each made (of views) when it is asked for; ``list(paths)`` makes them all.
+    """Rollouts as path dicts, each made (of views) when it is accessed; ``list(paths)`` makes them all.
 
     Args:
         rollouts: The rollouts.

@@ -1,7 +1,7 @@
 """The one encoder of trees: nested data as JSON and back, for recordings and snapshots; nothing is unpickled.
 
 Numbers, text, arrays, tensors, tuples, spaces and the like come back bitwise. What JSON lacks is written as
-``{"$": kind, ...}``. Arrays are part of the JSON, or go to a file of their own. Enum members come back as their values,
+``{"$": kind, ...}``. Arrays are part of the JSON, or go to a separate file. Enum members come back as their values,
 dataclasses as dicts.
 """
 

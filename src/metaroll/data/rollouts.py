@@ -189,7 +189,7 @@ def listed_rollouts(rollouts: Iterable[StepSequence], name: str = "rollouts") ->
 class Rollouts(Sequence[StepSequence]):
     """Rollouts in the order of their plans: columns to compute with, ``StepSequence`` to inspect.
 
-    ``rollouts[i]`` is made anew at each access, and fills itself with views of the columns when it is
+    ``rollouts[i]`` is rebuilt at each access, and fills itself with views of the columns when it is
     first read: ``list(rollouts)`` keeps what you change in ``rollout_info``, and a rollout that is kept keeps the
     memory of all that ran with it (``copy.deepcopy`` of it does not). Slices, ``take`` and ``+`` share the columns;
     pickled, they hold their own rollouts only. ``returns``, ``lengths`` and columns are computed once: treat them as

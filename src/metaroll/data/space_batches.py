@@ -178,7 +178,7 @@ def flatten_batch(space: gymnasium.Space[Any], batch: Any) -> np.ndarray:
 
 
 def action_element(space: gymnasium.Space[Any], batch: Any, row: int, name: str = "action") -> Any:
-    """The action that an environment gets for row ``row`` of a batch of actions, in memory of its own.
+    """The action that an environment gets for row ``row`` of a batch of actions, in its own memory.
 
     Raises:
         ValueError: An index is not one of a choice.

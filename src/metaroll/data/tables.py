@@ -155,7 +155,7 @@ class ParquetReader:
 
 def _column_values(pa: Any, cells: Any, column: Column, budget: Budget) -> np.ndarray:
     if not np.array_equal(cells.is_valid().to_numpy(), column.present):
-        raise RecordingError(f"values are missing in column {column.name!r}, or stand where there should be none")
+        raise RecordingError(f"values are missing in column {column.name!r}, or are present where there should be none")
     dtype = column.values.dtype
     blank = {"U": "", "O": "", "S": b"", "b": False}.get(dtype.kind, 0)
     if dtype.kind in "USO":

@@ -107,7 +107,7 @@ class PoolTimeouts:
         """Allowed silence of a worker, in s."""
         limits = {"start": self.start_s, "call": self.call_s, "reset": self.reset_s}
         limit = limits.get(phase, self.step_s)
-        if stopped and self.step_s is not None:  # a stopped process will not answer, whatever it was doing
+        if stopped and self.step_s is not None:  # a stopped process will not answer in any phase
             return self.step_s if limit is None else min(limit, self.step_s)
         return limit
 
@@ -180,7 +180,7 @@ class FeaturesConfig(Config):
 
     num_segments: Annotated[
         Whole | None,
-        "Segments into which rollouts are cut, of equal length or one step less; the simulation starts anew from the "
+        "Segments into which rollouts are cut, of equal length or one step less; the simulation restarts from the "
         "recorded state with every segment. Give this or len_segments; 1 leaves rollouts whole.",
     ] = None
     len_segments: Annotated[Whole | None, "Steps of each segment; the last one may have fewer."] = None
@@ -216,7 +216,7 @@ class SimulationConfig(FeaturesConfig, UnitsConfig):
     use_rec_act: Annotated[bool, "Play the recorded actions, instead of letting the policy act."] = True
     exact_starts: Annotated[
         bool,
-        "initial_state returns where rollouts truly started. What simulations measure there has noise of its own then, "
+        "initial_state returns where rollouts truly started. What simulations measure there has its own noise then, "
         "as in all other rows, so that one posterior can be asked of many recordings; else they have measured what was "
         "recorded there, which is why they start where they do.",
     ] = False
@@ -224,7 +224,7 @@ class SimulationConfig(FeaturesConfig, UnitsConfig):
         bool,
         "The series of a simulation continues where each segment has ended, instead of where the next one starts: for "
         "features of changes alone, where starts are off by noise of sensors, which is no change. From exact starts "
-        "the jump says how far simulation and robot came apart in a segment.",
+        "the jump measures how far simulation and robot diverged in a segment.",
     ] = False
     clip_actions: Annotated[
         bool, "Play recorded actions beyond the bounds of the environment, which clips them; else they are an error."

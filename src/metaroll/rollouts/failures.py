@@ -43,7 +43,7 @@ _DROP_INVALID = ". Engines and samplers made with on_invalid='drop' leave such r
 _RUN = "\nRun it again here: "
 
 _OBJECTS = "env: the environment, policy: the acting policy (of an agent: agent.policy)"
-"""What the names stand for in lines that run a rollout again."""
+"""The meaning of the names in lines that run a rollout again."""
 
 _NAME = "name"
 """Entry of ``RolloutPlan.extras``: what its caller calls the rollout, who has not made plans or rollouts himself."""

@@ -1,4 +1,4 @@
-"""What is asked of the engine, as one object: made once, and handed down."""
+"""A request to the engine, as one object: made once, and handed down."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class SampleRequest:
     Rollout ``j`` of variation ``m`` has the seed ``(seed, sub_seed, j * M + m)``.
 
     Attributes:
-        updates: The variations; ``None`` stands for the nominal environment.
+        updates: The variations; ``None`` means the nominal environment.
         seed, sub_seed: First parts of all seeds.
         min_steps, num_rollouts: Minimum number of steps, or number of rollouts, of each variation.
         max_steps: Truncate rollouts after this many steps.

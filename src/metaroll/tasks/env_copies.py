@@ -30,7 +30,7 @@ _HINT = (
 def copy_env(env: Any) -> Any:
     """A deep copy of ``env`` with the same configuration.
 
-    Environments may define how they are copied: Gymnasium's ``EzPickle`` builds them anew from the arguments of their
+    Environments may define how they are copied: Gymnasium's ``EzPickle`` rebuilds them from the arguments of their
     constructor, so that later changes are lost. Compared are the arrays and options of a simulator's
     model and all attributes of the layers that are plain values (numbers, texts, arrays, spaces, and containers of
     such) and that episodes leave alone: what a reset or a few steps change is state, not configuration. Generators,

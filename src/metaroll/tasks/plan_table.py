@@ -68,7 +68,7 @@ _OPEN = -1
 class PlanTable(Sequence[RolloutPlan]):
     """N plans as columns; an entry is a ``RolloutPlan``.
 
-    Only columns are sent to another process, which makes the plans that it is asked for.
+    Only columns are sent to another process, which makes the plans that are accessed.
 
     Attributes:
         indices: Position of each rollout in its batch, ``(N,)``.

@@ -125,7 +125,7 @@ def _value_text(value: Any) -> str:
 
 
 def _has_own_text(task: Any) -> bool:
-    """Whether the class of ``task`` has a text of its own for it."""
+    """Whether the class of ``task`` has its own text for it."""
     return (
         not isinstance(task, int | float | bytes | list | Mapping | type) and type(task).__str__ is not object.__str__
     )

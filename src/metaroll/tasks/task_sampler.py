@@ -55,7 +55,7 @@ class TaskSampler(ABC):
         """Inside, a function ``(num, generator) -> num updates`` that draws tasks by that generator alone.
 
         What it takes for that (an environment that draws them, say) exists only inside. By default tasks of a list are
-        drawn independently; a sampler without a list is asked for ``sample``, which has only its own generator
+        drawn independently; a sampler without a list uses ``sample``, which has only its own generator
         (``OwnDraws``).
         """
         listed = self.updates
@@ -88,7 +88,7 @@ class SetTaskSampler(TaskSampler):
 
     Args:
         env_constructor: Class or callable that makes the environment.
-        env: Environment that is asked for tasks; by default one is built when it is first needed.
+        env: Environment that draws tasks; by default one is built when it is first needed.
         wrapper: Called as ``wrapper(env, task)`` around every environment that an update makes or re-uses.
         generator: Source of randomness, handed to ``sample_tasks`` where that takes a ``generator``; ``None`` means
             fresh entropy.

@@ -120,7 +120,7 @@ class SetTaskUpdate(EnvUpdate):
 
     - Without an old environment: ``env_type()``, ``set_task(task)``, then ``wrapper_constructor(env, task)``.
     - An old environment of exactly this type (a subclass is another type) is re-used: it gets the task, and the wrapper
-      is made anew around it, so that no wrapper keeps data of the task before. Without a wrapper of our own the
+      is made again around it, so that no wrapper keeps data of the task before. Without a wrapper of our own the
       old environment's wrappers stay, except those that an earlier update had put on.
     - Any other old environment is closed, with a warning, and a new one is built.
 

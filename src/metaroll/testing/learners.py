@@ -72,7 +72,7 @@ def check_learner(
       left in the state.
 
     Args:
-        make: Makes the learner from a seed, with networks and generators of its own; its tasks must be the same for
+        make: Makes the learner from a seed, with its own networks and generators; its tasks must be the same for
             all seeds.
         env: What the learner is set up with: see ``LocalRunner.setup``.
         make_evaluator: Makes the evaluator of the runs; ``None`` means what suits the learner.

@@ -99,7 +99,7 @@ def difference_of(a: Any, b: Any) -> str | None:
     """What differs between two results in words, ``None`` if all bits agree.
 
     Args:
-        a, b: Nested data, in which rollouts (``StepSequence``) may stand.
+        a, b: Nested data, which may contain rollouts (``StepSequence``).
     """
     if isinstance(a, StepSequence) and isinstance(b, StepSequence):
         return first_difference(a, b)

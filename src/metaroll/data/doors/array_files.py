@@ -192,5 +192,7 @@ def _literal(text: str, name: str) -> dict[str, Any]:
             except (ValueError, SyntaxError, MemoryError, RecursionError):
                 header = None
     if not isinstance(header, dict) or set(header) != {"descr", "fortran_order", "shape"}:
-        raise DamagedFileError(f"the header of the array {name!r} is damaged, or was written by Python 2: save it anew")
+        raise DamagedFileError(
+            f"the header of the array {name!r} is damaged, or was written by Python 2: save it again"
+        )
     return header

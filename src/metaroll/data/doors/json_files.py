@@ -34,7 +34,7 @@ def parse_json(text: str | bytes, budget: Budget | None = None) -> Any:
 
     Args:
         text: The JSON.
-        budget: What its data may take; ``None``: that of a file of its own.
+        budget: What its data may take; ``None``: that of a separate file.
 
     Raises:
         DamagedFileError: It is no JSON (names the line), nested too deeply, takes too much, or holds an integer of more

@@ -160,7 +160,7 @@ def _is_text(pa: Any, kind: Any) -> bool:
 
 
 def _is_readable(pa: Any, kind: Any) -> bool:
-    """Whether it is known beforehand how much a column of this type takes: one of texts, or of entries of a width."""
+    """Whether the size of a column of this type is known in advance: one of texts, or of entries of fixed width."""
     return _is_text(pa, kind) or _width(pa, kind) is not None
 
 
@@ -227,7 +227,7 @@ class _Page(NamedTuple):
 def _chunks(file: BinaryIO, num_columns: int) -> list[_Chunk]:
     """Of the ``num_columns`` columns of all groups of rows, from the end of a file.
 
-    By hand: where statistics in it are damaged, pyarrow ends the process when it is asked for a column.
+    By hand: where statistics in it are damaged, pyarrow ends the process when a column is read.
     """
     size = size_of(file)
     file.seek(max(0, size - 8))

@@ -62,7 +62,7 @@ def refuse_links(folder: str | Path, layout: Layout) -> None:
     """
     for entry in _entries(Path(folder)):
         inner = layout.folder(entry.name)
-        # The lock has an error of its own.
+        # The lock has its own error.
         if entry.is_symlink() and layout.knows(entry.name) and entry.name != LOCK_FILE:
             raise link_error(entry.path)
         if inner is not None and _is_folder(entry):
@@ -231,7 +231,7 @@ def replace_folder(new: str | Path, folder: str | Path, layout: Layout) -> Path:
                 raise
     flush_folder(target.parent)
     for replaced in left:
-        with contextlib.suppress(OSError):  # the new one stands
+        with contextlib.suppress(OSError):  # the new one is in place
             remove_folder(replaced, layout)
     return Path(folder)
 

@@ -54,7 +54,7 @@ DRAWS, WEIGHTS, DESCRIPTION = "draws.npz", "weights.safetensors", "posterior.jso
 POSTERIOR = "posterior"
 """The folder of the posterior in that of a run of ``metaroll infer``."""
 FORMAT = 1
-_CURE = "restore it from a copy, or infer anew"
+_CURE = "restore it from a copy, or infer again"
 _PACKAGES = ("numpy", "torch", "sbi")
 
 
@@ -89,7 +89,7 @@ class Draws(NamedTuple):
 def write_folder(
     folder: str | Path, draws: Draws, description: Mapping[str, Any], weights: Mapping[str, torch.Tensor] | None = None
 ) -> Path:
-    """Write a posterior; one that stands there is replaced when the new one is complete.
+    """Write a posterior; an existing one is replaced when the new one is complete.
 
     Args:
         folder: Where to; folders above it are made.

@@ -21,7 +21,7 @@ ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
 
 @final
 class HindsightGoals:
-    """Replaces desired goals by goals that were reached later in the episode, and computes the rewards anew.
+    """Replaces desired goals by goals that were reached later in the episode, and recomputes the rewards.
 
     Args:
         observation_space: A Dict space with the keys ``achieved_goal`` and ``desired_goal``.

@@ -109,7 +109,7 @@ class PathBuffer:
 
         Returns:
             Which transitions of the paths, one after the other, and their rows of every key: one piece, or two where
-            the ring begins anew.
+            the ring starts over.
 
         Raises:
             ValueError: The paths together are longer than the buffer.

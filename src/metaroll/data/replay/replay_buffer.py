@@ -304,7 +304,7 @@ class ReplayBuffer:
         """``n`` stretches of steps that follow one another in a slot, for learners with a memory, drawn uniformly.
 
         They may lead over the end of an episode: its last observation has a row without a step, which ``mask`` leaves
-        out, and the next row begins anew (``starts``). Priorities and goals in hindsight are not for them.
+        out, and the next row starts over (``starts``). Priorities and goals in hindsight are not for them.
 
         Args:
             n: How many.

@@ -69,7 +69,7 @@ def has_init_space(env: Any) -> bool:
 
 
 def read_state(owner: Any) -> np.ndarray | None:
-    """``owner.state`` as an array of numbers in memory of its own; ``None`` if it is anything else."""
+    """``owner.state`` as an array of numbers in its own memory; ``None`` if it is anything else."""
     value = getattr(owner, "state", None)
     if value is None or callable(value) or isinstance(value, str | dict):
         return None

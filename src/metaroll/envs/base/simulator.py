@@ -1,4 +1,4 @@
-"""The one protocol of batched simulators: pure functions of rows, each with constants of its own.
+"""The one protocol of batched simulators: pure functions of rows, each with its own constants.
 
 States and constants are *rows*: arrays whose first axis is the row ``(N, ...)``, or tuples and dicts of such arrays; a
 plain number in them holds for all rows. A *column* is one number of every row, ``(N,)``, in contiguous memory.
@@ -148,7 +148,7 @@ class Simulator(ABC):
         return pcg64_uniforms(seeds, self.num_uniforms)
 
     def check_init_state(self, init_state: Any) -> np.ndarray:
-        """A requested first state, ``(D,)``, in memory of its own.
+        """A requested first state, ``(D,)``, in its own memory.
 
         Raises:
             ShapeError: It has another shape.
@@ -224,7 +224,7 @@ class TaskSimulator(Simulator):
 
     @abstractmethod
     def check_task(self, task: Any) -> dict[str, np.ndarray]:
-        """The arrays of ``task`` by name, in memory of their own.
+        """The arrays of ``task`` by name, in their own memory.
 
         Raises:
             ShapeError: One has another shape.
@@ -261,7 +261,7 @@ def map_rows(function: Callable[..., Any], rows: Rows, *others: Rows) -> Rows:
 
 
 def rows_at(rows: Rows, indices: Any) -> Rows:
-    """The rows at ``indices (k,)``, in memory of their own."""
+    """The rows at ``indices (k,)``, in their own memory."""
     return map_rows(lambda array: array[indices], rows)
 
 
@@ -289,7 +289,7 @@ def stacked(columns: Sequence[Any], num_rows: int, dtype: Any, xp: Any = np) -> 
 
 
 def finite_state(init_state: Any, size: int) -> np.ndarray:
-    """``init_state`` as float64 ``(size,)``, in memory of its own.
+    """``init_state`` as float64 ``(size,)``, in its own memory.
 
     Raises:
         ShapeError: It has another shape.

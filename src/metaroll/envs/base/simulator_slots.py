@@ -262,7 +262,7 @@ class _Noise:
         self._block = np.empty((_BLOCK, dim, num_rows if dim else 0))
         self._used = np.full(num_rows, _BLOCK)
         self._common: int | None = _BLOCK
-        """How many steps of the block all rows have used; ``None`` where they differ, as ``_used`` says."""
+        """How many steps of the block all rows have used; ``None`` where they differ, as in ``_used``."""
 
     def begin(self, rows: np.ndarray, keys: np.ndarray) -> None:
         self.keys[rows] = keys
@@ -442,7 +442,7 @@ class SimulatorSlots(Slots):
 
 
 def check_choices(space: Discrete, choices: np.ndarray, active: np.ndarray | None = None) -> np.ndarray:
-    """Choices ``(N,)`` as int64; those of rows that are not active are 0, whatever they are.
+    """Choices ``(N,)`` as int64; those of rows that are not active become 0.
 
     Raises:
         SlotError: One is no index of ``space``.

@@ -88,7 +88,7 @@ _own: dict[str, tuple[Any, TaskFamily | None]] = {}
 def is_entry_point(name: str) -> bool:
     """Whether ``name`` has the form ``module:attribute``; ids of Gymnasium such as ``module:Env-v0`` have not.
 
-    ``metaworld:`` is reserved for benchmarks. So has one that a distribution declares by a name of its own.
+    ``metaworld:`` is reserved for benchmarks. So has one that a distribution declares by its own name.
     """
     if name in installed():
         return True

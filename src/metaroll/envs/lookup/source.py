@@ -258,7 +258,7 @@ def env_kind(source: Any, plans: Sequence[RolloutPlan] = ()) -> SlotsKind:
     """Which kind of ``Slots`` ``make_slots`` makes of ``source`` for ``plans``.
 
     "physics" are batched simulators whose steps cost much, so that a few dozen are enough (MuJoCo's). "vector"
-    environments have a fixed number of slots, whatever is requested.
+    environments have a fixed number of slots, for any request.
     """
     return source.info.kind if isinstance(source, Slots) else EnvSource.of(source).kind(plans)
 

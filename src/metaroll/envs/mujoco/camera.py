@@ -1,4 +1,4 @@
-"""Where a camera stands that sees the whole of a MuJoCo model, which body it follows, and the light on it."""
+"""The position of a camera that sees the whole of a MuJoCo model, the body it follows, and the light on it."""
 
 from __future__ import annotations
 

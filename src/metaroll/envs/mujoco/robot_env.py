@@ -203,7 +203,7 @@ class RobotEnv(gymnasium.Env):
     # -- MuJoCo's memory ---------------------------------------------------------------------------------------------
 
     def _bind(self) -> None:
-        """Data of a simulation, and views into them: asking for them anew would cost more than the rest of a step."""
+        """Data of a simulation, and views into them: looking them up again would cost more than the rest of a step."""
         self.data = data = load_mujoco().MjData(self.model)
         self._views = {"qpos": data.qpos, "qvel": data.qvel, **self._rules.observed(self.model, data)}
         self._warnings = data.warning.number

@@ -33,7 +33,7 @@ class Step(NamedTuple):
 
 
 class StepResult(NamedTuple):
-    """``rewards (E,)``, ``terminated (E,)`` and infos, name -> array ``(E, ...)``, in memory of their own."""
+    """``rewards (E,)``, ``terminated (E,)`` and infos, name -> array ``(E, ...)``, in their own memory."""
 
     rewards: np.ndarray
     terminated: np.ndarray
@@ -71,7 +71,7 @@ class Rules(ABC):
 
     @abstractmethod
     def observe(self, now: Arrays, task: Arrays) -> np.ndarray:
-        """Observations ``(E, O)``, in memory of their own."""
+        """Observations ``(E, O)``, in their own memory."""
 
     @abstractmethod
     def reward_and_termination(self, step: Step) -> StepResult:

@@ -187,7 +187,7 @@ class MujocoSimulator(Simulator):
         return NextState(following, result.rewards, result.terminated, None, result.infos)
 
     def _stepped_by(self, handles: np.ndarray) -> _Stepped:
-        """What a step touches; found anew for new rows, since a start may change the model."""
+        """The arrays that a step touches; looked up again for new rows, since a start may change the model."""
         if handles is not self._handles:
             simulations = [self._simulations[handle] for handle in handles.tolist()]
             self._handles, self._stepped = handles, _Stepped.of(simulations)
@@ -230,7 +230,8 @@ class _Physics(NamedTuple):
 
 
 class _Stepped(NamedTuple):
-    """What a step of some simulations touches, found beforehand: asking costs a tenth of a cheap robot's physics.
+    """The arrays that a step of some simulations touches, looked up once: this costs a tenth of a cheap robot's
+    physics.
 
     Attributes:
         parts: Model, data and controls of each.
@@ -266,7 +267,7 @@ class _Stepped(NamedTuple):
 
 
 class _Simulation:
-    """One ``MjData``, and a model of its own once its physics differ.
+    """One ``MjData``, and its own model once its physics differ.
 
     Args:
         base: The model that is shared.
@@ -278,7 +279,7 @@ class _Simulation:
         self._rules = rules
         self._own: dict[str, SimpleNamespace] = {}
         self.data = data = load_mujoco().MjData(base)
-        # Views into MuJoCo's memory; asking for them anew costs more than reading them.
+        # Views into MuJoCo's memory; asking for them again costs more than reading them.
         self.views = {"qpos": data.qpos, "qvel": data.qvel, **rules.observed(base, data)}
         self.controls, self.warnings = data.ctrl, data.warning.number
 

@@ -95,7 +95,7 @@ class InitialStates:
 
 
 def checked_init(model: SimModel, value: Any, name: str = "init_state") -> np.ndarray:
-    """An initial state, or coordinates of one, in memory of its own."""
+    """An initial state, or coordinates of one, in its own memory."""
     try:
         array = np.array(value, dtype=np.float64)
     except (TypeError, ValueError) as error:

@@ -56,7 +56,7 @@ class GymSlots(Slots):
     """A list of environments behind the ``Slots`` protocol.
 
     What a rollout does depends on its plan alone: every reset is seeded from the plan, and an environment that carries
-    an earlier plan's update is put back, or built anew, before the next plan starts. Time limits of Gymnasium stay
+    an earlier plan's update is put back, or rebuilt, before the next plan starts. Time limits of Gymnasium stay
     truncation, endings termination, and nothing resets itself. Observations, actions and infos are copied, since an
     environment may hand out, or keep, the same memory at every step.
 

@@ -33,7 +33,7 @@ class VectorEnvSlots(Slots):
     same memory at every step has overwritten it by then. The other modes are safe.
     ``AsyncVectorEnv`` (of Gymnasium 1.4, say) loses texts in its shared memory; make it with ``shared_memory=False``.
 
-    A rollout depends on its plan alone if every sub-environment has a generator of its own. Environments that accept
+    A rollout depends on its plan alone if every sub-environment has its own generator. Environments that accept
     just one seed for all of them (Gymnasium's own vectorized CartPole, say) are used too, with a warning: there a
     rollout depends on all that started together.
 

@@ -495,7 +495,7 @@ def _rows(space: gymnasium.Space, actions: Any, num_rows: int) -> np.ndarray:
 
 
 def _element(space: gymnasium.Space, commands: np.ndarray) -> Any:
-    """One action for an environment, in memory of its own."""
+    """One action for an environment, in its own memory."""
     return int(commands[0]) + int(space.start) if isinstance(space, Discrete) else commands[0].copy()
 
 

@@ -1,4 +1,4 @@
-"""Wrappers that have domain parameters of their own: what all of them share, and initial states as such parameters."""
+"""Wrappers that have their own domain parameters: what all of them share, and initial states as such parameters."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ __all__ = ["Collection", "collect_here"]
 _SHARD = {"list": 4, "physics": 16, "batched": 256}
 """Slots of a shard: what one worker steps at a time."""
 
-_STARTED_BY_HAND = "rollouts that were started by hand are not built again; a worker was lost: start them anew"
+_STARTED_BY_HAND = "rollouts that were started by hand are not built again; a worker was lost: restart them"
 _TOO_LONG = (
     f"it has more than {LONGEST_LOG} steps, whose actions are not kept; the next call starts the next plan. Give "
     "plans a max_steps"
@@ -158,7 +158,7 @@ class Collection:
             steps: Number of lock-steps, at least 1.
             parameters: Flat policy parameters ``(P,)``; ``None`` means the policy's present ones.
             actions: Given actions ``(E, ...)`` for every one of these steps, instead of asking the policy (what it
-                remembers stands still meanwhile).
+                remembers does not change meanwhile).
 
         Raises:
             RuntimeError: The collection has been closed, or its engine has got another environment or kind of policy.

@@ -108,7 +108,7 @@ class BlockSettings:
         tile: Rows per call of the policy.
         deterministic: What all rollouts have, or ``None`` if they differ.
         kept: As in ``SlotLoop``.
-        sets: Where rollouts bring parameters of their own.
+        sets: Where rollouts bring their own parameters.
         products: The policy acts within it, if given (``RowProducts``).
     """
 

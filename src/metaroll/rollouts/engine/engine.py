@@ -231,7 +231,7 @@ class RolloutEngine:
             Shape ``(N, ...)`` for N plans (or groups); rows of dropped rollouts hold NaN (integers then become floats).
 
         Raises:
-            Exception: Whatever is raised while plans run or are made has ``error.reduced (n, ...)``, the rows of all
+            Exception: Any error while plans run or are made has ``error.reduced (n, ...)``, the rows of all
                 units of work that were done before, and ``error.kept (n,)``, the places of their plans, in order.
             NotPicklableError: ``reduce`` cannot be sent to the workers.
             ShapeError, ValueError: See ``Reduction.rows_of``.
@@ -434,7 +434,7 @@ class RolloutEngine:
         return [paths[: enough(paths.lengths.tolist(), None, need)] for paths in kept]
 
     def _pieces(self, plans: PlanTable, reduce: Reduction | None, fields: tuple[str, ...] | None) -> list[np.ndarray]:
-        """Positions of the plans of each unit; plans with parameters of their own are in other units than those
+        """Positions of the plans of each unit; plans with their own parameters are in other units than those
         without.
 
         A call with stacked parameters differs in the last bit from one with shared parameters, so a unit is of one

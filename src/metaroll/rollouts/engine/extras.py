@@ -29,7 +29,7 @@ def add_applied_actions(columns: RolloutColumns, env_spec: EnvSpec, *, copy: boo
 
     It is what the environment reports as info ``act_applied``, otherwise the actions clipped to a Box (environments get
     them as they are, and clip them themselves; those of a Box of integers are rounded and clipped before), and choices
-    as the environment counts them (``actions`` count from 0, whatever the space starts with).
+    as the environment counts them (``actions`` count from 0, for any start of the space).
     """
     reported = columns.fields.get("env_infos", {}).get(APPLIED)
     applied = _as_applied(columns.fields["actions"], env_spec.action_space) if reported is None else reported

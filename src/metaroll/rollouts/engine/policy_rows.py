@@ -33,7 +33,7 @@ class PolicyRows:
     """Keeps everything of a policy that differs between slots.
 
     Noise is a function of a rollout's plan and the number of its step. That of all slots is made for some lock-steps at
-    a time, so that one step reads one contiguous row block whatever the slots' own times are. Rollouts without noise
+    a time, so that one step reads one contiguous row block for any step numbers of the slots. Rollouts without noise
     (``deterministic``) show zeros. Without ``with_infos`` there are no infos.
     """
 
@@ -107,7 +107,7 @@ class PolicyRows:
         self._begun_at[slots] = step
         self._take_plan_parameters(slots, plans)
         if np.ndim(step):
-            self._noise = self._noise[:0]  # is drawn anew, for their ages
+            self._noise = self._noise[:0]  # is redrawn, for their ages
         elif self._info.noise_dim:
             self._begin_noise(slots, plans, step, positions)
 

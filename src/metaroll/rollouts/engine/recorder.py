@@ -205,7 +205,7 @@ class Recorder:
     there; integers then become floats.
 
     Args:
-        memory: What blocks are recorded in; ``None``: memory of its own.
+        memory: What blocks are recorded in; ``None``: its own memory.
         kept: What is kept of rollouts.
     """
 

@@ -39,7 +39,7 @@ class Reduction:
 
     @classmethod
     def of(cls, reduce: Any) -> Reduction:
-        """``reduce`` itself, or what a plain function stands for.
+        """``reduce`` itself, or the reduction of a plain function.
 
         Raises:
             TypeError: It is neither.

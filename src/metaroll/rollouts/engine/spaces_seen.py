@@ -37,7 +37,7 @@ def warn_of_actions(policy: Any) -> None:
     if (low == high).any():
         place = int(np.flatnonzero(low == high)[0])
         warnings.warn(
-            f"{_entries(low == high, 'action')} of {space} can only be {low[place]:g}, whatever is learned: leave it "
+            f"{_entries(low == high, 'action')} of {space} can only be {low[place]:g}: leave it "
             "out of the action space",
             stacklevel=3,
         )

@@ -95,7 +95,7 @@ class UnitRunner:
     """Environments, policy and parameters of one engine in one process.
 
     Args:
-        threads: How many threads simulate physics; ``None`` means as ``physics_threads`` says.
+        threads: How many threads simulate physics; ``None`` means as ``physics_threads`` sets.
         device: Where units run on torch tensors; ``None``: in NumPy.
     """
 

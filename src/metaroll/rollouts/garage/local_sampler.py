@@ -105,7 +105,7 @@ def _live(env: Any) -> Any:
 
 
 def _own_copy(env_update: Any) -> Any:
-    # An ExistingEnvUpdate stands for one particular environment: a copy of it would be another.
+    # An ExistingEnvUpdate is bound to one particular environment: a copy of it would be another.
     if isinstance(env_update, EnvUpdate) and not isinstance(env_update, ExistingEnvUpdate):
         return copy.deepcopy(env_update)
     return env_update

@@ -242,7 +242,7 @@ class PEARLWorker(DefaultWorker):
         return over
 
     def rollout(self) -> TrajectoryBatch:
-        """Sample a single rollout of the agent in the environment, with z drawn anew from its belief.
+        """Sample a single rollout of the agent in the environment, with z redrawn from its belief.
 
         Returns:
             TrajectoryBatch: The collected trajectory.

@@ -49,7 +49,7 @@ def select_cvar(rollouts: Sequence[StepSequence], epsilon: float, gamma: float =
 class CVaRSampler(SamplerBase):
     """Keeps the worst fraction ``epsilon`` of what another sampler brings.
 
-    ``min_rollouts`` and ``min_steps`` hold for what is kept: the other sampler is asked for as many rollouts as that
+    ``min_rollouts`` and ``min_steps`` hold for the kept rollouts: the other sampler samples as many rollouts as that
     takes. The kept rollouts are often short, so where their steps do not suffice, more rollouts are sampled and
     selected from all together, until they do.
 

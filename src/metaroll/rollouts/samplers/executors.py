@@ -42,7 +42,7 @@ END_INFOS = ("final_observation", "terminated", "truncated")
 
 
 class TaskSource(Closable):
-    """A meta-environment as a source of environments, and one of them, which is asked for tasks.
+    """A meta-environment as a source of environments, and one of them, which draws tasks.
 
     Args:
         env: As for ``RolloutEngine``, or an environment of the old Gym API. With tasks it has ``sample_tasks(n)`` and
@@ -120,7 +120,7 @@ class TaskSource(Closable):
         return SetTaskUpdate(type(owner), own_copy(task))
 
     def close(self) -> None:
-        """Close the environment that is asked."""
+        """Close the environment that draws tasks."""
         if not self._closed:
             self._closed = True
             self.source.close(self._example)
@@ -190,7 +190,7 @@ class MetaEnvExecutor(Closable, ABC):
 
         Raises:
             RolloutError: An environment failed, with the traceback of its worker, or a worker was lost; ``reset()``
-                begins anew.
+                starts over.
             RuntimeError: ``reset()`` has not been called since.
             ShapeError, ValueError: ``actions`` are not one for each environment, or none of its space.
         """
@@ -378,7 +378,7 @@ def _no_policy(observations: Any, contexts: Any) -> Any:
 
 
 def _infos(infos: Any, running: np.ndarray) -> list[dict[str, Any]]:
-    """A dict for each environment, in memory of its own; empty for idle ones."""
+    """A dict for each environment, in its own memory; empty for idle ones."""
     if isinstance(infos, Mapping):
         return [
             {name: _entry(values[i]) for name, values in infos.items()} if on else {} for i, on in enumerate(running)

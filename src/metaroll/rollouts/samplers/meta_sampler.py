@@ -82,7 +82,7 @@ class MetaSampler(Sampler):
     counted over the lifetime of the sampler) has the seed ``(seed, i, k)``, with ``parallel`` and without.
 
     Policies of metaroll, and others that act for one observation, run on the rollout engine: a plan for each path,
-    with parameters of its own for each task (see ``obtain_samples``). ProMP's own policies, with ``get_actions`` of a
+    with its own parameters for each task (see ``obtain_samples``). ProMP's own policies, with ``get_actions`` of a
     list of M arrays, act step by step for all tasks in an executor (``vec_env``).
 
     Args:
@@ -309,7 +309,7 @@ class MetaSampler(Sampler):
 
 
 class _RunningPath:
-    """What one environment has recorded of its present episode, in memory of its own."""
+    """What one environment has recorded of its present episode, in its own memory."""
 
     def __init__(self) -> None:
         self._steps: list[tuple[Any, Any, float, dict[str, Any], dict[str, Any]]] = []

@@ -29,7 +29,7 @@ class ParallelRolloutSampler(EngineSampler, SamplerBase):
     """Samples rollouts on several workers; what comes out does not depend on their number.
 
     Rollout ``i`` of call ``k`` of ``sample`` (both from 0) is the one of ``rollout(env, policy, seed=seed, sub_seed=k,
-    sub_sub_seed=i)``; where a number of steps is asked for, ``i`` counts from 1.
+    sub_sub_seed=i)``; where a number of steps is requested, ``i`` counts from 1.
 
     Args:
         env: As for ``RolloutEngine``; an instance is copied, and never stepped itself.

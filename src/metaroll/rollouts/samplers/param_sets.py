@@ -1,4 +1,4 @@
-"""Sets of domain parameters as inference has them: rows of numbers, whose names stand elsewhere."""
+"""Sets of domain parameters as inference has them: rows of numbers, whose names are kept elsewhere."""
 
 from __future__ import annotations
 

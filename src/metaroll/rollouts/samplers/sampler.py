@@ -36,13 +36,13 @@ class _Default(enum.Enum):
 
 
 LAST_SEED = _Default.LAST_SEED
-"""Stands for the seed that ``metaroll.set_seed`` was given last, at the time when it is asked for."""
+"""Means the last seed of ``metaroll.set_seed``, at the time of use."""
 
 SeedOption = int | _Default | None
 
 
 def chosen_seed(seed: SeedOption) -> int | None:
-    """``seed``, or the one that it stands for; ``None`` means fresh entropy."""
+    """``seed``, or the one that it refers to; ``None`` means fresh entropy."""
     if isinstance(seed, _Default):
         return get_base_seed()
     return None if seed is None else check_seed("seed", seed)
@@ -109,7 +109,7 @@ class SamplerBase(Closable):
 class EngineSampler(Closable):
     """The common part of samplers that own an engine: workers, environment and policy, numbered calls.
 
-    A pickled sampler starts workers of its own where it is unpickled, and continues with the next call.
+    A pickled sampler starts its own workers where it is unpickled, and continues with the next call.
 
     Args:
         env: As for ``RolloutEngine``.

@@ -73,13 +73,13 @@ C = TypeVar("C", bound=FeaturesConfig)
 class RolloutSamplerForSBI(ABC):
     """Makes features of rollouts, so that an environment can be used as a simulator of ``sbi``.
 
-    The features of all rollouts of a set of parameters stand one after the other; all rollouts must have equal length.
+    The features of all rollouts of a set of parameters are concatenated; all rollouts must have equal length.
 
     Args:
         env: Environment: the real one, or a simulation.
         policy: The acting policy.
         embedding: Makes features of time series (``metaroll.inference``).
-        num_segments, len_segments, stop_on_done: Other values than the defaults stand in place of those of ``config``.
+        num_segments, len_segments, stop_on_done: Values other than the defaults override those of ``config``.
         config: How rollouts become features; ``None`` means the defaults.
         seed: Seed of all randomness; ``None`` means fresh entropy. Default: the seed that was given to
             ``metaroll.set_seed`` last.
@@ -184,12 +184,12 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
 
     Args:
         env: Simulation, as for ``RolloutEngine``, without wrappers that randomize it.
-        policy: The acting policy where there are no recorded actions; starts anew with every segment.
+        policy: The acting policy where there are no recorded actions; restarts with every segment.
         dp_mapping: Which domain parameter each column is: number -> name; columns are in the order of the numbers.
         embedding, num_segments, len_segments, stop_on_done: See ``RolloutSamplerForSBI``.
         rollouts_real: Rollouts recorded in the target domain, of one length. Where they have no ``states``, and there
             is no ``initial_state``, the environment must give the state of an observation (``state_from_observation``).
-        use_rec_act: False stands in place of that of ``config``.
+        use_rec_act: False overrides that of ``config``.
         config: How sets of parameters are simulated, and rollouts become features; ``None`` means the defaults.
         seed: See ``RolloutSamplerForSBI``.
         initial_state: From a segment of a recorded rollout to the state ``(S,)`` in which its simulation starts;
@@ -366,7 +366,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy in a worker of joblib simulates there, instead of starting workers of its own.
+        # A copy in a worker of joblib simulates there, instead of starting its own workers.
         here = replace(self._engine_config, num_workers=1, transport="auto", address=None)
         return {**self.__dict__, "_engine": None, "_engine_config": here, "_pool": None}
 

@@ -103,7 +103,7 @@ class SegmentStarts:
 
     @property
     def are_drawn(self) -> bool:
-        """Whether noise is left in them, so that each simulation starts in a state of its own."""
+        """Whether noise is left in them, so that each simulation starts in its own state."""
         return self.stds is not None and bool(self.stds.any())
 
     def of_simulations(self, seeds: np.ndarray) -> list[np.ndarray]:

@@ -95,9 +95,9 @@ class SensorNoise:
         return replace(self, stds=stds, found=self.found[rollouts], assumed=assumed)
 
     def to_dict(self) -> dict[str, Any]:
-        """Channel -> deviation (``None`` where it is inferred), what was found, and how, JSON types.
+        """Channel -> deviation (``None`` where it is inferred), the estimate, and how, JSON types.
 
-        Where rollouts differ, the root of the mean square, and what was found in each.
+        Where rollouts differ, the root of the mean square, and the estimate in each.
         """
         entries: dict[str, Any] = {"how": self.how, "std": self._by_label(typical(self.compared))}
         entries["found"] = self._by_label(typical(self.found))
@@ -153,7 +153,7 @@ class EstimatedNoise(NamedTuple):
 
 
 def typical(stds: np.ndarray) -> np.ndarray:
-    """Of deviations ``(C,)`` or ``(R, C)`` those that stand for all rollouts, ``(C,)``."""
+    """Of deviations ``(C,)`` or ``(R, C)`` typical ones for all rollouts, ``(C,)``."""
     return np.sqrt(np.square(np.atleast_2d(stds)).mean(axis=0))
 
 
@@ -252,7 +252,7 @@ def _left_by_predictions(
     """What one-step predictions leave over of the entries ``kept``, of the size of noise, ``(N, C)``.
 
     Only from rows that determine their state although their noise may be as large as ``rough (n,)``: what is predicted
-    from a speed that was clipped, and looks as if it was not, misses by more than noise.
+    from a speed that was clipped, and appears as if it was not, misses by more than noise.
 
     Returns:
         Them (NaN where none was made), and whose rows they are, ``(N,)``; ``None`` where the simulator cannot make any.

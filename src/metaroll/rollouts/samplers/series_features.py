@@ -181,7 +181,7 @@ class SeriesFeatures:
             alone, ``(B, 1, S)``; ``None``: none. The noise follows from the seeds of plans, whose third numbers count B
             R G segments.
         firsts: What was measured where segments start, ``(R G, S)``: simulations with noise have measured the same
-            there, since this measurement is why they start where they do. ``None``: they have noise of their own.
+            there, since this measurement is why they start where they do. ``None``: they have their own noise.
         chained: Whether each segment is moved to where the one before has ended. Else the jump to the next recorded
             start is a change from row to row. Where starts are noisy, that jump is there with the true parameters, too,
             and a recording has none.

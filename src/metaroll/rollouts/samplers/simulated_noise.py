@@ -42,7 +42,7 @@ class Sensors:
 
     @classmethod
     def taken_from(cls, options: dict[str, Any]) -> Sensors:
-        """Those among ``options``, which keep the others; ``None`` stands for the default."""
+        """Those among ``options``, which keep the others; ``None`` means the default."""
         taken = {name: options.pop(name, None) for name in cls.__dataclass_fields__}
         return cls(**{name: value for name, value in taken.items() if value is not None})
 

@@ -289,7 +289,7 @@ def _text(batch: Any) -> str:
 
 
 def _gym_mode(mode: RenderMode) -> str | None:
-    """The ``render_mode`` of environments that can show what is asked for; ``None`` where they need not draw."""
+    """The ``render_mode`` of environments that can show the request; ``None`` where they need not draw."""
     return "rgb_array" if mode.video else "human" if mode.render else None
 
 

@@ -179,7 +179,7 @@ class Incoming:
 
 
 def _parts_of_message(sender: int) -> Generator[bytearray, None, Message]:
-    """Room for each part of a message, to be filled before the next is asked for."""
+    """Room for each part of a message, to be filled before the next is requested."""
     head = bytearray(_HEAD.size + _CHECK.size)
     yield head
     magic, version, kind, process, number, count, first = _HEAD.unpack_from(head)
@@ -212,7 +212,7 @@ def _parts_of_message(sender: int) -> Generator[bytearray, None, Message]:
 
 
 def _checks(data: bytearray) -> bool:
-    """Whether the CRC at the end is that of what stands before."""
+    """Whether the CRC at the end is that of the bytes before it."""
     content = memoryview(data)[: -_CHECK.size]
     return zlib.crc32(content) == _CHECK.unpack_from(data, len(content))[0]
 
@@ -293,7 +293,7 @@ def run_command(namespace: GlobalNamespace, blob: Buffer) -> tuple[str, list[Buf
 
     In a worker process the parts may be memory of the result itself: send them before anything else is run.
 
-    Whatever is raised becomes a payload, ``SystemExit`` too. Only Ctrl-C in the caller's own process passes.
+    Every exception becomes a payload, ``SystemExit`` too. Only Ctrl-C in the caller's own process passes.
     """
     in_worker = namespace._heartbeat is not None
     try:

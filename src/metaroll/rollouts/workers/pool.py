@@ -156,7 +156,7 @@ class SamplerPool:
 
         For old scripts: which worker runs what depends on their number and speed. What should be reproducible takes
         its seed as an argument, as the samplers do. The stream is in place while functions run, also in the serial
-        pool, whose caller keeps its own generators. A worker that is replaced starts the stream anew. ``None`` ends it.
+        pool, whose caller keeps its own generators. A worker that is replaced restarts the stream. ``None`` ends it.
         """
         before, self._seed = self._seed, None if seed is None else check_seed("seed", seed)
         try:

@@ -47,7 +47,7 @@ class RaySession:
     Attributes:
         ray: The module.
         starts_here: Whether Ray was started on this machine for the pools alone.
-        lost: Whether the head is gone: what is asked of Ray then may never return.
+        lost: Whether the head is gone: calls to Ray may then never return.
     """
 
     def __init__(self, address: str | None, num_cpus: int) -> None:
@@ -87,7 +87,7 @@ class RaySession:
 
     @property
     def alive(self) -> bool:
-        """False once the program has shut Ray down, or connected it anew."""
+        """False once the program has shut Ray down, or reconnected it."""
         return self.ray.is_initialized() and _job(self.ray) == self._job
 
     def check_head(self, *, needed: bool = False) -> None:
@@ -114,7 +114,7 @@ class RaySession:
                     self.lost = True
                     raise ClusterError(
                         f"the head of the Ray cluster at {head} has not answered for {_LOST_S:g} s: it ended, or its "
-                        "machine cannot be reached any more. Start it anew (`ray start --head`) and run this again; "
+                        "machine can no longer be reached. Restart it (`ray start --head`) and run this again; "
                         "`metaroll resume` continues with a run where it was"
                     ) from error
             else:
@@ -218,7 +218,7 @@ def join(address: str | None, num_cpus: int) -> RaySession:
         if _current is not None and _current.owner != os.getpid():
             raise RuntimeError(
                 f"Ray is connected in process {_current.owner}, of which this one is a fork, where it cannot be used: "
-                "start the process anew (multiprocessing's 'spawn'), or use transport='process' here"
+                "restart the process (multiprocessing's 'spawn'), or use transport='process' here"
             )
         if _current is None or not _current.alive:
             session = RaySession(address, num_cpus)
@@ -292,7 +292,7 @@ def _connecting_to(target: str) -> Iterator[None]:
     """One error line where a cluster is lost meanwhile: Ray ends the whole program without one, at once or never."""
     text = (
         f"error: the Ray cluster at {target} was lost while this program connected to it: see that it runs (`ray "
-        "status`), or start it anew (`ray start --head`), and run this again"
+        "status`), or restart it (`ray start --head`), and run this again"
     )
     done = threading.Event()
 

@@ -1,7 +1,7 @@
 """Workers on the nodes of a Ray cluster, or of a Ray on this machine alone.
 
 Each worker is an actor that holds one worker process beside it on its node, the very process of ``ProcessTransport``:
-so functions run with one thread, in the main thread of a process of their own, with heartbeats, and what they have
+so functions run with one thread, in the main thread of their own process, with heartbeats, and what they have
 started ends with them. Commands, results and questions about health go through Ray.
 """
 
@@ -164,7 +164,7 @@ class RayTransport:
     def _check_alive(self) -> None:
         if not self._session.alive:
             raise RuntimeError(
-                "Ray was shut down while a SamplerPool used it; the next call connects anew (call ray.shutdown() only "
+                "Ray was shut down while a SamplerPool used it; the next call reconnects (call ray.shutdown() only "
                 "after stop())"
             )
 

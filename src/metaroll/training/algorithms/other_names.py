@@ -25,7 +25,7 @@ _ARGUMENTS = {
     "progress_bar": "agent.learn(..., progress=True), which is the default",
     "log_interval": "every epoch is written to metrics.jsonl, and shown",
     "tb_log_name": "metaroll.agent(..., tensorboard=True) writes into the run folder",
-    "reset_num_timesteps": "agent.learn again continues; metaroll.agent(...) begins anew",
+    "reset_num_timesteps": "agent.learn again continues; metaroll.agent(...) starts over",
 }
 """Arguments of ``learn`` in other libraries, and their counterparts here."""
 

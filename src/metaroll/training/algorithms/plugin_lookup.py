@@ -5,8 +5,8 @@ A distribution declares its rows under the entry point ``metaroll.algorithms``, 
     [project.entry-points."metaroll.algorithms"]
     crossq = "crossq:CROSSQ"
 
-A class of searches stands under ``metaroll.searches``, and becomes the algorithm that searches by it. What metaroll
-declares itself (``contrib``) is found, loaded and checked like any other.
+A class of searches is declared under ``metaroll.searches``, and becomes the algorithm that searches by it. What
+metaroll declares itself (``contrib``) is found, loaded and checked like any other.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _given = GivenObjects(
     lambda name, given: _row_made_of(given, name),
 )
 _rows: dict[str, tuple[Any, Algorithm]] = {}
-"""Name -> what stands under it, and the row that was made of that."""
+"""Name -> its object, and the row that was made of that."""
 
 
 def installed() -> Mapping[str, Declared]:
@@ -119,7 +119,7 @@ def _target(name: str) -> str:
 
 
 def _row_made_of(given: Any, name: str) -> Algorithm:
-    """The row of what stands under ``name``: checked, and made, when that is seen there first."""
+    """The row of the object of ``name``: checked, and made, when that object is first seen."""
     if name in _rows and _rows[name][0] is given:
         return _rows[name][1]
     from metaroll.training.algorithms.plugin_rows import checked_row, guarded

@@ -83,7 +83,7 @@ def ppo_notes(work: Works, given: BuildOptions, epochs: int) -> list[str]:
     return [
         *notes,
         f"the learning rate is 0 after epoch {decay} (lr_decay_epochs), and nothing is learned in the "
-        f"{epochs - decay} epochs after it; train anew with {anew}, or with fewer epochs",
+        f"{epochs - decay} epochs after it; train again with {anew}, or with fewer epochs",
     ]
 
 

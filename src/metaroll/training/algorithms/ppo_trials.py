@@ -1,4 +1,4 @@
-"""Learners that PPO trains on trials, as rows: trials in tasks that are drawn anew, and held-out tasks."""
+"""Learners that PPO trains on trials, as rows: trials in freshly drawn tasks, and held-out tasks."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def trial_row(
         learner: Its class.
         config: Its options, beside those of trials and PPO; one of them is ``trials_per_epoch``.
         make: Makes it.
-        more: Other members of the row. ``common`` and ``presets`` stand on what all of these learners need: nothing
+        more: Other members of the row. ``common`` and ``presets`` build on what all of these learners need: nothing
             follows a trial, and evaluations adapt after every episode, as in one.
     """
     usual: dict[str, Any] = {

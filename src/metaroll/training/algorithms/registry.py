@@ -122,7 +122,7 @@ def has_sizes(name: str) -> bool:
 
 
 def default_size(name: str, env: str, own: bool = False) -> str | None:
-    """The size of a run for which none is asked: that of a preset, which is ``None`` unless it was published.
+    """The size of a run for which none is given: that of a preset, which is ``None`` unless it was published.
 
     Args:
         name: The algorithm.

@@ -97,7 +97,7 @@ class AdaptationStudy:
 
     @property
     def cell_returns(self) -> dict[str, np.ndarray]:
-        """Returns by task and repetition, shape ``(M, R)``, from which all intervals of returns can be computed anew.
+        """Returns by task and repetition, shape ``(M, R)``, from which all intervals of returns can be recomputed.
 
         ``before`` in the first exploration episode; ``after`` adaptation, and each of ``baselines`` (with ``_`` for
         spaces), mean over the adapted episodes.

@@ -177,7 +177,7 @@ class EvaluationResult:
 
     @cached_property
     def return_after_iqm_interval(self) -> Interval:
-        """Its stratified bootstrap interval (repetitions are drawn anew in each task); NaN for one repetition."""
+        """Its stratified bootstrap interval (repetitions are redrawn in each task); NaN for one repetition."""
         return interval_of_iqm(self._runs, generator=0)
 
     @property

@@ -304,7 +304,7 @@ def _sentence(verdict: Verdict) -> str:
     else:
         parts.append(f"helps in all {tasks}")
     if verdict.num_repetitions is not None:
-        parts.append(f"said of these {tasks} alone, which are all there are ({verdict.num_repetitions} repetitions)")
+        parts.append(f"for these {tasks} alone, which are all there are ({verdict.num_repetitions} repetitions)")
     return "; ".join([*parts, *_about_posterior(verdict)])
 
 

@@ -73,7 +73,7 @@ def write_json(path: str | Path, value: Any) -> None:
     write_text(path, text + "\n")
 
 
-def read_json(path: str | Path, hint: str = "restore it from a copy, or write it anew") -> Any:
+def read_json(path: str | Path, hint: str = "restore it from a copy, or write it again") -> Any:
     """Content of a JSON file; ``SnapshotError`` with ``hint`` if it is damaged."""
     return json_files.read_json(path, SnapshotError, hint)
 
@@ -109,7 +109,7 @@ def save_tree(folder: str | Path, name: str, tree: Any, row_files: RowFiles | No
     sums: dict[str, dict[str, int]] = {}
 
     def write(file: BinaryIO) -> None:
-        save_file(arrays, file.name)  # in a file of its own, which has another mode than those of a run
+        save_file(arrays, file.name)  # in its own file, which has another mode than those of a run
         os.chmod(file.name, os.fstat(file.fileno()).st_mode & 0o777)
         with open(file.name, "rb+") as written:
             os.fsync(written.fileno())

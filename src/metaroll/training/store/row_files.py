@@ -1,4 +1,4 @@
-"""Rows of replay memories in snapshots: blocks in files of their own, which the next snapshot shares."""
+"""Rows of replay memories in snapshots: blocks in their own files, which the next snapshot shares."""
 
 from __future__ import annotations
 

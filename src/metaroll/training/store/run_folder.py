@@ -191,7 +191,7 @@ def kept_paths(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def resolved_paths(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Options of a file in ``folder``, with folders where they are: seen from there, else as they stand."""
+    """Options of a file in ``folder``, with folders where they are: relative to it if they exist there."""
     resolved = dict(values)
     for name in _PATHS:
         if isinstance(resolved.get(name), str) and (path := folder / resolved[name]).is_dir():
@@ -219,19 +219,19 @@ def write_config(folder: Path, config: Mapping[str, Any], name: str = CONFIG_FIL
 def read_config(folder: Path, name: str = CONFIG_FILE) -> dict[str, Any]:
     """The configuration of the run in ``folder``, of its ``config.yaml`` (or a file of another name)."""
     path = folder / name
-    document = read_yaml(path, SnapshotError, "restore the file from a copy, or train anew")
+    document = read_yaml(path, SnapshotError, "restore the file from a copy, or train again")
     if document.get("metaroll_run") != CONFIG_FORMAT:
         raise SnapshotError(
             f"{path} must have metaroll_run: {CONFIG_FORMAT}, got {document.get('metaroll_run')!r}: it was written by "
-            "something else or by another version of metaroll; use that version, or train anew"
+            "something else or by another version of metaroll; use that version, or train again"
         )
     missing = [key for key in ("algo", "env", *CONFIG_SECTIONS) if key not in document]
     if missing:
-        raise SnapshotError(f"{path} lacks {', '.join(missing)}: restore the file from a copy, or train anew")
+        raise SnapshotError(f"{path} lacks {', '.join(missing)}: restore the file from a copy, or train again")
     wanted = {**dict.fromkeys(CONFIG_SECTIONS, dict), "algo": str, "env": str}
     for key, kind in wanted.items():
         if not isinstance(document[key], kind):
-            raise SnapshotError(f"{key} in {path} is {document[key]!r}: restore the file from a copy, or train anew")
+            raise SnapshotError(f"{key} in {path} is {document[key]!r}: restore the file from a copy, or train again")
     if isinstance(document["algorithm"], Mapping):
         document["algorithm"] = resolved_paths(document["algorithm"], folder)
     return current_names(document)

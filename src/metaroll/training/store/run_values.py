@@ -115,7 +115,7 @@ def check_same_run(config: Mapping[str, Any], saved: Mapping[str, Any] | None, f
         if name in there and there[name] != value:
             raise SnapshotError(
                 f"{name} in {folder / CONFIG_FILE} is {value!r}, the snapshot was written with {there[name]!r}: set it "
-                f"back, or train anew with {option_text('run_dir')}"
+                f"back, or train again with {option_text('run_dir')}"
             )
 
 

@@ -119,7 +119,7 @@ def load_snapshot(run_dir: str | Path, iteration: int | str = "last") -> Snapsho
         raise SnapshotError(f"{Path(run_dir) / _FOLDER} holds no snapshot: {_why_none(Path(run_dir))}")
     chosen = _choose(snapshots, iteration, run_dir)
     older, newer = [i for i in snapshots if i < chosen], [i for i in snapshots if i > chosen]
-    hint = f"there is no other snapshot: restore it from a copy, or train anew with {option_text('run_dir')}"
+    hint = f"there is no other snapshot: restore it from a copy, or train again with {option_text('run_dir')}"
     if older or newer:
         which, other = ("an older", older[-1]) if older else ("another", newer[0])
         known = ", ".join(map(str, snapshots))
@@ -141,7 +141,7 @@ def _why_none(run_dir: Path) -> str:
     if left:
         return (
             f"{left[0]} beside it reports finished epochs, so they were lost, or none was to be kept yet "
-            "(snapshot_mode, snapshot_gap); restore the folder from a copy, or train anew with "
+            "(snapshot_mode, snapshot_gap); restore the folder from a copy, or train again with "
             + option_text("run_dir")
         )
     if (run_dir / CONFIG_FILE).is_file():
