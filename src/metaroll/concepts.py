@@ -1,4 +1,4 @@
-"""What one calls the settings of a run: each concept, its name here, and its names in other libraries.
+"""Names of the settings of a run: each concept, its name here, and its names in other libraries.
 
 One table for all algorithms. A setting that several algorithms have has one name in all of them; what is written for
 Stable-Baselines3, garage or the documented constructors is taken where it means the same, and answered where it does

@@ -288,7 +288,7 @@ class _NamesUnderstood(ABCMeta):
 
     @property
     def __signature__(cls) -> inspect.Signature:
-        """What ``inspect`` and ``help`` show: the fields."""
+        """The signature for ``inspect`` and ``help``: the fields."""
         signature = inspect.signature(cls.__init__)
         return signature.replace(parameters=list(signature.parameters.values())[1:])
 
@@ -594,7 +594,7 @@ def _absent_of(*kinds: type[Config]) -> Absent:
 
 
 def _keywords_of(owner: type | None) -> set[str]:
-    """What the constructor of a class takes by name, and those that it hands keywords on to."""
+    """Keywords of the constructor of a class, and of those that it hands keywords on to."""
     names: set[str] = set()
     for kind in () if owner is None else owner.__mro__:
         if inspect.isfunction(constructor := vars(kind).get("__init__")):
@@ -661,7 +661,7 @@ class _Attribute(ABC, Generic[T]):
 
     @abstractmethod
     def value(self, instance: Any) -> T:
-        """What it is now."""
+        """Its present value."""
 
 
 @final
@@ -720,7 +720,7 @@ def _is_one(value: Any) -> bool:
 
 
 def _listed(option: Option, value: Any) -> list[Any]:
-    """What may be meant by a value that is no list: ``[64]`` by 64, ``[64, 64]`` by the text ``64,64``."""
+    """The likely meaning of a value that is no list: ``[64]`` by 64, ``[64, 64]`` by the text ``64,64``."""
     numbers = re.findall(r"\d{1,18}", value) if option.kind is int and isinstance(value, str) else []
     return [*map(int, numbers)] or [value]
 

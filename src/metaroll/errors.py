@@ -300,7 +300,7 @@ class ReplayError(RolloutError):
 
 
 class SlotError(MetarollError, RuntimeError):
-    """What happened in one of many slots that are stepped together: ``raise SlotError(slot, where) from error``.
+    """An error in one of many slots that are stepped together: ``raise SlotError(slot, where) from error``.
 
     Attributes:
         slot: Its number; ``None`` where that is not known.
@@ -387,7 +387,7 @@ def shortened(value: Any) -> str:
 
 
 def name_given(name: str) -> str | None:
-    """What an option was given as, inside ``named_as``; ``None`` where that is not known."""
+    """The name by which an option was given, inside ``named_as``; ``None`` where that is not known."""
     return _CALLED.get().get(name)
 
 
@@ -452,7 +452,7 @@ def one_line(error: BaseException) -> str:
 
 
 def requirements(extra: str = "") -> list[Requirement]:
-    """What the installed metaroll needs on this Python: always, or for an extra alone.
+    """Requirements of the installed metaroll on this Python: always, or for an extra alone.
 
     Raises:
         ModuleNotFoundError: metaroll is not installed.

@@ -32,7 +32,7 @@ GIVEN = "the options"
 
 
 class Named(Protocol):
-    """What is needed of an option here: its name, and the one before (empty for none)."""
+    """The needed members of an option: its name, and the one before (empty for none)."""
 
     @property
     def name(self) -> str: ...
@@ -96,7 +96,7 @@ def names_here(given: str, options: Sequence[Named], written: Callable[[str], st
 
 
 def value_here(given: str, name: str, value: Any, written: Callable[[str], str] = str) -> Any:
-    """What ``value`` behind the name ``given`` of another library is in the option ``name`` that it means.
+    """``value`` of the name ``given`` of another library as the value of the option ``name`` that it means.
 
     Raises:
         ValueError: It takes more than one option.
@@ -136,7 +136,7 @@ def near_options(
     absent: Absent = True,
     foreign: bool = True,
 ) -> str:
-    """What may be meant by an option that is not ``known``, as a sentence; empty where there is no guess.
+    """A sentence on the likely meaning of an option that is not ``known``; empty where there is no guess.
 
     Args:
         name: What the user typed, dashes or underscores.

@@ -69,7 +69,7 @@ class PluginError(OwnCodeError):
 
 
 class Declared(NamedTuple):
-    """What a distribution declares as an entry point.
+    """An entry point that a distribution declares.
 
     Attributes:
         name: Its name.
@@ -313,7 +313,8 @@ def lies_in(path: Path, folder: Path) -> bool:
 
 
 def module_files(name: str) -> list[Path]:
-    """What would be executed to import the module ``name``: files of the packages around it, and last its own.
+    """The files that would be executed to import the module ``name``: those of the packages around it, and last its
+    own.
 
     Folders are packages without an ``__init__``. Empty where there is no such module, or it has no file.
     """

@@ -130,7 +130,7 @@ def _text_of(given: type | FunctionType) -> str:
 
 
 def _values_of(function: FunctionType) -> list[Any]:
-    """What a function uses of its surroundings: defaults, variables of functions, and of the module."""
+    """The surroundings that a function uses: defaults, variables of functions, and of the module."""
     values = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     for cell in function.__closure__ or ():
         with contextlib.suppress(ValueError):  # not set yet

@@ -174,7 +174,7 @@ _POLICY = 3
 
 
 def policy_generator(seed: tuple[int, int, int]) -> np.random.Generator:
-    """What the policy of the rollout seeded with ``seed`` draws from when the rollout begins.
+    """The generator that the policy of the rollout seeded with ``seed`` draws from when the rollout begins.
 
     Noise of steps is no stream but numbers by position (``functional/philox.py``), as the environment's seed is.
     """

@@ -76,7 +76,7 @@ def parts(*names: str, **entries: str | Part | Parts) -> Parts:
 
 @runtime_checkable
 class Saved(Protocol):
-    """What has a state that can be saved, declared (``Stateful``) or written by hand."""
+    """An object with a state that can be saved, declared (``Stateful``) or written by hand."""
 
     def state_dict(self) -> Any: ...
     def load_state_dict(self, tree: Any, /) -> Any: ...
@@ -263,7 +263,7 @@ def _restore(owner: Any, part: Parts | Part | str | None, tree: Any, where: str 
 
 
 def _place(owner: Any, path: str) -> tuple[Any, str]:
-    """What holds the attribute at ``path``, and its name there."""
+    """The owner of the attribute at ``path``, and its name there."""
     *holders, name = path.split(".")
     for holder in holders:
         owner = _get(owner, holder)

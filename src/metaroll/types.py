@@ -32,10 +32,10 @@ __all__ = [
 ]
 
 Context = Mapping[str, np.ndarray]
-"""What a policy has access to of its task: name -> array of one row, e.g. ``{"z": (latent_dim,)}``."""
+"""A policy's knowledge of its task: name -> array of one row, e.g. ``{"z": (latent_dim,)}``."""
 
 PolicyState = dict[str, np.ndarray]
-"""What a policy remembers: name -> array ``(N, ...)`` with one row per slot."""
+"""The memory of a policy: name -> array ``(N, ...)`` with one row per slot."""
 
 
 def flat_dim(space: gymnasium.Space[Any]) -> int:
@@ -55,7 +55,7 @@ def flat_dim(space: gymnasium.Space[Any]) -> int:
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """What an environment shows and accepts.
+    """Observation, action and state spaces of an environment, and its step limit.
 
     Labels name the entries of a flat space (``("x", "theta", "x_dot", "theta_dot")``), for tables, plots and masks.
     """
@@ -207,10 +207,10 @@ class RolloutPlan:
             itself (``Policy.plan_context``), which is written here when the plan runs; an empty one carries no
             information.
         max_steps: Truncate after this many steps.
-        eval: Evaluation mode: randomization of environments is off unless asked for.
+        eval: Evaluation mode: randomization of environments is off unless requested.
         deterministic: Act with the mean of the policy; ``None`` means "as ``eval``".
         stop_on_done: End at the environment's own ending.
-        extras: Notes of who made the plan: ``name`` is what errors call the rollout, instead of its index and seed;
+        extras: Notes of the plan's maker: ``name`` is what errors call the rollout, instead of its index and seed;
             ``domain_param`` are domain parameters that have been set in the environment already.
     """
 
@@ -256,12 +256,12 @@ class RolloutPlan:
 
 
 class SlotStep(NamedTuple):
-    """What one step of all slots returns; rows of frozen slots repeat the observation, with reward 0 and no ending.
+    """The result of one step of all slots; rows of frozen slots repeat the observation, with reward 0 and no ending.
 
     ``observations (E, ...)``, ``rewards (E,)`` float64, ``terminated (E,)`` and ``truncated (E,)`` bool, and ``infos``:
     either name -> array ``(E, ...)`` (batched simulators) or a list of E dicts (lists of environments).
     The true last observation is in ``observations`` also where an episode ends: nothing resets itself.
-    ``states`` are those after the step, where ``Slots.attach`` asked for them and they are known: ``(E, S)``, or a list
+    ``states`` are those after the step, where ``Slots.attach`` requested them and they are known: ``(E, S)``, or a list
     of E arrays ``(S,)`` (``None`` where an environment does not report its state).
     """
 
@@ -282,7 +282,7 @@ SlotsResume = Literal["state", "replay", "nothing"]
 
 @dataclass(frozen=True)
 class SlotsInfo:
-    """What slots are.
+    """Properties of slots.
 
     Attributes:
         name: What rollouts call the environment.
@@ -309,7 +309,7 @@ class Slots(ABC):
     """Many environments that are stepped together; a slot without a plan is frozen.
 
     Attributes:
-        num_slots: How many (E).
+        num_slots: Number of slots, E.
         env_spec: Spaces, labels and time limit, the same for all.
         info: What these slots are.
         record_states: Whether ``SlotStep.states`` are wanted (see ``attach``).
@@ -368,12 +368,12 @@ class Slots(ABC):
 
     def alike(self, slots: np.ndarray) -> Sequence[Hashable] | None:
         """An entry for each of ``slots (k,)``. Two are equal where their slots have the same name, seconds per step,
-        domain parameters and ``provenance``. ``None``: each slot has to be asked.
+        domain parameters and ``provenance``. ``None``: each slot has to be queried.
         """
         return None
 
     def name_of(self, slot: int) -> str:
-        """What the environment in a slot is called."""
+        """The name of the environment in a slot."""
         return self.info.name
 
     def provenance(self, slot: int) -> dict[str, Any] | None:
@@ -398,7 +398,7 @@ class Slots(ABC):
 
 @dataclass(frozen=True)
 class PolicyInfo:
-    """What a policy is, for those who run it.
+    """Properties of a policy, for the engine that runs it.
 
     Attributes:
         noise_dim: Random numbers per row and step. They come from the generator of the rollout's plan; rollouts that
@@ -446,7 +446,7 @@ class Policy(ABC):
     @property
     @abstractmethod
     def info(self) -> PolicyInfo:
-        """What the policy is; the same as long as it lives."""
+        """Properties of the policy, which never change."""
 
     @abstractmethod
     def act(
@@ -652,7 +652,7 @@ class PartsRunner(Runner, Protocol):
         contexts: Sequence[Context | None] | None = None,
         missing: Sequence[int] | None = None,
     ) -> Iterator[tuple[Sequence[int], Sequence[Any]]]:
-        """What one call of ``obtain_samples`` would give, some variations at a time: positions, and a list for each.
+        """The result of one call of ``obtain_samples``, some variations at a time: positions, and a list for each.
 
         How they are divided changes no bit. Between two parts the runner may save a snapshot: the algorithm stores each
         part before it asks for the next, and after a resume it asks for what it still lacks.

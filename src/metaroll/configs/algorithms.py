@@ -1,4 +1,4 @@
-"""What several algorithms share beside their learners: networks, environments to train in, replay, outer updates."""
+"""Settings shared by several algorithms beside their learners: networks, environments, replay, outer updates."""
 
 from __future__ import annotations
 

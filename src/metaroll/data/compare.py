@@ -58,7 +58,7 @@ def _arrays_equal(a: Any, b: Any) -> bool:
 
 
 def first_difference(a: StepStorage, b: StepStorage, compare_info: bool = True) -> str | None:
-    """What differs between two rollouts, in words (the name of the field first), or ``None`` if nothing does."""
+    """The difference between two rollouts, in words (the name of the field first), or ``None`` if there is none."""
     if a.data_names != b.data_names:
         return f"data_names: {a.data_names} and {b.data_names}"
     if (len(a), a.continuous, a.data_format) != (len(b), b.continuous, b.data_format):

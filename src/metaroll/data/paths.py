@@ -287,7 +287,7 @@ class TrajectoryBatch(_TrajectoryBatchFields):
         return [(int(end - length), int(end)) for end, length in zip(ends, self.lengths, strict=True)]
 
     def _steps(self) -> list[dict[str, Any]]:
-        """What there is for each step, by trajectory (views)."""
+        """All per-step data, by trajectory (views)."""
         return [
             {name: _cut(getattr(self, name), int(end - length), int(end)) for name in _PER_STEP}
             for end, length in zip(np.cumsum(self.lengths), self.lengths, strict=True)

@@ -198,7 +198,7 @@ _ENCODERS: tuple[tuple[Any, Callable[[Any, _Path, _Arrays], Any]], ...] = (
 
 
 class _Source(NamedTuple):
-    """What decoding may take: arrays by name, and memory."""
+    """Resources of decoding: arrays by name, and memory."""
 
     arrays: Mapping[str, np.ndarray]
     budget: Budget

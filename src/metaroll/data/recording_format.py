@@ -1,4 +1,4 @@
-"""What a recording holds, in every kind of file: a header (JSON) that describes the rollout, and arrays by name."""
+"""Contents of a recording, in every kind of file: a header (JSON) that describes the rollout, and arrays by name."""
 
 from __future__ import annotations
 

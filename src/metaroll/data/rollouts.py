@@ -113,7 +113,7 @@ class RolloutColumns:
         )
 
     def values(self, name: str, first: int, stop: int) -> Iterator[Any]:
-        """What each of the rollouts ``first`` to ``stop`` has of a field: views; ``_NONE`` where it has nothing."""
+        """A field of each of the rollouts ``first`` to ``stop``: views; ``_NONE`` where it is missing."""
         column = self.column(name) if name in self.fields or name in _FLAGS else _NONE
         final = name in WITH_FINAL
         edges = itertools.pairwise(self.bounds[first : stop + 1].tolist())
@@ -606,7 +606,7 @@ def _infos_of(parts: Sequence[RolloutColumns]) -> tuple[list[Mapping[str, Any]],
 
 
 def plan_summary(plan: RolloutPlan) -> dict[str, Any]:
-    """What a rollout remembers of its plan (plain data)."""
+    """Notes of a rollout about its plan (plain data)."""
     return {
         "index": plan.index,
         "seed": plan.seed,

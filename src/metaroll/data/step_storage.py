@@ -28,7 +28,7 @@ FLAGS = ("done", "terminated", "truncated")
 """Bool arrays ``(N,)`` that every sequence has, NumPy in both formats; they are no fields."""
 
 ARGUMENTS = ("complete", "self")
-"""What the constructor takes besides fields and attributes."""
+"""Arguments of the constructor besides fields and attributes."""
 
 _ATTRIBUTES = ("continuous", "rollout_info", *ARGUMENTS)
 _SEQUENCE_METHODS = ("count", "index")  # of collections.abc.Sequence: a field of such a name is worth more

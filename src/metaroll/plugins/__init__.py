@@ -1,4 +1,4 @@
-"""What you write an algorithm of your own with: one file, which ``metaroll.agent(ROW, env)`` and the command line take.
+"""Building blocks of your own algorithm: one file, which ``metaroll.agent(ROW, env)`` and the command line take.
 
 All that a plug-in may use is public: here, in ``metaroll`` and in ``metaroll.configs``. Other modules change at any
 time; code with these names keeps working as long as ``API`` is the same number. See docs/plugins.md.

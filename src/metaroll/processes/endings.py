@@ -21,7 +21,7 @@ def ending(code: int) -> str:
 
 
 def hint_of_ending(reason: str, cure: str) -> str:
-    """What to do about a process that ended by itself.
+    """The hint for a process that ended by itself.
 
     Args:
         reason: The text of ``ending``, or more.
@@ -39,7 +39,7 @@ def hint_of_ending(reason: str, cure: str) -> str:
 
 
 def out_of_memory(cure: str) -> str:
-    """What to do where memory may have run out."""
+    """The hint where memory may have run out."""
     return f"If memory ran out (see the system's log, dmesg), {cure}."
 
 

@@ -1,4 +1,4 @@
-"""What a process writes into a file, read line by line while it grows, in bounded memory."""
+"""Output of a process in a file, read line by line while it grows, in bounded memory."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ class WorkersConfig(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class UnitsConfig(WorkersConfig):
-    """What simulations are run with whose losses are not up to the caller."""
+    """Settings of simulations where the caller does not choose what happens to failures."""
 
     slots_per_unit: Annotated[
         Whole | None, "Environments stepped together in a worker (null: what suits the kind of environment)."

@@ -31,14 +31,14 @@ __all__ = [
 ]
 
 FAILURES = (Exception, SystemExit)
-"""What counts as a failure of an environment or policy: one that calls ``sys.exit`` must not end the program."""
+"""Exceptions that count as failures of environment or policy: a call of ``sys.exit`` must not end the program."""
 
 
 _DROP = "\nEngines made with on_error='drop' leave such rollouts out."
-"""What helps where rollouts that fail are not left out already."""
+"""The hint where failed rollouts are not left out already."""
 
 _DROP_INVALID = ". Engines and samplers made with on_invalid='drop' leave such rollouts out."
-"""What helps where rollouts with NaN or Inf are not."""
+"""The hint where rollouts with NaN or Inf are not."""
 
 _RUN = "\nRun it again here: "
 
@@ -162,12 +162,12 @@ def without_advice(error: RolloutError, *, engines: bool = False) -> RolloutErro
 
 
 def what_happened(error: RolloutError) -> str:
-    """What has happened, without advice, for those who have made neither the plan of the rollout nor an engine."""
+    """The message without advice, for callers that have made neither the plan of the rollout nor an engine."""
     return str(without_advice(error, engines=True)).partition(_RUN)[0]
 
 
 def what_failed(entry: DroppedRollout) -> str:
-    """What happened to a rollout, for those who have not made its plan, and so cannot run it again."""
+    """The message for callers that have not made the rollout's plan, and so cannot run it again."""
     return entry.message.partition(_RUN)[0] or f"{entry.what} was not finite at step {entry.step}"
 
 

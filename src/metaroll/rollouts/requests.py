@@ -17,7 +17,7 @@ __all__ = ["KEPT", "Kept", "SampleRequest"]
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """What is kept of rollouts, from the engine to the loop that records them.
+    """Which data of rollouts are kept, from the engine to the loop that records them.
 
     Attributes:
         on_invalid: ``"raise"`` or ``"drop"`` a rollout with NaN or Inf in observation, reward or action.
@@ -40,7 +40,7 @@ class Kept:
 
 
 KEPT = Kept()
-"""What is kept by default."""
+"""The default of what is kept."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -226,7 +226,7 @@ def _set_innermost(env: Any, params: Mapping[str, float]) -> None:
 
 
 def derived_attributes(kind: str, values: Mapping[str, float], given: Collection[str]) -> dict[str, float]:
-    """What follows from attributes of one of Gymnasium's classic-control environments that have been set.
+    """Attributes that follow from those set in one of Gymnasium's classic-control environments.
 
     Args:
         kind: Name of its class.

@@ -68,7 +68,7 @@ class TaskSampler(ABC):
 
 @final
 class OwnDraws(contextlib.AbstractContextManager[Draw]):
-    """What ``drawing`` gives for a sampler that draws by its own generator alone, and ignores others.
+    """The result of ``drawing`` for a sampler that draws by its own generator alone, and ignores others.
 
     Args:
         sampler: Its ``sample`` draws.

@@ -46,7 +46,7 @@ class NewEnvUpdate(EnvUpdate):
 
     @property
     def env_constructor(self) -> EnvConstructor:
-        """What builds the environment."""
+        """The constructor of the environment."""
         return self._env_constructor
 
     def __call__(self, old_env: Any = None) -> Any:
@@ -158,7 +158,7 @@ class SetTaskUpdate(EnvUpdate):
 
     @property
     def wrapper_constructor(self) -> EnvWrapper | None:
-        """What is put around the environment, or ``None``."""
+        """The wrapper around the environment, or ``None``."""
         return self._wrapper
 
     @property

@@ -1,4 +1,4 @@
-"""What a runner hands to a learner: watched for changes, overwritten once it was used, or spoiled by bad numbers."""
+"""Data that a runner hands to a learner: watched for changes, overwritten after use, or spoiled by bad numbers."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from metaroll.types import EnvSpec, Policy
 __all__ = ["check_learner"]
 
 _BAD_NUMBERS = (("rewards", math.nan), ("rewards", math.inf), ("observations", math.nan), ("observations", -math.inf))
-"""What is written into training data: field, value."""
+"""Bad values that are written into training data: field, value."""
 
 _COPY_LOADED = "copy what is kept of a tree: array.copy(), tensor.copy_(tree[name]), list(tree[name])"
 

@@ -95,7 +95,7 @@ def check_policy(
 
 
 def results_of(policy: Policy, spec: EnvSpec, num_rows: int = 4, num_steps: int = 3) -> list[dict[str, Any]]:
-    """What a policy returns in each step, for observations that are the same in every call of this function.
+    """Results of a policy in each step, for observations that are the same in every call of this function.
 
     Args:
         policy: It is used as it is.
@@ -110,7 +110,7 @@ def results_of(policy: Policy, spec: EnvSpec, num_rows: int = 4, num_steps: int 
 
 @dataclass(frozen=True)
 class _Starts:
-    """What rollouts begin with, by their number."""
+    """Starting conditions of rollouts, by their number."""
 
     contexts: Sequence[Context | None] | None
     domain_params: Sequence[Mapping[str, Any]] | None
@@ -476,7 +476,7 @@ def _joined(parts: list[Any], count: int) -> Any:
 
 
 def _arrays(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What of a state is numbers; objects remember in place."""
+    """The numeric parts of a state; objects remember in place."""
     return {name: value for name, value in state.items() if not value.dtype.hasobject}
 
 

@@ -1,4 +1,4 @@
-"""What all kits do: watch the globals of the process, keep copies, overwrite what was handed out, compare bits."""
+"""Shared parts of all kits: watch globals of the process, keep copies, overwrite what was returned, compare bits."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def overwrite(tree: Any) -> None:
 
 
 def difference_of(a: Any, b: Any) -> str | None:
-    """What differs between two results in words, ``None`` if all bits agree.
+    """The difference between two results in words, ``None`` if all bits agree.
 
     Args:
         a, b: Nested data, which may contain rollouts (``StepSequence``).

@@ -66,7 +66,7 @@ def parse_json(text: str | bytes, budget: Budget | None = None) -> Any:
 
 
 def _integer_of(data: bytes) -> Callable[[str], int]:
-    """What makes an integer of its text in ``data``, if it has not more bits than a seed."""
+    """A function from the text of an integer in ``data`` to its value, if that has no more bits than a seed."""
 
     def integer_of(digits: str) -> int:
         if len(digits) <= 40 and abs(value := int(digits)) <= LARGEST_SEED:

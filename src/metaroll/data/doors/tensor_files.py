@@ -49,7 +49,7 @@ class StoredArray(NamedTuple):
 
     @property
     def torch_dtype(self) -> str:
-        """What torch calls it."""
+        """Its name in torch."""
         return _TORCH[self.dtype]
 
 

@@ -1,4 +1,4 @@
-"""What lies in a folder, by the names of its layout: what is foreign, removed, copied, renamed.
+"""Contents of a folder, by the names of its layout: which are foreign, removed, copied, renamed.
 
 No folder is ever removed with what happens to be in it. Files that others have put there stay, and so does then the
 folder.
@@ -38,11 +38,11 @@ __all__ = [
 _MOST_NAMED = 4
 _ATTEMPTS = 100
 _OF_ONE_FOLDER = (LOCK_FILE, MARK_FILE, SAVED_FILE)
-"""What a copy does not get."""
+"""Names that are not copied."""
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    """What is in a folder, by name; nothing where there is none."""
+    """The entries of a folder, by name; none where there is no folder."""
     try:
         with os.scandir(folder) as entries:
             return sorted(entries, key=lambda entry: entry.name)

@@ -38,7 +38,7 @@ MARK_FILE = ".metaroll"
 LOCK_FILE = ".lock"
 CONFIG_FILE = "config.yaml"
 GROUP_FILE = "group.yaml"
-"""What one command line asked for that began runs of several seeds, in the folder that holds theirs."""
+"""The request of one command line that began runs of several seeds, in the folder that holds theirs."""
 TASK_SPLIT_FILE = "task_split.json"
 SUMMARY_FILE = "summary.json"
 """Written at the end of training: the last evaluation among other things."""
@@ -51,7 +51,7 @@ LOG_FILE = ".output.log"
 """The output of a run of a group that has its own process."""
 SNAPSHOTS = "snapshots"
 OPTIONS_FILE = "options.json"
-"""What a loop of sim2real was asked for; it continues only with the same."""
+"""The request of a loop of sim2real; it continues only with the same."""
 
 _GROWING = r"\..+\.\d+-[0-9a-f]{8}\.tmp"
 """Files that were being written when their process was killed."""
@@ -60,7 +60,7 @@ _GROWING = r"\..+\.\d+-[0-9a-f]{8}\.tmp"
 @final
 @dataclass(frozen=True)
 class Layout:
-    """What is written in a folder.
+    """The names that are written into a folder.
 
     Attributes:
         files: Names of files, as regular expressions, in the order in which they are removed: last the one by which
@@ -84,7 +84,7 @@ class Layout:
         return next((i for i, pattern in enumerate(self._files) if pattern.fullmatch(name)), None)
 
     def folder(self, name: str) -> Layout | None:
-        """What is written in a folder of that name; ``None`` for one that we do not write."""
+        """The layout of a folder of that name; ``None`` for one that we do not write."""
         return next((layout for pattern, layout in self._folders if pattern.fullmatch(name)), None)
 
     def knows(self, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Who may write into a folder: one process at a time, and a lock never outlives its process."""
+"""Locks of folders: one process at a time may write, and a lock never outlives its process."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def is_locked(folder: str | Path) -> bool:
 
 
 def _holder(descriptor: int) -> str:
-    """Who wrote the lock file; earlier versions wrote the name of the machine behind the number."""
+    """The writer of the lock file; earlier versions wrote the name of the machine behind the number."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         return f"process {int(os.pread(descriptor, 1000, 0).decode().split()[0])}"
     return "another process"

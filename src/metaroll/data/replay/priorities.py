@@ -14,7 +14,7 @@ from metaroll.functional.replay.priorities import importance_weights, priority_o
 __all__ = ["Priorities"]
 
 _FLOOR = 1e-6
-"""What is added to errors, so that a step without one can be drawn again."""
+"""Added to errors, so that a step without one can be drawn again."""
 
 
 @final

@@ -10,7 +10,7 @@ __all__ = ["History", "RingRows"]
 
 
 class History:
-    """What a ring has been through since it was empty, or was put into a state: the same object, the same past."""
+    """The history of a ring since it was empty, or was put into a state: the same object, the same past."""
 
 
 class RingRows(np.ndarray):

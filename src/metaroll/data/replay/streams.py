@@ -1,4 +1,4 @@
-"""What live collection brings, kept once: rings of rows, one ring for each slot, in arrays of constant size."""
+"""Storage of live collection, each observation once: rings of rows, one for each slot, in arrays of constant size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What off-policy learners ask of a replay buffer, views of garage's, and what is drawn as tensors."""
+"""The interface of replay buffers for off-policy learners, views of garage's, and drawn transitions as tensors."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class TransitionBatch(NamedTuple):
 def tensors_of(
     batch: ReplayBatch, space: gymnasium.Space[Any], device: torch.device, reward_scale: float, weighted: bool
 ) -> TransitionBatch:
-    """What was drawn, on ``device``; rewards are scaled here, as they enter the update."""
+    """The drawn transitions, on ``device``; rewards are scaled here, as they enter the update."""
 
     def seen(observations: Any) -> Tensor:
         rows = observations

@@ -70,7 +70,7 @@ class BatchedEnv(gymnasium.Env, ABC):
         return self.current_observation(), {}
 
     def current_observation(self) -> np.ndarray:
-        """What is seen now."""
+        """The present observation."""
         self.check_started("current_observation()")
         return map_rows(_only_row, self._rows.observe())
 
@@ -109,7 +109,7 @@ class BatchedEnv(gymnasium.Env, ABC):
         return self.picture()
 
     def picture(self) -> np.ndarray:
-        """What ``render`` returns."""
+        """The result of ``render``."""
         raise NotImplementedError(f"{type(self).__name__} draws nothing")
 
     def batched_slots(self, num_slots: int) -> SimulatorSlots:

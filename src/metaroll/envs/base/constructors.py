@@ -1,4 +1,4 @@
-"""What makes an environment: of a name, of a class or function, or of an environment that is copied."""
+"""Constructors of environments: by name, by class or function, or by copying an environment."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class NamedEnv:
         return None if _find is None else _find(self.name)
 
     def constructor(self) -> Constructor | None:
-        """What makes it; ``None`` for ids of Gymnasium (and for unknown names)."""
+        """Its constructor; ``None`` for ids of Gymnasium (and for unknown names)."""
         if self._registered is not None:
             return self._registered
         return None if self.known is None else self.known.constructor

@@ -1,4 +1,4 @@
-"""What environments report beside observations (their state, its observation), and what they receive of plans.
+"""Reports of environments beside observations (their state, its observation), and options of plans for them.
 
 A wrapper with an attribute ``plan_options`` gets the entries that it names there in the ``options`` of its ``reset``:
 
@@ -132,7 +132,7 @@ def check_init_state(env: Any, init_state: np.ndarray) -> None:
 
 
 def current_observation(env: Any) -> Any:
-    """What ``env`` shows now, without resetting or stepping it.
+    """The present observation of ``env``, without resetting or stepping it.
 
     The innermost environment is asked for it (a method ``current_observation()``, or ``_get_obs()`` as Gymnasium's
     environments have), and what the observation wrappers around it would make of that is returned.

@@ -71,7 +71,7 @@ class StateAccess(ABC):
 
     @abstractmethod
     def _reset_in(self, state: np.ndarray, env: Any, reset: Callable[[], Any]) -> tuple[Any, dict[str, Any]]:
-        """What ``reset()`` returns, in ``state``."""
+        """The result of ``reset()``, in ``state``."""
 
 
 class _Classic(StateAccess):

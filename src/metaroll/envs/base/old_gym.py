@@ -93,7 +93,7 @@ class OldGymEnv(gymnasium.Env):
         return self._method("get_task")()
 
     def render(self) -> Any:
-        """What the environment draws."""
+        """The picture that the environment draws."""
         return self._method("render")()
 
     def close(self) -> None:

@@ -40,7 +40,7 @@ Columns = tuple[Any, ...]
 
 
 class NextState(NamedTuple):
-    """What a step of N rows leads to.
+    """The result of a step of N rows.
 
     Attributes:
         state: Rows.
@@ -181,12 +181,12 @@ class Simulator(ABC):
         return map_rows(lambda array: np.array(whole[str(next(numbers))], dtype=array.dtype), state)
 
     def state_rows(self, state: Rows, xp: Any) -> Any:
-        """What the system calls its state, ``(N, S)``, in fresh memory; ``None`` where that is not known."""
+        """The state of the system, ``(N, S)``, in fresh memory; ``None`` where that is not known."""
         return None
 
     @abstractmethod
     def observe(self, state: Rows, constants: Rows, xp: Any) -> Any:
-        """What is seen, ``(N, ...)``, in fresh memory."""
+        """Observations ``(N, ...)``, in fresh memory."""
 
     # -- steps --------------------------------------------------------------------------------------------------------
 

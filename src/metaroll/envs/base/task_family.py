@@ -433,7 +433,7 @@ def _name_of(maker: Any) -> str:
 def _sides(
     source: TaskSampler, share: float, test_tasks: Sequence[Any] | None, num_train: int | None, num_test: int | None
 ) -> tuple[tuple[Any, ...] | None, int, int]:
-    """What is held out as given (``None``: by the hash), and how many tasks are on each side.
+    """The held-out tasks as given (``None``: by the hash), and the number of tasks on each side.
 
     Numbers are as given, else all that a list has on that side, else the usual ones. Where no held-out task is wanted,
     none is made one that the hash does not hold out.

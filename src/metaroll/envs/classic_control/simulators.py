@@ -84,7 +84,7 @@ class ClassicSimulator(Simulator):
         return values
 
     def constants(self, tasks: Sequence[Mapping[str, Any]], xp: Any) -> dict[str, Any]:
-        """What steps need, by position, and the time step (NaN where the environment does not report it)."""
+        """The inputs of steps, by position, and the time step (NaN where the environment does not report it)."""
         table = np.array([(*self.derive(task), task.get(self.seconds, np.nan)) for task in tasks], dtype=np.float64)
         return {"own": tuple(np.ascontiguousarray(column) for column in table.T[:-1]), "dt": table[:, -1].copy()}
 
@@ -116,7 +116,7 @@ class ClassicSimulator(Simulator):
 
     @abstractmethod
     def derive(self, values: Mapping[str, Any]) -> tuple[float, ...]:
-        """What a step needs of ``params``, computed as Gymnasium does."""
+        """The quantities that a step needs, computed from ``params`` as Gymnasium does."""
 
     @abstractmethod
     def start(self, uniforms: Columns, count: int) -> Columns:

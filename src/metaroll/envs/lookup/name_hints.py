@@ -1,4 +1,4 @@
-"""What users may mean by a name of no environment: a file of theirs, or a package that is not installed."""
+"""Hints for a name of no environment: a file of theirs, or a package that is not installed."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _families: dict[str, tuple[tuple[int, int], TaskFamily]] = {}
 
 
 def posterior_name(env: str, folder: str | Path) -> str:
-    """What the family of ``env`` with the posterior in ``folder`` is called."""
+    """The name of the family of ``env`` with the posterior in ``folder``."""
     if AT in env:
         raise ValueError(f"{env} has tasks already: give the simulator by itself, with the folder of a posterior")
     return f"{env}{AT}{folder}"
@@ -91,13 +91,13 @@ def _other_simulator(env: str, folder: str, place: Path) -> list[str]:
 
 
 def _simulator_of(place: Path) -> Mapping[str, Any]:
-    """What the posterior's folder records of the simulator that it was inferred with."""
+    """The simulator of the inference, as the posterior's folder records it."""
     recorded = (read_description(place).get("training") or {}).get("simulator")
     return recorded if isinstance(recorded, Mapping) else {}
 
 
 def _innermost(name: str) -> type:
-    """What a name makes, without wrappers."""
+    """The environment of a name, without wrappers."""
     made = NamedEnv(name)()
     try:
         return type(list(env_layers(made))[-1])

@@ -196,7 +196,7 @@ def _existing_name(env: Any) -> str | None:
 
 
 def _named_value(name: str) -> Any:
-    """What makes the environments of ``name``, or their family."""
+    """The constructor of the environments of ``name``, or their family."""
     known = KnownName(name)
     if known.is_entry_point:
         return load_entry_point(name)
@@ -304,7 +304,7 @@ def _has_tasks(value: Any, name: str) -> bool:
 
 @dataclass(frozen=True)
 class KnownName:
-    """What a name means. Each thing is looked up when it is first needed, and never again.
+    """The meaning of a name. Each property is looked up when it is first needed, and never again.
 
     Attributes:
         name: The name; empty for an environment that has none, which is none of these things.
@@ -359,7 +359,7 @@ class KnownName:
 
     @functools.cached_property
     def constructor(self) -> Constructor | None:
-        """What makes one environment of it; ``None`` where that is left to Gymnasium.
+        """The constructor of one environment; ``None`` where that is left to Gymnasium.
 
         Raises:
             UnknownNameError: It has a form that shows what is meant instead.

@@ -83,7 +83,7 @@ class EnvSource:
 
     @property
     def name(self) -> str:
-        """What ``config.yaml`` and messages call it; empty for what has no name."""
+        """Its name in ``config.yaml`` and messages; empty if it has none."""
         return self.known.name
 
     @property

@@ -54,7 +54,7 @@ def env_classes() -> dict[str, Any]:
 
 
 def provenance_of(reward_version: str, horizon: int) -> dict[str, Any]:
-    """What a Meta-World result must record to be comparable with another one."""
+    """The record that makes a Meta-World result comparable with another one."""
     metaworld_package()
     return {
         "benchmark": "Meta-World",

@@ -84,7 +84,7 @@ def checked_setting(reward_version: str, horizon: int) -> tuple[str, int]:
 
 
 class Sawyer:
-    """What comes before Meta-World's class; environments are made by ``MetaWorldEnvMaker``.
+    """Mixin before Meta-World's class; environments are made by ``MetaWorldEnvMaker``.
 
     - ``set_task(task)`` sets the goal without building anything; a task of another class is an error.
     - A task fixes the goal and the start, so nothing in an episode is random; ``reset(seed=...)`` seeds what Meta-World

@@ -41,7 +41,7 @@ def load_mujoco(what: str = "this environment") -> Any:
 
 
 def graphics_trouble(error: BaseException) -> str | None:
-    """What to do if ``error`` comes of loading the way of drawing that MUJOCO_GL asks for; ``None`` if it does not.
+    """The hint if ``error`` comes from loading the renderer that MUJOCO_GL names; ``None`` if it does not.
 
     MuJoCo loads it when it is imported, even where nothing is drawn.
     """
@@ -77,7 +77,7 @@ def set_physics(model: Any, data: Any, physics: np.ndarray) -> None:
 
 
 def compute_again(model: Any) -> None:
-    """What MuJoCo computes from masses, gears and the like, after some have been changed.
+    """Recompute what MuJoCo derives from masses, gears and the like, after some have been changed.
 
     Version 4 leaves the mean mass and inertia, by which its solver scales its tolerance, to the compiler. They follow
     here, too, except where the model file has given others.
@@ -95,11 +95,12 @@ def compute_again(model: Any) -> None:
 
 
 BOUNDS = ("geom_rbound", "geom_aabb", "bvh_aabb", "body_margin", "geom_sameframe", "site_sameframe", "body_sameframe")
-"""What the compiler computes from shapes, places and margins, by which MuJoCo detects contacts and finds places."""
+"""Quantities that the compiler computes from shapes, places and margins, for contacts and placement."""
 
 
 def compute_bounds_again(model: Any, nominal: Mapping[str, np.ndarray], moved: Mapping[str, np.ndarray]) -> None:
-    """What hangs on shapes, places and margins, after some have been changed; ``mj_setConst`` leaves it as it was.
+    """Recompute what depends on shapes, places and margins, after some have been changed; ``mj_setConst`` leaves it as
+    it was.
 
     Args:
         model: MuJoCo's model.

@@ -78,7 +78,7 @@ def forget_params(env: Any) -> None:
 
 
 class ModelParams:
-    """What has been set in a model, and what had been there."""
+    """The values set in a model, and those that they replaced."""
 
     def __init__(self) -> None:
         self.nominal: dict[str, np.ndarray] = {}
@@ -118,7 +118,7 @@ class BoundModelParams:
             self._entry(path, 1.0)
 
     def settings(self) -> dict[str, float]:
-        """What is set now."""
+        """The present settings."""
         return dict(self._memory.settings)
 
     def read(self, paths: Iterable[str]) -> dict[str, float]:

@@ -141,7 +141,7 @@ class RobotEnv(gymnasium.Env):
         return observation, float(rewards[0]), bool(terminated[0]), False, shown
 
     def current_observation(self) -> np.ndarray:
-        """What is seen now."""
+        """The present observation."""
         return self._rules.observe(self._read(), self._task_arrays())[0]
 
     def render(self) -> Any:

@@ -152,7 +152,7 @@ class MujocoSimulator(Simulator):
         self._free.extend(state.handle.tolist())
 
     def whole_state(self, state: MujocoState) -> dict[str, np.ndarray]:
-        """What MuJoCo integrates, warm start included, and what has been read; never the simulations themselves."""
+        """MuJoCo's integrated state, with the warm start, and the read arrays; never the simulations themselves."""
         simulations = [self._simulations[handle] for handle in state.handle.tolist()]
         whole = np.stack([get_physics(simulation.model, simulation.data) for simulation in simulations])
         now = {f"now/{name}": values for name, values in state.now.items()}
@@ -216,7 +216,7 @@ class MujocoSimulator(Simulator):
 
 
 class _Physics(NamedTuple):
-    """What steps a simulation.
+    """The functions that step a simulation.
 
     Attributes:
         step: Takes model, data and ``frames``.
@@ -256,7 +256,7 @@ class _Stepped(NamedTuple):
         )
 
     def now(self) -> Arrays:
-        """What is read now, name -> ``(N, ...)``."""
+        """The arrays read now, name -> ``(N, ...)``."""
         return {name: np.concatenate(rows).reshape(len(rows), *rows[0].shape) for name, rows in self.views.items()}
 
     def unstable(self) -> np.ndarray:
@@ -313,7 +313,7 @@ def _loop(
     controls: Sequence[np.ndarray],
     failures: list[tuple[int, Exception]],
 ) -> Callable[[Iterator[int]], None]:
-    """What steps rows until none is left, in one of the threads."""
+    """A job of one thread: it steps rows until none is left."""
     mj_step, frames, mj_rne = physics
 
     def loop(rows: Iterator[int]) -> None:

@@ -1,4 +1,4 @@
-"""What environments of a point in the plane share: rows of points, their tasks, and how they are drawn."""
+"""Shared parts of environments of a point in the plane: rows of points, their tasks, and how they are drawn."""
 
 from __future__ import annotations
 

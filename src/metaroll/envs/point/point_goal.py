@@ -133,7 +133,7 @@ class PointGoalEnv(DrawnPlane, SettableTask, BatchedEnv):
 
     @staticmethod
     def oracle_context(task: Any) -> dict[str, np.ndarray]:
-        """What the oracle has access to: the goal ``(2,)``."""
+        """The context of the oracle: the goal ``(2,)``."""
         return {"goal": goal_of(task)}
 
     @staticmethod

@@ -82,7 +82,7 @@ class _RobotTasks:
 
     @staticmethod
     def oracle_context(task: Any) -> dict[str, np.ndarray]:
-        """What the oracle has access to: the goal ``(2,)``."""
+        """The context of the oracle: the goal ``(2,)``."""
         return {"goal": goal_of(task)}
 
     @staticmethod

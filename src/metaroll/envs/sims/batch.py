@@ -88,7 +88,7 @@ class SimBatch:
 
     @property
     def memory(self) -> Any:
-        """What the next step needs beyond the state, ``(N, M)`` (a copy)."""
+        """The memory that the next step needs beyond the state, ``(N, M)`` (a copy)."""
         return self.xp.stack(self._state.memory, axis=1) if self._state.memory else self.state[:, :0]
 
     @property

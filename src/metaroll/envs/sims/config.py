@@ -1,4 +1,4 @@
-"""What an episode of a simulator is set up with: model, task, time, domain parameters, initial states."""
+"""The settings of an episode of a simulator: model, task, time, domain parameters, initial states."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class InitialStates:
         return tuple(columns)
 
     def shown(self) -> Any:
-        """What it was made of (a copy); ``None`` for the model's own."""
+        """Its source (a copy); ``None`` for the model's own."""
         if self.states is None:
             return copy.deepcopy(self.box)
         return self.states.copy() if self.states.ndim == 1 else list(self.states.copy())

@@ -1,4 +1,4 @@
-"""What the physics of a simulator is: pure functions of columns.
+"""The physics of a simulator: pure functions of columns.
 
 A *column* is one quantity of all simulations: an array ``(N,)`` of NumPy or torch (any device, with gradients), or a
 plain number. The same formula serves all of them: it only uses Python's operators and the functions of ``xp``, the
@@ -122,7 +122,7 @@ class SimModel(ABC):
         """State and memory after ``dt`` seconds under ``action``, which lies within its bounds."""
 
     def observe(self, state: Columns, xp: Any) -> Columns:
-        """What is observed in ``state``; by default that itself."""
+        """The observation of ``state``; by default the state itself."""
         return state
 
     def state_from_observation(self, observation: Columns, xp: Any) -> Columns:

@@ -91,7 +91,7 @@ class SimEnv(BatchedEnv):
 
     @property
     def plan_options(self) -> tuple[str, ...]:
-        """What of a plan a reset wants to know: where rollouts are cut off, if rewards count the remaining steps."""
+        """Plan options that a reset needs: the step limit, if rewards count the remaining steps."""
         return ("max_steps",) if self.task.needs_horizon else ()
 
     @property
@@ -207,7 +207,7 @@ class SimEnv(BatchedEnv):
         return super().step(action)
 
     def observe(self, state: np.ndarray) -> np.ndarray:
-        """What is observed in ``state (S,)``."""
+        """The observation of ``state (S,)``."""
         state = np.asarray(state, dtype=np.float64)
         if state.shape != (len(self.model.state_labels),):
             raise ShapeError(f"state must have shape ({len(self.model.state_labels)},), got {state.shape}")

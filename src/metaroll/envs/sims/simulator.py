@@ -54,7 +54,7 @@ class SimState(NamedTuple):
 
 
 class SimOutcome(NamedTuple):
-    """What one step leads to."""
+    """The result of one step."""
 
     state: SimState
     applied: Columns

@@ -1,4 +1,4 @@
-"""What is to be done in a simulator: reward, success, failure and final reward, on columns."""
+"""Tasks of simulators: reward, success, failure and final reward, on columns."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class GymSlots(Slots):
         return [self._envs.fresh(i) if env is None else env for i, env in enumerate(envs)] if make else envs
 
     def name_of(self, slot: int) -> str:
-        """What the environment in a slot is called."""
+        """The name of the environment in a slot."""
         return self._notes[slot].name
 
     def reset_info(self, slot: int) -> Mapping[str, Any]:
@@ -268,7 +268,7 @@ class GymSlots(Slots):
 
 @dataclass
 class _Note:
-    """What is known of the environment in a slot, and of its episode.
+    """Facts about the environment in a slot, and its episode.
 
     Attributes:
         name: Of the environment, which an update may have replaced by another.

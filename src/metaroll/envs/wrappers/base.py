@@ -1,4 +1,4 @@
-"""What all wrappers share, and ways through a chain of them.
+"""The base of all wrappers, and ways through a chain of them.
 
 A wrapper defines once what it does, as functions of rows: one environment is stepped with one row
 (``ChainWrapper.step``), many with one row each (``WrappedSlots``).
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 Memory = dict[str, np.ndarray]
-"""What a wrapper remembers: name -> array ``(N, ...)``, one row per environment."""
+"""The memory of a wrapper: name -> array ``(N, ...)``, one row per environment."""
 
 _MEMORY = "memory/"
 
@@ -113,7 +113,7 @@ def check_wrapped(env: Any) -> None:
 
 
 class RowStep(NamedTuple):
-    """What a step of k rows gave: ``observations (k, ...)``, rewards, endings, and infos that wrappers add.
+    """The result of a step of k rows: ``observations (k, ...)``, rewards, endings, and infos that wrappers add.
 
     ``inner`` are those infos of the environment inside that the wrapper asks for (``ChainWrapper.info_names``).
     """
@@ -167,13 +167,13 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
         return {}
 
     def plans_in(self, plans: Sequence[RolloutPlan]) -> Sequence[RolloutPlan]:
-        """What plans mean for the environments inside."""
+        """The plans for the environments inside."""
         table = PlanTable.of(plans)
         updates = [self.inner_update(update) for update in table.updates]
         return table if updates == table.updates else table.with_updates(updates)
 
     def inner_update(self, update: EnvUpdate | None) -> EnvUpdate | None:
-        """What an update means for the environment inside: a task of a class of wrappers is a task of what it wraps."""
+        """The update for the environment inside: a task of a class of wrappers is a task of what it wraps."""
         if type(update) is not SetTaskUpdate or update.env_type is not type(self) or update.wrapper_constructor:
             return update
         owner = layer_with(self, "set_task")
@@ -192,7 +192,8 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
         """
 
     def unseen(self, observations: np.ndarray) -> np.ndarray:
-        """What is inside where ``observations (k, ...)`` are shown: the inverse of ``rows_seen`` without noise.
+        """The observations inside where ``observations (k, ...)`` are shown: the inverse of ``rows_seen`` without
+        noise.
 
         Raises:
             NotImplementedError: That is not known.
@@ -206,7 +207,7 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
         return taken_params(self.env, params)
 
     def row_kinds(self, memory: Memory, rows: np.ndarray) -> Sequence[Hashable] | None:
-        """What ``row_params`` takes from ``memory``, an entry for each of ``rows (k,)``; ``None``: not known."""
+        """The input of ``row_params`` from ``memory``, an entry for each of ``rows (k,)``; ``None``: not known."""
         return [None] * len(rows) if self.row_params is None else None
 
     def resume_rows(self, memory: Memory, rows: np.ndarray, saved: Memory) -> None:
@@ -299,11 +300,11 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
         return out
 
     def current_observation(self) -> Any:
-        """What is observed now."""
+        """The present observation."""
         return self.seen_now(current_observation(self.env))
 
     def seen_now(self, observation: Any) -> Any:
-        """What is shown of the present observation inside, which has been shown before."""
+        """The shown form of the present observation inside, which has been shown before."""
         return observation
 
     def state_from_observation(self, observations: Any) -> np.ndarray:
@@ -348,7 +349,7 @@ class WrappedSlots(SlotsProxy):
         self._all = np.arange(self.num_slots)
         self._plans: list[RolloutPlan | None] = [None] * self.num_slots
         self._last: np.ndarray | None = None
-        """What each slot has shown last, ``(E, ...)``."""
+        """The last shown observation of each slot, ``(E, ...)``."""
         self._acts = wrapper.rows_in is not None
         self._shows = not (wrapper.rows_seen is None and wrapper.rows_out is None and wrapper.restarts is None)
         """Whether steps outside are others than those inside."""
@@ -424,7 +425,7 @@ class WrappedSlots(SlotsProxy):
         self._all = np.arange(self.num_slots)
 
     def running_state(self, slots: np.ndarray) -> dict[str, np.ndarray]:
-        """What is inside, and what the wrapper remembers."""
+        """The state inside, and the wrapper's memory."""
         own = {f"{_MEMORY}{name}": values[slots] for name, values in self._memory.items()}
         if self._last is not None:
             own[_MEMORY] = self._last[slots]
@@ -525,7 +526,7 @@ def _inner_infos(
 
 
 def _applied(space: gymnasium.Space, commands: np.ndarray) -> np.ndarray:
-    """What environments make of ``commands``: within the bounds of a Box, choices as the environment counts them."""
+    """``commands`` as environments apply them: within the bounds of a Box, choices as the environment counts them."""
     if isinstance(space, Discrete):
         return commands + space.start
     return np.minimum(np.maximum(commands, space.low), space.high) if isinstance(space, Box) else commands

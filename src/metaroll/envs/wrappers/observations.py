@@ -30,14 +30,14 @@ class _ObsWrapper(ChainWrapper):
 
     @abstractmethod
     def observation(self, observations: np.ndarray) -> np.ndarray:
-        """What is shown of ``observations (..., *shape)``."""
+        """The shown form of ``observations (..., *shape)``."""
 
     def rows_seen(self, observations: Any, memory: Memory, rows: np.ndarray) -> Any:
-        """What is shown."""
+        """The shown observations."""
         return self.observation(observations)
 
     def seen_now(self, observation: Any) -> Any:
-        """What is shown now."""
+        """The present observation, as shown."""
         return self.observation(np.asarray(observation))
 
 

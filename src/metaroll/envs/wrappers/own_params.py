@@ -150,7 +150,7 @@ class OwnParamsWrapper(ChainWrapper, ABC):
         return table.with_updates(table.map_updates(self.inner_update), extras=extras)
 
     def inner_update(self, update: EnvUpdate | None) -> EnvUpdate | None:
-        """What is left of ``update`` without the own parameters."""
+        """``update`` without the own parameters."""
         if not isinstance(update, DomainParamUpdate):
             return super().inner_update(update)
         inner = self.split_params(update.task)[1]

@@ -81,7 +81,7 @@ class DomainParamTransformWrapper(ChainWrapper):
         return super().accepts_update(self._inner_update(update))
 
     def _inner_update(self, update: EnvUpdate | None) -> EnvUpdate | None:
-        """What ``update`` means for the environment inside."""
+        """The update for the environment inside."""
         return DomainParamUpdate(self.inverse(update.task)) if isinstance(update, DomainParamUpdate) else update
 
     def plans_in(self, plans: Sequence[RolloutPlan]) -> Sequence[RolloutPlan]:

@@ -24,7 +24,7 @@ _ROLE = 32
 
 _ADD = "add it there, or give the tasks with TaskFamily.from_env(make_env, tasks=...)"
 _LACKING = {"sample_tasks": _ADD, "set_task": _ADD, "get_task": "add it there, or remember the task that you set"}
-"""What to do where the environment inside lacks a method of tasks."""
+"""The hint where the environment inside lacks a method of tasks."""
 
 
 class TrialWrapper(ChainWrapper):
@@ -183,7 +183,7 @@ class TrialWrapper(ChainWrapper):
         return np.concatenate([flat, *last], axis=1, dtype=self._dtype, casting="unsafe")
 
     def seen_now(self, observation: Any) -> Any:
-        """What is shown now."""
+        """The present observation, as shown."""
         return self.rows_seen(np.asarray(observation)[None], self._memory, np.zeros(1, dtype=np.int64))[0]
 
     def _over(self, step: RowStep, memory: Memory, rows: np.ndarray) -> np.ndarray:

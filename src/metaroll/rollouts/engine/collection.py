@@ -107,7 +107,7 @@ class Collection:
 
     @property
     def observations(self) -> Any:
-        """What all slots showed last, ``(E, ...)`` (dicts or tuples of such for structured spaces).
+        """The last observations of all slots, ``(E, ...)`` (dicts or tuples of such for structured spaces).
 
         With ``RolloutEngine.open`` it is a copy.
 
@@ -132,7 +132,7 @@ class Collection:
 
     @property
     def last_step(self) -> SlotStep:
-        """What the last lock-step returned, with the plans' limits, where nothing is recorded.
+        """The result of the last lock-step, with the plans' limits, where nothing is recorded.
 
         That is so where rollouts are started by hand (``RolloutEngine.open(None, ...)``, ``collect_here``). Rows of
         slots that ran nothing hold anything.
@@ -251,7 +251,7 @@ class Collection:
     # -- calls -------------------------------------------------------------------------------------------------------
 
     def _hint(self, error: RolloutError) -> str:
-        """What to do about a failure that repeats."""
+        """The hint for a failure that repeats."""
         text = "The call before failed in the same way: a call continues from where the last one that succeeded ended."
         option = "on_invalid" if isinstance(error, InvalidValueError) else "on_error"
         if isinstance(error, ReplayError) or getattr(self._kept, option) == "drop":

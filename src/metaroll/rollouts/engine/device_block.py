@@ -102,7 +102,7 @@ class OwnSets(NamedTuple):
 
 @dataclass(frozen=True)
 class BlockSettings:
-    """What stays the same in all blocks of a unit.
+    """The settings that all blocks of a unit share.
 
     Attributes:
         tile: Rows per call of the policy.
@@ -120,7 +120,7 @@ class BlockSettings:
 
 
 class Block(NamedTuple):
-    """What a block of K lock-steps has led to.
+    """The result of a block of K lock-steps.
 
     Attributes:
         rows: After it.
@@ -186,7 +186,7 @@ class _Store:
 
 
 def _shown(simulator: Simulator, rows: DeviceRows, settings: BlockSettings) -> dict[str, torch.Tensor]:
-    """What is recorded before the first step and after each."""
+    """The arrays recorded before the first step and after each."""
     shown = {"+observations": rows.observations}
     states = simulator.state_rows(rows.state, torch_namespace) if settings.kept.extras else None
     return shown if states is None else {**shown, "+states": states}
@@ -272,7 +272,7 @@ def _first_bad(arrays: Mapping[str, torch.Tensor], counts: torch.Tensor) -> torc
 
 
 class _Recorded(NamedTuple):
-    """What a block has recorded, on the device, and on the host which rollouts (-1: none) it was of, how old these were
+    """The record of a block, on the device, and on the host which rollouts (-1: none) it was of, how old these were
     before, and how many of its steps count, ``(W,)`` each.
     """
 
@@ -513,7 +513,7 @@ class DeviceLoop:
         self._of[row] = -1
 
     def _failure(self, error: BaseException, rows: np.ndarray, plans: PlanTable, where: str) -> Exception:
-        """What to raise for a failed reset."""
+        """The error for a failed reset."""
         of_slot: list[RolloutPlan | None] = [None] * self._slots.num_slots
         for row, plan in zip(rows.tolist(), plans, strict=True):
             of_slot[row] = plan

@@ -1,4 +1,4 @@
-"""What runs on a device of torch, and what has to stay in NumPy."""
+"""Checks of what runs on a device of torch, and what has to stay in NumPy."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TILES = {"cpu": 256, "cuda": 4096}
 """Rows per call of a policy, by kind of device: libraries choose another matrix product for other heights."""
 
 IN_NUMPY = "leave device out (device=None) to run it in NumPy"
-"""What helps against what cannot run on a device."""
+"""The hint for what cannot run on a device."""
 
 
 def device_of(

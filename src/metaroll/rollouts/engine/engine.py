@@ -61,7 +61,7 @@ __all__ = ["RolloutEngine"]
 _numbers = itertools.count()
 
 _HERE = "; or run the rollouts in this process (num_workers=1, with transport='auto' or 'serial')"
-"""What helps an engine against what cannot be sent."""
+"""The hint of an engine for what cannot be sent."""
 
 _MADE_AT_ONCE = 1 << 16
 """Plans of a generator that are made at a time."""

@@ -1,4 +1,4 @@
-"""What rollouts record besides observations, actions and rewards: applied actions, states, time, domain parameters."""
+"""Records of rollouts besides observations, actions and rewards: applied actions, states, time, domain parameters."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def add_applied_actions(columns: RolloutColumns, env_spec: EnvSpec, *, copy: boo
 
 
 def notes_of(envs: Slots, slots: np.ndarray, plans: PlanTable, with_time: bool) -> list[dict[str, Any]]:
-    """What stays constant in the rollouts that have been started in ``slots``; those of one kind share theirs."""
+    """Constants of the rollouts that have been started in ``slots``; those of one kind share theirs."""
     alike = None if plans.has_extras else envs.alike(slots)
     if alike is None:
         notes = [_noted(envs, slot, plans, row, with_time) for row, slot in enumerate(slots.tolist())]

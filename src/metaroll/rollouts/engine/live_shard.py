@@ -73,7 +73,7 @@ def plan_by_number(plan_of: Callable[[int], RolloutPlan], number: int) -> Rollou
 
 @dataclass
 class ShardStart:
-    """What it takes to build a shard.
+    """All it takes to build a shard.
 
     Attributes:
         plans: Where its slots get their plans; ``None``: rollouts are started by hand.

@@ -52,7 +52,7 @@ class PolicyRows:
         self._begun = False
         self._deterministic = np.zeros(num_slots, dtype=bool)
         self._flag: bool | None = False
-        """What all slots have in ``_deterministic``, or ``None`` if they differ."""
+        """The common value of ``_deterministic`` of all slots, or ``None`` if they differ."""
         self._keys = np.zeros((num_slots, 4), dtype=np.uint32)
         self._begun_at = np.zeros(num_slots, dtype=np.int64)
         """Lock-step before the first step of the rollout in each slot."""
@@ -164,11 +164,11 @@ class PolicyRows:
                 self._state[name] = _scatter(np.zeros_like(value[slot]), [slot], value.copy())
 
     def state(self) -> PolicyState:
-        """What the policy remembers of each slot, name -> ``(E, ...)`` (copies)."""
+        """The policy's memory of each slot, name -> ``(E, ...)`` (copies)."""
         return {name: own_copy(value) for name, value in self._state.items()}  # objects remember in place
 
     def set_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """What the policy remembers of each slot from now on, name -> ``(E, ...)``."""
+        """Replace the policy's memory of each slot, name -> ``(E, ...)``."""
         self._state = {name: own_copy(np.asarray(value)) for name, value in state.items()}
 
     def remembered(self, name: str) -> np.ndarray | None:

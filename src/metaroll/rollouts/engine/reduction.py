@@ -1,4 +1,4 @@
-"""What a function makes of rollouts in the process where they ran, so that nothing else of them has to be kept."""
+"""Reductions of rollouts in the process where they ran, so that nothing else of them has to be kept."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def _rollouts_of(columns: RolloutColumns, numbers: np.ndarray) -> RolloutColumns
 
 
 def _arrays_of(columns: RolloutColumns, fields: tuple[str, ...] | None) -> dict[str, Any]:
-    """What a function gets: those of ``fields`` that there are, or all."""
+    """The arrays for a function: those of ``fields`` that exist, or all."""
     arrays = {**columns.fields, "terminated": columns.terminated, "truncated": columns.truncated}
     if columns.own is not None:  # what lists of environments report is kept by rollout
         for name in set.intersection(*(set(own) for own in columns.own)) - set(_BY_NAME):

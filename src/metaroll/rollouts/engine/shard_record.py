@@ -1,4 +1,4 @@
-"""What the process that asks knows of a shard of a live collection: all it takes to build the shard again."""
+"""The caller's record of a shard of a live collection: all it takes to build the shard again."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class ShardRecord:
         return ShardWork((name, self.number), self._version, self.num_slots, steps, own_actions)
 
     def start(self, kept: Kept) -> ShardStart:
-        """What it takes to build the shard."""
+        """All it takes to build the shard."""
         last, plans = self.last, None
         if self._plan_of is not None:
             plans = PlansOfShard(self._plan_of, self.first, self.num_slots, self._total)
@@ -193,7 +193,7 @@ class ShardRecord:
         }
 
     def read_state(self, saved: Mapping[str, Any], spec: EnvSpec | None) -> ShardState:
-        """What ``state_dict`` has saved, whose names the collection has checked; nothing has changed yet.
+        """Read a saved ``state_dict``, whose names the collection has checked; nothing has changed yet.
 
         Raises:
             ValueError: An entry is not what it must be.

@@ -85,14 +85,14 @@ class SlotLoop:
         self.dropped_positions: list[tuple[int, DroppedRollout]] = []
         """The same with the place of each plan."""
         self.finished: Rollouts = Rollouts()
-        """What the last ``advance`` returned, or had to return before it raised."""
+        """The result of the last ``advance``, also if it raised."""
         self.columns: RolloutColumns | None = None
         """Their columns; ``None`` if there are none."""
         self.positions: list[int] = []
         """Place in the order of plans of each of them."""
         self.step_count = 0
         self.last_step: SlotStep | None = None
-        """What the last lock-step returned, with the plans' limits in ``truncated``."""
+        """The result of the last lock-step, with the plans' limits in ``truncated``."""
         self._spec = slots.env_spec
         self._source: PlansInOrder | SlotPlans = (
             SlotPlans(plans, slots.num_slots) if callable(plans) else PlansInOrder(plans)
@@ -162,7 +162,7 @@ class SlotLoop:
         return map_leaves(lambda leaf, path: leaf.copy(), self._obs)
 
     def policy_state(self) -> dict[str, np.ndarray]:
-        """What the policy remembers of each slot, name -> ``(E, ...)`` (copies)."""
+        """The policy's memory of each slot, name -> ``(E, ...)`` (copies)."""
         return self._rows.state()
 
     # -- running -----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What a worker does for the engine: keeps environments and policy, runs units of plans."""
+"""Work of a worker for the engine: it keeps environments and policy, and runs units of plans."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Unit:
 
 @dataclass
 class UnitResult:
-    """What came of a unit.
+    """The result of a unit.
 
     Attributes:
         number: That of the unit.
@@ -405,14 +405,14 @@ def checked_parameters(policy: Policy, parameters: Any, plans: PlanTable) -> np.
 
 
 def acting_build(policy: Policy) -> str:
-    """What must stay where rollouts continue: the kind of policy and how many parameters it has."""
+    """All that must stay the same where rollouts continue: the kind of policy and its number of parameters."""
     inner = inside_of(policy)
     name = type(policy).__name__ + ("" if inner is None else f" of a {type(inner).__name__}")
     return f"{name} with {policy.acting_parameters().size} parameters"
 
 
 def spaces_of(spec: EnvSpec) -> str:
-    """What an environment shows and accepts, in words that stay over versions of libraries."""
+    """Spaces of an environment, in words that stay the same over versions of libraries."""
     shown, taken = spec.observation_space, spec.action_space
     return (
         f"observations {type(shown).__name__} of {flat_dim(shown)}, actions {type(taken).__name__} of {flat_dim(taken)}"
@@ -436,7 +436,7 @@ def shared_or_own(policy: Policy, parameters: Any, count: int) -> tuple[np.ndarr
 
 
 def dropped_in_order(results: Sequence[UnitResult], pieces: Sequence[np.ndarray]) -> list[DroppedRollout]:
-    """What all units have left out, in the order of the plans."""
+    """The rollouts that all units have left out, in the order of the plans."""
     numbered: list[tuple[int, DroppedRollout]] = []
     for result, piece in zip(results, pieces, strict=True):
         if result.dropped:  # a plan that is not kept is dropped

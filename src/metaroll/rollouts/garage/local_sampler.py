@@ -95,7 +95,7 @@ class LocalSampler:
 
 
 def param_values_of(agent: Any) -> Any:
-    """What workers receive of an agent by default: its ``get_param_values``, if it has them."""
+    """The data of an agent that workers receive by default: its ``get_param_values``, if it has them."""
     give = getattr(agent, "get_param_values", None)
     return give() if callable(give) else None
 

@@ -38,7 +38,7 @@ __all__ = [
 
 _MOST_NAMED = 4
 END_INFOS = ("final_observation", "terminated", "truncated")
-"""What executors add to ``env_infos`` of steps that ended an episode."""
+"""Entries that executors add to ``env_infos`` of steps that ended an episode."""
 
 
 class TaskSource(Closable):
@@ -127,7 +127,7 @@ class TaskSource(Closable):
 
 
 class MetaEnvExecutor(Closable, ABC):
-    """What both executors are; see there.
+    """The base of both executors; see there.
 
     Episode ``k`` of environment ``i``, counted over the lifetime of the executor, has the seed ``(seed, i, k)``.
     """

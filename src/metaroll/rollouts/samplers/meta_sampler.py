@@ -309,7 +309,7 @@ class MetaSampler(Sampler):
 
 
 class _RunningPath:
-    """What one environment has recorded of its present episode, in its own memory."""
+    """The record of one environment's present episode, in its own memory."""
 
     def __init__(self) -> None:
         self._steps: list[tuple[Any, Any, float, dict[str, Any], dict[str, Any]]] = []

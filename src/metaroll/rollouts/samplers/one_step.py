@@ -98,7 +98,7 @@ class OneStep:
         return bool(np.isfinite(few.predicted([(params, few.before)])[0]).all(axis=1).any())
 
     def predicted(self, sets: Sequence[tuple[Mapping[str, float], np.ndarray]]) -> list[np.ndarray]:
-        """What follows rows ``(N, C)`` with parameters, for each pair of these; NaN where a simulation failed."""
+        """Predicted successors for each pair of parameters and rows ``(N, C)``; NaN where a simulation failed."""
         plans, places = [], []
         for number, (params, rows) in enumerate(sets):
             update = DomainParamUpdate(params)

@@ -1,4 +1,4 @@
-"""What samplers are: lists of rollouts with a minimum number of rollouts or steps, or all that an engine runs."""
+"""Base classes of samplers: rollouts with a minimum number of rollouts or steps, or all that an engine runs."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ class EngineSampler(Closable):
         return rollouts
 
     def _taken(self, env: Any) -> tuple[Domains | None, Any]:
-        """What draws domains, if the sampler does, and the environment that the engine gets."""
+        """The source of domains, if the sampler draws them, and the environment for the engine."""
         if not self._without_domains:
             return None, env
         domains = Domains(env)

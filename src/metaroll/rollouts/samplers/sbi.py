@@ -146,7 +146,7 @@ class RolloutSamplerForSBI(ABC):
         entries: np.ndarray | None = None,
         chained: bool = False,
     ) -> SeriesFeatures:
-        """What makes features of sets of ``num_rollouts`` rollouts of ``length`` steps, simulated in ``segments``."""
+        """The features of sets of ``num_rollouts`` rollouts of ``length`` steps, simulated in ``segments``."""
         cut = self._cut(length)
         pieces = len(cut) if self.config.features_of == "segments" else 1
         if pieces > 1 and len(set(cut)) > 1:

@@ -131,7 +131,7 @@ class SensorNoise:
 
 
 class EstimatedNoise(NamedTuple):
-    """What recorded rollouts show of the noise of all entries of a field.
+    """Estimates of the noise of all entries of a field from recorded rollouts.
 
     Attributes:
         noise: Deviations, ``(n,)``.
@@ -249,7 +249,7 @@ def _left_by_predictions(
     width: np.ndarray,
     kept: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """What one-step predictions leave over of the entries ``kept``, of the size of noise, ``(N, C)``.
+    """Residuals of one-step predictions for the entries ``kept``, of the size of noise, ``(N, C)``.
 
     Only from rows that determine their state although their noise may be as large as ``rough (n,)``: what is predicted
     from a speed that was clipped, and appears as if it was not, misses by more than noise.

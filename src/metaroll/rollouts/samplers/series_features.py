@@ -39,7 +39,7 @@ _STEPS_AT_A_TIME = 1 << 16
 
 @runtime_checkable
 class SeriesEmbedding(Protocol):
-    """What makes features of time series: the embeddings of ``metaroll.inference``, or your own."""
+    """Protocol of features of time series: the embeddings of ``metaroll.inference``, or your own."""
 
     @property
     def dim_output(self) -> int:

@@ -25,7 +25,7 @@ def split_names(names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]
 
 @dataclass(frozen=True, kw_only=True)
 class Sensors:
-    """What is seen of states and observations, and how noisily.
+    """Visible parts of states and observations, with their noise.
 
     Attributes:
         entries: Which entries of a state (or observation) count, bool ``(n,)``; ``None``: all.

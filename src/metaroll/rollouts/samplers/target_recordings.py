@@ -100,7 +100,7 @@ class TargetRecordings:
 
     @property
     def first_rows(self) -> np.ndarray:
-        """What was measured of states (or observations) where segments start, ``(R G, S)``."""
+        """Measured states (or observations) at the starts of segments, ``(R G, S)``."""
         begins = [0, *itertools.accumulate(self.segments[:-1])]
         acts = self.actions[0].reshape(len(self.actions[0]), -1).shape[1]
         return self.series[:, begins, :-acts].reshape(len(self.series) * len(begins), -1)

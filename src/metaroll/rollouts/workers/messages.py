@@ -1,4 +1,4 @@
-"""What goes to and from a worker, and how a command is run; shared by every transport."""
+"""Messages to and from a worker, and how a command is run; shared by every transport."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class GlobalNamespace:
     """Empty object, one per worker, first argument of every function that runs there; set attributes on it freely."""
 
     _random_stream: GlobalStream | None = None
-    """What ``seed_worker`` has put here."""
+    """The stream that ``seed_worker`` has put here."""
 
     def __init__(self, heartbeat: Callable[[str], None] | None = None) -> None:
         self._heartbeat = heartbeat  # ``None`` in the caller's own process
@@ -107,7 +107,7 @@ class RemoteFailure(NamedTuple):
 
 
 class FrameError(ConnectionError):
-    """What has come over a socket is no message of the process that should have sent it."""
+    """Received bytes are no message of the process that should have sent them."""
 
 
 class Message(NamedTuple):
@@ -384,5 +384,5 @@ def _encode_failure(error: BaseException) -> bytes:
 
 
 def decode(parts: Sequence[Buffer]) -> Any:
-    """What ``run_command`` encoded; arrays keep the parts that they arrived in."""
+    """The decoded result of ``run_command``; arrays keep the parts that they arrived in."""
     return pickle.loads(parts[0], buffers=parts[1:])  # look: ok between our own processes only

@@ -68,11 +68,11 @@ class SamplerPool:
         self._transport: Transport | None = None
         self._finalizer: weakref.finalize | None = None
         self._init_jobs: dict[str, tuple[bytes, str]] = {}
-        """What every new worker runs first: key -> command and name."""
+        """Commands that every new worker runs first: key -> command and name."""
         self._fresh: set[int] = set()
         """Workers that have not run them."""
         self._pending: list[deque[Job]] = [deque() for _ in range(self.num_workers)]
-        """What each worker runs before its next job."""
+        """Commands that each worker runs before its next job."""
         self._seed: int | None = None
         self._schedule: Schedule | None = None
         """The call that is running."""
@@ -167,7 +167,7 @@ class SamplerPool:
             raise
 
     def describe_workers(self) -> list[WorkerStatus]:
-        """What every worker is doing now; may be called from any thread, also while the pool is busy.
+        """The present status of every worker; may be called from any thread, also while the pool is busy.
 
         ``metaroll.rollouts.workers.schedule.format_workers`` makes a table of it.
         """
@@ -270,7 +270,7 @@ class SamplerPool:
             pending.clear()
 
     def _first_jobs(self, worker: int) -> deque[Job]:
-        """What ``worker`` runs before its next job: first what every new one does, if it is one."""
+        """Jobs that ``worker`` runs before its next one: first those of every new worker, if it is one."""
         jobs: deque[Job] = deque()
         if worker in self._fresh:
             self._fresh.discard(worker)

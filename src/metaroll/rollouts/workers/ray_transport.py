@@ -66,7 +66,7 @@ class RayWorker:
 
 @dataclass
 class _Remote:
-    """What is known of one actor."""
+    """The record of one actor."""
 
     actor: Any
     reserves: bool
@@ -80,7 +80,7 @@ class _Remote:
     task: Any = None
     """Reference to the result of what it runs."""
     blob: bytes = b""
-    """What it runs."""
+    """The command it runs, encoded."""
 
 
 class RayTransport:

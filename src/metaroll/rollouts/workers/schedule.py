@@ -31,7 +31,7 @@ _LIMITS = {"start": "start_s", "call": "call_s", "reset": "reset_s"}
 
 
 class WorkerStatus(NamedTuple):
-    """What one worker is doing.
+    """The status of one worker.
 
     ``pid`` is 0 for the process itself, and for a worker that does not run. ``phase`` is ``off`` (not started yet, or
     ended), ``idle``, or what it does: ``start``, ``call`` (a function), ``reset`` or ``step`` (of environments),
@@ -125,7 +125,7 @@ class Schedule:
         self.failed_starts = [0] * self.transport.num_workers
         """How often each worker was lost before it was ready for a job."""
         self.report: str | None = None
-        """What the workers were doing when one was given up last."""
+        """The status of the workers when one was given up last."""
         for job in jobs:
             if job.worker is not None:
                 self.pinned[job.worker].append(job)
@@ -156,7 +156,7 @@ class Schedule:
         return error
 
     def status(self) -> list[WorkerStatus]:
-        """What every worker is doing; may be called from any thread."""
+        """The status of every worker; may be called from any thread."""
         running = dict(self.running)
         workers = range(self.transport.num_workers)
         return [describe_worker(self.transport, worker, running.get(worker)) for worker in workers]
@@ -259,7 +259,7 @@ class Schedule:
 
 
 def describe_worker(transport: Transport | None, worker: int, job: Job | None) -> WorkerStatus:
-    """What ``worker`` is doing."""
+    """The status of ``worker``."""
     what = "" if job is None else job.what
     if transport is None:
         return WorkerStatus(worker, 0, "off", what, 0.0, False, 0)
@@ -313,7 +313,7 @@ def _worker_lost(
 
 
 def _hint_of_silence(phase: str, stopped: bool) -> str:
-    """What to do about a worker that was given up since it gave no sign of life."""
+    """The hint for a worker that was given up since it gave no sign of life."""
     if stopped:
         return "Something stops its process (SIGSTOP, a debugger, a suspended machine); let it continue."
     limit = _LIMITS.get(phase, "step_s")

@@ -39,7 +39,7 @@ _ONE_THREAD: dict[str, str | None] = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS
 
 
 class Health(NamedTuple):
-    """What a worker is known to be doing.
+    """The known status of a worker.
 
     ``phase`` is ``idle``, ``start``, ``call``, ``reset``, ``step`` or ``send``; ``silent_s`` the seconds since its
     last sign of life;

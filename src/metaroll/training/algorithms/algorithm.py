@@ -28,7 +28,7 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Work:
-    """What a run does; rollouts are never cut, so that there may be more steps.
+    """The amount of work of a run; rollouts are never cut, so that there may be more steps.
 
     Attributes:
         initial_steps: Environment steps before the first update.

@@ -51,7 +51,7 @@ def _importable_name(network: Any) -> str | None:
 
 
 def origin_given(name: str) -> dict[str, str]:
-    """What ``config.yaml`` keeps of a network that a script has given: a hash.
+    """The entry of ``config.yaml`` for a network that a script has given: a hash.
 
     It is of the source of a function or class (see ``sources_of``), and of the layers of a module, not of its weights.
     """

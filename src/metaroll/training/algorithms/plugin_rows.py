@@ -78,7 +78,7 @@ _RETURNED: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "summary_values": ("a dict of names and numbers", _is_dict),
     "ended_early": ("None, or a number of epochs and why they are the last", _is_end),
 }
-"""What functions of a row return."""
+"""Results of the functions of a row."""
 
 
 def _check_sizes(row: Algorithm, made: Values, env: EnvSource) -> None:

@@ -60,7 +60,7 @@ class FreshTrials:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialParts:
-    """What a learner is made of that PPO trains on trials.
+    """The parts of a learner that PPO trains on trials.
 
     Attributes:
         given: Environment and options.
@@ -166,7 +166,7 @@ def _environment(given: BuildOptions, train: Any) -> TrialUpdate:
 
 
 def _trials_of(given: BuildOptions, episodes: int) -> TrialUpdate:
-    """What makes trials of the nominal environment."""
+    """The update that makes trials of the nominal environment."""
     limits = given.values["max_steps"], given.values.get("context_reward_key")
     return TrialUpdate(NewEnvUpdate(given.env.family.env_constructor), episodes, *limits)
 

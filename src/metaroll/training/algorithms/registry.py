@@ -49,16 +49,16 @@ SIZES = ("small", "medium", "paper")
 """Sizes of a run: minutes on two cores, hours, and as it was published."""
 
 WITHOUT_TASKS = "ppo, sac (actions are numbers) or dqn (they are choices)"
-"""What to train in one environment, in messages."""
+"""Algorithms to train in one environment, in messages."""
 
 _EXAMPLES = ("crossq", "varibad")
 """Plug-ins in ``examples/plugins``."""
 
 OWN_ENV = "my_env:family"
-"""What an environment of the user is called in examples; it has no preset."""
+"""Name of an environment of the user in examples; it has no preset."""
 
 FIRST_RUN, NEXT_RUN = "pearl point-robot", "pearl cheetah-vel"
-"""What newcomers are shown: algorithm and environment of a run of minutes, and of a serious one."""
+"""Examples for newcomers: algorithm and environment of a run of minutes, and of a serious one."""
 
 
 def algorithm_names() -> list[str]:
@@ -136,7 +136,7 @@ def default_size(name: str, env: str, own: bool = False) -> str | None:
 
 
 def size_values(name: str, env: str, size: str | None) -> dict[str, Any]:
-    """What a run of this size has instead of the values of ``preset``: fixed numbers on every machine.
+    """The values of a run of this size that replace those of ``preset``: fixed numbers on every machine.
 
     Raises:
         UnknownNameError: There is no such size.
@@ -193,7 +193,7 @@ def preset_options() -> set[str]:
 
 
 def purpose(name: str) -> str:
-    """What the algorithm does, in a few words that follow its name."""
+    """The purpose of the algorithm, in a few words that follow its name."""
     require_known(name)
     return _tuned_of(name)["purpose"]
 

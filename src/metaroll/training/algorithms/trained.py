@@ -1,4 +1,4 @@
-"""What a run has learned, for algorithms that begin with it."""
+"""The results of a trained run, for algorithms that begin with them."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ Oracle = tuple[Any, Callable[[Any], Context | None]]
 """A policy that has access to the task, and what it observes of it."""
 
 ShotUnit = Literal["episodes", "rounds"]
-"""What k counts in a k-shot curve."""
+"""The unit of k in a k-shot curve."""
 
 _ALL_SHOTS = 5
 
@@ -109,7 +109,7 @@ class AdaptationStudy:
 
     @property
     def gain_per_task(self) -> np.ndarray:
-        """What adapting gains: adapted minus no adaptation, in the same episodes of each task, shape ``(M,)``."""
+        """The gain of adaptation: adapted minus no adaptation, in the same episodes of each task, shape ``(M,)``."""
         cells = self.cell_returns
         return (cells["after"] - cells["no_adaptation"]).mean(axis=1)
 
@@ -154,7 +154,7 @@ class AdaptationStudy:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """What the study adds to ``EvaluationResult.to_dict``, as plain data."""
+        """The entries that the study adds to ``EvaluationResult.to_dict``, as plain data."""
         columns = self.per_task
         baselines = {}
         for name in self.baselines:

@@ -166,7 +166,7 @@ class EvaluationResult:
 
     @property
     def gain_per_task(self) -> np.ndarray | None:
-        """What adapting gains: adapted minus no adaptation, in the same episodes of each task, shape ``(M,)``."""
+        """The gain of adaptation: adapted minus no adaptation, in the same episodes of each task, shape ``(M,)``."""
         without = self.unadapted_per_task
         return None if without is None else self.after_per_task - without
 
@@ -305,7 +305,7 @@ class EvaluationResult:
 
     @property
     def task_labels(self) -> list[str]:
-        """What each task is, in a few words: its values (``velocity=1.42``), or its name where it has none."""
+        """A short text for each task: its values (``velocity=1.42``), or its name where it has none."""
         return _task_labels(self.task_names, self.tasks)
 
     def task_rows(self) -> list[dict[str, Any]]:

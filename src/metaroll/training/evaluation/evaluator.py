@@ -1,4 +1,4 @@
-"""What evaluators have in common: held-out tasks, drawn once; cells with seeds of their own; an engine; a state."""
+"""The common base of evaluators: held-out tasks, drawn once; cells with seeds of their own; an engine; a state."""
 
 from __future__ import annotations
 
@@ -403,7 +403,7 @@ class PolicyEvaluator(Evaluator[EvaluationConfig]):
 
 
 def counted(progress: Callable[[int, int], None] | None, total: int) -> Callable[[int, int], None] | None:
-    """What an engine calls with the numbers of new rollouts and steps, so that ``progress`` counts all episodes."""
+    """A callback for the engine (numbers of new rollouts and steps), by which ``progress`` counts all episodes."""
     if progress is None:
         return None
     report, done = progress, 0

@@ -278,7 +278,7 @@ class MetaEvaluator(Evaluator[MetaEvaluationConfig]):
         return self.run_cells([policy] * len(tasks), episodes, contexts, engine=engine)
 
     def policies_after(self, algo: MetaRLAlgorithm, data: Sequence[Rollouts]) -> list[Any]:
-        """Who acts in the adapted episodes: new exploration policies, adapted to ``data`` as the protocol has it.
+        """The policies of the adapted episodes: new exploration policies, adapted to ``data`` as the protocol has it.
 
         Args:
             algo: Who adapts.

@@ -24,7 +24,7 @@ from metaroll.training.evaluation.numbers import with_interval
 __all__ = ["FEWEST_TASKS", "HARDLY_CHANGES", "HARDLY_DIFFERS", "Estimate", "Verdict", "Word", "judge", "least_effect"]
 
 Word = Literal["adapts", "improves", "gets worse", "hardly changes", "no evidence", "no verdict"]
-"""What a verdict comes to; sentence, flag, file, color and report follow from it."""
+"""The outcome of a verdict; sentence, flag, file, color and report follow from it."""
 
 _MOST_NAMED = 5
 HARDLY_DIFFERS = 0.1
@@ -102,7 +102,7 @@ class Verdict:
 
     @property
     def word(self) -> Word:
-        """What it comes to.
+        """The outcome.
 
         - ``"no verdict"``: fewer than ``FEWEST_TASKS`` tasks (or repetitions, see ``num_repetitions``).
         - ``"hardly changes"``: the interval of ``gain`` does not hold 0, but ``gain`` is nearer to it than

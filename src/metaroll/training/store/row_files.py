@@ -22,7 +22,7 @@ _BLOCK = 1 << 22
 
 
 class _Known(NamedTuple):
-    """What was written of an array: its past, rows that had come in, rows of a block, and the entry of each file."""
+    """Record of a written array: its past, rows that had come in, rows of a block, and the entry of each file."""
 
     history: History | None
     num_written: int

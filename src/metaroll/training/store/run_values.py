@@ -1,4 +1,4 @@
-"""What the configuration of a run holds, read without its algorithm: options, entries that runs write, what lasts."""
+"""Contents of a run's configuration, read without its algorithm: options, entries that runs write, lasting ones."""
 
 from __future__ import annotations
 
