@@ -211,7 +211,7 @@ class Option:
 
         Args:
             value: The value; lists, rows of arrays and integers are taken for tuples and numbers.
-            where: What it comes from, which errors name: ``GIVEN``, or a file.
+            where: Its source, which errors name: ``GIVEN``, or a file.
 
         Raises:
             TypeError: It is of another type.

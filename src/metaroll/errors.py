@@ -97,7 +97,7 @@ class ConformanceError(MetarollError, AssertionError):
     Attributes:
         rule: Name of the promise, as the docstring of the kit lists it (``rows``, ``resume``).
         seen: What happened instead.
-        hint: What usually causes it, or how to mend it; empty where none is known.
+        hint: The usual cause, or how to fix it; empty where none is known.
     """
 
     def __init__(self, rule: str, seen: str, hint: str = "") -> None:
@@ -304,7 +304,7 @@ class SlotError(MetarollError, RuntimeError):
 
     Attributes:
         slot: Its number; ``None`` where that is not known.
-        where: What failed, in words; empty: the environment.
+        where: The failed part, in words; empty: the environment.
         others: Further slots that have failed at the same time, and how.
     """
 
@@ -489,7 +489,7 @@ def command_text(command: str, *words: str | Path) -> str:
 
     Args:
         command: Name of the command.
-        *words: What follows it: names, folders, options and placeholders.
+        *words: The words after it: names, folders, options and placeholders.
     """
     return shlex.join(["metaroll", command, *map(str, words)])
 

@@ -139,7 +139,7 @@ def near_options(
     """A sentence on the likely meaning of an option that is not ``known``; empty where there is no guess.
 
     Args:
-        name: What the user typed, dashes or underscores.
+        name: The typed name, with dashes or underscores.
         value: Its value at the command line; empty for none.
         known: Names of all options there are, dashes or underscores.
         written: How an option of that name is written.
@@ -265,7 +265,7 @@ def unknown_options(
     Args:
         values: Names that were given.
         known: Names of all options there are.
-        where: What gave them.
+        where: Their source.
         absent: See ``near_options``.
     """
     known = list(known)

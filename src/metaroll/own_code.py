@@ -74,7 +74,7 @@ class Declared(NamedTuple):
     Attributes:
         name: Its name.
         target: ``module:attribute``.
-        distribution, version: What declares it.
+        distribution, version: The declaring distribution.
     """
 
     name: str
@@ -183,9 +183,9 @@ class GivenObjects:
     """Objects that a script has given, under names that its runs keep and other processes do not know.
 
     Args:
-        kind: What they are, in messages.
+        kind: Their kind, in messages.
         argument: Under which ``metaroll.load`` takes one again.
-        instead: What else to do, in messages.
+        instead: An alternative, in messages.
         make_known: Called with each name and object: makes it known where else that is needed, or raises an error.
     """
 
@@ -245,7 +245,7 @@ def attribute_of(name: str, what: str, explained: Callable[[BaseException], str 
 
     Args:
         name: The module and the attribute, both perhaps with dots.
-        what: What it is meant to be, in messages: ``"environment"``.
+        what: Its kind, in messages: ``"environment"``.
         explained: Returns, for an error of the module, what the user can do, if that is known.
 
     Raises:

@@ -150,7 +150,7 @@ class EnvUpdate(ABC):
     ``replaces``.
 
     Attributes:
-        task: What logs, batched simulators and overlap checks read.
+        task: The task, for logs, batched simulators and overlap checks.
         builds_env: Whether it builds its environment itself, so that there need not be one to be changed.
     """
 
@@ -203,8 +203,8 @@ class RolloutPlan:
         env_update: Variation of the environment; ``None`` means the environment as it was given.
         init_state: Initial state handed to the environment's reset, shape ``(state_dim,)``.
         parameters: Flat policy parameters ``(P,)``; ``None`` means the last ones of the engine.
-        context: What the policy knows of the task, e.g. ``{"z": (latent_dim,)}``; ``None`` means what it believes
-            itself (``Policy.plan_context``), which is written here when the plan runs; an empty one carries no
+        context: The policy's knowledge of the task, e.g. ``{"z": (latent_dim,)}``; ``None`` means its own
+            belief (``Policy.plan_context``), which is written here when the plan runs; an empty one carries no
             information.
         max_steps: Truncate after this many steps.
         eval: Evaluation mode: randomization of environments is off unless requested.
@@ -285,7 +285,7 @@ class SlotsInfo:
     """Properties of slots.
 
     Attributes:
-        name: What rollouts call the environment.
+        name: Name of the environment in rollouts.
         kind: Decides how many slots a unit of work has.
         steps_past_end: A slot may be stepped after its rollout has ended, at no harm and little cost, and what it does
             then is ignored: the loop checks for endings at the end of a block of lock-steps only. Otherwise a slot is
@@ -311,7 +311,7 @@ class Slots(ABC):
     Attributes:
         num_slots: Number of slots, E.
         env_spec: Spaces, labels and time limit, the same for all.
-        info: What these slots are.
+        info: Properties of these slots.
         record_states: Whether ``SlotStep.states`` are wanted (see ``attach``).
         shows: Whether ``SlotStep.observations`` are wanted (see ``attach``).
         beat: Called with ``"reset"`` or ``"step"`` now and then where single environments are slow (see ``attach``).
@@ -461,7 +461,7 @@ class Policy(ABC):
 
         Args:
             obs: Flat observations ``(N, obs_dim)``, or the environment's own batch for a ``structured`` policy.
-            state: What ``initial_state`` and the last call returned, name -> ``(N, ...)``.
+            state: State from ``initial_state`` or the last call, name -> ``(N, ...)``.
             noise: Random numbers ``(N, noise_dim)``, see ``PolicyInfo``.
             deterministic: One flag, or one per row ``(N,)``.
             parameters: Flat ``(P,)``, stacked ``(N, P)`` (a different policy in every row), blocks ``(N / 8, P)`` (see

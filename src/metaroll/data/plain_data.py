@@ -76,7 +76,7 @@ def encode(value: Any, where: str, arrays: dict[str, np.ndarray] | None = None) 
 
     Args:
         value: Numbers, text, ``None``, arrays, tensors, spaces, and lists, tuples, sets and dicts of such.
-        where: What errors call it.
+        where: Its name in errors.
         arrays: Takes arrays of bools, integers and floats instead of the JSON, by their path (``where/key/0``). Then
             data that would come back as something else (Enum members, dataclasses) is refused.
 
@@ -210,7 +210,7 @@ def decode(value: Any, arrays: Mapping[str, np.ndarray] | None = None, budget: B
     Args:
         value: The JSON.
         arrays: Arrays that were not written into it, by name.
-        budget: What it may take beyond the size of the JSON; ``None`` means 1 GiB.
+        budget: Memory that it may take beyond the size of the JSON; ``None`` means 1 GiB.
 
     Raises:
         DamagedFileError: There is something of an unknown kind, impossible, or too large.

@@ -56,7 +56,7 @@ def save_rollout(rollout: StepSequence, path: str | Path, overwrite: bool = Fals
     of those. Members of enums are written as their values, other dataclasses as dicts; tensors come back on the CPU.
 
     Args:
-        rollout: What to write.
+        rollout: The rollout to write.
         path: The file; ``.npz``, ``.csv`` or ``.parquet``. Its folder must exist.
         overwrite: Replace a file that exists already.
 
@@ -102,7 +102,7 @@ def save_rollouts(
     """Write rollouts to ``rollout_0000.npz``, ``rollout_0001.npz``, ... in a folder, all of them or none.
 
     Args:
-        rollouts: What to write; see ``save_rollout``.
+        rollouts: The rollouts to write; see ``save_rollout``.
         folder: Made if it does not exist.
         overwrite: Replace the rollouts that the folder holds already, all of them.
         suffix: Kind of the files.

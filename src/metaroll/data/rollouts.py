@@ -52,10 +52,10 @@ class RolloutColumns:
         truncated: bool ``(sum T,)``.
         bounds: Where rollouts begin and end, ``(N + 1,)``.
         complete: Whether the last step of each is its end, bool ``(N,)``.
-        infos: What stays constant in each rollout (``env_name``, ``domain_param``, ...); rollouts may share one dict.
+        infos: Constants of each rollout (``env_name``, ``domain_param``, ...); rollouts may share one dict.
         own: Fields that not all of the rollouts have, or not at every step, by rollout; ``None`` where there are none.
         plans: The plan of each, where rollouts come from plans.
-        common: What stays constant in all of them, as ``infos``.
+        common: Constants of all of them, as ``infos``.
         firsts: Steps that each rollout had taken before, ``(N,)``, where these are pieces; ``None``: they begin here.
     """
 
@@ -167,8 +167,8 @@ def listed_rollouts(rollouts: Iterable[StepSequence], name: str = "rollouts") ->
     """``rollouts`` as a list.
 
     Args:
-        rollouts: What a user gave.
-        name: What errors call it.
+        rollouts: The user's argument.
+        name: Its name in errors.
 
     Raises:
         TypeError: It is one rollout alone, or holds something else.

@@ -25,7 +25,7 @@ def hint_of_ending(reason: str, cure: str) -> str:
 
     Args:
         reason: The text of ``ending``, or more.
-        cure: What needs less memory, as in "use fewer workers".
+        cure: A way to need less memory, as in "use fewer workers".
     """
     if "exited with status" in reason:
         return "Something in it ends its process (os._exit, say, or a library that gives up); its last output is above."

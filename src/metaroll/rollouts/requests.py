@@ -54,7 +54,7 @@ class SampleRequest:
         seed, sub_seed: First parts of all seeds.
         min_steps, num_rollouts: Minimum number of steps, or number of rollouts, of each variation.
         max_steps: Truncate rollouts after this many steps.
-        contexts: What the policy has access to in each variation.
+        contexts: Context of the policy in each variation.
         deterministic, eval: As in ``RolloutPlan``.
         parameters: Flat policy parameters: ``(P,)`` for all variations, or ``(M, P)``, a policy for each, which gives
             what a call with each row would give its variation (to the last bit where the policy has

@@ -293,7 +293,7 @@ def as_randomizer(params: Any, what: str = "params") -> RandomDomains:
 
     Args:
         params: Name -> distribution or ``(low, high)``, a list of distributions, or a randomizer, which is returned.
-        what: What errors call them.
+        what: Their name in errors.
 
     Raises:
         TypeError: They are nothing of that.

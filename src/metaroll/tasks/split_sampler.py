@@ -220,7 +220,7 @@ def draw_split(
         num_test: Number of held-out tasks.
         test_share: Share of all tasks that is held out.
         generator: Source of randomness.
-        name: What errors call the sampler.
+        name: Name of the sampler in errors.
         test_tasks: The tasks of a list that are held out, instead of those of the hash.
 
     Raises:

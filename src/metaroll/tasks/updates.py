@@ -35,7 +35,7 @@ class NewEnvUpdate(EnvUpdate):
 
     Args:
         env_constructor: Called without arguments; returns the environment.
-        task: What logs and overlap checks show; by default the name of the constructor.
+        task: Its value in logs and overlap checks; by default the name of the constructor.
     """
 
     builds_env = True  # the result does not depend on the old environment
@@ -74,7 +74,8 @@ class ExistingEnvUpdate(EnvUpdate):
 
     Args:
         env: The environment.
-        task: What logs and overlap checks show; by default the result of ``env.get_task()``, if there is such a method.
+        task: Its value in logs and overlap checks; by default the result of ``env.get_task()``, if there is such a
+            method.
     """
 
     builds_env = True

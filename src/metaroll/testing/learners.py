@@ -74,7 +74,7 @@ def check_learner(
     Args:
         make: Makes the learner from a seed, with its own networks and generators; its tasks must be the same for
             all seeds.
-        env: What the learner is set up with: see ``LocalRunner.setup``.
+        env: The environment for the learner: see ``LocalRunner.setup``.
         make_evaluator: Makes the evaluator of the runs; ``None`` means what suits the learner.
         num_epochs: Epochs of a whole run; all that a learner does must happen within them.
         stop_after: Epochs after which the other run is stopped, less than ``num_epochs``.

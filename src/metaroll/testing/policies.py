@@ -69,8 +69,8 @@ def check_policy(
 
     Args:
         make: Makes the policy, or anything that ``as_policy`` takes; called twice.
-        env: What it acts in: an environment, what makes one, an id, or an ``EnvSpec``.
-        contexts: What rollouts may know of their tasks; taken in turns. ``None`` means that there is nothing.
+        env: Where it acts: an environment, its constructor, an id, or an ``EnvSpec``.
+        contexts: Knowledge of rollouts about their tasks; taken in turns. ``None`` means that there is nothing.
         domain_params: Constants of the environments, for policies that take them; taken in turns.
         num_rows: Number N of rows; two at least.
         num_steps: Steps of each rollout.

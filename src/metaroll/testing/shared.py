@@ -24,8 +24,8 @@ def check_factory(make: Any, form: str, example: str) -> None:
     """Raise unless ``make`` can be called.
 
     Args:
-        make: What a kit was given.
-        form: What it must be.
+        make: The argument of the kit.
+        form: The required form.
         example: A call of the kit that is right.
 
     Raises:
@@ -40,7 +40,7 @@ def globals_untouched(who: str) -> Iterator[None]:
     """Raise if the block moves a global generator, or changes a setting of torch or NumPy.
 
     Args:
-        who: Who runs in the block.
+        who: Name of the code in the block.
 
     Raises:
         ConformanceError: ``globals``.

@@ -46,9 +46,9 @@ def load_npz(
 
     Args:
         path: The file.
-        error: What is raised for a damaged one.
+        error: Class of the error for a damaged one.
         hint: Last part of error messages.
-        budget: What the arrays may take; ``None``: 1 GiB, or four times the size of the file.
+        budget: Memory that the arrays may take; ``None``: 1 GiB, or four times the size of the file.
 
     Raises:
         DamagedFileError: ``error``: it is damaged, no archive of arrays, holds objects, or takes too much memory.
@@ -63,7 +63,7 @@ def read_npz(file: BinaryIO, budget: Budget, *, structured: bool = False) -> dic
 
     Args:
         file: The file.
-        budget: What they may take.
+        budget: Memory that they may take.
         structured: Whether they may have dtypes with fields.
 
     Raises:

@@ -34,7 +34,7 @@ def parse_json(text: str | bytes, budget: Budget | None = None) -> Any:
 
     Args:
         text: The JSON.
-        budget: What its data may take; ``None``: that of a separate file.
+        budget: Memory that its data may take; ``None``: that of a separate file.
 
     Raises:
         DamagedFileError: It is no JSON (names the line), nested too deeply, takes too much, or holds an integer of more
@@ -97,7 +97,7 @@ def read_json(
 
     Args:
         path: The file.
-        error: What is raised for a damaged one.
+        error: Class of the error for a damaged one.
         hint: Last part of error messages.
         max_bytes: How many the file may have.
         least: Bytes that its data may take, however small it is.

@@ -86,7 +86,7 @@ class ParquetTable:
         """The table of pyarrow, texts in dictionaries, its pages compared with their checksums.
 
         Args:
-            budget: What it may take while it is read.
+            budget: Memory that it may take while it is read.
             names: The columns that are wanted; ``None``: all.
 
         Raises:

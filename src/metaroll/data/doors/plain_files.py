@@ -169,7 +169,7 @@ def read_bytes(
     Args:
         path: The file.
         max_bytes: How many it may have.
-        error: What is raised for one that is no plain file, or larger.
+        error: Class of the error for one that is no plain file, or larger.
         hint: Last part of error messages.
     """
     with damage(path, error, hint), open_plain(path) as file:

@@ -64,7 +64,7 @@ def load_tensors(
 
     Args:
         path: The file.
-        error: What is raised for a damaged one.
+        error: Class of the error for a damaged one.
         hint: Last part of error messages.
         expected: Its ``size`` and ``crc32``, where they are known.
 

@@ -27,7 +27,7 @@ def read_yaml(path: str | Path, error: type[DamagedFileError] = DamagedFileError
 
     Args:
         path: The file.
-        error: What is raised for a damaged one.
+        error: Class of the error for a damaged one.
         hint: Last part of error messages.
 
     Raises:

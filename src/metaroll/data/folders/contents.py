@@ -98,7 +98,7 @@ def clear(folder: str | Path, layout: Layout, names: Collection[str] | None = No
 
     Args:
         folder: The folder.
-        layout: What we write in it.
+        layout: Its names.
         names: Only these files and folders of it.
 
     Raises:
@@ -123,7 +123,7 @@ def remove_folder(folder: str | Path, layout: Layout) -> bool:
 
     Args:
         folder: The folder; nothing happens where there is none.
-        layout: What we write in it.
+        layout: Its names.
 
     Raises:
         LinkError: It is a link, or something of the layout in it.
@@ -208,7 +208,7 @@ def replace_folder(new: str | Path, folder: str | Path, layout: Layout) -> Path:
     Args:
         new: The new folder, on the same disk.
         folder: The name; there need be no folder.
-        layout: What we write in both.
+        layout: Names in both.
     """
     target = Path(os.path.realpath(folder))
     left = list(_replaced_names(target))  # of replacements that were interrupted

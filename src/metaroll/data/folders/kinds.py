@@ -99,8 +99,8 @@ class Kind:
 
     Attributes:
         name: The text of its mark.
-        what: What it is called in errors.
-        layout: What is written in it.
+        what: Its name in errors.
+        layout: Its names.
         signs: Sets of paths by which one without a mark is known, as regular expressions: all of one set exist. Where
             others write files of that name, too, ``path: text`` is how one of its lines begins.
         becomes: Kinds that a folder of this one turns into when it is taken as such.

@@ -154,7 +154,7 @@ class HeldFolder:
 
     Attributes:
         path: The folder.
-        kind: What it is.
+        kind: Its kind.
     """
 
     def __init__(self, path: Path, kind: Kind, lock: FolderLock) -> None:
@@ -188,7 +188,7 @@ def take(folder: str | Path, kind: Kind, check: Callable[[], object] | None = No
 
     Args:
         folder: Made if needed.
-        kind: What it is, or becomes.
+        kind: Its kind, now or later.
         check: Raises where what is in the folder does not belong there; by default ``refuse_foreign`` decides.
 
     Raises:
@@ -221,7 +221,7 @@ def take_new(
 
     Args:
         folder: Made if needed.
-        kind: What it becomes.
+        kind: Its new kind.
         check: As of ``take``, for the earlier one.
     """
     folder, kept = Path(folder), None

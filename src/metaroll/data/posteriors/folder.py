@@ -62,7 +62,7 @@ class Draws(NamedTuple):
     """A table of draws.
 
     Attributes:
-        names: What the environment calls the d parameters.
+        names: Names of the d parameters in the environment.
         values: One set of parameters in each row, ``(n, d)`` float64, all equally likely.
     """
 

@@ -66,7 +66,7 @@ class HindsightGoals:
             window: Rows of each step and those that follow it, ``(N, K + 1)``.
             rewards: Of the K steps, ``(N, K)``; changed.
             terminated: Whether the episode ended there, bool ``(N, K)``; changed.
-            generator: What draws.
+            generator: Source of randomness.
 
         Returns:
             Which of the N ``(M,)``, and their goals ``(M, ...)``.

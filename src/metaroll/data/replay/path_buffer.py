@@ -193,7 +193,7 @@ class PathBuffer:
 
         Args:
             n: How many.
-            generator: What draws.
+            generator: Source of randomness.
             out: Array of every key to write them to, of its dtype; ``None``: new ones.
 
         Raises:

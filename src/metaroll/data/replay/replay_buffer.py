@@ -45,10 +45,10 @@ class ReplayBatch(NamedTuple):
         actions: ``(N, act_dim)`` float32, or indices.
         rewards: Sum of the next rewards, discounted, float32 ``(N,)``.
         next_observations: After the last of these rewards.
-        discounts: What the value of ``next_observations`` counts: ``discount ** k`` after k rewards, 0 after a
+        discounts: Weight of the value of ``next_observations``: ``discount ** k`` after k rewards, 0 after a
             termination; float32 ``(N,)``.
         indices: Where the steps lie, ``(N,)``.
-        weights: What each counts in a loss, float32 ``(N,)``.
+        weights: Weight of each in a loss, float32 ``(N,)``.
     """
 
     observations: Any
@@ -67,7 +67,7 @@ class SegmentBatch(NamedTuple):
         observations: And the one after them, ``(N, T + 1, ...)``.
         actions: ``(N, T, ...)``.
         rewards: float32 ``(N, T)``.
-        discounts: What the next observation counts: the discount factor, 0 after a termination; float32 ``(N, T)``.
+        discounts: Weight of the next observation: the discount factor, 0 after a termination; float32 ``(N, T)``.
         starts: Where an episode begins, so that a memory must be empty before, bool ``(N, T + 1)``.
         mask: Rows to learn from: steps after the burn-in, bool ``(N, T)``; what the others hold means nothing.
         indices: Where each begins, ``(N,)``.
@@ -227,7 +227,7 @@ class ReplayBuffer:
 
         Args:
             n: How many.
-            generator: What draws.
+            generator: Source of randomness.
             n_step: Rewards to sum, as far as the rollout goes.
             discount: Discount factor.
             weight_exponent: How far weights make up for priorities, from 0 (not at all) to 1.
@@ -308,7 +308,7 @@ class ReplayBuffer:
 
         Args:
             n: How many.
-            generator: What draws.
+            generator: Source of randomness.
             length: Rows to learn from.
             burn_in: Rows before these, which only bring the memory up.
             discount: Discount factor.

@@ -51,7 +51,7 @@ class Columns(NamedTuple):
 
     Attributes:
         observations: In the dtypes of the space: an array, or a dict or tuple of arrays.
-        actions: What was done there: a row of float32 for a Box, indices from 0 for choices.
+        actions: The actions there: a row of float32 for a Box, indices from 0 for choices.
         rewards: float32, of the step from there.
         flags: ``STEP``, ``TERMINATED``, ``TRUNCATED`` and ``START``, added up, uint8.
         episodes: Number of the episode in its slot, int32.

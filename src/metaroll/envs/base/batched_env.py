@@ -31,7 +31,7 @@ class BatchedEnv(gymnasium.Env, ABC):
     ``reset(options={"init_state": (S,)})`` chooses the first state.
 
     Args:
-        simulator: What is simulated.
+        simulator: The simulator.
         render_mode: ``None``, or one of those in ``metadata`` (here there are none).
     """
 

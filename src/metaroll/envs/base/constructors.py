@@ -281,7 +281,7 @@ def check_no_arguments(constructor: Any, name: str) -> None:
 
     Args:
         constructor: A class or function.
-        name: What it is called.
+        name: Its name.
 
     Raises:
         TypeError: It needs arguments.

@@ -63,7 +63,7 @@ class Simulator(ABC):
     ``SimulatorSlots`` makes ``Slots`` of it, ``BatchedEnv`` a single environment: the batch of width one.
 
     Attributes:
-        name: What messages and rollouts call it.
+        name: Its name in messages and rollouts.
         env_spec: Spaces, labels and horizon.
         num_uniforms: Random numbers that a first state takes.
         noise_dim: Random numbers that a step takes.

@@ -27,7 +27,7 @@ class SimulatorRows:
     """State, constants and ages of N rows, and the randomness of their episodes.
 
     Args:
-        simulator: What they are rows of.
+        simulator: The simulator of the rows.
         num_rows: N.
 
     Attributes:
@@ -67,7 +67,7 @@ class SimulatorRows:
 
         Args:
             rows: Which rows ``(k,)``.
-            seeds: What ``reset(seed=)`` would be given, ``(k,)``.
+            seeds: Seeds as for ``reset(seed=)``, ``(k,)``.
             tasks: Distinct checked tasks; ``None``: the simulator's own for all.
             task_of: Which of them each row gets, ``(k,)``.
             inits: First states that are wished, or ``None`` where one is drawn.
@@ -314,7 +314,7 @@ class SimulatorSlots(Slots):
 
     Args:
         num_slots: How many.
-        simulator: What is simulated.
+        simulator: The simulator.
     """
 
     def __init__(self, num_slots: int, simulator: Simulator) -> None:

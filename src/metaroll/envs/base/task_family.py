@@ -52,7 +52,7 @@ class TaskFamily:
     ``from_params``, ``from_env`` and ``from_constructors`` make one of an environment of yours.
 
     Attributes:
-        name: What the command line calls it.
+        name: Its name at the command line.
         env_constructor: Makes the environment, without a task.
         num_train_tasks: Default number of training tasks.
         num_test_tasks: Default number of held-out tasks.
@@ -72,7 +72,7 @@ class TaskFamily:
         observed_reward: Name of the info that an agent sees as reward while it adapts; ``None`` means the reward
             itself, by which policies are trained.
         scored_reward: Name of the info whose sum is the return of an evaluation; ``None`` means the reward itself.
-        drawn_as: What tasks are drawn from, beside the seed; ``None``: the name. For names that hold a path, which can
+        drawn_as: Source of the tasks, beside the seed; ``None``: the name. For names that hold a path, which can
             be written in many ways.
     """
 
@@ -115,7 +115,7 @@ class TaskFamily:
             make_env: Class or function that makes the environment, or an id.
             params: ``{"mass": (0.5, 2.0), "length": NormalDomainParam("length", 1.0, 0.1)}`` (a pair means uniform), a
                 list of distributions, or a ``DomainRandomizer``.
-            name: What logs call it; its tasks are drawn from the seed and this name.
+            name: Its name in logs; its tasks are drawn from the seed and this name.
             num_train_tasks: Default number of training tasks.
             num_test_tasks: Default number of held-out tasks.
             horizon: Steps of an episode; ``None`` means the environment's time limit.
@@ -165,7 +165,7 @@ class TaskFamily:
                 function ``(num, generator) -> tasks``. ``None`` asks the environment's ``sample_tasks(num)``.
             option: Option of ``reset`` that holds the task. ``None`` means ``set_task`` where the environment has that,
                 else the option ``"task"``.
-            name: What logs call it; its tasks are drawn from the seed and this name.
+            name: Its name in logs; its tasks are drawn from the seed and this name.
             num_train_tasks: Default number of training tasks; ``None`` means 80, or all that a list has for training.
             num_test_tasks: The same of held-out tasks; ``None`` means 20, or all.
             horizon: Steps of an episode; ``None`` means the environment's time limit.
@@ -217,7 +217,7 @@ class TaskFamily:
         Args:
             constructors: Classes or functions that make the environments, or a dict that gives them names. The name is
                 the task, and decides on which side of the split it is.
-            name: What logs call the family.
+            name: Name of the family in logs.
             num_train_tasks: Default number of training tasks; ``None`` means all that are not held out.
             num_test_tasks: Default number of held-out tasks; ``None`` means all of them.
             horizon: Steps of an episode; ``None`` means the time limit of the first environment.

@@ -158,7 +158,7 @@ def name_given(env: Any, name: str | None = None) -> str:
     Args:
         env: A name (which is returned), a ``TaskFamily``, an environment, or a class or function that makes one. What
             its module can be asked for is called ``module:attribute``, which other processes understand, too.
-        name: What to call it, even where it has a name already: a run continues under the name that it began with.
+        name: A name for it, even where it has one already: a run continues under the name that it began with.
 
     Raises:
         TypeError: It is none of these.
@@ -250,7 +250,7 @@ def family_of(value: Any, name: str | None = None) -> TaskFamily:
     Args:
         value: A ``TaskFamily``, or a function that makes one; a class or function that makes an environment with
             ``sample_tasks``; a list or dict of constructors, each of which makes the environment of one task.
-        name: What it is called, if it has no name yet.
+        name: Its name, if it has none yet.
     """
     if isinstance(value, TaskFamily):
         return value

@@ -73,7 +73,7 @@ class _Included:
     """A file with all that it includes put in its place, and where every line of that is from.
 
     Args:
-        name: What messages call the file.
+        name: Name of the file in messages.
         source: Its text.
         folder: Where it is.
     """

@@ -36,8 +36,8 @@ class MujocoState(NamedTuple):
 
     Attributes:
         handle: Which simulation a row is, ``(N,)``.
-        now: What is read of them, name -> ``(N, ...)``.
-        model: What is read of their models, name -> ``(N, ...)``.
+        now: Arrays read from them, name -> ``(N, ...)``.
+        model: Arrays read from their models, name -> ``(N, ...)``.
         unstable: Whether their numbers are no longer finite, ``(N,)``.
     """
 
@@ -61,8 +61,8 @@ class MujocoSimulator(Simulator):
         init_qvel: Velocities around which they start.
         time_limit: Steps after which an episode is truncated.
         task: The task of plans that set none.
-        task_type: What makes the single environment, whose ``SetTaskUpdate`` can be applied; ``None``: no tasks.
-        name: What rollouts call the environment.
+        task_type: Constructor of the single environment, whose ``SetTaskUpdate`` can be applied; ``None``: no tasks.
+        name: Name of the environment in rollouts.
         threads: How many threads step them; ``None`` means as ``physics_threads`` sets.
     """
 
@@ -271,7 +271,7 @@ class _Simulation:
 
     Args:
         base: The model that is shared.
-        rules: What is read.
+        rules: Define what is read.
     """
 
     def __init__(self, base: Any, rules: Rules) -> None:

@@ -37,7 +37,7 @@ class SimModel(ABC):
     Angles are in rad, lengths in m, times in s, masses in kg, voltages in V.
 
     Attributes:
-        name: What ids and messages call it.
+        name: Its name in ids and messages.
         state_labels: Names of the state's S entries.
         observation_labels: Names of what is observed.
         action_labels: Names of the actions.

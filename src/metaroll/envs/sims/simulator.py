@@ -40,7 +40,7 @@ class SimState(NamedTuple):
 
     Attributes:
         values: The system's state, a column per label.
-        memory: What its next step needs besides.
+        memory: Further inputs of its next step.
         count: Steps since the start.
         horizon: Steps of the episode: those of the environment, or fewer where the rollout is cut off before.
         ended: 1 once the episode has ended, so that the final reward has been given, else 0.
@@ -104,7 +104,7 @@ class SimSimulator(Simulator):
     Args:
         config: Model, task, time, domain parameters and initial states.
         dtype: ``"float64"``, in which a row is bit-equal to the single environment, or ``"float32"``, which is faster.
-        name: What rollouts call the environment.
+        name: Name of the environment in rollouts.
     """
 
     takes = "DomainParamUpdate"
@@ -194,7 +194,7 @@ class SimSlots(SimulatorSlots):
         num_slots: How many.
         setting: A simulated environment, or its ``config``: what plans without ``env_update`` run in.
         dtype: ``"float64"``, or ``"float32"``, in which many slots are stepped faster.
-        name: What rollouts call the environment.
+        name: Name of the environment in rollouts.
     """
 
     def __init__(self, num_slots: int, setting: Any, *, dtype: str = "float64", name: str | None = None) -> None:

@@ -187,7 +187,7 @@ class SimTask(ABC):
             action: As it was given, not clipped to its bounds.
             following: State after the step.
             remaining: Steps left after this one.
-            scales: What ``scales`` returned.
+            scales: Result of ``scales``.
             xp: Array namespace.
         """
 
@@ -212,8 +212,8 @@ class SimTask(ABC):
             idle: An action of zeros.
             remaining: Steps that were left.
             failed: Whether ``state`` lies outside its bounds.
-            succeeded: What ``has_succeeded`` returned.
-            scales: What ``scales`` returned.
+            succeeded: Result of ``has_succeeded``.
+            scales: Result of ``scales``.
             xp: Array namespace.
         """
         return 0.0
@@ -225,7 +225,7 @@ class _DesiredState(SimTask, ABC):
 
     Args:
         state_des: Desired state, one number per entry.
-        reward: What errors and actions cost.
+        reward: Costs of errors and actions.
     """
 
     state_des: tuple[float, ...]
@@ -279,7 +279,7 @@ class DesStateTask(_DesiredState):
 
     Args:
         state_des: Desired state, one number per entry.
-        reward: What errors and actions cost.
+        reward: Costs of errors and actions.
     """
 
     def error(self, state: Columns, xp: Any) -> Columns:
@@ -293,7 +293,7 @@ class RadiallySymmDesStateTask(_DesiredState):
 
     Args:
         state_des: Desired state.
-        reward: What errors and actions cost.
+        reward: Costs of errors and actions.
         idcs: Which entries of the state are angles in rad; all others (velocities, too) are left as they are.
     """
 

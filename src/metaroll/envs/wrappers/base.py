@@ -187,7 +187,7 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
         Args:
             memory: Changed.
             rows: Which, ``(k,)``.
-            env_seeds: What the environments inside were reset with, ``(k,)``; ``None``: no seed was given.
+            env_seeds: Seeds of the resets of the environments inside, ``(k,)``; ``None``: no seed was given.
             plans: As ``plans_in`` has returned them; ``None`` where an environment is reset by hand.
         """
 

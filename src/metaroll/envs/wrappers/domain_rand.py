@@ -48,7 +48,7 @@ class DomainRandWrapper(ChainWrapper, ABC):
 
     Args:
         env: Any Gymnasium environment whose domain parameters ``DomainParamUpdate`` can set.
-        randomizer: What they are drawn from.
+        randomizer: Their distribution.
         in_evaluation: Randomize evaluations, too.
     """
 
@@ -213,7 +213,7 @@ class DomainRandWrapperBuffer(DomainRandWrapper):
 
     Args:
         env: See ``DomainRandWrapper``.
-        randomizer: What ``fill_buffer`` draws from.
+        randomizer: Distribution for ``fill_buffer``.
         selection: ``"cyclic"``, or ``"random"``: an entry chosen by the seed of the reset.
         in_evaluation: Randomize evaluations, too.
     """

@@ -56,10 +56,10 @@ class Collection:
         num_slots: E.
         shard_size: Slots of a shard.
         name: Names the collection in the workers.
-        kept: What is kept of rollouts.
+        kept: Which data of rollouts are kept.
         close: Frees what it has in the workers.
         resumable: Keep what it takes to build shards again.
-        made_for: What a state must be of, in words by name (environment, policy, ...).
+        made_for: Requirements on a state, in words by name (environment, policy, ...).
         spec: The spaces that given actions and states are checked against; ``None``: where they are given they
             are trusted.
     """

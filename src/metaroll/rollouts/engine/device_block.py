@@ -63,7 +63,7 @@ class DeviceRows(NamedTuple):
 
     Attributes:
         state, constants: Of the simulator.
-        policy: What the policy remembers, name -> ``(W, ...)``.
+        policy: The policy's memory, name -> ``(W, ...)``.
         observations: Shape ``(W, ...)``.
         keys, env_keys: Of the streams of plans and environments, int64 ``(W, 4)``.
         ages: Steps of each rollout so far, int64 ``(W,)``.
@@ -106,7 +106,7 @@ class BlockSettings:
 
     Attributes:
         tile: Rows per call of the policy.
-        deterministic: What all rollouts have, or ``None`` if they differ.
+        deterministic: The common value of all rollouts, or ``None`` if they differ.
         kept: As in ``SlotLoop``.
         sets: Where rollouts bring their own parameters.
         products: The policy acts within it, if given (``RowProducts``).
@@ -289,7 +289,7 @@ class DeviceLoop:
         slots: Rows of the simulator on the host: they check plans and make first states, by NumPy, for each rollout the
             same wherever it runs.
         policy: The acting policy; a copy of it goes to the device.
-        plans: What to run, by however many rows there are slots.
+        plans: The plans to run, in as many rows as there are slots.
         device: Where.
         parameters: Flat policy parameters ``(P,)``; ``None`` means the policy's own.
         kept, heartbeat: As in ``SlotLoop``; all fields are recorded.

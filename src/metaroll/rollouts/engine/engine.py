@@ -189,7 +189,7 @@ class RolloutEngine:
         """Run plans; rollouts in the order of the plans (dropped ones are left out; ``dropped`` lists them).
 
         Args:
-            plans: What to run. Plans without a seed get fresh entropy, recorded in ``rollout_info["plan"]``.
+            plans: The plans to run. Those without a seed get fresh entropy, recorded in ``rollout_info["plan"]``.
             parameters: Flat policy parameters ``(P,)`` for plans that bring none; ``None`` means the policy's present
                 ones.
             fields: Names of the columns that are wanted (``("rewards",)``, say): nothing else is recorded, which

@@ -79,11 +79,11 @@ class ShardStart:
         plans: Where its slots get their plans; ``None``: rollouts are started by hand.
         begun: Plans that each slot has begun, ``(E,)``; by hand their number, ``(1,)``.
         running: Rollouts in the middle, with their actions where these are to be taken again.
-        policy_state: What the policy remembers, name -> ``(E, ...)``.
-        observations: What all slots showed last.
+        policy_state: The policy's memory, name -> ``(E, ...)``.
+        observations: The last observations of all slots.
         states: ``Slots.running_state`` of the running rollouts, if these are set.
         skipped: Numbers of plans that are left out.
-        kept: What is kept of rollouts.
+        kept: Which data of rollouts are kept.
         resumable: Whether results contain what it takes to build the shard again.
     """
 
@@ -122,13 +122,13 @@ class ShardResult:
     Attributes:
         unknown: The worker does not have the shard as it is, or a rollout has failed: to be called again with a start.
         failed: Numbers of rollouts that have failed, and why.
-        columns: What was recorded; ``None``: no steps.
+        columns: Recorded columns; ``None``: no steps.
         numbers: Numbers of the plans of the columns.
         slots, positions, ages: Slots, numbers of plans and steps of the rollouts that run, ``(k,)``.
         begun, policy_state, observations, states: See ``ShardStart``.
         resumes: How the rollouts continue elsewhere.
         dropped: Rollouts that were left out.
-        last_step: What the last lock-step returned, where nothing is recorded.
+        last_step: Result of the last lock-step, where nothing is recorded.
     """
 
     unknown: bool = False
@@ -153,7 +153,7 @@ class LiveShard:
     Args:
         slots: The slots.
         policy: The acting policy.
-        start: What the first call came with.
+        start: Data of the first call.
         heartbeat: Called now and then (the heartbeat of a worker).
 
     Attributes:

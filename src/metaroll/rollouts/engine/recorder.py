@@ -205,8 +205,8 @@ class Recorder:
     there; integers then become floats.
 
     Args:
-        memory: What blocks are recorded in; ``None``: its own memory.
-        kept: What is kept of rollouts.
+        memory: Memory for the recorded blocks; ``None``: its own memory.
+        kept: Which data of rollouts are kept.
     """
 
     def __init__(self, memory: BlockMemory | None = None, kept: Kept = KEPT) -> None:
@@ -341,7 +341,7 @@ class Recorder:
             first: Step of its rollout at which each begins, ``(N,)``.
             lengths: Steps ``(N,)``.
             complete: Whether each ends with its rollout, bool ``(N,)``.
-            infos: What stays constant in each.
+            infos: Constants of each.
             running: Positions of rollouts that continue: what they have recorded is kept.
         """
         bounds = np.concatenate([[0], np.cumsum(lengths)])

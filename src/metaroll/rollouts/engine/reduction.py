@@ -168,7 +168,7 @@ def check_reduce(reduce: Reduce, rollouts: Rollouts) -> None:
 
     Args:
         reduce: From columns and bounds of N rollouts to ``(N, ...)``.
-        rollouts: What a ``RolloutEngine`` has returned, two rollouts at least.
+        rollouts: The result of a ``RolloutEngine``, two rollouts at least.
 
     Raises:
         ValueError: A row depends on which rollouts it is computed with.

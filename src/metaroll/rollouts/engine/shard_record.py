@@ -44,7 +44,7 @@ class ShardRecord:
         resumable: Whether it is to be built again at all.
 
     Attributes:
-        last: What came of its last call.
+        last: Result of its last call.
         placed: Whether a worker has it as it is, as far as is known.
     """
 

@@ -59,7 +59,7 @@ class SlotLoop:
             function from a number to the plan of that number: then slot ``e`` runs the plans ``e``, ``e + E``, ... of E
             slots, independently of the others.
         parameters: Flat policy parameters ``(P,)``, or stacked ``(E, P)``; ``None`` means the policy's own.
-        kept: What is kept of rollouts.
+        kept: Which data of rollouts are kept.
         refill: Give a slot the next plan after its rollout has ended; without, it is frozen until ``start``.
         begin: Give slots their first plans now; without, ``restore`` does.
         heartbeat: Called with ``"reset"`` or ``"step"`` now and then (the heartbeat of a worker).
@@ -254,10 +254,10 @@ class SlotLoop:
         """Continue with rollouts that ran elsewhere: reset their plans, set their states or take their actions again.
 
         Args:
-            running: What runs in which slot, with its actions; the other slots are free.
-            policy_state: What the policy remembered of all slots, name -> ``(E, ...)``.
-            observations: What all slots showed last.
-            states: What ``Slots.running_state`` returned for them; without it, actions are taken again.
+            running: Running rollouts by slot, with their actions; the other slots are free.
+            policy_state: The policy's memory of all slots, name -> ``(E, ...)``.
+            observations: The last observations of all slots.
+            states: Result of ``Slots.running_state`` for them; without it, actions are taken again.
 
         Raises:
             ReplayError: An environment shows something else than before.

@@ -77,7 +77,7 @@ class UnitResult:
         columns: Its rollouts, in the order of its plans; ``None`` if there are none, or they have been reduced.
         kept: Places of their plans in the unit, ``(N,)``.
         dropped: Rollouts that were left out, in the order of the unit's plans.
-        reduced: What ``Unit.reduce`` made of them, ``(n, ...)``.
+        reduced: Result of ``Unit.reduce`` for them, ``(n, ...)``.
         groups: Which groups of the unit's plans these rows are of, ``(n,)``.
         num_steps: Steps of all of them.
     """

@@ -313,7 +313,7 @@ def evaluates_deterministically(
     Args:
         worker_class: ``DefaultWorker`` or ``PEARLWorker``, whose behavior the engine has.
         worker_args: Further arguments of the worker, of which ``deterministic`` counts.
-        deterministic: What holds where these leave it open.
+        deterministic: The default where these leave it open.
 
     Raises:
         TypeError: The engine is no such worker, or has no such arguments.

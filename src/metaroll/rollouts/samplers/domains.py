@@ -33,7 +33,7 @@ def given_states(name: str, states: Iterable[Any], allow_none: bool = False) -> 
     """Copies of given initial states, each ``(S,)``; at least one.
 
     Args:
-        name: What errors call the argument.
+        name: Name of the argument in errors.
         states: A list of states, or an array ``(n, S)``.
         allow_none: Whether an entry may be ``None``, which leaves that state to the environment.
     """

@@ -110,7 +110,7 @@ class MetaSampler(Sampler):
         total_timesteps_sampled: Steps that were truly taken, in all calls.
         tasks: The tasks that were set last; ``None`` before.
         vec_env: The executor of a policy of ProMP's; ``None`` with others.
-        logged: What the last call has logged.
+        logged: Metrics of the last call.
     """
 
     def __init__(

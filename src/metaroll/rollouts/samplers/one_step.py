@@ -27,7 +27,7 @@ class OneStep:
         source: Makes the simulator.
         before: Rows, ``(N, C)``: states, or whole observations.
         after: Those that follow, ``(N, C)``.
-        rollouts: Whose rows they are, ``(N,)``.
+        rollouts: The rollout of each row, ``(N,)``.
         contexts: Contexts that give the policy the action in between, N of them.
         policy: Plays the recorded actions.
         field: ``"states"`` or ``"observations"``, what rows are.

@@ -163,7 +163,7 @@ def check_taken_over(recorded: StepSequence, source: EnvSource, values: np.ndarr
     Args:
         recorded: The rollout.
         source: Of the environment in which it was made.
-        values: What was commanded, ``(d,)``.
+        values: The commanded values, ``(d,)``.
         names: The d names.
 
     Raises:

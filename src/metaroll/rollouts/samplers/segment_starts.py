@@ -35,7 +35,7 @@ class SegmentStarts:
     Attributes:
         segments: Steps of the segments of each rollout.
         states: Where simulations of the R G segments start, ``(S,)`` each.
-        measured: What was measured there, ``(R G, C)``: states or observations, smoothed; ``None`` where a function of
+        measured: Measurements there, ``(R G, C)``: states or observations, smoothed; ``None`` where a function of
             the user gives the states.
         stds: Deviations of what noise is left in it, ``(R G, C)``.
         state_of: From measured rows to states; ``None``: they are states.
@@ -61,7 +61,7 @@ class SegmentStarts:
 
         Args:
             rollouts: Recorded ones.
-            names: What errors call them.
+            names: Their name in errors.
             segments: Steps of the segments, which begin a little earlier or later where an observation at their first
                 row does not determine the state.
             initial_state: From a segment to its first state; ``None``: the recorded state, or what ``observed_state``

@@ -172,15 +172,15 @@ class SeriesFeatures:
         embedding: Makes features of series.
         num_rollouts: R.
         segments: Steps of the segments of each rollout, G numbers; T is their sum.
-        state_field, action_field: What the rows of a series hold.
+        state_field, action_field: Fields of the rows of a series.
         pieces: How many series of equal length each rollout is cut into for the embedding.
         pad_mode: ``"zeros"`` or ``"last"``: what fills up rollouts that have ended early.
-        target: What was recorded in the target domain, float32 ``(R, T, D)``; ``None``: series are their own target.
+        target: Recordings of the target domain, float32 ``(R, T, D)``; ``None``: series are their own target.
         entries: Which entries of a state series hold, bool ``(n,)``; ``None``: all.
         noise: Deviations of the noise that is added to what is simulated, by set and rollout, ``(B, R, S)``, or by set
             alone, ``(B, 1, S)``; ``None``: none. The noise follows from the seeds of plans, whose third numbers count B
             R G segments.
-        firsts: What was measured where segments start, ``(R G, S)``: simulations with noise have measured the same
+        firsts: Measurements at the starts of segments, ``(R G, S)``: simulations with noise have measured the same
             there, since this measurement is why they start where they do. ``None``: they have their own noise.
         chained: Whether each segment is moved to where the one before has ended. Else the jump to the next recorded
             start is a change from row to row. Where starts are noisy, that jump is there with the true parameters, too,

@@ -64,7 +64,7 @@ class SimulatedNoise:
         names: Of the columns of a set.
         spec: Of the simulation.
         field: ``"states"`` or ``"observations"``: what is measured.
-        sensors: What is seen of it.
+        sensors: Its visible parts.
 
     Raises:
         DataError: There is no channel of a name.

@@ -30,7 +30,7 @@ class TargetRecordings:
     Attributes:
         series: Their time series, ``(R, T, D)``.
         starts: Where each segment of each rollout starts, and how many steps it has.
-        fields: What the rows of a series are made of: the field of states, and that of actions.
+        fields: Sources of the rows of a series: the field of states, and that of actions.
         actions: Actions of each, ``(T, A)``, or ``(T,)`` of choices.
         contexts: Contexts that make a ``PlaybackPolicy`` play each segment.
     """

@@ -79,7 +79,7 @@ def assert_worker_invariant(
     Args:
         env: As for ``RolloutEngine``.
         policy: As for ``RolloutEngine``.
-        plans: What to run.
+        plans: The plans to run.
         num_workers: Numbers of workers to try; running pools may be given instead of numbers.
         parameters: Flat policy parameters ``(P,)``; ``None`` means the policy's present ones.
 

@@ -85,8 +85,8 @@ def rollout(
             draws fresh entropy, which ``rollout_info["plan"]["seed"]`` records.
         sub_seed: See ``seed``.
         sub_sub_seed: See ``seed``.
-        context: What the policy knows of the task, e.g. ``{"z": (latent_dim,)}``; ``None`` means what it believes
-            itself (an adapted policy its posterior), ``{}`` nothing.
+        context: The policy's knowledge of the task, e.g. ``{"z": (latent_dim,)}``; ``None`` means its own
+            belief (an adapted policy its posterior), ``{}`` nothing.
         deterministic: Act with the mean of the policy; ``None`` means "as ``eval``".
 
     Returns:

@@ -38,7 +38,7 @@ def check_answer(address: str, token: str | None = None) -> bool | None:
 
     Args:
         address: Where to ask.
-        token: What to show.
+        token: The token to show.
 
     Returns:
         Whether it wants a token (or another one) from those who call it; ``None`` if that cannot be determined (with

@@ -264,11 +264,11 @@ def encode_command(
     """A command as bytes.
 
     Args:
-        func: What to call.
+        func: The function to call.
         args: Arguments.
         kwargs: More arguments.
-        what: What an error names.
-        hint: What else an error may advise.
+        what: The name in errors.
+        hint: A further hint for errors.
 
     Raises:
         NotPicklableError: Something in it cannot be sent; names ``what`` and the hint.

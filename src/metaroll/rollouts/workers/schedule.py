@@ -88,10 +88,10 @@ class Schedule:
     Args:
         transport: The workers.
         workers: When a silent worker is given up, and how often the work of a lost one is tried again.
-        init_jobs: What a worker runs before its next job.
+        init_jobs: Jobs that a worker runs before its next one.
         fresh: Workers that have not run what every new one does; those that are replaced are added.
-        jobs: What to run; jobs with a ``worker`` run there, the others wherever there is room, in the order of their
-            indices.
+        jobs: The jobs to run; those with a ``worker`` run there, the others wherever there is room, in the order of
+            their indices.
         done: Called as ``done(job, result)`` when a job has ended.
         more: Asked for one more job whenever a worker has nothing to do; ``None`` means not now.
 
@@ -296,7 +296,7 @@ def _worker_lost(
         what: The work.
         tries: How often it was tried.
         reason: Why the worker was lost the last time.
-        hint: What helps against that.
+        hint: A hint against that.
         plans: The rollouts that it is made of, if it is.
         workers: Table of what all workers did at that time.
     """

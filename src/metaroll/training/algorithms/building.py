@@ -234,7 +234,7 @@ def own_body(spec: EnvSpec, given: BuildOptions, generator: torch.Generator) -> 
     """The network of the user's own that option ``policy`` names, as ``encoder`` of a policy; ``None`` without one.
 
     Args:
-        spec: What the policy sees.
+        spec: Spaces that the policy sees.
         given: The options.
         generator: Where initial weights come from; without such a network, nothing is drawn.
     """

@@ -107,7 +107,7 @@ def _row(
 
     Args:
         name: Its name.
-        learner: What learns.
+        learner: Class of the learner.
         num_candidates: Candidates of an epoch.
         search: Class of the search, whose settings are options; ``None`` where the learner's config has them all.
         amount: See ``Algorithm``.

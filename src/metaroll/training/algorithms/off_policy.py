@@ -185,7 +185,8 @@ def off_policy_row(
 
     Args:
         name: Its name.
-        learner: What learns; its ``config_class`` has its options, beside those of networks, replay and domains.
+        learner: Class of the learner; its ``config_class`` has its options, beside those of networks, replay and
+            domains.
         networks: Policy and Q function of the spaces and the options; ``None`` for the learner's own.
         choosing: Name of the plug-in that learns instead where actions are one choice.
         more: Other members of the row.

@@ -25,7 +25,7 @@ def name_given(network: Any, name: str | None = None) -> str:
 
     Args:
         network: A name (which is returned), a module, or a class or function that makes one.
-        name: What to call it, even where it has a name already: a run continues under the name that it began with.
+        name: A name for it, even where it has one already: a run continues under the name that it began with.
     """
     if name is None and isinstance(network, str):
         return network

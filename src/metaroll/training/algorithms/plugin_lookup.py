@@ -169,7 +169,7 @@ def name_given(given: Any, name: str | None = None) -> str:
 
     Args:
         given: An ``Algorithm``, a class of searches, or ``module:attribute`` of one.
-        name: What to call it, even where it has a name already: a run continues under the name that it began with.
+        name: A name for it, even where it has one already: a run continues under the name that it began with.
 
     Raises:
         PluginError: It cannot be used.
@@ -219,7 +219,7 @@ def origin(name: str, among: Mapping[str, Declared] | None = None) -> dict[str, 
 
     Args:
         name: Its name.
-        among: What distributions declare; ``None`` means algorithms, and what a script has given for one, of which
+        among: Declarations of distributions; ``None`` means algorithms, and what a script has given for one, of which
             there is a hash of its source.
     """
     if among is None and is_given(name):

@@ -128,8 +128,8 @@ def checked_row(row: Any, label: str) -> Algorithm:
     """``row``, if it can be used.
 
     Args:
-        row: What was given in its place.
-        label: What it is called in errors, with its file.
+        row: The object given as a row.
+        label: Its name in errors, with its file.
 
     Raises:
         PluginError: It cannot be used.
@@ -225,7 +225,7 @@ def guarded(row: Algorithm, label: str) -> Algorithm:
 
     Args:
         row: The row.
-        label: What it is called in errors, with its file.
+        label: Its name in errors, with its file.
     """
     functions = {name: getattr(row, name) for name in FUNCTIONS}
     theirs = {name: each for name, each in functions.items() if not (inspect.isfunction(each) and is_ours(each))}

@@ -52,7 +52,7 @@ class AdaptationStudy:
         baselines: Returns ``(num_tasks, repetitions, num_adapted)`` of ``"no adaptation"`` (the exploration policy),
             ``"random context"`` (adapted from all exploration episodes of another task) and ``"task oracle"`` (given
             the task), as far as they exist.
-        shot_unit: What ``shots`` count: exploration ``"episodes"``, or ``"rounds"`` of exploring and adapting.
+        shot_unit: The unit of ``shots``: exploration ``"episodes"``, or ``"rounds"`` of exploring and adapting.
         divergence: How far the posterior after all exploration episodes is from the prior, in nats,
             ``(num_tasks, repetitions)``; ``None`` for algorithms without a posterior.
         task_divergence: The same from the posterior after another task's exploration episodes.
@@ -201,7 +201,7 @@ def study_adaptation(
         oracle: A policy with access to the task, and a function from a task to what it observes; ``None`` means the
             environment's own, if it has one (see ``oracle_of``).
         engine: As in ``MetaEvaluator.evaluate``.
-        shot_unit: What ``shots`` count: ``"episodes"``, or ``"rounds"`` of the evaluator's protocol (gradient steps of
+        shot_unit: The unit of ``shots``: ``"episodes"``, or ``"rounds"`` of the evaluator's protocol (gradient steps of
             an algorithm that takes one in each); ``None`` means rounds where there are several.
         progress: Called as ``progress(done, total)``, in episodes of the whole study, while they run.
     """

@@ -54,7 +54,7 @@ class MetaEvaluator(Evaluator[MetaEvaluationConfig]):
         num_rounds: How often exploration episodes are followed by an adaptation, once an algorithm is known.
         round_length: Exploration episodes of each round.
         continues: Whether a round adapts the policy of the last one.
-        worker_class, worker_args: What the documented constructor was given.
+        worker_class, worker_args: Arguments of the documented constructor.
 
     Args:
         config: Settings; ``None`` means the defaults.
@@ -233,7 +233,7 @@ class MetaEvaluator(Evaluator[MetaEvaluationConfig]):
         Args:
             policies: One per cell (task by task, all repetitions of one after the other).
             episodes: Which episodes of each cell.
-            contexts: What the policy of each cell has access to; ``None`` means what it believes.
+            contexts: Context of the policy of each cell; ``None`` means its own belief.
             engine, progress: As in ``evaluate``.
         """
         return self._returns(self.cell_rollouts(policies, episodes, contexts, engine=engine, progress=progress))
@@ -265,7 +265,7 @@ class MetaEvaluator(Evaluator[MetaEvaluationConfig]):
 
         Args:
             policy: The policy that acts in all cells.
-            contexts_of_task: What the policy has access to of a task.
+            contexts_of_task: Context of the policy in a task.
             test_rollouts_per_task, engine: As in ``evaluate``.
 
         Returns:
@@ -281,8 +281,8 @@ class MetaEvaluator(Evaluator[MetaEvaluationConfig]):
         """The policies of the adapted episodes: new exploration policies, adapted to ``data`` as the protocol has it.
 
         Args:
-            algo: Who adapts.
-            data: What each cell has seen, the same number of episodes; none: those of no adaptation. Rounds that
+            algo: The adapting algorithm.
+            data: Episodes of each cell, the same number of episodes; none: those of no adaptation. Rounds that
                 continue from each other's policies take them round by round.
         """
         policies, number = fresh_policies(algo, len(data), self.seed), len(data[0])
@@ -298,7 +298,7 @@ class MetaEvaluator(Evaluator[MetaEvaluationConfig]):
         """Policies of all cells, adapted to the episodes so far as the protocol has it.
 
         Args:
-            algo: Who adapts.
+            algo: The adapting algorithm.
             policies: Those that made the last episodes, given up by the caller.
             history: All episodes of each cell, the same number of them.
         """
@@ -367,7 +367,7 @@ def adapt_policies(
     """Policies adapted from the rollouts in ``history``, one cell each.
 
     Args:
-        algo: Who adapts.
+        algo: The adapting algorithm.
         policies: One per cell, given up by the caller.
         history: Rollouts of each cell, the same number of them.
         update: Of the first task; its environment has the spaces, where the algorithm does not know them.

@@ -199,7 +199,7 @@ def judge(
         floor: Of the best policy that does not adapt, where that is known; ``None`` means ``no_adaptation``.
         divergence: ``KL(posterior || prior)`` in nats.
         task_divergence: ``KL(posterior || posterior given another task's data)``.
-        tasks: What the tasks are, in words; without them they are called ``task 0``, ``task 1``, ...
+        tasks: Descriptions of the tasks; without them they are called ``task 0``, ``task 1``, ...
         all_tasks: Whether these are all the tasks there are, and no sample of many: then repetitions differ by chance
             alone, intervals are over them, and the verdict is one on these tasks. All that are equal in every bit count
             as one.

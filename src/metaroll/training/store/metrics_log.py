@@ -56,7 +56,7 @@ class MetricsLog:
 
     Args:
         run_dir: Folder of the run; ``None`` keeps nothing.
-        loggers: Who gets every number that has been written.
+        loggers: Receivers of every number that has been written.
     """
 
     def __init__(self, run_dir: str | Path | None, loggers: Sequence[MetricLogger] = ()) -> None:

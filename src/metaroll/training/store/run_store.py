@@ -32,7 +32,7 @@ class RunStore:
         mode: See ``Snapshotter``.
         gap: See ``Snapshotter``.
         keep_last: See ``Snapshotter``.
-        loggers: Who gets the numbers of the run, too.
+        loggers: Further receivers of the numbers of the run.
     """
 
     def __init__(
