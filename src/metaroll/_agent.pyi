@@ -909,7 +909,7 @@ class Replay(TypedDict, total=False):
 
 class GoalReplay(Replay, total=False):
     hindsight_ratio: float
-    """Share of replayed steps that get a goal which was reached later in their episode (0.8, say), in an environment
+    """Share of replayed steps that get a goal which was reached later in their episode (e.g. 0.8), in an environment
     with goals in its observations and compute_reward(achieved, desired, info). Without a preset: 0.0."""
 
 class DqnOptions(Folders, Run, DQN, ReluNetworks, Domains, GoalReplay, Evaluation): ...

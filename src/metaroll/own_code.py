@@ -1,6 +1,6 @@
 """Where the module of a name is, determined without importing it; and which folders modules may come from.
 
-A run names its environment, ``my_env:make`` say. Before a foreign run is rebuilt, it must be known which file
+A run names its environment, e.g. ``my_env:make``. Before a foreign run is rebuilt, it must be known which file
 that would execute.
 """
 
@@ -254,7 +254,7 @@ def attribute_of(name: str, what: str, explained: Callable[[BaseException], str 
     """
     module_name, _, attribute = name.partition(":")
     if not attribute:
-        raise UnknownNameError(f"unknown {what} {name!r}: it names a module and nothing in it, {name}:NAME say")
+        raise UnknownNameError(f"unknown {what} {name!r}: it names a module and nothing in it; write {name}:NAME")
     add_code_folder()
     try:
         value = importlib.import_module(module_name)

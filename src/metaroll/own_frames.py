@@ -64,7 +64,7 @@ def innermost(error: BaseException) -> Frame | None:
 def is_raised(error: BaseException) -> bool:
     """Whether ``error`` comes from a ``raise`` of metaroll or of the user's code, rather than from a mistake there.
 
-    NumPy and its like raise what they cannot do: shapes that do not fit together, say.
+    NumPy and its like raise what they cannot do: e.g. shapes that do not fit together.
     """
     frame = innermost(error)
     if frame is None or not frame.code.startswith("raise"):

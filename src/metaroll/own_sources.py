@@ -122,7 +122,7 @@ def _text_of(given: type | FunctionType) -> str:
     """The text in the file; empty without one."""
     try:
         text = textwrap.dedent(inspect.getsource(given)).strip()
-    except (OSError, TypeError, SyntaxError):  # typed in, say
+    except (OSError, TypeError, SyntaxError):  # e.g. typed in
         return ""
     # Of a class that exec has made, inspect may take lines of the script.
     is_found = isinstance(given, FunctionType) or re.search(rf"^class {given.__name__}\b", text, re.MULTILINE)

@@ -239,7 +239,7 @@ class RolloutPlan:
         if self.context is not None and not isinstance(self.context, Mapping):
             raise TypeError(
                 f"context of a RolloutPlan must be a dict of arrays, got {type(self.context).__name__}; give "
-                'each array a name, {"z": array} say'
+                'each array a name, e.g. {"z": array}'
             )
 
     @property
@@ -294,7 +294,7 @@ class SlotsInfo:
         can_keep: ``keep`` is offered.
         resumes: How a half-done rollout continues in other slots, with the same bits: ``"state"`` where
             ``running_state`` and ``resume`` are offered, ``"replay"`` where a reset with its plan and its actions lead
-            to the same again, ``"nothing"`` where neither does (generators that no plan seeds, say).
+            to the same again, ``"nothing"`` where neither does (e.g. generators that no plan seeds).
     """
 
     name: str
@@ -486,7 +486,7 @@ class Policy(ABC):
 
         Args:
             contexts: Context of each rollout, or ``None``.
-            generators: Source of each rollout's draws (a latent z, say).
+            generators: Source of each rollout's draws (e.g. a latent z).
             domain_params: Domain parameters of each rollout's environment (``None`` where they are not known), for
                 policies with ``info.takes_domain_params``.
         """
@@ -621,7 +621,7 @@ class Runner(Protocol):
             num_domains: Domains of each.
             num_init_states_per_domain: Rollouts in each domain.
             deterministic: Act by the deterministic policy.
-            fields: Names of the columns that the algorithm reads, ``("rewards",)`` say, if it needs no more: others
+            fields: Names of the columns that the algorithm reads, e.g. ``("rewards",)``, if it needs no more: others
                 are not recorded then (unless paths are stored). ``None``: all.
         """
         ...

@@ -161,7 +161,7 @@ class GoalReplay(Replay):
 
     hindsight_ratio: Annotated[
         Share,
-        "Share of replayed steps that get a goal which was reached later in their episode (0.8, say), in an "
+        "Share of replayed steps that get a goal which was reached later in their episode (e.g. 0.8), in an "
         "environment with goals in its observations and compute_reward(achieved, desired, info).",
     ] = 0.0
 

@@ -24,7 +24,7 @@ _TERMINAL = ("FORCE_COLOR", "TTY_COMPATIBLE")
 
 @final
 class Child:
-    """A process that calls a function, for what takes long: a training, say.
+    """A process that calls a function, for long work such as a training.
 
     However this process ends, the child gets SIGTERM, and is killed if it has not ended some seconds later. A file
     takes its output: the child never waits for it to be read.

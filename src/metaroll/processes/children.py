@@ -31,7 +31,7 @@ PIPE = subprocess.PIPE
 """Output goes to this process (``stdout`` and ``stderr`` of ``ChildProcess``)."""
 
 _REAP_S = 10.0
-"""How long the end of a killed process is waited for: one that hangs in the system (a dead disk, say) may never end."""
+"""How long the end of a killed process is waited for: one that hangs in the system (e.g. a dead disk) may never end."""
 
 
 @final

@@ -28,7 +28,7 @@ def hint_of_ending(reason: str, cure: str) -> str:
         cure: A way to need less memory, as in "use fewer workers".
     """
     if "exited with status" in reason:
-        return "Something in it ends its process (os._exit, say, or a library that gives up); its last output is above."
+        return "Something in it ends its process (e.g. os._exit, or a library that gives up); its last output is above."
     if "does not fit" in reason or "connection ended" in reason:
         return "Check for an environment or policy that forks, or touches descriptors that it has not opened."
     if "SIGKILL" in reason:

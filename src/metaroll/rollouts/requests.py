@@ -103,13 +103,15 @@ class SampleRequest:
             return list(range(count))
         listed = only.ndim == 1 if isinstance(only, np.ndarray) else isinstance(only, Sequence)
         if not listed or isinstance(only, str):
-            raise TypeError(f"only must be a list of positions of variations, [0, 2] say, got {described(only)}")
+            raise TypeError(f"only must be a list of positions of variations such as [0, 2], got {described(only)}")
         positions = []
         for m in only:
             if isinstance(m, bool | np.bool_):
                 raise TypeError("only must be a list of positions of variations, got a mask; pass np.flatnonzero(mask)")
             if not isinstance(m, int | np.integer):
-                raise TypeError(f"only must be a list of positions of variations, [0, 2] say, got {described(m)} in it")
+                raise TypeError(
+                    f"only must be a list of positions of variations such as [0, 2], got {described(m)} in it"
+                )
             if not 0 <= m < count:
                 raise ValueError(f"only must hold positions from 0 to {count - 1} ({count} variations), got {m}")
             positions.append(int(m))

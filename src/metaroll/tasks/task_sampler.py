@@ -54,7 +54,7 @@ class TaskSampler(ABC):
     def drawing(self) -> contextlib.AbstractContextManager[Draw]:
         """Inside, a function ``(num, generator) -> num updates`` that draws tasks by that generator alone.
 
-        What it takes for that (an environment that draws them, say) exists only inside. By default tasks of a list are
+        What it takes for that (e.g. an environment that draws them) exists only inside. By default tasks of a list are
         drawn independently; a sampler without a list uses ``sample``, which has only its own generator
         (``OwnDraws``).
         """

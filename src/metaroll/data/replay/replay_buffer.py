@@ -191,7 +191,7 @@ class ReplayBuffer:
         Args:
             rollouts: A piece that continues where that of the call before ended is joined to it; where it does not, the
                 rollout before was cut off at its last observation.
-            actions: To be stored in place of theirs, ``(sum T, ...)``: in the policy's units, say.
+            actions: To be stored in place of theirs, ``(sum T, ...)``: e.g. in the policy's units.
 
         Raises:
             DataError: An observation, action or reward is NaN or infinite; names the place.
@@ -286,7 +286,7 @@ class ReplayBuffer:
             ValueError: The buffer draws uniformly.
         """
         if self._priorities is None:
-            raise ValueError("this buffer draws uniformly; give it a priority_exponent (0.6, say)")
+            raise ValueError("this buffer draws uniformly; give it a priority_exponent (e.g. 0.6)")
         self._priorities.update(indices, errors, self._are_steps(indices))
 
     def _are_steps(self, rows: np.ndarray) -> np.ndarray:

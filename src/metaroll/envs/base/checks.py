@@ -34,7 +34,7 @@ def check_slots(
     - ``memory``: what was returned never changes afterwards, and changing it changes nothing inside.
     - ``actions``: the actions handed in are not changed.
     - ``history``: a rollout does not depend on what its slot did before.
-    - ``neighbors``: nor on what other slots do, or on which slot it is (a shared generator, say).
+    - ``neighbors``: nor on what other slots do, or on which slot it is (e.g. a shared generator).
     - ``mask``: a slot that is not active is not stepped; it repeats its observation, with reward 0 and no ending
       (not of a vector environment of others, which steps as a whole).
     - ``time_limit``: reaching the time limit is truncation, not termination.

@@ -215,7 +215,8 @@ def state_from_observation(
 def determined_entries(env: Any) -> np.ndarray | None:
     """Which entries of an observation follow from the state alone, bool ``(O,)``; ``None`` means all.
 
-    Forces of contacts, say, do not: an environment that was put into a state shows others than one that came there.
+    Forces of contacts, for example, do not: an environment that was put into a state shows others than one that came
+    there.
     """
     *outside, inner = env_layers(env)
     access = state_access_of(inner)

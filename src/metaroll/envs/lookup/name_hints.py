@@ -84,7 +84,9 @@ def _module_of(name: str) -> str | None:
 def _file_text(name: str, module: str) -> str:
     path = Path(name if name.endswith(".py") else f"{name}.py")
     if not path.is_file():
-        return f"unknown environment {name!r}: there is no file {path}; name one as module:attribute, my_env:family say"
+        return (
+            f"unknown environment {name!r}: there is no file {path}; name one as module:attribute, e.g. my_env:family"
+        )
     start = f"unknown environment {name!r}: it is a file, of which one name is meant"
     if path.absolute().parent != Path.cwd():
         return f"{start}: run in its folder ({path.parent}), with {module}:NAME"

@@ -42,7 +42,7 @@ def default_randomizer(
     """
     if isinstance(env, Mapping):
         if rules is None:
-            raise ValueError("rules must be given with nominal domain parameters: {'mass': ('normal', 0.2)}, say")
+            raise ValueError("rules must be given with nominal domain parameters, e.g. {'mass': ('normal', 0.2)}")
         return DomainRandomizer(*params_from_rules(env, rules), generator=generator)
     instance = env if is_env_instance(env) else make_env(env)
     try:
@@ -77,8 +77,8 @@ def _rules_of(env: Any) -> Rules:
     rules = {} if sim is None else sim.model.default_ranges
     if not rules:
         raise ValueError(
-            f"there are no default ranges for {type(inner_env(env)).__name__}; give "
-            "rules={'mass': ('normal', 0.2, 1e-3)}, say (kind, fraction of the nominal value, lowest value)"
+            f"there are no default ranges for {type(inner_env(env)).__name__}; give, e.g., "
+            "rules={'mass': ('normal', 0.2, 1e-3)} (kind, fraction of the nominal value, lowest value)"
         )
     for wrapper in _transforms(env):
         for name in wrapper.scales:

@@ -178,5 +178,5 @@ def _check_onehot(benchmark: Any, kind: str) -> None:
     if isinstance(benchmark, tuple(getattr(package, name) for name in _META_LEARNING if hasattr(package, name))):
         raise ValueError(
             f"add_env_onehot must be False for the meta-learning benchmark {type(benchmark).__name__}, whose agents "
-            "have to find out what the task is; use it with MT10, say"
+            "have to find out what the task is; use it with e.g. MT10"
         )

@@ -116,7 +116,7 @@ class MujocoEnvDefinition:
         )
 
     def __eq__(self, other: object) -> bool:
-        """Whether it is this definition, or a copy of it (in a worker, say)."""
+        """Whether it is this definition, or a copy of it (e.g. in a worker)."""
         return isinstance(other, MujocoEnvDefinition) and other._key == self._key
 
     def __hash__(self) -> int:
@@ -144,7 +144,7 @@ class _FunctionRules(Rules):
             if name in _STEP_NAMES or name.removesuffix(_BEFORE) in known:
                 raise ValueError(
                     f"task must not have an entry {name!r}, which is what functions get of MuJoCo under this name; "
-                    f"call it 'goal_{name}', say"
+                    f"call it e.g. 'goal_{name}'"
                 )
         needed = {"qpos", "qvel"}
         for name, arguments in self._arguments.items():
@@ -196,8 +196,8 @@ class _FunctionRules(Rules):
         if isinstance(result, tuple) and not (len(result) == 2 and isinstance(infos, Mapping)):
             kinds = ", ".join(type(part).__name__ for part in result)
             raise TypeError(
-                "reward must return an array of rewards, or a pair: that, and a dict of infos ({'distance': array}, "
-                f"say), got a tuple of {len(result)} ({kinds})"
+                "reward must return an array of rewards, or a pair: that, and a dict of infos (e.g. "
+                f"{{'distance': array}}), got a tuple of {len(result)} ({kinds})"
             )
         rewards = _reals("reward", _checked("reward", rewards, (count,)))
         ended = (
@@ -206,7 +206,7 @@ class _FunctionRules(Rules):
         ended = _checked("termination", ended, (count,))
         if ended.dtype != np.bool_:
             raise TypeError(
-                "termination must return an array of bool, true where an episode ends (qpos[:, 2] < 0.3, say), got "
+                "termination must return an array of bool, true where an episode ends (e.g. qpos[:, 2] < 0.3), got "
                 f"{ended.dtype} {ended}"
             )
         infos = {name: _checked(f"info {name!r}", value, (count, ...)).copy() for name, value in infos.items()}
@@ -282,7 +282,7 @@ class _FunctionRules(Rules):
 
 def _default_task(task: Any) -> dict[str, Any]:
     if not isinstance(task, Mapping):
-        raise TypeError(f"task must be a dict of numbers and arrays, {{'goal': 1.0}}, say, got {task!r}")
+        raise TypeError(f"task must be a dict of numbers and arrays such as {{'goal': 1.0}}, got {task!r}")
     for name, value in task.items():
         if not isinstance(name, str) or not name.isidentifier():
             raise ValueError(

@@ -201,7 +201,7 @@ class SimSlots(SimulatorSlots):
         simulator = setting.simulator if isinstance(setting, BatchedEnv) else None
         config = simulator.config if isinstance(simulator, SimSimulator) else setting
         if not isinstance(config, SimConfig):
-            raise TypeError(f"setting must be a simulated environment (QCartPoleSwingUpEnv(), say), got {setting!r}")
+            raise TypeError(f"setting must be a simulated environment (e.g. QCartPoleSwingUpEnv()), got {setting!r}")
         super().__init__(num_slots, SimSimulator(config, dtype, type(setting).__name__ if name is None else name))
 
 

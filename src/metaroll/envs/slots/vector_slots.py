@@ -31,10 +31,10 @@ class VectorEnvSlots(Slots):
 
     ``SyncVectorEnv`` in its SAME_STEP mode hands out the last observation uncopied: a sub-environment that shows the
     same memory at every step has overwritten it by then. The other modes are safe.
-    ``AsyncVectorEnv`` (of Gymnasium 1.4, say) loses texts in its shared memory; make it with ``shared_memory=False``.
+    ``AsyncVectorEnv`` (e.g. of Gymnasium 1.4) loses texts in its shared memory; make it with ``shared_memory=False``.
 
     A rollout depends on its plan alone if every sub-environment has its own generator. Environments that accept
-    just one seed for all of them (Gymnasium's own vectorized CartPole, say) are used too, with a warning: there a
+    just one seed for all of them (e.g. Gymnasium's own vectorized CartPole) are used too, with a warning: there a
     rollout depends on all that started together.
 
     Args:

@@ -203,7 +203,7 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
         return observations
 
     def taken_params(self, params: Mapping[str, float]) -> dict[str, Any]:
-        """Domain parameters that are set here, as ``row_params`` reports them for episodes: a delay is rounded, say."""
+        """Domain parameters that are set here, as ``row_params`` reports them for episodes (e.g. a rounded delay)."""
         return taken_params(self.env, params)
 
     def row_kinds(self, memory: Memory, rows: np.ndarray) -> Sequence[Hashable] | None:

@@ -86,7 +86,7 @@ class RolloutEngine:
         record_infos: Keep infos of environment and policy in the rollouts.
         record_extras: Record ``actions_applied``, and ``states``, ``time`` and domain parameters as far as the
             environment reports them (see ``rollout``).
-        options: Settings by name, in place of those of ``config``: ``num_workers=4``, say.
+        options: Settings by name, in place of those of ``config``, e.g. ``num_workers=4``.
 
     Attributes:
         config: The settings.
@@ -192,7 +192,7 @@ class RolloutEngine:
             plans: The plans to run. Those without a seed get fresh entropy, recorded in ``rollout_info["plan"]``.
             parameters: Flat policy parameters ``(P,)`` for plans that bring none; ``None`` means the policy's present
                 ones.
-            fields: Names of the columns that are wanted (``("rewards",)``, say): nothing else is recorded, which
+            fields: Names of the columns that are wanted (e.g. ``("rewards",)``): nothing else is recorded, which
                 takes a fraction of the time and memory in batched simulators. ``None``: all, and infos.
             progress: Called as ``progress(rollouts, steps)`` with what is new whenever a unit of work is done.
 
@@ -488,7 +488,7 @@ class RolloutEngine:
         what = f"rollouts {first.index} to {last.index} (seeds {first.seed} to {last.seed})"
         if first is last:
             what = f"rollout {first.index} (seed {first.seed})"
-        sent = f"a plan of {what} (its env_update, say)"
+        sent = f"a plan of {what} (e.g. its env_update)"
         blob = encode_command(run_unit_in_worker, (self._key, unit), {}, sent, _HERE)
         return Job(number, blob, what, phase="start", plans=unit.plans)
 

@@ -28,7 +28,7 @@ class Reduction:
 
     Attributes:
         function: From columns (a dict of those in ``fields``) and bounds ``(N * group + 1,)`` to ``(N, ...)``.
-        fields: Names of columns (``"states"``, ``"actions_applied"``, say); nothing else is recorded. ``None``: all.
+        fields: Names of columns (e.g. ``"states"``, ``"actions_applied"``); nothing else is recorded. ``None``: all.
             ``"seeds"`` are the seed triples of the plans, ``(N * group, 3)``.
         group: How many consecutive plans make one row. Where one of them is dropped, the row holds NaN.
     """
@@ -119,7 +119,7 @@ class Reduction:
         ):
             raise ValueError(
                 f"reduce(columns, bounds) must treat rollouts one by one, but a rollout gives {_short(alone[0])} alone "
-                f"and {_short(rows[0])} among {len(columns)}; use bounds (np.add.reduceat(x, bounds[:-1]), say)"
+                f"and {_short(rows[0])} among {len(columns)}; use bounds (e.g. np.add.reduceat(x, bounds[:-1]))"
             )
 
 
@@ -187,7 +187,7 @@ def check_reduce(reduce: Reduce, rollouts: Rollouts) -> None:
         if alone.shape[1:] != together.shape[1:] or not np.array_equal(alone[0], together[number], equal_nan=True):
             raise ValueError(
                 f"reduce(columns, bounds) must treat rollouts one by one, but rollout {number} gives {alone[0]} alone "
-                f"and {together[number]} among {len(rollouts)}; use bounds (np.add.reduceat(x, bounds[:-1]), say)"
+                f"and {together[number]} among {len(rollouts)}; use bounds (e.g. np.add.reduceat(x, bounds[:-1]))"
             )
 
 

@@ -323,7 +323,7 @@ def checked_fields(fields: Any) -> tuple[str, ...] | None:
     if fields is None:
         return None
     if isinstance(fields, str) or not isinstance(fields, Iterable) or not all(isinstance(name, str) for name in fields):
-        raise TypeError(f'fields must be names of columns, ("rewards",) say, or None, got {described(fields)}')
+        raise TypeError(f'fields must be names of columns such as ("rewards",), or None, got {described(fields)}')
     return tuple(fields)
 
 

@@ -59,7 +59,7 @@ class CVaRSampler(SamplerBase):
         gamma: Discount of the returns by which rollouts are compared, in [0, 1].
         min_rollouts: Minimum number of kept rollouts.
         min_steps: Minimum number of steps in the kept rollouts together.
-        log: Called with the measures of all sampled rollouts after each ``sample`` (``runner.log``, say).
+        log: Called with the measures of all sampled rollouts after each ``sample`` (e.g. ``runner.log``).
 
     Attributes:
         full_metrics: Measures of all rollouts of the last ``sample``, kept or not: ``full avg rollout len``, and

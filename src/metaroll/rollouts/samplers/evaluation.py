@@ -184,7 +184,7 @@ def _run(
 ) -> list[StepSequence]:
     """Run plans in evaluation mode, numbered and seeded by their position."""
     if not isinstance(pool, SamplerPool):
-        raise TypeError(f"pool must be a SamplerPool, got {type(pool).__name__}; SamplerPool(2), say")
+        raise TypeError(f"pool must be a SamplerPool, got {type(pool).__name__}; use e.g. SamplerPool(2)")
     numbered = [plan.with_(index=i, seed=(seed, 0, i)) for i, plan in enumerate(plans)]
     with (
         module_mode(policy, True),

@@ -100,7 +100,7 @@ class MetaSampler(Sampler):
         pool: Workers to share with ``parallel``, which ``close`` does not end.
         task_sampler: Where ``update_tasks`` gets tasks; ``None``: ``sample_tasks`` of the environment, or the family
             of its name.
-        log_to: Called with what is logged (``runner.log``, say); ``logged`` holds it in any case.
+        log_to: Called with what is logged (e.g. ``runner.log``); ``logged`` holds it in any case.
 
     Attributes:
         batch_size: B.

@@ -42,7 +42,7 @@ class ParallelRolloutSampler(EngineSampler, SamplerBase):
             the seed that was given to ``metaroll.set_seed`` last.
         config: How rollouts are run; ``None`` means the defaults. In place of dropped rollouts others are sampled.
         pool: A pool to share, of ``num_workers`` workers, which ``close`` does not stop.
-        options: Settings by name, in place of those of ``config``: ``max_steps=200``, say.
+        options: Settings by name, in place of those of ``config``, e.g. ``max_steps=200``.
 
     Workers end with ``close()``, at the end of a ``with`` block, or with the sampler. A pickled sampler starts workers
     of its own where it is unpickled, and continues with the next call.

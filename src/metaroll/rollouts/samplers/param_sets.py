@@ -75,7 +75,7 @@ def checked_names(dp_mapping: Any) -> tuple[str, ...]:
     """Names in the order of their numbers."""
     if not isinstance(dp_mapping, Mapping):
         raise TypeError(
-            f"dp_mapping must be a dict from numbers to names, {{0: 'mass'}} say, got {described(dp_mapping)}"
+            f"dp_mapping must be a dict from numbers to names such as {{0: 'mass'}}, got {described(dp_mapping)}"
         )
     if not dp_mapping:
         raise ValueError("dp_mapping must name at least one domain parameter, got none")

@@ -126,7 +126,7 @@ class ParameterExplorationSampler(EngineSampler):
             entropy for each call if there is none.
         config: How rollouts are run; ``None`` means the defaults.
         pool: A pool to share, of ``num_workers`` workers, which ``close`` does not stop.
-        options: Settings by name, in place of those of ``config``: ``common_noise=True``, say.
+        options: Settings by name, in place of those of ``config``, e.g. ``common_noise=True``.
 
     Attributes:
         config: The settings.

@@ -83,7 +83,7 @@ class RolloutSamplerForSBI(ABC):
         config: How rollouts become features; ``None`` means the defaults.
         seed: Seed of all randomness; ``None`` means fresh entropy. Default: the seed that was given to
             ``metaroll.set_seed`` last.
-        options: Settings by name, in place of those of ``config``: ``features_of="segments"``, say.
+        options: Settings by name, in place of those of ``config``, e.g. ``features_of="segments"``.
 
     Attributes:
         config: The settings.
@@ -441,8 +441,8 @@ class RealRolloutSamplerForSBI(RolloutSamplerForSBI):
         embedding, num_segments, len_segments, stop_on_done: See ``RolloutSamplerForSBI``; segments matter for
             ``features_of="segments"`` alone.
         config, seed, options: See ``RolloutSamplerForSBI``.
-        accept: Called with each rollout; where it returns False, another one is made in its place (the robot was
-            touched, say).
+        accept: Called with each rollout; where it returns False, another one is made in its place (e.g. if the
+            robot was touched).
 
     Raises:
         ValueError: There is no limit of steps.

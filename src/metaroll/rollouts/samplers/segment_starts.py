@@ -210,7 +210,7 @@ def _observed_segments(
         return segments
     warnings.warn(
         f"segments start at rows {moved[1:]} instead of {begins[1:]} (counted from 0): an observation there does not "
-        "determine the state in all rollouts (a speed beyond the bounds to which the simulator clips it, say)",
+        "determine the state in all rollouts (e.g. a speed beyond the bounds to which the simulator clips it)",
         stacklevel=6,
     )
     return tuple(np.diff([*moved, ends[-1]]).tolist())
@@ -226,6 +226,6 @@ def _undetermined(name: str, begin: int) -> ValueError:
     way = "cut what lies before a row that does" if not begin else "choose another segment_length, or record states"
     return ValueError(
         f"{name} must show the state where a segment starts, but its observation at row {begin} (counted from "
-        "0) does not determine it (a speed lies beyond the bounds to which the simulator clips what it shows, say), "
+        "0) does not determine it (e.g. a speed lies beyond the bounds to which the simulator clips what it shows), "
         f"nor does one near by in all rollouts; {way}, or map states in the log"
     )

@@ -71,7 +71,7 @@ def check_embedding(embedding: Any) -> None:
     """``TypeError`` unless ``embedding`` offers what is needed here."""
     if not isinstance(embedding, SeriesEmbedding):
         raise TypeError(
-            "embedding must be an Embedding (BayesSimEmbedding(spec, dim_data), say): a callable with pack(data), "
+            "embedding must be an Embedding (e.g. BayesSimEmbedding(spec, dim_data)): a callable with pack(data), "
             f"dim_output and requires_target_domain_data, got {type(embedding).__name__}"
         )
 

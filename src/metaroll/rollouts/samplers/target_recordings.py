@@ -64,7 +64,7 @@ class TargetRecordings:
             cut: From a number of steps to the steps of the segments.
             initial_state: From a segment to the state in which its simulation starts; ``None``: its first state.
             observed_state: From observations to the states in which they are shown, where states are not recorded.
-            as_given: Take actions as they were given, since the simulation has wrappers that change them (a delay, say)
+            as_given: Take actions as they were given, since the simulation has wrappers that change them (e.g. a delay)
                 on the way to what is applied.
             entries: Which entries of a state (or observation) series hold, bool ``(n,)``; ``None``: all.
             noise: Deviation of the noise in ``states`` and ``observations``, if there is any, ``(n,)`` or ``(R, n)``.

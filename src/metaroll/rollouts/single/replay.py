@@ -32,7 +32,7 @@ def replay(
     """The rollout that ``plan`` describes, run again in this process with the same bits.
 
     Args:
-        plan: A plan (``error.plan`` of a ``RolloutError``, say), or a rollout of the engine.
+        plan: A plan (e.g. ``error.plan`` of a ``RolloutError``), or a rollout of the engine.
         env: As given to the engine.
         policy: As given to the engine.
         env_update: The task, where ``plan`` is a rollout (which knows only the task's data).

@@ -225,7 +225,9 @@ def _checked_reset(reset_kwargs: Mapping[str, Any] | None, no_reset: bool) -> di
 
 def _check_rendering(render_mode: RenderMode, render_step: int) -> None:
     if not isinstance(render_mode, RenderMode):
-        raise TypeError(f"render_mode must be a RenderMode, got {render_mode!r}; metaroll.RenderMode(text=True), say")
+        raise TypeError(
+            f"render_mode must be a RenderMode, got {render_mode!r}; use e.g. metaroll.RenderMode(text=True)"
+        )
     if render_mode.video and render_mode.render:
         raise ValueError("render_mode must not ask for video and render together: an environment offers one of them")
     check_whole("render_step", render_step)

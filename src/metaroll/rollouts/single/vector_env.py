@@ -34,7 +34,7 @@ class SlotsVectorEnv(VectorEnv):
         autoreset_mode: What happens after an ending: ``"NextStep"`` (the next step resets and ignores the action),
             ``"SameStep"`` (the step itself resets; the true last observation is in ``infos["final_obs"]``) or
             ``"Disabled"`` (``reset`` with ``options={"reset_mask": bool (num_envs,)}`` does).
-        env_updates: The variation of each sub-environment (from a task sampler, say); ``None`` means the environment
+        env_updates: The variation of each sub-environment (e.g. from a task sampler); ``None`` means the environment
             as it is. ``reset`` takes new ones as ``options={"env_updates": ...}``.
         max_episode_steps: Truncate after this many steps; ``None`` means the environment's own limit.
 

@@ -277,8 +277,8 @@ def encode_command(
         return cloudpickle.dumps((func, args, kwargs), protocol=pickle.HIGHEST_PROTOCOL)
     except Exception as error:
         raise NotPicklableError(
-            f"{what} cannot be sent to a worker: {type(error).__name__}: {error}. Pass a function that builds it (an "
-            "environment's constructor instead of an instance, say), and keep open files, locks and viewers out of it"
+            f"{what} cannot be sent to a worker: {type(error).__name__}: {error}. Pass a function that builds it (e.g. "
+            "an environment's constructor instead of an instance), and keep open files, locks and viewers out of it"
             f"{hint}"
         ) from error
 

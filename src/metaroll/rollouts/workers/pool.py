@@ -40,7 +40,7 @@ class SamplerPool:
         config: Where they are, and when one is given up; ``num_threads`` is another name of its ``num_workers``. A
             cluster that is new ends with the last pool. A function runs ``max_retries + 1`` times, if each time its
             worker dies or exceeds ``call_s``; then ``WorkerLost`` is raised.
-        options: Settings by name, in place of those of ``config``: ``transport="ray"``, say.
+        options: Settings by name, in place of those of ``config``, e.g. ``transport="ray"``.
 
     Workers start when they are first needed. The pool is a context manager; ``stop`` (also called when the pool is
     collected or the interpreter ends) leaves no process behind.

@@ -95,7 +95,7 @@ class Schedule:
         done: Called as ``done(job, result)`` when a job has ended.
         more: Asked for one more job whenever a worker has nothing to do; ``None`` means not now.
 
-    After a failure only jobs with a smaller index still run (those of a lost worker, say). So the first failure is the
+    After a failure only jobs with a smaller index still run (e.g. those of a lost worker). So the first failure is the
     one that a serial run would have met.
     """
 

@@ -118,8 +118,8 @@ class Algorithm:
             argument is another number of held-out tasks than the options ask for, or ``None``.
         environment: The environment of the runner: the nominal environment, or that of a family with its first task.
             Evaluations do not see it: they are in the environment that the user has named, or in held-out tasks, and
-            of a learner that adapts in its ``evaluation_env``. So it may vary what is trained in (draw domains at every
-            reset, say), and must not change spaces, rewards or endings, which returns are counted by: an environment
+            of a learner that adapts in its ``evaluation_env``. So it may vary what is trained in (e.g. draw domains at
+            every reset), and must not change spaces, rewards or endings, which returns are counted by: an environment
             that does is one of the user's, or a family (entry point ``metaroll.environments``).
         seen_env: An environment of one task, which stays the caller's, as policies of the algorithm see it; the second
             argument is the configuration of the run.

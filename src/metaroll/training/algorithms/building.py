@@ -269,7 +269,7 @@ def make_policy(
             )
         if not sizes:
             name, example = option_name("hidden_sizes"), option_text("hidden_sizes", (64,))
-            raise ValueError(f"{name} must name the width of the gru, got none: {example}, say")
+            raise ValueError(f"{name} must name the width of the gru, got none: {example}, for example")
         return (GRUGaussianPolicy if continuous else CategoricalGRUPolicy)(spec, sizes[0], **options)
     kind = GaussianMLPPolicy if continuous else CategoricalMLPPolicy
     return kind(spec, sizes if body is None else (), activation, encoder=body, **options)

@@ -55,7 +55,7 @@ def _build(
     trials = parts_of(Trials, given.values)
     if trials.rollouts_per_candidate is None:
         missing, example = option_name("rollouts_per_candidate"), option_text("rollouts_per_candidate", 1)
-        raise ValueError(f"{missing} is missing: {example}, say")
+        raise ValueError(f"{missing} is missing: {example}, for example")
     arguments = {"trials": trials, "starts": parts_of(Starts, given.values), "task_sampler": train, **common}
     if search is None:
         return learner(spec, parts_of(CONFIGS[name][0], given.values), **arguments)

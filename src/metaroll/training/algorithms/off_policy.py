@@ -57,7 +57,7 @@ def _build(
     config = parts_of(learner.config_class, given.values)
     made = networks(spec, given)
     if not (isinstance(made, tuple) and len(made) == 2):
-        raise TypeError(f"networks must return a policy and a Q function, (None, None) say, got {described(made)}")
+        raise TypeError(f"networks must return a policy and a Q function, e.g. (None, None), got {described(made)}")
     policy, qf = made
     return learner(
         spec,

@@ -69,7 +69,7 @@ _RETURNED: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "work": ("an object of type Work", _is_a(Work)),
     "amount": ("a text", _is_a(str)),
     "sizes": ("a dict of options and values", _is_dict),
-    "tasks": ("what to train in and a list of held-out tasks, (None, []) say", _are_tasks),
+    "tasks": ("what to train in and a list of held-out tasks, e.g. (None, [])", _are_tasks),
     "environment": ("what makes an environment", _makes_env),
     "seen_env": ("an environment", is_env_instance),
     "settled": ("a dict of options and values", _is_dict),
@@ -172,9 +172,13 @@ def _check_types(row: Algorithm) -> None:
             raise TypeError(f"{name} must be a function, got {described(value)}")
     for name in ("filled", "follows_epochs"):
         if not _are_texts(value := getattr(row, name)):
-            raise TypeError(f"{name} must be a collection of names of fields, ('n_step',) say, got {described(value)}")
+            raise TypeError(
+                f"{name} must be a collection of names of fields such as ('n_step',), got {described(value)}"
+            )
     if not (isinstance(row.configs, tuple) and row.configs):
-        raise TypeError(f"configs must be a tuple of classes of configs, (MyConfig,) say, got {described(row.configs)}")
+        raise TypeError(
+            f"configs must be a tuple of classes of configs such as (MyConfig,), got {described(row.configs)}"
+        )
     if not isinstance(row.common, Mapping):
         raise TypeError(f"common must be a dict of options and values, got {described(row.common)}")
     presets = row.presets

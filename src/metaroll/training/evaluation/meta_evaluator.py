@@ -47,7 +47,7 @@ class MetaEvaluator(Evaluator[MetaEvaluationConfig]):
     - ``posterior_sampling`` (PEARL, arXiv:1903.08254; oyster): after ``num_prior_episodes`` episodes the policy is
       adapted again after every exploration episode, from all episodes of the cell so far; then follow ``num_episodes``
       adapted episodes.
-    - ``adaptation_rounds`` (several gradient steps, say): ``episodes_per_round`` episodes and an adaptation, this many
+    - ``adaptation_rounds`` (e.g. several gradient steps): ``episodes_per_round`` episodes and an adaptation, this many
       times, before the adapted episodes.
 
     Attributes:

@@ -50,7 +50,7 @@ class MetricLogger(Protocol):
     def open(self, run_dir: Path, env_steps: int) -> None:
         """Begin, or continue after ``env_steps``: what was shown of later steps does not count.
 
-        What is needed to continue with the same display (its id, say) is kept in the run folder.
+        What is needed to continue with the same display (e.g. its id) is kept in the run folder.
         """
         ...
 

@@ -44,7 +44,7 @@ def scalar(name: str, value: Any) -> int | float:
     try:
         number = float(value)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(f"metric {name!r} must be one number, got {value!r}; log its mean, say") from error
+        raise TypeError(f"metric {name!r} must be one number, got {value!r}; log e.g. its mean") from error
     return number
 
 

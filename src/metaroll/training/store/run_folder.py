@@ -126,7 +126,7 @@ def refuse_foreign(folder: Path, command: str) -> None:
 
 
 def refuse_unsaved(folder: Path) -> None:
-    """Error if ``folder`` holds anything but a saved agent: another run, say, or foreign files."""
+    """Error if ``folder`` holds anything but a saved agent: e.g. another run, or foreign files."""
     if is_empty(folder):
         return
     foreign = foreign_in(folder, AGENT.layout) if folder.is_dir() else []
