@@ -107,7 +107,7 @@ def test_the_last_reward_that_is_seen_may_be_another_one(batched: bool) -> None:
         assert (one.rewards < 0.0).all() and np.isfinite(seen).all()
     assert any((one.observations[1:, -2] > 0.0).any() for one in made)
     assert update == TrialUpdate(update.update, 2, 8, "sparse_reward") != TrialUpdate(update.update, 2, 8)
-    with pytest.raises(RolloutError, match=r"the info 'hidden' must be .* with every step .* has: at"):
+    with pytest.raises(RolloutError, match=r"the info 'hidden' must be .* with every step.* has: at"):
         rollout(TrialWrapper(Walk(), 2, 5, "hidden"), lambda obs: 1, seed=0, max_steps=3)
 
 
