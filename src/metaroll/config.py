@@ -34,11 +34,11 @@ from metaroll.errors import (
     LARGEST_COUNT,
     LARGEST_SEED,
     UnknownNameError,
+    for_reader,
     name_given,
     named_as,
     option_name,
     option_text,
-    said,
     shortened,
 )
 from metaroll.option_names import GIVEN, Absent, names_here, understood, unknown_options
@@ -248,7 +248,7 @@ class Option:
         if self.many or not right or isinstance(value, bool) != (self.kind is bool):
             example = f", as in {shortened(_listed(self, value))}" if self.many and _is_one(value) else ""
             got = shortened(value) + (
-                said(f" of type {type(value).__name__}", "") if typed and value is not None else ""
+                for_reader(f" of type {type(value).__name__}", "") if typed and value is not None else ""
             )
             hint = whole_number_hint(value, self.bounds.low) if self.kind is int and not self.many else ""
             raise TypeError(f"{name} must be {_expectation(self, typed)}{example}, got {got}{hint}")
@@ -727,7 +727,7 @@ def _listed(option: Option, value: Any) -> list[Any]:
 
 def _expectation(option: Option, typed: bool) -> str:
     # A file has its own words for these; a flag, as Python does, takes None.
-    yes_or_no = said("True or False", "true or false") if typed else "true or false"
+    yes_or_no = for_reader("True or False", "true or false") if typed else "true or false"
     nothing = "None" if typed else "null"
     one = " or ".join(repr(c) for c in option.choices) or {
         bool: yes_or_no,

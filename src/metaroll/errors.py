@@ -54,6 +54,7 @@ __all__ = [
     "about_option",
     "blame_input",
     "command_text",
+    "for_reader",
     "in_shell",
     "install_text",
     "name_given",
@@ -62,7 +63,6 @@ __all__ = [
     "option_name",
     "option_text",
     "requirements",
-    "said",
     "shortened",
     "unknown_name",
 ]
@@ -371,7 +371,7 @@ def in_shell() -> Iterator[None]:
         _IN_SHELL.reset(token)
 
 
-def said(in_python: str, in_shell: str) -> str:
+def for_reader(in_python: str, in_shell: str) -> str:
     """The one of two texts that the reader of a message can use."""
     return in_shell if _IN_SHELL.get() else in_python
 
@@ -405,7 +405,7 @@ def option_name(name: str, beside: str = "") -> str:
 
     ``beside`` is that of ``option_text``.
     """
-    return name_given(name) or (name if _in_file(beside) else said(name, _flag(name)))
+    return name_given(name) or (name if _in_file(beside) else for_reader(name, _flag(name)))
 
 
 def _in_file(name: str) -> bool:
@@ -433,12 +433,14 @@ def option_text(name: str, value: Any = None, beside: str = "") -> str:
     flag = called if called is not None and called.startswith("--") else _flag(name)
     name = name if called is None or called == flag else called
     if value is None:
-        return said(f"{name}=...", flag)
+        return for_reader(f"{name}=...", flag)
     if isinstance(value, bool):
-        return said(f"{name}={value}", flag if value else f"--no-{flag[2:]}")
+        return for_reader(f"{name}={value}", flag if value else f"--no-{flag[2:]}")
     many = isinstance(value, list | tuple)
     typed = shlex.join(map(str, value if many else [value]))
-    return said(f"{name}={json.dumps(value) if isinstance(value, str | list) else repr(value)}", f"{flag} {typed}")
+    return for_reader(
+        f"{name}={json.dumps(value) if isinstance(value, str | list) else repr(value)}", f"{flag} {typed}"
+    )
 
 
 def one_line(error: BaseException) -> str:

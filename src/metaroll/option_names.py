@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from metaroll.concepts import CONCEPTS, Concept, concept_names, concepts_named
-from metaroll.errors import UnknownNameError, option_name, option_text, said, unknown_name
+from metaroll.errors import UnknownNameError, for_reader, option_name, option_text, unknown_name
 
 __all__ = [
     "GIVEN",
@@ -161,7 +161,7 @@ def near_options(
     there = [concept for concept in concepts if any(field in texts for field in concept.here)]
     if there:
         fields = dict.fromkeys(field for concept in there for field in concept.here if field in texts)
-        note = said(there[0].in_python or there[0].note, there[0].note) if notes else ""
+        note = for_reader(there[0].in_python or there[0].note, there[0].note) if notes else ""
         return f"did you mean {' or '.join(map(written, fields))}?" + (f" ({note})" if note else "")
     if concepts:  # what is known is no misspelled name of something else
         return _answer_without_field(concepts, texts, absent) if absent else ""
@@ -231,7 +231,7 @@ def _answer_without_field(concepts: Sequence[Concept], known: Collection[str], a
 
 def _text_without_field(concept: Concept, known: Collection[str], absent: Absent) -> str:
     """The first text that is true beside the options that are ``known``."""
-    if not concept.fields and absent != "learner" and (there := said(concept.in_python, "")):
+    if not concept.fields and absent != "learner" and (there := for_reader(concept.in_python, "")):
         return there
     beside = [text for field, text in concept.absent_beside.items() if field in known]
     return next((text for text in (*beside, concept.absent) if set(_OPTION.findall(text)) <= set(known)), "")
@@ -254,7 +254,7 @@ def _of_the_command_line(name: str) -> str:
     """The hint for a name in a file that means one of the flags; empty for others, and in Python."""
     names = {_plain(name)} | {here for concept in concepts_named(_plain(name)) for here in concept.here}
     flags = [f"--{flag}" for flag in _FLAGS_ALONE if flag in names]
-    return said("", f"it is no option of a run: give {flags[0]} at the command line") if flags else ""
+    return for_reader("", f"it is no option of a run: give {flags[0]} at the command line") if flags else ""
 
 
 def unknown_options(

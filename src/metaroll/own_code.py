@@ -19,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from metaroll.errors import MetarollError, UnknownNameError, said, unknown_name
+from metaroll.errors import MetarollError, UnknownNameError, for_reader, unknown_name
 
 __all__ = [
     "ENVIRONMENTS",
@@ -208,7 +208,7 @@ class GivenObjects:
             load = f"metaroll.load(run, {self._argument}=...)"
             raise UnknownNameError(
                 f"{self._kind} {name!r} is one that a script has given to metaroll.agent, and is known there only: "
-                f"{said(f'use {load} with it', f'continue with {load} in Python')}, or {self._instead}"
+                f"{for_reader(f'use {load} with it', f'continue with {load} in Python')}, or {self._instead}"
             )
         return self._objects[name]
 

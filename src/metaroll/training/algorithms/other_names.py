@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
-from metaroll.errors import command_text, said
+from metaroll.errors import command_text, for_reader
 from metaroll.option_names import Named, names_here, near_options
 
 __all__ = [
@@ -65,10 +65,10 @@ _MODULE = {
 def swapped_names(names: Sequence[str], algorithms: Sequence[str]) -> str:
     """What to type where the environment comes before the algorithm; empty where it does not."""
     if len(names) > 1 and names[0] not in algorithms and names[1] in algorithms:
-        right = said(f"metaroll.agent({names[1]!r}, {names[0]!r})", command_text("train", names[1], names[0]))
+        right = for_reader(f"metaroll.agent({names[1]!r}, {names[0]!r})", command_text("train", names[1], names[0]))
         return f"the algorithm comes first: {right}"
     if len(names) > 1 and names[0].endswith("Policy"):
-        right = said(f"metaroll.agent(algo, {names[1]!r})", command_text("train", "ALGO", names[1]))
+        right = for_reader(f"metaroll.agent(algo, {names[1]!r})", command_text("train", "ALGO", names[1]))
         return f"the algorithm comes first: {right}; {_NETWORKS}"
     return ""
 

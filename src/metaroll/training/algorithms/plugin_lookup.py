@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from metaroll.configs import table
 from metaroll.data.doors.plain_files import read_bytes
-from metaroll.errors import MetarollError, command_text, said
+from metaroll.errors import MetarollError, command_text, for_reader
 from metaroll.functional.search.base import Search
 from metaroll.own_code import (
     Declared,
@@ -134,7 +134,7 @@ def _row_made_of(given: Any, name: str) -> Algorithm:
         if row.name in _ours():
             raise PluginError(
                 f"{label}: name must not be that of an algorithm of metaroll, got {row.name!r}: choose another, or "
-                f"take {said(f'metaroll.agent({row.name!r}, env)', command_text('train', row.name, 'ENV'))}"
+                f"take {for_reader(f'metaroll.agent({row.name!r}, env)', command_text('train', row.name, 'ENV'))}"
             )
         row = guarded(row, label)
     table.add_algorithm(name, row)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from metaroll.configs.table import CONFIGS
 from metaroll.data.doors.yaml_files import parse_yaml
-from metaroll.errors import UnknownNameError, command_text, option_text, said, unknown_name
+from metaroll.errors import UnknownNameError, command_text, for_reader, option_text, unknown_name
 from metaroll.training.algorithms import plugin_lookup
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def _example(name: str) -> str:
     if name not in _EXAMPLES:
         return ""
     row = f"{name}:{name.upper()}"
-    train = said(f"metaroll.agent({row!r}, env)", command_text("train", row, "ENV"))
+    train = for_reader(f"metaroll.agent({row!r}, env)", command_text("train", row, "ENV"))
     return f"; {name} itself is a plug-in, in examples/plugins of the repository: {train} in that folder"
 
 

@@ -29,7 +29,7 @@ from metaroll.data.folders.kinds import (
     TASK_SPLIT_FILE,
 )
 from metaroll.data.folders.taking import is_empty, kind_of, other_folder
-from metaroll.errors import DamagedFileError, RunExistsError, SnapshotError, command_text, said
+from metaroll.errors import DamagedFileError, RunExistsError, SnapshotError, command_text, for_reader
 from metaroll.training.store.ownership import signed
 from metaroll.training.store.run_values import CONFIG_SECTIONS, SIGNATURE
 from metaroll.training.store.yaml_files import write_yaml
@@ -98,7 +98,7 @@ def refuse_existing(folder: Path) -> None:
     if not is_empty(folder):
         if folder.is_dir() and kind_of(folder) is RUN:
             resume, load = f"`{command_text('resume', folder)}`", f"metaroll.load({str(folder)!r}).learn()"
-            how = said(f"{resume} in a shell continues it, {load} a copy of it;", f"continue it with {resume},")
+            how = for_reader(f"{resume} in a shell continues it, {load} a copy of it;", f"continue it with {resume},")
             raise RunExistsError(f"a run exists already in {folder}: {how} or {other_folder()}")
         raise RunExistsError(f"{folder} exists and is not a run of metaroll{_holding(folder)}: {other_folder()}")
 
@@ -144,7 +144,7 @@ def find_run(path: str | Path) -> Path:
     if (folder / CONFIG_FILE).is_file():
         return folder
     near = list(dict.fromkeys(run for place in (folder, folder.parent, Path("runs")) for run in _runs_in(place)))
-    begin = said("metaroll.agent(...).learn()", "`metaroll train`")
+    begin = for_reader("metaroll.agent(...).learn()", "`metaroll train`")
     more = f" and {len(near) - _MOST_NAMED} more" if len(near) > _MOST_NAMED else ""
     listed = ", ".join(map(str, near[:_MOST_NAMED])) + more
     hint = f"runs here: {listed}" if near else f"start one with {begin}"

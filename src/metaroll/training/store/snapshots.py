@@ -20,7 +20,7 @@ from metaroll.data.folders.atomic_files import flush_folder
 from metaroll.data.folders.contents import free_name, move_folder, remove_folder
 from metaroll.data.folders.kinds import CONFIG_FILE, SNAPSHOT, SNAPSHOTS, SUMMARY_FILE
 from metaroll.data.folders.links import refuse_link, remove_file
-from metaroll.errors import DamagedFileError, SnapshotError, command_text, option_name, option_text, said
+from metaroll.errors import DamagedFileError, SnapshotError, command_text, for_reader, option_name, option_text
 from metaroll.training.store.files import load_tree, read_json, save_tree, to_plain, write_json
 from metaroll.training.store.metrics_log import FILE_NAME as METRICS_FILE
 from metaroll.training.store.row_files import RowFiles
@@ -175,7 +175,7 @@ def _best_of(snapshots: Mapping[int, Path], run_dir: str | Path) -> int:
     newest = max(snapshots)
     best = _read_manifest(snapshots[newest], newest).get("best")
     if not isinstance(best, dict) or not isinstance(best.get("iteration"), int):
-        how = said("callbacks=[metaroll.KeepBest()] or keep_best='return'", "--keep-best return")
+        how = for_reader("callbacks=[metaroll.KeepBest()] or keep_best='return'", "--keep-best return")
         raise SnapshotError(f"{run_dir} keeps no best snapshot (yet): train or resume it with {how}")
     if best["iteration"] not in snapshots:
         raise SnapshotError(

@@ -14,7 +14,7 @@ import gymnasium
 from metaroll.envs.base.constructors import env_names
 from metaroll.envs.base.names import BENCHMARK, module_of_env, simulator_and_posterior
 from metaroll.envs.lookup.registry import installed
-from metaroll.errors import SnapshotError, UntrustedRunError, option_text, said
+from metaroll.errors import SnapshotError, UntrustedRunError, for_reader, option_text
 from metaroll.own_code import forbid, is_given, lies_in, module_files, module_of
 from metaroll.training.store.ownership import is_own
 from metaroll.training.store.run_values import address_of, check_same_run, network_of
@@ -147,7 +147,7 @@ def _checked_module(what: str, name: str, module: str, files: Sequence[Path], fo
 
 def _how(folder: Path) -> str:
     load = f"metaroll.load({str(folder)!r}, trust=True)"
-    return said(load, "--trust")
+    return for_reader(load, "--trust")
 
 
 def _imported_for(env: str) -> str | None:
