@@ -329,12 +329,12 @@ class _NamesUnderstood(ABCMeta):
 _NAMES = "_names_given"
 
 
-def _refuse_replaced(others: Iterable[str], options: Sequence[Option]) -> None:
+def _refuse_replaced(aliases: Iterable[str], options: Sequence[Option]) -> None:
     """``ValueError`` where one of these names means fields, which ``dataclasses.replace`` has given already."""
-    for given in others:
-        if (names := names_here(given, options)) != [given]:
+    for alias in aliases:
+        if (names := names_here(alias, options)) != [alias]:
             raise ValueError(
-                f"{given} means what is given already, since dataclasses.replace hands all fields on: write "
+                f"{alias} means what is given already, since dataclasses.replace hands all fields on: write "
                 f"{', '.join(map(option_text, names))} there"
             )
 
@@ -465,27 +465,27 @@ def _members(hint: Any, extras: list[Any]) -> list[Any]:
     return [hint]
 
 
-def config_of(kind: type[C], given: C | None, keywords: Mapping[str, Any], owner: type | None = None) -> C:
+def config_of(kind: type[C], config: C | None, keywords: Mapping[str, Any], owner: type | None = None) -> C:
     """The config of a learner that was given one, or keywords, or one and keywords that replace parts of it.
 
     Args:
         kind: Class of the config.
-        given: A config; ``None`` for the defaults.
+        config: A config; ``None`` for the defaults.
         keywords: Values by name; names of other libraries, and former ones, are understood.
         owner: Class whose constructor was given them: its own keywords may be meant by one that is unknown.
 
     Raises:
-        TypeError: ``given`` is something else.
+        TypeError: ``config`` is something else.
         UnknownNameError: There is no field of a name; names the nearest ones.
     """
-    if given is not None and not isinstance(given, kind):
-        got = f"the class {given.__name__}" if isinstance(given, type) else type(given).__name__
+    if config is not None and not isinstance(config, kind):
+        got = f"the class {config.__name__}" if isinstance(config, type) else type(config).__name__
         raise TypeError(
             f"{option_name('config')} must be of type {kind.__name__}, got {got}: all else is given by keyword"
         )
     if not keywords:
-        return _defaults_of(kind) if given is None else given
-    options = options_of(kind if given is None else type(given))
+        return _defaults_of(kind) if config is None else config
+    options = options_of(kind if config is None else type(config))
     values, names = understood(keywords, options)
     names = _as_typed(names)
     known = {option.name for option in options}
@@ -493,10 +493,10 @@ def config_of(kind: type[C], given: C | None, keywords: Mapping[str, Any], owner
         wrong = unknown_options(values, sorted(known | _keywords_of(owner)), GIVEN, absent=_absent_of(kind))
         if wrong is not None:
             raise wrong
-    if given is not None:
-        kept = {name: called for name, called in given.names_given.items() if name not in values}
-        kind, names = type(given), {**kept, **names}
-        whole = {option.name: getattr(given, option.name) for option in options} | values
+    if config is not None:
+        kept = {name: called for name, called in config.names_given.items() if name not in values}
+        kind, names = type(config), {**kept, **names}
+        whole = {option.name: getattr(config, option.name) for option in options} | values
         values = whole | kind.settled(whole, values)
     with named_as(names):
         made = kind(**values)
@@ -531,28 +531,28 @@ def understands(
         keywords = functools.cache(lambda: _keywords_of_parameters(kinds, parameters, own, names))
 
         @functools.wraps(function)
-        def checked(*args: Any, **given: Any) -> T:
+        def checked(*args: Any, **passed: Any) -> T:
             called = dict(names)
             if len(args) > len(places):
                 owner = type(args[0]).__name__ if places[0] == "self" else function.__name__
                 placed = " and ".join(name for name in places if name != "self") or "nothing"
                 got = type(args[len(places)]).__name__
                 raise TypeError(f"{owner} takes {placed} by position, and all else by keyword: got a further {got}")
-            if given:
+            if passed:
                 options, meant = keywords()
-                values, typed = understood(given if former is None else former(given), options)
+                values, typed = understood(passed if former is None else former(passed), options)
                 known = sorted({*parameters, *meant})
                 wrong = None if has_options else unknown_options(values, known, GIVEN, absent=_absent_of(*kinds))
                 if wrong is not None:
                     raise wrong
                 for kind in kinds:
                     values |= kind.settled(values, values)
-                given = _renamed(values, meant, typed, places[: len(args)])
+                passed = _renamed(values, meant, typed, places[: len(args)])
                 called |= {
                     name: typed.get(field, field) for field in values for name in (field, meant.get(field, field))
                 }
             with named_as({name: other for name, other in called.items() if name != other}):
-                return function(*args, **given)  # type: ignore[call-arg]  # as it was called
+                return function(*args, **passed)  # type: ignore[call-arg]  # as it was called
 
         return checked
 
@@ -571,8 +571,8 @@ def _keywords_of_parameters(
 
 def _as_typed(names: Mapping[str, str]) -> dict[str, str]:
     """``names`` of fields, as the constructor was given that has handed them on (see ``understands``)."""
-    typed = {name: name_given(given) or given for name, given in names.items()}
-    return {name: given for name, given in typed.items() if name != given}
+    typed = {name: name_given(alias) or alias for name, alias in names.items()}
+    return {name: alias for name, alias in typed.items() if name != alias}
 
 
 def _renamed(

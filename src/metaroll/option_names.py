@@ -62,54 +62,54 @@ def understood(
     options = list(options)
     result: dict[str, Any] = {}
     source: dict[str, str] = {}
-    for given, value in values.items():
-        for name in names_here(given, options, written):
+    for alias, value in values.items():
+        for name in names_here(alias, options, written):
             if name in source:
                 raise ValueError(
-                    f"{written(name)} is given twice, by {written(source[name])} and {written(given)}: keep one"
+                    f"{written(name)} is given twice, by {written(source[name])} and {written(alias)}: keep one"
                 )
-            source[name], result[name] = given, value_here(given, name, value, written)
-    return result, {name: given for name, given in source.items() if name != given}
+            source[name], result[name] = alias, value_here(alias, name, value, written)
+    return result, {name: alias for name, alias in source.items() if name != alias}
 
 
-def names_here(given: str, options: Sequence[Named], written: Callable[[str], str] = str) -> list[str]:
-    """The options that ``given`` means; itself, if that is not known. Of a former name is warned."""
+def names_here(alias: str, options: Sequence[Named], written: Callable[[str], str] = str) -> list[str]:
+    """The options that ``alias`` means; itself, if that is not known. Of a former name is warned."""
     names = {option.name for option in options}
-    if given in names:
-        return [given]
-    former = [option.name for option in options if option.was == given]
-    if former and any(given in concept.documented for concept in concepts_named(given)):
+    if alias in names:
+        return [alias]
+    former = [option.name for option in options if option.was == alias]
+    if former and any(alias in concept.documented for concept in concepts_named(alias)):
         return former  # a name of the documents, which are forever
-    for concept in concepts_named(given):
+    for concept in concepts_named(alias):
         here = [field for field in concept.fields if field in names]
-        means_it = given in concept.taken or (given in concept.documented and given not in concept.near)
+        means_it = alias in concept.taken or (alias in concept.documented and alias not in concept.near)
         if here and means_it and names.isdisjoint(concept.unless):
             return here
     for name in former:
         warnings.warn(
-            f"{written(given)} is called {written(name)} now; the old name will be an error in version 0.4",
+            f"{written(alias)} is called {written(name)} now; the old name will be an error in version 0.4",
             DeprecationWarning,
             stacklevel=frames_of_ours(),
         )
         return [name]
-    return [given]
+    return [alias]
 
 
-def value_here(given: str, name: str, value: Any, written: Callable[[str], str] = str) -> Any:
-    """``value`` of the name ``given`` of another library as the value of the option ``name`` that it means.
+def value_here(alias: str, name: str, value: Any, written: Callable[[str], str] = str) -> Any:
+    """``value`` of the name ``alias`` of another library as the value of the option ``name`` that it means.
 
     Raises:
         ValueError: It takes more than one option.
     """
-    for concept in concepts_named(given) if isinstance(value, str) else ():
-        if name in concept.fields and given in concept.taken:
+    for concept in concepts_named(alias) if isinstance(value, str) else ():
+        if name in concept.fields and alias in concept.taken:
             if value in concept.values:
                 return concept.values[value]
             if concept.values and not _NUMBER.fullmatch(value):
                 texts = [text for text in concept.values if value.startswith(f"{text}_")]
                 hint = f": {_with_options(concept.more)}" if texts and concept.more else ""
                 known = " or ".join(map(repr, concept.values))
-                raise ValueError(f"{written(given)} must be a number or {known}, got {value!r}{hint}")
+                raise ValueError(f"{written(alias)} must be a number or {known}, got {value!r}{hint}")
     return value
 
 

@@ -328,13 +328,13 @@ def restored(own: Any, tree: Any) -> Any:
     if isinstance(own, np.generic):
         return type(own)(_plain(own.item(), tree))
     if isinstance(own, np.ndarray):
-        given, value = _checked_shape(np.asarray(tree), own), np.empty_like(own)
+        loaded, value = _checked_shape(np.asarray(tree), own), np.empty_like(own)
         with np.errstate(all="ignore"):  # what is lost is an error below
-            value[...] = given.real if given.dtype.kind == "c" and own.dtype.kind != "c" else given
-        if given.dtype != own.dtype:
-            rounded = given.dtype.kind == own.dtype.kind == "f"
-            kept = np.isfinite(value) == np.isfinite(given) if rounded else value == given
-            _check_kept(bool(np.all(kept)), given.dtype, own.dtype)
+            value[...] = loaded.real if loaded.dtype.kind == "c" and own.dtype.kind != "c" else loaded
+        if loaded.dtype != own.dtype:
+            rounded = loaded.dtype.kind == own.dtype.kind == "f"
+            kept = np.isfinite(value) == np.isfinite(loaded) if rounded else value == loaded
+            _check_kept(bool(np.all(kept)), loaded.dtype, own.dtype)
         return value
     if isinstance(own, np.random.Generator):
         own.bit_generator.state = tree
@@ -422,9 +422,9 @@ def _container(own: Any, entries: Mapping[str, Any], tree: Any) -> Any:
     return type(own)(values.values())
 
 
-def _check_kept(kept: bool, given: Any, own: Any) -> None:
+def _check_kept(kept: bool, loaded: Any, own: Any) -> None:
     if not kept:
-        raise ShapeError(f"must have values that {own} can hold, as it is here, got others of {given}")
+        raise ShapeError(f"must have values that {own} can hold, as it is here, got others of {loaded}")
 
 
 def _checked_shape(value: Any, own: Any) -> Any:
@@ -454,14 +454,14 @@ def _torch_restored(own: Any, tree: Any) -> Any:
     import torch
 
     if isinstance(own, torch.Tensor):
-        given = _checked_shape(torch.as_tensor(tree), own)
-        if given.dtype != own.dtype:
-            value = (given.real if given.is_complex() and not own.is_complex() else given).to(own.dtype)
-            rounded = given.is_floating_point() and own.is_floating_point()
-            kept = value.isfinite() == given.isfinite() if rounded else value.to(given.dtype) == given
-            _check_kept(bool(kept.all()), given.dtype, own.dtype)
+        loaded = _checked_shape(torch.as_tensor(tree), own)
+        if loaded.dtype != own.dtype:
+            value = (loaded.real if loaded.is_complex() and not own.is_complex() else loaded).to(own.dtype)
+            rounded = loaded.is_floating_point() and own.is_floating_point()
+            kept = value.isfinite() == loaded.isfinite() if rounded else value.to(loaded.dtype) == loaded
+            _check_kept(bool(kept.all()), loaded.dtype, own.dtype)
         with torch.no_grad():
-            return (own if own.requires_grad else torch.empty_like(own)).copy_(given)
+            return (own if own.requires_grad else torch.empty_like(own)).copy_(loaded)
     if isinstance(own, torch.Generator):
         own.set_state(tree.cpu())
     elif isinstance(own, torch.nn.Module):

@@ -94,10 +94,10 @@ def with_search(search: type[Config]) -> Parts:
     return (search, *_SEARCH)
 
 
-def add_algorithm(name: str, given: Any) -> None:
+def add_algorithm(name: str, source: Any) -> None:
     """Know a plug-in: its ``Algorithm``, or a class of searches."""
     parts, adapting, filled = (
-        (with_search(given), False, ()) if isinstance(given, type) else (given.configs, given.adapts, given.filled)
+        (with_search(source), False, ()) if isinstance(source, type) else (source.configs, source.adapts, source.filled)
     )
     plugin = _Plugin(parts, adapting, frozenset(filled))
     if _plugins.get(name) != plugin:

@@ -225,18 +225,18 @@ def _set_innermost(env: Any, params: Mapping[str, float]) -> None:
         warn_out_of_reach(kind, present, inner.action_space)
 
 
-def derived_attributes(kind: str, values: Mapping[str, float], given: Collection[str]) -> dict[str, float]:
+def derived_attributes(kind: str, values: Mapping[str, float], changed: Collection[str]) -> dict[str, float]:
     """Attributes that follow from those set in one of Gymnasium's classic-control environments.
 
     Args:
         kind: Name of its class.
         values: Its attributes now.
-        given: Those that have been set: they are never among the result.
+        changed: Those that have been set: they are never among the result.
     """
     return {
         name: compute(*(values[part] for part in parts))
         for name, (parts, compute) in _DERIVED.get(kind, {}).items()
-        if name not in given and any(part in given for part in parts)
+        if name not in changed and any(part in changed for part in parts)
     }
 
 

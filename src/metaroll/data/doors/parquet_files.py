@@ -175,9 +175,9 @@ def number_columns(file: BinaryIO, budget: Budget) -> dict[str, np.ndarray]:
     pa = import_arrow()
     parquet = ParquetTable(file)
     names = [field.name for field in parquet.schema if _is_readable(pa, field.type)]
-    others = [name for name in parquet.schema.names if name not in names]
+    unreadable = [name for name in parquet.schema.names if name not in names]
     groups = tuple(f"{name}." for name in names)
-    part = next((name for name in others if name.startswith(groups)), None)
+    part = next((name for name in unreadable if name.startswith(groups)), None)
     if part is not None:  # pyarrow would read it with the other one, for which nothing is taken
         raise DamagedFileError(f"the column {part!r} has the name of a part of another column; rename it")
     twice = next((name for name in names if parquet.schema.names.count(name) > 1), None)

@@ -98,7 +98,7 @@ class DomainRandWrapper(ChainWrapper, ABC):
 
     def choose(
         self,
-        given: Mapping[str, float] | None,
+        fixed: Mapping[str, float] | None,
         seed: int | None,
         evaluating: bool = False,
         rollout: tuple[int, int] | None = None,
@@ -106,14 +106,14 @@ class DomainRandWrapper(ChainWrapper, ABC):
         """Values for one rollout, of all parameters that are ever changed here.
 
         Args:
-            given: Values that replace the draw.
+            fixed: Values that replace the draw.
             seed: Seed of the reset; ``None`` continues with what there was.
             evaluating: Whether the rollout is an evaluation.
             rollout: Batch and place of the rollout, if they are known.
         """
-        if given is None:
-            given = {} if evaluating and not self.in_evaluation else self._draw(self._stream(seed), rollout)
-        return self._with_base(given)
+        if fixed is None:
+            fixed = {} if evaluating and not self.in_evaluation else self._draw(self._stream(seed), rollout)
+        return self._with_base(fixed)
 
     @abstractmethod
     def _draw(self, generator: np.random.Generator, rollout: tuple[int, int] | None) -> Mapping[str, float]:

@@ -107,8 +107,8 @@ class OwnParamsWrapper(ChainWrapper, ABC):
         own, params = self._own, (options or {}).get("domain_param")
         if isinstance(params, Mapping):
             own, inner = self.split_params(params)
-            others = {name: value for name, value in (options or {}).items() if name != "domain_param"}
-            options = {**others, "domain_param": inner} if inner else others or None
+            kept = {name: value for name, value in (options or {}).items() if name != "domain_param"}
+            options = {**kept, "domain_param": inner} if inner else kept or None
         before, self._own = self._own, own
         try:
             return super().reset(seed=seed, options=self.options_in(options))

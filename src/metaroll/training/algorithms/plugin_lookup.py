@@ -65,7 +65,7 @@ _given = GivenObjects(
     "algorithm",
     "algo",
     "put it into a module, and train module:attribute",
-    lambda name, given: _row_made_of(given, name),
+    lambda name, source: _row_made_of(source, name),
 )
 _rows: dict[str, tuple[Any, Algorithm]] = {}
 """Name -> its object, and the row that was made of that."""
@@ -118,16 +118,16 @@ def _target(name: str) -> str:
     return contributed().get(name, name) if one is None else one.target
 
 
-def _row_made_of(given: Any, name: str) -> Algorithm:
+def _row_made_of(source: Any, name: str) -> Algorithm:
     """The row of the object of ``name``: checked, and made, when that object is first seen."""
-    if name in _rows and _rows[name][0] is given:
+    if name in _rows and _rows[name][0] is source:
         return _rows[name][1]
     from metaroll.training.algorithms.plugin_rows import checked_row, guarded
 
     one = installed().get(name)
-    where = f"{_home(given)}:" if is_given(name) else _target(name)
+    where = f"{_home(source)}:" if is_given(name) else _target(name)
     label = f"algorithm {name!r}{in_file(where) if one is None else f' {one.location}'}"
-    row = checked_row(_row_of(given, "" if ":" in name else name), label)
+    row = checked_row(_row_of(source, "" if ":" in name else name), label)
     if ":" not in name and row.name != name:
         raise PluginError(f"{label}: its row must be called {name!r}, as it is declared, got name={row.name!r}")
     if where not in contributed().values():
@@ -138,78 +138,78 @@ def _row_made_of(given: Any, name: str) -> Algorithm:
             )
         row = guarded(row, label)
     table.add_algorithm(name, row)
-    return remembered(name, row, given)
+    return remembered(name, row, source)
 
 
-def remembered(name: str, row: Algorithm, given: Any = None) -> Algorithm:
-    """``row``, which ``name_given`` calls ``name`` from then on; ``given`` is what it was made of, if not itself."""
-    _rows[name] = row if given is None else given, row
+def remembered(name: str, row: Algorithm, source: Any = None) -> Algorithm:
+    """``row``, which ``name_given`` calls ``name`` from then on; ``source`` is what it was made from, if not itself."""
+    _rows[name] = row if source is None else source, row
     return row
 
 
-def _row_of(given: Any, name: str = "") -> Any:
+def _row_of(source: Any, name: str = "") -> Any:
     """The row of a search, if that is given, called so or as its class; anything else as it is."""
-    if not (isinstance(given, type) and issubclass(given, Search)):
-        return given
+    if not (isinstance(source, type) and issubclass(source, Search)):
+        return source
     from metaroll.training.algorithms.evolution import search_row
 
-    words = re.findall(r"[A-Z]*[a-z0-9]+|[A-Z]+", given.__name__)
-    return search_row(name or "-".join(words).lower(), given)
+    words = re.findall(r"[A-Z]*[a-z0-9]+|[A-Z]+", source.__name__)
+    return search_row(name or "-".join(words).lower(), source)
 
 
-def is_row(given: Any) -> bool:
+def is_row(value: Any) -> bool:
     """Whether ``name_given`` takes an object: an ``Algorithm``, or a class of searches."""
     from metaroll.training.algorithms.algorithm import Algorithm
 
-    return isinstance(given, Algorithm) or (isinstance(given, type) and issubclass(given, Search))
+    return isinstance(value, Algorithm) or (isinstance(value, type) and issubclass(value, Search))
 
 
-def name_given(given: Any, name: str | None = None) -> str:
+def name_given(source: Any, name: str | None = None) -> str:
     """The name under which all functions of this process know an algorithm from now on: as others do, where they can.
 
     Args:
-        given: An ``Algorithm``, a class of searches, or ``module:attribute`` of one.
+        source: An ``Algorithm``, a class of searches, or ``module:attribute`` of one.
         name: A name for it, even where it has one already: a run continues under the name that it began with.
 
     Raises:
         PluginError: It cannot be used.
     """
     if name is None:
-        if (existing := _existing_name(given)) is not None:
+        if (existing := _existing_name(source)) is not None:
             return existing
-        name = _given.free_name(_row_of(given).name, given)
-    _given[name] = _named_object(given) if isinstance(given, str) else given
+        name = _given.free_name(_row_of(source).name, source)
+    _given[name] = _named_object(source) if isinstance(source, str) else source
     return name
 
 
-def _existing_name(given: Any) -> str | None:
-    """The name that other processes know ``given`` by, too, or the one of a row made here; else ``None``."""
+def _existing_name(source: Any) -> str | None:
+    """The name that other processes know ``source`` by, too, or the one of a row made here; else ``None``."""
     for name, target in {**contributed(), **{one.name: one.target for one in installed().values()}}.items():
-        if _target_is(target, given):
+        if _target_is(target, source):
             return name
-    made = [name for name, (_, row) in _rows.items() if row is given]
-    return next(iter(made or names_in_modules(given, _home(given))), None)
+    made = [name for name, (_, row) in _rows.items() if row is source]
+    return next(iter(made or names_in_modules(source, _home(source))), None)
 
 
-def _home(given: Any) -> str:
+def _home(source: Any) -> str:
     """The module of what a row is made of, or of a search, as far as that is known."""
-    return next((piece.__module__ for piece in _pieces(given) if not is_ours(piece)), "")
+    return next((piece.__module__ for piece in _pieces(source) if not is_ours(piece)), "")
 
 
-def _pieces(given: Any) -> list[Any]:
+def _pieces(source: Any) -> list[Any]:
     """Classes and functions that a row is made of, its learner first; or the class of a search."""
     from metaroll.training.algorithms.plugin_rows import FUNCTIONS
 
-    if given is None or isinstance(given, type):
-        return [] if given is None else [given]
-    pieces = [given.learner, *given.configs] if isinstance(given.configs, tuple) else [given.learner]
-    pieces += itertools.chain.from_iterable(pieces_of(getattr(given, name)) for name in FUNCTIONS)
+    if source is None or isinstance(source, type):
+        return [] if source is None else [source]
+    pieces = [source.learner, *source.configs] if isinstance(source.configs, tuple) else [source.learner]
+    pieces += itertools.chain.from_iterable(pieces_of(getattr(source, name)) for name in FUNCTIONS)
     return [piece for piece in pieces if isinstance(piece, type | FunctionType)]
 
 
-def _target_is(target: str, given: Any) -> bool:
+def _target_is(target: str, source: Any) -> bool:
     module, _, attribute = target.partition(":")
-    return module in sys.modules and vars(sys.modules[module]).get(attribute) is given
+    return module in sys.modules and vars(sys.modules[module]).get(attribute) is source
 
 
 def origin(name: str, among: Mapping[str, Declared] | None = None) -> dict[str, str]:

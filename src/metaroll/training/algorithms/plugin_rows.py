@@ -151,12 +151,12 @@ def checked_row(row: Any, label: str) -> Algorithm:
     return row
 
 
-def hint_for(given: Any) -> str:
+def hint_for(value: Any) -> str:
     """How to make a row of what was given in its place."""
-    name = given.__name__ if isinstance(given, type) else ""
-    if name and issubclass(given, OffPolicyLearner):
+    name = value.__name__ if isinstance(value, type) else ""
+    if name and issubclass(value, OffPolicyLearner):
         return f"make a row of it, off_policy_row({name.lower()!r}, {name}, networks, api=API)"
-    if name and issubclass(given, RLAlgorithm):
+    if name and issubclass(value, RLAlgorithm):
         return f"make a row of it, Algorithm(name={name.lower()!r}, learner={name}, api=API, ...)"
     return "Algorithm(name=...)" + (", or a subclass of metaroll.plugins.Search" if name else "")
 

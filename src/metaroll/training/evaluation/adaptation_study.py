@@ -278,10 +278,10 @@ class _Parts:
 
 
 def _divergences(
-    algo: HasPosterior, policies: Sequence[Any], others: Sequence[Any], repetitions: int
+    algo: HasPosterior, policies: Sequence[Any], references: Sequence[Any], repetitions: int
 ) -> np.ndarray | None:
     """How far each cell's posterior is from another, ``(num_tasks, repetitions)``; ``None`` if one is not known."""
-    divergences = [algo.posterior_divergence(policy, other) for policy, other in zip(policies, others, strict=True)]
+    divergences = [algo.posterior_divergence(policy, other) for policy, other in zip(policies, references, strict=True)]
     known = [value for value in divergences if value is not None]
     return np.array(known).reshape(-1, repetitions) if len(known) == len(divergences) else None
 
