@@ -26,7 +26,7 @@ def test_this_machine_passes_and_the_json_is_all_there_is(capsys, tmp_path, monk
     assert all(check["hint"] for check in found.values() if check["status"] == "warn")
     assert metadata.version("metaroll") in found["metaroll"]["value"]
     assert found["rollout"]["value"].startswith("20 steps in a worker process after")
-    assert {"packages", "extra fast", "extra mujoco", "extra plot", "plug-ins", "processors"} <= found.keys()
+    assert {"packages", "extra fast", "extra mujoco", "extra video", "plug-ins", "processors"} <= found.keys()
     assert list(tmp_path.iterdir()) == []  # looking leaves nothing behind
 
 
