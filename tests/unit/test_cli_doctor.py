@@ -139,7 +139,7 @@ def test_a_metaroll_that_is_not_installed_says_so(monkeypatch):
 
 def test_extras_are_those_that_this_version_uses():
     found = doctor.extras_in_use()
-    assert {"fast", "mujoco", "plot"} <= set(found)
+    assert {"fast", "mujoco", "video"} <= set(found)
     assert not {"", "all", "dev"} & set(found)
 
 
