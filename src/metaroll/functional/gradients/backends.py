@@ -19,6 +19,7 @@ __all__ = ["NUMPY", "TORCH", "Activation", "Backend", "Layer"]
 
 Array = Any
 """An array of the backend."""
+Empty = Callable[[Array, tuple[int, ...]], Array]
 
 
 class Activation(NamedTuple):
@@ -68,9 +69,9 @@ class Backend:
     Attributes:
         name: Of the library; a copy or a pickle of a backend is the backend of that name.
         activations: By name.
-        layer: Makes a layer of weight, bias, and where their gradients go (``None`` twice: it has none).
+        layer: Makes a layer of weight and bias, and of where their gradients go, if it has some.
         widths: Numbers of inputs and outputs of a weight.
-        empty: New memory of a shape, of the type of an array.
+        empty: New memory of the type of an array, of a shape.
         plain: The same numbers, without the books of autograd.
         place: Where an array lies in memory; ``None``: arrays stay where they are.
         rows_of: ``(array, rows, out)``: these rows of an array, written into the beginning of ``out`` or, where that is
@@ -81,9 +82,9 @@ class Backend:
 
     name: str
     activations: Mapping[str, Activation]
-    layer: Callable[[Array, Array, Array | None, Array | None], Layer]
+    layer: Callable[..., Layer]
     widths: Callable[[Array], tuple[int, int]]
-    empty: Callable[[tuple[int, ...], Array], Array]
+    empty: Empty
     plain: Callable[[Array], Array]
     place: Callable[[Array], int] | None
     rows_of: Callable[[Array, Array, Array | None], Array]
@@ -112,7 +113,11 @@ class _TorchLayer(Layer):
     """Of a weight ``(out, in)``."""
 
     def __init__(
-        self, weight: torch.Tensor, bias: torch.Tensor, weight_grad: torch.Tensor | None, bias_grad: torch.Tensor | None
+        self,
+        weight: torch.Tensor,
+        bias: torch.Tensor,
+        weight_grad: torch.Tensor | None = None,
+        bias_grad: torch.Tensor | None = None,
     ) -> None:
         self._weight, self._transposed, self._bias = weight, weight.t(), bias
         self._weight_grad, self._bias_grad = weight_grad, bias_grad
@@ -146,7 +151,11 @@ class _TorchColumn(Layer):
     """Of a weight ``(1, in)``: products with vectors, which are faster."""
 
     def __init__(
-        self, weight: torch.Tensor, bias: torch.Tensor, weight_grad: torch.Tensor | None, bias_grad: torch.Tensor | None
+        self,
+        weight: torch.Tensor,
+        bias: torch.Tensor,
+        weight_grad: torch.Tensor | None = None,
+        bias_grad: torch.Tensor | None = None,
     ) -> None:
         self._weight, self._vector, self._bias = weight, weight[0], bias
         self._vector_grad = None if weight_grad is None else weight_grad[0]
@@ -191,7 +200,7 @@ TORCH = Backend(
     },
     layer=_torch_layer,
     widths=lambda weight: (weight.shape[1], weight.shape[0]),
-    empty=lambda shape, like: like.new_empty(shape),
+    empty=torch.Tensor.new_empty,
     plain=torch.Tensor.detach,
     place=torch.Tensor.data_ptr,
     rows_of=_torch_rows,
@@ -209,7 +218,11 @@ class _NumpyLayer(Layer):
     """Of a weight ``(in, out)``."""
 
     def __init__(
-        self, weight: np.ndarray, bias: np.ndarray, weight_grad: np.ndarray | None, bias_grad: np.ndarray | None
+        self,
+        weight: np.ndarray,
+        bias: np.ndarray,
+        weight_grad: np.ndarray | None = None,
+        bias_grad: np.ndarray | None = None,
     ) -> None:
         self._weight, self._transposed, self._bias = weight, weight.T, bias
         self._weight_grad, self._bias_grad = weight_grad, bias_grad
@@ -257,7 +270,7 @@ NUMPY = Backend(
     },
     layer=_NumpyLayer,
     widths=lambda weight: (weight.shape[0], weight.shape[1]),
-    empty=lambda shape, like: np.empty(shape, like.dtype),
+    empty=lambda like, shape: np.empty(shape, like.dtype),
     plain=lambda array: array,
     place=None,
     rows_of=_numpy_rows,
