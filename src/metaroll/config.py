@@ -779,17 +779,22 @@ def _expectation(option: Option, typed: bool) -> str:
     return f"{one} (or {nothing})" if option.optional else one
 
 
-def merge_layers(options: Iterable[Option], layers: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
+def merge_layers(
+    options: Iterable[Option],
+    layers: Iterable[tuple[str, Mapping[str, Any]]],
+    usual: Mapping[str, Any] = types.MappingProxyType({}),
+) -> dict[str, Any]:
     """Name -> value for all options: their defaults, overridden by each layer in turn.
 
     Args:
         options: All options of the run.
         layers: ``(where, values)`` pairs, weakest first; ``where`` names the source in errors.
+        usual: Values in place of defaults, checked before.
     """
     known = {option.name: option for option in options}
-    values = {name: option.default for name, option in known.items()}
+    values = {name: option.default for name, option in known.items()} | dict(usual)
     for where, layer in layers:
-        if (wrong := unknown_options(layer, known, where)) is not None:
+        if not layer.keys() <= known.keys() and (wrong := unknown_options(layer, known, where)) is not None:
             raise wrong
         for name, value in layer.items():
             values[name] = known[name].checked(value, where)
