@@ -69,8 +69,9 @@ class Backend:
     Attributes:
         name: Of the library; a copy or a pickle of a backend is the backend of that name.
         activations: By name.
-        layer: Makes a layer of weight and bias, and of where their gradients go, if it has some.
-        widths: Numbers of inputs and outputs of a weight.
+        layer: What makes layers with so many outputs, of weight and bias, and of where their gradients go, if they have
+            some.
+        width: Number of outputs of a weight, or of each in a stack.
         empty: New memory of the type of an array, of a shape.
         plain: The same numbers, without the books of autograd.
         place: Where an array lies in memory; ``None``: arrays stay where they are.
@@ -82,8 +83,8 @@ class Backend:
 
     name: str
     activations: Mapping[str, Activation]
-    layer: Callable[..., Layer]
-    widths: Callable[[Array], tuple[int, int]]
+    layer: Callable[[int], Callable[..., Layer]]
+    width: Callable[[Array], int]
     empty: Empty
     plain: Callable[[Array], Array]
     place: Callable[[Array], int] | None
@@ -184,10 +185,6 @@ class _TorchColumn(Layer):
         return torch.mm(grad, weight) if total is None else total.addmm_(grad, weight)
 
 
-def _torch_layer(weight: torch.Tensor, *rest: Any) -> Layer:
-    return _TorchColumn(weight, *rest) if len(weight) == 1 else _TorchLayer(weight, *rest)
-
-
 def _torch_rows(array: torch.Tensor, rows: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
     return torch.index_select(array, 0, rows, out=None if out is None else out[: len(rows)])
 
@@ -198,8 +195,8 @@ TORCH = Backend(
         "relu": Activation(torch.relu_, lambda grad, a, out: _relu_backward(grad, a, 0.0, grad_input=out)),
         "tanh": Activation(torch.tanh_, lambda grad, a, out: _tanh_backward(grad, a, grad_input=out)),
     },
-    layer=_torch_layer,
-    widths=lambda weight: (weight.shape[1], weight.shape[0]),
+    layer=lambda width: _TorchColumn if width == 1 else _TorchLayer,
+    width=lambda weight: weight.shape[-2],
     empty=torch.Tensor.new_empty,
     plain=torch.Tensor.detach,
     place=torch.Tensor.data_ptr,
@@ -268,8 +265,8 @@ NUMPY = Backend(
         "relu": Activation(lambda z: np.maximum(z, 0, out=z), lambda grad, a, out: np.multiply(grad, a > 0, out=out)),
         "tanh": Activation(lambda z: np.tanh(z, out=z), _numpy_tanh_pull),
     },
-    layer=_NumpyLayer,
-    widths=lambda weight: (weight.shape[0], weight.shape[1]),
+    layer=lambda width: _NumpyLayer,
+    width=lambda weight: weight.shape[-1],
     empty=lambda like, shape: np.empty(shape, like.dtype),
     plain=lambda array: array,
     place=None,

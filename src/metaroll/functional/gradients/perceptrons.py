@@ -104,7 +104,8 @@ class Perceptrons:
         if gradients is None:
             gradients = [backend.empty(p, tuple(p.shape)) for p in self._parameters] if differentiable else []
         self._gradients = list(gradients)
-        self._widths = [backend.widths(weight[0] if weight.ndim == 3 else weight)[1] for weight in weights]
+        self._widths = list(map(backend.width, weights))
+        self._kinds = list(map(backend.layer, self._widths))
         self._own = Memory()
         self._outputs: Array = None  # until a number of rows is known
         self._moves = backend.place is not None
@@ -231,14 +232,15 @@ class Perceptrons:
         self._room = self._known[count]
 
     def _room_for(self, count: int) -> _Room:
-        like, empty, num, (*widths, out) = self._parameters[0], self._backend.empty, len(self._layers), self._widths
+        like, empty, num = self._parameters[0], self._backend.empty, len(self._layers)
+        *widths, num_out = self._widths
         kept, hidden = num if self._differentiable else 1, len(widths)
         rows = [self._memory.rows("rows", range(hidden), count, like, widths, empty)]
         # The others keep theirs until their gradient is asked for, so they share no memory.
         begins = range(self._depth, kept * self._depth, self._depth)
         rows += [self._own.rows("rows", range(i, i + hidden), count, like, widths, empty) for i in begins]
         if self._outputs is None or self._outputs.shape[1] < count:
-            self._outputs = empty(like, (num, count, out))
+            self._outputs = empty(like, (num, count, num_out))
         outputs = self._outputs[:, :count]
         return _Room(
             [_Network(layers, rows[min(i, kept - 1)], outputs[i]) for i, layers in enumerate(self._layers)],
@@ -249,11 +251,10 @@ class Perceptrons:
 
     def _layers_now(self) -> list[list[Layer]]:
         """The layers of each network."""
-        backend, depth = self._backend, self._depth
-        arrays = [*map(backend.plain, self._parameters), *self._gradients]
+        arrays = [*map(self._backend.plain, self._parameters), *self._gradients]
         networks = [arrays] if self._parameters[0].ndim == 2 else list(zip(*arrays, strict=True))
         # Weights, biases, their gradients where there are some: every depth-th array belongs to one layer.
-        return [[backend.layer(*network[k::depth]) for k in range(depth)] for network in networks]
+        return [[kind(*network[k :: self._depth]) for k, kind in enumerate(self._kinds)] for network in networks]
 
     def _places_now(self) -> list[int]:
         place = self._backend.place
