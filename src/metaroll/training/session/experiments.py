@@ -202,8 +202,9 @@ def resolve(
     known = {option.name for option in options}
     sizes = description.sizes(env)
     own = {name: value for name, value in sizes.items() if name in known and value is not None}
+    name, tuned = env.name, preset(algo, env.name)
     size = _size_of(algo, env, layers) if size is None else size
-    sized, tuned = {"size": size, **_fitting(env, size_values(algo, env.name, size))}, preset(algo, env.name)
+    sized = {"size": size, **_fitting(env, size_values(algo, name, size))}
     usual = merge_layers(options, [("the environment", own), ("the preset", tuned), ("the size", sized)])
     with named_as(names):
         values = _settled(algo, env, usual, tuned, layers, kept) | {"size": size}
@@ -211,8 +212,8 @@ def resolve(
             check_machine(parts_of(RunConfig, values))
             for kind in (*description.configs, evaluation_config(algo)):
                 parts_of(kind, values)
-    sections: dict[str, Any] = {"command": command, "algo": algo, "env": env.name}
-    sections |= origins(algo, env.name, values.get("policy"))
+    sections: dict[str, Any] = {"command": command, "algo": algo, "env": name}
+    sections |= origins(algo, name, values.get("policy"))
     for option in options:
         sections.setdefault(option.section, {})[option.name] = values[option.name]
     return sections
