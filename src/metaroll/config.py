@@ -743,10 +743,13 @@ class Checked(_Attribute[T]):
 
     def __set__(self, instance: Any, value: T) -> None:
         try:
-            checked = self.check(self.name, value)
+            vars(instance)[self.field] = self.check(self.name, value)
+            return
         except (TypeError, ValueError):
-            checked = self.check(option_name(self.name), value)  # which raises: see Option.checked
-        vars(instance)[self.field] = checked
+            name = option_name(self.name)
+            if name == self.name:
+                raise
+        vars(instance)[self.field] = self.check(name, value)  # which raises: see Option.checked
 
 
 # ------------------------------------------------------------------------------------------ values from flags and files
