@@ -217,8 +217,8 @@ class Option:
             TypeError: It is of another type.
             ValueError: It lies outside the bounds, or is none of the choices.
         """
-        if value is self.default and (value is None or type(value) is self.kind):
-            return value  # which ``options_of`` has checked
+        if self._is_plain(value):
+            return value
         try:
             return self._checked(self.name, value, where)
         except (TypeError, ValueError):
@@ -229,6 +229,38 @@ class Option:
                 raise
         return self._checked(name, value, where)  # which raises: its name is needed for errors alone
 
+    def _is_plain(self, value: Any) -> bool:
+        """Whether the field takes ``value`` just as it is, as nearly all are: nothing is converted or reported."""
+        if value is None:
+            return self.optional
+        if self.many:
+            return type(value) is tuple and all(map(self._entry._is_plain, value))
+        if type(value) is not self.kind:
+            return False
+        if self.choices:
+            return value in self.choices
+        low, high = self._limits
+        return self.kind not in (int, float) or (
+            low <= value <= high
+            and not (self.bounds.above_low and value == low)
+            and not (self.bounds.below_high and value == high)
+            and math.isfinite(value)
+        )
+
+    @functools.cached_property
+    def _entry(self) -> Option:
+        """The same of each value of a tuple."""
+        return dataclasses.replace(self, many=False, optional=False)
+
+    @functools.cached_property
+    def _limits(self) -> tuple[float, float]:
+        """Lowest and highest value of a number."""
+        low, high = self.bounds.low, self.bounds.high
+        if self.kind is not int:
+            return low, high
+        lowest = -LARGEST_COUNT if low == -math.inf else int(low)
+        return lowest, largest_integer(self.name) if high == math.inf else int(high)
+
     def _checked(self, name: str, value: Any, where: str) -> Any:
         if isinstance(value, np.generic | np.ndarray):
             value = value.tolist()
@@ -236,9 +268,8 @@ class Option:
             return None
         typed = where == GIVEN
         if self.many and value is not None and _is_listed(value):
-            entry = dataclasses.replace(self, many=False, optional=False)
             try:
-                return tuple(entry._checked(f"each entry of {name}", item, where) for item in value)
+                return tuple(self._entry._checked(f"each entry of {name}", item, where) for item in value)
             except (TypeError, ValueError) as error:
                 raise type(error)(f"{error}, in {shortened(list(value))}") from error
         if self.kind is float and isinstance(value, str) and not typed:
@@ -256,10 +287,9 @@ class Option:
             near = difflib.get_close_matches(str(value), map(str, self.choices), n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise UnknownNameError(f"{name} must be {_expectation(self, typed)}, got {shortened(value)}{hint}")
-        low, high = self.bounds.low, self.bounds.high
+        low, high = self._limits
         if self.kind is int and not self.choices:
-            lowest = -LARGEST_COUNT if low == -math.inf else int(low)
-            return check_whole(name, value, lowest, largest_integer(self.name) if high == math.inf else int(high))
+            return check_whole(name, value, int(low), int(high))
         if self.kind is float:
             ends = {"above_low": self.bounds.above_low, "below_high": self.bounds.below_high}
             return check_number(name, value, low, high, **ends)
@@ -315,18 +345,23 @@ class _NamesUnderstood(ABCMeta):
                 raise wrong
         values |= cls.settled(values, values)  # type: ignore[attr-defined]
         if missing := [option.name for option in options if option.default is MISSING and option.name not in values]:
-            with named_as(names):
+            with _called(names):
                 for option in options:
                     if option.name in values:
                         option.checked(values[option.name])
             raise TypeError(f"{cls.__name__} has no default for {', '.join(map(option_text, missing))}: give a value")
-        with named_as(names):
+        with _called(names):
             made: T = super().__call__(**values)  # pyright: ignore[reportAttributeAccessIssue]
         object.__setattr__(made, _NAMES, names)
         return made
 
 
 _NAMES = "_names_given"
+
+
+def _called(names: Mapping[str, str]) -> contextlib.AbstractContextManager[None]:
+    """``named_as``, where there are other ``names``."""
+    return named_as(names) if names else contextlib.nullcontext()
 
 
 def _refuse_replaced(aliases: Iterable[str], options: Sequence[Option]) -> None:
@@ -498,7 +533,7 @@ def config_of(kind: type[C], config: C | None, keywords: Mapping[str, Any], owne
         kind, names = type(config), {**kept, **names}
         whole = {option.name: getattr(config, option.name) for option in options} | values
         values = whole | kind.settled(whole, values)
-    with named_as(names):
+    with _called(names):
         made = kind(**values)
     object.__setattr__(made, _NAMES, names)
     return made
@@ -551,7 +586,7 @@ def understands(
                 called |= {
                     name: typed.get(field, field) for field in values for name in (field, meant.get(field, field))
                 }
-            with named_as({name: other for name, other in called.items() if name != other}):
+            with _called({name: other for name, other in called.items() if name != other}):
                 return function(*args, **passed)  # type: ignore[call-arg]  # as it was called
 
         return checked
@@ -707,7 +742,14 @@ class Checked(_Attribute[T]):
         return vars(instance)[self.field]
 
     def __set__(self, instance: Any, value: T) -> None:
-        vars(instance)[self.field] = self.check(option_name(self.name), value)
+        try:
+            vars(instance)[self.field] = self.check(self.name, value)
+            return
+        except (TypeError, ValueError):
+            name = option_name(self.name)
+            if name == self.name:
+                raise
+        vars(instance)[self.field] = self.check(name, value)  # which raises: see Option.checked
 
 
 # ------------------------------------------------------------------------------------------ values from flags and files
@@ -740,17 +782,22 @@ def _expectation(option: Option, typed: bool) -> str:
     return f"{one} (or {nothing})" if option.optional else one
 
 
-def merge_layers(options: Iterable[Option], layers: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
+def merge_layers(
+    options: Iterable[Option],
+    layers: Iterable[tuple[str, Mapping[str, Any]]],
+    usual: Mapping[str, Any] = types.MappingProxyType({}),
+) -> dict[str, Any]:
     """Name -> value for all options: their defaults, overridden by each layer in turn.
 
     Args:
         options: All options of the run.
         layers: ``(where, values)`` pairs, weakest first; ``where`` names the source in errors.
+        usual: Values in place of defaults, checked before.
     """
     known = {option.name: option for option in options}
-    values = {name: option.default for name, option in known.items()}
+    values = {name: option.default for name, option in known.items()} | dict(usual)
     for where, layer in layers:
-        if (wrong := unknown_options(layer, known, where)) is not None:
+        if not layer.keys() <= known.keys() and (wrong := unknown_options(layer, known, where)) is not None:
             raise wrong
         for name, value in layer.items():
             values[name] = known[name].checked(value, where)

@@ -433,6 +433,8 @@ def take(tree: Any, rows: np.ndarray) -> Any:
 
 def rows_of(tree: Any, rows: slice) -> Any:
     """Views of rows of an array, or of a dict or tuple of arrays."""
+    if tree.__class__ is np.ndarray:
+        return tree[rows]
     return map_leaves(lambda leaf, path: leaf[rows], tree)
 
 

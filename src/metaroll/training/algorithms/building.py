@@ -11,7 +11,6 @@ from typing import Any
 import gymnasium
 import torch
 
-from metaroll.configs.table import current_names
 from metaroll.envs.lookup.randomization import conservative_randomizer, default_randomizer
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import about_option, option_name, option_text
@@ -88,9 +87,11 @@ class BuildOptions:
 
     @classmethod
     def of(cls, config: Mapping[str, Any], env: EnvSource) -> BuildOptions:
-        """The part of a run's configuration (sections ``run`` and ``algorithm``) that building in ``env`` needs."""
+        """The part of a run's configuration (sections ``run`` and ``algorithm``) that building in ``env`` needs.
+
+        Options have the names that they have now: what reads a file of a run sees to that (``current_names``).
+        """
         # What has been kept without a word of them is older than the way in which tasks are held out now.
-        config = current_names(config)
         run = {"held_out": "after_training", **config["run"], "hidden_sizes": tuple(config["run"]["hidden_sizes"])}
         names = [field.name for field in fields(cls) if field.name not in ("env", "values")]
         return cls(env=env, values=config["algorithm"], **{name: run[name] for name in names})

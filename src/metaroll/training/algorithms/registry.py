@@ -5,6 +5,7 @@ A new one is a module of ``contrib``, a line in its list of entry points, and an
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -72,9 +73,12 @@ def get_algorithm(name: str) -> Algorithm:
     Raises:
         UnknownNameError: There is none of this name; the message lists the nearest ones.
     """
-    if require_known(name) not in CONFIGS:
-        return plugin_lookup.load_row(name)
-    # Here, and each by itself: a learner is loaded when it is used, and names and presets can be listed at once.
+    return _row_of_ours(name) if name in CONFIGS else plugin_lookup.load_row(require_known(name))
+
+
+@functools.cache
+def _row_of_ours(name: str) -> Algorithm:
+    # Each module by itself: a learner is loaded when it is used, and names and presets can be listed at once.
     match name:
         case "pearl":
             from metaroll.training.algorithms import pearl as rows

@@ -202,17 +202,18 @@ def resolve(
     known = {option.name for option in options}
     sizes = description.sizes(env)
     own = {name: value for name, value in sizes.items() if name in known and value is not None}
+    name, tuned = env.name, preset(algo, env.name)
     size = _size_of(algo, env, layers) if size is None else size
-    sized = {"size": size, **_fitting(env, size_values(algo, env.name, size))}
-    ours = [("the environment", own), ("the preset", preset(algo, env.name)), ("the size", sized)]
+    sized = {"size": size, **_fitting(env, size_values(algo, name, size))}
+    usual = merge_layers(options, [("the environment", own), ("the preset", tuned), ("the size", sized)])
     with named_as(names):
-        values = _settled(algo, env, ours, layers, kept) | {"size": size}
+        values = _settled(algo, env, usual, tuned, layers, kept) | {"size": size}
         if final:
             check_machine(parts_of(RunConfig, values))
             for kind in (*description.configs, evaluation_config(algo)):
                 parts_of(kind, values)
-    sections: dict[str, Any] = {"command": command, "algo": algo, "env": env.name}
-    sections |= origins(algo, env.name, values.get("policy"))
+    sections: dict[str, Any] = {"command": command, "algo": algo, "env": name}
+    sections |= origins(algo, name, values.get("policy"))
     for option in options:
         sections.setdefault(option.section, {})[option.name] = values[option.name]
     return sections
@@ -221,13 +222,14 @@ def resolve(
 def _settled(
     algo: str,
     env: EnvSource,
-    ours: Iterable[tuple[str, Mapping[str, Any]]],
+    usual: Mapping[str, Any],
+    tuned: Mapping[str, Any],
     layers: Sequence[tuple[str, Mapping[str, Any]]],
     kept: bool,
 ) -> dict[str, Any]:
-    """A value for each option, from what is usual (``ours``) and what was given: none is missing, none is idle."""
-    description, options, tuned = get_algorithm(algo), run_options(algo), preset(algo, env.name)
-    values, usual = merge_layers(options, [*ours, *layers]), merge_layers(options, ours)
+    """A value for each option, from what is ``usual`` (of a preset: ``tuned``) and given: none is missing or idle."""
+    description, options = get_algorithm(algo), run_options(algo)
+    values = merge_layers(options, layers, usual)
     for name in description.follows_epochs:
         if name in tuned and not any(name in layer for _, layer in layers):
             values[name] = values["epochs"]
@@ -364,8 +366,8 @@ def build(
     if config["algorithm"].get("max_steps", 0) is None:  # not in resolve, which also tells defaults for --help
         limit = option_text("max_steps", 200)
         raise ValueError(f"{config['env']} has no time limit: give one, {limit} say")
-    train_tasks, test_tasks = split_tasks(config, source)
     description, given = get_algorithm(config["algo"]), BuildOptions.of(config, source)
+    train_tasks, test_tasks = description.tasks(given, None)
     learned_in = description.environment(given, train_tasks)
     _check_reward_keys(config, learned_in)
     _check_evaluations(config)
