@@ -66,7 +66,7 @@ def test_what_may_not_change_is_refused_and_nothing_is_touched(capsys: pytest.Ca
         (["--stop-mean-of", "0"], "--stop-mean-of must be an integer of at least 1, got 0"),
         (["--budget", "soon"], "--budget must be a time above 0, as 90s, 10m, 1h30m or 2d, got 'soon'"),
         (["--keep-last", "3", "--snapshot-mode", "all"], "--keep-last is for --snapshot-mode 'last' or"),
-        (["--keep-best", "return", "--evaluate-every", "0"], "--keep-best return is a number of evaluations"),
+        (["--keep-best", "return", "--evaluate-every", "0"], "--keep-best return is a metric of evaluations"),
         (["--epochs", "0"], "an integer of at least 1"),
     ):
         status, _, err = run(capsys, "resume", "r", *arguments)

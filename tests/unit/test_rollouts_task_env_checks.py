@@ -88,7 +88,9 @@ def test_a_type_that_loses_digits_is_a_warning():
 
     found = look(Doubles)["environment"]
     assert found.status == "warn"
-    assert found.hint.startswith("observation is of float64, its space says float32: return np.asarray(observation, ")
+    assert found.hint.startswith(
+        "observation has type float64, but its space has float32: return np.asarray(observation, "
+    )
 
 
 def test_infos_of_a_reset_that_show_the_task_are_a_warning():
@@ -266,7 +268,7 @@ def test_half_a_leak_is_a_warning():
     report = look(task_envs.ShowsHalf)
     assert report.warned == ["first observation"]
     found = report["first observation"]
-    assert found.value == "tells place (100%, from entry 1)"
+    assert found.value == "reveals place (100%, from entry 1)"
     assert found.numbers["r_squared place"] > 0.99 > 0.4 > found.numbers["r_squared tilt"]
 
 

@@ -756,7 +756,7 @@ def test_a_run_in_a_given_environment_is_loaded_with_anything_of_the_same_spaces
     agent = metaroll.agent("ppo", gymnasium.make("Pendulum-v1"), run_dir="inst", epochs=2, **PPO)
     with pytest.raises(KeyboardInterrupt):
         agent.learn(callbacks=[Stop()])
-    assert "in 1 finished epoch is in inst: learn() goes on, save(...) copies it, metaroll.load('inst', env=...)" in (
+    assert "in 1 finished epoch is in inst: learn() continues, save(...) copies it, metaroll.load('inst', env=...)" in (
         capsys.readouterr().out
     )
     obs = np.array([1.0, 0.0, 0.3], np.float32)
@@ -785,7 +785,7 @@ def test_families_in_a_module_are_named_after_it(tmp_path: Path, monkeypatch: py
 
 
 def test_a_run_that_exists_is_not_said_to_go_on_in_a_copy(ppo: metaroll.Agent) -> None:
-    with pytest.raises(RunExistsError, match=r"`metaroll resume .*` in a shell goes on in it, .* in a copy;"):
+    with pytest.raises(RunExistsError, match=r"`metaroll resume .*` in a shell .*, .* a copy"):
         metaroll.agent("ppo", "Pendulum-v1", run_dir=ppo.run_dir, **PPO)
 
 
@@ -797,7 +797,7 @@ def test_a_run_that_was_stopped_early_does_not_say_that_it_has_learned(capsys: p
     agent = metaroll.agent("ppo", ReachEnv(), run_dir="early", max_path_length=10, **PPO)
     with pytest.raises(KeyboardInterrupt):
         agent.learn(400, callbacks=[Stop()])
-    assert "stopped before the first epoch was finished: nothing is learned yet; learn() goes on in early" in (
+    assert "stopped before the first epoch was finished: nothing is learned yet; learn() continues in early" in (
         capsys.readouterr().out
     )
     assert agent.learn(400, progress=False).run_dir == Path("early")

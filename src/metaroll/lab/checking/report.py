@@ -77,7 +77,7 @@ class TaskEnvReport:
         if self.failed:
             return f"{self.name} is not ready: {', '.join(self.failed)} failed"
         if self.warned:
-            return f"{self.name} works; see the warnings about:  {', '.join(self.warned)}"
+            return f"{self.name} works; see the warnings about: {', '.join(self.warned)}"
         return f"{self.name} is ready as a family of tasks"
 
     def __str__(self) -> str:

@@ -285,7 +285,7 @@ class _Checks:
             return TaskCheck(name, "warn", value, hint, numbers)
         if self._distinct_if_set_late > 1:
             return TaskCheck(name, "ok", "it only has an effect until the next reset", numbers=numbers)
-        value = f"setting a task has no effect:  {len(updates)} tasks give the same observations and rewards"
+        value = f"setting a task has no effect: {len(updates)} tasks give the same observations and rewards"
         return TaskCheck(name, "fail", value, "store the task in set_task, and use it in step and reset", numbers)
 
     def keeping(self) -> TaskCheck:

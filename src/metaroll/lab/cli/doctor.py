@@ -25,13 +25,12 @@ from metaroll.training.session.machine import processors
 __all__ = ["doctor", "examine"]
 
 _WORKER_S = 20.0
-_MODULE_NAMES = {"array-api-compat": "array_api_compat", "pyyaml": "yaml"}
+_MODULE_NAMES = {"array-api-compat": "array_api_compat", "pillow": "PIL", "pyyaml": "yaml"}
 _SHOWN = ("numpy", "scipy", "torch", "gymnasium")
 _USE_OF_EXTRA = {
     "fast": "some computations are slower without it",
     "mujoco": "cheetah-vel and Gymnasium's MuJoCo environments need it",
     "metaworld": "Meta-World's benchmarks need it",
-    "plot": "runs have no pictures without it",
     "tensorboard": "--tensorboard needs it",
     "video": "videos are GIFs without it",
     "wandb": "--wandb needs it",

@@ -225,7 +225,7 @@ def _report(error: BaseException, wants_traceback: bool) -> int:
         errors.print(f"  in {escape(str(frame))}", soft_wrap=True)
     anew = vars(error).get("anew_command")
     if anew:
-        errors.print(f"what was saved is kept; to train again with a lower value:  {escape(anew)}", soft_wrap=True)
+        errors.print(f"what was saved is kept; to train again with a lower value: {escape(anew)}", soft_wrap=True)
     if resume:
         message = "what was saved is kept; continue with" if learned else "no epoch was finished; try again with"
         errors.print(f"{message}: {escape(resume)}", soft_wrap=True)

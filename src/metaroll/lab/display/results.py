@@ -152,7 +152,7 @@ def draw_pictures(
             pictures.append(plot_learning_curve(learning_of, final=final))
         if study is not None:
             pictures.append(plot_k_shot_curve(study, adaptation.with_name("k_shot_curve.png")))
-    except (ImportError, OSError, ValueError, KeyError, TypeError) as error:  # damaged metrics, a full disk
+    except (OSError, ValueError, KeyError, TypeError) as error:  # damaged metrics, a full disk
         missing = "no pictures" if not pictures else "no learning curve" if study is None else "no k-shot curve"
         console.print(f"[yellow]{missing}:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
     return pictures

@@ -94,7 +94,7 @@ class PacketReader:
         self.timing.lost += 1
         if self._lost_in_row > self._max_lost:
             raise DeviceError(
-                f"no observation arrived in {self._lost_in_row} steps in a row  (max_lost={self._max_lost}, "
+                f"no observation arrived in {self._lost_in_row} steps in a row (max_lost={self._max_lost}, "
                 f"timeout={self._timeout:g} s); check the connection, or allow more"
             )
         return last.copy(), True, False

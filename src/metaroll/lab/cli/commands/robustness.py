@@ -62,15 +62,14 @@ def robustness(arguments: Sequence[str]) -> None:
         if adapts(config):
             raise UsageError(f"robustness is for policies that do not adapt, but {folder} is a run of {config['algo']}")
     from metaroll.lab.display.json_output import print_json
+    from metaroll.lab.figures.plots import plot_robustness
 
     result, epoch = _measured(config, folder, grid, args)
     console, files = args.output.console(), []
     stem = folder / f"robustness-{re.sub(r'[^A-Za-z0-9_]+', '-', '-'.join(grid))}"
     try:
-        from metaroll.lab.figures.plots import plot_robustness
-
         files.append(plot_robustness(result, stem.with_suffix(".png")))
-    except (ImportError, OSError) as error:  # no matplotlib or a full disk: still write the numbers
+    except OSError as error:  # such as a full disk: still write the numbers
         console.print(f"[yellow]no picture:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
     files += result.write(stem)
     console.print(_panel(result, epoch, files))
