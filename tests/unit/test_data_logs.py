@@ -227,7 +227,7 @@ def test_a_time_step_that_is_none_is_refused(tmp_path, dt):
             {"x": [0.0, "", "nan", 3.0, 4.0]},
             r"row 2 \(line 4\), column 'x': values are missing to row 3 \(0.3 s",
         ),
-        ({"x": [0.0, "inf", 2.0, 3.0, 4.0]}, r"row 2 \(line 4\), column 'x': inf is no measured value"),
+        ({"x": [0.0, "inf", 2.0, 3.0, 4.0]}, r"row 2 \(line 4\), column 'x': inf is not a measured value"),
         ({"x": ["", 1.0, 2.0, 3.0, 4.0]}, "row 1 .*values are missing, up to the first row"),
         ({"x": [0.0, 1.0, 2.0, 3.0, ""]}, "row 5 .*values are missing, up to the last row"),
         ({"u": [0.0, 0.5, 1.5, 0.5, 9.0]}, r"row 3 .*'u': the action 'u' is 1.5, outside of \[-1, 1\] \(1 rows are\)"),

@@ -179,7 +179,7 @@ def test_packets_that_hold_nothing_are_none():
 
 def test_a_device_that_is_off_is_an_error():
     env = Device(lost=(0,))
-    with pytest.raises(DeviceError, match="is the device on, and connected"):
+    with pytest.raises(DeviceError, match="is the device on and connected"):
         env.reset()
     assert env.sent == [0.0]
 
@@ -428,7 +428,7 @@ def test_a_log_is_resampled_where_its_own_clock_jitters_and_a_hole_is_said(tmp_p
     [found] = load_log(path, dt=0.1)
     np.testing.assert_allclose(found.time, 0.1 * np.arange(9), atol=1e-12)
     np.testing.assert_allclose(found.observations[:, 0], found.time, atol=1e-12)  # x is the time, which lines keep
-    with pytest.warns(UserWarning, match=r"hole.jsonl: from line 6 on all comes 0.1 s later .* lines are missing"):
+    with pytest.warns(UserWarning, match=r"hole.jsonl: from line 6 on everything is 0.1 s later .* lines are missing"):
         [found] = load_log(written("hole.jsonl", [1, 2, 3, 5, 6, 7, 8]), dt=0.1)
     np.testing.assert_allclose(found.observations[:, 0], 0.1 * np.arange(9), atol=1e-12)
     slow = written("slow.jsonl", [1, 2, 3, 5, 6, 7, 8], overrun=0.02)  # that step took too long
@@ -461,10 +461,10 @@ def test_damaged_logs_are_named(tmp_path):
     lines = (tmp_path / "a.jsonl").read_text().splitlines()
     for text, message in (
         ("\n".join([lines[0], "{", ""]), "line 2: it is damaged"),
-        (lines[1] + "\n", "is no log of a RealEnv"),
+        (lines[1] + "\n", "is not a log of a RealEnv"),
         ("[1]\n", "line 1: it is damaged: no JSON object"),
         (lines[0].replace('"version":1', '"version":9') + "\n", "has version 9 of the format"),
-        ("", "is no log"),
+        ("", "is not a log"),
     ):
         (tmp_path / "b.jsonl").write_text(text)
         with pytest.raises(LogError, match=message):

@@ -26,7 +26,7 @@ def device():
         yield process
 
 
-@pytest.mark.filterwarnings("ignore:.*some were longer, and all comes too late")  # a busy machine is not a failure
+@pytest.mark.filterwarnings("ignore:.*some were longer, and everything is late")  # a busy machine is not a failure
 def test_a_device_in_a_process_of_its_own(device, tmp_path):
     env = SocketEnv(device.connection, device.env_spec, DT, watchdog=None, max_lost=100, log_dir=tmp_path, sync=False)
     with env:

@@ -503,7 +503,7 @@ def test_columns_in_another_order_are_brought_into_that_of_the_simulator(field: 
     with pytest.raises(DataError, match="name the columns as the simulator does"):
         infer("pend", [misnamed], PRIOR, "never", options)
     elsewhere = replace(spec, **{name: tuple(f"{label}_measured" for label in getattr(spec, name))})
-    with pytest.warns(UserWarning, match="_measured.*columns are taken by their places"):
+    with pytest.warns(UserWarning, match="_measured.*columns are matched by position"):
         segment_sampler("pend", [as_logged(seen, **kept, spec=elsewhere)], as_prior(PRIOR), options)
 
 

@@ -121,7 +121,7 @@ def test_any_other_loop_is_kept_beside_the_new_one(how, tmp_path, stops_at_the_l
     begin(tmp_path / "loop", said, epochs=7 if how == "other options" else 300)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["loop", "loop-2"]
     assert (tmp_path / "loop-2" / "policies" / "nominal" / "metrics.jsonl").read_text() == "mine"
-    assert said == [f"the loop that was in {tmp_path / 'loop'} is now in {tmp_path / 'loop-2'}"]
+    assert said == [f"the earlier loop in {tmp_path / 'loop'} was moved to {tmp_path / 'loop-2'}"]
 
 
 def test_the_loop_says_why_it_goes_on_with_a_posterior_that_failed(tmp_path, monkeypatch) -> None:
@@ -137,7 +137,7 @@ def test_the_loop_says_why_it_goes_on_with_a_posterior_that_failed(tmp_path, mon
     monkeypatch.setattr(sim2real, "judge", lambda *given: {"nominal": np.zeros(2), "oracle": np.ones(2)})
     monkeypatch.setattr(Inference, "errors", lambda self: {})
     sim2real.close_the_loop(tmp_path / "loop", LoopOptions(rollouts=2), said.append)
-    assert "Do not train on this posterior of a. The demo trains on it all the same" in said[-1]
+    assert "Do not train on this posterior of a. The demo still trains on it" in said[-1]
 
 
 @pytest.mark.parametrize(
