@@ -94,7 +94,7 @@ def test_lags_of_rollouts_and_in_words():
     found = log_lag([made])
     assert found.steps == 0.0 and found.high < 0.3
     assert lag_text(Lag(0.0, 0.0, 0.05), 0.02) == "lag of commands: 0 steps (0 ms), 0 to 0.05 with 95 %"
-    assert "2 steps (40 ms), 1.9 to 2.1 with 95 %; a simulator needs it, too" in lag_text(Lag(2.0, 1.9, 2.1), 0.02)
+    assert "2 steps (40 ms), 1.9 to 2.1 with 95 %; a simulator needs it too" in lag_text(Lag(2.0, 1.9, 2.1), 0.02)
     assert lag_text(Lag(0.5, 0.0, 4.0), None) == "lag of commands: not identifiable from this log (0 to 4 steps)"
 
 

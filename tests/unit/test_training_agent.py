@@ -177,7 +177,7 @@ def test_a_preset_that_does_not_apply_to_an_instance_is_told(
     line = "the preset of 'Pendulum-v1' does not apply, since an environment was given instead of its id: "
     if agent.config["env"] == "Pendulum":
         line = "the preset of 'Pendulum-v1' does not apply, since 'Pendulum' is an id without its version: "
-    assert (f"{line}metaroll.agent('ppo', 'Pendulum-v1') takes it\n" in capsys.readouterr().out) is told
+    assert (f"{line}metaroll.agent('ppo', 'Pendulum-v1') uses it\n" in capsys.readouterr().out) is told
 
 
 def test_steps_are_taken_in_whole_epochs() -> None:

@@ -193,7 +193,7 @@ def short_trainings(monkeypatch) -> None:
 def test_of_several_trainings_the_one_that_earns_most_is_kept(tmp_path, short_trainings) -> None:
     run = sim2real.train_policy(Training(name="nominal", options={"epochs": 1, "seed": 0}, trainings=2), tmp_path)
     (left,) = [path for path in tmp_path.iterdir() if path != run]
-    assert run == tmp_path / "nominal" and sim2real._earned(left) < sim2real._earned(run)
+    assert run == tmp_path / "nominal" and sim2real._final_return(left) < sim2real._final_return(run)
 
 
 def test_trainings_that_are_finished_are_not_touched_and_others_go_on(tmp_path, short_trainings, monkeypatch) -> None:

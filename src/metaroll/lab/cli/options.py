@@ -18,6 +18,7 @@ from typing import Annotated, Any, TypeVar
 
 import tyro
 from rich.console import Console
+from rich.text import Text
 
 from metaroll.config import MISSING, Config, Option, largest_integer, options_of, whole_number_hint
 from metaroll.data.folders.links import refuse_link
@@ -175,7 +176,8 @@ def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str) 
     except SystemExit as leaving:
         if leaving.code in (0, None):
             raise HelpShown from None
-        message = _in_plain_words(_first_sentence(output.getvalue()), arguments, _choices_of(kind))
+        box = Text.from_ansi(output.getvalue()).plain  # in a terminal the parser colors it
+        message = _in_plain_words(_first_sentence(box), arguments, _choices_of(kind))
         message = _FLAG.sub(lambda match: name_given(match[1].replace("-", "_")) or match[0], message)  # as typed
         raise UsageError(f"{message}; see {prog} --help") from None
     finally:

@@ -27,7 +27,7 @@ def size_text(config: Mapping[str, Any], env: EnvSource) -> str:
     parts = [f"{title}: {_epochs(config)}"]
     tasks = [algorithm.get(f"num_{side}_tasks") for side in ("train", "test")]
     if tasks[0] is not None:
-        held_out = f"training tasks, {tasks[1]} which are also the test tasks" if tested_on_training(env) else ""
+        held_out = f"training tasks, {tasks[1]} of which are also the test tasks" if tested_on_training(env) else ""
         parts.append(f"{tasks[0]} {held_out or f'training and {tasks[1]} held-out tasks'}")
     networks = {"hidden_sizes": run["hidden_sizes"]}
     networks |= {name: value for name, value in algorithm.items() if name.endswith("hidden_sizes")}
