@@ -33,7 +33,7 @@ _ROUNDING = 1e-13
 
 
 class Interval(NamedTuple):
-    """Bounds of a confidence interval; NaN where the data say nothing about it (a single task)."""
+    """Bounds of a confidence interval; NaN where the data do not determine it (a single task)."""
 
     low: float
     high: float
@@ -71,7 +71,7 @@ def bootstrap_ci(
 
     Returns:
         The statistic, the lower and the upper bounds, shape ``(d,)`` each (``(1,)`` for data of shape ``(n,)``). A
-        column that says nothing about the spread has the bounds -inf and inf: a single sample (that is not NaN), and,
+        column without information about the spread has the bounds -inf and inf: a single sample (that is not NaN), and,
         studentized, samples that are all alike, or so few that too many resamples are. Resamples whose statistic is
         NaN, as those of nothing but NaN are for ``np.nanmean``, do not count.
 
@@ -121,7 +121,7 @@ def bootstrap_ci(
     low, high = np.where(alone, -math.inf, low), np.where(alone, math.inf, high)
     if not bias_correction:
         return stat, low, high
-    known = ~np.isnan(replications)  # a resample of NaN alone says nothing
+    known = ~np.isnan(replications)  # without resamples of NaN alone
     return 2.0 * stat - replications.mean(axis=0, where=True if known.all() else known), low, high
 
 

@@ -86,16 +86,16 @@ def solve_ridge(gram: np.ndarray, moments: np.ndarray, coefficient: float) -> np
     if not (np.isfinite(gram).all() and np.isfinite(moments).all()):
         raise ValueError("features and targets of a ridge regression must be finite, got NaN, Inf or too large numbers")
     ridges = coefficient * np.eye(gram.shape[-1])
-    found = _by_cholesky(gram + ridges, moments)
-    if found is not None:
-        return found
+    solution = _by_cholesky(gram + ridges, moments)
+    if solution is not None:
+        return solution
     if gram.ndim > 2:  # each by itself, so that one does not change the others
         return np.stack([solve_ridge(g, m, coefficient) for g, m in zip(gram, moments, strict=True)])
     smallest = max(coefficient, np.finfo(float).eps * float(np.trace(gram)), np.finfo(float).tiny)
     for power in range(1, _TRIES + 1):
-        found = _by_cholesky(gram + smallest * 10.0**power * np.eye(len(gram)), moments)
-        if found is not None:
-            return found
+        solution = _by_cholesky(gram + smallest * 10.0**power * np.eye(len(gram)), moments)
+        if solution is not None:
+            return solution
     return np.linalg.lstsq(gram + ridges, moments, rcond=None)[0]
 
 
@@ -112,9 +112,9 @@ class RidgeFit(NamedTuple):
     """Ridge regressions of d numbers on k features, ``offset + features @ weights``.
 
     Attributes:
-        weights: ``(k, d)``; 0 for numbers of which features say nothing.
+        weights: ``(k, d)``; 0 for numbers that features do not predict.
         offset: ``(d,)``.
-        left_out: What regressions without a row's fold say of it, ``(n, d)``.
+        left_out: Held-out predictions, by regressions without a row's fold, ``(n, d)``.
     """
 
     weights: np.ndarray
@@ -163,8 +163,8 @@ def _ridges(features: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.n
     sizes, vectors = np.linalg.eigh(rows.T @ rows if is_tall else rows @ rows.T)
     sizes = np.maximum(sizes, 0.0)
     turned = vectors.T @ (rows.T @ centered if is_tall else centered)
-    found = [vectors @ (turned / (sizes + max(share * sizes.sum(), _TINIEST))[:, None]) for share in _SHARES]
-    weights = np.stack(found if is_tall else [rows.T @ one for one in found])
+    solutions = [vectors @ (turned / (sizes + max(share * sizes.sum(), _TINIEST))[:, None]) for share in _SHARES]
+    weights = np.stack(solutions if is_tall else [rows.T @ one for one in solutions])
     return weights, level - middle @ weights
 
 
@@ -173,13 +173,13 @@ def _by_cholesky(systems: np.ndarray, moments: np.ndarray) -> np.ndarray | None:
     # It loads slowly, and few runs need it.
     from scipy.linalg.lapack import dposv  # pyright: ignore[reportAttributeAccessIssue] (written in Fortran)
 
-    found = np.empty(moments.shape)
+    solutions = np.empty(moments.shape)
     for index in np.ndindex(moments.shape[:-1]):
         # Transposed, it lies as Fortran wants it, and is not copied.
-        _, found[index], failed = dposv(systems[index].T, moments[index], overwrite_a=True)
+        _, solutions[index], failed = dposv(systems[index].T, moments[index], overwrite_a=True)
         if failed:
             return None
-    return found if np.isfinite(found).all() else None
+    return solutions if np.isfinite(solutions).all() else None
 
 
 def grams_of_blocks(blocks: np.ndarray, firsts: np.ndarray) -> np.ndarray:

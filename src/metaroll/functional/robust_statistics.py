@@ -258,7 +258,7 @@ def _finite(name: str, values: Any) -> np.ndarray:
 
 
 def fewest_differences(tail: float = 0.025) -> int:
-    """How many differences it takes to tell a bound with probability ``tail`` beyond it: six for 2.5 %."""
+    """Number of differences needed for a bound with probability ``tail`` beyond it: six for 2.5 %."""
     return math.ceil(-math.log2(check_fraction("tail", tail)))
 
 

@@ -1,4 +1,4 @@
-"""What observations and rollouts tell about the task: small estimators that are tried on what they have not seen."""
+"""Information about the task in observations and rollouts: small estimators, tested on held-out data."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 FEWEST_PAIRS = 50
-"""Usable simulations below which nothing is said."""
+"""Usable simulations below which calibration is not judged."""
 _LEVEL = 0.9
 _SHIFTED = "shifted"
 _CONTEXTS, _MOST_CONTEXT = 3, 3.0
@@ -176,11 +176,11 @@ class _Judged(NamedTuple):
         """Those that matter, in words."""
         shifted = abs(self.shift) >= _SHIFT
         held = self.centered if shifted else self.coverage
-        # Nobody calls intervals too wide that miss the truth: of those all that is sure is that they are shifted.
+        # Intervals that miss the truth are not called too wide: they are certain to be shifted, and no more.
         wide = held > _WIDE and self.coverage >= _NARROW
-        found = ["too narrow"] if held < _NARROW else ["too wide"] if wide else []
-        found += [_SHIFTED] if shifted else []
-        return tuple(found) or (("of another shape",) if self.distance >= _DISTANCE else ())
+        deviations = ["too narrow"] if held < _NARROW else ["too wide"] if wide else []
+        deviations += [_SHIFTED] if shifted else []
+        return tuple(deviations) or (("of another shape",) if self.distance >= _DISTANCE else ())
 
     @property
     def careful(self) -> bool:
@@ -215,11 +215,11 @@ def _judged(ranks: np.ndarray, num_draws: int) -> _Judged:
     )
 
 
-def _grouped(found: Mapping[str, tuple[str, ...]], shifts: Mapping[str, float]) -> str:
+def _grouped(deviations: Mapping[str, tuple[str, ...]], shifts: Mapping[str, float]) -> str:
     """``too narrow in a, b; shifted in b (too low by 0.3 sd)``."""
     parts = []
-    for kind in dict.fromkeys(kind for each in found.values() for kind in each):
-        names = [name for name in found if kind in found[name]]
+    for kind in dict.fromkeys(kind for each in deviations.values() for kind in each):
+        names = [name for name in deviations if kind in deviations[name]]
         sizes = ", ".join(f"too {'low' if shifts[name] > 0 else 'high'} by {abs(shifts[name]):.2f}" for name in names)
         parts.append(f"{kind} in {', '.join(names)}" + (f" ({sizes} sd)" if kind == _SHIFTED else ""))
     return "; ".join(parts)
@@ -273,17 +273,17 @@ def check_at_observed(
     p_value = local_two_sample_test(truths, draws, contexts, there, context, generator)
     weights = local_weights(contexts, context)
     scores = normal_scores(sbc_ranks(pairs.truths, pairs.draws), pairs.draws.shape[1])
-    found = dict(zip(posterior.names, _judged_there(scores, weights), strict=True))
-    wrong = {name: each.deviations for name, each in found.items() if each.deviations}
+    marginals = dict(zip(posterior.names, _judged_there(scores, weights), strict=True))
+    wrong = {name: each.deviations for name, each in marginals.items() if each.deviations}
     crossed = weights @ (_products(np.clip(truths, -3.0, 3.0)) - _products(draws).mean(axis=1))
     failed = p_value < alpha
-    little = failed and all(each.little for each in found.values()) and np.abs(crossed).max(initial=0.0) < _JOINT
+    little = failed and all(each.little for each in marginals.values()) and np.abs(crossed).max(initial=0.0) < _JOINT
     words = "true parameters and draws " + ("can be told apart there" if failed else "cannot be told apart there")
     words = f"{words} (l-C2ST, p = {p_value:.3g})"
     if failed:
-        how = _grouped(wrong, {name: each.shift for name, each in found.items()})
+        how = _grouped(wrong, {name: each.shift for name, each in marginals.items()})
         words = ("off by little: " if little else f"{how}: " if wrong else "") + words
-    wide = all(found[name].careful for name in wrong) and (bool(wrong) or not failed or bool(little))
+    wide = all(marginals[name].careful for name in wrong) and (bool(wrong) or not failed or bool(little))
     compared = _compared(posterior, near)
     against = [text for fits, text in compared.values() if not fits]
     if wide and against:

@@ -398,7 +398,7 @@ class BayesSimEmbedding(Embedding):
         super().__init__(spec, dim_data, downsampling_factor, state_mask_labels, act_mask_labels, use_cuda)
         self.spans = tuple(check_whole("a span", span) for span in spans)
         if not self.spans or len(set(self.spans)) < len(self.spans):
-            raise ValueError(f"spans must be numbers of steps, each once, (1, 4) say, got {spans!r}")
+            raise ValueError(f"spans must be different numbers of steps, such as (1, 4), got {spans!r}")
 
     @property
     def dim_output(self) -> int:

@@ -47,7 +47,7 @@ class Identification:
         theta: The best parameters, ``(d,)``.
         std: Their standard deviations by the curvature there, ``(d,)``; not above those of the prior.
         residual: Root mean square of what is left of the features, in their standard deviations under the prior.
-        method: How they were found.
+        method: The optimization method.
         num_simulations: Simulations made.
         num_failed: Of them, those whose features were not finite.
         converged: Whether the search ended by itself, and not since the budget was used up.
@@ -122,7 +122,7 @@ def identify(
     """The parameters whose simulated features are the closest to those observed (least squares).
 
     A first batch of simulations comes from the prior; each feature is divided by its standard deviation there.
-    ``"least_squares"`` goes on from its best ones by a trust region (SciPy's ``least_squares``), with derivatives by
+    ``"least_squares"`` continues from its best ones by a trust region (SciPy's ``least_squares``), with derivatives by
     differences, all in one call of the simulator. ``"cem"`` draws batches from a normal distribution that is fitted to
     the best of each batch (cross-entropy method, Rubinstein 1999); it also finds its way over rugged ground, and with
     simulators that are noisy.
@@ -131,13 +131,13 @@ def identify(
     features are not finite are never used.
 
     Args:
-        simulate: ``thetas (B, d) -> features (B, F)``; NaN in a row says that its simulation failed. Columns are in the
+        simulate: ``thetas (B, d) -> features (B, F)``; NaN in a row means that it failed. Columns are in the
             order of the prior, or in that of its attribute ``names``, if it has one.
         observed: Features of what was observed, ``(F,)`` or ``(1, F)``.
         prior: Where to look: ``{"mass": (0.5, 2.0), ...}``, or another form that ``as_prior`` takes.
         method: How to look.
         num_simulations: How many are made at most (those of derivatives at the end come on top, ``2 d + 1``).
-        num_starts: From how many of the best simulations ``"least_squares"`` goes on.
+        num_starts: Number of the best simulations from which ``"least_squares"`` continues.
         elite_fraction: Share of a batch to which ``"cem"`` fits.
         noise_std: Standard deviation of the noise of each feature, ``(F,)`` or a number, if it is known; it then scales
             the features, and the uncertainty. Otherwise that follows from what is left at the end.
@@ -251,10 +251,10 @@ def _trust_regions(search: _Search, num_starts: int, step: float) -> bool:
         last: dict[bytes, np.ndarray] = {}
 
         def residuals(point: np.ndarray, last: dict[bytes, np.ndarray] = last) -> np.ndarray:
-            found = search(point[None])[0]
-            last[point.tobytes()] = found
-            # The trust region shrinks where a step leads to something that is not finite.
-            return np.where(np.isfinite(found), found, np.inf)
+            values = search(point[None])[0]
+            last[point.tobytes()] = values
+            # The trust region shrinks after a step to non-finite residuals.
+            return np.where(np.isfinite(values), values, np.inf)
 
         def jacobian(point: np.ndarray, last: dict[bytes, np.ndarray] = last) -> np.ndarray:
             points = difference_points(point, step)
@@ -264,8 +264,8 @@ def _trust_regions(search: _Search, num_starts: int, step: float) -> bool:
         if evaluations < 2 or not np.isfinite(search(start[None])).all():
             arrived = False
             continue
-        found = least_squares(residuals, start, cast("Any", jacobian), bounds=(0.0, 1.0), max_nfev=evaluations)
-        arrived &= found.status > 0
+        result = least_squares(residuals, start, cast("Any", jacobian), bounds=(0.0, 1.0), max_nfev=evaluations)
+        arrived &= result.status > 0
     return arrived
 
 

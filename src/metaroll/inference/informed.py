@@ -56,21 +56,21 @@ def check_informed(posterior: Posterior, pairs: Pairs | None, alpha: float, seed
     chosen[:, 0] = 0
     left = np.clip(items[np.arange(len(items))[:, None], chosen], -_MOST_RESIDUAL, _MOST_RESIDUAL)
     p_values = {name: smoothers.p_value(left[:, :, i]) for i, name in enumerate(posterior.names)}
-    found = {name: smoothers.predicted(left[:, 0, i]) for i, name in enumerate(posterior.names)}
+    fits = {name: smoothers.predicted(left[:, 0, i]) for i, name in enumerate(posterior.names)}
     sure = [name for name, p_value in p_values.items() if p_value * dim < alpha]
-    ignored = [name for name in sure if found[name].share >= _IGNORED]
+    ignored = [name for name in sure if fits[name].share >= _IGNORED]
     words = "regressions on features tell of no parameter more than its posterior does"
     if ignored:
-        shares = ", ".join(f"{found[name].share:.0%}" for name in ignored)
+        shares = ", ".join(f"{fits[name].share:.0%}" for name in ignored)
         words = f"ignores what the data says of {', '.join(ignored)}: a regression on features predicts {shares} of "
         words += "what its posterior leaves open"
     elif sure:
         words = f"off by little: regressions on features tell a little more of {', '.join(sure)}"
     values = {
         "p_values": p_values,
-        "shares": {name: each.share for name, each in found.items()},
+        "shares": {name: each.share for name, each in fits.items()},
         "ignored": ignored,
-        AT_MOST_WIDE: posterior.observed is not None and all(_held(found[name]) >= _HELD for name in ignored),
+        AT_MOST_WIDE: posterior.observed is not None and all(_held(fits[name]) >= _HELD for name in ignored),
     }
     worst = min(min(p_values.values()) * dim, 1.0)
     return Check(INFORMED, "failed" if ignored else "small" if sure else "passed", words, worst, values)
@@ -91,9 +91,9 @@ def check_identified(posterior: Posterior, made: Simulations | None, alpha: floa
     looked_at = [name for name, ratio in ratios.items() if ratio > (_UNIDENTIFIED if made is None else _DOUBTFUL)]
     shares = {} if made is None or not looked_at else _shares(posterior, made, looked_at, alpha, seed)
     wide = [name for name in looked_at if ratios[name] > _UNIDENTIFIED or shares[name] == 0.0]
-    told = [name for name in wide if shares.get(name, 0.0) >= 1.0 - _UNIDENTIFIED**2]
-    little = [name for name in wide if name not in told and shares.get(name, 0.0) > 0.0]
-    nothing = [name for name in wide if name not in told and name not in little]
+    missed = [name for name in wide if shares.get(name, 0.0) >= 1.0 - _UNIDENTIFIED**2]
+    little = [name for name in wide if name not in missed and shares.get(name, 0.0) > 0.0]
+    nothing = [name for name in wide if name not in missed and name not in little]
     parts = []
     if nothing and shares:
         parts.append(f"this data does not identify {', '.join(nothing)}")
@@ -101,7 +101,7 @@ def check_identified(posterior: Posterior, made: Simulations | None, alpha: floa
         parts.append(f"{', '.join(nothing)} nearly as wide as before (whether the data could tell it was not measured)")
     for names, text in (
         (little, "this data says little of"),
-        (told, "the posterior does not tell, while features do,"),
+        (missed, "the posterior does not tell, while features do,"),
     ):
         each = ", ".join(f"{name} ({shares[name]:.0%} of its variance by a regression)" for name in names)
         parts += [f"{text} {each}"] if names else []

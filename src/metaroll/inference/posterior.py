@@ -25,7 +25,7 @@ BORDER = "border"
 """In the description of a posterior of the whole prior after directed rounds: least log density, on the normal scale,
 of the region where it lies."""
 _REGION = "region."
-"""Before the names of the weights by which its region is told."""
+"""Prefix of the weights of its region's estimator."""
 
 
 @final
@@ -37,7 +37,7 @@ class Posterior:
         observed: Features of what was observed, ``(F,)`` or of any other shape; ``None``: nothing yet (``at``).
         draws: Draws for that, ``(n, d)``, all equally likely; ``None`` takes them from the estimator.
         estimator: Tells the posterior of any observation; ``None``: there are only draws.
-        description: More that the folder is to tell, JSON types: how the simulations were made, what training was like.
+        description: Further contents of the folder, JSON types: settings of simulations and training.
         seed: Of the draws that are taken from the estimator.
         region: Where the parameters of all simulations lay that the estimator has learned from: it tells the posterior
             of the prior within that region. ``None``: of the whole prior.
@@ -101,7 +101,7 @@ class Posterior:
         failed, made = (self.description.get(key) for key in ("num_failed", "num_simulations"))
         if failed is None or made is None:
             return ""
-        # Lists tell the usable ones of each round that was learned from.
+        # Lists have the usable ones of each round of training.
         total = sum(made) + failed + self.description.get("num_unlearned", 0) if isinstance(made, list) else made
         return f"{failed:,} of {total:,} simulations failed"
 
@@ -136,9 +136,10 @@ class Posterior:
         that were directed to one observation, near that.
         """
         self._needed()
-        told = {key: value for key, value in self.description.items() if key != BORDER}  # that of another observation
+        # Without the border, which belongs to another observation
+        description = {key: value for key, value in self.description.items() if key != BORDER}
         return Posterior(
-            self.prior, observed, estimator=self._estimator, description=told, seed=seed, region=self.region
+            self.prior, observed, estimator=self._estimator, description=description, seed=seed, region=self.region
         )
 
     def sample(self, num: int, seed: int, observed: Any = None) -> np.ndarray:
@@ -197,7 +198,7 @@ class Posterior:
             ValueError: Nothing was observed, so there are no draws.
         """
         estimator, region = self._estimator, self.region
-        told = {
+        description = {
             "prior": self.prior.to_plain(),
             "observed": None if self.observed is None else self.observed.tolist(),
             "num_draws": len(self.draws),
@@ -209,7 +210,7 @@ class Posterior:
         weights = None if estimator is None else estimator.weights()
         if weights is not None and region is not None:
             weights = {**weights, **{_REGION + name: value for name, value in region.estimator.weights().items()}}
-        return write_folder(folder, Draws(self.names, self.draws), told, weights)
+        return write_folder(folder, Draws(self.names, self.draws), description, weights)
 
     @classmethod
     def load(cls, folder: str | Path, *, embedding_net: nn.Module | None = None) -> Posterior:
@@ -223,31 +224,33 @@ class Posterior:
             PosteriorError: The folder is damaged, or no posterior.
         """
         path = check_path("folder", folder)
-        told, draws, weights = read_description(path), read_draws(path), read_weights(path)
+        plain, draws, weights = read_description(path), read_draws(path), read_weights(path)
         try:
-            prior = Prior.from_plain(told["prior"])
+            prior = Prior.from_plain(plain["prior"])
             if prior.names != draws.names:
                 raise ValueError(f"the prior is of {list(prior.names)}, the draws are of {list(draws.names)}")
             estimator = region = None
-            if told["estimator"] is not None and weights is not None:
-                beside = {name: value for name, value in weights.items() if name.startswith(_REGION)}
-                own = {name: value for name, value in weights.items() if name not in beside}
-                estimator = _LaterEstimator(prior.dim, told["estimator"], own, embedding_net)
-                if (place := told.get("region")) is not None:
-                    named = {name.removeprefix(_REGION): value for name, value in beside.items()}
-                    earlier = _LaterEstimator(prior.dim, place["estimator"], named, embedding_net)
-                    region = Region(earlier, np.asarray(place["observed"], dtype=np.float64), float(place["border"]))
+            if plain["estimator"] is not None and weights is not None:
+                of_region = {name: value for name, value in weights.items() if name.startswith(_REGION)}
+                own = {name: value for name, value in weights.items() if name not in of_region}
+                estimator = _LaterEstimator(prior.dim, plain["estimator"], own, embedding_net)
+                if (region_plain := plain.get("region")) is not None:
+                    named = {name.removeprefix(_REGION): value for name, value in of_region.items()}
+                    earlier = _LaterEstimator(prior.dim, region_plain["estimator"], named, embedding_net)
+                    region = Region(
+                        earlier, np.asarray(region_plain["observed"], dtype=np.float64), float(region_plain["border"])
+                    )
                     if region.observed.shape != earlier.event_shape or not np.isfinite(region.observed).all():
                         raise ValueError(f"observed of its region must be finite, {earlier.event_shape} numbers")
                     if not math.isfinite(region.border):
                         raise ValueError(f"the border of its region must be finite, got {region.border}")
             return cls(
                 prior,
-                told["observed"],
+                plain["observed"],
                 draws.values,
                 estimator=estimator,
-                description=told["training"],
-                seed=told["seed"],
+                description=plain["training"],
+                seed=plain["seed"],
                 region=region,
             )
         except (KeyError, OverflowError, TypeError, ValueError) as error:
@@ -265,9 +268,7 @@ class Posterior:
 
     def _needed(self) -> Estimator:
         if self._estimator is None:
-            raise ValueError(
-                "this posterior has draws alone: it has no estimator that could tell densities or draw more"
-            )
+            raise ValueError("this posterior has draws alone: it has no estimator for densities or further draws")
         return self._estimator
 
     def _features(self, what: str, features: Any) -> np.ndarray:
@@ -298,14 +299,14 @@ class _LaterEstimator:
     """An estimator from a folder, built when it is first asked: draws alone need no sbi."""
 
     def __init__(
-        self, dim: int, told: Mapping[str, Any], weights: Mapping[str, Tensor], embedding_net: nn.Module | None
+        self, dim: int, plain: Mapping[str, Any], weights: Mapping[str, Tensor], embedding_net: nn.Module | None
     ) -> None:
-        self.event_shape = tuple(int(size) for size in told["event_shape"])
-        self._dim, self._told, self._weights, self._net = dim, told, weights, embedding_net
+        self.event_shape = tuple(int(size) for size in plain["event_shape"])
+        self._dim, self._plain, self._weights, self._net = dim, plain, weights, embedding_net
 
     @functools.cached_property
     def _built(self) -> NeuralEstimator:
-        return NeuralEstimator.from_weights(self._dim, self._told, self._weights, self._net)
+        return NeuralEstimator.from_weights(self._dim, self._plain, self._weights, self._net)
 
     def sample(self, num: int, features: np.ndarray, seed: int) -> np.ndarray:
         return self._built.sample(num, features, seed)
@@ -317,4 +318,4 @@ class _LaterEstimator:
         return dict(self._weights)
 
     def to_plain(self) -> dict[str, Any]:
-        return dict(self._told)
+        return dict(self._plain)

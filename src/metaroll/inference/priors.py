@@ -310,8 +310,8 @@ def _marginal(name: str, value: Any) -> Marginal:
         if len(value) == 3 and value[0] in ("uniform", "log-uniform"):
             return Marginal(name, value[0], value[1], value[2])
         if len(value) in (3, 5) and value[0] == "normal":
-            told: dict[str, Any] = dict(zip(("kind", "mean", "std", "low", "high"), value, strict=False))
-            return Marginal(name, **told)
+            fields: dict[str, Any] = dict(zip(("kind", "mean", "std", "low", "high"), value, strict=False))
+            return Marginal(name, **fields)
     raise TypeError(
         f"the prior of {name!r} must be (low, high), ('log-uniform', low, high), ('normal', mean, std) or "
         f"('normal', mean, std, low, high), got {value!r}"

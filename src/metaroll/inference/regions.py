@@ -30,7 +30,7 @@ _MOST_TRIED = 64
 
 
 class Estimator(Protocol):
-    """What tells the posterior of any observation, on the scale on which the prior is a standard normal."""
+    """Estimator of the posterior of any observation, on the scale where the prior is standard normal."""
 
     event_shape: tuple[int, ...]
     """Shape of the features of one observation."""
@@ -55,7 +55,7 @@ class Estimator(Protocol):
 class Region(NamedTuple):
     """Parameters that the posterior of what was observed holds likely enough, on the standard normal scale.
 
-    Estimator, observation and border say all of it: the region is ``{log_prob >= border}``.
+    It is defined by estimator, observation and border: the region is ``{log_prob >= border}``.
 
     Attributes:
         estimator: Tells the posterior.
@@ -69,8 +69,8 @@ class Region(NamedTuple):
 
     def to_plain(self) -> dict[str, Any]:
         """What, beside the weights of its estimator, is needed to build it again."""
-        told = {"observed": self.observed.tolist(), "border": self.border}
-        return {**told, "estimator": self.estimator.to_plain()}
+        own = {"observed": self.observed.tolist(), "border": self.border}
+        return {**own, "estimator": self.estimator.to_plain()}
 
     def log_prob(self, normals: np.ndarray) -> np.ndarray:
         """Log density of points ``(n, d)``, ``(n,)``."""
@@ -90,18 +90,18 @@ class Region(NamedTuple):
         2022, section A.6.3, draw by the weights alone: a thousand draws of a narrow region are then some 300 points.)
 
         Args:
-            num: How many.
+            num: Number of draws.
             dim: d, the number of parameters.
             seed: The same seed gives the same draws.
         """
         generator = np.random.default_rng(derive_seed("truncated", seed))
         accepted: list[np.ndarray] = []
-        tried = found = 0
-        while found < num and (tried < _CANDIDATES or found > _LEAST_ACCEPTED * tried):
+        tried = num_accepted = 0
+        while num_accepted < num and (tried < _CANDIDATES or num_accepted > _LEAST_ACCEPTED * tried):
             candidates = generator.standard_normal((min(_CANDIDATES, max(5 * num, tried)), dim))
             accepted.append(candidates[self.holds(candidates)])
-            tried, found = tried + len(candidates), found + len(accepted[-1])
-        if found >= num:
+            tried, num_accepted = tried + len(candidates), num_accepted + len(accepted[-1])
+        if num_accepted >= num:
             return np.concatenate(accepted)[:num]
         drawn = self.estimator.sample(NUM_DRAWS, self.observed[None], derive_seed("starts", seed))[0]
         densities = self.log_prob(drawn)

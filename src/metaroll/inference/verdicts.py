@@ -1,4 +1,4 @@
-"""What checks of a posterior found, in words."""
+"""Results of the checks of a posterior, in words."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Check(NamedTuple):
         name: What was checked.
         outcome: ``"passed"``, ``"small"`` (a deviation that is certain, but too small to matter), ``"failed"``,
             ``"note"`` (worth knowing, no reason to distrust it) or ``"not checked"``.
-        words: What was found.
+        words: The result in words.
         p_value: That of the test, the smallest of several times their number; ``None`` where there is none.
         values: The numbers behind it, JSON types.
     """
@@ -50,12 +50,12 @@ class Check(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Verdict:
-    """What the checks found; ``print`` shows it.
+    """Results of the checks; ``print`` shows them.
 
     Attributes:
         checks: All of them.
         names: The parameters.
-        unidentified: Parameters of which this data says little.
+        unidentified: Parameters that this data hardly identifies.
     """
 
     checks: tuple[Check, ...]
@@ -85,8 +85,8 @@ class Verdict:
         regressions find that its 90 % intervals hold less than 80 % there, or means are 1.5 deviations apart: a
         posterior that leaves much open is somewhere beside what more data would say.
         """
-        found = {check.name: check for check in self.checks}
-        sure = all(name in found and found[name].values.get(AT_MOST_WIDE, False) for name in _OF_NETWORKS)
+        checks = {check.name: check for check in self.checks}
+        sure = all(name in checks and checks[name].values.get(AT_MOST_WIDE, False) for name in _OF_NETWORKS)
         return sure and self.learns_with_more
 
     @property
@@ -96,10 +96,10 @@ class Verdict:
 
     def __getitem__(self, name: str) -> Check:
         """The check of that name."""
-        found = next((check for check in self.checks if check.name == name), None)
-        if found is None:
+        match = next((check for check in self.checks if check.name == name), None)
+        if match is None:
             raise KeyError(f"no check is called {name!r}; there are {', '.join(check.name for check in self.checks)}")
-        return found
+        return match
 
     def to_plain(self) -> dict[str, Any]:
         """All of it as JSON types."""

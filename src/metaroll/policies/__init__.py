@@ -1,1 +1,1 @@
-"""What acts: torch modules with a fast NumPy acting path, and adapters for foreign policies."""
+"""Policies: torch modules with a fast NumPy acting path, and adapters for policies of other libraries."""

@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 _AS_IF = 10.0
-"""Latents that are as wide as they should be, beside those that are there."""
+"""Number of latents with the ideal spread that are added to the actual ones."""
 _RIDGE = 1e-3
 _FEWEST_TAIL = 10
 
@@ -130,7 +130,7 @@ def local_two_sample_test(
         contexts: What was simulated, ``(n, k)`` numbers of about unit size.
         draws_there: Draws at the observation in units of its posterior, ``(m, d)``.
         context_there: The observation, ``(k,)``.
-        generator: Says which draws stand for truths.
+        generator: Chooses the draws that serve as truths.
         num_permutations: How many.
     """
     count, num_items = len(truths), draws.shape[1] + 1

@@ -1,4 +1,4 @@
-"""What features of a linear simulator with Gaussian noise say of its parameters, from simulations (NumPy)."""
+"""Posterior of the parameters of a linear simulator with Gaussian noise, estimated from simulations (NumPy)."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def linear_gaussian_posterior(
     """
     count, dim = points.shape
     design = np.concatenate([np.ones((count, 1)), points], axis=1)
-    found = np.linalg.lstsq(design, features, rcond=None)[0]
-    left = features - design @ found
+    weights = np.linalg.lstsq(design, features, rcond=None)[0]
+    left = features - design @ weights
     scale = left.std(axis=0) + 1e-9 * features.std(axis=0)
     noise = shrunk_covariance(left / scale) * count / max(count - 1 - dim, 1) + 1e-9 * np.eye(len(scale))
-    slopes = found[1:] / scale
+    slopes = weights[1:] / scale
     weighed = np.linalg.solve(noise, slopes.T).T
     middle = points.mean(axis=0)
     centered = points - middle
     values, axes = np.linalg.eigh(slopes @ weighed.T - len(scale) * np.linalg.pinv(centered.T @ centered))
     precision = np.eye(dim) + (axes * np.maximum(values, 0.0)) @ axes.T
-    unexplained = (observed - found[0] - middle @ found[1:]) / scale
+    unexplained = (observed - weights[0] - middle @ weights[1:]) / scale
     mean = middle + np.linalg.solve(precision, weighed @ unexplained - middle)
     return mean, np.linalg.inv(precision)

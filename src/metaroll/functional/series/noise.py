@@ -82,11 +82,11 @@ def difference_residuals(series: Sequence[np.ndarray]) -> list[np.ndarray]:
     """
     best = [np.full(one.shape, np.nan) for one in series]
     for order in _ORDERS:
-        found = [np.full(one.shape, np.nan) for one in series]
-        for one, target in zip(series, found, strict=True):
+        residuals = [np.full(one.shape, np.nan) for one in series]
+        for one, target in zip(series, residuals, strict=True):
             if len(one) > 2 * order:
                 target[:-order] = np.diff(one, n=order, axis=0) / math.sqrt(math.comb(2 * order, order))
-        best = _less(found, best)
+        best = _less(residuals, best)
     return best
 
 
@@ -127,12 +127,12 @@ def interpolation_residuals(series: Sequence[np.ndarray], inputs: Sequence[np.nd
         expand = partial(polynomial_terms, degree=degree)
         if expand(given[:1]).shape[1] <= _MOST_PER_ROW * len(given):
             left, begin = scale * _regressed(given, inner, expand), 0
-            found = [np.full(one.shape, np.nan) for one in series]
-            for target in found:
+            residuals = [np.full(one.shape, np.nan) for one in series]
+            for target in residuals:
                 if len(target) >= 3:
                     target[1:-1] = left[begin : begin + len(target) - 2]
                     begin += len(target) - 2
-            best = _less(found, best)
+            best = _less(residuals, best)
     return best
 
 
@@ -257,10 +257,10 @@ def _scale(parts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     return whole.mean(axis=0), np.where(spread > 0.0, spread, 1.0)
 
 
-def _less(found: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> list[np.ndarray]:
+def _less(residuals: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Of two sets of residuals, for each channel that of the smaller deviation."""
-    better = deviation(np.concatenate(found)) < deviation(np.concatenate(others))
-    return [np.where(better, one, other) for one, other in zip(found, others, strict=True)]
+    better = deviation(np.concatenate(residuals)) < deviation(np.concatenate(others))
+    return [np.where(better, one, other) for one, other in zip(residuals, others, strict=True)]
 
 
 def _regressed(given: np.ndarray, wanted: np.ndarray, expand: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
@@ -281,7 +281,7 @@ def _regressed(given: np.ndarray, wanted: np.ndarray, expand: Callable[[np.ndarr
         moved[:, column] += _STEP
         slopes = (expand(moved) - table) @ weights / _STEP
         passed_on[:, column % num_channels] += np.median(slopes**2, axis=0)
-    found = variance / np.diag(passed_on)  # as if others had none: the most that it can be
+    noise = variance / np.diag(passed_on)  # upper bounds, as if the other channels had no noise
     for _ in range(_SHARING):
-        found = found * variance / np.maximum(passed_on @ found, np.finfo(float).tiny)
-    return left * (np.sqrt(found) / np.maximum(size, np.finfo(float).tiny))
+        noise = noise * variance / np.maximum(passed_on @ noise, np.finfo(float).tiny)
+    return left * (np.sqrt(noise) / np.maximum(size, np.finfo(float).tiny))
