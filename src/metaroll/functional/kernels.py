@@ -1,8 +1,8 @@
-"""Loops that numba compiles where it is installed (the extra ``fast``); without it, callers take their way in NumPy.
+"""Loops compiled by numba if it is installed (the extra ``fast``); otherwise callers use NumPy.
 
-Both ways give the same bits, so nothing but speed depends on numba. Importing numba and compiling take some seconds.
-They wait until a loop has been asked for so many numbers in this process that NumPy has taken about as long: short
-programs never pay. Nothing is cached on disk (numba would unpickle it).
+Both paths are bit-identical, so numba only affects speed. Importing numba and compiling take some seconds; both are
+deferred until NumPy has spent about as long on a loop in this process, so short programs never pay. Nothing is cached
+on disk (numba would unpickle it).
 """
 
 from __future__ import annotations

@@ -123,18 +123,18 @@ class RidgeFit(NamedTuple):
 
 
 def cross_fitted_ridge(features: np.ndarray, targets: np.ndarray, folds: np.ndarray) -> RidgeFit:
-    """For each target the ridge regression with the least error of rows whose fold is left out (cross-fitting).
+    """For each target the ridge regression with the smallest error on held-out folds (cross-fitting).
 
-    Where no coefficient, from 1e-8 to 0.1 of the sum of squares of the features, makes a smaller error than the mean
-    does, the regression is that mean.
+    If no coefficient, from 1e-8 to 0.1 of the sum of squares of the features, has a smaller error than the mean, the
+    regression is that mean.
 
-    Folds, not single rows: what is said of a row without it alone is ``(y_hat - h y) / (1 - h)`` with its leverage h
-    (Hastie, Tibshirani and Friedman 2009, eq. 7.64), which tells the row's own target to whoever knows ``y_hat``.
+    Folds, not single rows: a leave-one-out prediction is ``(y_hat - h y) / (1 - h)`` with the leverage h of the row
+    (Hastie, Tibshirani and Friedman 2009, eq. 7.64), which leaks the row's own target given ``y_hat``.
 
     Args:
-        features: Of about unit size, ``(n, k)``.
+        features: Of about unit scale, ``(n, k)``.
         targets: ``(n, d)``.
-        folds: Number of the fold of each row, ``(n,)``; two folds or more.
+        folds: Index of the fold of each row, ``(n,)``; two folds or more.
     """
     shape = (len(_SHARES), *targets.shape)
     left_out, means = np.zeros(shape), np.zeros(targets.shape)
@@ -145,13 +145,13 @@ def cross_fitted_ridge(features: np.ndarray, targets: np.ndarray, folds: np.ndar
         means[out] = targets[~out].mean(axis=0)
     errors = np.square(left_out - targets).sum(axis=1)
     best, columns = errors.argmin(axis=0), np.arange(targets.shape[1])
-    tells = errors[best, columns] < np.square(means - targets).sum(axis=0)
+    explained = errors[best, columns] < np.square(means - targets).sum(axis=0)
     weights, offsets = _ridges(features, targets)
     level = targets.mean(axis=0)
     return RidgeFit(
-        np.where(tells, weights[best, :, columns].T, 0.0),
-        np.where(tells, offsets[best, columns], level),
-        np.where(tells, left_out[best, :, columns].T, level),
+        np.where(explained, weights[best, :, columns].T, 0.0),
+        np.where(explained, offsets[best, columns], level),
+        np.where(explained, left_out[best, :, columns].T, level),
     )
 
 

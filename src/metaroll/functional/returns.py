@@ -202,12 +202,12 @@ def discounted_reverse_cumsum_ragged(data: Any, bounds: Any, gamma: float) -> Ar
 
 
 def discounted_reverse_cumsum_dense(data: Any, gamma: float, ends: Any = None) -> Array:
-    """Discounted sums of all that follows, for rollouts in rows.
+    """Discounted rewards-to-go, for rollouts in rows.
 
     Args:
         data: Shape ``(N, T)``; padding must be 0.
         gamma: Discount factor in [0, 1].
-        ends: Bool, shape ``(N, T)``: last steps of rollouts inside a row, after which the sum starts anew.
+        ends: Bool, shape ``(N, T)``: last steps of rollouts inside a row, after which the sum restarts.
 
     Returns:
         Shape ``(N, T)``, array or tensor like ``data``.

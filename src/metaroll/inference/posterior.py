@@ -1,4 +1,4 @@
-"""A posterior: draws, the prior, and an estimator that tells more; as a folder, whose draws need no further package."""
+"""A posterior: draws, the prior, and an estimator; stored as a folder, whose draws need no further package."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ _REGION = "region."
 
 @final
 class Posterior:
-    """What is known of the parameters after something was observed.
+    """Posterior distribution of simulator parameters given an observation.
 
     Args:
-        prior: What was known before; any form that ``as_prior`` takes.
-        observed: Features of what was observed, ``(F,)`` or of any other shape; ``None``: nothing yet (``at``).
-        draws: Draws for that, ``(n, d)``, all equally likely; ``None`` takes them from the estimator.
-        estimator: Tells the posterior of any observation; ``None``: there are only draws.
+        prior: The prior; any form accepted by ``as_prior``.
+        observed: Features of the observation, ``(F,)`` or of any other shape; ``None``: none yet (see ``at``).
+        draws: Equally weighted draws for it, ``(n, d)``; ``None`` samples them from the estimator.
+        estimator: Approximates the posterior of any observation; ``None``: only the draws are known.
         description: Further contents of the folder, JSON types: settings of simulations and training.
-        seed: Of the draws that are taken from the estimator.
-        region: Where the parameters of all simulations lay that the estimator has learned from: it tells the posterior
-            of the prior within that region. ``None``: of the whole prior.
+        seed: Seed of the draws from the estimator.
+        region: Region of the parameters of all training simulations: the estimator approximates the posterior of the
+            prior truncated to it. ``None``: of the whole prior.
 
     Raises:
         ShapeError: ``draws`` or ``observed`` has another shape than expected.
@@ -59,14 +59,14 @@ class Posterior:
         region: Region | None = None,
     ) -> None:
         self.prior: Prior = as_prior(prior)
-        """What was known before."""
+        """The prior."""
         self.region = region
-        """Where the parameters lay that its estimator has learned from; ``None``: everywhere."""
+        """Region of the parameters on which its estimator was trained; ``None``: the whole prior."""
         self.description: dict[str, Any] = dict(description or {})
-        """How the simulations were made, and what training was like."""
+        """Settings and statistics of simulations and training."""
         self._estimator, self._seed = estimator, seed
         self.observed: np.ndarray | None = None if observed is None else self._features("observed", observed)[0]
-        """Features of what was observed, ``None`` for nothing."""
+        """Features of the observation, ``None`` without one."""
         self._draws: np.ndarray | None = None
         if draws is not None:
             self._draws = self.prior.check_rows("draws", draws)
@@ -77,15 +77,15 @@ class Posterior:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the environment calls the parameters."""
+        """Names of the parameters in the environment."""
         return self.prior.names
 
     @property
     def draws(self) -> np.ndarray:
-        """Draws for what was observed, ``(n, d)``.
+        """Draws for the observation, ``(n, d)``.
 
         Raises:
-            ValueError: Nothing was observed yet.
+            ValueError: There is no observation yet.
         """
         if self._draws is not None:
             return self._draws
@@ -97,7 +97,7 @@ class Posterior:
 
     @property
     def failures(self) -> str:
-        """How many of the simulations it was made of have failed, in words; empty where that is not known."""
+        """Number of failed training simulations, in words; empty if unknown."""
         failed, made = (self.description.get(key) for key in ("num_failed", "num_simulations"))
         if failed is None or made is None:
             return ""
@@ -117,7 +117,7 @@ class Posterior:
 
     @property
     def estimator(self) -> Estimator:
-        """What tells the posterior of any observation, on the standard normal scale.
+        """Estimator of the posterior of any observation, in the standard normal space.
 
         Raises:
             ValueError: There are only draws.
@@ -126,7 +126,7 @@ class Posterior:
 
     @property
     def has_estimator(self) -> bool:
-        """Whether other observations than the one of the draws can be asked about."""
+        """Whether posteriors of other observations are available (``at``)."""
         return self._estimator is not None
 
     def at(self, observed: Any, seed: int = 0) -> Posterior:
@@ -146,7 +146,7 @@ class Posterior:
         """Draws, ``(num, d)``; for a batch of observations, ``(m, num, d)``.
 
         Args:
-            num: How many.
+            num: Number of draws.
             seed: The same seed gives the same draws.
             observed: Features of one observation, or of m; ``None`` means those of the posterior. Without an
                 estimator its draws are drawn from, with replacement.
@@ -188,14 +188,14 @@ class Posterior:
     # ---- on disk ---------------------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path) -> Path:
-        """Write ``draws.npz``, ``weights.safetensors`` and ``posterior.json`` into a folder; a posterior there goes.
+        """Write ``draws.npz``, ``weights.safetensors`` and ``posterior.json`` into a folder; overwrites a posterior.
 
         Args:
-            folder: Where to.
+            folder: Destination.
 
         Raises:
-            FileExistsError: There is something else of that name.
-            ValueError: Nothing was observed, so there are no draws.
+            FileExistsError: ``folder`` exists and is not a posterior.
+            ValueError: There is no observation, hence no draws.
         """
         estimator, region = self._estimator, self.region
         description = {
@@ -214,14 +214,14 @@ class Posterior:
 
     @classmethod
     def load(cls, folder: str | Path, *, embedding_net: nn.Module | None = None) -> Posterior:
-        """The posterior of a folder. sbi is needed only when ``sample`` or ``log_prob`` ask its estimator.
+        """Load the posterior of a folder. sbi is needed only once ``sample`` or ``log_prob`` evaluate its estimator.
 
         Args:
             folder: The folder, or that of the run of ``metaroll infer`` that holds it.
-            embedding_net: A network like the one that it was trained with, where there was one.
+            embedding_net: A network of the same architecture as in training, if one was used.
 
         Raises:
-            PosteriorError: The folder is damaged, or no posterior.
+            PosteriorError: The folder is damaged, or not a posterior.
         """
         path = check_path("folder", folder)
         plain, draws, weights = read_description(path), read_draws(path), read_weights(path)
@@ -296,7 +296,7 @@ class Posterior:
 
 
 class _LaterEstimator:
-    """An estimator from a folder, built when it is first asked: draws alone need no sbi."""
+    """An estimator from a folder, built on first use: draws alone need no sbi."""
 
     def __init__(
         self, dim: int, plain: Mapping[str, Any], weights: Mapping[str, Tensor], embedding_net: nn.Module | None

@@ -14,10 +14,10 @@ def linear_gaussian_posterior(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean ``(d,)`` and covariance ``(d, d)`` of parameters whose prior is standard normal, given ``observed``.
 
-    Features are taken for ``c + J theta + noise``, fitted to simulations by least squares; then the covariance is
-    ``(I + J' S^-1 J)^-1`` (Bishop 2006, eqs. 2.116 and 2.117). A synthetic likelihood (Wood 2010) whose mean is
-    linear: parameters may be drawn from anything. What J owes to noise alone is taken off ``J' S^-1 J``; the mean is
-    told from the middle of the parameters, so that this is not multiplied by their distance from 0.
+    Features are modeled as ``c + J theta + noise``, fitted to simulations by least squares; then the covariance is
+    ``(I + J' S^-1 J)^-1`` (Bishop 2006, eqs. 2.116 and 2.117). A synthetic likelihood (Wood 2010) with a linear mean:
+    parameters may be drawn from any distribution. The bias of ``J' S^-1 J`` by noise in J is subtracted; the mean is
+    computed relative to the center of the parameters, so that this is not multiplied by their distance from 0.
 
     Args:
         points: Parameters of n simulations, on the scale where their prior is standard normal, ``(n, d)``.

@@ -1,8 +1,7 @@
-"""Sensor noise of recorded series: how strong it is, and what was measured without it.
+"""Sensor noise of recorded series: estimates of its deviation, and denoised series.
 
-Every estimate here is of white noise that is added to what is recorded, and not to what moves. Each says how large it
-can be at most, since what its model of the motion does not explain counts as noise: the least of several is the one
-to take.
+All estimates assume white measurement noise, without process noise. Each is an upper bound, since motion not explained
+by its model counts as noise: use the smallest of several.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ __all__ = [
     "difference_noise",
     "difference_residuals",
     "fitted_prediction_residuals",
+    "informative_spans",
     "interpolation_noise",
     "interpolation_residuals",
     "noise_differs",
     "smoothed_rows",
-    "telling_spans",
 ]
 
 _TO_DEVIATION = 1.4826022185056018
@@ -50,9 +49,9 @@ _MOST_PER_ROW = 0.4
 def deviation(residuals: np.ndarray) -> np.ndarray:
     """Standard deviations ``(C,)`` of residuals ``(N, C)`` around 0; outliers matter little (a twentieth: by a tenth).
 
-    Their median tells how large they are; then what lies beyond two such deviations counts as two (one step to Huber's
-    second proposal, 1964): its standard error is two thirds of that of the median. NaN is what is not known; where
-    nothing is, the deviation is infinite.
+    Their median gives an initial scale; then residuals are clipped at two deviations (one step of Huber's second
+    proposal, 1964): its standard error is two thirds of that of the median. NaN marks unknown residuals; if all are,
+    the deviation is infinite.
     """
     known = np.isfinite(residuals)
     if not known.all() or not len(residuals):
@@ -184,11 +183,11 @@ def noise_differs(noise: np.ndarray, each: np.ndarray, rows: np.ndarray) -> np.n
     return np.asarray(surely.any(axis=0))
 
 
-def telling_spans(series: Sequence[np.ndarray], noise: np.ndarray, most: int) -> tuple[int, ...]:
-    """Over how many rows to look at changes: 1, 2, 4, ... up to where noise is a hundredth of their mean square.
+def informative_spans(series: Sequence[np.ndarray], noise: np.ndarray, most: int) -> tuple[int, ...]:
+    """Spans (in rows) for changes: 1, 2, 4, ... until noise is 1 % of their mean square.
 
-    Of changes over k rows ``2 s^2`` is noise, however large k is, while what moves goes on. One that has no noise needs
-    but k = 1.
+    Changes over k rows have noise variance ``2 s^2`` for any k, while the motion accumulates. Without noise, k = 1
+    suffices.
 
     Args:
         series: Recorded channels ``(T, C)``, one or many.
