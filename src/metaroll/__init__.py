@@ -177,7 +177,7 @@ def _room_of(name: str) -> str | None:
 
 
 def _register_simulators() -> None:
-    """Tell Gymnasium the ids of our simulators, if it has been loaded: ``gymnasium.make("metaroll/Pendulum-v0")``."""
+    """Register our simulators with Gymnasium, if it is loaded: ``gymnasium.make("metaroll/Pendulum-v0")``."""
     if "gymnasium.vector" in _sys.modules:
         _import_module("metaroll.rollouts.single.gymnasium_ids")
 

@@ -17,7 +17,7 @@ def lazy_exports(
     Args:
         module: Name of the module that re-exports.
         built: Home module (below ``metaroll``) -> names that it offers.
-        planned: Documented names that are not built yet; asking for one says so.
+        planned: Documented names that are not built yet; accessing one raises an error about this.
     """
     home = {name: f"metaroll.{source}" for source, names in built.items() for name in names}
     not_yet = frozenset(planned)

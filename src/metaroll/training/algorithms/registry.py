@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from metaroll.configs.table import CONFIGS
 from metaroll.data.doors.yaml_files import parse_yaml
-from metaroll.errors import UnknownNameError, command_text, option_text, said, unknown_name
+from metaroll.errors import UnknownNameError, command_text, for_reader, option_text, unknown_name
 from metaroll.training.algorithms import plugin_lookup
 
 if TYPE_CHECKING:
@@ -49,16 +49,16 @@ SIZES = ("small", "medium", "paper")
 """Sizes of a run: minutes on two cores, hours, and as it was published."""
 
 WITHOUT_TASKS = "ppo, sac (actions are numbers) or dqn (they are choices)"
-"""What to train in one environment, in messages."""
+"""Algorithms to train in one environment, in messages."""
 
 _EXAMPLES = ("crossq", "varibad")
 """Plug-ins in ``examples/plugins``."""
 
 OWN_ENV = "my_env:family"
-"""What an environment of the user is called in examples; it has no preset."""
+"""Name of an environment of the user in examples; it has no preset."""
 
 FIRST_RUN, NEXT_RUN = "pearl point-robot", "pearl cheetah-vel"
-"""What newcomers are shown: algorithm and environment of a run of minutes, and of a serious one."""
+"""Examples for newcomers: algorithm and environment of a run of minutes, and of a serious one."""
 
 
 def algorithm_names() -> list[str]:
@@ -92,7 +92,7 @@ def get_algorithm(name: str) -> Algorithm:
 
 
 def _tuned_of(name: str) -> Mapping[str, Any]:
-    """The entry of ``presets.yaml``, or the same of an algorithm of somebody else, which has no sizes."""
+    """The entry of ``presets.yaml``, or the same of a foreign algorithm, which has no sizes."""
     if name in _TUNED:
         return _TUNED[name]
     row = get_algorithm(name)
@@ -117,12 +117,12 @@ def has_preset(name: str, env: str) -> bool:
 
 
 def has_sizes(name: str) -> bool:
-    """Whether runs of the algorithm have sizes; those of somebody else have none."""
+    """Whether runs of the algorithm have sizes; those of foreign ones have none."""
     return bool(_tuned_of(name)["sizes"])
 
 
 def default_size(name: str, env: str, own: bool = False) -> str | None:
-    """The size of a run for which none is asked: that of a preset, which is ``None`` unless it was published.
+    """The size of a run for which none is given: that of a preset, which is ``None`` unless it was published.
 
     Args:
         name: The algorithm.
@@ -136,7 +136,7 @@ def default_size(name: str, env: str, own: bool = False) -> str | None:
 
 
 def size_values(name: str, env: str, size: str | None) -> dict[str, Any]:
-    """What a run of this size has instead of the values of ``preset``: fixed numbers, whatever the machine.
+    """The values of a run of this size that replace those of ``preset``: fixed numbers on every machine.
 
     Raises:
         UnknownNameError: There is no such size.
@@ -146,13 +146,13 @@ def size_values(name: str, env: str, size: str | None) -> dict[str, Any]:
         return {}
     if size not in SIZES:
         raise unknown_name("size", str(size), SIZES)
-    env, asked = _tuned_as(env), env
+    env, requested = _tuned_as(env), env
     published = preset_names(name) if publication(name) else []
     if size == "paper":
         if env not in published:
             where = f"for {name} in {', '.join(published)}" if published else f"none is known here for {name}"
             raise ValueError(
-                f"size 'paper' needs values that were published ({where}), got {asked}: take "
+                f"size 'paper' needs values that were published ({where}), got {requested}: take "
                 f"{option_text('size', 'small')} or medium"
             )
         return {}  # its preset
@@ -193,7 +193,7 @@ def preset_options() -> set[str]:
 
 
 def purpose(name: str) -> str:
-    """What the algorithm does, in a few words that go on behind its name."""
+    """The purpose of the algorithm, in a few words that follow its name."""
     require_known(name)
     return _tuned_of(name)["purpose"]
 
@@ -208,7 +208,7 @@ def _example(name: str) -> str:
     if name not in _EXAMPLES:
         return ""
     row = f"{name}:{name.upper()}"
-    train = said(f"metaroll.agent({row!r}, env)", command_text("train", row, "ENV"))
+    train = for_reader(f"metaroll.agent({row!r}, env)", command_text("train", row, "ENV"))
     return f"; {name} itself is a plug-in, in examples/plugins of the repository: {train} in that folder"
 
 

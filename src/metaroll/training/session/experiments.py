@@ -23,7 +23,7 @@ from metaroll.envs.base.task_family import USUAL_TEST_TASKS, USUAL_TRAIN_TASKS
 from metaroll.envs.lookup.name_hints import refuse_misread
 from metaroll.envs.lookup.registry import family_names, installed
 from metaroll.envs.lookup.source import EnvSource, make_env
-from metaroll.errors import FileKey, UsageError, named_as, option_name, option_text, said, unknown_name
+from metaroll.errors import FileKey, UsageError, for_reader, named_as, option_name, option_text, unknown_name
 from metaroll.option_names import GIVEN, understood
 from metaroll.policies.own_body import has_own_body
 from metaroll.rollouts.configs import EngineConfig, PoolTimeouts, check_address
@@ -161,7 +161,7 @@ def check_names(algo: str, env: EnvSource) -> None:
         refuse_misread(env.name)
         if env.name in gymnasium.registry:
             family = f"TaskFamily.from_params({env.name!r}, {{constant: (low, high)}})"
-            how = said(
+            how = for_reader(
                 f"Say what they are, family = metaroll.{family}, and take metaroll.agent({algo!r}, family)",
                 f"Say in a file my_env.py what they are, family = {family}, and train in my_env:family",
             )
@@ -245,7 +245,7 @@ def _settled(
     missing = [option for option in options if values[option.name] is MISSING]
     if missing:
         flags = ", ".join(option_text(option.name) for option in missing)
-        how = said("", " by flag or with --config FILE")
+        how = for_reader("", " by flag or with --config FILE")
         raise ValueError(f"{algo} in {env} has no default for {flags}: give a value{how}")
     if env.is_varied and any(where == GIVEN and layer.get("randomize") == "default" for where, layer in layers):
         asked_for = option_text("randomize", "default")
