@@ -98,7 +98,7 @@ def test_a_decoder_sees_what_was_done_and_the_reward_that_followed(varibad: Modu
     algo = made(varibad, "point-robot")
     trials = trials_of(algo, "point-robot")
     rows, lengths = padded_trials(trials)
-    steps, rewards = varibad.rewards_told(torch.from_numpy(rows), algo.num_told)
+    steps, rewards = varibad.decoder_data(torch.from_numpy(rows), algo.num_told)
     assert lengths.tolist() == [40] * 5
     np.testing.assert_allclose(rewards.flatten(), trials.rewards, rtol=1e-6)
     seen, _ = trials.steps_and_final("observations")

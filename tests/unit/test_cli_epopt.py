@@ -79,7 +79,7 @@ def test_a_family_draws_its_own_and_nothing_drawn_is_told(tmp_path, capfd):
     assert split_tasks(config, EnvSource.of("point-robot"))[0] is not None  # the preset has randomize: default
     small = [*SMALL[:-4], "--out", str(tmp_path / "run")]
     assert main(["train", "epopt", "CartPole-v1", *small, "--randomize", "none"]) == 0
-    assert "nothing is drawn" in capfd.readouterr().out
+    assert "nothing is randomized" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize(

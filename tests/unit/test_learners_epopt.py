@@ -194,7 +194,7 @@ def test_by_hand_with_a_sampler_that_keeps_the_worst():
 
 
 def test_the_lines_in_the_documentation_work(capfd):
-    _, text = (EPOpt.__doc__ or "").split("by hand, with the samplers::\n\n")
+    _, text = (EPOpt.__doc__ or "").split("The equivalent with the samplers::\n\n")
     code = textwrap.dedent(text.split("\n\n")[0])
     smaller = {"PendulumEnv()": "PendulumEnv(max_steps=15)", "range(150)": "range(2)", "num_workers=2": "num_workers=1"}
     for long, short in {**smaller, "epoch < 100": "epoch < 1"}.items():

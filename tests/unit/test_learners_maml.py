@@ -494,7 +494,7 @@ def test_only_named_parameters_are_adapted():
     adapted = learner.adapt_policy(learner.get_exploration_policy(), batch_of(learner.policy))
     for name, value in adapted.named_parameters():
         assert torch.equal(value, before[name]) != name.startswith("policy.net.layers.2"), name
-    with pytest.raises(ValueError, match=r"adapt must hold beginnings of policy.log_std, .* got 'head'"):
+    with pytest.raises(ValueError, match=r"adapt must .*policy.log_std, .* got 'head'"):
         learner_of(adapt=["head"])
 
 
@@ -746,7 +746,7 @@ def test_bad_input():
     with pytest.raises(ValueError, match="at least one rollout"):
         learner.adapt_policy(learner.get_exploration_policy(), [])
     empty = [batch_of(learner.policy), Rollouts()]
-    with pytest.raises(ValueError, match=r"at least one, got none of task 1: nothing was collected"):
+    with pytest.raises(ValueError, match=r"rollouts must .*got none for task 1"):
         learner.adapt_policies([learner.get_exploration_policy() for _ in empty], empty)
     assert isinstance(learner.policy, NormalizedPolicy)
 
@@ -756,7 +756,7 @@ def test_a_task_without_rollouts_is_named():
     with runner_of(learner) as runner:
         obtain = runner.obtain_samples
         runner.obtain_samples = lambda *given, **named: [*obtain(*given, **named)[:-1], []]
-        with pytest.raises(ValueError, match=r"got none of task 2 \(\{'goal': .*sampler that stopped early"):
+        with pytest.raises(ValueError, match=r"got none for task 2 \(\{'goal': .*sampler that stopped early"):
             runner.train(1)
 
 

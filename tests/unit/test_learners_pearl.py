@@ -343,7 +343,7 @@ def test_weights_that_the_last_step_broke_are_an_error(monkeypatch: pytest.Monke
         return metrics
 
     monkeypatch.setattr(algo, "_gradient_step", break_weights)
-    with pytest.raises(InvalidValueError, match="weights are not finite any more after 1 gradient steps"):
+    with pytest.raises(InvalidValueError, match="weights are no longer finite after 1 gradient steps"):
         algo.train(FakeRunner(1))
 
 

@@ -187,7 +187,7 @@ def test_layers_that_acting_does_not_know_are_refused():
 
 def test_a_policy_of_which_nothing_is_learned_is_refused():
     policy = GaussianMLPPolicy(CONTINUOUS, (8, 8), generator=torch_generator(0)).requires_grad_(False)
-    with pytest.raises(ValueError, match="policy must have parameters that are learned"):
+    with pytest.raises(ValueError, match="policy must have trainable parameters"):
         PPO(CONTINUOUS, policy=policy)
 
 

@@ -304,10 +304,10 @@ GOALS = gymnasium.spaces.Dict({"achieved_goal": Box(-1, 1, (1,)), "desired_goal"
     ("options", "error", "about"),
     [
         ({"spec": EnvSpec.from_env(gymnasium.make("CartPole-v1"))}, TypeError, "learns actions that are a Box"),
-        ({"spec": EnvSpec.from_env(PointRobotPixelsEnv())}, TypeError, "RecurrentSAC sees numbers, no images"),
+        ({"spec": EnvSpec.from_env(PointRobotPixelsEnv())}, TypeError, "RecurrentSAC does not support images"),
         ({"n_step": 2}, ValueError, "n_step must be 1"),
         ({"buffer_batch_size": 13}, ValueError, "buffer_batch_size must be a multiple of segment_length=6, got 13"),
-        ({"min_buffer_size": 15}, ValueError, "must be at least 16, .* got 15: 8 steps .* of each of 2 rollouts"),
+        ({"min_buffer_size": 15}, ValueError, "min_buffer_size .* got 15"),
         ({"burn_in": -1}, ValueError, "burn_in must be an integer of at least 0"),
         ({"segment_length": 0}, ValueError, "segment_length must be"),
         ({"policy": TanhGaussianMLPPolicy(RECALL)}, TypeError, "policy must be a LastActionPolicy"),

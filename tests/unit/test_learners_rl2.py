@@ -286,12 +286,12 @@ def test_what_is_told_of_trials() -> None:
 
 def test_what_makes_no_rl2_is_refused() -> None:
     spec = EnvSpec.from_env(env_of("bandit-5"))
-    with pytest.raises(TypeError, match="critic of the learner must remember, as GRUCritic"):
+    with pytest.raises(TypeError, match="critic of the learner must be recurrent"):
         make(critic=MLP(spec.obs_dim, 1, (4,)))
     feedforward = PPO(
         spec, policy=CategoricalMLPPolicy(spec, (4,)), critic=GRUCritic(spec.obs_dim, 4), max_path_length=18
     )
-    with pytest.raises(TypeError, match=r"policy of the learner must remember .* got CategoricalMLPPolicy"):
+    with pytest.raises(TypeError, match=r"policy of the learner .* got CategoricalMLPPolicy"):
         RL2(feedforward)
     with pytest.raises(TypeError, match="learner must be a PPO, got str"):
         RL2("ppo")  # type: ignore[arg-type]

@@ -288,7 +288,7 @@ def test_a_recurrent_inner_policy_keeps_its_memory_in_the_state():
 
 def test_wrong_widths_are_named():
     inner = TanhGaussianMLPPolicy(AUGMENTED, (4,), generator=torch_generator(0))
-    with pytest.raises(ValueError, match=r"put out 4 numbers.*got 3"):
+    with pytest.raises(ValueError, match=r"context_encoder.*got 3"):
         ContextConditionedPolicy(L, MLPEncoder(C, 3, (4,)), inner, True, False)
     with pytest.raises(ShapeError, match=r"\(X, N, 6\)"):
         _policy().infer_posterior(torch.zeros(1, 4, C + 1))

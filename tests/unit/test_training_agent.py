@@ -359,7 +359,7 @@ def test_what_remembers_its_episode_begins_anew_at_reset() -> None:
     assert not np.array_equal(first, second)
     agent.reset()
     np.testing.assert_array_equal(agent.act(obs), first)
-    with pytest.raises(ValueError, match="remembers its episode"):
+    with pytest.raises(ValueError, match="policy with state"):
         agent.act(np.stack([obs, obs]))
 
 
