@@ -211,7 +211,7 @@ def said_of(env: gymnasium.Env, policy: Any, times: int = 2) -> list[str]:
 
 
 def squashed(env: gymnasium.Env) -> Any:
-    return metaroll.TanhGaussianMLPPolicy(metaroll.EnvSpec.from_env(env), hidden_sizes=(4,))
+    return metaroll.policies.TanhGaussianMLPPolicy(metaroll.EnvSpec.from_env(env), hidden_sizes=(4,))
 
 
 def test_observations_outside_of_their_space_are_said_once() -> None:
@@ -244,7 +244,7 @@ def test_actions_without_bounds_are_said_of_policies_that_keep_to_them() -> None
     env = Spaces(bound=np.inf)
     (text,) = said_of(env, squashed(env))
     assert text.startswith("action 1 of") and "lacks a bound" in text and "[-1, 1]" in text
-    assert said_of(env, metaroll.GaussianMLPPolicy(metaroll.EnvSpec.from_env(env), hidden_sizes=(4,))) == []
+    assert said_of(env, metaroll.policies.GaussianMLPPolicy(metaroll.EnvSpec.from_env(env), hidden_sizes=(4,))) == []
     env = Spaces(fixed=True)
     (text,) = said_of(env, squashed(env))
     assert "action 0 of" in text and "can only be 1" in text

@@ -1,12 +1,13 @@
-"""Building blocks of your own algorithm: one file, which ``metaroll.agent(ROW, env)`` and the command line take.
+"""The names to write an algorithm of your own with: one file, for ``metaroll.agent(ROW, env)`` and the command line.
 
-All that a plug-in may use is public: here, in ``metaroll`` and in ``metaroll.configs``. Other modules change at any
-time; code with these names keeps working as long as ``API`` is the same number. See docs/plugins.md.
+A plug-in uses public names alone: those here, of ``metaroll`` and of its rooms (``metaroll.configs``,
+``metaroll.policies`` ...). Other modules may change at any time; a plug-in on these names keeps working as long as
+``API`` is the same number. See docs/plugins.md.
 
-Names are loaded when they are first used, so that a search in NumPy waits for no torch.
+Names are loaded when they are first used, so that a search in NumPy does not wait for torch.
 """
 
-from importlib import import_module as _import_module
+from metaroll.exports import lazy_exports
 
 _MODULES = {
     "checks": ["check_number", "check_seed", "check_whole"],
@@ -140,17 +141,5 @@ _MODULES = {
     "training.algorithms.trained": ["TrainedRun"],
     "types": ["Policy", "PolicyInfo", "PolicyState", "Runner"],
 }
-_HOME = {name: module for module, names in _MODULES.items() for name in names}
 
-__all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(_import_module(f"metaroll.{_HOME[name]}"), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+__getattr__, __dir__, __all__ = lazy_exports(__name__, _MODULES)  # pyright: ignore[reportUnsupportedDunderAll]

@@ -44,8 +44,8 @@ class RealEnv(gymnasium.Env, Device):
     against a power cut or ``kill -9``: the device needs a watchdog of its own.
 
     With ``log_dir``, each episode is written to ``episode_0000.jsonl``, ..., every step before the next one begins.
-    ``metaroll.load_log`` reads it, also after a crash. Infos of steps: ``act_applied``, ``time`` in s, ``repeated``,
-    ``late``, ``overrun`` in s, ``stopped``.
+    ``metaroll.lab.load_log`` reads it, also after a crash. Infos of steps: ``act_applied``, ``time`` in s,
+    ``repeated``, ``late``, ``overrun`` in s, ``stopped``.
 
     Args:
         env_spec: Box spaces ``(O,)`` and ``(A,)``, labels, and the number of steps after which episodes are truncated.
