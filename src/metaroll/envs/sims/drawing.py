@@ -1,4 +1,4 @@
-"""Pictures of the simulated systems, for videos and for inspecting a rollout (needs Pillow, the extra ``plot``)."""
+"""Pictures of the simulated systems, for videos and for inspecting a rollout."""
 
 from __future__ import annotations
 
