@@ -148,7 +148,7 @@ def test_what_diverges_is_told_how_to_train_anew(tmp_path, capsys, monkeypatch):
     own = ["train", "maml", "point-navigation", *FLAGS, "--inner-lr", "1e30", "--epochs", "1", "--quiet"]
     assert main([*own, "--out", "first"]) == 2
     told = " ".join(capsys.readouterr().err.split())
-    assert "lower --inner-lr (now 1e+30), and train anew" in told
+    assert "lower --inner-lr (now 1e+30), and train again" in told
     assert "metaroll resume" not in told
     command = told.partition("say: metaroll ")[2].split()
     assert command[-1] == "1e+29"

@@ -137,7 +137,7 @@ def test_a_folder_without_snapshots_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(SnapshotError, match=r"stopped before its first one; .*`metaroll resume .*` does"):
         load_snapshot(tmp_path)
     (tmp_path / "metrics.jsonl").write_text("")
-    with pytest.raises(SnapshotError, match=r"finished epochs.* restore the folder .*, or train anew with run_dir="):
+    with pytest.raises(SnapshotError, match=r"finished epochs.* restore the folder .*, or train again with run_dir="):
         load_snapshot(tmp_path)
 
 
