@@ -235,20 +235,15 @@ def test_a_state_that_does_not_fit_changes_nothing():
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "about"),
+    ("options", "argument"),
     [
-        ({"pop_size": 0}, ValueError, "pop_size"),
-        ({"epsilon": 0.0}, ValueError, "epsilon"),
-        ({"noise": "nromal"}, ValueError, "normal"),
-        ({"min_sigma": 2.0, "max_sigma": 1.0}, ValueError, r"min_sigma must be at most max_sigma=1\.0, got 2\.0"),
-        ({"init_sigma": 5.0}, ValueError, "init_sigma must lie between min_sigma=0.01 and max_sigma=2.0, got 5"),
-        ({"sigma_factor": 0.9}, ValueError, "sigma_factor"),
-        ({"num_domains": 0}, ValueError, "num_domains"),
-        ({"stop_window": 1}, ValueError, "stop_window"),
+        ({"pop_size": 0}, "pop_size"),
+        ({"min_sigma": 2.0, "max_sigma": 1.0}, r"min_sigma .* max_sigma=1\.0"),
+        ({"init_sigma": 5.0}, "init_sigma .* min_sigma=0.01 and max_sigma=2.0"),
     ],
 )
-def test_bad_arguments_are_named(options, error, about):
-    with pytest.raises(error, match=about):
+def test_mistakes(options, argument):
+    with pytest.raises(ValueError, match=argument):
         learner_of(**options)
 
 
