@@ -688,10 +688,10 @@ def _typed(name: str, value: Any) -> list[str]:
 @pytest.mark.parametrize("wrong", [5, None, ["x"], print, b"x"])
 def test_what_is_no_folder_is_refused(wrong: Any) -> None:
     for call in (metaroll.load, new().save):
-        with pytest.raises(TypeError, match="^path must"):
+        with pytest.raises(TypeError, match=r"^path must"):
             call(wrong)
     if wrong is not None:
-        with pytest.raises(TypeError, match="^run_dir must"):
+        with pytest.raises(TypeError, match=r"^run_dir must"):
             new(run_dir=wrong)
 
 
