@@ -265,9 +265,9 @@ def test_a_policy_that_is_told_nothing_says_so():
     ("options", "error", "about"),
     [
         ({"teacher_epochs": -1}, ValueError, "teacher_epochs"),
-        ({"teacher": "a run"}, TypeError, "teacher must be a policy"),
+        ({"teacher": "a run"}, TypeError, "teacher must"),
         ({"teacher": GaussianMLPPolicy(widened_spec(SPEC, 2), (4,))}, ValueError, "1 observations"),
-        ({"student": GaussianMLPPolicy(widened_spec(SPEC, 2), (4,))}, ShapeError, "student must be built"),
+        ({"student": GaussianMLPPolicy(widened_spec(SPEC, 2), (4,))}, ShapeError, "student must"),
     ],
 )
 def test_bad_arguments_are_named(options, error, about):

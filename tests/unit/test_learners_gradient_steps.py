@@ -329,7 +329,7 @@ def test_runs_of_before_go_on_where_their_gradients_were_by_hand(kind: Any, outp
 
 def test_networks_of_which_nothing_is_learned_are_refused() -> None:
     policy = DeterministicMLPPolicy(BOX, SIZES, "relu", generator=torch_generator(0)).requires_grad_(False)
-    with pytest.raises(ValueError, match="policy must have parameters that are learned"):
+    with pytest.raises(ValueError, match="policy must"):
         TD3(BOX, policy=policy, replay_size=100, max_path_length=5)
 
 

@@ -296,18 +296,18 @@ GOALS = gymnasium.spaces.Dict({"achieved_goal": Box(-1, 1, (1,)), "desired_goal"
     [
         ({"spec": EnvSpec.from_env(gymnasium.make("CartPole-v1"))}, TypeError, "learns actions that are a Box"),
         ({"spec": EnvSpec.from_env(PointRobotPixelsEnv())}, TypeError, "RecurrentSAC sees numbers, no images"),
-        ({"n_step": 2}, ValueError, "n_step must be 1"),
+        ({"n_step": 2}, ValueError, "n_step"),
         ({"buffer_batch_size": 13}, ValueError, "buffer_batch_size .* segment_length=6"),
         ({"min_buffer_size": 15}, ValueError, "min_buffer_size .* at least 16"),
         ({"burn_in": -1}, ValueError, "burn_in"),
-        ({"policy": TanhGaussianMLPPolicy(RECALL)}, TypeError, "policy must be a LastActionPolicy"),
-        ({"policy": small_policy(EnvSpec(Box(-1, 1, (3,)), RECALL.action_space))}, ShapeError, "policy must be built"),
+        ({"policy": TanhGaussianMLPPolicy(RECALL)}, TypeError, "policy must"),
+        ({"policy": small_policy(EnvSpec(Box(-1, 1, (3,)), RECALL.action_space))}, ShapeError, "policy must"),
         ({"qf": RecurrentCritics(EnvSpec(Box(-1, 1, (3,)), RECALL.action_space))}, ShapeError, "2 critics of 3 inputs"),
-        ({"qf": []}, TypeError, "qf must be RecurrentCritics"),
+        ({"qf": []}, TypeError, "qf must"),
         (
             {"replay_buffer": ReplayBuffer(RECALL.observation_space, RECALL.action_space, 99, priority_exponent=0.6)},
             TypeError,
-            "replay_buffer must be a ReplayBuffer without priorities",
+            "replay_buffer",
         ),
     ],
 )

@@ -197,9 +197,9 @@ def test_get_action_takes_one_observation():
 def test_wrong_shapes_are_named(policy: Any):
     state = policy.initial_state([None] * 6, [np.random.default_rng(0)] * 6)
     noise = np.zeros((6, policy.noise_dim))
-    with pytest.raises(ShapeError, match=r"obs must have shape \(N, 4\)"):
+    with pytest.raises(ShapeError, match="obs must"):
         policy.act(OBS[:, :3], state, noise)
-    with pytest.raises(ShapeError, match="parameters must have shape"):
+    with pytest.raises(ShapeError, match="parameters must"):
         policy.act(OBS, state, noise, False, np.zeros(3, dtype=np.float32))
     with pytest.raises(ShapeError, match="one row per observation"):
         policy.act(OBS, state, noise, False, np.stack([policy.acting_parameters()] * 5))

@@ -313,7 +313,7 @@ def test_a_module_that_works_in_place_changes_no_row_of_others() -> None:
         (Says(lambda x: x.cumsum(dim=0)), ValueError, r"must treat each row by itself"),
         (Says(torch.no_grad()(torch.tanh)), TypeError, r"\(Says\) gives its parameters no gradient: .*no_grad"),
         (Says(torch.detach), TypeError, r"\(Says\) gives its parameters no gradient: .*requires_grad_\(False\)"),
-        (lambda spec: GaussianMLPPolicy(BOX), TypeError, r"policy must be a torch.nn.Module"),
+        (lambda spec: GaussianMLPPolicy(BOX), TypeError, "policy must"),
         (GaussianMLPPolicy(BOX), TypeError, r"acts by itself: give it to the learner"),
     ],
 )

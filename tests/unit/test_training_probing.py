@@ -110,7 +110,7 @@ def test_what_the_sensors_noise_is_stands_in_the_result_and_another_one_is_anoth
     prior = {"m": (0.5, 1.5), "noise.2": (0.0, 0.3)}
     found = infer("Pendulum-v1", log, prior, tmp_path, options)
     assert found.nominal["noise.2"] == 0.2 and found.noise["text"].endswith(f"none, as was given; inferred: 2{spans}")
-    with pytest.raises(ValueError, match="noise must be 'estimate', 'none'"):
+    with pytest.raises(ValueError, match="noise must"):
         InferenceOptions(noise="loud")
 
 
