@@ -16,12 +16,13 @@ import numpy as np
 import pytest
 
 import metaroll
-from metaroll import EnvSpec, GaussianMLPPolicy, PolicyEvaluator
+from metaroll import EnvSpec, PolicyEvaluator
 from metaroll.configs.table import run_options
 from metaroll.data.compare import trees_equal
 from metaroll.data.data_format import own_copy
 from metaroll.errors import DataError, SnapshotError
 from metaroll.learners.base import RLAlgorithm
+from metaroll.policies import GaussianMLPPolicy
 from metaroll.seeding import derive_seed, torch_generator
 from metaroll.testing import ConformanceError, check_learner, check_policy
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, algorithm_names, get_algorithm

@@ -14,18 +14,20 @@ import gymnasium
 import numpy as np
 import pytest
 
-from metaroll import GaussianMLPPolicy, RolloutEngine, assert_worker_invariant, check_slots, make_slots
+from metaroll import RolloutEngine, make_slots
 from metaroll.data.compare import first_difference
 from metaroll.envs.base.simulator_slots import SimulatorSlots
 from metaroll.envs.lookup.source import env_kind
 from metaroll.envs.mujoco.threads import PhysicsThreads, physics_threads
 from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import InvalidValueError, ShapeError, SlotError
+from metaroll.policies import GaussianMLPPolicy
 from metaroll.rollouts.engine.slot_loop import SlotLoop
 from metaroll.rollouts.requests import Kept
 from metaroll.seeding import torch_generator
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.plan_table import plan_env_seed
+from metaroll.testing import assert_worker_invariant, check_slots
 from metaroll.types import EnvSpec, RolloutPlan
 
 pytestmark = pytest.mark.usefixtures("lent_pools")

@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from metaroll import check_slots, get_family, make_slots
+from metaroll import get_family, make_slots
 from metaroll.envs.base.simulator_slots import SimulatorSlots
 from metaroll.envs.mujoco.cheetah_vel import CheetahVelEnv
 from metaroll.envs.mujoco.task_envs import (
@@ -27,6 +27,7 @@ from metaroll.errors import ShapeError
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.task_key import task_key
 from metaroll.tasks.updates import SetTaskUpdate
+from metaroll.testing import check_slots
 from metaroll.types import RolloutPlan
 
 SHAPES = {

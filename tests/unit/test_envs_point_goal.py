@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from metaroll import RolloutEngine, ScriptedPolicy, get_family, rollout
+from metaroll import RolloutEngine, get_family, rollout
 from metaroll.envs.base.canvas import RED, Canvas
 from metaroll.envs.base.checks import check_slots
 from metaroll.envs.base.simulator_slots import SimulatorSlots
@@ -22,6 +22,7 @@ from metaroll.envs.point.point_pixels import PointRobotPixelsEnv
 from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import ShapeError
+from metaroll.policies import ScriptedPolicy
 from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.types import RolloutPlan
 

@@ -15,29 +15,25 @@ import pytest
 import torch
 from gymnasium.utils.env_checker import check_env
 
-from metaroll import (
-    DomainParamUpdate,
-    GaussianMLPPolicy,
-    OneMassOscillatorEnv,
-    PendulumEnv,
-    QCartPoleStabEnv,
-    QCartPoleSwingUpEnv,
-    QQubeSwingUpEnv,
-    RolloutEngine,
-    RolloutPlan,
-    SimBatch,
-    SimSlots,
-    check_slots,
-    make_slots,
-    rollout,
-)
+from metaroll import DomainParamUpdate, RolloutEngine, RolloutPlan, make_slots, rollout
 from metaroll.envs.lookup.source import env_kind
 from metaroll.envs.sims.catalog import SIMS, sim_constructor
 from metaroll.envs.sims.model import SCALARS
 from metaroll.envs.sims.simulator import DerivedConstants, first_state, step_columns
 from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import DataError, ShapeError, SlotError, UnknownNameError
+from metaroll.policies import GaussianMLPPolicy
 from metaroll.rollouts.engine.slot_loop import SlotLoop
+from metaroll.sims import (
+    OneMassOscillatorEnv,
+    PendulumEnv,
+    QCartPoleStabEnv,
+    QCartPoleSwingUpEnv,
+    QQubeSwingUpEnv,
+    SimBatch,
+    SimSlots,
+)
+from metaroll.testing import check_slots
 
 pytestmark = pytest.mark.usefixtures("lent_pools")
 
@@ -432,7 +428,10 @@ def test_gymnasium(entry: Any) -> None:
 
 def test_ids_are_known_however_metaroll_is_imported() -> None:
     make = "gymnasium.make('metaroll/Pendulum-v0')"
-    for code in (f"import gymnasium, metaroll; {make}", f"import metaroll, gymnasium; metaroll.PendulumEnv; {make}"):
+    for code in (
+        f"import gymnasium, metaroll; {make}",
+        f"import metaroll, gymnasium; metaroll.sims.PendulumEnv; {make}",
+    ):
         subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=100)
 
 

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metaroll import PGPE, SNES, OpenAIES
+from metaroll.contrib import PGPE, SNES, OpenAIES
 from metaroll.data.plain_data import decode, encode
 from metaroll.errors import ShapeError
 from metaroll.functional.adam import adam_moments

@@ -18,6 +18,7 @@ from metaroll.functional.search.averaging import AveragedMean
 from metaroll.functional.search.base import Search
 from metaroll.functional.search.finite_differences import ARS
 from metaroll.functional.search.multi_start import MultiStart, Starts
+from metaroll.lab.display.sizes import size_text
 from metaroll.learners.base import NOP
 from metaroll.learners.evolution import Evolution, SearchLearner
 from metaroll.learners.trials import Trials
@@ -27,7 +28,6 @@ from metaroll.seeding import torch_generator
 from metaroll.training.evaluation.evaluator import PolicyEvaluator
 from metaroll.training.run.runner import LocalRunner
 from metaroll.training.session.experiments import resolve
-from metaroll.training.session.sizes import size_text
 from metaroll.types import EnvSpec
 
 pytestmark = pytest.mark.usefixtures("lent_pools")
