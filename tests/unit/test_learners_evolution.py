@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from dataclasses import replace
 from typing import Any
@@ -25,9 +26,10 @@ from metaroll.learners.trials import Trials
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.policies.playback import IdlePolicy
 from metaroll.seeding import torch_generator
+from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.evaluation.evaluator import PolicyEvaluator
 from metaroll.training.run.runner import LocalRunner
-from metaroll.training.session.experiments import resolve
+from metaroll.training.session.experiments import build, resolve
 from metaroll.types import EnvSpec
 
 pytestmark = pytest.mark.usefixtures("lent_pools")
@@ -414,8 +416,9 @@ def test_mistakes(make, error, argument):
 
 def test_calls_in_the_wrong_order_are_named():
     learner = cem_of()
-    with pytest.raises(ValueError, match="call ask"):
-        learner.train_once(0, [path_with(1.0)])
+    for told in (lambda: learner.train_once(0, [path_with(1.0)]), lambda: learner.tell([[path_with(1.0)]] * 4)):
+        with pytest.raises(ValueError, match="call ask"):
+            told()
     learner.ask()
     with pytest.raises(ShapeError, match="4 candidates"):
         learner.tell([[path_with(1.0)]])
@@ -425,3 +428,16 @@ def test_a_run_of_several_starts_tells_the_steps_of_all():
     config = resolve("cem", "CartPole-v1", [("a test", {"starts": 4, "n_samples": 6, "round_length": 2})])
     told = size_text(config, EnvSource.of("CartPole-v1"))
     assert " for the starts that are given up" in told and "initial" not in told
+
+
+@pytest.mark.parametrize(
+    ("algo", "given", "words"),
+    [
+        ("es", {"population": 2, "starts": 2, "round_length": 3}, "2 starts of which one is left after 3 epochs"),
+        ("ars", {"num_directions": 2, "num_best": 2}, "4 parameter vectors per epoch"),
+    ],
+)
+def test_an_epoch_in_a_few_words(algo, given, words):
+    config = resolve(algo, "CartPole-v1", [("a test", given)])
+    with contextlib.closing((experiment := build(config)).runner):
+        assert words in get_algorithm(algo).amount(experiment.algo, config["algorithm"])

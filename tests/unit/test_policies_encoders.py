@@ -105,7 +105,8 @@ def test_policies_act_as_their_modules_say(kind: Any) -> None:
         with torch.no_grad():
             out = policy.net(policy.encoder(torch.from_numpy(seen)))[:, :2]
         np.testing.assert_allclose(actions, 2 * (torch.tanh(out) if kind is POLICIES[1] else out), atol=1e-6)
-    assert not policy.info.width_independent and policy.acting_parameters().size == policy.get_param_values().size
+    assert not (policy.info.width_independent or policy.width_independent)
+    assert policy.acting_parameters().size == policy.get_param_values().size
     sets = [one.acting_parameters() for one in (policy, other)]
     by_set = [policy.act(seen, {}, noise, True, flat)[0] for flat in sets]
     which = np.arange(9) % 3 == 0
