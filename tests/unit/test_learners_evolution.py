@@ -401,7 +401,7 @@ MISTAKES: list[tuple[Any, type[Exception], str]] = [
     (lambda: cmaes_of(n_samples=1), ValueError, "n_samples"),
     (lambda: cmaes_of(lower=5.0, upper=6.0), ValueError, "hold the mean"),
     (lambda: CMAES(CART, policy_that_learns_nothing(), None, 4), ValueError, "CategoricalMLPPolicy has none"),
-    (lambda: CEM(CART, IdlePolicy(CART), None, 40), TypeError, "parameters that are searched.* got IdlePolicy"),
+    (lambda: CEM(CART, IdlePolicy(CART), None, 40), TypeError, "must have parameters.* got IdlePolicy"),
     (lambda: evolution_of("ars"), TypeError, "search"),  # type: ignore[arg-type]
     (lambda: AveragedMean(search="ars", window=2), TypeError, "search"),  # type: ignore[arg-type]
     (lambda: MultiStart(search=ARS(), rules=3), TypeError, "search and rules"),  # type: ignore[arg-type]

@@ -735,7 +735,7 @@ def test_what_cannot_be_adapted_to_is_refused():
     with pytest.raises(ValueError, match="at least one rollout"):
         learner.adapt_policy(learner.get_exploration_policy(), [])
     empty = [batch_of(learner.policy), Rollouts()]
-    with pytest.raises(ValueError, match="rollouts must .* task 1"):
+    with pytest.raises(ValueError, match=r"rollouts must .* task 1"):
         learner.adapt_policies([learner.get_exploration_policy() for _ in empty], empty)
 
 
