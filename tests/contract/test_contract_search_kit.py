@@ -208,6 +208,12 @@ class TakesAnything(Climber):
             return state
 
 
+class TakesAnyMean(Climber):
+    def start(self, mean: Any) -> ClimberState:
+        center = np.array(mean)
+        return ClimberState(mean=center, best=center.copy())
+
+
 class ArraysOnly(Climber):
     def tell(self, state: ClimberState, candidates: Any, fitness: Any) -> ClimberState:
         shift = 0.0 if isinstance(candidates, np.ndarray) else 1.0
@@ -237,6 +243,7 @@ PLANTED: dict[type[Climber], str] = {
     Minimizes: "progress",
     NaNFirst: "bad_numbers",
     TakesAnything: "bad_numbers",
+    TakesAnyMean: "bad_numbers",
     ArraysOnly: "forms",
     ForgetsTheBest: "best",
     SinglePrecision: "form",
