@@ -102,12 +102,13 @@ def test_format_is_torch_if_any_data_is() -> None:
 GOOD: dict[str, Any] = {"rewards": np.zeros(2), "observations": np.zeros((3, 1)), "actions": np.zeros((2, 1))}
 MISTAKES: list[tuple[dict[str, Any], type[Exception], str]] = [
     *(({name: []}, ShapeError, name) for name in GOOD),
-    *(({"rewards": value}, ShapeError, "rewards") for value in (3.0, np.array(3.0), torch.tensor(3.0), {"a": [1.0]})),
+    *(({"rewards": value}, ShapeError, "rewards") for value in (3.0, np.array(3.0), torch.tensor(3.0))),
+    ({"rewards": {"a": [1.0], "b": [2.0]}}, ShapeError, "rewards"),
     *(
         ({"rewards": value}, ShapeError, "rewards")
         for value in (np.zeros((2, 2)), np.zeros((2, 1, 1)), [[1.0, 2.0]] * 2)
     ),
-    ({"rewards": [{"a": 1.0}] * 5}, ShapeError, "rewards"),
+    ({"rewards": [{"a": 1.0}] * 2}, ShapeError, "rewards"),
     ({"actions": np.zeros((1, 1))}, ShapeError, "'actions' .* got 1"),
     ({"actions": np.array(1.0)}, ShapeError, "'actions'"),
     ({"observations": [np.zeros(1), np.zeros(2)]}, ShapeError, "'observations'"),
@@ -240,7 +241,7 @@ def test_loose_selections(data_format: str) -> None:
         (lambda rollout: rollout.get_rollout(4), IndexError, "sub-rollout 4"),
         (lambda rollout: rollout.get_rollout(slice(2, 2)), ShapeError, "no sub-rollout"),
         (lambda rollout: rollout[[0, 1]].get_rollout(0), ValueError, "no rollouts"),
-        (lambda rollout: Step(rollout, 1.5), TypeError, ""),
+        (lambda rollout: Step(rollout, 1.5), TypeError, "float"),
     ],
 )
 def test_bad_indices_are_named(select: Any, error: type[Exception], told: str) -> None:
