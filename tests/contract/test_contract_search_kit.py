@@ -32,6 +32,8 @@ from metaroll.training.algorithms.plugin_lookup import SEARCHES
 RESTLESS = CMA(tolfun=1e6)
 """One whose runs end after their first generations, so that its restarts happen within a few."""
 
+SHORT_ROUNDS = Starts(starts=4, round_length=2)
+
 CASES: dict[str, tuple[Callable[[], Search[Any]], dict[str, Any]]] = {
     "ARS": (ARS, {}),
     "ARS, the best": (lambda: ARS(num_directions=6, num_best=3), {}),
@@ -47,7 +49,16 @@ CASES: dict[str, tuple[Callable[[], Search[Any]], dict[str, Any]]] = {
     "CMA, bounded": (lambda: CMA(lower=-0.1, upper=0.3), {"lower": -0.1, "upper": 0.3}),
     "HillClimb": (HillClimb, {}),
     "HillClimb, sphere": (lambda: HillClimb(noise="sphere", plus=False), {}),
-    "MultiStart": (lambda: MultiStart(search=CMA(population=4), rules=Starts(starts=4, round_length=2)), {}),
+    "MultiStart": (lambda: MultiStart(search=CMA(population=4), rules=SHORT_ROUNDS), {}),
+    "MultiStart, bipop": (
+        lambda: MultiStart(search=RestartedCMA(cma=RESTLESS, rule="bipop"), rules=SHORT_ROUNDS),
+        {"num_generations": 24},
+    ),
+    "MultiStart, CEM": (
+        lambda: MultiStart(search=CEM(population=6, best_frac=0.5, extra_std=0.0), rules=SHORT_ROUNDS),
+        {},
+    ),
+    "MultiStart, ARS": (lambda: MultiStart(search=ARS(), rules=SHORT_ROUNDS), {}),
     "OpenAIES": (OpenAIES, {}),
     "OpenAIES, one-sided": (lambda: OpenAIES(mirrored=False, shaping="standardized", weight_decay=0.01), {}),
     "PGPE": (PGPE, {}),

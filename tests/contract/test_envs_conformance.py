@@ -342,12 +342,16 @@ def test_slots_of_every_kind_keep_their_promises(name: str) -> None:
     check_slots(lambda n: make_slots(source, n), plans, num_steps=40, like=lambda n: GymSlots(source, n))
 
 
-WORKED = {name: name for name in ("CartPole-v1", "HalfCheetah-v5", "pend", "point-goal", "random-mdp")}
+WORKED: dict[str, Any] = {
+    **{name: name for name in ("CartPole-v1", "HalfCheetah-v5", "pend", "point-goal", "random-mdp")},
+    "point": KINDS["point"][0],
+    "vector": functools.partial(gymnasium.vector.SyncVectorEnv, [PointRobotEnv] * 3),
+}
 
 
-@pytest.mark.parametrize("name", [*WORKED, "point"])
+@pytest.mark.parametrize("name", WORKED)
 def test_rollouts_of_every_kind_have_the_same_bits_in_workers(name: str, shared_pools: Any) -> None:
-    source = WORKED[name] if name in WORKED else KINDS[name][0]
+    source = WORKED[name]
     tasks = get_family(name).split(4, 1)[0] if name in FAMILIES else [None]
     plans = [RolloutPlan(i, (3, 0, i), tasks[i % len(tasks)], max_steps=12) for i in range(17)]
     assert_worker_invariant(source, DummyPolicy(EnvSource.of(source).spec), plans, num_workers=[shared_pools[2]])

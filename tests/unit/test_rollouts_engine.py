@@ -435,13 +435,6 @@ def test_probe_long_rollouts_cross_blocks_of_noise_and_of_the_recorder():
             assert trees_equal(getattr(alone, name), getattr(r, name))
 
 
-def test_stop_on_done_false_runs_to_the_limit_and_keeps_the_endings():
-    plan = RolloutPlan(seed=(0, 0, 0), max_steps=60, stop_on_done=False)
-    with RolloutEngine(lambda: Drift(end=0.2), gaussian()) as engine:
-        result = engine.run([plan])[0]
-    assert len(result) == 60 and result.terminated.sum() > 1
-
-
 def test_time_limit_is_truncation_and_the_true_last_observation_is_kept():
     result = rollout(Drift(end=0.0), gaussian(), max_steps=7, seed=1)
     assert result.truncated.tolist() == [False] * 6 + [True] and not result.terminated.any()
@@ -511,6 +504,9 @@ MISTAKES = [
     (lambda engine: engine.run([PLAN], progress=3), TypeError, "progress"),
     (lambda engine: engine.run_reduced(len, [PLAN] * 500), TypeError, "reduce"),
     (with_plan(max_steps=0), ValueError, "max_steps"),
+    (with_plan(max_steps=2.5), TypeError, "max_steps"),
+    (with_plan(max_steps=True), TypeError, "max_steps"),
+    (with_plan(seed=(1, 2)), ValueError, "seed .* in plan 1"),
     (with_plan(seed=(1, -2, 3)), ValueError, "seed of plan 1"),
     (with_plan(seed=(1, "a", 3)), TypeError, "seed of plan 1"),
     (with_parameters(np.zeros(SIZE + 1)), ShapeError, "parameters"),
@@ -566,9 +562,6 @@ def test_requests_that_do_not_fit_are_refused_before_anything_runs(call, error, 
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ({"on_invalid": "ignore"}, ValueError),
-        ({"slots_per_unit": 0}, ValueError),
-        ({"slots_per_unit": "x"}, TypeError),
         ({"num_workers": 0}, ValueError),
         ({"num_workers": True}, TypeError),
         ({"pool": 3}, TypeError),
